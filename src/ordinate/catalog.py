@@ -1,0 +1,87 @@
+"""Find the members of a folder by file name, and bind their options: there is no list to edit."""
+
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from ordinate.checks import need_known
+
+Member = TypeVar("Member")
+
+
+def names(package: str) -> list[str]:
+    """Every member file of the package with this dotted name, sorted; nothing of it is imported."""
+    spec = find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        raise ValueError(f"a catalog needs a package; got {package!r}; give the dotted name of a folder")
+    found = pkgutil.iter_modules(spec.submodule_search_locations)
+    return sorted(module.name for module in found if not module.name.startswith("_"))
+
+
+def load(package: str, kind: type[Member], name: str) -> type[Member]:
+    """The one subclass of `kind` that the file `name` of this package defines.
+
+    Raises:
+        ValueError: no such file (the nearest name is suggested), or not exactly one member in it.
+    """
+    need_known(kind.__name__.lower(), name, names(package))
+    module = import_module(f"{package}.{name}")
+    members = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, kind) and value.__module__ == module.__name__
+    ]
+    if len(members) != 1:
+        came = ", ".join(member.__name__ for member in members) or "none"
+        raise ValueError(
+            f"a member file defines exactly one {kind.__name__}; {module.__name__} defines {came}; split it"
+        )
+    return members[0]
+
+
+def options(member: type) -> dict[str, inspect.Parameter]:
+    """The constructor's keywords, which are the options of a member."""
+    parameters = inspect.signature(member).parameters.values()
+    return {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def bind(member: type, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords to construct `member` with: the options given, checked, and the sizes it asks for by name.
+
+    A text value is read as the type that the constructor declares, so "5e5" serves for a float.
+
+    Args:
+        member: the class to construct.
+        given: options by name, as a person wrote them.
+        sizes: what the surrounding model knows (width, heads, ...); only the ones asked for are used.
+
+    Raises:
+        ValueError: an unknown option (the nearest is named), a value of the wrong type, or a missing size.
+    """
+    known = options(member)
+    for name in given:
+        need_known(f"option of {member.__name__}", name, known)
+    bound = {name: sizes[name] for name in known if name in sizes}
+    bound |= {name: _read(member, known[name], value) for name, value in given.items()}
+    missing = [name for name, option in known.items() if option.default is option.empty and name not in bound]
+    if missing:
+        raise ValueError(
+            f"{member.__name__} needs {', '.join(missing)}; got {', '.join(bound) or 'nothing'}; give each by keyword"
+        )
+    return bound
+
+
+def _read(member: type, option: inspect.Parameter, value: Any) -> Any:
+    try:
+        return TypeAdapter(option.annotation).validate_python(value)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        wanted = getattr(option.annotation, "__name__", str(option.annotation))
+        raise ValueError(
+            f"option {option.name} of {member.__name__} must be {wanted}; got {value!r}; {problem.lower()}"
+        ) from None

@@ -1,0 +1,1 @@
+"""The texts by name, one a file."""

@@ -1,0 +1,1 @@
+"""From text to a memory-mapped file of tokens."""

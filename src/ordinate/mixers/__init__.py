@@ -1,0 +1,1 @@
+"""The token mixers, one a file."""

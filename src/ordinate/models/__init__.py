@@ -1,0 +1,1 @@
+"""Small, printable models made of blocks."""

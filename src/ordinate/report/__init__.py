@@ -1,0 +1,1 @@
+"""Tables, charts and one page, from results alone."""

@@ -1,0 +1,1 @@
+"""The positional schemes, one a file."""

@@ -1,0 +1,1 @@
+"""Plans, runs and results of a study."""

@@ -1,0 +1,1 @@
+"""The contract suites, shipped so that anyone can check members of their own."""

@@ -1,0 +1,1 @@
+"""The ways to cut text into tokens, one a file."""
