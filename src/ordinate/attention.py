@@ -1,0 +1,177 @@
+"""Attention with any scheme: one function that picks the way to compute it."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from ordinate import catalog
+from ordinate.checks import need, need_fraction, need_known
+from ordinate.route import Call, Route
+from ordinate.scheme import Placed
+from ordinate.shapes import Keys, Queries
+
+_FOLDER = "ordinate.routes"
+ROUTES: dict[str, Route] = dict(
+    sorted(
+        ((name, catalog.load(_FOLDER, Route, name)()) for name in catalog.names(_FOLDER)),
+        key=lambda entry: entry[1].order,
+    )
+)
+"""Every route by name, in the order in which they are tried."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Which route a call takes, and why.
+
+    Args:
+        route: its name.
+        refused: the routes tried before it, and the reason of each.
+        bytes: what its forward pass holds beyond inputs and output.
+        flops: floating-point operations of the two products.
+    """
+
+    route: str
+    refused: dict[str, str]
+    bytes: int
+    flops: int
+
+
+def attend(
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    at: Placed,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    route: str | None = None,
+) -> Queries:
+    """softmax(q k^T * scale + bias) v, over the pairs that the geometry lets see each other.
+
+    A query that sees nothing gets exactly 0. Queries and keys come encoded (`at.encode`), keys from a cache included.
+
+    Args:
+        q: queries.
+        k: keys; with fewer heads than the queries, each serves a group of them.
+        v: values, one for each key.
+        at: a scheme at a geometry: `scheme.at(where)`.
+        scale: multiplies q.k; None: 1 / sqrt(head width).
+        dropout: share of the weights dropped.
+        route: the name of a route to force; None: the first that takes the call.
+
+    Raises:
+        ValueError: shapes that do not fit each other or the geometry, an unknown route, or one that refuses.
+    """
+    call = _call(q, k, v, at, scale, dropout)
+    name, _ = _choose(call, route)
+    # inputs have their type by now; autocast would only round the bias
+    with torch.autocast(q.device.type, enabled=False):
+        return ROUTES[name].run(call)
+
+
+def explain(
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    at: Placed,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    route: str | None = None,
+) -> Explanation:
+    """Which route `attend` takes for the same arguments, why not the others, and what it costs."""
+    call = _call(q, k, v, at, scale, dropout)
+    name, refused = _choose(call, route)
+    return Explanation(name, refused, ROUTES[name].bytes(call), call.flops)
+
+
+def _choose(call: Call, route: str | None) -> tuple[str, dict[str, str]]:
+    if route is not None:
+        need_known("route", route, ROUTES)
+        reason = ROUTES[route].refuses(call)
+        need(
+            reason is None,
+            f"the route {route!r} must take the call",
+            f"it refuses: {reason}",
+            "force another, or none",
+        )
+        return route, {}
+    refused: dict[str, str] = {}
+    for name, candidate in ROUTES.items():
+        reason = candidate.refuses(call)
+        if reason is None:
+            return name, refused
+        refused[name] = reason
+    raise AssertionError("the reference route takes every call")
+
+
+def _call(q: Queries, k: Keys, v: Keys, at: Placed, scale: float | None, dropout: float) -> Call:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        need(
+            x.ndim == 4,
+            f"{name} needs the axes (batch, heads, tokens, head width)",
+            f"got {tuple(x.shape)}",
+            "reshape it",
+        )
+        need(x.is_floating_point(), f"{name} needs floating-point numbers", f"got {x.dtype}", "convert it")
+    _check_sizes(q, k, v, at)
+    need_fraction("dropout", dropout)
+    if torch.is_autocast_enabled(q.device.type):
+        wanted = torch.get_autocast_dtype(q.device.type)
+        q, k, v = q.to(wanted), k.to(wanted), v.to(wanted)
+    need(
+        q.dtype == k.dtype == v.dtype,
+        "q, k and v need one type",
+        f"got {q.dtype}, {k.dtype}, {v.dtype}",
+        "convert them to one",
+    )
+    need(
+        q.device == k.device == v.device == at.where.q_pos.device,
+        "q, k, v and the geometry live on one device",
+        f"got {q.device}, {k.device}, {v.device}, {at.where.q_pos.device}",
+        "move them to one",
+    )
+    if scale is None:
+        scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+    need(
+        math.isfinite(scale),
+        "scale must be a finite number",
+        f"got {scale}",
+        "leave it out for 1 / sqrt(head width)",
+    )
+    return Call(q, k, v, at, scale, dropout)
+
+
+def _check_sizes(q: Queries, k: Keys, v: Keys, at: Placed) -> None:
+    need(
+        k.shape[:3] == v.shape[:3],
+        "there is one value for each key",
+        f"got k {tuple(k.shape)}, v {tuple(v.shape)}",
+        "give k and v the same batch, heads and length",
+    )
+    need(
+        q.shape[0] == k.shape[0],
+        "q and k need the same batch",
+        f"got {q.shape[0]} and {k.shape[0]}",
+        "repeat or cut one of them",
+    )
+    need(
+        q.shape[3] == k.shape[3],
+        "q and k need the same head width",
+        f"got {q.shape[3]} and {k.shape[3]}",
+        "project them to the same width",
+    )
+    need(
+        k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0,
+        "the heads of k must divide the heads of q",
+        f"got {k.shape[1]} and {q.shape[1]}",
+        "choose kv heads that divide heads",
+    )
+    need(
+        at.where.shape == (q.shape[2], k.shape[2]),
+        "the geometry must have as many queries and keys as q and k",
+        f"got {at.where.shape} for q of {q.shape[2]} and k of {k.shape[2]} tokens",
+        "build it for these lengths (Geometry.causal(tokens, cached=...))",
+    )

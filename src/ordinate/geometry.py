@@ -1,0 +1,260 @@
+"""Where queries and keys stand, and which pairs may see each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Bool, Int, Real
+from torch import Tensor
+
+from ordinate.checks import need
+from ordinate.shapes import Visible
+
+PADDING = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """Positions of queries and keys as data, and visibility as structure.
+
+    Nothing of size queries x keys exists until `visible` or `offset` of it, or of a block, is asked for. A pair
+    (query, key) is visible when all of these hold:
+
+        future:     under `hides_future` (causality), the key does not come after the query in memory order; positions
+                    have no say in it
+        window:     the key is one of the `window` nearest in memory order, oneself included; in a geometry that is
+                    not causal the window reaches that far to both sides
+        documents:  both belong to the same document, and it is not padding (document -1)
+
+    Build one by `causal`, `full`, `cross`, `packed`, `padded`, `grid` or `given`, once per forward pass.
+
+    Args:
+        q_pos: where each query stands, in tokens (or rows and columns), per example or for all.
+        k_pos: where each key stands.
+        hides_future: keys after a query are hidden from it (causal attention).
+        start: place of the first query in the memory order of the keys (the number of cached tokens).
+        window: how many keys a query sees at most (tokens), oneself included; None: all.
+        q_document: the document of each query; -1 is padding. None: one document.
+        k_document: the document of each key.
+        ordered: for every visible pair, q_pos - k_pos equals their distance in memory order, so that a table of
+            offsets serves. Known to the constructors; False is always safe.
+    """
+
+    q_pos: Real[Tensor, "#b i axes"]
+    k_pos: Real[Tensor, "#b j axes"]
+    hides_future: bool = False
+    start: int = 0
+    window: int | None = None
+    q_document: Int[Tensor, "#b i"] | None = None
+    k_document: Int[Tensor, "#b j"] | None = None
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        q_axes, k_axes = self.q_pos.shape[-1], self.k_pos.shape[-1]
+        need(
+            self.q_pos.ndim == 3 and self.k_pos.ndim == 3,
+            "positions need the axes (batch, tokens, axes)",
+            f"got shapes {tuple(self.q_pos.shape)} and {tuple(self.k_pos.shape)}",
+            "add the missing axes, e.g. pos[None, :, None]",
+        )
+        need(
+            q_axes == k_axes,
+            "queries and keys need the same position axes",
+            f"got {q_axes} and {k_axes}",
+            "give both the same last axis",
+        )
+        need(
+            self.window is None or self.window > 0,
+            "a window holds at least the token itself",
+            f"got {self.window}",
+            "give a window of 1 or more, or None",
+        )
+        need(
+            (self.q_document is None) == (self.k_document is None),
+            "documents are given for queries and keys alike",
+            "got them for one side only",
+            "give both, or neither",
+        )
+
+    @classmethod
+    def causal(
+        cls,
+        tokens: int,
+        *,
+        cached: int = 0,
+        window: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> Self:
+        """Text read from left to right: each token sees itself and what came before.
+
+        Args:
+            tokens: new tokens, which ask.
+            cached: tokens before them, which are only looked at.
+            window: how many tokens each one sees at most, itself included.
+            device: where the positions live.
+        """
+        pos = torch.arange(cached + tokens, device=device)[None, :, None]
+        return cls(pos[:, cached:], pos, hides_future=True, start=cached, window=window, ordered=True)
+
+    @classmethod
+    def full(cls, tokens: int, *, window: int | None = None, device: torch.device | str | None = None) -> Self:
+        """Text read in both directions: each token sees all of them."""
+        pos = torch.arange(tokens, device=device)[None, :, None]
+        return cls(pos, pos, window=window, ordered=True)
+
+    @classmethod
+    def cross(cls, queries: int, keys: int, *, real: Bool[Tensor, "b j"] | None = None) -> Self:
+        """Queries of one sequence looking at all keys of another; both count from 0.
+
+        Args:
+            queries: tokens that ask.
+            keys: tokens that are looked at.
+            real: False where a key is padding.
+        """
+        device = None if real is None else real.device
+        q_pos, k_pos = torch.arange(queries, device=device), torch.arange(keys, device=device)
+        k_document = None if real is None else real.long() - 1
+        q_document = None if real is None else q_pos.new_zeros(1, queries)
+        return cls(
+            q_pos[None, :, None],
+            k_pos[None, :, None],
+            q_document=q_document,
+            k_document=k_document,
+            ordered=True,
+        )
+
+    @classmethod
+    def packed(cls, lengths: Sequence[int], *, causal: bool = True, window: int | None = None) -> Self:
+        """Several documents laid end to end in one row: each counts from 0 and sees itself only.
+
+        Args:
+            lengths: tokens of each document, in order.
+        """
+        need(
+            len(lengths) > 0 and min(lengths) > 0,
+            "packed documents need at least one token each",
+            f"got lengths {list(lengths)}",
+            "leave empty documents out",
+        )
+        pos = torch.cat([torch.arange(length) for length in lengths])[None, :, None]
+        document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))[None]
+        return cls(pos, pos, causal, 0, window, document, document, ordered=True)
+
+    @classmethod
+    def padded(cls, real: Bool[Tensor, "b n"], *, causal: bool = True, window: int | None = None) -> Self:
+        """Sequences of different lengths filled up on the left or right: positions count the real tokens.
+
+        Args:
+            real: True where there is a token, False where there is padding; no gaps inside a row.
+        """
+        pos = (real.long().cumsum(1) - 1).clamp(min=0)[..., None]
+        document = real.long() - 1
+        return cls(pos, pos, causal, 0, window, document, document, ordered=True)
+
+    @classmethod
+    def grid(cls, rows: int, columns: int, *, device: torch.device | str | None = None) -> Self:
+        """The patches of an image, row by row: two position axes (row, column), all see all."""
+        axes = torch.arange(rows, device=device), torch.arange(columns, device=device)
+        pos = torch.cartesian_prod(*axes).reshape(1, rows * columns, 2)
+        return cls(pos, pos)
+
+    @classmethod
+    def given(cls, pos: Real[Tensor, "#b n axes"], *, causal: bool = True, window: int | None = None) -> Self:
+        """Positions of your own, for queries and keys alike: fractional, repeated or random ones too."""
+        return cls(pos, pos, hides_future=causal, window=window)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many queries and keys."""
+        return self.q_pos.shape[1], self.k_pos.shape[1]
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether every query sees every key, told without looking at a tensor."""
+        # one newest query sees all keys whatever causality says
+        newest = self.shape[0] == 1 and self.start == self.shape[1] - 1
+        return self.window is None and self.q_document is None and (not self.hides_future or newest)
+
+    @property
+    def plain_causal(self) -> bool:
+        """Whether this is one text read from left to right with nothing cached, told without looking at a tensor."""
+        queries, keys = self.shape
+        whole = self.window is None and self.q_document is None
+        return self.hides_future and whole and self.start == 0 and queries == keys
+
+    @property
+    def offset(self) -> Real[Tensor, "#b i j axes"]:
+        """Query position minus key position: positive means the key lies in the past."""
+        return self.q_pos[:, :, None] - self.k_pos[:, None]
+
+    @property
+    def visible(self) -> Visible:
+        """Which query may see which key."""
+        device = self.q_pos.device
+        queries, keys = self.shape
+        behind = torch.arange(self.start, self.start + queries, device=device)[:, None] - torch.arange(
+            keys, device=device
+        )
+        seen = behind >= 0 if self.hides_future else torch.ones_like(behind, dtype=torch.bool)
+        if self.window is not None:
+            seen = seen & (behind.abs() < self.window)
+        if self.q_document is None or self.k_document is None:
+            return seen[None]
+        same = self.q_document[:, :, None] == self.k_document[:, None]
+        return seen & same & (self.k_document != PADDING)[:, None]
+
+    def block(self, queries: slice, keys: slice = slice(None)) -> Self:
+        """The same geometry for some of the queries and keys (contiguous slices)."""
+        count, memory = self.shape
+        first, stop, _ = queries.indices(count)
+        key_first, key_stop, _ = keys.indices(memory)
+        q, k = slice(first, stop), slice(key_first, key_stop)
+        return replace(
+            self,
+            q_pos=self.q_pos[:, q],
+            k_pos=self.k_pos[:, k],
+            start=self.start + first - key_first,
+            q_document=None if self.q_document is None else self.q_document[:, q],
+            k_document=None if self.k_document is None else self.k_document[:, k],
+        )
+
+    def after(self, past: Self) -> Self:
+        """These tokens with the keys of `past` before their own, as a decoder sees them that has cached it."""
+        q_document, k_document = _documents(self)
+        _, past_document = _documents(past)
+        plain = self.q_document is None and past.k_document is None
+        batch = max(self.k_pos.shape[0], past.k_pos.shape[0])
+        return replace(
+            self,
+            k_pos=torch.cat([_rows(past.k_pos, batch), _rows(self.k_pos, batch)], 1),
+            start=self.start + past.shape[1],
+            q_document=None if plain else q_document,
+            k_document=None if plain else torch.cat([_rows(past_document, batch), _rows(k_document, batch)], 1),
+            ordered=False,
+        )
+
+    def following(self, tokens: int) -> Self:
+        """The next `tokens` of each row after these: positions go on from the last real key of the row."""
+        last = self.k_pos[:, -1:]
+        document = None if self.k_document is None else self.k_document[:, -1:]
+        if self.k_document is not None:
+            batch = max(self.k_pos.shape[0], self.k_document.shape[0])
+            place = torch.arange(self.shape[1], device=last.device)
+            index = ((self.k_document != PADDING) * place).argmax(1)[:, None].expand(batch, 1)
+            last = _rows(self.k_pos, batch).gather(1, index[..., None].expand(-1, -1, last.shape[-1]))
+            document = _rows(self.k_document, batch).gather(1, index).expand(-1, tokens)
+        pos = last + torch.arange(1, tokens + 1, device=last.device)[None, :, None]
+        return replace(
+            self, q_pos=pos, k_pos=pos, hides_future=True, start=0, q_document=document, k_document=document
+        )
+
+
+def _documents(where: Geometry) -> tuple[Int[Tensor, "#b i"], Int[Tensor, "#b j"]]:
+    if where.q_document is not None and where.k_document is not None:
+        return where.q_document, where.k_document
+    return where.q_pos.new_zeros(where.q_pos.shape[:2]).long(), where.k_pos.new_zeros(where.k_pos.shape[:2]).long()
+
+
+def _rows(tensor: Tensor, batch: int) -> Tensor:
+    return tensor.expand(batch, *tensor.shape[1:])

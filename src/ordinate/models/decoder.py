@@ -1,0 +1,199 @@
+"""A language model that reads from left to right."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from huggingface_hub import PyTorchModelHubMixin
+from torch import nn
+
+from ordinate import catalog
+from ordinate.checks import need, need_fraction, need_known, need_positive
+from ordinate.geometry import Geometry
+from ordinate.mixer import Mixer
+from ordinate.models.block import FEEDFORWARDS, NORMS, Block, FeedForward, Norm
+from ordinate.models.cache import Cache
+from ordinate.scheme import Scheme
+from ordinate.shapes import Ids, Logits
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes and choices that make a decoder.
+
+    Args:
+        vocabulary: different tokens.
+        width: columns of the model.
+        layers: blocks.
+        heads: query heads.
+        kv_heads: key and value heads; None: as many as query heads.
+        scheme: name of the positional scheme.
+        options: its options.
+        mixer: name of the token mixer.
+        max_length: longest input that schemes with a table must serve [tokens].
+        norm: `rms` or `layer`.
+        feedforward: `gelu` or `swiglu`.
+        hidden: columns inside the feed-forward; None: 4 width for gelu, 8/3 width for swiglu.
+        dropout: share dropped in training, of attention weights and of each branch.
+        tied: whether the output head reads the token table.
+    """
+
+    vocabulary: int
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int | None = None
+    scheme: str = "rope"
+    options: dict[str, Any] = field(default_factory=dict)
+    mixer: str = "softmax"
+    max_length: int = 1024
+    norm: Norm = "rms"
+    feedforward: FeedForward = "gelu"
+    hidden: int | None = None
+    dropout: float = 0.0
+    tied: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "width", "layers", "heads", "max_length"):
+            need_positive(name, getattr(self, name))
+        need(
+            self.width % self.heads == 0,
+            "heads must divide width",
+            f"got width {self.width}, heads {self.heads}",
+            "choose heads that do",
+        )
+        need_fraction("dropout", self.dropout)
+        need_known("norm", self.norm, NORMS)
+        need_known("feedforward", self.feedforward, FEEDFORWARDS)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What schemes and mixers may ask for by name."""
+        return {
+            "width": self.width,
+            "heads": self.heads,
+            "kv_heads": self.kv_heads,
+            "head_width": self.width // self.heads,
+            "max_length": self.max_length,
+            "dropout": self.dropout,
+        }
+
+    @property
+    def hidden_width(self) -> int:
+        """Columns inside the feed-forward."""
+        usual = 4 * self.width if self.feedforward == "gelu" else 8 * self.width // 3
+        return usual if self.hidden is None else self.hidden
+
+    def make_schemes(self) -> list[Scheme]:
+        """The positional scheme with its options, and the sizes it asks for: one for all layers, or one for each.
+
+        The random numbers it draws are its own, so that one seed gives the same trunk whatever the scheme.
+        """
+        kind = catalog.load("ordinate.schemes", Scheme, self.scheme)
+        bound = catalog.bind(kind, self.options, self.sizes)
+        with torch.random.fork_rng(devices=[]):
+            return [kind(**bound) for _ in range(self.layers if kind.per_layer else 1)]
+
+    def make_mixer(self) -> Mixer:
+        """One layer's token mixer."""
+        kind = catalog.load("ordinate.mixers", Mixer, self.mixer)
+        return kind(**catalog.bind(kind, {}, self.sizes))
+
+
+class Decoder(nn.Module, PyTorchModelHubMixin):
+    """A language model: for each token, how likely each next token is.
+
+        x = sqrt(width) * table[ids], marked by the scheme;  layers of Block;  logits = norm(x) W
+
+    `save_pretrained(folder)` writes model.safetensors and config.json, `Decoder.from_pretrained(folder)` reads them.
+
+    Args:
+        shape: its sizes and choices.
+
+    Raises:
+        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that the mixer does not honour.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        width, norm = shape.width, NORMS[shape.norm]
+        schemes = shape.make_schemes()
+        mixers = [shape.make_mixer() for _ in range(shape.layers)]
+        mixers[0].check_scheme(schemes[0])
+        make = FEEDFORWARDS[shape.feedforward]
+        self.blocks = nn.ModuleList(
+            Block(mixer, make(width, shape.hidden_width), norm, width, shape.dropout) for mixer in mixers
+        )
+        self.norm = norm(width)
+        self.tokens = nn.Embedding(shape.vocabulary, width - schemes[0].claims)
+        self.head = None if shape.tied else nn.Linear(width, shape.vocabulary, bias=False)
+        self._initialise()
+        self.schemes = nn.ModuleList(schemes)
+
+    def forward(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Logits:
+        """The logits of the next token at each place.
+
+        Args:
+            ids: tokens; with a cache, the new ones.
+            where: where they stand; None: one text from left to right, following what the cache holds.
+            cache: what was read before; it grows by these tokens.
+        """
+        if where is None:
+            where = (cache or Cache()).following(ids.shape[1], ids.device)
+        self._check(ids, where)
+        seen = where if cache is None else cache.place(where)
+        placed = [cast(Scheme, scheme).at(seen) for scheme in self.schemes]
+        x = self.tokens(ids) * self.shape.width**0.5
+        x = placed[0].embed(x)
+        states = []
+        for layer, block in enumerate(self.blocks):
+            state = cache.states[layer] if cache is not None and cache.states else None
+            x, state = block(x, placed[layer % len(placed)], state)
+            states.append(state)
+        if cache is not None:
+            cache.states, cache.where = states, seen
+        return self._read(self.norm(x))
+
+    def _read(self, x: torch.Tensor) -> Logits:
+        if self.head is not None:
+            return self.head(x)
+        # a scheme that claims columns leaves the table narrower than the model
+        return nn.functional.linear(x[..., : self.tokens.embedding_dim], self.tokens.weight)
+
+    def _check(self, ids: Ids, where: Geometry) -> None:
+        need(
+            ids.ndim == 2,
+            "ids need the axes (batch, tokens)",
+            f"got {tuple(ids.shape)}",
+            "add a batch axis: ids[None]",
+        )
+        need(
+            where.q_pos.shape[1] == ids.shape[1],
+            "the geometry must place every token",
+            f"got {where.q_pos.shape[1]} positions for {ids.shape[1]} tokens",
+            "build it for these tokens",
+        )
+        need(
+            where.hides_future,
+            "a decoder reads from left to right",
+            "got a geometry that is not causal",
+            "build it by Geometry.causal, or with causal=True",
+        )
+        if ids.numel() and not torch.compiler.is_compiling():
+            low, high = int(ids.min()), int(ids.max())
+            need(
+                low >= 0 and high < self.shape.vocabulary,
+                f"token ids lie in 0 to {self.shape.vocabulary - 1}",
+                f"got {low} to {high}",
+                "use the tokenizer that the model was made for",
+            )
+
+    def _initialise(self) -> None:
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                nn.init.normal_(parameter, std=0.02)
+            # each layer adds two branches; the sum should not grow with depth
+            if name.endswith(("mixer.out.weight", "narrow.weight")):
+                nn.init.normal_(parameter, std=0.02 / (2 * self.shape.layers) ** 0.5)
+        nn.init.normal_(self.tokens.weight, std=self.shape.width**-0.5)

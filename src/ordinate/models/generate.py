@@ -1,0 +1,105 @@
+"""Let a decoder write."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ordinate.checks import need
+from ordinate.models.cache import Cache
+from ordinate.models.decoder import Decoder
+from ordinate.shapes import Ids
+
+
+@torch.inference_mode()
+def generate(
+    model: Decoder,
+    prompt: Ids,
+    count: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Iterator[Int[Tensor, "b 1"]]:
+    """The tokens that follow the prompt, one after another, as they are drawn.
+
+    Args:
+        model: what writes.
+        prompt: what it goes on from; at least one token.
+        count: how many tokens to write.
+        temperature: below 1 the likely become likelier; 0 always takes the likeliest (greedy).
+        top_k: draw among the k likeliest only.
+        top_p: draw among the likeliest that together hold this share of the probability.
+        generator: where the random numbers come from; needed unless greedy.
+
+    Raises:
+        ValueError: an empty prompt, or settings that have no meaning or no effect together.
+    """
+    _check(prompt, count, temperature, top_k, top_p, generator)
+    training = model.training
+    model.eval()
+    try:
+        cache, new = Cache(), prompt
+        for _ in range(count):
+            logits = model(new, cache=cache)[:, -1].float()
+            new = draw(logits, temperature, top_k, top_p, generator)
+            yield new
+    finally:
+        model.train(training)
+
+
+def draw(
+    logits: Float[Tensor, "b vocabulary"],
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    generator: torch.Generator | None,
+) -> Int[Tensor, "b 1"]:
+    """One token for each row."""
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    logits = logits / temperature
+    if top_k is not None:
+        least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
+        logits = logits.masked_fill(logits < least, float("-inf"))
+    if top_p is not None:
+        ordered, order = logits.softmax(-1).sort(descending=True, stable=True)
+        # a token stays while the likelier ones before it hold less than the share, so the first always stays
+        beyond = ordered.cumsum(-1) - ordered >= top_p
+        logits = logits.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), float("-inf"))
+    return torch.multinomial(logits.softmax(-1), 1, generator=generator)
+
+
+def _check(
+    prompt: Ids,
+    count: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    generator: torch.Generator | None,
+) -> None:
+    need(
+        prompt.ndim == 2 and prompt.shape[1] > 0,
+        "the prompt needs at least one token",
+        f"got {tuple(prompt.shape)}",
+        "begin with something, a line break for example",
+    )
+    need(count >= 0, "count must not be negative", f"got {count}", "give how many tokens to write")
+    need(temperature >= 0, "temperature must not be negative", f"got {temperature}", "0 is greedy, 1 is as trained")
+    greedy = temperature == 0
+    need(
+        not greedy or (top_k is None and top_p is None),
+        "greedy writing looks at no other token",
+        f"got top_k={top_k}, top_p={top_p} with temperature 0",
+        "leave them out, or raise it",
+    )
+    need(top_k is None or top_k > 0, "top_k must be above zero", f"got {top_k}", "give 1 or more")
+    need(top_p is None or 0 < top_p <= 1, "top_p must lie in (0, 1]", f"got {top_p}", "give a share of probability")
+    need(
+        greedy or generator is not None,
+        "drawing needs a generator",
+        "got None",
+        "give torch.Generator().manual_seed(...), or temperature=0",
+    )

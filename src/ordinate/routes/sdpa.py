@@ -1,0 +1,76 @@
+"""PyTorch's own attention."""
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from ordinate.route import Call, Route
+from ordinate.shapes import Queries
+
+
+class Sdpa(Route):
+    """`torch.nn.functional.scaled_dot_product_attention`, with a mask only where structure cannot say the same.
+
+    Plain causal text and geometries that see all go without a mask, in O(n) memory; everything else holds one mask of
+    queries x keys, made once for all layers. On CPU it refuses numbers that are not finite, which PyTorch would hide
+    there (its CPU kernel turns a NaN query into zeros); inside `torch.compile` and on GPUs that is not looked at.
+    """
+
+    order = 500
+
+    def refuses(self, call: Call) -> str | None:
+        """Hooks that need the weights, and numbers that are not finite."""
+        if "carry" in call.at.scheme.hooks:
+            return "the scheme's carry needs the attention weights, which PyTorch does not give"
+        if call.q.shape[-1] != call.v.shape[-1]:
+            return "the values have another width than queries and keys"
+        if 0 in call.q.shape or 0 in call.k.shape:
+            return "a tensor is empty"
+        if call.q.device.type == "cpu" and not torch.compiler.is_compiling() and not _finite(call):
+            return "q, k or v holds a number that is not finite"
+        return None
+
+    def run(self, call: Call) -> Queries:
+        """One call of PyTorch's function."""
+        plain = call.where.plain_causal and not {"bias", "content_bias"} & set(call.at.scheme.hooks)
+        return scaled_dot_product_attention(
+            call.q,
+            call.k,
+            call.v,
+            attn_mask=None if plain else _mask(call),
+            dropout_p=call.dropout,
+            is_causal=plain,
+            scale=call.scale,
+            enable_gqa=call.groups > 1,
+        )
+
+    def bytes(self, call: Call) -> int:
+        """The mask, if there is one."""
+        hooks = set(call.at.scheme.hooks)
+        if call.where.plain_causal and not {"bias", "content_bias"} & hooks:
+            return 0
+        queries, keys = call.where.shape
+        rows = call.q.shape[0] if call.where.q_document is not None else 1
+        if "content_bias" in hooks:
+            return call.pairs * 4
+        if "bias" in hooks:
+            return rows * call.q.shape[1] * queries * keys * 4
+        return 0 if call.where.sees_all else rows * queries * keys
+
+
+def _mask(call: Call) -> torch.Tensor | None:
+    mask = call.at.mask
+    content = call.at.scheme.content_bias(call.q, call.k, call.where)
+    if content is not None:
+        hidden = ~call.where.visible[:, None]
+        mask = content if call.at.bias is None else content + call.at.bias
+        mask = mask.masked_fill(hidden, float("-inf"))
+    if mask is not None and mask.is_floating_point() and mask.dtype != call.q.dtype:
+        # the CPU kernel takes a float32 mask beside bfloat16 queries, and keeps its precision; others need one type
+        keep = call.q.device.type == "cpu" and mask.dtype == torch.float32 and not mask.requires_grad
+        return mask if keep else mask.to(call.q.dtype)
+    return mask
+
+
+def _finite(call: Call) -> bool:
+    total = sum(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32)) for x in (call.q, call.k, call.v))
+    return bool(torch.as_tensor(total).isfinite())

@@ -1,0 +1,153 @@
+"""How a model knows where its tokens stand."""
+
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from jaxtyping import Real
+from torch import Tensor, nn
+
+from ordinate.checks import need
+from ordinate.geometry import Geometry
+from ordinate.shapes import Bias, Keys, Positions, Queries, Tokens, Weights
+
+PLACES = {
+    "embed": "tokens",
+    "encode_query": "queries",
+    "encode_key": "keys",
+    "bias": "scores",
+    "content_bias": "scores, from content too",
+    "carry": "outputs",
+}
+
+
+class Scheme(nn.Module):
+    """One positional scheme. Every hook does nothing unless overridden.
+
+    Position can enter a transformer at four places: on the tokens before the first layer, on queries and keys, on
+    the scores, and on the output of attention. A scheme overrides the hooks of the places that it uses.
+
+    Must: declare `shift_invariant`; take what it needs by keyword (`width`, `heads`, `head_width`, `max_length`),
+        from which a model binds its own sizes by name; return the type it was given; keep parameters only, no float
+        buffers (tables are computed from Python numbers, angles in float64).
+    Should: name its source in the docstring and in `citation`; override `check_positions` where some positions
+        cannot be served.
+    May: set the other declared properties.
+    """
+
+    axes: ClassVar[tuple[int, ...]] = (1,)
+    """How many position axes it accepts: 1 for text, 2 for images."""
+    per_layer: ClassVar[bool] = False
+    """Whether each layer needs an instance of its own; otherwise one serves all layers."""
+    shift_invariant: ClassVar[bool]
+    """Whether moving all positions by a constant changes nothing. The contract suite measures it, both ways."""
+    citation: ClassVar[str] = ""
+    """The BibTeX entry of the source."""
+    max_length: int | None = None
+    """Positions it can serve are below this; None: any."""
+    claims: int = 0
+    """Columns of the width that `embed` appends; the token table gets the rest."""
+
+    def embed(self, x: Tokens, pos: Positions) -> Tokens:
+        """Mark the token vectors, before the first layer: added, or appended as `claims` columns."""
+        return x
+
+    def encode_query(self, q: Queries, pos: Positions) -> Queries:
+        """Mark the queries; each depends on its own position only."""
+        return q
+
+    def encode_key(self, k: Keys, pos: Positions) -> Keys:
+        """Mark the keys, once: the result is what a decoder caches."""
+        return k
+
+    def bias(self, where: Geometry) -> Bias | None:
+        """Add to the scores from positions alone, for a geometry or any block of one."""
+        return None
+
+    def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
+        """Add to the scores from positions and the encoded queries and keys."""
+        return None
+
+    def carry(self, weights: Weights, where: Geometry) -> Queries | None:
+        """Add to the output of attention, from the weights and positions, after the softmax."""
+        return None
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """The names of the hooks that it overrides."""
+        return tuple(name for name in PLACES if getattr(type(self), name) is not getattr(Scheme, name))
+
+    def at(self, where: Geometry) -> "Placed":
+        """This scheme at one geometry: make one for each forward pass, all layers share it."""
+        for pos in (where.q_pos, where.k_pos):
+            self.check_positions(pos)
+        return Placed(self, where)
+
+    def check_positions(self, pos: Positions) -> None:
+        """Raise a ValueError unless the scheme can serve these positions."""
+        name = type(self).__name__
+        axes = pos.shape[-1]
+        need(
+            axes in self.axes,
+            f"{name} takes positions with {' or '.join(map(str, self.axes))} axis",
+            f"got {axes} axes",
+            "choose a scheme for that many axes, or drop the axes it cannot see",
+        )
+        # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
+        if self.max_length is not None and pos.numel() and not torch.compiler.is_compiling():
+            need(
+                not pos.is_floating_point(),
+                f"{name} takes whole positions",
+                f"got {pos.dtype}",
+                "round them, or choose a scheme for fractional positions",
+            )
+            low, high = int(pos.min()), int(pos.max())
+            need(
+                low >= 0 and high < self.max_length,
+                f"{name} serves positions 0 to {self.max_length - 1} (max_length {self.max_length})",
+                f"got {low} to {high}",
+                f"build it with max_length={high + 1} or more, or shorten the input",
+            )
+
+
+class Placed:
+    """One scheme at one geometry: what mixers and `attend` ask for the positions of a forward pass.
+
+    What depends on positions alone is evaluated once and shared by all layers. It lives as long as one forward pass:
+    a learned bias must not outlive the step that trains it, which is why the geometry itself, which may be kept, does
+    not remember it.
+
+    Args:
+        scheme: says how positions enter.
+        where: says what the positions are.
+    """
+
+    def __init__(self, scheme: Scheme, where: Geometry) -> None:
+        self.scheme = scheme
+        self.where = where
+
+    def embed(self, x: Tokens) -> Tokens:
+        """Mark the token vectors."""
+        return self.scheme.embed(x, self.where.q_pos)
+
+    def encode(self, q: Queries, k: Keys) -> tuple[Queries, Keys]:
+        """Mark the queries and the keys of the same new tokens."""
+        return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
+
+    @cached_property
+    def bias(self) -> Bias | None:
+        """What positions alone add to the scores, whole."""
+        return self.scheme.bias(self.where)
+
+    @cached_property
+    def mask(self) -> Real[Tensor, "#b #h i j"] | None:
+        """Bias and visibility in one: added to the scores (a bias, -inf where invisible) or True where visible."""
+        if self.bias is None:
+            return None if self.where.sees_all else self.where.visible[:, None]
+        if self.where.sees_all:
+            return self.bias
+        return self.bias.masked_fill(~self.where.visible[:, None], float("-inf"))
+
+    def block(self, queries: slice, keys: slice = slice(None)) -> "Placed":
+        """The same for some of the queries and keys, evaluated anew."""
+        return Placed(self.scheme, self.where.block(queries, keys))

@@ -1,0 +1,49 @@
+"""A trained vector for each position, added to the tokens."""
+
+import torch
+from torch import nn
+
+from ordinate.checks import need_positive
+from ordinate.scheme import Scheme
+from ordinate.shapes import Positions, Tokens
+
+
+class Learned(Scheme):
+    """Add a trained vector to each token, one for each position.
+
+        x[p] += table[p]
+
+    Positions never met in training keep the vector that they were born with.
+
+    Enters at: tokens.
+    Args:
+        width: columns of the model.
+        max_length: rows of the table: positions 0 to max_length - 1 are served [tokens].
+        deviation: standard deviation of the vectors at birth.
+    Raises:
+        ValueError: a position beyond the table, below zero, or fractional.
+    Source: Gehring et al. 2017, Convolutional Sequence to Sequence Learning, section 3.1,
+        https://arxiv.org/abs/1705.03122; in transformers since GPT and BERT.
+    Departs: nowhere.
+    """
+
+    shift_invariant = False
+    citation = """@inproceedings{gehring2017convolutional,
+  title = {Convolutional Sequence to Sequence Learning},
+  author = {Gehring, Jonas and Auli, Michael and Grangier, David and Yarats, Denis and Dauphin, Yann N.},
+  booktitle = {International Conference on Machine Learning},
+  year = {2017},
+  url = {https://arxiv.org/abs/1705.03122}
+}"""
+
+    def __init__(self, *, width: int, max_length: int, deviation: float = 0.02) -> None:
+        super().__init__()
+        for name, value in (("width", width), ("max_length", max_length), ("deviation", deviation)):
+            need_positive(name, value)
+        self.max_length = max_length
+        self.table = nn.Parameter(torch.randn(max_length, width) * deviation)
+
+    def embed(self, x: Tokens, pos: Positions) -> Tokens:
+        """Add each position's vector."""
+        self.check_positions(pos)
+        return x + nn.functional.embedding(pos[..., 0], self.table).to(x.dtype)

@@ -1,0 +1,49 @@
+"""The position as one number between 0 and 1."""
+
+import torch
+from torch import nn
+
+from ordinate.checks import need_positive
+from ordinate.scheme import Scheme
+from ordinate.shapes import Positions, Tokens
+
+
+class Scalar(Scheme):
+    """Add the position as one number between 0 and 1, along one trained direction.
+
+        x[p] += (p / max_length) * direction
+
+    The simplest code that one can think of, kept for comparison: neighbours differ by 1 / max_length only, so telling
+    them apart needs large weights, and a longer maximum makes every step smaller.
+
+    Enters at: tokens.
+    Args:
+        width: columns of the model.
+        max_length: the position that counts as 1; positions below it are served [tokens].
+    Raises:
+        ValueError: a position below zero, or at or beyond max_length.
+    Source: the question that precedes section 3.5 of Vaswani et al. 2017; see
+        https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ for its usual answer.
+    Departs: nowhere. Fractional positions are served too.
+    """
+
+    shift_invariant = False
+    citation = """@misc{kazemnejad2019pencoding,
+  title = {Transformer Architecture: The Positional Encoding},
+  author = {Kazemnejad, Amirhossein},
+  year = {2019},
+  url = {https://kazemnejad.com/blog/transformer_architecture_positional_encoding/}
+}"""
+
+    def __init__(self, *, width: int, max_length: int) -> None:
+        super().__init__()
+        need_positive("width", width)
+        need_positive("max_length", max_length)
+        self.max_length, self.step = max_length, 1 / max_length
+        self.direction = nn.Parameter(torch.randn(width))
+
+    def embed(self, x: Tokens, pos: Positions) -> Tokens:
+        """Add the share of the way along the direction."""
+        self.check_positions(pos)
+        share = (pos[..., :1].double() * self.step).to(torch.promote_types(x.dtype, torch.float32))
+        return x + (share * self.direction).to(x.dtype)

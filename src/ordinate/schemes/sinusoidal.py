@@ -1,0 +1,64 @@
+"""Fixed waves added to the tokens."""
+
+from ordinate.checks import need, need_positive
+from ordinate.ops.waves import Form, Odd, sinusoids
+from ordinate.scheme import Scheme
+from ordinate.shapes import Positions, Tokens
+
+
+class Sinusoidal(Scheme):
+    """Add sines and cosines of the position to each token, from fast waves to slow ones.
+
+        x[p, 2m] += sin(p * w_m),   x[p, 2m+1] += cos(p * w_m),   w_m = theta^(-2m / width)
+
+    Enters at: tokens.
+    Args:
+        width: columns of the model.
+        theta: base of the wavelengths; the longest is about 2 pi theta tokens.
+        form: `vaswani` as above; `tensor2tensor` puts all sines before all cosines with w_m = theta^(-m/(pairs-1)).
+        odd: what to do with an odd width: `paper` (the default there) applies the formula to the width as it is,
+            `truncate` makes the next even width and drops its last column (positional-encodings on PyPI), `zero_pad`
+            makes the even width below and adds a zero column (fairseq, M2M100).
+        scale: amplitude of the waves.
+    Raises:
+        ValueError: `odd` is given for an even width, where it has no effect.
+    Source: Vaswani et al. 2017, Attention Is All You Need, section 3.5, https://arxiv.org/abs/1706.03762; the other
+        form is that of tensor2tensor's code.
+    Departs: nowhere. Any real position is served, not only those of a table.
+    """
+
+    shift_invariant = False
+    citation = """@inproceedings{vaswani2017attention,
+  title = {Attention Is All You Need},
+  author = {Vaswani, Ashish and Shazeer, Noam and Parmar, Niki and Uszkoreit, Jakob and Jones, Llion and
+            Gomez, Aidan N. and Kaiser, Lukasz and Polosukhin, Illia},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year = {2017},
+  url = {https://arxiv.org/abs/1706.03762}
+}"""
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        theta: float = 10_000.0,
+        form: Form = "vaswani",
+        odd: Odd | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        for name, value in (("width", width), ("theta", theta), ("scale", scale)):
+            need_positive(name, value)
+        need(
+            odd is None or width % 2 == 1,
+            "odd says what to do with an odd width",
+            f"got odd={odd!r} at width {width}, where it has no effect",
+            "leave odd out",
+        )
+        self.width, self.theta, self.form, self.scale = width, theta, form, scale
+        self.odd: Odd = odd or "paper"
+
+    def embed(self, x: Tokens, pos: Positions) -> Tokens:
+        """Add the waves to the tokens."""
+        waves = sinusoids(pos, self.width, theta=self.theta, form=self.form, odd=self.odd)
+        return x + (self.scale * waves).to(x.dtype)

@@ -1,0 +1,69 @@
+"""A trained number for each bucket of distances."""
+
+import torch
+from torch import nn
+
+from ordinate.checks import need
+from ordinate.geometry import Geometry
+from ordinate.ops.buckets import log_buckets
+from ordinate.scheme import Scheme
+from ordinate.shapes import Bias
+
+
+class T5(Scheme):
+    """Add to each score a trained number that depends on the head and on how far the key is, in buckets.
+
+        bias(h, i, j) = table[bucket(p_i - p_j), h]
+
+    Near distances have a bucket each, far ones share buckets that widen logarithmically, and all from `max_distance`
+    on share the last. Under a causal geometry all buckets look back; otherwise half of them look ahead.
+
+    Enters at: scores.
+    Args:
+        heads: heads of the model.
+        buckets: rows of the table.
+        max_distance: where the last bucket begins [tokens].
+        deviation: standard deviation of the table at birth [nats].
+    Raises:
+        ValueError: fewer than 4 buckets, an odd number of them, or a max_distance that leaves no far bucket.
+    Source: Raffel et al. 2020, T5, section 2.1, https://arxiv.org/abs/1910.10683, buckets from its published code.
+    Departs: the bias is added to q.k * scale as everywhere here; T5 itself leaves q.k unscaled (scale = 1).
+    """
+
+    shift_invariant = True
+    citation = """@article{raffel2020exploring,
+  title = {Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer},
+  author = {Raffel, Colin and Shazeer, Noam and Roberts, Adam and Lee, Katherine and Narang, Sharan and
+            Matena, Michael and Zhou, Yanqi and Li, Wei and Liu, Peter J.},
+  journal = {Journal of Machine Learning Research},
+  volume = {21},
+  year = {2020},
+  url = {https://arxiv.org/abs/1910.10683}
+}"""
+
+    def __init__(self, *, heads: int, buckets: int = 32, max_distance: int = 128, deviation: float = 0.02) -> None:
+        super().__init__()
+        need(
+            buckets >= 4 and buckets % 2 == 0,
+            "t5 needs an even number of at least 4 buckets",
+            f"got {buckets}",
+            "32 is usual",
+        )
+        need(
+            max_distance > buckets // 2,
+            "max_distance must lie beyond the buckets of single distances",
+            f"got {max_distance} with {buckets} buckets",
+            f"give more than {buckets // 2}",
+        )
+        self.buckets, self.max_distance = buckets, max_distance
+        self.table = nn.Parameter(torch.randn(buckets, heads) * deviation)
+
+    def bias(self, where: Geometry) -> Bias:
+        """The number for each head, query and key."""
+        bucket = log_buckets(
+            where.offset[..., 0],
+            buckets=self.buckets,
+            max_distance=self.max_distance,
+            both_sides=not where.hides_future,
+        )
+        return nn.functional.embedding(bucket, self.table).permute(0, 3, 1, 2)

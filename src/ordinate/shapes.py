@@ -1,0 +1,20 @@
+"""Names for the tensors that travel through the house, with their axes.
+
+Axes: `b` batch, `h` heads, `g` key heads, `n` tokens, `i` queries, `j` keys, `d` head width,
+`width` model width, `axes` position axes. A `#` before an axis lets it be 1 and broadcast.
+"""
+
+from jaxtyping import Bool, Float, Int, Real
+from torch import Tensor
+
+Ids = Int[Tensor, "b n"]
+Tokens = Float[Tensor, "b n width"]
+Logits = Float[Tensor, "b n vocabulary"]
+# whole or fractional; one axis for text, two for images; one row serves a whole batch
+Positions = Real[Tensor, "#b n axes"]
+Queries = Float[Tensor, "b h i d"]
+# fewer key heads than query heads: each key head serves a group of them
+Keys = Float[Tensor, "b g j d"]
+Bias = Float[Tensor, "#b #h i j"]
+Weights = Float[Tensor, "b h i j"]
+Visible = Bool[Tensor, "#b i j"]
