@@ -64,16 +64,21 @@ def bind(member: type, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> di
         ValueError: an unknown option (the nearest is named), a value of the wrong type, or a missing size.
     """
     known = options(member)
-    for name in given:
-        need_known(f"option of {member.__name__}", name, known)
-    bound = {name: sizes[name] for name in known if name in sizes}
-    bound |= {name: _read(member, known[name], value) for name, value in given.items()}
+    bound = {name: sizes[name] for name in known if name in sizes} | read_options(member, given)
     missing = [name for name, option in known.items() if option.default is option.empty and name not in bound]
     if missing:
         raise ValueError(
             f"{member.__name__} needs {', '.join(missing)}; got {', '.join(bound) or 'nothing'}; give each by keyword"
         )
     return bound
+
+
+def read_options(member: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options given, each known to the constructor and read as the type that it declares."""
+    known = options(member)
+    for name in given:
+        need_known(f"option of {member.__name__}", name, known)
+    return {name: _read(member, known[name], value) for name, value in given.items()}
 
 
 def _read(member: type, option: inspect.Parameter, value: Any) -> Any:

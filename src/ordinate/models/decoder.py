@@ -16,6 +16,9 @@ from ordinate.models.cache import Cache
 from ordinate.scheme import Scheme
 from ordinate.shapes import Ids, Logits
 
+# standard deviation of weights and token vectors at birth, as in GPT-2; schemes match their own numbers to it
+TOKEN_SCALE = 0.02
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -75,6 +78,7 @@ class Shape:
             "kv_heads": self.kv_heads,
             "head_width": self.width // self.heads,
             "max_length": self.max_length,
+            "scale": TOKEN_SCALE,
             "dropout": self.dropout,
         }
 
@@ -103,7 +107,7 @@ class Shape:
 class Decoder(nn.Module, PyTorchModelHubMixin):
     """A language model: for each token, how likely each next token is.
 
-        x = sqrt(width) * table[ids], marked by the scheme;  layers of Block;  logits = norm(x) W
+        x = table[ids], marked by the scheme;  layers of Block;  logits = norm(x) W
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `Decoder.from_pretrained(folder)` reads them.
 
@@ -144,8 +148,7 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         self._check(ids, where)
         seen = where if cache is None else cache.place(where)
         placed = [cast(Scheme, scheme).at(seen) for scheme in self.schemes]
-        x = self.tokens(ids) * self.shape.width**0.5
-        x = placed[0].embed(x)
+        x = placed[0].embed(self.tokens(ids))
         states = []
         for layer, block in enumerate(self.blocks):
             state = cache.states[layer] if cache is not None and cache.states else None
@@ -192,8 +195,7 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
     def _initialise(self) -> None:
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:
-                nn.init.normal_(parameter, std=0.02)
+                nn.init.normal_(parameter, std=TOKEN_SCALE)
             # each layer adds two branches; the sum should not grow with depth
             if name.endswith(("mixer.out.weight", "narrow.weight")):
-                nn.init.normal_(parameter, std=0.02 / (2 * self.shape.layers) ** 0.5)
-        nn.init.normal_(self.tokens.weight, std=self.shape.width**-0.5)
+                nn.init.normal_(parameter, std=TOKEN_SCALE / (2 * self.shape.layers) ** 0.5)

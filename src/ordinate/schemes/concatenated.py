@@ -21,6 +21,7 @@ class Concatenated(Scheme):
         width: columns of the model, the claimed ones included.
         columns: how many of them hold the position; None: a quarter, made even. The token table gets the rest.
         theta: base of the wavelengths; the longest is about 2 pi theta tokens.
+        scale: amplitude of the waves; best the size of a token's numbers in the model.
     Raises:
         ValueError: no column would be left for the tokens.
     Source: waves from Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762; concatenation as discussed
@@ -38,20 +39,23 @@ class Concatenated(Scheme):
   url = {https://arxiv.org/abs/1706.03762}
 }"""
 
-    def __init__(self, *, width: int, columns: int | None = None, theta: float = 10_000.0) -> None:
+    def __init__(
+        self, *, width: int, columns: int | None = None, theta: float = 10_000.0, scale: float = 1.0
+    ) -> None:
         super().__init__()
         self.claims = max(2, width // 8 * 2) if columns is None else columns
         need_positive("columns", self.claims)
         need_positive("theta", theta)
+        need_positive("scale", scale)
         need(
             self.claims < width,
             "concatenated must leave columns for the tokens",
             f"got {self.claims} of {width} columns",
             "give fewer columns or a larger width",
         )
-        self.theta = theta
+        self.theta, self.scale = theta, scale
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
         """Append the waves to each token."""
-        waves = sinusoids(pos, self.claims, theta=self.theta, form="vaswani", odd="paper").to(x.dtype)
-        return torch.cat([x, waves.expand(x.shape[0], -1, -1)], -1)
+        waves = self.scale * sinusoids(pos, self.claims, theta=self.theta, form="vaswani", odd="paper")
+        return torch.cat([x, waves.to(x.dtype).expand(x.shape[0], -1, -1)], -1)

@@ -19,7 +19,8 @@ class Learned(Scheme):
     Args:
         width: columns of the model.
         max_length: rows of the table: positions 0 to max_length - 1 are served [tokens].
-        deviation: standard deviation of the vectors at birth.
+        scale: standard deviation of the vectors at birth; best the size of a token's numbers in the model, which is
+            0.02 in GPT-2 and BERT.
     Raises:
         ValueError: a position beyond the table, below zero, or fractional.
     Source: Gehring et al. 2017, Convolutional Sequence to Sequence Learning, section 3.1,
@@ -36,12 +37,12 @@ class Learned(Scheme):
   url = {https://arxiv.org/abs/1705.03122}
 }"""
 
-    def __init__(self, *, width: int, max_length: int, deviation: float = 0.02) -> None:
+    def __init__(self, *, width: int, max_length: int, scale: float = 0.02) -> None:
         super().__init__()
-        for name, value in (("width", width), ("max_length", max_length), ("deviation", deviation)):
+        for name, value in (("width", width), ("max_length", max_length), ("scale", scale)):
             need_positive(name, value)
         self.max_length = max_length
-        self.table = nn.Parameter(torch.randn(max_length, width) * deviation)
+        self.table = nn.Parameter(torch.randn(max_length, width) * scale)
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
         """Add each position's vector."""

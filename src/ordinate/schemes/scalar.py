@@ -20,6 +20,7 @@ class Scalar(Scheme):
     Args:
         width: columns of the model.
         max_length: the position that counts as 1; positions below it are served [tokens].
+        scale: standard deviation of the direction at birth; best the size of a token's numbers in the model.
     Raises:
         ValueError: a position below zero, or at or beyond max_length.
     Source: the question that precedes section 3.5 of Vaswani et al. 2017; see
@@ -35,12 +36,13 @@ class Scalar(Scheme):
   url = {https://kazemnejad.com/blog/transformer_architecture_positional_encoding/}
 }"""
 
-    def __init__(self, *, width: int, max_length: int) -> None:
+    def __init__(self, *, width: int, max_length: int, scale: float = 1.0) -> None:
         super().__init__()
         need_positive("width", width)
         need_positive("max_length", max_length)
+        need_positive("scale", scale)
         self.max_length, self.step = max_length, 1 / max_length
-        self.direction = nn.Parameter(torch.randn(width))
+        self.direction = nn.Parameter(torch.randn(width) * scale)
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
         """Add the share of the way along the direction."""

@@ -19,7 +19,7 @@ class Sinusoidal(Scheme):
         odd: what to do with an odd width: `paper` (the default there) applies the formula to the width as it is,
             `truncate` makes the next even width and drops its last column (positional-encodings on PyPI), `zero_pad`
             makes the even width below and adds a zero column (fairseq, M2M100).
-        scale: amplitude of the waves.
+        scale: amplitude of the waves; best the size of a token's numbers in the model, which the paper makes 1.
     Raises:
         ValueError: `odd` is given for an even width, where it has no effect.
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.5, https://arxiv.org/abs/1706.03762; the other

@@ -23,7 +23,6 @@ class T5(Scheme):
         heads: heads of the model.
         buckets: rows of the table.
         max_distance: where the last bucket begins [tokens].
-        deviation: standard deviation of the table at birth [nats].
     Raises:
         ValueError: fewer than 4 buckets, an odd number of them, or a max_distance that leaves no far bucket.
     Source: Raffel et al. 2020, T5, section 2.1, https://arxiv.org/abs/1910.10683, buckets from its published code.
@@ -41,7 +40,7 @@ class T5(Scheme):
   url = {https://arxiv.org/abs/1910.10683}
 }"""
 
-    def __init__(self, *, heads: int, buckets: int = 32, max_distance: int = 128, deviation: float = 0.02) -> None:
+    def __init__(self, *, heads: int, buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__()
         need(
             buckets >= 4 and buckets % 2 == 0,
@@ -56,7 +55,7 @@ class T5(Scheme):
             f"give more than {buckets // 2}",
         )
         self.buckets, self.max_distance = buckets, max_distance
-        self.table = nn.Parameter(torch.randn(buckets, heads) * deviation)
+        self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def bias(self, where: Geometry) -> Bias:
         """The number for each head, query and key."""

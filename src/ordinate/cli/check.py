@@ -1,0 +1,56 @@
+"""`ordinate check`: the contract suite on a class of your own."""
+
+import importlib
+import inspect
+import os
+import sys
+
+from cyclopts import App
+from rich.console import Console
+
+from ordinate.checks import need
+
+app = App(name="check", help="Run the contract suite on a scheme of your own.")
+
+
+@app.default
+def check(target: str) -> int:
+    """Run the contract suite on a scheme of your own; leaves with 1 if it breaks the contract.
+
+    Parameters
+    ----------
+    target
+        The class as module:Class, e.g. my_schemes.spiral:Spiral. The module is imported, so its code runs.
+    """
+    from ordinate.testing import check_scheme
+
+    console = Console(highlight=False)
+    outcomes = check_scheme(_load(target))
+    marks = {True: "[green]passed [/]", False: "[bold red]FAILED [/]", None: "[dim]skipped[/]"}
+    for outcome in outcomes:
+        console.print(marks[outcome.passed], outcome.name, end="\n" if not outcome.message else ": ")
+        if outcome.message:
+            console.print(outcome.message, markup=False, style="dim" if outcome.passed is None else None)
+    failed = sum(outcome.passed is False for outcome in outcomes)
+    console.print(f"{len(outcomes)} checks, {failed} failed")
+    return 1 if failed else 0
+
+
+def _load(target: str) -> type:
+    from ordinate.scheme import Scheme
+
+    module_name, colon, name = target.partition(":")
+    need(bool(colon and name), "a class is written module:Class", f"got {target!r}", "e.g. my_schemes:Spiral")
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the module must be importable; {error}; run from its folder, or install it") from None
+    found = getattr(module, name, None)
+    need(
+        inspect.isclass(found) and issubclass(found, Scheme),
+        f"{name} must be a subclass of ordinate.Scheme in {module_name}",
+        f"got {found!r}",
+        "name the class",
+    )
+    return found

@@ -1,0 +1,51 @@
+"""`ordinate list`: what there is."""
+
+import inspect
+from typing import Literal
+
+from cyclopts import App
+from rich.console import Console
+from rich.table import Table
+
+from ordinate import catalog
+
+Kind = Literal["schemes", "mixers", "routes", "corpora", "tokenizers", "tasks"]
+
+app = App(name="list", help="List what there is: schemes, mixers, routes, corpora.")
+
+
+@app.default
+def show_list(kind: Kind = "schemes") -> int:
+    """List the members of a kind, with the places where each scheme enters.
+
+    Parameters
+    ----------
+    kind
+        What to list.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("name", no_wrap=True)
+    if kind == "schemes":
+        table.add_column("enters at")
+    table.add_column("what it does")
+    for name in catalog.names(f"ordinate.{kind}"):
+        table.add_row(name, *_cells(kind, name))
+    Console(highlight=False).print(table)
+    return 0
+
+
+def places(member: type) -> str:
+    """Where a scheme enters: read off the hooks that it overrides."""
+    from ordinate.scheme import PLACES, Scheme
+
+    used = [place for hook, place in PLACES.items() if getattr(member, hook) is not getattr(Scheme, hook)]
+    return ", ".join(used) or "nowhere"
+
+
+def _cells(kind: Kind, name: str) -> list[str]:
+    from importlib import import_module
+
+    module = import_module(f"ordinate.{kind}.{name}")
+    members = [item for item in vars(module).values() if inspect.isclass(item) and item.__module__ == module.__name__]
+    summary = (inspect.getdoc(members[0]) or "").splitlines()[0]
+    return [places(members[0]), summary] if kind == "schemes" else [summary]

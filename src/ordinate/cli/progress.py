@@ -1,0 +1,113 @@
+"""How far a study is, for people: a bar for each run, or plain lines where there is no terminal."""
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from ordinate.study.engine import News
+from ordinate.study.plan import Plan, Run
+
+STYLES = {"done": "green", "diverged": "red", "failed": "bold red", "measuring": "cyan"}
+
+
+class Bars:
+    """A bar for each run with its loss and the time left.
+
+    Args:
+        console: where to draw.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[loss]}"),
+            TextColumn("{task.fields[stage]}"),
+            TimeRemainingColumn(),
+            console=console,
+            expand=True,
+        )
+        self.bars: dict[str, TaskID] = {}
+
+    def reading(self, name: str) -> None:
+        """Say what is being read."""
+        self.console.print(f"reading the text: {name}", markup=False)
+
+    def planned(self, plan: Plan, todo: int) -> None:
+        """Say what is to do, and begin to draw."""
+        total = len(plan.runs())
+        self.console.print(
+            f"{total} runs of {plan.steps} steps; {todo} to do" if todo else f"all {total} runs are done"
+        )
+        self.total = plan.steps
+        if todo:
+            self.progress.start()
+
+    def news(self, news: News) -> None:
+        """Move a bar."""
+        bar = self._bar(news.run)
+        style = STYLES.get(news.stage, "")
+        stage = f"[{style}]{news.stage}[/]" if style else news.stage
+        self.progress.update(bar, stage=stage)
+        if news.loss is not None:
+            self.progress.update(bar, completed=news.step, loss=f"loss {news.loss:.3f}")
+        if news.message:
+            self.progress.console.print(f"{news.run.label} failed:\n{news.message}", markup=False)
+        if news.stage == "done":
+            self.progress.stop_task(bar)
+
+    def close(self) -> None:
+        """Stop drawing."""
+        self.progress.stop()
+
+    def _bar(self, run: Run) -> TaskID:
+        if run.name not in self.bars:
+            label = run.label if run.seed == 0 else f"{run.label} seed {run.seed}"
+            self.bars[run.name] = self.progress.add_task(label, total=self.total, loss="", stage="")
+        return self.bars[run.name]
+
+
+class Lines:
+    """A line now and then.
+
+    Args:
+        console: where to print.
+        every: seconds between two lines of a run.
+    """
+
+    def __init__(self, console: Console, every: float = 10.0) -> None:
+        self.console, self.every = console, every
+        self.last: dict[str, tuple[float, str]] = {}
+
+    def reading(self, name: str) -> None:
+        """Say what is being read."""
+        self._print(f"reading the text: {name}")
+
+    def planned(self, plan: Plan, todo: int) -> None:
+        """Say what is to do."""
+        self.steps = plan.steps
+        self._print(f"{len(plan.runs())} runs of {plan.steps} steps; {todo} to do")
+
+    def news(self, news: News) -> None:
+        """Print a line when a run enters a stage, and every few seconds."""
+        now = time.monotonic()
+        before, stage = self.last.get(news.run.name, (0.0, ""))
+        if news.stage == stage and now - before < self.every:
+            return
+        self.last[news.run.name] = (now, news.stage)
+        loss = "" if news.loss is None else f"  step {news.step}/{self.steps}  loss {news.loss:.3f}"
+        self._print(f"{news.run.name}  {news.stage}{loss}" + (f"\n{news.message}" if news.message else ""))
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, markup=False, soft_wrap=True)
+
+
+def watcher(console: Console) -> Bars | Lines:
+    """Bars on a terminal, lines elsewhere."""
+    return Bars(console) if console.is_terminal else Lines(console)

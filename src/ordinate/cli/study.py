@@ -1,0 +1,93 @@
+"""`ordinate study`: train schemes side by side and report which one to take."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.config import Dict, Toml
+from rich.console import Console
+
+from ordinate.checks import need
+from ordinate.cli.progress import watcher
+from ordinate.report.build import build
+from ordinate.study.conduct import conduct, settle
+from ordinate.study.folder import Folder
+from ordinate.study.plan import Plan, preset
+
+Preset = Literal["quick", "standard", "thorough"]
+PLAN = Parameter(name="*", consume_multiple=True)
+
+app = App(name="study", help="Train schemes side by side on a text and report which one to take.")
+
+
+@app.meta.default
+def begin(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    preset_name: Annotated[Preset, Parameter(name="--preset")] = "quick",
+    config: Path | None = None,
+) -> int:
+    """Train schemes side by side on a text and report which one to take.
+
+    The same command goes on where it was interrupted, and does nothing that is done.
+
+    Parameters
+    ----------
+    preset_name
+        How much to train: about 5 minutes, 3 hours or 5 days on two cores. Other options change a preset in detail.
+    config
+        A TOML file with options, below those of the command line and above the preset's.
+    """
+    files = [Toml(config, must_exist=True, use_commands_as_keys=False)] if config else []
+    app.config = (*files, Dict(preset(preset_name), use_commands_as_keys=False, source=f"preset {preset_name}"))
+    return app(tokens, result_action="return_value")
+
+
+@app.default
+def study(
+    plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
+    *,
+    out: Path | None = None,
+    workers: int | None = None,
+) -> int:
+    """Train schemes side by side on a text and report which one to take.
+
+    Parameters
+    ----------
+    plan
+        What decides the results.
+    out
+        Folder for the results; by default one in runs/ named after the plan.
+    workers
+        Runs at a time; by default as many as there are cores for.
+    """
+    console = Console(highlight=False)
+    plan = settle(plan)
+    folder, failed = run(plan, out or Path("runs") / f"study-{plan.digest()}", workers, console)
+    report = build(folder.path)
+    console.print(f"report: {report}", soft_wrap=True)
+    return 1 if failed else 0
+
+
+def run(plan: Plan, out: Path, workers: int | None, console: Console) -> tuple[Folder, list[str]]:
+    """Carry out a settled plan in view of a person: the folder, and the names of runs that failed or diverged."""
+    watching = watcher(console)
+    try:
+        folder = conduct(plan, out, _workers(workers, plan), _command(), watching)
+    finally:
+        watching.close()
+    return folder, [item.name for item in plan.runs() if folder.status(item) != "done"]
+
+
+def _workers(given: int | None, plan: Plan) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    need(
+        given is None or given > 0, "workers must be above zero", f"got {given}", "give how many runs to do at a time"
+    )
+    return given or max(1, cores // plan.threads)
+
+
+def _command() -> str:
+    return shlex.join(["ordinate", *sys.argv[1:]])

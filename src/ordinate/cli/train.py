@@ -1,0 +1,42 @@
+"""`ordinate train`: train one model."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App
+from rich.console import Console
+
+from ordinate.cli.study import PLAN, run
+from ordinate.study.conduct import settle
+from ordinate.study.plan import Plan
+
+app = App(name="train", help="Train one model on a text.")
+
+
+@app.default
+def train(
+    scheme: str = "rope",
+    plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
+    *,
+    out: Path | None = None,
+) -> int:
+    """Train one model on a text and measure it.
+
+    Parameters
+    ----------
+    scheme
+        Its positional scheme, options inline: rope:theta=500000.
+    plan
+        What decides the results; `--schemes` is of no use here.
+    out
+        Folder for the model and its results; by default one in runs/ named after the plan.
+    """
+    console = Console(highlight=False)
+    if plan.schemes != Plan().schemes:
+        raise ValueError("train trains one scheme; got --schemes; name it first (ordinate train rope), or use study")
+    plan = settle(plan.model_copy(update={"schemes": (scheme,)}))
+    folder, failed = run(plan, out or Path("runs") / f"train-{plan.digest()}", None, console)
+    if not failed:
+        for item in plan.runs():
+            console.print(f"model: {folder.run(item) / 'model'}", soft_wrap=True)
+    return 1 if failed else 0

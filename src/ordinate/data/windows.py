@@ -1,0 +1,48 @@
+"""Held-out pieces to measure on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordinate.data.store import TokenStore
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Consecutive tokens of one held-out document.
+
+    Args:
+        name: the document.
+        tokens: one more than are read, so that each place has a next token.
+    """
+
+    name: str
+    tokens: NDArray[np.int64]
+
+
+def segments(store: TokenStore, length: int, limit: int) -> list[Segment]:
+    """At most `limit` held-out pieces of `length` tokens, from as many different documents as there are.
+
+    First one piece of each document that is long enough, then a second of each, and so on; where there are more
+    documents than pieces wanted, they are spread evenly.
+
+    Args:
+        store: the text.
+        length: tokens to read of each piece.
+        limit: pieces at most.
+    """
+    tokens = store.validation
+    pieces = [piece for piece in store.documents("validation") if piece.stop - piece.start > length]
+    if not pieces:
+        return []
+    if len(pieces) > limit:
+        kept = np.linspace(0, len(pieces) - 1, limit).round().astype(int)
+        pieces = [pieces[index] for index in kept]
+    starts: list[tuple[str, int]] = []
+    for turn in range(max((piece.stop - piece.start - 1) // length for piece in pieces)):
+        for piece in pieces:
+            start = piece.start + turn * length
+            if start + length < piece.stop and len(starts) < limit:
+                starts.append((piece.name, start))
+    return [Segment(name, np.asarray(tokens[start : start + length + 1], np.int64)) for name, start in starts]

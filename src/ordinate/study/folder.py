@@ -1,0 +1,186 @@
+"""The folder of a study: what was planned, what was measured, and who is writing."""
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ordinate import __version__
+from ordinate.files import write_json
+from ordinate.study.plan import FREE, Plan, Run, differences
+
+FORMAT = 1
+LIBRARIES = ("torch", "numpy", "pytorch-lightning", "safetensors", "tokenizers", "altair")
+
+
+class OtherStudyError(ValueError):
+    """The folder holds a study with another plan, or something that is no study."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Paths in a study's folder.
+
+    Args:
+        path: the folder.
+    """
+
+    path: Path
+
+    @property
+    def study(self) -> Path:
+        """What was planned, on which text and machine."""
+        return self.path / "study.json"
+
+    @property
+    def data(self) -> Path:
+        """The token files."""
+        return self.path / "data"
+
+    def run(self, run: Run) -> Path:
+        """The folder of one run."""
+        return self.path / "runs" / run.name
+
+    def result(self, run: Run) -> Path:
+        """What a run measured."""
+        return self.run(run) / "result.json"
+
+    def read(self) -> dict[str, Any]:
+        """The contents of study.json."""
+        return json.loads(self.study.read_text(encoding="utf-8"))
+
+    def plan(self) -> Plan:
+        """The plan that is written there."""
+        return Plan(**self.read()["plan"])
+
+    def status(self, run: Run) -> str:
+        """How the run ended: done, diverged or failed; pending if it has not, or its result cannot be read."""
+        try:
+            return str(json.loads(self.result(run).read_text(encoding="utf-8"))["status"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "pending"
+
+    def missing(self, plan: Plan) -> list[Run]:
+        """The runs that are still to do; a failed one is tried again."""
+        return [run for run in plan.runs() if self.status(run) in ("pending", "failed")]
+
+    def check(self, plan: Plan) -> None:
+        """Raise unless this plan may be carried out here.
+
+        Raises:
+            OtherStudyError: the folder holds other things, or a study whose plan differs (each difference is named).
+        """
+        if not self.path.exists() or not any(self.path.iterdir()):
+            return
+        if not self.study.exists():
+            # the token files are written before study.json is
+            if {item.name for item in self.path.iterdir()} <= {"data", ".lock"}:
+                return
+            raise OtherStudyError(
+                f"a study needs an empty folder or its own; {self.path} holds other files; give another --out"
+            )
+        try:
+            old = self.read()["plan"]
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise OtherStudyError(
+                f"study.json must hold a plan; {self.study} cannot be read ({error}); give another --out"
+            ) from None
+        _refuse(self.path, differences(*(_fixed(x) for x in (old, plan.model_dump(mode="json")))))
+
+    def open(self, plan: Plan, text: dict[str, Any], command: str) -> None:
+        """Write study.json, or make sure that the one there is of the same plan and text."""
+        if self.study.exists():
+            old = self.read()["text"]
+            _refuse(self.path, [f"text.{line}" for line in differences(old, text)])
+            return
+        write_json(
+            self.study,
+            {
+                "format": FORMAT,
+                "plan": plan.model_dump(mode="json"),
+                "text": text,
+                "machine": machine(),
+                "versions": {"ordinate": __version__, **{name: version(name) for name in LIBRARIES}},
+                "command": command,
+                "code": code_digest(),
+            },
+        )
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only one who writes here.
+
+        Raises:
+            OtherStudyError: somebody else does.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise OtherStudyError(
+                f"one study writes to a folder; another process is at work in {self.path}; "
+                "wait for it, or give another --out"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def machine() -> dict[str, Any]:
+    """What this machine is."""
+    return {
+        "system": platform.system(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": _memory(),
+        "python": platform.python_version(),
+    }
+
+
+def code_digest() -> str:
+    """A hash of the package's source."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _fixed(plan: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in plan.items() if key not in FREE}
+
+
+def _refuse(path: Path, lines: list[str]) -> None:
+    if lines:
+        listed = "\n  ".join(lines)
+        raise OtherStudyError(
+            f"a study goes on with the plan it began with; {path} was begun with another:\n  {listed}\n"
+            "give the same options as then, or another --out"
+        )
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

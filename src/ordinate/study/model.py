@@ -1,0 +1,84 @@
+"""The model of a run, with as many parameters as every other run's."""
+
+import torch
+
+from ordinate import catalog
+from ordinate.checks import need
+from ordinate.models.decoder import Decoder, Shape
+from ordinate.scheme import Scheme
+from ordinate.study.plan import Plan, Run
+
+
+def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
+    """The sizes of this run's model.
+
+    Under `equal="parameters"` the feed-forward is made narrower or wider until the model trains as many parameters as
+    the one without positions. Counted are those that training can reach: of a table of positions, the rows within the
+    trained length.
+
+    Raises:
+        ValueError: a scheme or option that does not exist, sizes that do not fit.
+    """
+    shape = _shape(plan, run.scheme, bound_options(run), vocabulary, plan.longest, None)
+    if plan.equal == "shape":
+        return shape
+    goal = count(_shape(plan, "none", {}, vocabulary, plan.length, None))
+    options = bound_options(run)
+
+    def trained(hidden: int) -> int:
+        return count(_shape(plan, run.scheme, options, vocabulary, plan.length, hidden))
+
+    one = trained(2) - trained(1)
+    hidden = max(1, 1 + round((goal - trained(1)) / one))
+    need(
+        abs(trained(hidden) - goal) <= one,
+        "a scheme must fit into the parameters of the model without it",
+        f"{run.label} alone brings more than the feed-forward can give ({goal} parameters in all)",
+        "give a larger width, or --equal shape",
+    )
+    return _shape(plan, run.scheme, options, vocabulary, plan.longest, hidden)
+
+
+def bound_options(run: Run) -> dict[str, object]:
+    """The options as the scheme's constructor reads them."""
+    kind = catalog.load("ordinate.schemes", Scheme, run.scheme)
+    return catalog.read_options(kind, run.options)
+
+
+def count(shape: Shape) -> int:
+    """How many parameters a model of this shape has; nothing is allocated."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in Decoder(shape).parameters())
+
+
+def parameters(plan: Plan, run: Run, shape: Shape, model: Decoder) -> dict[str, object]:
+    """What the report says about the parameters of a run."""
+    short = _shape(plan, run.scheme, bound_options(run), shape.vocabulary, plan.length, shape.hidden)
+    total, trained = sum(p.numel() for p in model.parameters()), count(short)
+    note = "" if total == trained else f"{total - trained} parameters serve lengths beyond the trained one only"
+    return {
+        "total": total,
+        "trained": trained,
+        "scheme": sum(p.numel() for p in model.schemes.parameters()),
+        "feedforward": shape.hidden_width,
+        "note": note,
+    }
+
+
+def _shape(
+    plan: Plan, scheme: str, options: dict[str, object], vocabulary: int, max_length: int, hidden: int | None
+) -> Shape:
+    return Shape(
+        vocabulary=vocabulary,
+        width=plan.width,
+        layers=plan.layers,
+        heads=plan.heads,
+        kv_heads=plan.kv_heads,
+        scheme=scheme,
+        options=options,
+        max_length=max_length,
+        norm=plan.norm,
+        feedforward=plan.feedforward,
+        hidden=hidden,
+        dropout=plan.dropout,
+    )

@@ -1,0 +1,163 @@
+"""What a study trains and measures: a value that says everything, from which each run follows."""
+
+import hashlib
+import json
+import re
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ordinate.checks import need, need_known
+
+EIGHT = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "alibi", "t5")
+# the only fields that may differ when a study is taken up again: they change no result
+FREE = frozenset({"checkpoint_every"})
+
+
+class Frozen(BaseModel):
+    """A value: it cannot be changed, and it refuses fields it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        for name in given if isinstance(given, dict) else ():
+            need_known(f"field of a {cls.__name__.lower()}", name, cls.model_fields)
+        return given
+
+
+class Plan(Frozen):
+    """Everything that decides the results of a study."""
+
+    text: str = "stdlib"
+    """What to read: a corpus by name (see `ordinate list corpora`), or a file or folder of yours."""
+    tokenizer: str = "bytes"
+    """How to cut it into tokens: bytes, or bpe:size=4096."""
+    schemes: tuple[str, ...] = Field(EIGHT, min_length=1)
+    """Positional schemes to compare, options inline: rope:theta=500000,layout=interleaved."""
+    seeds: int = Field(1, ge=1)
+    """How many times to train each, with other random numbers."""
+    length: int = Field(128, ge=2)
+    """Length that the models are trained at (tokens)."""
+    steps: int = Field(400, ge=1)
+    """Optimiser steps of each run."""
+    batch: int = Field(32, ge=1)
+    """Sequences in a step."""
+    width: int = Field(96, ge=1)
+    """Columns of the model."""
+    layers: int = Field(3, ge=1)
+    """Blocks of the model."""
+    heads: int = Field(4, ge=1)
+    """Attention heads."""
+    kv_heads: int | None = Field(None, ge=1)
+    """Key and value heads, fewer than heads to share them; by default as many as heads."""
+    norm: Literal["rms", "layer"] = "rms"
+    """Normalisation."""
+    feedforward: Literal["gelu", "swiglu"] = "gelu"
+    """Feed-forward."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Share dropped in training."""
+    equal: Literal["parameters", "shape"] = "parameters"
+    """What is equal between schemes: `parameters` narrows the feed-forward of schemes that bring their own, `shape`
+    leaves all sizes alone."""
+    learning_rate: float = Field(4e-3, gt=0)
+    """Highest learning rate of AdamW, the same for all schemes."""
+    warmup: int = Field(40, ge=0)
+    """Steps in which the learning rate rises."""
+    weight_decay: float = Field(0.1, ge=0)
+    """Weight decay, on matrices only."""
+    clip: float = Field(1.0, gt=0)
+    """Longest gradient; longer ones are scaled down to it."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """Type of the matrix products; auto takes bf16 where the processor multiplies it fast."""
+    multiples: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1)
+    """Lengths to read at in the end, as multiples of the trained length."""
+    windows: int = Field(64, ge=1)
+    """Held-out pieces of the longest length to measure on."""
+    shuffled: int = Field(128, ge=1)
+    """Held-out pieces of the trained length to shuffle."""
+    samples: int = Field(2, ge=0)
+    """Texts that each model writes."""
+    sample_tokens: int = Field(240, ge=1)
+    """Length of each of them (tokens)."""
+    threads: int = Field(1, ge=1)
+    """Processor threads of each run."""
+    checkpoint_every: int = Field(100, ge=1)
+    """Steps between checkpoints."""
+
+    @property
+    def longest(self) -> int:
+        """The longest length that is read at (tokens)."""
+        return self.length * max(self.multiples)
+
+    def runs(self) -> list["Run"]:
+        """Every run of the study: seeds outside, so that one seed of every scheme is done first."""
+        return [Run.of(text, seed) for seed in range(self.seeds) for text in self.schemes]
+
+    def digest(self) -> str:
+        """Eight letters that change when the plan does."""
+        text = json.dumps(self.model_dump(mode="json", exclude=set(FREE)), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {},
+    "standard": {"steps": 3000, "seeds": 2, "width": 128, "layers": 4, "windows": 128, "warmup": 200,
+                 "shuffled": 256, "learning_rate": 3e-3},
+    "thorough": {"steps": 12000, "seeds": 3, "width": 256, "layers": 6, "heads": 8, "length": 256, "windows": 256,
+                 "warmup": 500, "shuffled": 512, "learning_rate": 1.5e-3, "checkpoint_every": 500},
+}  # fmt: skip
+"""What each preset changes in the plan: about 5 minutes, 3 hours, and 5 days on two cores."""
+
+
+class Run(Frozen):
+    """One model to train: a scheme with its options, and a seed."""
+
+    scheme: str
+    options: dict[str, str]
+    label: str
+    seed: int
+
+    @classmethod
+    def of(cls, text: str, seed: int) -> "Run":
+        """The run of a scheme written as on the command line, `name` or `name:option=value,option=value`."""
+        name, options = parse(text)
+        return cls(scheme=name, options=options, label=text, seed=seed)
+
+    @property
+    def name(self) -> str:
+        """What its folder is called."""
+        label = re.sub(r"[^A-Za-z0-9._=-]+", "-", self.label)
+        if label != self.label.replace(":", "-").replace(",", "-") or len(label) > 60:
+            label = f"{label[:50]}-{hashlib.sha256(self.label.encode()).hexdigest()[:8]}"
+        return f"{label}-s{self.seed}"
+
+
+def parse(text: str) -> tuple[str, dict[str, str]]:
+    """The name and the options of a member written as `name` or `name:option=value,option=value`."""
+    name, _, rest = text.partition(":")
+    options: dict[str, str] = {}
+    for part in rest.split(",") if rest else []:
+        key, equals, value = part.partition("=")
+        need(
+            bool(key and equals and value),
+            "an option is written name=value",
+            f"got {part!r} in {text!r}",
+            "for example rope:theta=500000,layout=interleaved",
+        )
+        need(key not in options, "an option is given once", f"got {key!r} twice in {text!r}", "drop one")
+        options[key] = value
+    return name, options
+
+
+def preset(name: str) -> dict[str, Any]:
+    """What the preset changes in the plan."""
+    need_known("preset", name, PRESETS)
+    return PRESETS[name]
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """One line for each key whose value differs: "key: old -> new"."""
+    keys = [*old, *(key for key in new if key not in old)]
+    return [f"{key}: {old.get(key)!r} -> {new.get(key)!r}" for key in keys if old.get(key) != new.get(key)]

@@ -1,0 +1,100 @@
+"""One run of a study, in a process of its own: train, measure, write the result.
+
+Started as `python -m ordinate.study.worker FOLDER RUN`; says how far it is on standard output, a JSON line each time.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ordinate.data.store import TokenStore, open_store
+from ordinate.files import write_json
+from ordinate.models.decoder import Decoder
+from ordinate.study.folder import FORMAT, Folder
+from ordinate.study.measure import measure, peak_memory
+from ordinate.study.model import bound_options, parameters, shape_of
+from ordinate.study.plan import Plan, Run
+from ordinate.tasks.text import Text
+from ordinate.training.loop import Diverged, Settings, Trace, train
+
+
+def main() -> int:
+    """Carry out the run named on the command line."""
+    folder, name = Folder(Path(sys.argv[1])), sys.argv[2]
+    plan = folder.plan()
+    (run,) = [run for run in plan.runs() if run.name == name]
+    torch.set_num_threads(plan.threads)
+    carry_out(folder, plan, run)
+    return 0
+
+
+def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
+    """Train and measure one run, going on from its newest checkpoint, and write its result."""
+    began = time.perf_counter()
+    store = open_store(folder.data)
+    shape = shape_of(plan, run, store.tokenizer.size)
+    torch.manual_seed(run.seed)
+    model = Decoder(shape)
+    result: dict[str, Any] = {
+        "format": FORMAT,
+        "run": {
+            "name": run.name,
+            "scheme": run.scheme,
+            "options": bound_options(run),
+            "label": run.label,
+            "seed": run.seed,
+        },
+        "status": "done",
+        "step": plan.steps,
+        "message": "",
+        "parameters": parameters(plan, run, shape, model),
+    }
+    place = folder.run(run)
+    place.mkdir(parents=True, exist_ok=True)
+    write_json(place / "run.json", result["run"])
+    trace = None
+    try:
+        trace = _train(model, store, plan, run, place)
+    except Diverged as error:
+        result |= {"status": "diverged", "step": error.step, "message": str(error)}
+    else:
+        model.save_pretrained(place / "model")
+        store.tokenizer.save(place / "model")
+        say(stage="measuring")
+        result["training"] = {"steps": list(trace.steps), "loss": list(trace.losses)}
+        result |= measure(model, store, plan)
+    result["cost"] = {
+        "tokens_per_second": trace and trace.tokens_per_second,
+        "peak_memory_bytes": peak_memory(),
+        "seconds": time.perf_counter() - began,
+    }
+    write_json(folder.result(run), result)
+
+
+def say(**news: Any) -> None:
+    """Tell the parent process how far this is."""
+    print(json.dumps(news), flush=True)  # noqa: T201
+
+
+def _train(model: Decoder, store: TokenStore, plan: Plan, run: Run, place: Path) -> Trace:
+    task = Text(tokens=store.train, vocabulary=store.tokenizer.size, length=plan.length)
+    settings = Settings(
+        steps=plan.steps,
+        batch=plan.batch,
+        seed=run.seed,
+        learning_rate=plan.learning_rate,
+        warmup=plan.warmup,
+        weight_decay=plan.weight_decay,
+        clip=plan.clip,
+        precision=plan.precision,
+        checkpoint_every=plan.checkpoint_every,
+    )
+    return train(model, task, settings, place / "checkpoints", lambda step, loss: say(step=step, loss=loss))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

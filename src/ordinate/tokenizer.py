@@ -1,0 +1,108 @@
+"""How text is cut into tokens."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordinate import catalog
+from ordinate.checks import need
+from ordinate.files import write_json
+
+PACKAGE = "ordinate.tokenizers"
+FILE = "tokenizer.json"
+
+
+class Tokenizer(ABC):
+    """Text to token ids and back; the way back of the way there is the text itself.
+
+    Must: `size`, `byte_lengths`, `encode`, `decode`, `state`, `from_state` and `fitted`.
+    """
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many different tokens there are."""
+
+    @property
+    @abstractmethod
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """How many bytes of text each token stands for."""
+
+    @abstractmethod
+    def encode(self, text: str) -> NDArray[np.integer[Any]]:
+        """The tokens of a text."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens; bytes that make no character become U+FFFD."""
+
+    @abstractmethod
+    def fitted(self, texts: Iterator[str]) -> Self:
+        """This tokenizer, made to fit these texts."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """What must be written down to make it again."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """The tokenizer that was written down."""
+
+    @property
+    def wish(self) -> dict[str, Any]:
+        """The options it was made with."""
+        return {}
+
+    @property
+    def kind(self) -> str:
+        """The name of its file in the catalog."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def type(self) -> type[np.integer[Any]]:
+        """The smallest type that holds every token."""
+        return np.uint8 if self.size <= 1 << 8 else np.uint16 if self.size <= 1 << 16 else np.uint32
+
+    def save(self, folder: Path) -> None:
+        """Write it down in a folder."""
+        write_json(folder / FILE, {"kind": self.kind, "state": self.state()})
+
+
+def make_tokenizer(name: str, options: dict[str, str]) -> Tokenizer:
+    """The tokenizer of this name, not fitted yet."""
+    kind = catalog.load(PACKAGE, Tokenizer, name)
+    return kind(**catalog.bind(kind, options, {}))
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer that was written down in a folder.
+
+    Raises:
+        ValueError: the file is damaged, or of an unknown kind.
+    """
+    try:
+        written = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        name, state = written["kind"], written["state"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"a tokenizer file holds its kind and state; {folder / FILE} does not ({error}); make it again"
+        ) from None
+    return catalog.load(PACKAGE, Tokenizer, name).from_state(state)
+
+
+def check_ids(ids: Iterable[int], size: int) -> list[int]:
+    """The ids as a list, each known to lie in the vocabulary."""
+    listed = [int(token) for token in ids]
+    need(
+        not listed or (min(listed) >= 0 and max(listed) < size),
+        f"token ids lie in 0 to {size - 1}",
+        f"got {min(listed, default=0)} to {max(listed, default=0)}",
+        "use the tokenizer that the model was made for",
+    )
+    return listed
