@@ -1,0 +1,219 @@
+"""The training loop as Lightning runs it."""
+
+import hashlib
+import logging
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytorch_lightning as lightning
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from ordinate.task import Batch, Task
+from ordinate.training.checkpoint import PlainCheckpoints, newest_whole, remove_partial
+from ordinate.training.loop import Diverged, Settings, Stopped, Watch
+from ordinate.training.metrics import Metrics
+from ordinate.training.optimiser import learning_rate_at, make_optimiser
+
+# settings that may differ when training goes on: they change no weight
+FREE = ("checkpoint_every", "keep")
+
+
+class Clock:
+    """How fast training goes; the first step since it was started is left out, as it pays for starting."""
+
+    def __init__(self) -> None:
+        self.tokens, self.began, self.last = 0, 0.0, 0.0
+
+    def count(self, tokens: int) -> None:
+        """A step is done."""
+        self.last = time.perf_counter()
+        if not self.began:
+            self.began = self.last
+        else:
+            self.tokens += tokens
+
+    @property
+    def speed(self) -> float | None:
+        """Tokens a second; None before the second step."""
+        return self.tokens / (self.last - self.began) if self.tokens else None
+
+
+class Batches(IterableDataset[Batch]):
+    """The batches of the steps still to do, each a function of the seed and the step."""
+
+    def __init__(self, task: Task, settings: Settings, start: int) -> None:
+        self.task, self.settings, self.start = task, settings, start
+
+    def __iter__(self) -> Iterator[Batch]:
+        """From the first step still to do to the last."""
+        for step in range(self.start, self.settings.steps):
+            generator = torch.Generator().manual_seed(seed_of(self.settings.seed, "batch", step))
+            yield self.task.sample(generator, self.settings.batch)
+
+
+class Learner(lightning.LightningModule):
+    """A model, what it learns, and what is written down as it learns."""
+
+    def __init__(
+        self, model: nn.Module, task: Task, settings: Settings, folder: Path, metrics: Metrics, watch: Watch | None
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.task, self.settings, self.folder, self.metrics, self.watch = task, settings, folder, metrics, watch
+        self.clock = Clock()
+        self.signal = 0
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """The batches still to do."""
+        return DataLoader(Batches(self.task, self.settings, self.global_step), batch_size=None)
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """The batch where the model is."""
+        return Batch(batch.inputs.to(device), batch.targets.to(device))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return make_optimiser(self.model, self.settings.learning_rate, self.settings.weight_decay)
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Random numbers and learning rate of this step."""
+        settings, step = self.settings, self.global_step
+        torch.manual_seed(seed_of(settings.seed, "dropout", step))
+        rate = learning_rate_at(step, highest=settings.learning_rate, warmup=settings.warmup, steps=settings.steps)
+        for group in self.trainer.optimizers[0].param_groups:
+            group["lr"] = rate
+
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        """The loss [nats a token]."""
+        logits = self.model(batch.inputs)
+        loss = nn.functional.cross_entropy(logits.float().flatten(0, -2), batch.targets.flatten())
+        self.loss = loss.item()
+        if not loss.isfinite():
+            raise Diverged(self.global_step + 1, "loss")
+        return loss
+
+    def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
+        """Scale a long gradient down."""
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        if not norm.isfinite():
+            raise Diverged(self.global_step + 1, "gradient")
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        """Write the loss down, and a checkpoint now and then."""
+        step = self.global_step
+        self.metrics.append(step, self.loss)
+        self.clock.count(batch.inputs.numel())
+        if self.watch:
+            self.watch(step, self.loss)
+        if step % self.settings.checkpoint_every == 0 or step == self.settings.steps or self.signal:
+            self._save(step)
+        if self.signal:
+            raise Stopped(self.signal)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Note of what settings and model the checkpoint is."""
+        checkpoint["identity"] = identity(self.model, self.settings)
+
+    def _save(self, step: int) -> None:
+        self.metrics.sync()
+        self.trainer.save_checkpoint(self.folder / f"step-{step:08d}")
+        for old in sorted(self.folder.glob("step-*"))[: -self.settings.keep]:
+            self.trainer.strategy.remove_checkpoint(old)
+
+
+def fit(
+    model: nn.Module, task: Task, settings: Settings, folder: Path, metrics: Metrics, watch: Watch | None
+) -> Clock:
+    """Do the steps that are still to do, going on from the newest whole checkpoint."""
+    remove_partial(folder)
+    newest = newest_whole(folder)
+    metrics.truncate(_check(newest, model, settings))
+    learner = Learner(model, task, settings, folder, metrics, watch)
+    with _quiet(), _signals(learner):
+        trainer = lightning.Trainer(
+            max_steps=settings.steps,
+            precision="bf16-mixed" if settings.precision == "bf16" else "32-true",
+            plugins=[PlainCheckpoints()],
+            devices=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(learner, ckpt_path=newest)
+    return learner.clock
+
+
+def identity(model: nn.Module, settings: Settings) -> dict[str, Any]:
+    """What must be the same when training goes on."""
+    kept = {name: value for name, value in asdict(settings).items() if name not in FREE}
+    return {**kept, **{f"shape of {name}": list(parameter.shape) for name, parameter in model.named_parameters()}}
+
+
+def seed_of(seed: int, purpose: str, step: int) -> int:
+    """A seed for one purpose at one step, the same on every machine."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}/{step}".encode()).digest()[:8], "big") >> 1
+
+
+def _check(newest: Path | None, model: nn.Module, settings: Settings) -> int:
+    """Raise unless the checkpoint is of this model and these settings; how many steps it has done."""
+    if newest is None:
+        return 0
+    checkpoint = PlainCheckpoints().load_checkpoint(newest)
+    old, new = checkpoint["identity"], identity(model, settings)
+    lines = [f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in {**old, **new} if old.get(k) != new.get(k)]
+    if lines:
+        listed = "\n  ".join(lines)
+        raise ValueError(
+            f"a run goes on with the settings and the model it began with; {newest} was begun with others:\n  {listed}\n"
+            "give the same, or another folder"
+        )
+    return int(checkpoint["global_step"])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lightning without its advertisements and hints."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pytorch_lightning")
+            warnings.filterwarnings("ignore", module="lightning_fabric")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _signals(learner: Learner) -> Iterator[None]:
+    """SIGTERM and SIGINT stop training after the step; a second SIGINT stops it at once, which is safe too."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if learner.signal == number == signal.SIGINT:
+            raise KeyboardInterrupt
+        learner.signal = number
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
