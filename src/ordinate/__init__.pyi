@@ -18,3 +18,5 @@ from .schemes.rope import Rope as Rope
 from .schemes.scalar import Scalar as Scalar
 from .schemes.sinusoidal import Sinusoidal as Sinusoidal
 from .schemes.t5 import T5 as T5
+
+__version__: str

@@ -4,11 +4,15 @@ import importlib
 import inspect
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 from rich.console import Console
 
 from ordinate.checks import need
+
+if TYPE_CHECKING:
+    from ordinate.scheme import Scheme
 
 app = App(name="check", help="Run the contract suite on a scheme of your own.")
 
@@ -36,7 +40,7 @@ def check(target: str) -> int:
     return 1 if failed else 0
 
 
-def _load(target: str) -> type:
+def _load(target: str) -> "type[Scheme]":
     from ordinate.scheme import Scheme
 
     module_name, colon, name = target.partition(":")
@@ -47,10 +51,6 @@ def _load(target: str) -> type:
     except ModuleNotFoundError as error:
         raise ValueError(f"the module must be importable; {error}; run from its folder, or install it") from None
     found = getattr(module, name, None)
-    need(
-        inspect.isclass(found) and issubclass(found, Scheme),
-        f"{name} must be a subclass of ordinate.Scheme in {module_name}",
-        f"got {found!r}",
-        "name the class",
-    )
-    return found
+    if inspect.isclass(found) and issubclass(found, Scheme):
+        return found
+    raise ValueError(f"{name} must be a subclass of ordinate.Scheme in {module_name}; got {found!r}; name the class")

@@ -1,6 +1,8 @@
 """`ordinate generate`: let a trained model write."""
 
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 from cyclopts import App
@@ -69,9 +71,12 @@ def _write(
     from ordinate.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
-    model = Decoder.from_folder(folder)
+    # the hub's loader prints
+    with redirect_stdout(StringIO()):
+        model = Decoder.from_pretrained(str(folder), local_files_only=True)
     ids = torch.tensor([[int(token) for token in tokenizer.encode(prompt)]])
-    room = (model.schemes[0].max_length or sys.maxsize) - ids.shape[1]
+    limits = [limit for scheme in model.schemes if isinstance(limit := scheme.max_length, int)]
+    room = min(limits, default=sys.maxsize) - ids.shape[1]
     need(
         room >= tokens,
         f"this model serves {ids.shape[1] + room} positions",

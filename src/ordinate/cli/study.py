@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.config import Dict, Toml
 from rich.console import Console
 
@@ -15,19 +15,32 @@ from ordinate.cli.progress import watcher
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct, settle
 from ordinate.study.folder import Folder
-from ordinate.study.plan import Plan, preset
+from ordinate.study.plan import PRESETS, Plan
 
 Preset = Literal["quick", "standard", "thorough"]
-PLAN = Parameter(name="*", consume_multiple=True)
-
-app = App(name="study", help="Train schemes side by side on a text and report which one to take.")
+PLAN = Parameter(name="*", consume_multiple=True, negative="")
 
 
-@app.meta.default
-def begin(
-    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    preset_name: Annotated[Preset, Parameter(name="--preset")] = "quick",
+def layers(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Fill in what the command line leaves open: from a file of options, then from the preset."""
+    chosen = _given(arguments, "--preset") or "quick"
+    if file := _given(arguments, "--config"):
+        Toml(file, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
+    # a preset that does not exist is reported when the options are read
+    Dict(PRESETS.get(chosen, {}), use_commands_as_keys=False, source=f"preset {chosen}")(command, commands, arguments)
+
+
+app = App(name="study", help="Train schemes side by side on a text and report which one to take.", config=layers)
+
+
+@app.default
+def study(
+    *,
+    plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
+    preset: Preset = "quick",
     config: Path | None = None,
+    out: Path | None = None,
+    workers: int | None = None,
 ) -> int:
     """Train schemes side by side on a text and report which one to take.
 
@@ -35,29 +48,12 @@ def begin(
 
     Parameters
     ----------
-    preset_name
+    plan
+        What decides the results.
+    preset
         How much to train: about 5 minutes, 3 hours or 5 days on two cores. Other options change a preset in detail.
     config
         A TOML file with options, below those of the command line and above the preset's.
-    """
-    files = [Toml(config, must_exist=True, use_commands_as_keys=False)] if config else []
-    app.config = (*files, Dict(preset(preset_name), use_commands_as_keys=False, source=f"preset {preset_name}"))
-    return app(tokens, result_action="return_value")
-
-
-@app.default
-def study(
-    plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
-    *,
-    out: Path | None = None,
-    workers: int | None = None,
-) -> int:
-    """Train schemes side by side on a text and report which one to take.
-
-    Parameters
-    ----------
-    plan
-        What decides the results.
     out
         Folder for the results; by default one in runs/ named after the plan.
     workers
@@ -65,7 +61,7 @@ def study(
     """
     console = Console(highlight=False)
     plan = settle(plan)
-    folder, failed = run(plan, out or Path("runs") / f"study-{plan.digest()}", workers, console)
+    folder, failed = run(plan, out or Path("runs") / f"{preset}-{plan.digest()}", workers, console)
     report = build(folder.path)
     console.print(f"report: {report}", soft_wrap=True)
     return 1 if failed else 0
@@ -91,3 +87,8 @@ def _workers(given: int | None, plan: Plan) -> int:
 
 def _command() -> str:
     return shlex.join(["ordinate", *sys.argv[1:]])
+
+
+def _given(arguments: ArgumentCollection, name: str) -> str | None:
+    tokens = arguments[name].tokens
+    return tokens[-1].value if tokens else None

@@ -16,8 +16,8 @@ app = App(name="train", help="Train one model on a text.")
 @app.default
 def train(
     scheme: str = "rope",
-    plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
     *,
+    plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
     out: Path | None = None,
 ) -> int:
     """Train one model on a text and measure it.

@@ -107,9 +107,9 @@ def prepare(corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float 
         "cut": [tokenizer.kind, tokenizer.wish],
         "share": share,
     }
-    store = open_store(folder) if (folder / "manifest.json").exists() else None
-    if store and store.manifest["key"] == key:
-        return store
+    manifest = _whole(folder)
+    if manifest and manifest["key"] == key:
+        return TokenStore(folder, manifest)
     shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.mkdir(parents=True)
@@ -125,14 +125,25 @@ def prepare(corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float 
         raise
 
 
-def open_store(folder: Path) -> TokenStore | None:
-    """The token store in a folder; None if there is none, or a file of it is not as long as it should be."""
+def open_store(folder: Path) -> TokenStore:
+    """The token store in a folder.
+
+    Raises:
+        ValueError: there is none, or a file of it is not as long as it should be.
+    """
+    manifest = _whole(folder)
+    if manifest is None:
+        raise ValueError(f"the tokens of a text must be whole; {folder} holds none that are; prepare the text again")
+    return TokenStore(folder, manifest)
+
+
+def _whole(folder: Path) -> dict[str, Any] | None:
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         whole = all((folder / name).stat().st_size == size for name, size in manifest["sizes"].items())
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return TokenStore(folder, manifest) if whole else None
+    return manifest if whole else None
 
 
 def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, key: dict[str, Any]) -> TokenStore:

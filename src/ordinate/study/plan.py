@@ -151,12 +151,6 @@ def parse(text: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def preset(name: str) -> dict[str, Any]:
-    """What the preset changes in the plan."""
-    need_known("preset", name, PRESETS)
-    return PRESETS[name]
-
-
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """One line for each key whose value differs: "key: old -> new"."""
     keys = [*old, *(key for key in new if key not in old)]

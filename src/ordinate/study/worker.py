@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from ordinate.data.store import TokenStore, open_store
 from ordinate.files import write_json
@@ -19,16 +20,24 @@ from ordinate.study.measure import measure, peak_memory
 from ordinate.study.model import bound_options, parameters, shape_of
 from ordinate.study.plan import Plan, Run
 from ordinate.tasks.text import Text
-from ordinate.training.loop import Diverged, Settings, Trace, train
+from ordinate.training.loop import Diverged, Settings, Stopped, Trace, train
 
 
 def main() -> int:
-    """Carry out the run named on the command line."""
+    """Carry out the run named on the command line; 128 + the signal's number if a signal stopped it."""
     folder, name = Folder(Path(sys.argv[1])), sys.argv[2]
     plan = folder.plan()
     (run,) = [run for run in plan.runs() if run.name == name]
     torch.set_num_threads(plan.threads)
-    carry_out(folder, plan, run)
+    folder.run(run).mkdir(parents=True, exist_ok=True)
+    # a process whose study was killed may still be at the same run, and ends within a step
+    with FileLock(folder.run(run) / ".lock"):
+        if folder.status(run) in ("done", "diverged"):
+            return 0
+        try:
+            carry_out(folder, plan, run)
+        except Stopped as error:
+            return 128 + error.signal
     return 0
 
 

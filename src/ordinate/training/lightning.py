@@ -175,8 +175,8 @@ def _check(newest: Path | None, model: nn.Module, settings: Settings) -> int:
     if lines:
         listed = "\n  ".join(lines)
         raise ValueError(
-            f"a run goes on with the settings and the model it began with; {newest} was begun with others:\n  {listed}\n"
-            "give the same, or another folder"
+            f"a run goes on with the settings and the model it began with; {newest} was begun with "
+            f"others:\n  {listed}\ngive the same, or another folder"
         )
     return int(checkpoint["global_step"])
 

@@ -1,0 +1,24 @@
+"""From a study's folder to its report."""
+
+from pathlib import Path
+
+from ordinate.files import write_text
+from ordinate.report.page import page
+from ordinate.report.read import read
+from ordinate.report.summary import summarise
+from ordinate.report.table import as_csv, rows
+
+
+def build(folder: Path) -> Path:
+    """Write report.html and results.csv from the JSON files of a study; where the report is.
+
+    Raises:
+        ValueError: the folder holds no study that this version can read.
+    """
+    study = read(folder)
+    entries = summarise(study)
+    table = rows(study, entries)
+    write_text(folder / "results.csv", as_csv(table))
+    report = folder / "report.html"
+    write_text(report, page(study, entries, table))
+    return report

@@ -1,0 +1,150 @@
+"""The curves of a report, as Vega-Lite specifications."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from ordinate.report.read import Study
+from ordinate.report.summary import Entry
+
+# told apart by people of every kind of colour vision; dashes tell further schemes apart
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+# training losses are noisy: each point drawn is the mean of so many steps at most
+POINTS = 60
+Row = dict[str, Any]
+Spec = dict[str, Any]
+
+
+class Charts:
+    """Every chart of a study, drawn with one colour for each scheme.
+
+    Args:
+        study: the results.
+        entries: the schemes in numbers.
+    """
+
+    def __init__(self, study: Study, entries: Sequence[Entry]) -> None:
+        self.study, self.entries = study, entries
+        self.labels = [label for label in study.plan["schemes"] if any(entry.label == label for entry in entries)]
+
+    def training(self) -> Spec:
+        """Loss while training."""
+        rows = []
+        for label, result in self._runs():
+            steps, losses = result["training"]["steps"], result["training"]["loss"]
+            size = max(1, len(steps) // POINTS)
+            for start in range(0, len(steps) - size + 1, size):
+                mean = sum(losses[start : start + size]) / size
+                rows.append(self._row(label, result, step=steps[start + size - 1], loss=mean))
+        return self._lines(rows, ("step", "step"), ("loss", "loss [nats a token]"))
+
+    def lengths(self) -> Spec:
+        """Bits per byte by how far is read."""
+        rows = [
+            {
+                "scheme": entry.label,
+                "times": level.times,
+                "bits": level.bits,
+                "low": level.interval[0] if level.interval else level.bits,
+                "high": level.interval[1] if level.interval else level.bits,
+            }
+            for entry in self.entries
+            for level in entry.levels.values()
+        ]
+        base = self._base(rows)
+        x = alt.X("times:Q", title="times the trained length").scale(type="log", base=2)
+        x = x.axis(values=sorted({row["times"] for row in rows}), format="d", grid=False)
+        y = alt.Y("bits:Q", title="bits per byte").scale(zero=False)
+        tips = ["scheme:N", "times:Q", *(alt.Tooltip(f"{name}:Q", format=".3f") for name in ("bits", "low", "high"))]
+        lines = base.mark_line(point=True).encode(x=x, y=y, tooltip=tips)
+        bars = base.mark_rule().encode(x=x, y="low:Q", y2="high:Q", tooltip=tips)
+        return self._spec(alt.layer(bars, lines))
+
+    def positions(self) -> Spec:
+        """Loss by place in the longest text read."""
+        rows = [
+            self._row(label, result, position=place, loss=loss)
+            for label, result in self._runs()
+            for place, loss in zip(
+                result["positions"]["position"], result["positions"]["nats_per_token"], strict=True
+            )
+        ]
+        length = next(result["positions"]["trained_length"] for _, result in self._runs())
+        mark = alt.Chart(alt.Data(values=[{"position": length, "what": "trained length"}]))
+        rule = mark.mark_rule(strokeDash=[4, 4], color="#666").encode(
+            x="position:Q", tooltip=["what:N", "position:Q"]
+        )
+        return self._lines(rows, ("position", "position [tokens]"), ("loss", "loss [nats a token]"), rule)
+
+    def order(self) -> Spec:
+        """Loss when tokens are shuffled."""
+        rows = [
+            self._row(label, result, window=row["window"], loss=row["nats_per_token"])
+            for label, result in self._runs()
+            for row in result["order"]
+        ]
+        values = sorted({row["window"] for row in rows})
+        x = alt.X("window:Q", title="tokens shuffled inside windows of").scale(type="log", base=2)
+        x = x.axis(values=values, format="d", grid=False)
+        y = alt.Y("loss:Q", title="loss [nats a token]").scale(zero=False)
+        tips = self._tips("window", "loss")
+        return self._spec(self._base(rows).mark_line(point=True).encode(x=x, y=y, tooltip=tips, detail="seed:N"))
+
+    def cost(self) -> Spec:
+        """Speed against quality."""
+        rows = [
+            self._row(label, result, speed=result["cost"]["tokens_per_second"], bits=self._bits(label))
+            for label, result in self._runs()
+            if result["cost"].get("tokens_per_second")
+        ]
+        x = alt.X("speed:Q", title="training speed [tokens a second]").scale(zero=False, padding=24)
+        y = alt.Y("bits:Q", title="bits per byte").scale(zero=False, padding=16)
+        base = self._base(rows)
+        points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tips("speed", "bits"))
+        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text="scheme:N")
+        return self._spec(alt.layer(points, names))
+
+    def _runs(self) -> list[tuple[str, Row]]:
+        return [(label, result) for label in self.labels for result in self.study.done(label)]
+
+    def _row(self, label: str, result: Row, **numbers: Any) -> Row:
+        return {"scheme": label, "seed": result["run"]["seed"], **numbers}
+
+    def _bits(self, label: str) -> float:
+        return next(entry.trained.bits for entry in self.entries if entry.label == label)
+
+    def _tips(self, x: str, y: str) -> list[Any]:
+        return ["scheme:N", "seed:N", f"{x}:Q", alt.Tooltip(f"{y}:Q", format=".3f")]
+
+    def _lines(self, rows: list[Row], x: tuple[str, str], y: tuple[str, str], *more: alt.Chart) -> Spec:
+        across = alt.X(f"{x[0]}:Q", title=x[1]).axis(grid=False)
+        up = alt.Y(f"{y[0]}:Q", title=y[1]).scale(zero=False)
+        lines = self._base(rows).mark_line(strokeWidth=2, interpolate="monotone")
+        return self._spec(
+            alt.layer(lines.encode(x=across, y=up, tooltip=self._tips(x[0], y[0]), detail="seed:N"), *more)
+        )
+
+    def _base(self, rows: list[Row]) -> alt.Chart:
+        chosen = alt.selection_point(fields=["scheme"], bind="legend", name="chosen")
+        places = [self.study.plan["schemes"].index(label) for label in self.labels]
+        colours = [COLOURS[place % len(COLOURS)] for place in places]
+        dashes = [DASHES[place // len(COLOURS) % len(DASHES)] for place in places]
+        legend = alt.Legend(title=None, orient="top", columns=4, symbolStrokeWidth=3, labelLimit=220)
+        return (
+            alt.Chart(alt.Data(values=rows))
+            .encode(
+                color=alt.Color("scheme:N", legend=legend).scale(domain=self.labels, range=colours),
+                strokeDash=alt.StrokeDash("scheme:N", legend=None).scale(domain=self.labels, range=dashes),
+                opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12)),
+            )
+            .add_params(chosen)
+        )
+
+    def _spec(self, chart: Any) -> Spec:
+        sized = chart.properties(
+            width="container", height=300, autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
+        )
+        styled = sized.configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridColor="#eee")
+        return styled.configure_view(stroke=None).configure_legend(labelFontSize=12).to_dict()

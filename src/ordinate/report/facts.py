@@ -1,0 +1,61 @@
+"""What a report says about the plan, the text and the machine."""
+
+from typing import Any
+
+from ordinate.report.read import Study
+
+Facts = list[tuple[str, list[tuple[str, str]]]]
+
+
+def subtitle(study: Study) -> str:
+    """One line under the title."""
+    plan = study.plan
+    seeds = "once" if plan["seeds"] == 1 else f"{plan['seeds']} times"
+    return (
+        f"Decoders of {plan['layers']} layers and width {plan['width']}, each trained {seeds} for {plan['steps']:,} "
+        f"steps of {plan['batch']} x {plan['length']} tokens, then made to read up to "
+        f"{max(plan['multiples'])} times that length."
+    )
+
+
+def method(study: Study) -> str:
+    """What is equal between the schemes, and what was held out."""
+    plan, text = study.plan, study.about["text"]
+    shared = (
+        "the same number of parameters that training can reach (the feed-forward is made narrower or wider to match)"
+        if plan["equal"] == "parameters"
+        else "the same shape (a scheme's own parameters come on top)"
+    )
+    notes = {
+        item["run"]["label"]: item["parameters"].get("note") for item in study.results if item["status"] == "done"
+    }
+    said = " ".join(f"Of {label}, {note}." for label, note in notes.items() if note)
+    return (
+        "Every scheme sees the same batches in the same order, begins with the same weights, takes the same steps "
+        f"and has {shared}. Measured on text that no model has seen: {text['held_out']}. {said}"
+    ).strip()
+
+
+def facts(study: Study) -> Facts:
+    """Plan, text, machine and versions, name by name."""
+    about, machine = study.about, dict(study.about["machine"])
+    if machine.get("memory_bytes"):
+        machine["memory"] = f"{machine.pop('memory_bytes') / 2**30:.0f} GB"
+    return [
+        ("Plan", _named(study.plan)),
+        ("Text", _named(about["text"])),
+        ("Machine", _named(machine)),
+        ("Versions", _named({**about["versions"], "source": about["code"][:12]})),
+    ]
+
+
+def _named(values: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), _text(value)) for name, value in values.items() if value is not None]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "".join(c if c.isprintable() else "\ufffd" for c in str(value))

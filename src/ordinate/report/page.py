@@ -1,0 +1,160 @@
+"""One offline page from the results of a study."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ordinate.report.charts import Charts
+from ordinate.report.facts import facts, method, subtitle
+from ordinate.report.read import Study
+from ordinate.report.summary import Entry
+from ordinate.report.table import Row
+from ordinate.report.verdict import verdict
+
+# runs in the page: reads the specifications as data and draws each into its place
+DRAW = """
+for (const chart of JSON.parse(document.getElementById("specs").textContent)) {
+  window.vegaEmbed("#" + chart.id, chart.spec, {actions: false, renderer: "svg", ast: true});
+}
+"""
+
+CHARTS = {
+    "training": (
+        "Learning",
+        "Loss on the training text, step by step, each point the mean of several steps. Lower is better. "
+        "Click a name to see one scheme alone.",
+    ),
+    "lengths": (
+        "Reading further than trained",
+        "Bits per byte of the same held-out text read in windows of the trained length and of its multiples. A "
+        "line that falls uses the additional context; one that rises is lost in it. Bars: 95 % intervals.",
+    ),
+    "positions": (
+        "Loss by position",
+        "Mean loss at each place of the longest windows. The dashed line marks the trained length.",
+    ),
+    "order": (
+        "Does order matter to it?",
+        "Loss when the tokens of a text are shuffled inside windows of 2, 4, 8 and more. A model that took no notice "
+        "of order would draw a flat line.",
+    ),
+    "cost": (
+        "What it costs",
+        "Training speed on this machine against bits per byte at the trained length: low and to the right is good.",
+    ),
+}
+
+
+def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
+    """The page as HTML: everything in one file, nothing fetched, every text from the data escaped."""
+    environment = Environment(
+        loader=PackageLoader("ordinate.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    charts = [
+        {"id": f"chart-{name}", "title": title, "caption": caption, "spec": getattr(Charts(study, entries), name)()}
+        for name, (title, caption) in CHARTS.items()
+        if entries
+    ]
+    bundle = vl_convert.javascript_bundle("")
+    seeds = study.plan["seeds"]
+    return environment.get_template("page.html.jinja").render(
+        title=f"Which positional scheme? {len(study.plan['schemes'])} compared on {study.about['text']['name']}",
+        subtitle=subtitle(study),
+        verdict=[_readable(sentence) for sentence in verdict(study, entries)],
+        multiples=_multiples(entries),
+        table=[_row(row, entries) for row in table],
+        finished=f"{seeds} done",
+        resampled="documents and seeds" if seeds > 1 else "documents",
+        seeds=seeds,
+        charts=charts,
+        samples=_samples(study),
+        method=method(study),
+        facts=facts(study),
+        command=_readable(study.about["command"]),
+        specs=inert([{"id": chart["id"], "spec": chart["spec"]} for chart in charts]),
+        bundle=bundle,
+        draw=DRAW,
+        script_hashes=" ".join(f"'sha256-{_digest(script)}'" for script in (bundle, DRAW)),
+    )
+
+
+def inert(value: Any) -> str:
+    """JSON that can stand inside a script element: nothing in it can end the element."""
+    text = json.dumps(value, ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _multiples(entries: Sequence[Entry]) -> list[int]:
+    return sorted({times for entry in entries for times in entry.levels})[1:]
+
+
+def _row(row: Row, entries: Sequence[Entry]) -> dict[str, Any]:
+    multiples = [min(entry.levels) for entry in entries][:1] + _multiples(entries)
+    names = [f"bits_per_byte_{times}x" for times in multiples]
+    first, rest = names[:1], names[1:]
+    cells = [_cell(row, name, entries, sure=name in first) for name in first]
+    cells.append(_cell(row, "behind_best", entries, sure=True))
+    cells += [_cell(row, name, entries) for name in rest]
+    numbers = row.numbers
+    memory = numbers.get("peak_memory_mb")
+    return {
+        "label": _readable(row.label),
+        "status": row.status,
+        "cells": [
+            *(cells if entries else [{"value": "", "lowest": False, "sure": ""}] * 2),
+            *(
+                {"value": _signed(numbers.get(name)), "lowest": False, "sure": ""}
+                for name in ("shuffle_2", "shuffle_all")
+            ),
+            {"value": _whole(numbers.get("tokens_per_second")), "lowest": False, "sure": ""},
+            {"value": f"{memory:,.0f} MB" if memory else "", "lowest": False, "sure": ""},
+            {"value": _whole(numbers.get("parameters_trained")), "lowest": False, "sure": ""},
+        ],
+    }
+
+
+def _cell(row: Row, name: str, entries: Sequence[Entry], *, sure: bool = False) -> dict[str, Any]:
+    value, low, high = (row.numbers.get(name + end) for end in ("", "_low", "_high"))
+    values = [
+        level.bits for entry in entries for level in entry.levels.values() if name == f"bits_per_byte_{level.times}x"
+    ]
+    return {
+        "value": "" if value is None else f"{value:.3f}",
+        "lowest": value is not None and bool(values) and value == min(values),
+        "sure": f"[{low:.3f}, {high:.3f}]" if sure and low is not None and high is not None else "",
+    }
+
+
+def _signed(number: float | None) -> str:
+    return "" if number is None else f"{number:+.2f}"
+
+
+def _whole(number: float | None) -> str:
+    return "" if number is None else f"{number:,.0f}"
+
+
+def _samples(study: Study) -> list[dict[str, Any]]:
+    samples = []
+    for label in study.plan["schemes"]:
+        for result in study.done(label)[:1]:
+            texts = [{key: _readable(text[key]) for key in ("prompt", "text")} for text in result["samples"]]
+            samples.append({"label": _readable(label), "texts": texts})
+    return [sample for sample in samples if sample["texts"]]
+
+
+def _readable(text: str) -> str:
+    """The text with characters that have no picture, or turn the reading direction, made visible."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\ufffd" for c in str(text))

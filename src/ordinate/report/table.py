@@ -1,0 +1,102 @@
+"""The table of a report, for the page and for results.csv."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ordinate.report.read import Study
+from ordinate.report.summary import Entry
+
+MEGABYTE = 1 << 20
+# the only numbers that may differ between two runs of one plan
+COSTS = ("tokens_per_second", "peak_memory_mb")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One scheme.
+
+    Args:
+        label: the scheme.
+        status: how many runs ended how.
+        numbers: by column name; None where there is no number.
+        entry: the scheme in numbers; None if no run has finished.
+    """
+
+    label: str
+    status: str
+    numbers: dict[str, float | int | None]
+    entry: Entry | None
+
+
+def rows(study: Study, entries: Sequence[Entry]) -> list[Row]:
+    """One row for each planned scheme, the best first, those without a finished run last."""
+    known = {entry.label: entry for entry in entries}
+    order = [*known, *(label for label in study.plan["schemes"] if label not in known)]
+    return [_row(study, label, known.get(label)) for label in order]
+
+
+def as_csv(table: Sequence[Row]) -> str:
+    """The table as comma-separated values, costs last."""
+    columns = list(dict.fromkeys(name for row in table for name in row.numbers))
+    columns.sort(key=lambda name: name in COSTS)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["scheme", "status", *columns])
+    for row in table:
+        numbers = (row.numbers.get(name) for name in columns)
+        writer.writerow([row.label, row.status, *("" if number is None else _plain(number) for number in numbers)])
+    return out.getvalue()
+
+
+def _row(study: Study, label: str, entry: Entry | None) -> Row:
+    counts = {status: study.count(label, status) for status in ("done", "diverged", "failed")}
+    counts["pending"] = study.plan["seeds"] - sum(counts.values())
+    status = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    numbers: dict[str, float | int | None] = {"seeds": counts["done"]}
+    if entry:
+        numbers |= _quality(entry) | _means(study, label)
+    return Row(label, status, numbers, entry)
+
+
+def _quality(entry: Entry) -> dict[str, float | int | None]:
+    numbers: dict[str, float | int | None] = {}
+    for level in entry.levels.values():
+        numbers |= _bounds(f"bits_per_byte_{level.times}x", level.bits, level.interval)
+    return numbers | _bounds("behind_best", entry.behind, entry.behind_interval)
+
+
+def _bounds(name: str, value: float | None, bounds: tuple[float, float] | None) -> dict[str, float | int | None]:
+    low, high = bounds or (None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _means(study: Study, label: str) -> dict[str, float | int | None]:
+    done = study.done(label)
+    return {
+        "shuffle_2": _mean(_rise(item, 1) for item in done),
+        "shuffle_all": _mean(_rise(item, -1) for item in done),
+        "parameters_trained": done[0]["parameters"]["trained"],
+        "parameters_total": done[0]["parameters"]["total"],
+        "tokens_per_second": _mean(item["cost"].get("tokens_per_second") for item in done),
+        "peak_memory_mb": _mean(
+            memory / MEGABYTE if (memory := item["cost"].get("peak_memory_bytes")) else None for item in done
+        ),
+    }
+
+
+def _rise(result: dict[str, Any], place: int) -> float | None:
+    order = result["order"]
+    return order[place]["nats_per_token"] - order[0]["nats_per_token"] if len(order) > 1 else None
+
+
+def _mean(numbers: Any) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return fmean(known) if known else None
+
+
+def _plain(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:.6g}"
