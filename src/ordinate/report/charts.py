@@ -46,6 +46,7 @@ class Charts:
             {
                 "scheme": entry.label,
                 "times": level.times,
+                "across": level.times * self._aside(entry.label),
                 "bits": level.bits,
                 "low": level.interval[0] if level.interval else level.bits,
                 "high": level.interval[1] if level.interval else level.bits,
@@ -54,12 +55,12 @@ class Charts:
             for level in entry.levels.values()
         ]
         base = self._base(rows)
-        x = alt.X("times:Q", title="times the trained length").scale(type="log", base=2)
+        x = alt.X("across:Q", title="times the trained length").scale(type="log", base=2)
         x = x.axis(values=sorted({row["times"] for row in rows}), format="d", grid=False)
         y = alt.Y("bits:Q", title="bits per byte").scale(zero=False)
         tips = ["scheme:N", "times:Q", *(alt.Tooltip(f"{name}:Q", format=".3f") for name in ("bits", "low", "high"))]
         lines = base.mark_line(point=True).encode(x=x, y=y, tooltip=tips)
-        bars = base.mark_rule().encode(x=x, y="low:Q", y2="high:Q", tooltip=tips)
+        bars = base.mark_rule(strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q", tooltip=tips)
         return self._spec(alt.layer(bars, lines))
 
     def positions(self) -> Spec:
@@ -103,7 +104,9 @@ class Charts:
         y = alt.Y("bits:Q", title="bits per byte").scale(zero=False, padding=16)
         base = self._base(rows)
         points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tips("speed", "bits"))
-        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text="scheme:N")
+        names = base.mark_text(align="left", dx=9, fontSize=12).encode(
+            x=x, y=y, text="scheme:N", strokeDash=alt.value([1, 0])
+        )
         return self._spec(alt.layer(points, names))
 
     def _runs(self) -> list[tuple[str, Row]]:
@@ -111,6 +114,10 @@ class Charts:
 
     def _row(self, label: str, result: Row, **numbers: Any) -> Row:
         return {"scheme": label, "seed": result["run"]["seed"], **numbers}
+
+    def _aside(self, label: str) -> float:
+        # a little apart, so that intervals do not hide each other
+        return 2 ** (0.03 * (self.labels.index(label) - (len(self.labels) - 1) / 2))
 
     def _bits(self, label: str) -> float:
         return next(entry.trained.bits for entry in self.entries if entry.label == label)
@@ -121,7 +128,7 @@ class Charts:
     def _lines(self, rows: list[Row], x: tuple[str, str], y: tuple[str, str], *more: alt.Chart) -> Spec:
         across = alt.X(f"{x[0]}:Q", title=x[1]).axis(grid=False)
         up = alt.Y(f"{y[0]}:Q", title=y[1]).scale(zero=False)
-        lines = self._base(rows).mark_line(strokeWidth=2, interpolate="monotone")
+        lines = self._base(rows).mark_line(strokeWidth=2, interpolate="linear")
         return self._spec(
             alt.layer(lines.encode(x=across, y=up, tooltip=self._tips(x[0], y[0]), detail="seed:N"), *more)
         )
@@ -136,7 +143,7 @@ class Charts:
             alt.Chart(alt.Data(values=rows))
             .encode(
                 color=alt.Color("scheme:N", legend=legend).scale(domain=self.labels, range=colours),
-                strokeDash=alt.StrokeDash("scheme:N", legend=None).scale(domain=self.labels, range=dashes),
+                strokeDash=alt.StrokeDash("scheme:N", legend=legend).scale(domain=self.labels, range=dashes),
                 opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12)),
             )
             .add_params(chosen)

@@ -64,7 +64,8 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         for name, (title, caption) in CHARTS.items()
         if entries
     ]
-    bundle = vl_convert.javascript_bundle("")
+    # None, the default, puts vegaEmbed where the page finds it; the library's annotations leave it out
+    bundle = vl_convert.javascript_bundle(None)  # pyrefly: ignore[bad-argument-type]
     seeds = study.plan["seeds"]
     return environment.get_template("page.html.jinja").render(
         title=f"Which positional scheme? {len(study.plan['schemes'])} compared on {study.about['text']['name']}",

@@ -15,7 +15,7 @@ from ordinate.study.plan import Plan
 from ordinate.study.statistics import bits_per_byte_interval
 from ordinate.training.evaluate import Text, by_document, by_place, losses, order_curve
 
-PLACES = 64
+PLACES = 32
 PROMPT = 64
 
 
