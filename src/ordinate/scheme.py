@@ -1,15 +1,14 @@
 """How a model knows where its tokens stand."""
 
-from functools import cached_property
 from typing import ClassVar
 
 import torch
-from jaxtyping import Real
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.shapes import Bias, Keys, Positions, Queries, Tokens, Weights
+from ordinate.shapes import Bias, Keys, Marked, Positions, Queries, Tokens, Weights
 
 PLACES = {
     "embed": "tokens",
@@ -48,7 +47,7 @@ class Scheme(nn.Module):
     claims: int = 0
     """Columns of the width that `embed` appends; the token table gets the rest."""
 
-    def embed(self, x: Tokens, pos: Positions) -> Tokens:
+    def embed(self, x: Tokens, pos: Positions) -> Marked:
         """Mark the token vectors, before the first layer: added, or appended as `claims` columns."""
         return x
 
@@ -125,8 +124,10 @@ class Placed:
     def __init__(self, scheme: Scheme, where: Geometry) -> None:
         self.scheme = scheme
         self.where = where
+        # functools.cached_property takes a lock on Python 3.11, which torch.compile cannot trace
+        self._made: dict[str, Tensor | None] = {}
 
-    def embed(self, x: Tokens) -> Tokens:
+    def embed(self, x: Tokens) -> Marked:
         """Mark the token vectors."""
         return self.scheme.embed(x, self.where.q_pos)
 
@@ -134,14 +135,21 @@ class Placed:
         """Mark the queries and the keys of the same new tokens."""
         return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
 
-    @cached_property
+    @property
     def bias(self) -> Bias | None:
         """What positions alone add to the scores, whole."""
-        return self.scheme.bias(self.where)
+        if "bias" not in self._made:
+            self._made["bias"] = self.scheme.bias(self.where)
+        return self._made["bias"]
 
-    @cached_property
-    def mask(self) -> Real[Tensor, "#b #h i j"] | None:
+    @property
+    def mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
         """Bias and visibility in one: added to the scores (a bias, -inf where invisible) or True where visible."""
+        if "mask" not in self._made:
+            self._made["mask"] = self._mask()
+        return self._made["mask"]
+
+    def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
         if self.bias is None:
             return None if self.where.sees_all else self.where.visible[:, None]
         if self.where.sees_all:
