@@ -1,6 +1,6 @@
 """A scheme class in the hands of the contract suite."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from ordinate.attention import attend
 from ordinate.geometry import Geometry
 from ordinate.scheme import Scheme
 from ordinate.shapes import Keys, Queries, Tokens
-from ordinate.testing.check import Skipped
+from ordinate.testing.check import InapplicableError
 from ordinate.testing.tiny import Tiny
 
 WIDTH, HEADS, KV_HEADS, HEAD_WIDTH, LAYERS, MAX_LENGTH = 32, 4, 2, 8, 2, 64
@@ -71,7 +71,7 @@ class Case:
         """Skip the check unless the scheme overrides one of these hooks."""
         used = self.scheme().hooks
         if not set(hooks) & set(used):
-            raise Skipped(f"it overrides {', '.join(used) or 'no hook'}, not {' or '.join(hooks)}")
+            raise InapplicableError(f"it overrides {', '.join(used) or 'no hook'}, not {' or '.join(hooks)}")
 
 
 def drawn(batch: int, tokens: int, dtype: torch.dtype = torch.float64) -> tuple[Queries, Keys, Keys]:
@@ -93,7 +93,7 @@ def marks(scheme: Scheme, where: Geometry, dtype: torch.dtype = torch.float64) -
     q, k, _ = drawn(rows, tokens, dtype)
     x = _noise(2, rows, tokens, WIDTH - scheme.claims).to(dtype)
     weights = _noise(6, rows, HEADS, *where.shape).softmax(-1).to(dtype)
-    made = {
+    made: dict[str, Callable[[], Tensor | None]] = {
         "embed": lambda: at.embed(x),
         "encode_query": lambda: scheme.encode_query(q, where.q_pos),
         "encode_key": lambda: scheme.encode_key(k, where.q_pos),
@@ -101,7 +101,8 @@ def marks(scheme: Scheme, where: Geometry, dtype: torch.dtype = torch.float64) -
         "content_bias": lambda: scheme.content_bias(q, k.repeat_interleave(HEADS // KV_HEADS, 1), where),
         "carry": lambda: scheme.carry(weights, where),
     }
-    return {hook: made[hook]() for hook in scheme.hooks}
+    results = ((hook, made[hook]()) for hook in scheme.hooks)
+    return {hook: marked for hook, marked in results if marked is not None}
 
 
 def _noise(seed: int, *shape: int) -> Tensor:

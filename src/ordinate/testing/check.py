@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 Subject = TypeVar("Subject")
 
 
-class Skipped(Exception):
+class InapplicableError(Exception):
     """A check does not apply to its subject; the message says why."""
 
 
@@ -17,7 +17,7 @@ class Check(Generic[Subject]):
 
     Args:
         name: the promise as a sentence, words joined by underscores.
-        run: raises an AssertionError where the promise is broken, or `Skipped` where it does not apply.
+        run: raises an AssertionError where the promise is broken, or `InapplicableError` where it does not apply.
     """
 
     name: str
@@ -45,7 +45,7 @@ def outcome(check: Check[Subject], subject: Subject) -> Outcome:
     """Run a check. Whatever the subject raises is a broken promise, not a crash of the suite."""
     try:
         check.run(subject)
-    except Skipped as reason:
+    except InapplicableError as reason:
         return Outcome(check.name, False, skipped_reason=str(reason))
     except Exception as error:
         return Outcome(check.name, False, message=f"{type(error).__name__}: {error}")

@@ -1,5 +1,7 @@
 """A transformer small enough to test every scheme in."""
 
+from typing import cast
+
 from torch import nn
 
 from ordinate.geometry import Geometry
@@ -32,7 +34,7 @@ class Tiny(nn.Module):
     def forward(self, x: Tokens, where: Geometry, cache: Cache | None = None) -> Tokens:
         """What the last layer makes of each token; with a cache, `x` are the new ones, and it grows by them."""
         seen = where if cache is None else cache.place(where)
-        placed = [scheme.at(seen) for scheme in self.schemes]
+        placed = [cast(Scheme, scheme).at(seen) for scheme in self.schemes]
         x, states = placed[0].embed(x), []
         for layer, block in enumerate(self.blocks):
             state = cache.states[layer] if cache is not None and cache.states else None

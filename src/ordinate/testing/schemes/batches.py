@@ -77,7 +77,8 @@ def _check_padding(case: Case, place: Callable[[int], slice]) -> None:
             alone = model(x[kept], case.place(Geometry.causal(length)))
             assert_as_close(out[kept], alone, alone, what=f"the row of {length} tokens, pads of {filling}")
         q, k, v = (
-            part.masked_fill(~real[:, None, :, None], filling).requires_grad_() for part in drawn(len(LENGTHS), TOKENS)
+            part.masked_fill(~real[:, None, :, None], filling).requires_grad_()
+            for part in drawn(len(LENGTHS), TOKENS)
         )
         mixed = attention(scheme, q, k, v, where)
         hidden = ~real[:, None, :, None]
@@ -92,5 +93,6 @@ def _alone(case: Case, where: Geometry, row: int) -> dict[str, Tensor]:
     rows = case.place(Geometry.given(where.q_pos[row : row + 1].expand(4, -1, -1)))
     scheme = case.scheme()
     return {
-        hook: marked if marked.shape[0] == 1 else marked[row : row + 1] for hook, marked in marks(scheme, rows).items()
+        hook: marked if marked.shape[0] == 1 else marked[row : row + 1]
+        for hook, marked in marks(scheme, rows).items()
     }

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ordinate.geometry import Geometry
 from ordinate.testing.case import HEADS, KV_HEADS, Case, drawn
-from ordinate.testing.check import Skipped
+from ordinate.testing.check import InapplicableError
 
 
 def every_parameter_gets_a_gradient(case: Case) -> None:
@@ -15,7 +15,7 @@ def every_parameter_gets_a_gradient(case: Case) -> None:
     model = case.model()
     named = [(name, value) for name, value in model.named_parameters() if name.startswith("schemes.")]
     if not named:
-        raise Skipped("it has no parameters")
+        raise InapplicableError("it has no parameters")
     model(case.vectors(2, 9), case.place(Geometry.causal(9))).square().sum().backward()
     for name, parameter in named:
         assert parameter.grad is not None, f"{name} gets no gradient"
@@ -30,7 +30,7 @@ def the_gradients_of_every_hook_are_right(case: Case) -> None:
     x, (q, k, _) = case.vectors(1, 3), drawn(1, 3)
     weights = torch.softmax(q @ k.repeat_interleave(HEADS // KV_HEADS, 1).mT, -1)
     full = k.repeat_interleave(HEADS // KV_HEADS, 1)
-    calls: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+    calls: dict[str, tuple[Callable[..., Tensor | None], tuple[Tensor, ...]]] = {
         "embed": (lambda x: scheme.embed(x, where.q_pos), (x,)),
         "encode_query": (lambda q: scheme.encode_query(q, where.q_pos), (q,)),
         "encode_key": (lambda k: scheme.encode_key(k, where.q_pos), (k,)),
@@ -47,14 +47,18 @@ def the_gradients_of_every_hook_are_right(case: Case) -> None:
 
 
 def _check_hook(
-    hook: str, scheme: torch.nn.Module, call: Callable[..., Tensor], leaves: list[Tensor], names: list[str]
+    hook: str, scheme: torch.nn.Module, call: Callable[..., Tensor | None], leaves: list[Tensor], names: list[str]
 ) -> None:
     inputs = len(leaves) - len(names)
 
     def run(*values: Tensor) -> Tensor:
         # a projection onto fixed random numbers keeps the finite differences few
         given = dict(zip(names, values[inputs:], strict=True))
-        out = torch.func.functional_call(_Hook(scheme, call), {f"scheme.{name}": v for name, v in given.items()}, values[:inputs])
+        out = torch.func.functional_call(
+            _Hook(scheme, call), {f"scheme.{name}": v for name, v in given.items()}, values[:inputs]
+        )
+        if out is None:
+            return values[0].sum()
         weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).cos().reshape(out.shape)
         return (out * weights).sum()
 
@@ -62,9 +66,9 @@ def _check_hook(
 
 
 class _Hook(torch.nn.Module):
-    def __init__(self, scheme: torch.nn.Module, call: Callable[..., Tensor]) -> None:
+    def __init__(self, scheme: torch.nn.Module, call: Callable[..., Tensor | None]) -> None:
         super().__init__()
         self.scheme, self.call = scheme, call
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor | None:
         return self.call(*inputs)

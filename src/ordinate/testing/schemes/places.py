@@ -3,10 +3,15 @@
 import torch
 
 from ordinate.geometry import Geometry
-from ordinate.testing.case import HEADS, KV_HEADS, Case, attention, drawn, marks
+from ordinate.testing.case import HEADS, KV_HEADS, Case, attention, drawn
 from ordinate.testing.tolerance import assert_as_close
 
-CUTS = ((slice(0, 3), slice(0, 8)), (slice(2, 7), slice(1, 6)), (slice(5, 8), slice(3, 8)), (slice(7, 8), slice(0, 1)))
+CUTS = (
+    (slice(0, 3), slice(0, 8)),
+    (slice(2, 7), slice(1, 6)),
+    (slice(5, 8), slice(3, 8)),
+    (slice(7, 8), slice(0, 1)),
+)
 
 
 def a_block_of_a_bias_is_the_bias_of_the_block(case: Case) -> None:
@@ -23,7 +28,9 @@ def a_block_of_a_bias_is_the_bias_of_the_block(case: Case) -> None:
         for queries, keys in CUTS:
             part = scheme.bias(where.block(queries, keys))
             assert part is not None, "it has a bias for the whole and none for a block"
-            assert part.equal(whole[..., queries, keys]), f"the bias of block {queries}, {keys} is not that of the whole"
+            assert part.equal(whole[..., queries, keys]), (
+                f"the bias of block {queries}, {keys} is not that of the whole"
+            )
 
 
 def the_bias_of_cached_tokens_is_the_last_rows_of_the_whole(case: Case) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from ordinate.geometry import Geometry
 from ordinate.testing.case import Case
-from ordinate.testing.check import Skipped
+from ordinate.testing.check import InapplicableError
 
 SHIFTS = (1, 50, 1000, 32_768, 2**24 + 1)
 TOKENS = 7
@@ -35,7 +35,7 @@ def moving_all_positions_changes_something_exactly_if_declared(case: Case) -> No
 def a_shift_costs_no_precision_in_the_type_of_the_model(case: Case) -> None:
     """What a shift changes in float32 and bfloat16 does not grow with the shift beyond what rounding explains."""
     if not case.kind.shift_invariant or case.scheme().max_length is not None:
-        raise Skipped("it is not shift invariant, or serves a limited length")
+        raise InapplicableError("it is not shift invariant, or serves a limited length")
     for dtype, allowed in ((torch.float32, 2e-5), (torch.bfloat16, 6e-2)):
         model, x = case.model(dtype), case.vectors(2, TOKENS, dtype)
         where = case.place(Geometry.causal(TOKENS))

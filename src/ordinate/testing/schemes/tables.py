@@ -9,7 +9,7 @@ from torch import Tensor
 from ordinate.geometry import Geometry
 from ordinate.scheme import Scheme
 from ordinate.testing.case import Case, attention, drawn, marks
-from ordinate.testing.check import Skipped
+from ordinate.testing.check import InapplicableError
 
 
 def casting_to_lower_precision_and_back_rounds_parameters_only(case: Case) -> None:
@@ -95,7 +95,7 @@ def _disturb(scheme: Scheme, place: Callable[[], Geometry]) -> None:
 def _need_no_parameters(case: Case) -> None:
     case.need_hook("embed", "encode_query", "encode_key", "bias", "content_bias", "carry")
     if any(True for _ in case.scheme().parameters()):
-        raise Skipped("it has parameters, which are rounded")
+        raise InapplicableError("it has parameters, which are rounded")
 
 
 def _check_same(case: Case, one: Scheme, other: Scheme, when: str) -> None:
