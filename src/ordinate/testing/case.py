@@ -39,10 +39,10 @@ class Case:
     kind: type[Scheme]
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def scheme(self, dtype: torch.dtype = torch.float64) -> Scheme:
+    def scheme(self, dtype: torch.dtype = torch.float64, seed: int = 0) -> Scheme:
         """An instance whose parameters were stirred: one born at zero would pass for anything."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+            torch.manual_seed(seed)
             scheme = self.kind(**catalog.bind(self.kind, self.options, SIZES))
             with torch.no_grad():
                 for parameter in scheme.parameters():

@@ -9,7 +9,7 @@ from ordinate.mixers.softmax import Softmax
 from ordinate.models.block import Block, Gelu
 from ordinate.models.cache import Cache
 from ordinate.scheme import Scheme
-from ordinate.shapes import Tokens
+from ordinate.shapes import Marked, Tokens
 
 
 class Tiny(nn.Module):
@@ -31,7 +31,7 @@ class Tiny(nn.Module):
         self.blocks = nn.ModuleList(Block(mixer, Gelu(width, 2 * width), nn.RMSNorm, width, 0.0) for mixer in mixers)
         self.schemes = nn.ModuleList(schemes)
 
-    def forward(self, x: Tokens, where: Geometry, cache: Cache | None = None) -> Tokens:
+    def forward(self, x: Tokens, where: Geometry, cache: Cache | None = None) -> Marked:
         """What the last layer makes of each token; with a cache, `x` are the new ones, and it grows by them."""
         seen = where if cache is None else cache.place(where)
         placed = [cast(Scheme, scheme).at(seen) for scheme in self.schemes]
