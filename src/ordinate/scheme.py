@@ -36,6 +36,8 @@ class Scheme(nn.Module):
 
     axes: ClassVar[tuple[int, ...]] = (1,)
     """How many position axes it accepts: 1 for text, 2 for images."""
+    whole: ClassVar[bool] = False
+    """Whether it refuses fractional positions."""
     per_layer: ClassVar[bool] = False
     """Whether each layer needs an instance of its own; otherwise one serves all layers."""
     shift_invariant: ClassVar[bool]
@@ -64,7 +66,7 @@ class Scheme(nn.Module):
         return None
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
-        """Add to the scores from positions and the encoded queries and keys."""
+        """Add to the scores from positions and the encoded queries and keys, which come with as many heads."""
         return None
 
     def carry(self, weights: Weights, where: Geometry) -> Queries | None:
@@ -92,20 +94,20 @@ class Scheme(nn.Module):
             f"got {axes} axes",
             "choose a scheme for that many axes, or drop the axes it cannot see",
         )
+        need(
+            not self.whole or not pos.is_floating_point(),
+            f"{name} takes whole positions",
+            f"got {pos.dtype}",
+            "round them, or choose a scheme for fractional positions",
+        )
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
         if self.max_length is not None and pos.numel() and not torch.compiler.is_compiling():
-            need(
-                not pos.is_floating_point(),
-                f"{name} takes whole positions",
-                f"got {pos.dtype}",
-                "round them, or choose a scheme for fractional positions",
-            )
-            low, high = int(pos.min()), int(pos.max())
+            low, high = pos.min().item(), pos.max().item()
             need(
                 low >= 0 and high < self.max_length,
                 f"{name} serves positions 0 to {self.max_length - 1} (max_length {self.max_length})",
                 f"got {low} to {high}",
-                f"build it with max_length={high + 1} or more, or shorten the input",
+                f"build it with max_length={int(high) + 1} or more, or shorten the input",
             )
 
 

@@ -242,3 +242,29 @@ class DeclaredSensitive(Rope):
 class ReadsAValue(Alibi):
     def bias(self, where):
         return super().bias(where) * (1.0 if where.q_pos.max().item() < 4 else 2.0)
+
+
+class AsksTwice(Alibi):
+    asked = 0
+
+    def bias(self, where):
+        self.asked += 1
+        return super().bias(where) * self.asked
+
+
+class ContentByPlaces(Unmarked):
+    def __init__(self, *, head_width: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(100, head_width))
+
+    def content_bias(self, q, k, where):
+        return q @ self.table[: k.shape[2]].mT
+
+
+class CarriesByPlaces(Unmarked):
+    def __init__(self, *, head_width: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(100, head_width))
+
+    def carry(self, weights, where):
+        return weights.sum(-1, keepdim=True) * self.table[: weights.shape[2]]

@@ -46,15 +46,17 @@ def a_wrong_number_of_axes_is_refused(case: Case) -> None:
     assert f"{wrong} ax" in message, f"the refusal does not say that {wrong} axes came: {message}"
 
 
-def fractional_positions_are_served_or_refused(case: Case) -> None:
-    """Served, whole numbers written as fractions mean the same; refused, by a ValueError that says why."""
+def fractional_positions_are_served_or_refused_as_declared(case: Case) -> None:
+    """Served, whole numbers written as fractions mean the same; refused (`whole`), by a ValueError that says why."""
     model, x = case.model(), case.vectors(1, 4)
     whole = case.place(Geometry.given(torch.tensor([0, 3, 4, 9])[None, :, None]))
     halves = case.place(Geometry.given(torch.tensor([0.5, 3.0, 4.25, 9.0], dtype=torch.float64)[None, :, None]))
     message = _refusal(lambda: case.scheme().at(halves))
-    if message is not None:
+    if case.kind.whole:
+        assert message is not None, "declared whole, but it takes fractional positions"
         assert "whole" in message or "fraction" in message, f"it refuses without naming the fraction: {message}"
         return
+    assert message is None, f"it refuses fractional positions without declaring whole: {message}"
     assert model(x, halves).isfinite().all(), "fractional positions give numbers that are not finite"
     written = case.place(Geometry.given(whole.q_pos.double()))
     assert model(x, written).equal(model(x, whole)), "4.0 is marked otherwise than 4"

@@ -33,6 +33,36 @@ def a_block_of_a_bias_is_the_bias_of_the_block(case: Case) -> None:
             )
 
 
+def a_block_of_a_content_bias_is_the_content_bias_of_the_block(case: Case) -> None:
+    """By the tolerance rule, since a matrix product may round a block otherwise."""
+    case.need_hook("content_bias")
+    scheme, where = case.scheme(), case.place(Geometry.causal(8))
+    q, k, _ = drawn(1, 8)
+    k = k.repeat_interleave(HEADS // KV_HEADS, 1)
+    whole = scheme.content_bias(q, k, where)
+    for rows, columns in CUTS:
+        part = scheme.content_bias(q[:, :, rows], k[:, :, columns], where.block(rows, columns))
+        assert (part is None) == (whole is None), "it has a content bias in one of both cases only"
+        if part is not None and whole is not None:
+            exact = whole[..., rows, columns]
+            assert_as_close(part, exact, exact, what=f"the content bias of block {rows}, {columns}")
+
+
+def what_some_queries_carry_is_part_of_what_all_carry(case: Case) -> None:
+    """Rows of `carry`, by the tolerance rule."""
+    case.need_hook("carry")
+    scheme, where = case.scheme(), case.place(Geometry.causal(8))
+    q, k, _ = drawn(1, 8)
+    weights = (q @ k.repeat_interleave(HEADS // KV_HEADS, 1).mT).softmax(-1)
+    whole = scheme.carry(weights, where)
+    for rows, _ in CUTS:
+        part = scheme.carry(weights[:, :, rows], where.block(rows))
+        assert (part is None) == (whole is None), "it carries in one of both cases only"
+        if part is not None and whole is not None:
+            exact = whole[:, :, rows]
+            assert_as_close(part, exact, exact, what=f"what queries {rows} carry")
+
+
 def the_bias_of_cached_tokens_is_the_last_rows_of_the_whole(case: Case) -> None:
     """Exactly: a decoder that asks for one row gets what the full pass had."""
     case.need_hook("bias")
