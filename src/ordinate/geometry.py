@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import torch
 from jaxtyping import Bool, Int, Real
@@ -85,7 +84,7 @@ class Geometry:
         cached: int = 0,
         window: int | None = None,
         device: torch.device | str | None = None,
-    ) -> Self:
+    ) -> "Geometry":
         """Text read from left to right: each token sees itself and what came before.
 
         Args:
@@ -98,13 +97,13 @@ class Geometry:
         return cls(pos[:, cached:], pos, hides_future=True, start=cached, window=window, ordered=True)
 
     @classmethod
-    def full(cls, tokens: int, *, window: int | None = None, device: torch.device | str | None = None) -> Self:
+    def full(cls, tokens: int, *, window: int | None = None, device: torch.device | str | None = None) -> "Geometry":
         """Text read in both directions: each token sees all of them."""
         pos = torch.arange(tokens, device=device)[None, :, None]
         return cls(pos, pos, window=window, ordered=True)
 
     @classmethod
-    def cross(cls, queries: int, keys: int, *, real: Bool[Tensor, "b j"] | None = None) -> Self:
+    def cross(cls, queries: int, keys: int, *, real: Bool[Tensor, "b j"] | None = None) -> "Geometry":
         """Queries of one sequence looking at all keys of another; both count from 0.
 
         Args:
@@ -125,7 +124,7 @@ class Geometry:
         )
 
     @classmethod
-    def packed(cls, lengths: Sequence[int], *, causal: bool = True, window: int | None = None) -> Self:
+    def packed(cls, lengths: Sequence[int], *, causal: bool = True, window: int | None = None) -> "Geometry":
         """Several documents laid end to end in one row: each counts from 0 and sees itself only.
 
         Args:
@@ -142,7 +141,7 @@ class Geometry:
         return cls(pos, pos, causal, 0, window, document, document, ordered=True)
 
     @classmethod
-    def padded(cls, real: Bool[Tensor, "b n"], *, causal: bool = True, window: int | None = None) -> Self:
+    def padded(cls, real: Bool[Tensor, "b n"], *, causal: bool = True, window: int | None = None) -> "Geometry":
         """Sequences of different lengths filled up on the left or right: positions count the real tokens.
 
         Args:
@@ -153,14 +152,14 @@ class Geometry:
         return cls(pos, pos, causal, 0, window, document, document, ordered=True)
 
     @classmethod
-    def grid(cls, rows: int, columns: int, *, device: torch.device | str | None = None) -> Self:
+    def grid(cls, rows: int, columns: int, *, device: torch.device | str | None = None) -> "Geometry":
         """The patches of an image, row by row: two position axes (row, column), all see all."""
         axes = torch.arange(rows, device=device), torch.arange(columns, device=device)
         pos = torch.cartesian_prod(*axes).reshape(1, rows * columns, 2)
         return cls(pos, pos)
 
     @classmethod
-    def given(cls, pos: Real[Tensor, "#b n axes"], *, causal: bool = True, window: int | None = None) -> Self:
+    def given(cls, pos: Real[Tensor, "#b n axes"], *, causal: bool = True, window: int | None = None) -> "Geometry":
         """Positions of your own, for queries and keys alike: fractional, repeated or random ones too."""
         return cls(pos, pos, hides_future=causal, window=window)
 
@@ -204,7 +203,7 @@ class Geometry:
         same = self.q_document[:, :, None] == self.k_document[:, None]
         return seen & same & (self.k_document != PADDING)[:, None]
 
-    def block(self, queries: slice, keys: slice = slice(None)) -> Self:
+    def block(self, queries: slice, keys: slice = slice(None)) -> "Geometry":
         """The same geometry for some of the queries and keys (contiguous slices)."""
         count, memory = self.shape
         first, stop, _ = queries.indices(count)
@@ -219,7 +218,7 @@ class Geometry:
             k_document=None if self.k_document is None else self.k_document[:, k],
         )
 
-    def after(self, past: Self) -> Self:
+    def after(self, past: "Geometry") -> "Geometry":
         """These tokens with the keys of `past` before their own, as a decoder sees them that has cached it."""
         q_document, k_document = _documents(self)
         _, past_document = _documents(past)
@@ -234,7 +233,7 @@ class Geometry:
             ordered=False,
         )
 
-    def following(self, tokens: int) -> Self:
+    def following(self, tokens: int) -> "Geometry":
         """The next `tokens` of each row after these: positions go on from the last real key of the row."""
         last = self.k_pos[:, -1:]
         document = None if self.k_document is None else self.k_document[:, -1:]

@@ -1,15 +1,14 @@
 """How a model knows where its tokens stand."""
 
-from functools import cached_property
 from typing import ClassVar
 
 import torch
-from jaxtyping import Real
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.shapes import Bias, Keys, Positions, Queries, Tokens, Weights
+from ordinate.shapes import Bias, Keys, Marked, Positions, Queries, Tokens, Weights
 
 PLACES = {
     "embed": "tokens",
@@ -37,6 +36,8 @@ class Scheme(nn.Module):
 
     axes: ClassVar[tuple[int, ...]] = (1,)
     """How many position axes it accepts: 1 for text, 2 for images."""
+    whole: ClassVar[bool] = False
+    """Whether it refuses fractional positions."""
     per_layer: ClassVar[bool] = False
     """Whether each layer needs an instance of its own; otherwise one serves all layers."""
     shift_invariant: ClassVar[bool]
@@ -48,7 +49,7 @@ class Scheme(nn.Module):
     claims: int = 0
     """Columns of the width that `embed` appends; the token table gets the rest."""
 
-    def embed(self, x: Tokens, pos: Positions) -> Tokens:
+    def embed(self, x: Tokens, pos: Positions) -> Marked:
         """Mark the token vectors, before the first layer: added, or appended as `claims` columns."""
         return x
 
@@ -65,7 +66,7 @@ class Scheme(nn.Module):
         return None
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
-        """Add to the scores from positions and the encoded queries and keys."""
+        """Add to the scores from positions and the encoded queries and keys, which come with as many heads."""
         return None
 
     def carry(self, weights: Weights, where: Geometry) -> Queries | None:
@@ -93,20 +94,20 @@ class Scheme(nn.Module):
             f"got {axes} axes",
             "choose a scheme for that many axes, or drop the axes it cannot see",
         )
+        need(
+            not self.whole or not pos.is_floating_point(),
+            f"{name} takes whole positions",
+            f"got {pos.dtype}",
+            "round them, or choose a scheme for fractional positions",
+        )
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
         if self.max_length is not None and pos.numel() and not torch.compiler.is_compiling():
-            need(
-                not pos.is_floating_point(),
-                f"{name} takes whole positions",
-                f"got {pos.dtype}",
-                "round them, or choose a scheme for fractional positions",
-            )
-            low, high = int(pos.min()), int(pos.max())
+            low, high = pos.min().item(), pos.max().item()
             need(
                 low >= 0 and high < self.max_length,
                 f"{name} serves positions 0 to {self.max_length - 1} (max_length {self.max_length})",
                 f"got {low} to {high}",
-                f"build it with max_length={high + 1} or more, or shorten the input",
+                f"build it with max_length={int(high) + 1} or more, or shorten the input",
             )
 
 
@@ -125,8 +126,10 @@ class Placed:
     def __init__(self, scheme: Scheme, where: Geometry) -> None:
         self.scheme = scheme
         self.where = where
+        # functools.cached_property takes a lock on Python 3.11, which torch.compile cannot trace
+        self._made: dict[str, Tensor | None] = {}
 
-    def embed(self, x: Tokens) -> Tokens:
+    def embed(self, x: Tokens) -> Marked:
         """Mark the token vectors."""
         return self.scheme.embed(x, self.where.q_pos)
 
@@ -134,14 +137,21 @@ class Placed:
         """Mark the queries and the keys of the same new tokens."""
         return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
 
-    @cached_property
+    @property
     def bias(self) -> Bias | None:
         """What positions alone add to the scores, whole."""
-        return self.scheme.bias(self.where)
+        if "bias" not in self._made:
+            self._made["bias"] = self.scheme.bias(self.where)
+        return self._made["bias"]
 
-    @cached_property
-    def mask(self) -> Real[Tensor, "#b #h i j"] | None:
+    @property
+    def mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
         """Bias and visibility in one: added to the scores (a bias, -inf where invisible) or True where visible."""
+        if "mask" not in self._made:
+            self._made["mask"] = self._mask()
+        return self._made["mask"]
+
+    def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
         if self.bias is None:
             return None if self.where.sees_all else self.where.visible[:, None]
         if self.where.sees_all:

@@ -59,7 +59,7 @@ class Sdpa(Route):
 
 def _mask(call: Call) -> torch.Tensor | None:
     mask = call.at.mask
-    content = call.at.scheme.content_bias(call.q, call.k, call.where)
+    content = call.at.scheme.content_bias(call.q, call.k.repeat_interleave(call.groups, 1), call.where)
     if content is not None:
         hidden = ~call.where.visible[:, None]
         mask = content if call.at.bias is None else content + call.at.bias

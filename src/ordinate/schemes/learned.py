@@ -28,6 +28,7 @@ class Learned(Scheme):
     Departs: nowhere.
     """
 
+    whole = True
     shift_invariant = False
     citation = """@inproceedings{gehring2017convolutional,
   title = {Convolutional Sequence to Sequence Learning},

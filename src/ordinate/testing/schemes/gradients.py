@@ -1,0 +1,74 @@
+"""Training reaches everything, with the right gradients."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ordinate.geometry import Geometry
+from ordinate.testing.case import HEADS, KV_HEADS, Case, drawn
+from ordinate.testing.check import InapplicableError
+
+
+def every_parameter_gets_a_gradient(case: Case) -> None:
+    """A finite one, that is not all zero."""
+    model = case.model()
+    named = [(name, value) for name, value in model.named_parameters() if name.startswith("schemes.")]
+    if not named:
+        raise InapplicableError("it has no parameters")
+    model(case.vectors(2, 9), case.place(Geometry.causal(9))).square().sum().backward()
+    for name, parameter in named:
+        assert parameter.grad is not None, f"{name} gets no gradient"
+        assert parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
+        assert (parameter.grad != 0).any(), f"the gradient of {name} is zero"
+
+
+def the_gradients_of_every_hook_are_right(case: Case) -> None:
+    """By finite differences in float64, for inputs and parameters."""
+    scheme, where = case.scheme(), case.place(Geometry.causal(3))
+    case.need_hook("embed", "encode_query", "encode_key", "bias", "content_bias", "carry")
+    x, (q, k, _) = case.vectors(1, 3), drawn(1, 3)
+    weights = torch.softmax(q @ k.repeat_interleave(HEADS // KV_HEADS, 1).mT, -1)
+    full = k.repeat_interleave(HEADS // KV_HEADS, 1)
+    calls: dict[str, tuple[Callable[..., Tensor | None], tuple[Tensor, ...]]] = {
+        "embed": (lambda x: scheme.embed(x, where.q_pos), (x,)),
+        "encode_query": (lambda q: scheme.encode_query(q, where.q_pos), (q,)),
+        "encode_key": (lambda k: scheme.encode_key(k, where.q_pos), (k,)),
+        "bias": (lambda: scheme.bias(where), ()),
+        "content_bias": (lambda q, k: scheme.content_bias(q, k, where), (q, full)),
+        "carry": (lambda weights: scheme.carry(weights, where), (weights,)),
+    }
+    parameters = dict(scheme.named_parameters())
+    for hook in scheme.hooks:
+        call, inputs = calls[hook]
+        leaves = [tensor.detach().clone().requires_grad_() for tensor in (*inputs, *parameters.values())]
+        if leaves:
+            _check_hook(hook, scheme, call, leaves, list(parameters))
+
+
+def _check_hook(
+    hook: str, scheme: torch.nn.Module, call: Callable[..., Tensor | None], leaves: list[Tensor], names: list[str]
+) -> None:
+    inputs = len(leaves) - len(names)
+
+    def run(*values: Tensor) -> Tensor:
+        # a projection onto fixed random numbers keeps the finite differences few
+        given = dict(zip(names, values[inputs:], strict=True))
+        out = torch.func.functional_call(
+            _Hook(scheme, call), {f"scheme.{name}": v for name, v in given.items()}, values[:inputs]
+        )
+        if out is None:
+            return values[0].sum()
+        weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).cos().reshape(out.shape)
+        return (out * weights).sum()
+
+    assert torch.autograd.gradcheck(run, leaves, fast_mode=True), f"the gradient of {hook} is wrong"
+
+
+class _Hook(torch.nn.Module):
+    def __init__(self, scheme: torch.nn.Module, call: Callable[..., Tensor | None]) -> None:
+        super().__init__()
+        self.scheme, self.call = scheme, call
+
+    def forward(self, *inputs: Tensor) -> Tensor | None:
+        return self.call(*inputs)

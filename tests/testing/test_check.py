@@ -1,0 +1,24 @@
+from ordinate.testing import Check, InapplicableError, Outcome, outcome
+
+
+def test_a_check_that_returns_has_passed():
+    assert outcome(Check("all_is_well", lambda subject: None), 1) == Outcome("all_is_well", True)
+
+
+def test_a_failed_assertion_is_told():
+    def run(subject):
+        raise AssertionError(f"it is {subject}")
+
+    assert outcome(Check("it_is_two", run), 1) == Outcome("it_is_two", False, message="AssertionError: it is 1")
+
+
+def test_any_other_error_is_a_broken_promise_too():
+    came = outcome(Check("it_divides", lambda subject: 1 / subject), 0)
+    assert came == Outcome("it_divides", False, message="ZeroDivisionError: division by zero")
+
+
+def test_a_check_that_does_not_apply_has_neither_passed_nor_failed():
+    def run(subject):
+        raise InapplicableError("it has no wheels")
+
+    assert outcome(Check("it_rolls", run), 1) == Outcome("it_rolls", False, skipped_reason="it has no wheels")
