@@ -4,12 +4,12 @@ from functools import cached_property
 from typing import ClassVar
 
 import torch
-from jaxtyping import Real
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.shapes import Bias, Keys, Positions, Queries, Tokens, Weights
+from ordinate.shapes import Bias, Keys, Outputs, Positions, Queries, Tokens, Weights
 
 PLACES = {
     "embed": "tokens",
@@ -68,7 +68,7 @@ class Scheme(nn.Module):
         """Add to the scores from positions and the encoded queries and keys."""
         return None
 
-    def carry(self, weights: Weights, where: Geometry) -> Queries | None:
+    def carry(self, weights: Weights, where: Geometry) -> Outputs | None:
         """Add to the output of attention, from the weights and positions, after the softmax."""
         return None
 
@@ -140,7 +140,7 @@ class Placed:
         return self.scheme.bias(self.where)
 
     @cached_property
-    def mask(self) -> Real[Tensor, "#b #h i j"] | None:
+    def mask(self) -> Float[Tensor, "#b #h i j"] | Bool[Tensor, "#b #h i j"] | None:
         """Bias and visibility in one: added to the scores (a bias, -inf where invisible) or True where visible."""
         if self.bias is None:
             return None if self.where.sees_all else self.where.visible[:, None]

@@ -32,4 +32,6 @@ class Cache:
 
     def following(self, tokens: int, device: torch.device | str | None = None) -> Geometry:
         """The geometry of the next tokens: positions go on where each row ended."""
-        return Geometry.causal(tokens, device=device) if self.where is None else self.where.following(tokens)
+        if self.where is None or not len(self):
+            return Geometry.causal(tokens, device=device)
+        return self.where.following(tokens)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from ordinate.route import Call, Route
-from ordinate.shapes import Queries, Visible
+from ordinate.shapes import Outputs, Visible
 
 
 class Reference(Route):
@@ -19,7 +19,7 @@ class Reference(Route):
         """Nothing."""
         return None
 
-    def run(self, call: Call) -> Queries:
+    def run(self, call: Call) -> Outputs:
         """Scores, softmax, values."""
         visible = call.where.visible
         k, v = (x.repeat_interleave(call.groups, 1) for x in (call.k, call.v))

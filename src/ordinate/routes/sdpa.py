@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.route import Call, Route
-from ordinate.shapes import Queries
+from ordinate.shapes import Outputs
 
 
 class Sdpa(Route):
@@ -29,7 +29,7 @@ class Sdpa(Route):
             return "q, k or v holds a number that is not finite"
         return None
 
-    def run(self, call: Call) -> Queries:
+    def run(self, call: Call) -> Outputs:
         """One call of PyTorch's function."""
         plain = call.where.plain_causal and not {"bias", "content_bias"} & set(call.at.scheme.hooks)
         return scaled_dot_product_attention(
