@@ -1,22 +1,20 @@
 """Every test runs offline, on one thread, with the types of all tensors checked."""
 
 import os
+import socket
+
+import hypothesis
+import jaxtyping
+import pytest
+import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
-import jaxtyping
-
-# before anything of ordinate is imported: from then on each call checks the axes of its tensors
+# before anything of ordinate is imported: from then on each call checks the axes of its tensors; an int is a float
 jaxtyping.install_import_hook("ordinate", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
-
-import socket
-
-import hypothesis
-import pytest
-import torch
 
 torch.set_num_threads(1)
 # a machine under load is slow, not wrong

@@ -55,16 +55,16 @@ def test_each_file_gives_its_member(name):
 
 
 def test_an_unknown_name_is_answered_by_the_nearest():
-    with pytest.raises(ValueError, match="no scheme is named 'alibbi'.*did you mean 'alibi'"):
+    with pytest.raises(ValueError, match=r"no scheme is named 'alibbi'.*did you mean 'alibi'"):
         catalog.load(SCHEMES, Scheme, "alibbi")
-    with pytest.raises(ValueError, match="no route is named 'spda'.*did you mean 'sdpa'"):
+    with pytest.raises(ValueError, match=r"no route is named 'spda'.*did you mean 'sdpa'"):
         catalog.load("ordinate.routes", Route, "spda")
 
 
 @pytest.mark.parametrize("name", ["../checks", "rope.x", "", "ordinate.checks", "__init__"])
 def test_a_name_cannot_reach_beyond_the_folder(name):
     before = set(sys.modules)
-    with pytest.raises(ValueError, match="no scheme is named"):
+    with pytest.raises(ValueError, match=r"no scheme is named"):
         catalog.load(SCHEMES, Scheme, name)
     assert set(sys.modules) == before
 
@@ -77,7 +77,7 @@ def test_two_members_in_one_file_are_refused(folder):
 
 def test_a_file_without_a_member_is_refused(folder):
     folder("empty", "from builtins import ValueError\n")
-    with pytest.raises(ValueError, match="shelf.empty defines none"):
+    with pytest.raises(ValueError, match=r"shelf.empty defines none"):
         catalog.load("shelf", Exception, "empty")
 
 
@@ -107,7 +107,7 @@ def test_text_is_read_as_the_type_declared():
 
 
 def test_a_typo_in_an_option_is_answered_by_the_nearest():
-    with pytest.raises(ValueError, match="no option of Member is named 'thetta'.*did you mean 'theta'"):
+    with pytest.raises(ValueError, match=r"no option of Member is named 'thetta'.*did you mean 'theta'"):
         catalog.bind(Member, {"thetta": 1.0}, {"width": 8})
 
 
@@ -120,11 +120,11 @@ def test_a_value_of_the_wrong_type_is_refused(option, value, wanted):
 
 
 def test_a_missing_size_is_named():
-    with pytest.raises(ValueError, match="Member needs width; got theta; give each by keyword"):
+    with pytest.raises(ValueError, match=r"Member needs width; got theta; give each by keyword"):
         catalog.bind(Member, {"theta": 1.0}, {"heads": 2})
 
 
 def test_a_literal_option_lists_its_choices():
     rope = catalog.load(SCHEMES, Scheme, "rope")
-    with pytest.raises(ValueError, match="option layout of Rope must be .*'half'.*got 'halves'"):
+    with pytest.raises(ValueError, match=r"option layout of Rope must be .*'half'.*got 'halves'"):
         catalog.bind(rope, {"layout": "halves"}, {"head_width": 8})

@@ -16,7 +16,7 @@ def test_an_error_says_what_must_hold_what_came_and_what_to_do():
 
 @pytest.mark.parametrize("value", [0, -1, -0.5, math.nan])
 def test_what_is_not_above_zero_is_refused(value):
-    with pytest.raises(ValueError, match="width must be above zero; got .*; give a positive width"):
+    with pytest.raises(ValueError, match=r"width must be above zero; got .*; give a positive width"):
         need_positive("width", value)
 
 
@@ -32,15 +32,15 @@ def test_a_share_is_taken(value):
 
 
 def test_an_unknown_name_is_answered_by_the_nearest():
-    with pytest.raises(ValueError, match="no scheme is named 'ropee'; there are: alibi, rope; did you mean 'rope'?"):
+    with pytest.raises(ValueError, match=r"no scheme is named 'ropee'; there are: alibi, rope; did you mean 'rope'?"):
         need_known("scheme", "ropee", ["rope", "alibi"])
 
 
 def test_a_name_like_no_other_is_answered_by_the_list():
-    with pytest.raises(ValueError, match="there are: alibi, rope; choose one of them"):
+    with pytest.raises(ValueError, match=r"there are: alibi, rope; choose one of them"):
         need_known("scheme", "zzz", ["rope", "alibi"])
 
 
 def test_an_empty_list_is_named_so():
-    with pytest.raises(ValueError, match="there are: none at all"):
+    with pytest.raises(ValueError, match=r"there are: none at all"):
         need_known("scheme", "rope", [])
