@@ -149,7 +149,7 @@ class Geometry:
     def rows(self) -> int:
         """How many rows of a batch it tells apart; 1 serves any batch."""
         tensors = (self.q_pos, self.k_pos, self.q_document, self.k_document)
-        return max((x.shape[0] for x in tensors if x is not None and x.shape[0] != 1), default=1)
+        return max([1, *(x.shape[0] for x in tensors if x is not None)])
 
     @property
     def sees_all(self) -> bool:

@@ -1,6 +1,5 @@
 """How a model knows where its tokens stand."""
 
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -125,6 +124,8 @@ class Placed:
     def __init__(self, scheme: Scheme, where: Geometry) -> None:
         self.scheme = scheme
         self.where = where
+        # functools.cached_property takes a lock, which torch.compile cannot trace
+        self._made: dict[str, Tensor | None] = {}
 
     def embed(self, x: Tokens) -> Tokens:
         """Mark the token vectors."""
@@ -134,14 +135,21 @@ class Placed:
         """Mark the queries and the keys of the same new tokens."""
         return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
 
-    @cached_property
+    @property
     def bias(self) -> Bias | None:
         """What positions alone add to the scores, whole."""
-        return self.scheme.bias(self.where)
+        if "bias" not in self._made:
+            self._made["bias"] = self.scheme.bias(self.where)
+        return self._made["bias"]
 
-    @cached_property
+    @property
     def mask(self) -> Float[Tensor, "#b #h i j"] | Bool[Tensor, "#b #h i j"] | None:
         """Bias and visibility in one: added to the scores (a bias, -inf where invisible) or True where visible."""
+        if "mask" not in self._made:
+            self._made["mask"] = self._mask()
+        return self._made["mask"]
+
+    def _mask(self) -> Tensor | None:
         if self.bias is None:
             return None if self.where.sees_all else self.where.visible[:, None]
         if self.where.sees_all:
