@@ -9,7 +9,7 @@ from ordinate import catalog
 from ordinate.checks import need, need_fraction, need_known
 from ordinate.route import Call, Route
 from ordinate.scheme import Placed
-from ordinate.shapes import Keys, Queries
+from ordinate.shapes import Keys, Outputs, Queries, Values
 
 _FOLDER = "ordinate.routes"
 ROUTES: dict[str, Route] = dict(
@@ -41,13 +41,13 @@ class Explanation:
 def attend(
     q: Queries,
     k: Keys,
-    v: Keys,
+    v: Values,
     at: Placed,
     *,
     scale: float | None = None,
     dropout: float = 0.0,
     route: str | None = None,
-) -> Queries:
+) -> Outputs:
     """softmax(q k^T * scale + bias) v, over the pairs that the geometry lets see each other.
 
     A query that sees nothing gets exactly 0. Queries and keys come encoded (`at.encode`), keys from a cache included.
@@ -74,7 +74,7 @@ def attend(
 def explain(
     q: Queries,
     k: Keys,
-    v: Keys,
+    v: Values,
     at: Placed,
     *,
     scale: float | None = None,
@@ -107,7 +107,7 @@ def _choose(call: Call, route: str | None) -> tuple[str, dict[str, str]]:
     raise AssertionError("the reference route takes every call")
 
 
-def _call(q: Queries, k: Keys, v: Keys, at: Placed, scale: float | None, dropout: float) -> Call:
+def _call(q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropout: float) -> Call:
     for name, x in (("q", q), ("k", k), ("v", v)):
         need(
             x.ndim == 4,
@@ -144,7 +144,7 @@ def _call(q: Queries, k: Keys, v: Keys, at: Placed, scale: float | None, dropout
     return Call(q, k, v, at, scale, dropout)
 
 
-def _check_sizes(q: Queries, k: Keys, v: Keys, at: Placed) -> None:
+def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:
     need(
         k.shape[:3] == v.shape[:3],
         "there is one value for each key",
@@ -174,4 +174,10 @@ def _check_sizes(q: Queries, k: Keys, v: Keys, at: Placed) -> None:
         "the geometry must have as many queries and keys as q and k",
         f"got {at.where.shape} for q of {q.shape[2]} and k of {k.shape[2]} tokens",
         "build it for these lengths (Geometry.causal(tokens, cached=...))",
+    )
+    need(
+        at.where.rows in (1, q.shape[0]),
+        "the geometry must have the rows of the batch, or one for all",
+        f"got {at.where.rows} for a batch of {q.shape[0]}",
+        "build it for this batch",
     )

@@ -16,7 +16,10 @@ Member = TypeVar("Member")
 
 def names(package: str) -> list[str]:
     """Every member file of the package with this dotted name, sorted; nothing of it is imported."""
-    spec = find_spec(package)
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:
+        spec = None
     if spec is None or spec.submodule_search_locations is None:
         raise ValueError(f"a catalog needs a package; got {package!r}; give the dotted name of a folder")
     found = pkgutil.iter_modules(spec.submodule_search_locations)
@@ -86,7 +89,7 @@ def _read(member: type, option: inspect.Parameter, value: Any) -> Any:
         return TypeAdapter(option.annotation).validate_python(value)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
-        wanted = getattr(option.annotation, "__name__", str(option.annotation))
+        wanted = option.annotation.__name__ if isinstance(option.annotation, type) else str(option.annotation)
         raise ValueError(
             f"option {option.name} of {member.__name__} must be {wanted}; got {value!r}; {problem.lower()}"
         ) from None

@@ -50,40 +50,23 @@ class Geometry:
     ordered: bool = False
 
     def __post_init__(self) -> None:
-        q_axes, k_axes = self.q_pos.shape[-1], self.k_pos.shape[-1]
-        need(
-            self.q_pos.ndim == 3 and self.k_pos.ndim == 3,
-            "positions need the axes (batch, tokens, axes)",
-            f"got shapes {tuple(self.q_pos.shape)} and {tuple(self.k_pos.shape)}",
-            "add the missing axes, e.g. pos[None, :, None]",
-        )
-        need(
-            q_axes == k_axes,
-            "queries and keys need the same position axes",
-            f"got {q_axes} and {k_axes}",
-            "give both the same last axis",
-        )
-        need(
-            self.window is None or self.window > 0,
-            "a window holds at least the token itself",
-            f"got {self.window}",
-            "give a window of 1 or more, or None",
-        )
-        need(
-            (self.q_document is None) == (self.k_document is None),
-            "documents are given for queries and keys alike",
-            "got them for one side only",
-            "give both, or neither",
-        )
+        got = f"got shapes {tuple(self.q_pos.shape)} and {tuple(self.k_pos.shape)}"
+        whole = self.q_pos.ndim == 3 and self.k_pos.ndim == 3
+        need(whole, "positions need the axes (batch, tokens, axes)", got, "add those missing: pos[None, :, None]")
+        same = self.q_pos.shape[-1] == self.k_pos.shape[-1]
+        need(same, "queries and keys need the same position axes", got, "give both the same last axis")
+        sound = self.window is None or self.window > 0
+        need(sound, "a window holds at least the token itself", f"got {self.window}", "give 1 or more, or None")
+        both = (self.q_document is None) == (self.k_document is None)
+        need(both, "documents are given for queries and keys alike", "got one side only", "give both, or neither")
+        for pos, document in ((self.q_pos, self.q_document), (self.k_pos, self.k_document)):
+            named = pos.shape[1] if document is None else document.shape[1]
+            came = f"got {named} documents for {pos.shape[1]} positions"
+            need(named == pos.shape[1], "every token belongs to a document", came, "name one for each; -1 is padding")
 
     @classmethod
     def causal(
-        cls,
-        tokens: int,
-        *,
-        cached: int = 0,
-        window: int | None = None,
-        device: torch.device | str | None = None,
+        cls, tokens: int, *, cached: int = 0, window: int | None = None, device: torch.device | str | None = None
     ) -> "Geometry":
         """Text read from left to right: each token sees itself and what came before.
 
@@ -113,15 +96,10 @@ class Geometry:
         """
         device = None if real is None else real.device
         q_pos, k_pos = torch.arange(queries, device=device), torch.arange(keys, device=device)
-        k_document = None if real is None else real.long() - 1
-        q_document = None if real is None else q_pos.new_zeros(1, queries)
-        return cls(
-            q_pos[None, :, None],
-            k_pos[None, :, None],
-            q_document=q_document,
-            k_document=k_document,
-            ordered=True,
-        )
+        plain = cls(q_pos[None, :, None], k_pos[None, :, None], ordered=True)
+        if real is None:
+            return plain
+        return replace(plain, q_document=q_pos.new_zeros(1, queries), k_document=real.long() - 1)
 
     @classmethod
     def packed(cls, lengths: Sequence[int], *, causal: bool = True, window: int | None = None) -> "Geometry":
@@ -130,12 +108,8 @@ class Geometry:
         Args:
             lengths: tokens of each document, in order.
         """
-        need(
-            len(lengths) > 0 and min(lengths) > 0,
-            "packed documents need at least one token each",
-            f"got lengths {list(lengths)}",
-            "leave empty documents out",
-        )
+        filled = len(lengths) > 0 and min(lengths) > 0
+        need(filled, "each packed document needs a token", f"got lengths {list(lengths)}", "leave empty ones out")
         pos = torch.cat([torch.arange(length) for length in lengths])[None, :, None]
         document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))[None]
         return cls(pos, pos, causal, 0, window, document, document, ordered=True)
@@ -147,6 +121,9 @@ class Geometry:
         Args:
             real: True where there is a token, False where there is padding; no gaps inside a row.
         """
+        begins = real.diff(dim=1, prepend=real.new_zeros(real.shape[0], 1)) & real
+        whole = bool((begins.sum(1) <= 1).all())
+        need(whole, "padding stands before or after a row's tokens", "got a gap between them", "close the gap")
         pos = (real.long().cumsum(1) - 1).clamp(min=0)[..., None]
         document = real.long() - 1
         return cls(pos, pos, causal, 0, window, document, document, ordered=True)
@@ -169,10 +146,16 @@ class Geometry:
         return self.q_pos.shape[1], self.k_pos.shape[1]
 
     @property
+    def rows(self) -> int:
+        """How many rows of a batch it tells apart; 1 serves any batch."""
+        tensors = (self.q_pos, self.k_pos, self.q_document, self.k_document)
+        return max([1, *(x.shape[0] for x in tensors if x is not None)])
+
+    @property
     def sees_all(self) -> bool:
         """Whether every query sees every key, told without looking at a tensor."""
-        # one newest query sees all keys whatever causality says
-        newest = self.shape[0] == 1 and self.start == self.shape[1] - 1
+        # no key comes after the first query: causality hides nothing
+        newest = self.start >= self.shape[1] - 1
         return self.window is None and self.q_document is None and (not self.hides_future or newest)
 
     @property
@@ -235,6 +218,9 @@ class Geometry:
 
     def following(self, tokens: int) -> "Geometry":
         """The next `tokens` of each row after these: positions go on from the last real key of the row."""
+        need(
+            self.shape[1] > 0, "something must have been read before", "got no keys", "build a first geometry instead"
+        )
         last = self.k_pos[:, -1:]
         document = None if self.k_document is None else self.k_document[:, -1:]
         if self.k_document is not None:

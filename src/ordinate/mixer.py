@@ -27,6 +27,12 @@ class State:
 
     def extend(self, k: Keys, v: Keys) -> "State":
         """This memory followed by newer keys and values."""
+        need(
+            self.k.shape[:2] == k.shape[:2] and self.k.shape[3] == k.shape[3],
+            "what is remembered and what is new need one batch and the same heads",
+            f"got {tuple(self.k.shape)} and {tuple(k.shape)}",
+            "use the cache with the batch and the model that filled it",
+        )
         return State(torch.cat([self.k, k], 2), torch.cat([self.v, v], 2))
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ordinate.geometry import Geometry
 from ordinate.scheme import Placed
-from ordinate.shapes import Keys, Queries
+from ordinate.shapes import Keys, Outputs, Queries, Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Call:
 
     q: Queries
     k: Keys
-    v: Keys
+    v: Values
     at: Placed
     scale: float
     dropout: float
@@ -65,7 +65,7 @@ class Route(ABC):
         """Why this route cannot take the call; None: it takes it."""
 
     @abstractmethod
-    def run(self, call: Call) -> Queries:
+    def run(self, call: Call) -> Outputs:
         """The attention; a query that sees nothing gets exactly 0 and passes no gradient."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.shapes import Bias, Keys, Marked, Positions, Queries, Tokens, Weights
+from ordinate.shapes import Bias, Keys, Marked, Outputs, Positions, Queries, Tokens, Weights
 
 PLACES = {
     "embed": "tokens",
@@ -69,7 +69,7 @@ class Scheme(nn.Module):
         """Add to the scores from positions and the encoded queries and keys, which come with as many heads."""
         return None
 
-    def carry(self, weights: Weights, where: Geometry) -> Queries | None:
+    def carry(self, weights: Weights, where: Geometry) -> Outputs | None:
         """Add to the output of attention, from the weights and positions, after the softmax."""
         return None
 
@@ -126,7 +126,7 @@ class Placed:
     def __init__(self, scheme: Scheme, where: Geometry) -> None:
         self.scheme = scheme
         self.where = where
-        # functools.cached_property takes a lock on Python 3.11, which torch.compile cannot trace
+        # functools.cached_property takes a lock, which torch.compile cannot trace
         self._made: dict[str, Tensor | None] = {}
 
     def embed(self, x: Tokens) -> Marked:

@@ -32,6 +32,6 @@ class Cache:
 
     def following(self, tokens: int, device: torch.device | str | None = None) -> Geometry:
         """The geometry of the next tokens: positions go on where each row ended."""
-        if self.where is None or len(self) == 0:
+        if self.where is None or not len(self):
             return Geometry.causal(tokens, device=device)
         return self.where.following(tokens)

@@ -59,6 +59,7 @@ class Shape:
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_positive(name, getattr(self, name))
+        need_positive("hidden", self.hidden_width)
         need(
             self.width % self.heads == 0,
             "heads must divide width",
@@ -130,8 +131,10 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
             Block(mixer, make(width, shape.hidden_width), norm, width, shape.dropout) for mixer in mixers
         )
         self.norm = norm(width)
-        self.tokens = nn.Embedding(shape.vocabulary, width - schemes[0].claims)
         self.head = None if shape.tied else nn.Linear(width, shape.vocabulary, bias=False)
+        # the table comes last and draws nothing yet: its size depends on the scheme, the trunk must not
+        table = torch.empty(shape.vocabulary, width - schemes[0].claims)
+        self.tokens = nn.Embedding.from_pretrained(table, freeze=False)
         self._initialise()
         self.schemes = nn.ModuleList(schemes)
 
@@ -143,9 +146,10 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
             where: where they stand; None: one text from left to right, following what the cache holds.
             cache: what was read before; it grows by these tokens.
         """
+        self._check_ids(ids)
         if where is None:
             where = (cache or Cache()).following(ids.shape[1], ids.device)
-        self._check(ids, where)
+        self._check_places(ids, where, cache)
         seen = where if cache is None else cache.place(where)
         placed = [cast(Scheme, scheme).at(seen) for scheme in self.schemes]
         x = placed[0].embed(self.tokens(ids))
@@ -164,18 +168,12 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         # a scheme that claims columns leaves the table narrower than the model
         return nn.functional.linear(x[..., : self.tokens.embedding_dim], self.tokens.weight)
 
-    def _check(self, ids: Ids, where: Geometry) -> None:
+    def _check_places(self, ids: Ids, where: Geometry, cache: Cache | None) -> None:
         need(
-            ids.ndim == 2,
-            "ids need the axes (batch, tokens)",
-            f"got {tuple(ids.shape)}",
-            "add a batch axis: ids[None]",
-        )
-        need(
-            where.q_pos.shape[1] == ids.shape[1],
-            "the geometry must place every token",
-            f"got {where.q_pos.shape[1]} positions for {ids.shape[1]} tokens",
-            "build it for these tokens",
+            where.shape == (ids.shape[1], ids.shape[1]) and where.rows in (1, ids.shape[0]),
+            "the geometry must place the new tokens, and only them",
+            f"got {where.shape[0]} queries, {where.shape[1]} keys, {where.rows} rows for ids of {tuple(ids.shape)}",
+            "build it for these tokens; a cache adds those before them",
         )
         need(
             where.hides_future,
@@ -183,6 +181,19 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
             "got a geometry that is not causal",
             "build it by Geometry.causal, or with causal=True",
         )
+        remembered = 0 if cache is None else len(cache.states)
+        need(
+            remembered in (0, len(self.blocks)),
+            "a cache holds one memory for each layer",
+            f"got {remembered} for {len(self.blocks)} layers",
+            "use the cache with the model that filled it",
+        )
+
+    def _check_ids(self, ids: Ids) -> None:
+        shape = tuple(ids.shape)
+        need(ids.ndim == 2, "ids need the axes (batch, tokens)", f"got {shape}", "add a batch axis: ids[None]")
+        whole = not ids.is_floating_point()
+        need(whole, "ids are whole numbers", f"got {ids.dtype}", "give what the tokenizer returns")
         if ids.numel() and not torch.compiler.is_compiling():
             low, high = int(ids.min()), int(ids.max())
             need(
@@ -191,6 +202,15 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
                 f"got {low} to {high}",
                 "use the tokenizer that the model was made for",
             )
+
+    @classmethod
+    def _load_as_safetensor(cls, model: "Decoder", model_file: str, map_location: str, strict: bool) -> "Decoder":
+        # the mixin's default would leave what a file lacks at random numbers, without a word
+        return super()._load_as_safetensor(model, model_file, map_location, True)
+
+    @classmethod
+    def _load_as_pickle(cls, model: "Decoder", model_file: str, map_location: str, strict: bool) -> "Decoder":
+        raise ValueError(f"weights are read from safetensors; got {model_file}; save it by save_pretrained")
 
     def _initialise(self) -> None:
         for name, parameter in self.named_parameters():

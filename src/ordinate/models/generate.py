@@ -1,6 +1,6 @@
 """Let a decoder write."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,6 @@ from ordinate.models.decoder import Decoder
 from ordinate.shapes import Ids
 
 
-@torch.inference_mode()
 def generate(
     model: Decoder,
     prompt: Ids,
@@ -38,13 +37,18 @@ def generate(
         ValueError: an empty prompt, or settings that have no meaning or no effect together.
     """
     _check(prompt, count, temperature, top_k, top_p, generator)
+    return _write(model, prompt, count, lambda logits: draw(logits, temperature, top_k, top_p, generator))
+
+
+@torch.inference_mode()
+def _write(model: Decoder, prompt: Ids, count: int, choose: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
     training = model.training
     model.eval()
     try:
         cache, new = Cache(), prompt
         for _ in range(count):
             logits = model(new, cache=cache)[:, -1].float()
-            new = draw(logits, temperature, top_k, top_p, generator)
+            new = choose(logits)
             yield new
     finally:
         model.train(training)
@@ -62,8 +66,8 @@ def draw(
         return logits.argmax(-1, keepdim=True)
     logits = logits / temperature
     if top_k is not None:
-        least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
-        logits = logits.masked_fill(logits < least, float("-inf"))
+        best = logits.topk(min(top_k, logits.shape[-1]))
+        logits = torch.full_like(logits, float("-inf")).scatter(-1, best.indices, best.values)
     if top_p is not None:
         ordered, order = logits.softmax(-1).sort(descending=True, stable=True)
         # a token stays while the likelier ones before it hold less than the share, so the first always stays

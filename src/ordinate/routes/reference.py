@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from ordinate.route import Call, Route
-from ordinate.shapes import Queries, Visible
+from ordinate.shapes import Outputs, Visible
 
 
 class Reference(Route):
@@ -19,14 +19,16 @@ class Reference(Route):
         """Nothing."""
         return None
 
-    def run(self, call: Call) -> Queries:
+    def run(self, call: Call) -> Outputs:
         """Scores, softmax, values."""
         visible = call.where.visible
         k, v = (x.repeat_interleave(call.groups, 1) for x in (call.k, call.v))
         sound = [x.isfinite().all(-1) for x in (call.q, k, v)]
         # a hidden NaN would survive multiplication by a zero weight, so it is taken out first
         q, k, v = (x.masked_fill(~ok[..., None], 0.0) for x, ok in zip((call.q, k, v), sound, strict=True))
-        scores = q @ k.mT * call.scale
+        # 16-bit scores overflow and forget neighbours: they are held in float32 at least
+        wide = torch.promote_types(q.dtype, torch.float32)
+        scores = q.to(wide) @ k.to(wide).mT * call.scale
         for bias in (call.at.bias, call.at.scheme.content_bias(q, k, call.where)):
             if bias is not None:
                 scores = scores + bias
@@ -47,8 +49,7 @@ class Reference(Route):
 
 def _softmax(scores: torch.Tensor, visible: Visible) -> torch.Tensor:
     hidden = ~visible[:, None]
-    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     # a row that sees nothing is reset before the softmax: masking its NaN afterwards would poison the gradient
     empty = hidden.all(-1, keepdim=True)
-    wide = wide.masked_fill(hidden & ~empty, float("-inf"))
-    return wide.softmax(-1).masked_fill(hidden, 0.0)
+    scores = scores.masked_fill(hidden & ~empty, float("-inf"))
+    return scores.softmax(-1).masked_fill(hidden, 0.0)

@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.route import Call, Route
-from ordinate.shapes import Queries
+from ordinate.shapes import Outputs
 
 
 class Sdpa(Route):
@@ -29,7 +29,7 @@ class Sdpa(Route):
             return "q, k or v holds a number that is not finite"
         return None
 
-    def run(self, call: Call) -> Queries:
+    def run(self, call: Call) -> Outputs:
         """One call of PyTorch's function."""
         plain = call.where.plain_causal and not {"bias", "content_bias"} & set(call.at.scheme.hooks)
         return scaled_dot_product_attention(
@@ -65,8 +65,10 @@ def _mask(call: Call) -> torch.Tensor | None:
         mask = content if call.at.bias is None else content + call.at.bias
         mask = mask.masked_fill(hidden, float("-inf"))
     if mask is not None and mask.is_floating_point() and mask.dtype != call.q.dtype:
-        # the CPU kernel takes a float32 mask beside bfloat16 queries, and keeps its precision; others need one type
-        keep = call.q.device.type == "cpu" and mask.dtype == torch.float32 and not mask.requires_grad
+        # the CPU kernel takes a float32 mask beside 16-bit queries, and keeps its precision; elsewhere it needs one
+        # type, and beside float64 queries it would misread the mask without a word
+        narrow = call.q.device.type == "cpu" and call.q.dtype.itemsize == 2
+        keep = narrow and mask.dtype == torch.float32 and not mask.requires_grad
         return mask if keep else mask.to(call.q.dtype)
     return mask
 

@@ -1,0 +1,137 @@
+import gc
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ordinate import Decoder, Shape, generate
+from ordinate.models.generate import draw
+
+SHAPE = Shape(vocabulary=13, width=16, layers=2, heads=4)
+
+
+@pytest.fixture
+def model():
+    return Decoder(SHAPE).double()
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def written(model, prompt, count, **settings):
+    return torch.cat(list(generate(model, prompt, count, **settings)), 1)
+
+
+def test_greedy_takes_the_likeliest_of_the_full_forward_each_step(model):
+    prompt = torch.randint(0, 13, (2, 3))
+    text = torch.cat([prompt, written(model, prompt, 9, temperature=0)], 1)
+    model.eval()
+    for place in range(3, 12):
+        assert torch.equal(text[:, place], model(text[:, :place])[:, -1].argmax(-1))
+
+
+def test_one_choice_is_greedy(model):
+    prompt = torch.randint(0, 13, (2, 3))
+    only = written(model, prompt, 8, top_k=1, generator=seeded())
+    assert torch.equal(only, written(model, prompt, 8, temperature=0))
+
+
+def test_a_tiny_share_is_greedy(model):
+    prompt = torch.randint(0, 13, (2, 3))
+    only = written(model, prompt, 8, top_p=1e-6, generator=seeded())
+    assert torch.equal(only, written(model, prompt, 8, temperature=0))
+
+
+def test_one_seed_writes_one_text(model):
+    prompt = torch.randint(0, 13, (2, 3))
+    first = written(model, prompt, 12, generator=seeded(1))
+    assert torch.equal(first, written(model, prompt, 12, generator=seeded(1)))
+    assert not torch.equal(first, written(model, prompt, 12, generator=seeded(2)))
+
+
+def drawn(logits, temperature=1.0, top_k=None, top_p=None):
+    """Every token that comes up in many draws."""
+    rows = torch.tensor(logits)[None].expand(3000, -1)
+    return set(draw(rows, temperature, top_k, top_p, seeded()).flatten().tolist())
+
+
+@pytest.mark.parametrize(
+    ("share", "kept"),
+    [(0.3, {0}), (0.4, {0}), (0.45, {0, 1}), (0.69, {0, 1}), (0.75, {0, 1, 2}), (1.0, {0, 1, 2, 3})],
+)
+def test_top_p_keeps_the_smallest_set_that_holds_the_share(share, kept):
+    assert drawn(torch.tensor([0.4, 0.3, 0.2, 0.1]).log().tolist(), top_p=share) == kept
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
+def test_top_k_keeps_k_tokens_even_among_equals(k):
+    assert len(drawn([1.0, 1.0, 1.0, 0.5], top_k=k)) == min(k, 4)
+    assert len(drawn([1.0, 1.0, 1.0, 1.0], top_k=k)) == min(k, 4)
+
+
+def test_temperature_divides_the_logits():
+    rows = torch.tensor([[2.0, 0.0]]).expand(20_000, -1)
+    share = 1 - draw(rows, 0.5, None, None, seeded()).double().mean().item()
+    assert abs(share - torch.tensor(4.0).sigmoid().item()) < 0.005
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-8, 8), min_size=1, max_size=9), st.integers(1, 10), st.floats(0.01, 1))
+def test_what_is_drawn_is_among_the_likeliest(logits, k, share):
+    best = sorted(logits, reverse=True)[min(k, len(logits)) - 1]
+    rows = torch.tensor([logits]).expand(50, -1)
+    for token in draw(rows, 1.0, k, share, seeded()).flatten().tolist():
+        assert rows[0, token].item() >= torch.tensor(best).item()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_training_flag_comes_back_however_it_ends(model, training):
+    prompt = torch.zeros(1, 2, dtype=torch.long)
+    model.train(training)
+    written(model, prompt, 3, temperature=0)
+    assert model.training is training
+    unfinished = generate(model, prompt, 3, temperature=0)
+    next(unfinished)
+    assert model.training is False
+    del unfinished
+    gc.collect()
+    assert model.training is training
+    broken = generate(model, prompt + 99, 3, temperature=0)
+    with pytest.raises(ValueError, match="token ids lie in 0 to 12"):
+        next(broken)
+    assert model.training is training
+
+
+def test_training_goes_on_after_writing(model):
+    prompt = torch.zeros(1, 2, dtype=torch.long)
+    written(model, prompt, 3, temperature=0)
+    model(prompt).sum().backward()
+    assert bool(model.tokens.weight.grad.isfinite().all())
+
+
+def test_nothing_to_write_writes_nothing(model):
+    assert list(generate(model, torch.zeros(1, 1, dtype=torch.long), 0, temperature=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"prompt": torch.zeros(1, 0, dtype=torch.long)}, r"the prompt needs at least one token; got \(1, 0\)"),
+        ({"prompt": torch.zeros(3, dtype=torch.long)}, r"the prompt needs at least one token; got \(3,\)"),
+        ({"count": -1}, "count must not be negative; got -1"),
+        ({"temperature": -1.0}, "temperature must not be negative; got -1"),
+        ({"temperature": float("nan")}, "temperature must not be negative; got nan"),
+        ({"temperature": 0, "top_k": 3}, "greedy writing looks at no other token; got top_k=3"),
+        ({"temperature": 0, "top_p": 0.5}, "greedy writing looks at no other token; got top_k=None, top_p=0.5"),
+        ({"top_k": 0}, "top_k must be above zero; got 0"),
+        ({"top_p": 0.0}, r"top_p must lie in \(0, 1\]; got 0.0"),
+        ({"top_p": 1.5}, r"top_p must lie in \(0, 1\]; got 1.5"),
+        ({"generator": None}, "drawing needs a generator; got None"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused_at_once(model, given, match, untyped):
+    usual = {"prompt": torch.zeros(1, 1, dtype=torch.long), "count": 1, "generator": seeded()}
+    with pytest.raises(ValueError, match=match):
+        generate(model, **(usual | given))

@@ -1,0 +1,250 @@
+import math
+import os
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ordinate import T5, Alibi, Geometry, Unmarked, attend, explain
+from ordinate.attention import ROUTES
+from ordinate.routes import sdpa
+from ordinate.testing.route import GEOMETRIES, assert_agrees, draw
+from ordinate.testing.tolerance import assert_as_close
+
+SCHEMES = {"none": Unmarked, "alibi": lambda: Alibi(heads=4), "t5": lambda: T5(heads=4, deviation=1.0)}
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("type", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tokens", [0, 1, 7])
+@pytest.mark.parametrize("geometry", ["causal", "full", "left", "cross"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_whatever_route_is_picked_agrees_with_the_reference(name, geometry, tokens, type):
+    where = GEOMETRIES[geometry](tokens)
+    assert_agrees(None, SCHEMES[name](), where, *draw(where, type=type))
+
+
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 3, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0)])
+def test_empty_inputs_give_an_empty_or_zero_result(batch, queries, keys):
+    where = Geometry.cross(queries, keys)
+    q, k, v = draw(where, batch=batch, type=torch.float32)
+    out = attend(q, k, v, Alibi(heads=4).at(where))
+    assert out.shape == q.shape
+    assert torch.equal(out, torch.zeros_like(out))
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("type", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_query_that_sees_nothing_gets_exactly_zero_and_passes_no_gradient(name, type, route):
+    real = torch.tensor([[False, False, True, True, True], [True, True, True, True, True]])
+    for where in (Geometry.padded(real), Geometry.padded(real, causal=False), Geometry.padded(real, window=2)):
+        q, k, v = draw(where, type=type)
+        scheme = SCHEMES[name]()
+        out = attend(q, k, v, scheme.at(where), route=route)
+        grads = torch.autograd.grad(out.sum() + out.square().sum(), [q, k, v, *scheme.parameters()])
+        assert torch.equal(out[0, :, :2], torch.zeros_like(out[0, :, :2]))
+        for grad in grads[:3]:
+            assert torch.equal(grad[0, :, :2], torch.zeros_like(grad[0, :, :2]))
+        assert all(bool(grad.isfinite().all()) for grad in grads)
+        assert bool((grads[2][0, :, 2:] != 0).any())
+
+
+@pytest.mark.parametrize("bad", [NAN, INF, 1e30])
+@pytest.mark.parametrize("geometry", ["causal", "window", "packed", "left", "right"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_what_is_hidden_never_reaches_what_sees(name, geometry, bad):
+    where = GEOMETRIES[geometry](9)
+    at = SCHEMES[name]().at(where)
+    q, k, v = (x.detach() for x in draw(where, type=torch.float32))
+    clean = attend(q, k, v, at, route="reference")
+    visible = where.visible.expand(2, 9, 9)
+    for place in range(9):
+        spoilt = [x.clone() for x in (q, k, v)]
+        for x in spoilt:
+            x[:, :, place] = bad
+        out = attend(*spoilt, at)
+        unaware = ~visible[:, :, place]
+        unaware[:, place] = False
+        for row in range(2):
+            kept = out[row, :, unaware[row]]
+            assert torch.allclose(kept, clean[row, :, unaware[row]], atol=1e-6, rtol=0), (place, row)
+
+
+@pytest.mark.parametrize("which", ["q", "k", "v"])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_a_nan_in_sight_is_never_hidden(geometry, which):
+    where = GEOMETRIES[geometry](5)
+    inputs = {name: x.detach() for name, x in zip("qkv", draw(where, type=torch.float32), strict=True)}
+    visible = where.visible.expand(2, *where.shape)
+    for place in range(inputs[which].shape[2]):
+        spoilt = {name: x.clone() for name, x in inputs.items()}
+        spoilt[which][:, :, place, 0] = NAN
+        out = attend(**spoilt, at=Alibi(heads=4).at(where))
+        sees = visible.any(-1) & (torch.arange(where.shape[0]) == place) if which == "q" else visible[:, :, place]
+        assert torch.equal(out.isnan().any(-1), sees[:, None].expand(2, 4, -1))
+
+
+def test_explain_names_route_refusals_bytes_and_operations():
+    where = Geometry.causal(6)
+    q, k, v = draw(where, type=torch.float32)
+    plain = explain(q, k, v, Unmarked().at(where))
+    assert (plain.route, plain.refused, plain.bytes) == ("sdpa", {}, 0)
+    assert plain.flops == 2 * 2 * 4 * 6 * 6 * (8 + 8)
+    spoilt = q.detach().clone()
+    spoilt[0, 0, 0, 0] = NAN
+    told = explain(spoilt, k, v, Unmarked().at(where))
+    assert told.route == "reference"
+    assert told.refused == {"sdpa": "q, k or v holds a number that is not finite"}
+    assert told.bytes == 2 * 2 * 4 * 6 * 6 * 4
+    assert explain(q, k, v, Unmarked().at(where), route="reference").route == "reference"
+
+
+def test_the_routes_are_tried_by_their_order_and_the_reference_last():
+    orders = [route.order for route in ROUTES.values()]
+    assert orders == sorted(orders)
+    assert list(ROUTES)[-1] == "reference"
+
+
+def test_a_scale_replaces_the_usual_one():
+    where = Geometry.causal(5)
+    q, k, v = draw(where, type=torch.float64)
+    for route in ROUTES:
+        doubled = attend(2 * q, k, v, Unmarked().at(where), route=route)
+        scaled = attend(q, k, v, Unmarked().at(where), scale=2 / math.sqrt(8), route=route)
+        assert torch.allclose(doubled, scaled, atol=1e-12)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_no_dropout_is_deterministic_and_dropout_keeps_the_mean(route):
+    where = Geometry.full(16)
+    q, k, v = (x.detach() for x in draw(where, heads=4, type=torch.float32))
+    at = Unmarked().at(where)
+    exact = attend(q, k, v, at, route=route)
+    assert torch.equal(exact, attend(q, k, v, at, dropout=0.0, route=route))
+    draws = torch.stack([attend(q, k, v, at, dropout=0.3, route=route) for _ in range(600)])
+    assert not torch.equal(draws[0], draws[1])
+    error = (draws.mean(0) - exact).abs()
+    # six standard errors: one in 10^8 for each of 2 000 numbers
+    assert bool((error < 6 * draws.std(0) / math.sqrt(600)).all())
+
+
+def test_autocast_keeps_the_bias_of_alibi_in_float32():
+    where = Geometry.causal(2048)
+    scheme = Alibi(heads=4)
+    q, k, v = (x.detach() for x in draw(where, batch=1, type=torch.bfloat16))
+    exact = attend(q.double(), k.double(), v.double(), scheme.at(where), route="reference")
+    spying = mock.patch.object(sdpa, "scaled_dot_product_attention", side_effect=sdpa.scaled_dot_product_attention)
+    with torch.autocast("cpu", torch.bfloat16), spying as spy:
+        out = attend(q.float(), k.float(), v.float(), scheme.at(where))
+    assert out.dtype == torch.bfloat16
+    assert_as_close(out, attend(q, k, v, scheme.at(where), route="reference"), exact)
+    mask = spy.call_args.kwargs["attn_mask"]
+    assert mask.dtype == torch.float32
+    # in bfloat16 about 770 of these numbers would be left
+    assert all(head[-1].unique().numel() == 2048 for head in mask[0])
+
+
+@settings(max_examples=30)
+@given(st.integers(-50, 50), st.integers(1, 6))
+def test_adding_to_all_scores_of_a_row_changes_nothing(shift, tokens):
+    class Shifted(Alibi):
+        def bias(self, where):
+            return super().bias(where) + shift
+
+    where = Geometry.causal(tokens)
+    q, k, v = draw(where, type=torch.float64)
+    usual = attend(q, k, v, Alibi(heads=4).at(where))
+    assert torch.allclose(usual, attend(q, k, v, Shifted(heads=4).at(where)), atol=1e-12)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_causality_is_an_exactly_zero_gradient(route):
+    where = Geometry.causal(6)
+    q, k, v = draw(where, type=torch.float64)
+    out = attend(q, k, v, Alibi(heads=4).at(where), route=route)
+    for i in range(6):
+        grads = torch.autograd.grad(out[:, :, i].sum(), [k, v], retain_graph=True)
+        for grad in grads:
+            assert torch.equal(grad[:, :, i + 1 :], torch.zeros_like(grad[:, :, i + 1 :]))
+        assert bool((grads[1][:, :, : i + 1] != 0).all())
+
+
+@pytest.mark.parametrize("window", [1, 2, 6, 7])
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_window_of_w_reads_w_values(route, window):
+    where = Geometry.causal(7, window=window)
+    q, k, v = draw(where, type=torch.float64)
+    out = attend(q, k, v, Unmarked().at(where), route=route)
+    for i in range(7):
+        (grad,) = torch.autograd.grad(out[:, :, i].sum(), v, retain_graph=True)
+        assert (grad[0, 0, :, 0] != 0).sum() == min(i + 1, window)
+
+
+def test_it_compiles_into_one_graph():
+    program = """
+import torch
+from ordinate import T5, Alibi, Geometry, Unmarked, attend
+
+for scheme in (Unmarked(), Alibi(heads=2), T5(heads=2)):
+    for where in (Geometry.causal(7), Geometry.causal(3, cached=4), Geometry.causal(7, window=3)):
+        torch._dynamo.reset()
+        q = torch.randn(2, 2, where.shape[0], 8, requires_grad=True)
+        k, v = torch.randn(2, 2, 1, where.shape[1], 8).unbind()
+        run = lambda q: attend(q, k, v, scheme.at(where))
+        compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+        for out, other in zip((run(q), *torch.autograd.grad(run(q).sum(), q)),
+                              (compiled(q), *torch.autograd.grad(compiled(q).sum(), q))):
+            assert torch.allclose(out, other, atol=1e-6), (scheme, where.shape)
+"""
+    # without the check of types that the other tests run under, as a user has it
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+
+
+X = torch.randn(2, 4, 5, 8)
+AT = Alibi(heads=4).at(Geometry.causal(5))
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "extra", "match"),
+    [
+        (X[0], X, X, {}, r"q needs the axes \(batch, heads, tokens, head width\); got \(4, 5, 8\); reshape it"),
+        (X, X[0], X, {}, r"k needs the axes \(batch, heads, tokens, head width\)"),
+        (X.long(), X, X, {}, "q needs floating-point numbers; got torch.int64; convert it"),
+        (X, X, X.long(), {}, "v needs floating-point numbers"),
+        (X, X, X[:, :, :4], {}, r"there is one value for each key; got k \(2, 4, 5, 8\), v \(2, 4, 4, 8\)"),
+        (X, X[:, :, :4], X, {}, "there is one value for each key"),
+        (X, X[:1], X[:1], {}, "q and k need the same batch; got 2 and 1"),
+        (X, X[..., :4], X, {}, "q and k need the same head width; got 8 and 4"),
+        (X, X[:, :3], X[:, :3], {}, "the heads of k must divide the heads of q; got 3 and 4"),
+        (X, X[:, :0], X[:, :0], {}, "the heads of k must divide the heads of q; got 0 and 4"),
+        (X[:, :, :3], X, X, {}, "the geometry must have as many queries and keys as q and k; got .5, 5. for q of 3"),
+        (X, X.double(), X, {}, "q, k and v need one type; got torch.float32, torch.float64, torch.float32"),
+        (X, X, X.bfloat16(), {}, "q, k and v need one type"),
+        (X, X, X, {"scale": NAN}, "scale must be a finite number; got nan; leave it out"),
+        (X, X, X, {"scale": INF}, "scale must be a finite number; got inf"),
+        (X, X, X, {"dropout": 1.0}, r"dropout must lie in \[0, 1\); got 1.0"),
+        (X, X, X, {"dropout": -0.1}, r"dropout must lie in \[0, 1\)"),
+        (X, X, X, {"route": "spda"}, "no route is named 'spda'; .*did you mean 'sdpa'"),
+        (X, X.to("meta"), X.to("meta"), {}, "q, k, v and the geometry live on one device; got cpu, meta, meta, cpu"),
+    ],
+)
+@pytest.mark.parametrize("function", [attend, explain])
+def test_what_does_not_fit_is_refused(function, q, k, v, extra, match, untyped):
+    with pytest.raises(ValueError, match=match):
+        function(q, k, v, AT, **extra)
+
+
+def test_a_geometry_of_other_rows_is_refused(untyped):
+    where = Geometry.padded(torch.ones(3, 5).bool())
+    for batch in (1, 2):
+        x = torch.randn(batch, 4, 5, 8)
+        with pytest.raises(
+            ValueError, match=f"the geometry must have the rows of the batch.*got 3 for a batch of {batch}"
+        ):
+            attend(x, x, x, Unmarked().at(where))

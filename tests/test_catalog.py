@@ -1,0 +1,130 @@
+import sys
+
+import pytest
+
+from ordinate import catalog
+from ordinate.route import Route
+from ordinate.scheme import Scheme
+
+SCHEMES = "ordinate.schemes"
+
+
+class Kind:
+    pass
+
+
+class Member(Kind):
+    def __init__(self, *, width: int, theta: float = 1e4, name: str = "a", layers: list[int] | None = None) -> None:
+        self.width, self.theta, self.name, self.layers = width, theta, name, layers
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A package of its own; the function writes a file into it."""
+    package = tmp_path / "shelf"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield lambda name, text: (package / f"{name}.py").write_text(text)
+    for name in [name for name in sys.modules if name.split(".")[0] == "shelf"]:
+        del sys.modules[name]
+
+
+def test_names_are_the_files_sorted():
+    assert catalog.names("ordinate.routes") == sorted(catalog.names("ordinate.routes"))
+    assert {"alibi", "none", "rope", "t5"} <= set(catalog.names(SCHEMES))
+
+
+def test_naming_imports_nothing_and_skips_underscores(folder):
+    folder("good", "raise RuntimeError('imported')")
+    folder("_hidden", "")
+    assert catalog.names("shelf") == ["good"]
+
+
+@pytest.mark.parametrize("name", ["ordinate.nowhere", "nowhere.at.all", "ordinate.checks"])
+def test_a_package_that_does_not_exist_is_refused(name):
+    with pytest.raises(ValueError, match=f"a catalog needs a package; got '{name}'"):
+        catalog.names(name)
+
+
+@pytest.mark.parametrize("name", catalog.names(SCHEMES))
+def test_each_file_gives_its_member(name):
+    member = catalog.load(SCHEMES, Scheme, name)
+    assert issubclass(member, Scheme)
+    assert member.__module__ == f"{SCHEMES}.{name}"
+
+
+def test_an_unknown_name_is_answered_by_the_nearest():
+    with pytest.raises(ValueError, match=r"no scheme is named 'alibbi'.*did you mean 'alibi'"):
+        catalog.load(SCHEMES, Scheme, "alibbi")
+    with pytest.raises(ValueError, match=r"no route is named 'spda'.*did you mean 'sdpa'"):
+        catalog.load("ordinate.routes", Route, "spda")
+
+
+@pytest.mark.parametrize("name", ["../checks", "rope.x", "", "ordinate.checks", "__init__"])
+def test_a_name_cannot_reach_beyond_the_folder(name):
+    before = set(sys.modules)
+    with pytest.raises(ValueError, match=r"no scheme is named"):
+        catalog.load(SCHEMES, Scheme, name)
+    assert set(sys.modules) == before
+
+
+def test_two_members_in_one_file_are_refused(folder):
+    folder("pair", "class A(Exception): pass\nclass B(Exception): pass\n")
+    with pytest.raises(ValueError, match=r"defines exactly one Exception; shelf.pair defines A, B; split it"):
+        catalog.load("shelf", Exception, "pair")
+
+
+def test_a_file_without_a_member_is_refused(folder):
+    folder("empty", "from builtins import ValueError\n")
+    with pytest.raises(ValueError, match=r"shelf.empty defines none"):
+        catalog.load("shelf", Exception, "empty")
+
+
+def test_an_imported_class_is_no_member(folder):
+    folder("one", "from shelf.other import Other\nclass One(Other): pass\n")
+    folder("other", "class Other(Exception): pass\n")
+    assert catalog.load("shelf", Exception, "one").__name__ == "One"
+
+
+def test_options_are_the_keywords():
+    assert list(catalog.options(Member)) == ["width", "theta", "name", "layers"]
+
+
+def test_sizes_are_bound_by_name_and_only_those_asked_for():
+    assert catalog.bind(Member, {}, {"width": 8, "heads": 2}) == {"width": 8}
+
+
+def test_an_option_wins_over_a_size():
+    assert catalog.bind(Member, {"width": 4}, {"width": 8}) == {"width": 4}
+
+
+def test_text_is_read_as_the_type_declared():
+    bound = catalog.bind(Member, {"theta": "5e5", "width": "8"}, {})
+    assert bound == {"theta": 5e5, "width": 8}
+    assert type(bound["theta"]) is float
+    assert type(bound["width"]) is int
+
+
+def test_a_typo_in_an_option_is_answered_by_the_nearest():
+    with pytest.raises(ValueError, match=r"no option of Member is named 'thetta'.*did you mean 'theta'"):
+        catalog.bind(Member, {"thetta": 1.0}, {"width": 8})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "wanted"), [("theta", "much", "float"), ("width", 1.5, "int"), ("layers", "1", "list")]
+)
+def test_a_value_of_the_wrong_type_is_refused(option, value, wanted):
+    with pytest.raises(ValueError, match=rf"option {option} of Member must be {wanted}.*; got {value!r}; "):
+        catalog.bind(Member, {option: value}, {"width": 8})
+
+
+def test_a_missing_size_is_named():
+    with pytest.raises(ValueError, match=r"Member needs width; got theta; give each by keyword"):
+        catalog.bind(Member, {"theta": 1.0}, {"heads": 2})
+
+
+def test_a_literal_option_lists_its_choices():
+    rope = catalog.load(SCHEMES, Scheme, "rope")
+    with pytest.raises(ValueError, match=r"option layout of Rope must be .*'half'.*got 'halves'"):
+        catalog.bind(rope, {"layout": "halves"}, {"head_width": 8})
