@@ -31,8 +31,8 @@ def test_each_row_of_the_table_gets_the_gradients_of_its_positions():
     assert x.grad.equal(weights)
 
 
-def test_the_vectors_are_born_with_the_deviation_given():
-    assert abs(Learned(width=100, max_length=100, deviation=0.5).table.std().item() - 0.5) < 0.02
+def test_the_vectors_are_born_with_the_scale_given():
+    assert abs(Learned(width=100, max_length=100, scale=0.5).table.std().item() - 0.5) < 0.02
 
 
 @pytest.mark.parametrize(("pos", "came"), [(7, "got 7 to 7"), (-1, "got -1 to -1")])
@@ -53,10 +53,10 @@ def test_fractional_positions_are_refused():
         Learned(width=4, max_length=7).at(Geometry.given(torch.tensor([[[0.5]]], dtype=torch.float64)))
 
 
-@pytest.mark.parametrize("name", ["width", "max_length", "deviation"])
+@pytest.mark.parametrize("name", ["width", "max_length", "scale"])
 def test_sizes_must_be_above_zero(name):
     with pytest.raises(ValueError, match=f"{name} must be above zero; got 0"):
-        Learned(**{"width": 4, "max_length": 7, "deviation": 1.0, name: 0})
+        Learned(**{"width": 4, "max_length": 7, "scale": 1.0, name: 0})
 
 
 def test_it_agrees_with_an_embedding_table_of_pytorch():
