@@ -30,12 +30,18 @@ def check(target: str) -> int:
 
     console = Console(highlight=False)
     outcomes = check_scheme(_load(target))
-    marks = {True: "[green]passed [/]", False: "[bold red]FAILED [/]", None: "[dim]skipped[/]"}
     for outcome in outcomes:
-        console.print(marks[outcome.passed], outcome.name, end="\n" if not outcome.message else ": ")
-        if outcome.message:
-            console.print(outcome.message, markup=False, style="dim" if outcome.passed is None else None)
-    failed = sum(outcome.passed is False for outcome in outcomes)
+        mark = (
+            "[dim]skipped[/]"
+            if outcome.skipped_reason
+            else "[green]passed [/]"
+            if outcome.passed
+            else "[bold red]FAILED [/]"
+        )
+        console.print(mark, outcome.name, end="")
+        said = outcome.skipped_reason or outcome.message
+        console.print(f": {said}" if said else "", markup=False, soft_wrap=True)
+    failed = sum(not outcome.passed and not outcome.skipped_reason for outcome in outcomes)
     console.print(f"{len(outcomes)} checks, {failed} failed")
     return 1 if failed else 0
 

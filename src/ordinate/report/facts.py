@@ -58,4 +58,4 @@ def _text(value: Any) -> str:
         return ", ".join(map(str, value))
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return "".join(c if c.isprintable() else "\ufffd" for c in str(value))
+    return str(value)

@@ -55,6 +55,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
     environment = Environment(
         loader=PackageLoader("ordinate.report", "."),
         autoescape=True,
+        finalize=readable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -70,7 +71,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
     return environment.get_template("page.html.jinja").render(
         title=f"Which positional scheme? {len(study.plan['schemes'])} compared on {study.about['text']['name']}",
         subtitle=subtitle(study),
-        verdict=[_readable(sentence) for sentence in verdict(study, entries)],
+        verdict=verdict(study, entries),
         multiples=_multiples(entries),
         table=[_row(row, entries) for row in table],
         finished=f"{seeds} done",
@@ -80,7 +81,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         samples=_samples(study),
         method=method(study),
         facts=facts(study),
-        command=_readable(study.about["command"]),
+        command=study.about["command"],
         specs=inert([{"id": chart["id"], "spec": chart["spec"]} for chart in charts]),
         bundle=bundle,
         draw=DRAW,
@@ -112,7 +113,7 @@ def _row(row: Row, entries: Sequence[Entry]) -> dict[str, Any]:
     numbers = row.numbers
     memory = numbers.get("peak_memory_mb")
     return {
-        "label": _readable(row.label),
+        "label": row.label,
         "status": row.status,
         "cells": [
             *(cells if entries else [{"value": "", "lowest": False, "sure": ""}] * 2),
@@ -151,11 +152,12 @@ def _samples(study: Study) -> list[dict[str, Any]]:
     samples = []
     for label in study.plan["schemes"]:
         for result in study.done(label)[:1]:
-            texts = [{key: _readable(text[key]) for key in ("prompt", "text")} for text in result["samples"]]
-            samples.append({"label": _readable(label), "texts": texts})
+            samples.append({"label": label, "texts": result["samples"]})
     return [sample for sample in samples if sample["texts"]]
 
 
-def _readable(text: str) -> str:
-    """The text with characters that have no picture, or turn the reading direction, made visible."""
-    return "".join(c if c in "\n\t" or c.isprintable() else "\ufffd" for c in str(text))
+def readable(value: Any) -> Any:
+    """A text whose characters all have a picture and leave the reading direction alone; anything else as it is."""
+    if type(value) is not str:
+        return value
+    return "".join(c if c in "\n\t" or c.isprintable() else "\ufffd" for c in value)

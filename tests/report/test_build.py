@@ -1,0 +1,168 @@
+import csv
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from ordinate.report.build import build
+from ordinate.report.charts import Charts
+from ordinate.report.page import inert
+from ordinate.report.read import read
+from ordinate.report.summary import summarise
+
+SCHEMES = ("none", "sinusoidal", "rope", "alibi")
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "javascript:alert(1)",
+    "\u202edesrever",
+    "nul\0byte",
+    "{{ 7 * 7 }}",
+    "a" * 100_000,
+    "\ud800",
+]
+
+
+class Elements(HTMLParser):
+    """Counts elements, and collects attributes that could act or fetch."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts, self.acting, self.inside = {}, [], None
+
+    def handle_starttag(self, tag, attributes):
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        self.acting += [(tag, name) for name, _ in attributes if name.startswith("on") or name in ("src", "href")]
+
+
+def elements(html):
+    parser = Elements()
+    parser.feed(html)
+    return parser
+
+
+def replaced(value, text):
+    """Every text in a value replaced, but for those that decide how it is read."""
+    if isinstance(value, dict):
+        keep = ("status", "scheme", "label", "schemes", "equal", "name")
+        return {key: item if key in keep else replaced(item, text) for key, item in value.items()}
+    if isinstance(value, list):
+        return [replaced(item, text) for item in value]
+    return text if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))
+def test_text_from_data_never_becomes_an_element(write, text, result):
+    plain = elements(build(write([result("rope", 0), result("alibi", 0)])).read_text(encoding="utf-8"))
+    results = [replaced(result(label, 0), text) for label in ("rope", "alibi")]
+    about = {"text": {"name": text, "sha256": text, "held_out": text}, "command": text, "code": text}
+    machine = {"machine": {"system": text}, "versions": {text: text}}
+    page = build(write(results, **about, **machine)).read_text(encoding="utf-8")
+    found = elements(page)
+    small = {tag: count for tag, count in found.counts.items() if tag not in ("dt", "dd")}
+    assert small == {tag: count for tag, count in plain.counts.items() if tag not in ("dt", "dd")}
+    assert found.acting == []
+    assert "\0" not in page
+    assert "\u202e" not in page
+
+
+def test_scheme_labels_are_escaped_in_charts_too(write, result):
+    label = "x</script><b>"
+    folder = write([result(label, 0), result("rope", 0)], schemes=(label, "rope"))
+    page = build(folder).read_text(encoding="utf-8")
+    assert "</script><b>" not in page
+    assert elements(page).counts.get("b") is None
+
+
+def test_json_in_a_script_element_cannot_end_it():
+    hostile = {"a": "</script><!--", "b": "\u2028&"}
+    text = inert(hostile)
+    assert "<" not in text
+    assert "\u2028" not in text
+    assert json.loads(text) == hostile
+
+
+def test_the_page_asks_nobody_for_anything(write, result):
+    page = build(write([result(label, 0) for label in SCHEMES])).read_text(encoding="utf-8")
+    assert "default-src 'none'" in page
+    outside = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"https?://|url\(|@import|<link|<iframe", outside)
+    assert page.count("window.vegaEmbed=") == 1
+
+
+def test_the_page_says_what_it_must(write, result):
+    page = build(write([result(label, 0) for label in SCHEMES])).read_text(encoding="utf-8")
+    for part in ("no winner can be named", "ordinate study --out study", "abab", "2.13.0", "Linux", "def ", "width"):
+        assert part in page
+
+
+def test_a_report_built_again_is_the_same_to_the_byte(write, result):
+    folder = write([result(label, 0) for label in SCHEMES])
+    report = build(folder)
+    first, table = report.read_bytes(), (folder / "results.csv").read_bytes()
+    build(folder)
+    assert report.read_bytes() == first
+    assert (folder / "results.csv").read_bytes() == table
+
+
+def test_results_csv_has_a_row_for_every_planned_scheme_and_costs_last(write, result):
+    folder = write([result("rope", 0), result("alibi", 0)])
+    build(folder)
+    rows = list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
+    assert [row["scheme"] for row in rows] == ["rope", "alibi", "none", "sinusoidal"]
+    assert rows[0]["status"] == "1 done"
+    assert rows[2]["status"] == "1 pending"
+    assert list(rows[0])[-2:] == ["tokens_per_second", "peak_memory_mb"]
+    assert float(rows[1]["behind_best_low"]) <= float(rows[1]["behind_best"]) <= float(rows[1]["behind_best_high"])
+
+
+def test_a_study_without_results_still_has_a_report(write):
+    page = build(write([])).read_text(encoding="utf-8")
+    assert "No run has finished" in page
+
+
+def test_charts_have_one_colour_a_scheme_and_every_run(write, snapshot, result):
+    three = [result(label, seed) for label in ("rope", "alibi") for seed in range(2)]
+    study = read(write(three, schemes=("rope", "alibi"), seeds=2))
+    charts = Charts(study, summarise(study))
+    for name in ("training", "lengths", "positions", "order", "cost"):
+        spec = getattr(charts, name)()
+        datasets = list(spec["datasets"].values()) if "datasets" in spec else []
+        assert all(row["scheme"] in ("rope", "alibi") for rows in datasets for row in rows if "scheme" in row)
+        spec.pop("datasets", None)
+        assert json.loads(re.sub(r"data-[0-9a-f]{32}", "data", json.dumps(spec))) == snapshot(name=name)
+
+
+def test_the_report_imports_no_torch():
+    code = "import sys, ordinate.report.build; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_folder_without_a_study_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"has no study\.json"):
+        build(tmp_path)
+
+
+def test_a_study_of_another_format_is_refused(write):
+    with pytest.raises(ValueError, match="format 1"):
+        build(write([], format=2))
+
+
+def test_a_study_that_cannot_be_read_is_refused(write):
+    folder = write([])
+    (folder / "study.json").write_text("{")
+    with pytest.raises(ValueError, match="must be readable"):
+        build(folder)
+
+
+def test_foreign_folders_are_passed_over(write, result):
+    folder = write([result("rope", 0)], schemes=("rope",))
+    other = folder / "runs" / "foreign"
+    other.mkdir()
+    (other / "result.json").write_text(json.dumps(result("someone", 0)))
+    assert [item["run"]["label"] for item in read(folder).results] == ["rope"]
