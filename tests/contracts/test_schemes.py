@@ -17,9 +17,9 @@ COMPILE = """
 from ordinate import catalog
 from ordinate.scheme import Scheme
 from ordinate.testing.case import Case
-from ordinate.testing.schemes.compiling import the_compiled_model_equals_the_plain_one
+from ordinate.testing.schemes.compiling import the_compiled_scheme_equals_the_plain_one
 for name in catalog.names("ordinate.schemes"):
-    the_compiled_model_equals_the_plain_one(Case(catalog.load("ordinate.schemes", Scheme, name)))
+    the_compiled_scheme_equals_the_plain_one(Case(catalog.load("ordinate.schemes", Scheme, name)))
     print(name)
 """
 
