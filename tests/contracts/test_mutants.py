@@ -8,10 +8,8 @@ import pytest
 from ordinate.testing import check_scheme, outcome, scheme_checks
 from ordinate.testing.case import Case
 
-FOLDER = Path(__file__).with_name("mutants")
-bad = SimpleNamespace(
-    **{name: value for path in FOLDER.glob("*.py") for name, value in runpy.run_path(str(path)).items()}
-)
+FILES = sorted(Path(__file__).with_name("mutants").glob("*.py"))
+bad = SimpleNamespace(**{name: value for file in FILES for name, value in runpy.run_path(str(file)).items()})
 CHECKS = {check.name: check for check in scheme_checks()}
 # the check, a scheme that it must catch, and how it says so
 TABLE = [
