@@ -8,7 +8,8 @@ import pytest
 from ordinate.testing import check_scheme, outcome, scheme_checks
 from ordinate.testing.case import Case
 
-bad = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("mutants.py"))))
+FILES = sorted(Path(__file__).with_name("mutants").glob("*.py"))
+bad = SimpleNamespace(**{name: value for file in FILES for name, value in runpy.run_path(str(file)).items()})
 CHECKS = {check.name: check for check in scheme_checks()}
 # the check, a scheme that it must catch, and how it says so
 TABLE = [
@@ -22,7 +23,7 @@ TABLE = [
     ("no_gradient_crosses_documents", bad.MixesNeighbours, "the first document feels the second"),
     ("no_gradient_reaches_back_from_the_future", bad.MixesNeighbours, "token 0 feels a later one"),
     ("a_changed_future_leaves_the_past_as_it_was", bad.PeeksThroughMean, "tokens before a future"),
-    ("the_compiled_model_equals_the_plain_one", bad.ReadsAValue, "data-dependent"),
+    ("the_compiled_scheme_equals_the_plain_one", bad.ReadsAValue, "data-dependent"),
     (
         "its_docstring_says_what_it_is_where_it_enters_and_where_it_comes_from",
         bad.SaysNothing,

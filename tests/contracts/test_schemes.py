@@ -1,7 +1,7 @@
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -12,16 +12,6 @@ from ordinate.testing.case import Case
 
 NAMES = catalog.names("ordinate.schemes")
 CHECKS = {check.name: check for check in scheme_checks()}
-
-COMPILE = """
-from ordinate import catalog
-from ordinate.scheme import Scheme
-from ordinate.testing.case import Case
-from ordinate.testing.schemes.compiling import the_compiled_model_equals_the_plain_one
-for name in catalog.names("ordinate.schemes"):
-    the_compiled_model_equals_the_plain_one(Case(catalog.load("ordinate.schemes", Scheme, name)))
-    print(name)
-"""
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -37,8 +27,11 @@ def test_scheme(name, check):
 def test_every_scheme_compiles_where_types_are_not_checked_at_run_time():
     if not any(type(finder).__module__.startswith("jaxtyping") for finder in sys.meta_path):
         pytest.skip("test_scheme has compiled them here")
-    source = os.path.dirname(find_spec("ordinate").submodule_search_locations[0])
-    environment = {**os.environ, "PYTHONPATH": source}
-    run = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.split() == NAMES
+    # it is the conftest that has types checked
+    options = ["--noconftest", "-q", "-p", "no:cacheprovider", "-k", "the_compiled"]
+    command = [sys.executable, "-m", "pytest", *options, str(Path(__file__).parent)]
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert run.returncode == 0, run.stdout
+    # every scheme, and the mutant
+    assert f"{len(NAMES) + 1} passed" in run.stdout
+    assert "skipped" not in run.stdout

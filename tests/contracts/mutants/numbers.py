@@ -1,0 +1,117 @@
+"""Schemes that compute something wrong: in too low a precision, with a lost gradient, from a stale table."""
+
+import torch
+
+from ordinate.schemes.alibi import Alibi
+from ordinate.schemes.none import Unmarked
+from ordinate.schemes.rope import Rope
+from ordinate.schemes.sinusoidal import Sinusoidal
+from ordinate.schemes.t5 import T5
+
+
+class AngleInFloat32(Rope):
+    def angles(self, pos):
+        pairs = torch.tensor([self.theta ** (-2 * m / self.head_width) for m in range(self.head_width // 2)])
+        return (pos.float() * pairs).double()
+
+
+class AngleInTypeOfModel(Rope):
+    def encode_query(self, q, pos):
+        self.dtype = q.dtype
+        return super().encode_query(q, pos)
+
+    def encode_key(self, k, pos):
+        self.dtype = k.dtype
+        return super().encode_key(k, pos)
+
+    def angles(self, pos):
+        return super().angles(pos.to(self.dtype)).to(self.dtype)
+
+
+class WavesInTypeOfModel(Sinusoidal):
+    def embed(self, x, pos):
+        rates = torch.tensor([self.theta ** (-2 * m / self.width) for m in range(self.width // 2)], dtype=x.dtype)
+        angles = pos.to(x.dtype) * rates
+        return x + torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+
+
+class AngleByMatrixProduct(Sinusoidal):
+    def embed(self, x, pos):
+        rates = torch.tensor([[self.theta ** (-2 * m / self.width) for m in range(self.width // 2)]])
+        angles = pos.float() @ rates
+        return x + torch.stack([angles.sin(), angles.cos()], -1).flatten(-2).to(x.dtype)
+
+
+class Buffer(Rope):
+    def __init__(self, *, head_width: int):
+        super().__init__(head_width=head_width)
+        rates = [self.theta ** (-2 * m / head_width) for m in range(head_width // 2)]
+        self.register_buffer("rates", torch.tensor(rates), persistent=False)
+
+    def angles(self, pos):
+        return pos.double() * self.rates.double()
+
+
+class TensorBesideTheState(Unmarked):
+    shift_invariant = False
+
+    def __init__(self, *, width: int):
+        super().__init__()
+        self.table = torch.randn(1000, width)
+
+    def embed(self, x, pos):
+        return x + self.table[pos[..., 0]].to(x.dtype)
+
+
+class ForgottenDetach(T5):
+    def bias(self, where):
+        return super().bias(where).detach()
+
+
+class HalfDetached(Unmarked):
+    def encode_query(self, q, pos):
+        return q + (0.1 * q).detach()
+
+
+class RemembersItsFirstTable(Sinusoidal):
+    table = None
+
+    def embed(self, x, pos):
+        if self.table is None or self.table.shape[1] < x.shape[1]:
+            self.table = super().embed(torch.zeros_like(x), pos)
+        return x + self.table[:, : x.shape[1]].to(x.dtype)
+
+
+class WritesIntoItsInput(Unmarked):
+    def encode_query(self, q, pos):
+        return q.mul_(2)
+
+
+class WidensItsInput(Rope):
+    def encode_query(self, q, pos):
+        return super().encode_query(q.float(), pos)
+
+
+class GrowsWithoutBound(Unmarked):
+    shift_invariant = False
+
+    def embed(self, x, pos):
+        return x * (pos / 1e5).exp().to(x.dtype)
+
+
+class NeedsTwoTokens(Unmarked):
+    def embed(self, x, pos):
+        return x + 0 * pos.double().std(1, keepdim=True).to(x.dtype)
+
+
+class ReadsAValue(Alibi):
+    def bias(self, where):
+        return super().bias(where) * (1.0 if where.q_pos.max().item() < 4 else 2.0)
+
+
+class AsksTwice(Alibi):
+    asked = 0
+
+    def bias(self, where):
+        self.asked += 1
+        return super().bias(where) * self.asked

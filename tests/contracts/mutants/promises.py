@@ -1,0 +1,97 @@
+"""Schemes that do not do what they declare, or declare nothing."""
+
+import random
+
+import torch
+from torch import nn
+
+from ordinate.scheme import Scheme
+from ordinate.schemes.alibi import Alibi
+from ordinate.schemes.concatenated import Concatenated
+from ordinate.schemes.learned import Learned
+from ordinate.schemes.none import Unmarked
+from ordinate.schemes.rope import Rope
+from ordinate.schemes.sinusoidal import Sinusoidal
+
+
+class ClampsSilently(Learned):
+    def check_positions(self, pos):
+        pass
+
+    def embed(self, x, pos):
+        return x + self.table[pos[..., 0].long().clamp(0, self.max_length - 1)].to(x.dtype)
+
+
+class OneNumberOnly(Learned):
+    def check_positions(self, pos):
+        if pos.max() >= self.max_length or pos.min() < 0:
+            raise ValueError(f"at most {self.max_length} positions, please")
+
+
+class DrawsFromElsewhere(Unmarked):
+    def __init__(self, *, width: int):
+        super().__init__()
+        self.vector = nn.Parameter(torch.full((width,), random.random()))
+
+    def embed(self, x, pos):
+        return x + self.vector
+
+
+class TakesByPlace(Alibi):
+    def __init__(self, heads: int):
+        super().__init__(heads=heads)
+
+
+class SaysNothing(Unmarked):
+    """Something"""
+
+
+class CitesNothing(Unmarked):
+    citation = "Haviv et al. 2022"
+
+
+class DeclaresNothing(Scheme):
+    """An empty one."""
+
+
+class ClaimsTooFew(Concatenated):
+    def __init__(self, *, width: int):
+        super().__init__(width=width)
+        self.claims -= 2
+
+    def embed(self, x, pos):
+        return torch.cat([super().embed(x, pos), x[..., :4]], -1)
+
+
+class MarksInFront(Concatenated):
+    def embed(self, x, pos):
+        return super().embed(x, pos).roll(self.claims, -1)
+
+
+class TakesAnyAxes(Rope):
+    def check_positions(self, pos):
+        pass
+
+
+class WholeOnlyUnsaid(Unmarked):
+    shift_invariant = False
+
+    def __init__(self, *, width: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(10_000, width))
+
+    def embed(self, x, pos):
+        return x + nn.functional.embedding(pos[..., 0], self.table).to(x.dtype)
+
+
+class RoundsFractionsUp(Rope):
+    def angles(self, pos):
+        return super().angles(pos.ceil() + 1 if pos.is_floating_point() else pos)
+
+
+class DeclaredInvariant(Sinusoidal):
+    shift_invariant = True
+
+
+class DeclaredSensitive(Rope):
+    shift_invariant = False
