@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.shapes import Bias, Keys, Outputs, Positions, Queries, Tokens, Weights
+from ordinate.shapes import Bias, Keys, Marked, Outputs, Positions, Queries, Tokens, Weights
 
 PLACES = {
     "embed": "tokens",
@@ -47,7 +47,7 @@ class Scheme(nn.Module):
     claims: int = 0
     """Columns of the width that `embed` appends; the token table gets the rest."""
 
-    def embed(self, x: Tokens, pos: Positions) -> Tokens:
+    def embed(self, x: Tokens, pos: Positions) -> Marked:
         """Mark the token vectors, before the first layer: added, or appended as `claims` columns."""
         return x
 
@@ -127,7 +127,7 @@ class Placed:
         # functools.cached_property takes a lock, which torch.compile cannot trace
         self._made: dict[str, Tensor | None] = {}
 
-    def embed(self, x: Tokens) -> Tokens:
+    def embed(self, x: Tokens) -> Marked:
         """Mark the token vectors."""
         return self.scheme.embed(x, self.where.q_pos)
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 Ids = Int[Tensor, "b n"]
 Tokens = Float[Tensor, "b n width"]
+# tokens with the columns that a scheme claims
+Marked = Float[Tensor, "b n marked"]
 Logits = Float[Tensor, "b n vocabulary"]
 # whole or fractional; one axis for text, two for images; one row serves a whole batch
 Positions = Real[Tensor, "#b n axes"]

@@ -5,7 +5,7 @@ import torch
 from ordinate.checks import need, need_positive
 from ordinate.ops.waves import sinusoids
 from ordinate.scheme import Scheme
-from ordinate.shapes import Positions, Tokens
+from ordinate.shapes import Marked, Positions, Tokens
 
 
 class Concatenated(Scheme):
@@ -51,7 +51,7 @@ class Concatenated(Scheme):
         )
         self.theta = theta
 
-    def embed(self, x: Tokens, pos: Positions) -> Tokens:
+    def embed(self, x: Tokens, pos: Positions) -> Marked:
         """Append the waves to each token."""
         waves = sinusoids(pos, self.claims, theta=self.theta, form="vaswani", odd="paper").to(x.dtype)
         return torch.cat([x, waves.expand(x.shape[0], -1, -1)], -1)
