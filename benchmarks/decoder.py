@@ -34,6 +34,7 @@ class BareBlock(nn.Module):
         self.narrow = nn.Linear(4 * WIDTH, WIDTH, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Attend, then think."""
         b, n, _ = x.shape
         q, k, v = (
             part.view(b, n, HEADS, WIDTH // HEADS).transpose(1, 2)
@@ -57,6 +58,7 @@ class Bare(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
+        """The logits of each next token."""
         x = self.tokens(ids)
         for block in self.blocks:
             x = block(x)
