@@ -1,10 +1,10 @@
 """A language model that reads from left to right."""
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
+from huggingface_hub import ModelHubMixin, PyTorchModelHubMixin
 from torch import nn
 
 from ordinate import catalog
@@ -15,6 +15,8 @@ from ordinate.models.block import FEEDFORWARDS, NORMS, Block, FeedForward, Norm
 from ordinate.models.cache import Cache
 from ordinate.scheme import Scheme
 from ordinate.shapes import Ids, Logits
+
+Loaded = TypeVar("Loaded", bound=ModelHubMixin)
 
 
 @dataclass(frozen=True)
@@ -201,12 +203,12 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
             )
 
     @classmethod
-    def _load_as_safetensor(cls, model: "Decoder", model_file: str, map_location: str, strict: bool) -> "Decoder":
+    def _load_as_safetensor(cls, model: Loaded, model_file: str, map_location: str, strict: bool) -> Loaded:
         # the mixin's default would leave what a file lacks at random numbers, without a word
         return super()._load_as_safetensor(model, model_file, map_location, True)
 
     @classmethod
-    def _load_as_pickle(cls, model: "Decoder", model_file: str, map_location: str, strict: bool) -> "Decoder":
+    def _load_as_pickle(cls, model: Loaded, model_file: str, map_location: str, strict: bool) -> Loaded:
         raise ValueError(f"weights are read from safetensors; got {model_file}; save it by save_pretrained")
 
     def _initialise(self) -> None:
