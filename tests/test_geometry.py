@@ -200,6 +200,7 @@ def test_after_right_padding_the_positions_go_on_from_the_last_real_token():
     new = read.following(2).after(read)
     assert new.q_pos[..., 0].tolist() == [[2, 3], [3, 4]]
     assert new.visible.int().tolist() == [[[1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]]
+    expect_flags_true_to_visibility(new)
     twice = new.following(1).after(new)
     assert twice.q_pos[..., 0].tolist() == [[4], [5]]
     assert twice.visible.int().tolist() == [[[1, 1, 0, 1, 1, 1]], [[1, 1, 1, 1, 1, 1]]]

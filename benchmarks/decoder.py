@@ -1,0 +1,131 @@
+"""How long a training step of our decoder takes, as a ratio to a bare model of the same size.
+
+python benchmarks/decoder.py [--steps 30] [--save]
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from datetime import date
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
+
+from ordinate import Decoder, Shape, catalog
+
+VOCABULARY, WIDTH, LAYERS, HEADS, BATCH, TOKENS = 256, 96, 3, 4, 32, 128
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class BareBlock(nn.Module):
+    """One layer with nothing in it that training does not need."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+        self.project = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.widen = nn.Linear(WIDTH, 4 * WIDTH, bias=False)
+        self.narrow = nn.Linear(4 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend, then think."""
+        b, n, _ = x.shape
+        q, k, v = (
+            part.view(b, n, HEADS, WIDTH // HEADS).transpose(1, 2)
+            for part in self.project(self.first(x)).split(WIDTH, -1)
+        )
+        y = scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, n, WIDTH))
+        return x + self.narrow(gelu(self.widen(self.second(x))))
+
+
+class Bare(nn.Module):
+    """A decoder without positions, written straight down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.blocks = nn.ModuleList(BareBlock() for _ in range(LAYERS))
+        self.norm = nn.RMSNorm(WIDTH)
+        for parameter in self.parameters():
+            if parameter.ndim == 2:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The logits of each next token."""
+        x = self.tokens(ids)
+        for block in self.blocks:
+            x = block(x)
+        return nn.functional.linear(self.norm(x), self.tokens.weight)
+
+
+def step(model: nn.Module, optimiser: torch.optim.Optimizer, ids: Tensor, type: torch.dtype) -> float:
+    """Seconds of one forward pass, backward pass and update."""
+    begin = time.perf_counter()
+    with torch.autocast("cpu", type, enabled=type != torch.float32):
+        logits = model(ids[:, :-1])
+    loss = cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return time.perf_counter() - begin
+
+
+def measure(type: torch.dtype, steps: int) -> dict[str, dict[str, float]]:
+    """The median seconds of a step of each model, and its ratio to the bare one; all take turns."""
+    torch.manual_seed(0)
+    models: dict[str, nn.Module] = {"bare": Bare()}
+    for scheme in catalog.names("ordinate.schemes"):
+        models[scheme] = Decoder(
+            Shape(vocabulary=VOCABULARY, width=WIDTH, layers=LAYERS, heads=HEADS, max_length=TOKENS, scheme=scheme)
+        )
+    optimisers = {name: torch.optim.AdamW(model.parameters()) for name, model in models.items()}
+    ids = torch.randint(0, VOCABULARY, (BATCH, TOKENS + 1))
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for turn in range(steps + 2):
+        for name, model in models.items():
+            spent = step(model, optimisers[name], ids, type)
+            if turn >= 2:
+                seconds[name].append(spent)
+    bare = seconds["bare"]
+    return {
+        name: {
+            "seconds": statistics.median(values),
+            # of steps that ran side by side, so that a busy moment of the machine hits both
+            "ratio": statistics.median(a / b for a, b in zip(values, bare, strict=True)),
+        }
+        for name, values in seconds.items()
+    }
+
+
+def main() -> None:
+    """Measure, print a table, and write it down if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=30, help="steps of each model")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/decoder_<machine>_<date>.json")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    results = {name: measure(type, chosen.steps) for name, type in TYPES.items()}
+    for name, rows in results.items():
+        print(f"\n{name}: batch {BATCH} x {TOKENS} tokens, 1 thread\n{'model':14}{'ms':>8}{'ratio':>8}")
+        for model, row in rows.items():
+            print(f"{model:14}{row['seconds'] * 1e3:8.1f}{row['ratio']:8.3f}")
+    if chosen.save:
+        machine = {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()}
+        folder = Path(__file__).parent / "results"
+        folder.mkdir(exist_ok=True)
+        name = f"decoder_{machine['processor']}-{machine['cores']}-cores_{date.today()}.json"
+        text = json.dumps(
+            {"machine": machine, "torch": torch.__version__, "steps": chosen.steps, "results": results}, indent=1
+        )
+        (folder / name).write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
