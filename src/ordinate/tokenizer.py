@@ -4,7 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ class Tokenizer(ABC):
         """The text of tokens; bytes that make no character become U+FFFD."""
 
     @abstractmethod
-    def fitted(self, texts: Iterator[str]) -> Self:
+    def fitted(self, texts: Iterator[str]) -> "Tokenizer":
         """This tokenizer, made to fit these texts."""
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Tokenizer(ABC):
 
     @classmethod
     @abstractmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
+    def from_state(cls, state: dict[str, Any]) -> "Tokenizer":
         """The tokenizer that was written down."""
 
     @property

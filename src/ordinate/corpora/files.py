@@ -37,11 +37,14 @@ class Files(Corpus):
         root = self.path.parent if self.single else self.path
         for file in self.files:
             source = file.relative_to(root).as_posix()
-            try:
-                yield from _pieces(file, source)
-            except UnicodeError as error:
-                if self.single:
-                    raise ValueError(f"a text must be UTF-8; {file} is not ({error}); convert it first") from None
+            if self.single or _is_text(file):
+                yield from self._pieces_of(file, source)
+
+    def _pieces_of(self, file: Path, source: str) -> Iterator[Document]:
+        try:
+            yield from _pieces(file, source)
+        except UnicodeError as error:
+            raise ValueError(f"a text must be UTF-8; {file} is not ({error}); convert it first") from None
 
     def fingerprint(self) -> str:
         """Names, sizes and times of all files."""
@@ -54,6 +57,14 @@ def _files(folder: Path) -> list[Path]:
         return file.is_file() and not any(part.startswith(".") or part in FOLDER_SKIPS for part in parts)
 
     return sorted((file for file in folder.rglob("*") if wanted(file)), key=lambda file: file.as_posix())
+
+
+def _is_text(file: Path) -> bool:
+    # to the end, before anything of it is given out: half a file would be worse than none
+    try:
+        return all(True for _ in _pieces(file, ""))
+    except UnicodeError:
+        return False
 
 
 def _pieces(file: Path, source: str) -> Iterator[Document]:

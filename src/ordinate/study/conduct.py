@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ordinate.checks import need
-from ordinate.corpus import find
+from ordinate.data.find import find
 from ordinate.data.store import TokenStore, prepare
 from ordinate.data.windows import segments
 from ordinate.study.engine import News, carry_out

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -53,7 +53,7 @@ class Bpe(Tokenizer):
         """The text of the pieces."""
         return self.inner.decode(check_ids(ids, self.size), skip_special_tokens=False)
 
-    def fitted(self, texts: Iterator[str]) -> Self:
+    def fitted(self, texts: Iterator[str]) -> Tokenizer:
         """The tokenizer with the pieces that these texts use most."""
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=self.wanted,
@@ -68,7 +68,7 @@ class Bpe(Tokenizer):
         return json.loads(self.inner.to_str())
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
+    def from_state(cls, state: dict[str, Any]) -> Tokenizer:
         """The tokenizer with these pieces."""
         made = cls()
         made.inner = tokenizers.Tokenizer.from_str(json.dumps(state))

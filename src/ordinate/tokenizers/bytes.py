@@ -1,7 +1,7 @@
 """Each byte is a token."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ class Bytes(Tokenizer):
         """The text of the bytes."""
         return bytes(check_ids(ids, self.size)).decode("utf-8", errors="replace")
 
-    def fitted(self, texts: Iterator[str]) -> Self:
+    def fitted(self, texts: Iterator[str]) -> Tokenizer:
         """Itself."""
         return self
 
@@ -36,6 +36,6 @@ class Bytes(Tokenizer):
         return {}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
+    def from_state(cls, state: dict[str, Any]) -> Tokenizer:
         """The same for everybody."""
         return cls()
