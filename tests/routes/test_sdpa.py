@@ -84,6 +84,22 @@ def test_structure_needs_no_mask(geometry):
     assert explain(q, k, v, Unmarked().at(where)).bytes == 0
 
 
+@pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
+def test_training_16_bit_inputs_on_a_cpu_is_done_in_float32(type):
+    where = Geometry.causal(7)
+    q, k, v = draw(where, type=type)
+    function = torch.nn.functional.scaled_dot_product_attention
+    for inputs, seen, copies in (
+        ((q, k, v), torch.float32, 4 * 6 * q.numel() // 2),
+        ([x.detach() for x in (q, k, v)], type, 0),
+    ):
+        with mock.patch.object(sdpa, "scaled_dot_product_attention", side_effect=function) as spy:
+            out = attend(*inputs, Unmarked().at(where), route="sdpa")
+        assert spy.call_args.args[0].dtype == seen
+        assert out.dtype == type
+        assert explain(*inputs, Unmarked().at(where)).bytes == copies
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [

@@ -1,5 +1,7 @@
 """PyTorch's own attention."""
 
+from dataclasses import replace
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -12,7 +14,8 @@ class Sdpa(Route):
 
     Plain causal text and geometries that see all go without a mask, in O(n) memory; everything else holds one mask of
     queries x keys, made once for all layers. On CPU it refuses numbers that are not finite, which PyTorch would hide
-    there (its CPU kernel turns a NaN query into zeros); inside `torch.compile` and on GPUs that is not looked at.
+    there (its CPU kernel turns a NaN query into zeros); inside `torch.compile` and on GPUs that is not looked at. On
+    CPU 16-bit inputs that want gradients are computed in float32, which is faster there, and closer.
     """
 
     order = 500
@@ -31,6 +34,9 @@ class Sdpa(Route):
 
     def run(self, call: Call) -> Outputs:
         """One call of PyTorch's function."""
+        if _widens(call):
+            wide = replace(call, q=call.q.float(), k=call.k.float(), v=call.v.float())
+            return self.run(wide).to(call.q.dtype)
         plain = call.where.plain_causal and not {"bias", "content_bias"} & set(call.at.scheme.hooks)
         return scaled_dot_product_attention(
             call.q,
@@ -44,7 +50,11 @@ class Sdpa(Route):
         )
 
     def bytes(self, call: Call) -> int:
-        """The mask, if there is one."""
+        """The mask, if there is one, and wider copies where 16-bit attention is trained on a CPU."""
+        copies = 4 * (2 * call.q.numel() + call.k.numel() + call.v.numel()) if _widens(call) else 0
+        return copies + self._mask_bytes(call)
+
+    def _mask_bytes(self, call: Call) -> int:
         hooks = set(call.at.scheme.hooks)
         if call.where.plain_causal and not {"bias", "content_bias"} & hooks:
             return 0
@@ -55,6 +65,11 @@ class Sdpa(Route):
         if "bias" in hooks:
             return rows * call.q.shape[1] * queries * keys * 4
         return 0 if call.where.sees_all else rows * queries * keys
+
+
+def _widens(call: Call) -> bool:
+    # the way back through PyTorch's 16-bit attention on a CPU takes up to three times as long as in float32
+    return call.q.device.type == "cpu" and call.q.dtype.itemsize == 2 and call.q.requires_grad
 
 
 def _mask(call: Call) -> torch.Tensor | None:
