@@ -1,7 +1,7 @@
 """A study from its plan to its runs: check everything, read the text, do what is missing."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ordinate.checks import need
 from ordinate.data.find import find
@@ -13,6 +13,7 @@ from ordinate.study.plan import Plan, parse
 from ordinate.tokenizer import make_tokenizer
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Somebody who wants to know how far a study is."""
 

@@ -1,0 +1,232 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ordinate.cli import show
+from ordinate.cli.main import app
+from ordinate.cli.progress import Bars, Lines
+from ordinate.study.engine import News
+from ordinate.study.plan import Plan
+
+SIZES = {"length": 16, "steps": 4, "batch": 2, "width": 16, "layers": 1, "heads": 2, "warmup": 1, "windows": 4}
+SIZES |= {"shuffled": 2, "samples": 1, "sample-tokens": 8, "precision": "fp32"}
+SMALL = [word for name, value in SIZES.items() for word in (f"--{name}", value)]
+
+
+def ordinate(*arguments, folder=None):
+    """Run the command line in a process of its own: exit code, output, messages."""
+    command = [sys.executable, "-c", "from ordinate.cli.main import main; main()", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100", "TERM": "dumb"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    for number in range(12):
+        (folder / f"{number}.txt").write_text(f"line {number} of a short text\n" * 40)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("trained") / "out"
+    code, said, errors = ordinate("train", "alibi", "--text", text, "--out", out, *SMALL)
+    assert code == 0, errors
+    return out, Path(said.split("model: ")[1].splitlines()[0])
+
+
+def test_help_needs_no_torch():
+    code = "import sys\nfrom ordinate.cli.main import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
+    assert done.stdout.endswith("False\n")
+    assert "ordinate study" in done.stdout
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["study", "report", "train", "generate", "list", "show", "cite", "check"])
+def test_every_command_explains_itself(name, capsys):
+    app([name, "--help"], result_action="return_value")
+    said = capsys.readouterr().out
+    assert f"Usage: ordinate {name}" in said
+    assert "Parameters" in said
+
+
+def test_a_study_ends_in_a_report_and_then_has_nothing_to_do(text, tmp_path):
+    arguments = ["study", "--text", text, "--schemes", "none", "rope:theta=100", "--out", tmp_path / "out", *SMALL]
+    code, said, errors = ordinate(*arguments)
+    assert code == 0, errors
+    report = Path(said.split("report: ")[1].strip())
+    assert "rope:theta=100" in report.read_text(encoding="utf-8")
+    assert "2 to do" in said
+    code, said, _ = ordinate(*arguments)
+    assert code == 0
+    assert "0 to do" in said
+    code, said, errors = ordinate(*arguments[:-2], "--precision", "bf16")
+    assert code == 2
+    assert "precision: 'fp32' -> 'bf16'" in errors
+    assert "give the same options as then, or another --out" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--schemes", "ropee"], "did you mean 'rope'"),
+        (["--schemes", "rope:tetha=1"], "did you mean 'theta'"),
+        (["--text", "stdlip"], "did you mean 'stdlib'"),
+        (["--stps", "5"], "--steps"),
+        (["--steps", "many"], "many"),
+        (["--preset", "slow"], "thorough"),
+        (["--workers", "0"], "workers must be above zero"),
+        (["--width", "28", "--schemes", "rope"], "rope needs an even head width"),
+    ],
+)
+def test_bad_input_leaves_with_a_clear_message(text, tmp_path, arguments, message):
+    given = arguments if "--text" in arguments else ["--text", text, *arguments]
+    code, said, errors = ordinate("study", "--out", tmp_path / "out", *given)
+    assert code != 0
+    assert message in said + errors
+    assert "Traceback" not in said + errors
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "message"),
+    [
+        ("empty.txt", b"", "is empty"),
+        ("binary.txt", b"a\0b", "is NUL, as in binary files"),
+        ("latin.txt", "\xe9\n".encode("latin-1"), "a text must be UTF-8"),
+        ("short.txt", b"short\n", "at least two documents|must hold at least"),
+    ],
+)
+def test_a_text_that_cannot_be_learned_from_is_refused(tmp_path, name, raw, message):
+    (tmp_path / name).write_bytes(raw)
+    code, _, errors = ordinate("study", "--text", tmp_path / name, "--out", tmp_path / "out", "--schemes", "none")
+    assert code == 2
+    assert re.search(message, errors)
+    assert "Traceback" not in errors
+
+
+def test_options_come_from_a_file_below_the_command_line(text, tmp_path):
+    (tmp_path / "plan.toml").write_text(f'text = "{text}"\nsteps = 3\nschemes = ["none"]\nlength = 16\n')
+    arguments = ["study", "--config", tmp_path / "plan.toml", "--out", tmp_path / "out", *SMALL]
+    code, said, errors = ordinate(*arguments)
+    assert code == 0, errors
+    assert "1 runs of 4 steps" in said
+    (tmp_path / "plan.toml").write_text("stps = 3\n")
+    code, said, errors = ordinate(*arguments)
+    assert code != 0
+    assert "stps" in said + errors
+
+
+def test_a_trained_model_writes_the_same_for_the_same_seed(trained):
+    _, model = trained
+    code, one, errors = ordinate("generate", model, "line", "--tokens", 20, "--seed", 3)
+    assert code == 0, errors
+    assert one.startswith("line")
+    assert ordinate("generate", model, "line", "--tokens", 20, "--seed", 3)[1] == one
+    assert ordinate("generate", model, "line", "--tokens", 20, "--seed", 4)[1] != one
+
+
+def test_a_study_in_place_of_a_model_names_the_models_in_it(trained):
+    out, model = trained
+    code, _, errors = ordinate("generate", out)
+    assert code == 2
+    assert str(model) in errors
+
+
+def test_a_report_is_built_again(trained):
+    out, _ = trained
+    code, _, errors = ordinate("report", out)
+    assert code == 0, errors
+    assert (out / "report.html").exists()
+    assert ordinate("report", out / "data")[0] == 2
+
+
+def test_list_says_where_each_scheme_enters(capsys):
+    app(["list"], result_action="return_value")
+    said = capsys.readouterr().out
+    assert re.search(r"rope +queries, keys", said)
+    assert re.search(r"none +nowhere", said)
+    for kind in ("mixers", "routes", "corpora", "tokenizers", "tasks"):
+        app(["list", kind], result_action="return_value")
+    assert "stdlib" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scheme", ["none", "sinusoidal:theta=100", "learned", "concatenated", "rope", "alibi", "t5"])
+def test_show_says_and_draws_what_a_scheme_does(scheme, capsys):
+    app(["show", scheme], result_action="return_value")
+    said = capsys.readouterr().out
+    assert "Source:" in said
+    assert "options" in said
+    assert ("(red)" in said) == (scheme != "none")
+
+
+def test_a_heat_map_has_a_colour_for_each_number():
+    text = show.heat_map([[0.0, 1.0], [float("nan"), 0.5]])
+    assert text.plain.startswith("    \n    \nfrom 0 (blue) to 1 (red)")
+    assert [span.style for span in text.spans] == ["on rgb(33,102,172)", "on rgb(178,24,43)", "on rgb(240,240,240)"]
+
+
+def test_cite_prints_bibtex(capsys):
+    app(["cite", "rope"], result_action="return_value")
+    assert capsys.readouterr().out.startswith("@article{su2021roformer,")
+
+
+SCHEME = '''
+from ordinate import Scheme
+
+class Broken(Scheme):
+    """Leak the future."""
+
+    shift_invariant = True
+
+    def __init__(self, *, width: int):
+        super().__init__()
+
+    def embed(self, x, pos):
+        return x + pos[..., :1].to(x.dtype)
+'''
+
+
+def test_check_tells_a_scheme_that_breaks_the_contract(tmp_path):
+    (tmp_path / "mine.py").write_text(SCHEME)
+    code, said, _ = ordinate("check", "mine:Broken", folder=tmp_path)
+    assert code == 1
+    assert re.search(r"FAILED +moving_all_positions", said)
+    assert re.search(r"passed +padding_on_the_left", said)
+    for target, message in (
+        ("mine", "written module:Class"),
+        ("nowhere:X", "must be importable"),
+        ("mine:Nothing", "must be a subclass of ordinate.Scheme"),
+    ):
+        code, _, errors = ordinate("check", target, folder=tmp_path)
+        assert code == 2
+        assert message in errors
+
+
+@pytest.mark.parametrize("kind", [Bars, Lines])
+def test_progress_follows_a_study(kind):
+    from io import StringIO
+
+    from rich.console import Console
+
+    out = StringIO()
+    plan = Plan(schemes=("rope",), steps=10)
+    (run,) = plan.runs()
+    watcher = kind(Console(file=out, force_terminal=kind is Bars, width=100, highlight=False))
+    watcher.reading("[bold]text")
+    watcher.planned(plan, 1)
+    watcher.news(News(run, "training", 5, 2.5))
+    watcher.news(News(run, "failed", message="[red] broke"))
+    watcher.close()
+    said = out.getvalue()
+    assert "[bold]text" in said
+    assert "[red] broke" in said
+    assert "rope" in said
+    assert "2.500" in said

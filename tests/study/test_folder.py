@@ -1,0 +1,78 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ordinate.study.folder import Folder, OtherStudyError
+from ordinate.study.plan import Plan
+
+TEXT = {"name": "a", "sha256": "00"}
+
+
+def test_a_plan_is_written_once_and_read_again(tmp_path):
+    folder = Folder(tmp_path / "new")
+    folder.check(Plan(steps=3))
+    with folder.lock():
+        folder.open(Plan(steps=3), TEXT, "ordinate study")
+        written = folder.study.read_bytes()
+        folder.open(Plan(steps=3), TEXT, "another command")
+    assert folder.plan() == Plan(steps=3)
+    assert folder.study.read_bytes() == written
+    about = json.loads(written)
+    assert about["machine"]["cores"] >= 1
+    assert about["versions"]["torch"].startswith("2.")
+    folder.check(Plan(steps=3, checkpoint_every=9))
+
+
+def test_another_plan_is_refused_key_by_key(tmp_path):
+    folder = Folder(tmp_path)
+    folder.open(Plan(), TEXT, "x")
+    with pytest.raises(OtherStudyError, match=r"(?s)length: 128 -> 64\n  steps: 400 -> 9\n.*another --out"):
+        folder.check(Plan(steps=9, length=64))
+
+
+def test_another_text_is_refused(tmp_path):
+    folder = Folder(tmp_path)
+    folder.open(Plan(), TEXT, "x")
+    with pytest.raises(OtherStudyError, match=r"text\.sha256: '00' -> '11'"):
+        folder.open(Plan(), TEXT | {"sha256": "11"}, "x")
+
+
+def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(OtherStudyError, match="holds other files; give another --out"):
+        Folder(tmp_path).check(Plan())
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_a_damaged_plan_is_refused(tmp_path):
+    (tmp_path / "study.json").write_text("{")
+    with pytest.raises(OtherStudyError, match="cannot be read"):
+        Folder(tmp_path).check(Plan())
+
+
+def test_an_interrupted_beginning_is_taken_up(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / ".lock").write_text("")
+    Folder(tmp_path).check(Plan())
+
+
+def test_only_one_process_writes(tmp_path):
+    code = "import sys, pathlib, ordinate.study.folder as f\nwith f.Folder(pathlib.Path(sys.argv[1])).lock(): 0"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with Folder(tmp_path).lock():
+        other = subprocess.run(command, capture_output=True, text=True)
+    assert other.returncode == 1
+    assert "another process is at work" in other.stderr
+    assert subprocess.run(command).returncode == 0
+
+
+def test_what_is_missing_is_told_by_the_results(tmp_path):
+    folder, plan = Folder(tmp_path), Plan(schemes=("none", "rope", "alibi", "t5"))
+    for run, text in zip(plan.runs(), ('{"status": "done"}', '{"status": "failed"}', "{", None), strict=True):
+        folder.run(run).mkdir(parents=True)
+        if text:
+            folder.result(run).write_text(text)
+    assert [run.label for run in folder.missing(plan)] == ["rope", "alibi", "t5"]
+    assert folder.status(plan.runs()[2]) == "pending"

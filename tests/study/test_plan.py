@@ -1,0 +1,81 @@
+import pytest
+from pydantic import ValidationError
+
+from ordinate.study.plan import EIGHT, PRESETS, Plan, Run, differences, parse
+
+
+def test_the_default_plan_compares_the_eight_schemes_once():
+    assert [run.label for run in Plan().runs()] == list(EIGHT)
+    assert Plan().longest == 1024
+
+
+def test_seeds_come_one_after_another():
+    runs = Plan(schemes=("rope", "alibi"), seeds=2).runs()
+    assert [(run.label, run.seed) for run in runs] == [("rope", 0), ("alibi", 0), ("rope", 1), ("alibi", 1)]
+
+
+def test_an_unknown_field_names_the_nearest():
+    with pytest.raises(ValidationError, match=r"no field of a plan is named 'lenght'.*did you mean 'length'"):
+        Plan(lenght=64)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"length": 1}, {"steps": 0}, {"dropout": 1.0}, {"schemes": ()}, {"norm": "batch"}]
+)
+def test_values_without_meaning_are_refused(changes):
+    with pytest.raises(ValidationError, match=next(iter(changes))):
+        Plan(**changes)
+
+
+def test_a_plan_cannot_be_changed():
+    with pytest.raises(ValidationError, match="frozen"):
+        Plan().length = 64
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_is_a_plan(name):
+    assert Plan(**PRESETS[name])
+
+
+def test_the_digest_changes_with_everything_but_how_often_checkpoints_are_written():
+    assert Plan().digest() == Plan().digest()
+    assert Plan(checkpoint_every=7).digest() == Plan().digest()
+    assert (
+        len({Plan(**change).digest() for change in ({}, {"steps": 5}, {"schemes": ("rope",)}, {"text": "docs"})}) == 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ("rope", "rope", {}),
+        ("rope:theta=5e5", "rope", {"theta": "5e5"}),
+        ("rope:theta=5e5,layout=interleaved", "rope", {"theta": "5e5", "layout": "interleaved"}),
+    ],
+)
+def test_a_scheme_is_written_with_its_options(text, name, options):
+    assert parse(text) == (name, options)
+
+
+@pytest.mark.parametrize("text", ["rope:theta", "rope:theta=", "rope:=3", "rope:theta=1,"])
+def test_a_malformed_option_is_refused(text):
+    with pytest.raises(ValueError, match="an option is written name=value"):
+        parse(text)
+
+
+def test_an_option_given_twice_is_refused():
+    with pytest.raises(ValueError, match="'theta' twice"):
+        parse("rope:theta=1,theta=2")
+
+
+def test_names_of_runs_are_safe_and_differ():
+    labels = ["rope", "rope:theta=5e5", "rope:theta=5e5,layout=half", "a/../b", "a/.../b", "x" * 200, "x" * 201]
+    names = [Run.of(label, 0).name for label in labels]
+    assert names[:2] == ["rope-s0", "rope-theta=5e5-s0"]
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= 80 and "/" not in name for name in names)
+    assert Run.of("rope", 3).name == "rope-s3"
+
+
+def test_differences_are_told_key_by_key():
+    assert differences({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}) == ["b: 2 -> 3", "c: None -> 4"]

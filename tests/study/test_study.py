@@ -1,0 +1,203 @@
+"""A whole study in small, from text to results, disturbed and not."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from ordinate.study.conduct import conduct, settle
+from ordinate.study.engine import Crew
+from ordinate.study.folder import Folder
+from ordinate.study.plan import Plan
+
+
+class Quiet:
+    """Remembers what it is told."""
+
+    def __init__(self):
+        self.todo, self.told = None, []
+
+    def reading(self, name):
+        pass
+
+    def planned(self, plan, todo):
+        self.todo = todo
+
+    def news(self, news):
+        self.told.append(news)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    for number in range(20):
+        lines = (f"the {word} of line {number * word} is {word * 7 % 13}\n" for word in range(40))
+        (folder / f"{number}.txt").write_text("".join(lines))
+    return folder
+
+
+def small(text, /, **changes):
+    sizes = {"length": 16, "steps": 6, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 2}
+    measures = {"windows": 4, "shuffled": 4, "samples": 1, "sample_tokens": 8, "checkpoint_every": 2}
+    return settle(Plan(**({"text": str(text), "schemes": ("rope", "learned")} | sizes | measures | changes)))
+
+
+def results(folder, plan, costs=False):
+    found = {run.name: json.loads(folder.result(run).read_text()) for run in plan.runs()}
+    if not costs:
+        for result in found.values():
+            result.pop("cost", None)
+    return found
+
+
+@pytest.fixture(scope="module")
+def calm(text, tmp_path_factory):
+    plan, watch = small(text), Quiet()
+    folder = conduct(plan, tmp_path_factory.mktemp("calm") / "study", 2, "ordinate study", watch)
+    return plan, folder, watch
+
+
+def test_every_run_is_done_and_measured(calm):
+    plan, folder, watch = calm
+    found = results(folder, plan, costs=True)
+    assert watch.todo == 2
+    assert {news.stage for news in watch.told} == {"training", "measuring", "done"}
+    for result in found.values():
+        assert result["status"] == "done"
+        assert result["training"]["steps"] == list(range(1, 7))
+        assert [row["times"] for row in result["lengths"]] == [1, 2, 4, 8]
+        assert [row["window"] for row in result["order"]] == [1, 2, 4, 8, 16]
+        assert result["positions"]["trained_length"] == 16
+        assert len(result["samples"][0]["text"]) > 0
+        assert result["cost"]["peak_memory_bytes"] > 1 << 26
+        row = result["lengths"][0]
+        assert row["interval"][0] < row["bits_per_byte"] < row["interval"][1]
+        # the same bytes are predicted whatever the length of the context
+        assert len({sum(d["bytes"] for d in other["documents"]) for other in result["lengths"]}) == 1
+
+
+def test_the_models_can_be_read_again(calm):
+    from ordinate.models.decoder import Decoder
+
+    plan, folder, _ = calm
+    for run in plan.runs():
+        model = Decoder.from_pretrained(str(folder.run(run) / "model"), local_files_only=True)
+        assert model.shape.scheme == run.scheme
+        assert (folder.run(run) / "model" / "tokenizer.json").exists()
+
+
+def test_a_second_time_there_is_nothing_to_do(calm):
+    plan, folder, _ = calm
+    before, watch = results(folder, plan, costs=True), Quiet()
+    conduct(plan, folder.path, 1, "ordinate study", watch)
+    assert watch.todo == 0
+    assert results(folder, plan, costs=True) == before
+
+
+def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_path):
+    plan, undisturbed, _ = calm
+    kills = []
+
+    class Killer(Quiet):
+        def news(self, news):
+            super().news(news)
+            if news.step == 3 and news.run.scheme == "rope" and not kills:
+                kills.append(news)
+                pattern = f"study.worker {tmp_path}.*rope"
+                found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)
+                for line in found.stdout.split():
+                    os.kill(int(line), signal.SIGKILL)
+
+    first = conduct(plan, tmp_path / "study", 1, "ordinate study", Killer())
+    assert first.status(plan.runs()[0]) == "failed"
+    watch = Quiet()
+    folder = conduct(plan, tmp_path / "study", 1, "ordinate study", watch)
+    assert watch.todo == 1
+    # it went on from a checkpoint
+    assert min(news.step for news in watch.told if news.loss is not None) >= 3
+    assert results(folder, plan) == results(undisturbed, plan)
+
+
+def test_interrupted_it_saves_stops_and_goes_on(calm, tmp_path):
+    plan, undisturbed, _ = calm
+
+    class Interrupter(Quiet):
+        def news(self, news):
+            super().news(news)
+            if news.step == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(plan, tmp_path / "study", 1, "ordinate study", Interrupter())
+    folder = Folder(tmp_path / "study")
+    assert [folder.status(run) for run in plan.runs()] == ["pending", "pending"]
+    assert list((folder.run(plan.runs()[0]) / "checkpoints").glob("step-*"))
+    conduct(plan, tmp_path / "study", 2, "ordinate study", Quiet())
+    assert results(folder, plan) == results(undisturbed, plan)
+
+
+def test_a_run_that_diverges_says_at_which_step_and_the_others_go_on(text, tmp_path):
+    plan = small(text, learning_rate=1e30, clip=1e30, warmup=0, schemes=("none", "rope"))
+    watch = Quiet()
+    folder = conduct(plan, tmp_path / "study", 2, "ordinate study", watch)
+    for result in results(folder, plan).values():
+        assert result["status"] == "diverged"
+        assert 1 < result["step"] <= 6
+        assert f"step {result['step']} is not a finite number" in result["message"]
+
+
+def test_a_run_that_fails_keeps_what_it_said_and_is_tried_again(calm, text, tmp_path):
+    plan, undisturbed, _ = calm
+    out = tmp_path / "study"
+    blocker = out / "runs" / "rope-s0" / "model"
+    folder = Folder(out)
+
+    class Blocker(Quiet):
+        def planned(self, plan, todo):
+            super().planned(plan, todo)
+            blocker.parent.mkdir(parents=True)
+            blocker.write_text("in the way")
+
+    conduct(plan, out, 2, "ordinate study", Blocker())
+    failed = json.loads(folder.result(plan.runs()[0]).read_text())
+    assert failed["status"] == "failed"
+    assert "model" in failed["message"]
+    assert folder.status(plan.runs()[1]) == "done"
+    blocker.unlink()
+    conduct(plan, out, 1, "ordinate study", Quiet())
+    assert results(folder, plan) == results(undisturbed, plan)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"length": 4096, "schemes": ("none",)},
+            "the text to train on must hold at least 4097 tokens|some held-out document must hold",
+        ),
+        ({"schemes": ("rope", "rope")}, "each scheme is compared once"),
+        ({"tokenizer": "bite"}, "did you mean 'bytes'"),
+        ({"text": "stdlip"}, "did you mean 'stdlib'"),
+    ],
+)
+def test_bad_input_is_told_before_anything_is_trained(text, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        conduct(small(text, **changes), tmp_path / "study", 1, "x", Quiet())
+    assert not (tmp_path / "study" / "runs").exists()
+
+
+def test_a_length_that_no_document_has_is_said_not_dropped(text, tmp_path):
+    plan = small(text, schemes=("none",), length=256, steps=2)
+    folder = conduct(plan, tmp_path / "study", 1, "x", Quiet())
+    rows = results(folder, plan)["none-s0"]["lengths"]
+    assert rows[0]["nats_per_token"] is not None
+    assert rows[-1]["nats_per_token"] is None
+    assert "no held-out document has 2049 tokens" in rows[-1]["reason"]
+
+
+def test_a_crew_told_to_stop_starts_nothing():
+    crew = Crew()
+    crew.stop()
+    assert crew.start(["true"]) is None
