@@ -28,7 +28,7 @@ def test_a_plan_is_written_once_and_read_again(tmp_path):
 def test_another_plan_is_refused_key_by_key(tmp_path):
     folder = Folder(tmp_path)
     folder.open(Plan(), TEXT, "x")
-    with pytest.raises(OtherStudyError, match=r"(?s)length: 128 -> 64\n  steps: 400 -> 9\n.*another --out"):
+    with pytest.raises(OtherStudyError, match=r"(?s)length: 128 -> 64\n  steps: 500 -> 9\n.*another --out"):
         folder.check(Plan(steps=9, length=64))
 
 

@@ -1,11 +1,12 @@
 """Held-out pieces to measure on."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ordinate.data.store import TokenStore
+from ordinate.data.store import Piece, TokenStore
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,8 @@ def segments(store: TokenStore, length: int, limit: int) -> list[Segment]:
     """At most `limit` held-out pieces of `length` tokens, from as many different documents as there are.
 
     First one piece of each document that is long enough, then a second of each, and so on; where there are more
-    documents than pieces wanted, they are spread evenly.
+    documents than pieces wanted, they are spread evenly. Where in its document a piece lies is chosen by a hash of the
+    document's name: files begin unlike they go on.
 
     Args:
         store: the text.
@@ -34,15 +36,20 @@ def segments(store: TokenStore, length: int, limit: int) -> list[Segment]:
     """
     tokens = store.validation
     pieces = [piece for piece in store.documents("validation") if piece.stop - piece.start > length]
-    if not pieces:
-        return []
     if len(pieces) > limit:
         kept = np.linspace(0, len(pieces) - 1, limit).round().astype(int)
         pieces = [pieces[index] for index in kept]
-    starts: list[tuple[str, int]] = []
-    for turn in range(max((piece.stop - piece.start - 1) // length for piece in pieces)):
-        for piece in pieces:
-            start = piece.start + turn * length
-            if start + length < piece.stop and len(starts) < limit:
-                starts.append((piece.name, start))
-    return [Segment(name, np.asarray(tokens[start : start + length + 1], np.int64)) for name, start in starts]
+    places = [_places(piece, length) for piece in pieces]
+    starts = [
+        (piece.name, own[turn])
+        for turn in range(max(map(len, places), default=0))
+        for piece, own in zip(pieces, places, strict=True)
+        if turn < len(own)
+    ]
+    return [Segment(name, np.asarray(tokens[start : start + length + 1], np.int64)) for name, start in starts[:limit]]
+
+
+def _places(piece: Piece, length: int) -> list[int]:
+    count = (piece.stop - piece.start - 1) // length
+    seed = int.from_bytes(hashlib.sha256(piece.name.encode()).digest()[:8], "big")
+    return [piece.start + length * int(place) for place in np.random.default_rng(seed).permutation(count)]

@@ -40,7 +40,7 @@ class Plan(Frozen):
     """How many times to train each, with other random numbers."""
     length: int = Field(128, ge=2)
     """Length that the models are trained at (tokens)."""
-    steps: int = Field(400, ge=1)
+    steps: int = Field(500, ge=1)
     """Optimiser steps of each run."""
     batch: int = Field(32, ge=1)
     """Sequences in a step."""
