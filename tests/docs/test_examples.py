@@ -8,6 +8,7 @@ from sybil.parsers.markdown import CodeBlockParser
 
 from ordinate import catalog
 from ordinate.scheme import Scheme
+from ordinate.study.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -83,6 +84,17 @@ def test_a_page_says_whether_its_scheme_is_shift_invariant(name):
     said = re.search(r"\n\|---\|---\|---\|---\|\n\| [^|]+ \| (yes|no) \|", text(DOCS / "schemes" / f"{name}.md"))
     assert said, "give the page its table: enters at, shift invariant, own parameters, serves"
     assert (said[1] == "yes") == catalog.load("ordinate.schemes", Scheme, name).shift_invariant
+
+
+def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
+    plan, _, _ = text(DOCS / "study.md").partition("## What is equal")
+    listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|.+\|$", plan, re.MULTILINE))
+    words = {"schemes": "all eight", "kv_heads": "as heads", "multiples": "1 2 4 8"}
+    defaults = Plan().model_dump()
+    assert list(defaults) == [name for name in defaults if name in listed]
+    for name, default in defaults.items():
+        shown = words.get(name) or (f"{default:g}" if isinstance(default, int | float) else str(default))
+        assert listed[name] == shown, f"docs/study.md says {listed[name]} of {name}"
 
 
 def test_the_site_asks_for_nothing_from_elsewhere():
