@@ -1,38 +1,95 @@
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from sybil.document import Document
 from sybil.parsers.markdown import CodeBlockParser
 
+from ordinate import catalog
+from ordinate.scheme import Scheme
+
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+SCHEMES = catalog.names("ordinate.schemes")
+
+
+def text(page):
+    return page.read_text(encoding="utf-8")
+
+
+def named(page):
+    return page.relative_to(ROOT).as_posix()
 
 
 def blocks(page):
     """The Python examples of a page, with the line where each begins."""
-    document = Document(page.read_text(encoding="utf-8"), str(page))
+    document = Document(text(page), str(page))
     found = sorted(CodeBlockParser("python", lambda example: None)(document), key=lambda region: region.start)
     return [(document.text.count("\n", 0, region.start) + 1, str(region.parsed)) for region in found]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT)))
+def anchors(page):
+    """What the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.*)$", text(page), re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower())) for heading in headings}
+
+
+def links(page):
+    """The targets of a page's links that lie in this repository: file and heading."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", text(page)):
+        if "://" not in target:
+            yield target.partition("#")[::2]
+
+
+def pages_of(entries):
+    for entry in entries:
+        for value in entry.values():
+            yield from [value] if isinstance(value, str) else pages_of(value)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=named)
 def test_every_example_runs(page):
-    names = {}
+    names = {"__name__": "example"}
     for line, code in blocks(page):
         # as far down as in the page, so that an error names the right line
-        exec(compile("\n" * line + code, str(page), "exec"), names)  # noqa: S102
+        exec(compile("\n" * line + code, str(page), "exec"), names)
 
 
-def test_every_link_inside_leads_somewhere():
-    import re
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=named)
+def test_every_link_inside_leads_somewhere(page):
+    for file, heading in links(page):
+        target = page.parent / file if file else page
+        assert target.exists(), f"{named(page)} leads to {file}"
+        assert not heading or heading in anchors(target), f"{named(page)} leads to {file}#{heading}"
 
-    missing = []
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            if "://" not in target and not (page.parent / target).exists():
-                missing.append(f"{page.relative_to(ROOT)}: {target}")
-    assert missing == []
+
+def test_every_page_is_in_the_navigation():
+    settings = tomllib.loads(text(ROOT / "zensical.toml"))["project"]
+    listed = sorted(pages_of(settings["nav"]))
+    assert listed == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_page_lists_the_options_of_its_scheme(name):
+    _, _, rest = text(DOCS / "schemes" / f"{name}.md").partition("## Options")
+    listed = re.findall(r"^\| `(\w+)`", rest.partition("\n## ")[0], re.MULTILINE)
+    assert listed == list(catalog.options(catalog.load("ordinate.schemes", Scheme, name)))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_page_says_whether_its_scheme_is_shift_invariant(name):
+    said = re.search(r"\n\|---\|---\|---\|---\|\n\| [^|]+ \| (yes|no) \|", text(DOCS / "schemes" / f"{name}.md"))
+    assert said, "give the page its table: enters at, shift invariant, own parameters, serves"
+    assert (said[1] == "yes") == catalog.load("ordinate.schemes", Scheme, name).shift_invariant
+
+
+def test_the_site_asks_for_nothing_from_elsewhere():
+    settings = tomllib.loads(text(ROOT / "zensical.toml"))["project"]
+    assert settings["theme"]["font"] is False
+    assert not {"extra_javascript", "extra_css"} & set(settings)
 
 
 def test_contributing_is_short():
-    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 60
+    assert len(text(ROOT / "CONTRIBUTING.md").splitlines()) <= 60
