@@ -14,7 +14,7 @@ def said(folder):
 
 def test_a_winner_is_named_only_when_its_interval_is_clear_of_every_other(write, result):
     clear = write([result(label, 0, spread=0.02) for label in SCHEMES])
-    assert "rope wins" in said(clear)
+    assert "“rope” wins" in said(clear)
     assert winner(summarise(read(clear))).label == "rope"
 
 
@@ -22,14 +22,13 @@ def test_no_winner_is_named_when_the_intervals_overlap(write, result):
     folder = write([result(label, 0, spread=0.6) for label in SCHEMES])
     text = said(folder)
     assert "no winner can be named" in text
-    assert "rope wins" not in text
-    assert "overlaps with alibi" in text
+    assert "“rope” wins" not in text
+    assert "overlaps with “alibi”" in text
 
 
 def test_overlapping_schemes_are_still_compared_on_the_same_documents(write, result):
     text = said(write([result(label, 0, spread=0.6) for label in SCHEMES]))
-    assert "Compared on the same documents, it is ahead of" in text
-    assert "of alibi by 0.1" in text
+    assert "Compared on the same documents, it is ahead of “alibi” by 0.1" in text
 
 
 def test_schemes_that_are_alike_are_said_to_be_alike(write, result):
@@ -43,9 +42,9 @@ def test_what_holds_beyond_the_trained_length_is_told_from_what_breaks(write, re
     folder = write([result(label, 0) for label in SCHEMES])
     entries = {entry.label: entry for entry in summarise(read(folder))}
     assert [label for label, entry in entries.items() if holds(entry)] == ["alibi"]
-    assert "alibi holds" in said(folder)
-    assert "rope by 1.50" in said(folder)
-    assert "alibi if the model must read further" in said(folder)
+    assert "“alibi” holds" in said(folder)
+    assert "“rope” by 1.50" in said(folder)
+    assert "“alibi” if the model must read further" in said(folder)
 
 
 def test_one_seed_is_said_to_say_nothing_of_the_luck_of_training(write, result):
@@ -59,7 +58,7 @@ def test_runs_that_did_not_finish_are_named(write, status, result):
     bad = {key: result("rope", 0)[key] for key in ("format", "run")} | {"status": status, "step": 7, "message": "x"}
     text = said(write([bad, result("none", 0)]))
     assert f"1 run {status}" in text
-    assert "rope seed 0" in text
+    assert "“rope” seed 0" in text
     assert "2 planned runs have no result yet: sinusoidal seed 0 and alibi seed 0" in text
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from ordinate.training.checkpoint import DamagedError, DamagedWarning
-from ordinate.training.loop import Diverged, Settings, Stopped, train
+from ordinate.training.loop import train
+from ordinate.training.settings import Diverged, Settings, Stopped
 
 VICTIM = Path(__file__).parent / "victim.py"
 spec = importlib.util.spec_from_file_location("victim", VICTIM)

@@ -14,7 +14,8 @@ from torch import nn
 
 from ordinate.task import Batch, Task
 from ordinate.training import lightning  # noqa: F401 - imported once, before the forks
-from ordinate.training.loop import Settings, train
+from ordinate.training.loop import train
+from ordinate.training.settings import Settings
 
 STEPS, EVERY = 12, 4
 

@@ -1,13 +1,19 @@
 """`ordinate generate`: let a trained model write."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
 from ordinate.checks import need
+
+if TYPE_CHECKING:
+    from ordinate.models.decoder import Decoder
+    from ordinate.tokenizer import Tokenizer
 
 app = App(name="generate", help="Let a trained model go on from a prompt.")
 
@@ -51,52 +57,49 @@ def generate(
         f"{model} lacks {', '.join(missing)}",
         f"give one of: {', '.join(map(str, inside))}" if inside else "give the folder that `ordinate train` prints",
     )
-    _write(model, prompt, tokens, temperature, top_k, top_p, seed)
+    tokenizer, decoder = _read(model)
+    ids = [int(token) for token in tokenizer.encode(prompt)]
+    _check_room(decoder, len(ids), tokens)
+    drawn = _draw(decoder, ids, tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    sys.stdout.write(prompt)
+    _stream(tokenizer, drawn)
     return 0
 
 
-def _write(
-    folder: Path,
-    prompt: str,
-    tokens: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    seed: int,
-) -> None:
-    import torch
-
+def _read(folder: Path) -> "tuple[Tokenizer, Decoder]":
     from ordinate.models.decoder import Decoder
-    from ordinate.models.generate import generate as write
     from ordinate.tokenizer import load_tokenizer
 
-    tokenizer = load_tokenizer(folder)
     # the hub's loader prints
     with redirect_stdout(StringIO()):
-        model = Decoder.from_pretrained(str(folder), local_files_only=True)
-    ids = torch.tensor([[int(token) for token in tokenizer.encode(prompt)]])
+        return load_tokenizer(folder), Decoder.from_pretrained(str(folder), local_files_only=True)
+
+
+def _check_room(model: "Decoder", prompt: int, tokens: int) -> None:
     limits = [limit for scheme in model.schemes if isinstance(limit := scheme.max_length, int)]
-    room = min(limits, default=sys.maxsize) - ids.shape[1]
+    room = min(limits, default=sys.maxsize) - prompt
     need(
         room >= tokens,
-        f"this model serves {ids.shape[1] + room} positions",
-        f"got a prompt of {ids.shape[1]} tokens and {tokens} to write",
+        f"this model serves {prompt + room} positions",
+        f"got a prompt of {prompt} tokens and {tokens} to write",
         f"write at most {max(room, 0)}",
     )
-    drawn = write(
-        model,
-        ids,
-        tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        generator=torch.Generator().manual_seed(seed),
-    )
-    sys.stdout.write(prompt)
+
+
+def _draw(model: "Decoder", ids: list[int], tokens: int, *, seed: int, **settings: Any) -> Iterator[int]:
+    import torch
+
+    from ordinate.models.generate import generate as write
+
+    generator = torch.Generator().manual_seed(seed)
+    return (int(token) for token in write(model, torch.tensor([ids]), tokens, generator=generator, **settings))
+
+
+def _stream(tokenizer: "Tokenizer", drawn: Iterator[int]) -> None:
     written: list[int] = []
     shown = ""
     for token in drawn:
-        written.append(int(token))
+        written.append(token)
         # a character may need more bytes than have been written so far
         text = tokenizer.decode(written).rstrip("\ufffd")
         sys.stdout.write(text[len(shown) :])

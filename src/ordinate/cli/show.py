@@ -1,6 +1,7 @@
 """`ordinate show`: what a scheme is, and a picture of what it does."""
 
 import inspect
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 from rich.console import Console
@@ -8,6 +9,9 @@ from rich.text import Text
 
 from ordinate import catalog
 from ordinate.cli.list import places
+
+if TYPE_CHECKING:
+    from ordinate.scheme import Scheme
 
 SIZES = {"width": 32, "heads": 4, "kv_heads": 4, "head_width": 32, "max_length": 64}
 ROWS = 24
@@ -44,7 +48,7 @@ def show(scheme: str) -> int:
     return 0
 
 
-def pictures(scheme) -> list[tuple[str, list[list[float]]]]:  # noqa: ANN001 - the type would import torch
+def pictures(scheme: "Scheme") -> list[tuple[str, list[list[float]]]]:
     """What each hook does at the first positions, as tables of numbers."""
     import torch
 
@@ -73,7 +77,8 @@ def pictures(scheme) -> list[tuple[str, list[list[float]]]]:  # noqa: ANN001 - t
 def heat_map(table: list[list[float]]) -> Text:
     """A table of numbers as colours from blue (low) over grey to red (high), two characters a number."""
     finite = [number for row in table for number in row if number == number]
-    low, high = min(finite), max(finite)
+    # a negative zero would print its sign
+    low, high = min(finite) + 0.0, max(finite) + 0.0
     text = Text()
     for row in table:
         for number in row:

@@ -51,7 +51,8 @@ def study(
     plan
         What decides the results.
     preset
-        How much to train: about 5 minutes, 3 hours or 5 days on two cores. Other options change a preset in detail.
+        How much to train: about 5 minutes on two cores, or an estimated 2 hours or 5 days. Other options change a
+        preset in detail.
     config
         A TOML file with options, below those of the command line and above the preset's.
     out

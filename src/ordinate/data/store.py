@@ -77,7 +77,7 @@ class TokenStore:
 
     def tokens(self, split: Split) -> NDArray[np.integer[Any]]:
         """One side's tokens."""
-        return np.load(self.folder / f"{split}.npy", mmap_mode="r", allow_pickle=False)
+        return npy.open_memmap(self.folder / f"{split}.npy", mode="r")
 
     def documents(self, split: Split) -> list[Piece]:
         """Where each document of one side lies."""

@@ -26,8 +26,8 @@ def segments(store: TokenStore, length: int, limit: int) -> list[Segment]:
     """At most `limit` held-out pieces of `length` tokens, from as many different documents as there are.
 
     First one piece of each document that is long enough, then a second of each, and so on; where there are more
-    documents than pieces wanted, they are spread evenly. Where in its document a piece lies is chosen by a hash of the
-    document's name: files begin unlike they go on.
+    documents than pieces wanted, they are spread evenly. Where in its document a piece lies is chosen by a hash of
+    the document's name: files begin unlike they go on.
 
     Args:
         store: the text.

@@ -8,6 +8,16 @@ from torch import Tensor
 
 from ordinate.shapes import Positions
 
+VASWANI = """@inproceedings{vaswani2017attention,
+  title = {Attention Is All You Need},
+  author = {Vaswani, Ashish and Shazeer, Noam and Parmar, Niki and Uszkoreit, Jakob and Jones, Llion and
+            Gomez, Aidan N. and Kaiser, Lukasz and Polosukhin, Illia},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year = {2017},
+  url = {https://arxiv.org/abs/1706.03762}
+}"""
+"""The BibTeX entry of the paper that brought them to attention."""
+
 Form = Literal["vaswani", "tensor2tensor"]
 Odd = Literal["paper", "truncate", "zero_pad"]
 

@@ -102,11 +102,9 @@ class Charts:
         ]
         x = alt.X("speed:Q", title="training speed [tokens a second]").scale(zero=False, padding=24)
         y = alt.Y("bits:Q", title="bits per byte").scale(zero=False, padding=16)
-        base = self._base(rows)
+        base = self._base(rows, dashed=False)
         points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tips("speed", "bits"))
-        names = base.mark_text(align="left", dx=9, fontSize=12).encode(
-            x=x, y=y, text="scheme:N", strokeDash=alt.value([1, 0])
-        )
+        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text="scheme:N")
         return self._spec(alt.layer(points, names))
 
     def _runs(self) -> list[tuple[str, Row]]:
@@ -133,21 +131,20 @@ class Charts:
             alt.layer(lines.encode(x=across, y=up, tooltip=self._tips(x[0], y[0]), detail="seed:N"), *more)
         )
 
-    def _base(self, rows: list[Row]) -> alt.Chart:
+    def _base(self, rows: list[Row], *, dashed: bool = True) -> alt.Chart:
         chosen = alt.selection_point(fields=["scheme"], bind="legend", name="chosen")
         places = [self.study.plan["schemes"].index(label) for label in self.labels]
         colours = [COLOURS[place % len(COLOURS)] for place in places]
         dashes = [DASHES[place // len(COLOURS) % len(DASHES)] for place in places]
         legend = alt.Legend(title=None, orient="top", columns=4, symbolStrokeWidth=3, labelLimit=220)
-        return (
-            alt.Chart(alt.Data(values=rows))
-            .encode(
-                color=alt.Color("scheme:N", legend=legend).scale(domain=self.labels, range=colours),
-                strokeDash=alt.StrokeDash("scheme:N", legend=legend).scale(domain=self.labels, range=dashes),
-                opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12)),
-            )
-            .add_params(chosen)
+        chart = alt.Chart(alt.Data(values=rows)).encode(
+            color=alt.Color("scheme:N", legend=legend).scale(domain=self.labels, range=colours),
+            opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12)),
         )
+        if dashed:
+            dash = alt.StrokeDash("scheme:N", legend=legend).scale(domain=self.labels, range=dashes)
+            chart = chart.encode(strokeDash=dash)
+        return chart.add_params(chosen)
 
     def _spec(self, chart: Any) -> Spec:
         sized = chart.properties(

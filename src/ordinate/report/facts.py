@@ -31,8 +31,8 @@ def method(study: Study) -> str:
     }
     said = " ".join(f"Of {label}, {note}." for label, note in notes.items() if note)
     return (
-        "Every scheme sees the same batches in the same order, begins with the same weights, takes the same steps "
-        f"and has {shared}. Measured on text that no model has seen: {text['held_out']}. {said}"
+        "Every scheme sees the same batches in the same order, takes the same steps, begins with the same weights "
+        f"wherever sizes agree, and has {shared}. Measured on text that no model has seen: {text['held_out']}. {said}"
     ).strip()
 
 

@@ -32,30 +32,29 @@ def _at_trained_length(entries: Sequence[Entry]) -> list[str]:
     best = entries[0]
     at = f"At the trained length ({best.trained.length} tokens)"
     if len(entries) == 1:
-        return [f"{at} {best.label} needs {_bits(best.trained)}. A comparison needs two schemes."]
+        return [f"{at} {_name(best)} needs {_bits(best.trained)}. A comparison needs two schemes."]
     if winner(entries):
         return [
-            f"{at} {best.label} wins: {_bits(best.trained)}, clear of every other interval; "
-            f"next is {entries[1].label} with {_bits(entries[1].trained)}."
+            f"{at} {_name(best)} wins: {_bits(best.trained)}, clear of every other interval; "
+            f"next is {_name(entries[1])} with {_bits(entries[1].trained)}."
         ]
     own = best.trained.interval
     close = [entry for entry in entries[1:] if not _clear(own, entry.trained.interval)]
     sentence = (
-        f"{at} no winner can be named: {best.label} has the lowest number, {_bits(best.trained)}, "
-        f"but its interval overlaps with {_list([entry.label for entry in close])}."
+        f"{at} no winner can be named: {_name(best)} has the lowest number, {_bits(best.trained)}, "
+        f"but its interval overlaps with {_list(_names(close))}."
     )
     known = [entry for entry in close if entry.behind_interval]
     ahead = [entry for entry in known if entry.behind_interval and entry.behind_interval[0] > 0]
-    level = [entry.label for entry in known if entry not in ahead]
+    level = _names([entry for entry in known if entry not in ahead])
     if not known:
         return [sentence]
-    paired = "Compared on the same documents, "
-    if ahead:
-        nearest = min(ahead, key=lambda entry: entry.behind or 0)
-        paired += f"it is ahead of {_list([entry.label for entry in ahead])} (of {nearest.label} by {_gap(nearest)})"
-        paired += f", and cannot be told from {_list(level)}." if level else "."
-    else:
-        paired += f"it cannot be told from {_list(level)} either."
+    if not ahead:
+        return [sentence, f"Compared on the same documents, it cannot be told from {_list(level)} either."]
+    nearest = min(ahead, key=lambda entry: entry.behind or 0)
+    which = f", the nearest of them {_name(nearest)}," if len(ahead) > 1 else ""
+    paired = f"Compared on the same documents, it is ahead of {_list(_names(ahead))}{which} by {_gap(nearest)}"
+    paired += f", and cannot be told from {_list(level)}." if level else "."
     return [sentence, paired]
 
 
@@ -66,20 +65,20 @@ def _beyond(entries: Sequence[Entry]) -> list[str]:
     sentences = []
     if holding:
         sentences.append(
-            f"Read at {times} times that length, {_list([entry.label for entry in holding])} "
+            f"Read at {times} times that length, {_list(_names(holding))} "
             f"{'holds' if len(holding) == 1 else 'hold'}: no worse than at the trained length."
         )
     if broken:
-        rises = [f"{entry.label} by {entry.longest.rise:.2f}" for entry in broken]
+        rises = [f"{_name(entry)} by {entry.longest.rise:.2f}" for entry in broken]
         lead = "Worse there" if holding else f"Read at {times} times that length all get worse"
         sentences.append(f"{lead}, in bits per byte: {_list(rises)}.")
     first = winner(entries, "longest")
     lowest = min(entries, key=lambda entry: entry.longest.bits)
     if first and len(entries) > 1:
-        sentences.append(f"There {first.label} wins: {_bits(first.longest)}, clear of every other interval.")
+        sentences.append(f"There {_name(first)} wins: {_bits(first.longest)}, clear of every other interval.")
     elif len(entries) > 1:
         sentences.append(
-            f"The lowest number there is {lowest.label}'s, {_bits(lowest.longest)}; it is not clear of all others."
+            f"The lowest number there is that of {_name(lowest)}, {_bits(lowest.longest)}, not clear of all others."
         )
     return sentences
 
@@ -92,17 +91,15 @@ def holds(entry: Entry) -> bool:
 
 def _advice(entries: Sequence[Entry]) -> str:
     best, short = entries[0], winner(entries)
-    near = [
-        best.label,
-        *(entry.label for entry in entries[1:] if not _clear(best.trained.interval, entry.trained.interval)),
-    ]
-    first = short.label if short else f"one of {_list(near, 'or')}" if len(near) > 1 else best.label
+    others = [entry for entry in entries[1:] if not _clear(best.trained.interval, entry.trained.interval)]
+    near = _names([best, *others])
+    first = _name(short) if short else f"one of {_list(near, 'or')}" if others else _name(best)
     far = winner(entries, "longest") or min(entries, key=lambda entry: entry.longest.bits)
     if len(best.levels) == 1 or short is far:
         return f"Take {first} on this text at this size."
     return (
         f"Take {first} if texts stay within the trained length, "
-        f"{far.label} if the model must read further than it was trained."
+        f"{_name(far)} if the model must read further than it was trained."
     )
 
 
@@ -121,7 +118,7 @@ def _unfinished(study: Study) -> list[str]:
     for status, word in (("diverged", "diverged (the loss stopped being a number)"), ("failed", "failed")):
         runs = [item["run"] for item in study.results if item["status"] == status]
         if runs:
-            names = [f"{run['label']} seed {run['seed']}" for run in runs]
+            names = [f"“{run['label']}” seed {run['seed']}" for run in runs]
             sentences.append(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} {word}: {_list(names)}.")
     if study.pending:
         count = len(study.pending)
@@ -132,6 +129,15 @@ def _unfinished(study: Study) -> list[str]:
 
 def _clear(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
     return one is not None and other is not None and not overlap(one, other)
+
+
+def _name(entry: Entry) -> str:
+    # in quotes, since a scheme may be called none
+    return f"“{entry.label}”"
+
+
+def _names(entries: Sequence[Entry]) -> list[str]:
+    return [_name(entry) for entry in entries]
 
 
 def _bits(level: Level) -> str:

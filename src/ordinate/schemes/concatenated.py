@@ -3,7 +3,7 @@
 import torch
 
 from ordinate.checks import need, need_positive
-from ordinate.ops.waves import sinusoids
+from ordinate.ops.waves import VASWANI, sinusoids
 from ordinate.scheme import Scheme
 from ordinate.shapes import Marked, Positions, Tokens
 
@@ -30,14 +30,7 @@ class Concatenated(Scheme):
     """
 
     shift_invariant = False
-    citation = """@inproceedings{vaswani2017attention,
-  title = {Attention Is All You Need},
-  author = {Vaswani, Ashish and Shazeer, Noam and Parmar, Niki and Uszkoreit, Jakob and Jones, Llion and
-            Gomez, Aidan N. and Kaiser, Lukasz and Polosukhin, Illia},
-  booktitle = {Advances in Neural Information Processing Systems},
-  year = {2017},
-  url = {https://arxiv.org/abs/1706.03762}
-}"""
+    citation = VASWANI
 
     def __init__(
         self, *, width: int, columns: int | None = None, theta: float = 10_000.0, scale: float = 1.0

@@ -1,7 +1,7 @@
 """Fixed waves added to the tokens."""
 
 from ordinate.checks import need, need_positive
-from ordinate.ops.waves import Form, Odd, sinusoids
+from ordinate.ops.waves import VASWANI, Form, Odd, sinusoids
 from ordinate.scheme import Scheme
 from ordinate.shapes import Positions, Tokens
 
@@ -28,14 +28,7 @@ class Sinusoidal(Scheme):
     """
 
     shift_invariant = False
-    citation = """@inproceedings{vaswani2017attention,
-  title = {Attention Is All You Need},
-  author = {Vaswani, Ashish and Shazeer, Noam and Parmar, Niki and Uszkoreit, Jakob and Jones, Llion and
-            Gomez, Aidan N. and Kaiser, Lukasz and Polosukhin, Illia},
-  booktitle = {Advances in Neural Information Processing Systems},
-  year = {2017},
-  url = {https://arxiv.org/abs/1706.03762}
-}"""
+    citation = VASWANI
 
     def __init__(
         self,

@@ -108,7 +108,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "thorough": {"steps": 12000, "seeds": 3, "width": 256, "layers": 6, "heads": 8, "length": 256, "windows": 256,
                  "warmup": 500, "shuffled": 512, "learning_rate": 1.5e-3, "checkpoint_every": 500},
 }  # fmt: skip
-"""What each preset changes in the plan: about 5 minutes, 3 hours, and 5 days on two cores."""
+"""What each preset changes in the plan: about 5 minutes on two cores; 2 hours and 5 days by estimate."""
 
 
 class Run(Frozen):

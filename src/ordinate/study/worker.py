@@ -20,7 +20,8 @@ from ordinate.study.measure import measure, peak_memory
 from ordinate.study.model import bound_options, parameters, shape_of
 from ordinate.study.plan import Plan, Run
 from ordinate.tasks.text import Text
-from ordinate.training.loop import Diverged, Settings, Stopped, Trace, train
+from ordinate.training.loop import train
+from ordinate.training.settings import Diverged, Settings, Stopped, Trace
 
 
 def main() -> int:
@@ -38,6 +39,10 @@ def main() -> int:
             carry_out(folder, plan, run)
         except Stopped as error:
             return 128 + error.signal
+        except OSError as error:
+            # a full disk, say: the message says all there is to say
+            print(error, file=sys.stderr)  # noqa: T201
+            return 1
     return 0
 
 

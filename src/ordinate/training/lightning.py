@@ -20,9 +20,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ordinate.task import Batch, Task
 from ordinate.training.checkpoint import PlainCheckpoints, newest_whole, remove_partial
-from ordinate.training.loop import Diverged, Settings, Stopped, Watch
 from ordinate.training.metrics import Metrics
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
+from ordinate.training.settings import Diverged, Settings, Stopped, Watch
 
 # settings that may differ when training goes on: they change no weight
 FREE = ("checkpoint_every", "keep")

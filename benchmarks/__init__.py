@@ -1,0 +1,1 @@
+"""What Ordinate costs, as ratios measured side by side in one process."""
