@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ordinate.corpora import files
 from ordinate.corpora.files import PIECE_BYTES, Files
 
 
@@ -34,6 +33,15 @@ def test_a_long_file_is_cut_at_line_ends_and_nothing_is_lost(tmp_path):
     assert [name for name, _ in parts[:2]] == ["long.txt", "long.txt#1"]
 
 
+def test_a_short_file_alone_is_cut_so_that_some_can_be_held_out(tmp_path):
+    text = "".join(f"line {number} of a diary\n" for number in range(1000))
+    (tmp_path / "diary.txt").write_text(text)
+    parts = [part for _, part in told(tmp_path / "diary.txt")]
+    assert 8 <= len(parts) <= 12
+    assert "".join(parts) == text
+    assert len(told(tmp_path)) == 1
+
+
 def test_a_file_without_line_ends_is_cut_too(tmp_path):
     (tmp_path / "one.txt").write_text("é" * 200_000, encoding="utf-8")
     parts = told(tmp_path / "one.txt")
@@ -45,12 +53,9 @@ def test_a_file_without_line_ends_is_cut_too(tmp_path):
 def test_characters_survive_being_cut_anywhere(tmp_path_factory, text, size):
     path = tmp_path_factory.mktemp("cut") / "text.txt"
     path.write_bytes(text.encode())
-    before = files.PIECE_BYTES
-    files.PIECE_BYTES = size
-    try:
-        assert "".join(part for _, part in told(path)) == text
-    finally:
-        files.PIECE_BYTES = before
+    corpus = Files(path=path)
+    corpus.piece = size
+    assert "".join(document.text for document in corpus.documents()) == text
 
 
 def test_a_file_that_turns_out_binary_late_leaves_no_half_behind(tmp_path):

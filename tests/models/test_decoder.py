@@ -92,6 +92,18 @@ def test_no_logit_depends_on_a_later_token(scheme, training):
         assert bool((grad[0, : place + 1] != 0).any(-1).all())
 
 
+def test_a_matrix_of_another_size_leaves_the_others_as_they_are():
+    def weights(hidden):
+        torch.manual_seed(3)
+        return dict(Decoder(Shape(hidden=hidden, **SMALL)).named_parameters())
+
+    narrow, wide = weights(12), weights(20)
+    differ = {name for name in narrow if narrow[name].shape != wide[name].shape}
+    assert {name.split(".", 2)[2] for name in differ} == {"feedforward.widen.weight", "feedforward.narrow.weight"}
+    assert all(torch.equal(narrow[name], wide[name]) for name in narrow if name not in differ)
+    assert not torch.equal(narrow["blocks.0.mixer.project.weight"], narrow["blocks.1.mixer.project.weight"])
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_one_seed_gives_one_trunk_whatever_the_scheme(scheme, tied):

@@ -1,10 +1,10 @@
 """Which documents are learned from, and which are held out."""
 
-import hashlib
 from collections.abc import Callable, Iterable
 
 from ordinate.checks import need
 from ordinate.corpus import Document
+from ordinate.seeds import seed_of
 
 Held = Callable[[Document], bool]
 
@@ -42,4 +42,4 @@ def held_out(sources: Iterable[tuple[str, int]], share: float) -> tuple[Held, st
 
 
 def _place(source: str) -> float:
-    return int.from_bytes(hashlib.sha256(source.encode()).digest()[:8], "big") / 2**64
+    return seed_of(source) / 2**63

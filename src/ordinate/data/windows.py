@@ -1,12 +1,12 @@
 """Held-out pieces to measure on."""
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ordinate.data.store import Piece, TokenStore
+from ordinate.seeds import seed_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,5 +51,5 @@ def segments(store: TokenStore, length: int, limit: int) -> list[Segment]:
 
 def _places(piece: Piece, length: int) -> list[int]:
     count = (piece.stop - piece.start - 1) // length
-    seed = int.from_bytes(hashlib.sha256(piece.name.encode()).digest()[:8], "big")
-    return [piece.start + length * int(place) for place in np.random.default_rng(seed).permutation(count)]
+    random = np.random.default_rng(seed_of(piece.name))
+    return [piece.start + length * int(place) for place in random.permutation(count)]

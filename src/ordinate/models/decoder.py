@@ -14,6 +14,7 @@ from ordinate.mixer import Mixer
 from ordinate.models.block import FEEDFORWARDS, NORMS, Block, FeedForward, Norm
 from ordinate.models.cache import Cache
 from ordinate.scheme import Scheme
+from ordinate.seeds import seed_of
 from ordinate.shapes import Ids, Logits
 
 Loaded = TypeVar("Loaded", bound=ModelHubMixin)
@@ -123,6 +124,7 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
+        seed = int(torch.randint(2**62, (), device="cpu"))
         width, norm = shape.width, NORMS[shape.norm]
         schemes = shape.make_schemes()
         mixers = [shape.make_mixer() for _ in range(shape.layers)]
@@ -133,10 +135,8 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         )
         self.norm = norm(width)
         self.head = None if shape.tied else nn.Linear(width, shape.vocabulary, bias=False)
-        # the table comes last and draws nothing yet: its size depends on the scheme, the trunk must not
-        table = torch.empty(shape.vocabulary, width - schemes[0].claims)
-        self.tokens = nn.Embedding.from_pretrained(table, freeze=False)
-        self._initialise()
+        self.tokens = nn.Embedding(shape.vocabulary, width - schemes[0].claims)
+        self._initialise(seed)
         self.schemes = nn.ModuleList(schemes)
 
     def forward(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Logits:
@@ -213,10 +213,12 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
     def _load_as_pickle(cls, model: Loaded, model_file: str, map_location: str, strict: bool) -> Loaded:
         raise ValueError(f"weights are read from safetensors; got {model_file}; save it by save_pretrained")
 
-    def _initialise(self) -> None:
+    def _initialise(self, seed: int) -> None:
         for name, parameter in self.named_parameters():
-            if parameter.ndim == 2:
-                nn.init.normal_(parameter, std=TOKEN_SCALE)
-            # each layer adds two branches; the sum should not grow with depth
-            if name.endswith(("mixer.out.weight", "narrow.weight")):
-                nn.init.normal_(parameter, std=TOKEN_SCALE / (2 * self.shape.layers) ** 0.5)
+            if parameter.ndim == 2 and not parameter.is_meta:
+                # each layer adds two branches; the sum should not grow with depth
+                branch = name.endswith(("mixer.out.weight", "narrow.weight"))
+                scale = TOKEN_SCALE / (2 * self.shape.layers) ** 0.5 if branch else TOKEN_SCALE
+                # numbers of its own for each matrix: one of another size leaves the others as they are
+                generator = torch.Generator(parameter.device).manual_seed(seed_of(seed, name))
+                nn.init.normal_(parameter, std=scale, generator=generator)

@@ -1,6 +1,5 @@
 """The training loop as Lightning runs it."""
 
-import hashlib
 import logging
 import signal
 import threading
@@ -18,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from ordinate.seeds import seed_of
 from ordinate.task import Batch, Task
 from ordinate.training.checkpoint import PlainCheckpoints, newest_whole, remove_partial
 from ordinate.training.metrics import Metrics
@@ -158,11 +158,6 @@ def identity(model: nn.Module, settings: Settings) -> dict[str, Any]:
     """What must be the same when training goes on."""
     kept = {name: value for name, value in asdict(settings).items() if name not in FREE}
     return {**kept, **{f"shape of {name}": list(parameter.shape) for name, parameter in model.named_parameters()}}
-
-
-def seed_of(seed: int, purpose: str, step: int) -> int:
-    """A seed for one purpose at one step, the same on every machine."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}/{step}".encode()).digest()[:8], "big") >> 1
 
 
 def _check(newest: Path | None, model: nn.Module, settings: Settings) -> int:
