@@ -200,6 +200,7 @@ def change(folder, **changes):
         ({"options": {"thetta": 1}}, "no option of Rope is named 'thetta'; .*did you mean 'theta'"),
         ({"options": {"theta": "__import__('os')"}}, "option theta of Rope must be float"),
         ({"norm": "rmss"}, "no norm is named 'rmss'; .*did you mean 'rms'"),
+        ({"wdth": 8}, "no field of a shape is named 'wdth'; .*did you mean 'width'"),
     ],
 )
 def test_a_config_with_an_unknown_name_fails_with_the_nearest_and_imports_nothing(changes, match, tmp_path, untyped):

@@ -205,6 +205,14 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
             )
 
     @classmethod
+    def _decode_arg(cls, expected_type: Any, value: Any) -> Any:
+        if expected_type is Shape:
+            # the mixin would pass over what it does not know, without a word
+            for name in value:
+                need_known("field of a shape", name, Shape.__dataclass_fields__)
+        return super()._decode_arg(expected_type, value)
+
+    @classmethod
     def _load_as_safetensor(cls, model: Loaded, model_file: str, map_location: str, strict: bool) -> Loaded:
         # the mixin's default would leave what a file lacks at random numbers, without a word
         return super()._load_as_safetensor(model, model_file, map_location, True)
