@@ -102,7 +102,14 @@ class Geometry:
         return replace(plain, q_document=q_pos.new_zeros(1, queries), k_document=real.long() - 1)
 
     @classmethod
-    def packed(cls, lengths: Sequence[int], *, causal: bool = True, window: int | None = None) -> "Geometry":
+    def packed(
+        cls,
+        lengths: Sequence[int],
+        *,
+        causal: bool = True,
+        window: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> "Geometry":
         """Several documents laid end to end in one row: each counts from 0 and sees itself only.
 
         Args:
@@ -110,8 +117,9 @@ class Geometry:
         """
         filled = len(lengths) > 0 and min(lengths) > 0
         need(filled, "each packed document needs a token", f"got lengths {list(lengths)}", "leave empty ones out")
-        pos = torch.cat([torch.arange(length) for length in lengths])[None, :, None]
-        document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))[None]
+        pos = torch.cat([torch.arange(length, device=device) for length in lengths])[None, :, None]
+        sizes = torch.tensor(lengths, device=device)
+        document = torch.repeat_interleave(torch.arange(len(lengths), device=device), sizes)[None]
         return cls(pos, pos, causal, 0, window, document, document, ordered=True)
 
     @classmethod
@@ -175,9 +183,8 @@ class Geometry:
         """Which query may see which key."""
         device = self.q_pos.device
         queries, keys = self.shape
-        behind = torch.arange(self.start, self.start + queries, device=device)[:, None] - torch.arange(
-            keys, device=device
-        )
+        place = torch.arange(self.start, self.start + queries, device=device)
+        behind = place[:, None] - torch.arange(keys, device=device)
         seen = behind >= 0 if self.hides_future else torch.ones_like(behind, dtype=torch.bool)
         if self.window is not None:
             seen = seen & (behind.abs() < self.window)
@@ -218,9 +225,7 @@ class Geometry:
 
     def following(self, tokens: int) -> "Geometry":
         """The next `tokens` of each row after these: positions go on from the last real key of the row."""
-        need(
-            self.shape[1] > 0, "something must have been read before", "got no keys", "build a first geometry instead"
-        )
+        need(self.shape[1] > 0, "something must have been read before", "got no keys", "build a first geometry")
         last = self.k_pos[:, -1:]
         document = None if self.k_document is None else self.k_document[:, -1:]
         if self.k_document is not None:

@@ -206,6 +206,8 @@ def change(folder, **changes):
 def test_a_config_with_an_unknown_name_fails_with_the_nearest_and_imports_nothing(changes, match, tmp_path, untyped):
     Decoder(Shape(**SMALL)).save_pretrained(tmp_path)
     change(tmp_path, **changes)
+    # what reading an option loads anyway
+    Shape(**SMALL | {"scheme": "rope", "options": {"theta": "10"}}).make_schemes()
     before = set(sys.modules)
     with pytest.raises(ValueError, match=match):
         Decoder.from_pretrained(tmp_path)
