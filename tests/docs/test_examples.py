@@ -6,9 +6,10 @@ import pytest
 from sybil.document import Document
 from sybil.parsers.markdown import CodeBlockParser
 
+import ordinate
 from ordinate import catalog
 from ordinate.scheme import Scheme
-from ordinate.study.plan import Plan
+from ordinate.study.plan import PRESETS, Plan
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -95,6 +96,27 @@ def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
     for name, default in defaults.items():
         shown = words.get(name) or (f"{default:g}" if isinstance(default, int | float) else str(default))
         assert listed[name] == shown, f"docs/study.md says {listed[name]} of {name}"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_page_of_the_study_lists_every_change_of_a_preset(preset):
+    row = re.search(rf"^\| `{preset}` \| (.+) \|$", text(DOCS / "study.md"), re.MULTILINE)
+    assert row, f"docs/study.md has no row for {preset}"
+    said = {name: float(value) for name, value in re.findall(r"`(\w+)` ([\d.]+)", row[1])}
+    assert said == PRESETS[preset]
+
+
+@pytest.mark.parametrize("name", ordinate.__all__)
+def test_the_reference_lists_every_public_name(name):
+    assert re.search(rf"^::: ordinate\.[\w.]+\.{name}$", text(DOCS / "api.md"), re.MULTILINE)
+
+
+def test_the_floors_name_every_part_of_the_package():
+    source = ROOT / "src" / "ordinate"
+    parts = {file.name for file in source.glob("*.py") if not file.stem.startswith("__")}
+    parts |= {f"{file.parent.name}/" for file in source.glob("*/__init__.py")}
+    floors, _, _ = text(DOCS / "architecture.md").partition("## One walk")
+    assert not {part for part in parts if f"`{part}" not in floors}
 
 
 def test_the_site_asks_for_nothing_from_elsewhere():
