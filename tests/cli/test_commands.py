@@ -164,13 +164,19 @@ def test_show_says_and_draws_what_a_scheme_does(scheme, capsys):
     said = capsys.readouterr().out
     assert "Source:" in said
     assert "options" in said
-    assert ("(red)" in said) == (scheme != "none")
+    # what is captured has no colours
+    assert ("(dark)" in said) == (scheme != "none")
 
 
 def test_a_heat_map_has_a_colour_for_each_number():
     text = show.heat_map([[0.0, 1.0], [float("nan"), 0.5]])
     assert text.plain.startswith("    \n    \nfrom 0 (blue) to 1 (red)")
     assert [span.style for span in text.spans] == ["on rgb(33,102,172)", "on rgb(178,24,43)", "on rgb(240,240,240)"]
+
+
+def test_a_heat_map_without_colours_has_shades():
+    text = show.heat_map([[0.0, 0.5, 1.0, float("nan")]], colours=False)
+    assert text.plain == "  ▒▒██  \nfrom 0 (light) to 1 (dark)"
 
 
 def test_cite_prints_bibtex(capsys):

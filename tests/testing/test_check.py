@@ -22,3 +22,11 @@ def test_a_check_that_does_not_apply_has_neither_passed_nor_failed():
         raise InapplicableError("it has no wheels")
 
     assert outcome(Check("it_rolls", run), 1) == Outcome("it_rolls", False, skipped_reason="it has no wheels")
+
+
+def test_the_suite_and_show_offer_the_sizes_that_models_do():
+    from ordinate.cli import show
+    from ordinate.models.decoder import Shape
+    from ordinate.testing.case import SIZES
+
+    assert set(SIZES) == set(show.SIZES) == set(Shape(vocabulary=2).sizes)

@@ -13,7 +13,18 @@ from ordinate.cli.list import places
 if TYPE_CHECKING:
     from ordinate.scheme import Scheme
 
-SIZES = {"width": 32, "heads": 4, "kv_heads": 4, "head_width": 32, "max_length": 64}
+SIZES = {
+    "width": 32,
+    "layers": 2,
+    "heads": 4,
+    "kv_heads": 4,
+    "head_width": 32,
+    "max_length": 64,
+    "scale": 1.0,
+    "dropout": 0.0,
+}
+# from low to high, where there are no colours
+SHADES = " ░▒▓█"
 ROWS = 24
 
 app = App(name="show", help="Say what a scheme is, and draw what it does.")
@@ -44,7 +55,7 @@ def show(scheme: str) -> int:
         console.print(f"  {option.name} = {default}", markup=False)
     for title, table in pictures(member):
         console.print(f"\n[bold]{title}[/]")
-        console.print(heat_map(table))
+        console.print(heat_map(table, colours=console.color_system is not None))
     return 0
 
 
@@ -74,18 +85,27 @@ def pictures(scheme: "Scheme") -> list[tuple[str, list[list[float]]]]:
     return [(title, table.tolist()) for title, table in drawn]
 
 
-def heat_map(table: list[list[float]]) -> Text:
-    """A table of numbers as colours from blue (low) over grey to red (high), two characters a number."""
+def heat_map(table: list[list[float]], *, colours: bool = True) -> Text:
+    """A table of numbers, two characters each, as colours from blue (low) over grey to red (high), or as shades."""
     finite = [number for row in table for number in row if number == number]
     # a negative zero would print its sign
     low, high = min(finite) + 0.0, max(finite) + 0.0
     text = Text()
     for row in table:
         for number in row:
-            text.append("  ", style="" if number != number else f"on {_colour((number - low) / ((high - low) or 1))}")
+            text.append_text(_cell((number - low) / ((high - low) or 1), colours))
         text.append("\n")
-    text.append(f"from {low:.3g} (blue) to {high:.3g} (red)")
+    ends = ("blue", "red") if colours else ("light", "dark")
+    text.append(f"from {low:.3g} ({ends[0]}) to {high:.3g} ({ends[1]})")
     return text
+
+
+def _cell(share: float, colours: bool) -> Text:
+    if share != share:
+        return Text("  ")
+    if colours:
+        return Text("  ", style=f"on {_colour(share)}")
+    return Text(SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)] * 2)
 
 
 def _colour(share: float) -> str:

@@ -77,6 +77,7 @@ class Shape:
         """What schemes and mixers may ask for by name."""
         return {
             "width": self.width,
+            "layers": self.layers,
             "heads": self.heads,
             "kv_heads": self.kv_heads,
             "head_width": self.width // self.heads,

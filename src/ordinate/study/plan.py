@@ -66,7 +66,7 @@ class Plan(Frozen):
     warmup: int = Field(40, ge=0)
     """Steps in which the learning rate rises."""
     weight_decay: float = Field(0.1, ge=0)
-    """Weight decay, on matrices only."""
+    """Weight decay, on the matrices of linear layers."""
     clip: float = Field(1.0, gt=0)
     """Longest gradient; longer ones are scaled down to it."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"

@@ -22,6 +22,8 @@ SIZES: Mapping[str, Any] = {
     "kv_heads": KV_HEADS,
     "head_width": HEAD_WIDTH,
     "layers": LAYERS,
+    "scale": 1.0,
+    "dropout": 0.0,
     "max_length": MAX_LENGTH,
 }
 """What a scheme of the suite may ask for by name."""

@@ -26,7 +26,7 @@ def scheme_checks() -> list[Check[Case]]:
 def check_scheme(kind: type[Scheme], **options: Any) -> list[Outcome]:
     """Try every promise of the contract out on a scheme class.
 
-    Sizes that the constructor asks for by name (width, heads, kv_heads, head_width, layers, max_length) are given.
+    Sizes that the constructor asks for by name are given: those that our models offer (width, heads, scale ...).
 
     Args:
         kind: the class.
