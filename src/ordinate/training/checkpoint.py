@@ -1,9 +1,9 @@
 """Checkpoints that are whole or invisible, in files that hold data only."""
 
-import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ordinate.files import sync_folder
+from ordinate.training.disk import writing
 
 FORMAT = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -49,26 +50,11 @@ class PlainCheckpoints(CheckpointIO):
         tensors: dict[str, torch.Tensor] = {}
         state = _encode(dict(checkpoint), "checkpoint", tensors)
         try:
+            with writing("a checkpoint", path):
+                _write(partial, tensors, state)
+                _put(partial, path)
+        finally:
             shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            save_file(tensors, partial / TENSORS)
-            (partial / STATE).write_text(json.dumps(state), encoding="utf-8")
-            for name in (TENSORS, STATE):
-                _sync(partial / name)
-            files = {name: _describe(partial / name) for name in (TENSORS, STATE)}
-            (partial / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}), encoding="utf-8")
-            _sync(partial / MANIFEST)
-            sync_folder(partial)
-            if path.exists():
-                shutil.rmtree(path)
-            os.replace(partial, path)
-            sync_folder(path.parent)
-        except (OSError, SafetensorError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            code = getattr(error, "errno", None) or errno.EIO
-            raise OSError(
-                code, f"cannot write a checkpoint ({error}); free space and run the same command again", str(path)
-            ) from error
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> Any:
         """Read a checkpoint, checking that it is whole.
@@ -80,10 +66,10 @@ class PlainCheckpoints(CheckpointIO):
         check_whole(path)
         try:
             tensors = load_file(path / TENSORS, device="cpu")
-            state = json.loads((path / STATE).read_text(encoding="utf-8"))
-        except (SafetensorError, ValueError) as error:
+            state = json.loads((path / STATE).read_text(encoding="utf-8"), object_pairs_hook=_unique)
+            return _decode(state, tensors)
+        except (SafetensorError, ValueError, TypeError, LookupError, RecursionError) as error:
             raise DamagedError(f"{path} cannot be read: {error}") from None
-        return _decode(state, tensors)
 
     def remove_checkpoint(self, path: str | Path) -> None:
         """Delete a checkpoint."""
@@ -105,6 +91,17 @@ def check_whole(path: Path) -> None:
         raise DamagedError(f"{path} is not whole: {error}") from None
 
 
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, whole or not, oldest first."""
+    named = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
+    return sorted(named, key=step_of)
+
+
+def step_of(path: Path) -> int:
+    """After which step a checkpoint was made."""
+    return int(path.name.removeprefix("step-"))
+
+
 def newest_whole(folder: Path) -> Path | None:
     """The newest whole checkpoint of a folder, with a warning for each newer one that is damaged.
 
@@ -112,9 +109,9 @@ def newest_whole(folder: Path) -> Path | None:
         DamagedError: there are checkpoints, and every one is damaged.
     """
     reasons: list[str] = []
-    for path in sorted(folder.glob("step-*"), reverse=True):
+    for path in reversed(checkpoints(folder)):
         try:
-            check_whole(path)
+            PlainCheckpoints().load_checkpoint(path)
         except DamagedError as error:
             reasons.append(str(error))
             continue
@@ -136,6 +133,36 @@ def remove_partial(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def _write(partial: Path, tensors: dict[str, torch.Tensor], state: Any) -> None:
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    save_file(tensors, partial / TENSORS)
+    (partial / STATE).write_text(json.dumps(state), encoding="utf-8")
+    for name in (TENSORS, STATE):
+        _sync(partial / name)
+    files = {name: _describe(partial / name) for name in (TENSORS, STATE)}
+    (partial / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}), encoding="utf-8")
+    _sync(partial / MANIFEST)
+    sync_folder(partial)
+
+
+def _put(partial: Path, path: Path) -> None:
+    """Give a written folder its name; whatever had the name keeps it should that fail."""
+    if not path.exists():
+        os.replace(partial, path)
+    else:
+        before = path.with_name(f"{PARTIAL}before-{path.name}")
+        shutil.rmtree(before, ignore_errors=True)
+        os.replace(path, before)
+        try:
+            os.replace(partial, path)
+        except OSError:
+            os.replace(before, path)
+            raise
+        shutil.rmtree(before, ignore_errors=True)
+    sync_folder(path.parent)
+
+
 def _sync(path: Path) -> None:
     with path.open("rb+") as file:
         os.fsync(file.fileno())
@@ -150,7 +177,10 @@ def _describe(path: Path) -> dict[str, Any]:
 def _encode(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        # keys such as 1 and "1" give the same place
+        while place in tensors:
+            place += "'"
         # a copy: safetensors refuses tensors that share memory, as tied weights do
         tensors[place] = value.detach().cpu().contiguous().clone()
         return {"$tensor": place}
@@ -163,7 +193,17 @@ def _encode(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
             [_encode(key, place, tensors), _encode(item, f"{place}/{key}", tensors)] for key, item in value.items()
         ]
         return {"$items": items}
-    raise TypeError(f"a checkpoint holds tensors and plain data; {place} is a {type(value).__name__}; leave it out")
+    raise TypeError(
+        f"a checkpoint holds dense tensors and plain data; {place} is a {type(value).__name__}; leave it out"
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What a JSON object holds, each key once."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice")
+    return found
 
 
 def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:

@@ -1,5 +1,6 @@
 """The training loop as Lightning runs it."""
 
+import hashlib
 import logging
 import signal
 import threading
@@ -14,12 +15,13 @@ from typing import Any
 
 import pytorch_lightning as lightning
 import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from ordinate.seeds import seed_of
 from ordinate.task import Batch, Task
-from ordinate.training.checkpoint import PlainCheckpoints, newest_whole, remove_partial
+from ordinate.training.checkpoint import PlainCheckpoints, checkpoints, newest_whole, remove_partial, step_of
 from ordinate.training.metrics import Metrics
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
 from ordinate.training.settings import Diverged, Settings, Stopped, Watch
@@ -69,9 +71,20 @@ class Learner(lightning.LightningModule):
     ) -> None:
         super().__init__()
         self.model = model
+        self.identity = identity(model, task, settings)
         self.task, self.settings, self.folder, self.metrics, self.watch = task, settings, folder, metrics, watch
         self.clock = Clock()
         self.signal = 0
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """A signal asks to stop after the step; a second SIGINT at once, which is safe too."""
+        if self.signal == number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = number
+
+    def on_train_start(self) -> None:
+        """Take signals back from Lightning, which would end the process without a checkpoint."""
+        _listen(self)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """The batches still to do."""
@@ -122,12 +135,17 @@ class Learner(lightning.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note of what settings and model the checkpoint is."""
-        checkpoint["identity"] = identity(self.model, self.settings)
+        checkpoint["identity"] = self.identity
 
     def _save(self, step: int) -> None:
+        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
+            raise Diverged(step, "largest weight")
         self.metrics.sync()
         self.trainer.save_checkpoint(self.folder / f"step-{step:08d}")
-        for old in sorted(self.folder.glob("step-*"))[: -self.settings.keep]:
+        present = checkpoints(self.folder)
+        # later ones are damaged: training would have gone on from them
+        later = [path for path in present if step_of(path) > step]
+        for old in [*later, *present[: len(present) - len(later)][: -self.settings.keep]]:
             self.trainer.strategy.remove_checkpoint(old)
 
 
@@ -137,40 +155,56 @@ def fit(
     """Do the steps that are still to do, going on from the newest whole checkpoint."""
     remove_partial(folder)
     newest = newest_whole(folder)
-    metrics.truncate(_check(newest, model, settings))
     learner = Learner(model, task, settings, folder, metrics, watch)
+    # lightning trains a model in the mode it comes in, without dropout where it last generated text
+    learner.train()
+    metrics.truncate(_check(newest, learner.identity))
     with _quiet(), _signals(learner):
         trainer = lightning.Trainer(
             max_steps=settings.steps,
             precision="bf16-mixed" if settings.precision == "bf16" else "32-true",
-            plugins=[PlainCheckpoints()],
+            # nothing of a cluster's: its requeueing has checkpoints of its own
+            plugins=[PlainCheckpoints(), LightningEnvironment()],
+            default_root_dir=folder,
             devices=1,
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(learner, ckpt_path=newest)
+        try:
+            trainer.fit(learner, ckpt_path=newest)
+        except SystemExit as error:
+            # lightning turns a keyboard interrupt into an exit
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            raise
+    if learner.signal:
+        raise Stopped(learner.signal)
     return learner.clock
 
 
-def identity(model: nn.Module, settings: Settings) -> dict[str, Any]:
-    """What must be the same when training goes on."""
+def identity(model: nn.Module, task: Task, settings: Settings) -> dict[str, Any]:
+    """What must be the same when training goes on: settings, data and parameters."""
     kept = {name: value for name, value in asdict(settings).items() if name not in FREE}
-    return {**kept, **{f"shape of {name}": list(parameter.shape) for name, parameter in model.named_parameters()}}
+    batch = next(iter(Batches(task, settings, 0)))
+    drawn = hashlib.sha256(batch.inputs.cpu().numpy().tobytes() + batch.targets.cpu().numpy().tobytes()).hexdigest()
+    shapes = {f"shape of {name}": list(parameter.shape) for name, parameter in model.named_parameters()}
+    types = {f"type of {name}": str(parameter.dtype) for name, parameter in model.named_parameters()}
+    return {**kept, "sha256 of the first batch": drawn, **shapes, **types}
 
 
-def _check(newest: Path | None, model: nn.Module, settings: Settings) -> int:
-    """Raise unless the checkpoint is of this model and these settings; how many steps it has done."""
+def _check(newest: Path | None, new: dict[str, Any]) -> int:
+    """Raise unless the checkpoint is of this model, data and settings; how many steps it has done."""
     if newest is None:
         return 0
     checkpoint = PlainCheckpoints().load_checkpoint(newest)
-    old, new = checkpoint["identity"], identity(model, settings)
+    old = checkpoint["identity"]
     lines = [f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in {**old, **new} if old.get(k) != new.get(k)]
     if lines:
         listed = "\n  ".join(lines)
         raise ValueError(
-            f"a run goes on with the settings and the model it began with; {newest} was begun with "
+            f"a run goes on with the settings, data and model it began with; {newest} was begun with "
             f"others:\n  {listed}\ngive the same, or another folder"
         )
     return int(checkpoint["global_step"])
@@ -195,20 +229,17 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _signals(learner: Learner) -> Iterator[None]:
-    """SIGTERM and SIGINT stop training after the step; a second SIGINT stops it at once, which is safe too."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if learner.signal == number == signal.SIGINT:
-            raise KeyboardInterrupt
-        learner.signal = number
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, stop) for number in numbers]
+    """SIGTERM and SIGINT go to the learner; afterwards to whoever had them."""
+    before = _listen(learner)
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _listen(learner: Learner) -> dict[int, Any]:
+    """Send signals to the learner, where a thread may; who had each before."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, learner.stop) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -16,17 +16,19 @@ def train(model: nn.Module, task: Task, settings: Settings, folder: Path, watch:
     bit for bit, as one that was not.
 
     Args:
-        model: gives the logits of each place; has the final weights afterwards.
+        model: gives the logits of each place; is put in training mode, and has the final weights afterwards.
         task: what to learn.
         settings: how.
         folder: for checkpoints and metrics.jsonl.
         watch: is told each step and its loss.
 
     Raises:
-        Diverged: the loss or the gradient stopped being finite; the weights are those before that step.
+        Diverged: the loss, the gradient or a weight stopped being finite; every checkpoint is from before that.
         Stopped: a SIGTERM or SIGINT came; a checkpoint was saved.
-        ValueError: the checkpoints are of another model or of other settings (each difference is named).
-        OSError: a checkpoint cannot be written.
+        KeyboardInterrupt: a second SIGINT came before the step was done; older checkpoints are whole.
+        ValueError: the checkpoints are of another model, other data or other settings (each difference is named),
+            or the losses of earlier steps are missing.
+        OSError: a checkpoint or a loss cannot be written.
     """
     from ordinate.training.lightning import fit
 

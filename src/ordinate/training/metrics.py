@@ -4,6 +4,9 @@ import json
 import os
 from pathlib import Path
 
+from ordinate.checks import need
+from ordinate.training.disk import writing
+
 
 class Metrics:
     """One JSON line a step. A line torn by a sudden end is dropped when the file is read.
@@ -17,31 +20,41 @@ class Metrics:
 
     def append(self, step: int, loss: float) -> None:
         """Add the loss [nats a token] of a step, counted from 1."""
-        with self.path.open("ab") as file:
+        with writing("the loss of a step", self.path), self.path.open("ab") as file:
             file.write(json.dumps({"step": step, "loss": loss}).encode() + b"\n")
 
     def read(self) -> list[tuple[int, float]]:
-        """Every whole line: step and loss."""
-        if not self.path.exists():
-            return []
+        """Step and loss of every line up to the first that is not whole."""
         rows = []
-        for line in self.path.read_bytes().split(b"\n")[:-1]:
-            row = json.loads(line)
-            rows.append((int(row["step"]), float(row["loss"])))
+        for line in self._lines():
+            try:
+                row = json.loads(line)
+                rows.append((int(row["step"]), float(row["loss"])))
+            except (ValueError, KeyError, TypeError):
+                # power was lost before this line was on the disk
+                break
         return rows
 
     def sync(self) -> None:
         """Make every line so far survive power loss."""
-        with self.path.open("ab") as file:
+        with writing("the losses", self.path), self.path.open("ab") as file:
             os.fsync(file.fileno())
 
     def truncate(self, step: int) -> None:
-        """Forget every step after this one, so that going on from a checkpoint repeats none."""
-        if not self.path.exists():
-            return
-        kept = 0
-        for line in self.path.read_bytes().split(b"\n")[:-1]:
-            if int(json.loads(line)["step"]) > step:
-                break
-            kept += len(line) + 1
-        os.truncate(self.path, kept)
+        """Forget every step after this one, so that going on from a checkpoint repeats none.
+
+        Raises:
+            ValueError: a step up to this one is missing.
+        """
+        rows = self.read()[:step]
+        need(
+            [done for done, _ in rows] == list(range(1, step + 1)),
+            f"{self.path} holds each step up to the checkpoint's, {step}",
+            f"it holds {len(rows)} whole lines",
+            "put the file back, or delete the folder to begin again",
+        )
+        if self.path.exists():
+            os.truncate(self.path, sum(len(line) + 1 for line in self._lines()[:step]))
+
+    def _lines(self) -> list[bytes]:
+        return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []

@@ -1,5 +1,6 @@
 """What training is asked for, and how it ends."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,11 +22,11 @@ class Stopped(RuntimeError):  # noqa: N818 - an outcome, not a mistake
 
 
 class Diverged(RuntimeError):  # noqa: N818 - an outcome, not a mistake
-    """The loss or its gradient is no longer a finite number.
+    """The loss, its gradient or a weight is no longer a finite number.
 
     Args:
         step: the step at which it happened, counted from 1.
-        what: the loss or the gradient.
+        what: the loss, the gradient or the largest weight.
     """
 
     def __init__(self, step: int, what: str) -> None:
@@ -64,6 +65,11 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "learning_rate", "clip", "checkpoint_every"):
             need_positive(name, getattr(self, name))
+        for name in ("warmup", "weight_decay"):
+            value = getattr(self, name)
+            need(0 <= value < math.inf, f"{name} must be 0 or more", f"got {value}", f"give a {name} of 0 or more")
+        finite = self.learning_rate < math.inf
+        need(finite, "learning_rate must be finite", f"got {self.learning_rate}", "give one such as 1e-3")
         need_known("precision", self.precision, ("bf16", "fp32"))
         need(self.keep >= 2, "two checkpoints are kept at least", f"got keep={self.keep}", "give 2 or more")
 
