@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import json
 import os
 import pickle
@@ -7,7 +8,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from ordinate.training.checkpoint import DamagedError, PlainCheckpoints, newest_whole, remove_partial
+from ordinate.training.checkpoint import DamagedError, DamagedWarning, PlainCheckpoints, newest_whole, remove_partial
 
 STATE = {
     "weights": {"a": torch.randn(3, 4), "half": torch.randn(2).bfloat16(), "none": torch.empty(0, 3)},
@@ -50,6 +51,8 @@ def test_tied_strided_and_single_tensors_come_back(tmp_path):
 def test_anything_but_data_is_refused_by_its_place(tmp_path):
     with pytest.raises(TypeError, match="checkpoint/outer/0 is a object; leave it out"):
         PlainCheckpoints().save_checkpoint({"outer": [object()]}, tmp_path / "step-1")
+    with pytest.raises(TypeError, match="dense tensors and plain data; checkpoint/a is a Tensor"):
+        PlainCheckpoints().save_checkpoint({"a": torch.eye(2).to_sparse()}, tmp_path / "step-1")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,9 +93,8 @@ def test_a_pickle_in_place_of_tensors_is_refused_and_never_run(tmp_path):
     with pytest.raises(DamagedError, match="is not what was written"):
         PlainCheckpoints().load_checkpoint(tmp_path / "step-1")
     # even with a manifest that vouches for it
-    from ordinate.training.checkpoint import _describe
-
-    manifest["files"]["tensors.safetensors"] = _describe(tmp_path / "step-1" / "tensors.safetensors")
+    raw = (tmp_path / "step-1" / "tensors.safetensors").read_bytes()
+    manifest["files"]["tensors.safetensors"] = {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
     (tmp_path / "step-1" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DamagedError, match="cannot be read"):
         PlainCheckpoints().load_checkpoint(tmp_path / "step-1")
@@ -120,3 +122,69 @@ def test_only_safetensors_and_json_are_written(tmp_path):
     names = {"tensors.safetensors", "state.json", "manifest.json"}
     assert {path.name for path in (tmp_path / "step-1").iterdir()} == names
     assert "checkpoint/weights/a" in safetensors.torch.load_file(tmp_path / "step-1" / "tensors.safetensors")
+
+
+def test_tensors_whose_keys_read_alike_stay_apart(tmp_path):
+    state = {"x": {1: torch.ones(1), "1": torch.zeros(1)}, "a/b": torch.ones(2), "a": {"b": torch.zeros(2)}}
+    PlainCheckpoints().save_checkpoint(state, tmp_path / "step-1")
+    same(state, PlainCheckpoints().load_checkpoint(tmp_path / "step-1"))
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_checkpoint_that_cannot_be_replaced_stays(tmp_path, monkeypatch, call):
+    PlainCheckpoints().save_checkpoint({"number": 1}, tmp_path / "step-1")
+    replace, calls = os.replace, []
+
+    def full(*names):
+        calls.append(names)
+        if len(calls) == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="free space"):
+        PlainCheckpoints().save_checkpoint({"number": 2}, tmp_path / "step-1")
+    assert PlainCheckpoints().load_checkpoint(tmp_path / "step-1") == {"number": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+
+
+def test_a_folder_that_may_not_be_written_is_not_called_full(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match=r"Read-only file system\); make .* writable and run the same command again"):
+        PlainCheckpoints().save_checkpoint(STATE, tmp_path / "step-1")
+
+
+def vouch(folder, name, text):
+    """Write a file of a checkpoint, and let the manifest vouch for it."""
+    (folder / name).write_text(text)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    raw = text.encode()
+    manifest["files"][name] = {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    "state",
+    ['{"$items": [["a", {"$tensor": "none"}]]}', '{"$items": [1]}', '{"$tuple": [], "$tuple": []}', "[" * 100_000],
+    ids=["no-such-tensor", "not-a-pair", "twice", "deep"],
+)
+def test_a_state_that_makes_no_sense_is_damaged_even_if_vouched_for(tmp_path, state):
+    for number in (1, 2):
+        PlainCheckpoints().save_checkpoint(STATE, tmp_path / f"step-{number}")
+    vouch(tmp_path / "step-2", "state.json", state)
+    with pytest.raises(DamagedError, match="step-2 cannot be read"):
+        PlainCheckpoints().load_checkpoint(tmp_path / "step-2")
+    with pytest.warns(DamagedWarning, match="step-2 cannot be read.*going on from the one before, step-1"):
+        assert newest_whole(tmp_path) == tmp_path / "step-1"
+
+
+def test_only_folders_named_like_a_checkpoint_count(tmp_path):
+    for name in ("step-notes", "step-9-copy", "other"):
+        (tmp_path / name).mkdir()
+    assert newest_whole(tmp_path) is None
+    for number in (9, 10):
+        PlainCheckpoints().save_checkpoint({"number": number}, tmp_path / f"step-{number}")
+    assert newest_whole(tmp_path) == tmp_path / "step-10"

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate.training.checkpoint import DamagedError, DamagedWarning
-from ordinate.training.loop import train
-from ordinate.training.settings import Diverged, Settings, Stopped
+from ordinate.seeds import seed_of
+from ordinate.training.settings import Diverged
 
 VICTIM = Path(__file__).parent / "victim.py"
 spec = importlib.util.spec_from_file_location("victim", VICTIM)
 victim = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(victim)
+run, weights = victim.run, victim.weights
 
 
 def outcomes(folder, precision, kind, count):
@@ -50,16 +50,6 @@ def test_killed_at_two_hundred_random_instants_it_ends_with_the_same_weights(tmp
     assert sum(item["died"] != 0 for item in found) >= 20
 
 
-def run(folder, model=None, task=None, watch=None, **changes):
-    model = model or victim.tied_model()
-    trace = train(model, task or victim.Sums(), victim.settings(**changes), folder, watch)
-    return model, trace
-
-
-def weights(model):
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
 def test_it_takes_exactly_the_planned_steps_and_notes_each(tmp_path):
     seen = []
     _, trace = run(tmp_path, watch=lambda step, loss: seen.append((step, loss)))
@@ -85,48 +75,15 @@ def test_dropout_and_batches_follow_the_seed(tmp_path):
     assert not torch.equal(weights(one), weights(other))
 
 
-def damage(path, how):
-    if how == "missing":
-        path.unlink()
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "truncated":
-        path.write_bytes(path.read_bytes()[:-7])
-    else:
-        raw = bytearray(path.read_bytes())
-        raw[len(raw) // 2] ^= 1
-        path.write_bytes(raw)
-
-
-@pytest.mark.parametrize("how", ["missing", "empty", "truncated", "flipped"])
-@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, how, name):
-    calm, _ = run(tmp_path)
-    damage(tmp_path / "step-00000012" / name, how)
-    with pytest.warns(DamagedWarning, match="step-00000012.*going on from the one before, step-00000008"):
-        again, trace = run(tmp_path)
-    assert torch.equal(weights(again), weights(calm))
-    assert list(trace.steps) == list(range(1, victim.STEPS + 1))
-
-
-def test_when_every_checkpoint_is_damaged_each_reason_is_told(tmp_path):
-    run(tmp_path)
-    for path in tmp_path.glob("step-*"):
-        damage(path / "state.json", "truncated")
-    with pytest.raises(DamagedError, match=r"(?s)step-00000012.*step-00000008.*delete the folder"):
-        run(tmp_path)
-
-
 class Spoiled(victim.Sums):
-    """Its targets make the loss of one step infinite."""
+    """The inputs of one step are all 10."""
 
     def __init__(self, at):
-        self.at, self.count = at, 0
+        self.seed = seed_of(victim.settings().seed, "batch", at - 1)
 
     def sample(self, generator, count):
-        self.count += 1
         batch = super().sample(generator, count)
-        batch.inputs[:] = 10 if self.count == self.at else batch.inputs
+        batch.inputs[:] = 10 if generator.initial_seed() == self.seed else batch.inputs
         return batch
 
 
@@ -167,30 +124,28 @@ def test_other_settings_or_another_model_are_refused_with_every_difference(tmp_p
         run(tmp_path, model)
 
 
+def test_other_data_or_another_type_are_refused(tmp_path):
+    run(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"others:\n  sha256 of the first batch: '[0-9a-f]{64}' -> '[0-9a-f]{64}'\ngive"
+    ):
+        run(tmp_path, task=Spoiled(1))
+    with pytest.raises(ValueError, match=r"type of 0.weight: 'torch.float32' -> 'torch.float64'"):
+        run(tmp_path, victim.tied_model().double())
+
+
+def test_a_model_that_last_generated_text_is_trained_with_dropout(tmp_path):
+    calm, _ = run(tmp_path / "a")
+    again, _ = run(tmp_path / "b", victim.tied_model().eval())
+    assert torch.equal(weights(again), weights(calm))
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    with pytest.raises(Diverged, match="the largest weight of step 1 is not a finite number"):
+        run(tmp_path, learning_rate=1e38, clip=1e9, warmup=0, steps=1)
+    assert list(tmp_path.glob("step-*")) == []
+
+
 def test_how_often_checkpoints_are_written_may_change(tmp_path):
     run(tmp_path)
     assert run(tmp_path, checkpoint_every=3)[1].tokens_per_second is None
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_after_the_step_with_a_checkpoint(tmp_path, number):
-    calm, _ = run(tmp_path / "calm")
-    with pytest.raises(Stopped) as caught:
-        run(tmp_path / "cut", watch=lambda step, _: os.kill(os.getpid(), number) if step == 5 else None)
-    assert caught.value.signal == number
-    assert (tmp_path / "cut" / "step-00000005").is_dir()
-    assert torch.equal(weights(run(tmp_path / "cut")[0]), weights(calm))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"steps": 0}, "steps must be above zero; got 0"),
-        ({"learning_rate": -1.0}, "learning_rate must be above zero"),
-        ({"precision": "fp8"}, "no precision is named 'fp8'"),
-        ({"keep": 1}, "two checkpoints are kept at least"),
-    ],
-)
-def test_settings_without_meaning_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        Settings(**({"steps": 1, "batch": 1} | changes))

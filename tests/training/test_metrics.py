@@ -1,3 +1,5 @@
+import pytest
+
 from ordinate.training.metrics import Metrics
 
 
@@ -22,4 +24,26 @@ def test_going_on_from_a_checkpoint_forgets_what_came_after(tmp_path):
     assert metrics.read() == [(1, 1 / 3), (2, 2 / 3), (3, 1.0)]
     metrics.truncate(0)
     assert metrics.read() == []
-    Metrics(tmp_path / "none.jsonl").truncate(3)
+    Metrics(tmp_path / "none.jsonl").truncate(0)
+
+
+def test_what_power_loss_left_after_a_checkpoint_is_forgotten(tmp_path):
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.append(1, 0.5)
+    whole = metrics.path.read_bytes()
+    for rest in (b"\0" * 40 + b"\n", b"[]\n", b'{"step": 2}\n', b"{\n"):
+        metrics.path.write_bytes(whole + rest)
+        assert metrics.read() == [(1, 0.5)]
+        metrics.truncate(1)
+        assert metrics.path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("rest", [b"", b'{"step": 1, "loss": 1.0}\n{"step": 3, "loss": 1.0}\n'])
+def test_a_loss_missing_before_the_checkpoint_is_told(tmp_path, rest):
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.path.write_bytes(rest)
+    with pytest.raises(
+        ValueError, match=r"each step up to the checkpoint's, 2; it holds \d whole lines; put the file"
+    ):
+        metrics.truncate(2)
+    assert metrics.path.read_bytes() == rest

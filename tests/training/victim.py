@@ -45,6 +45,17 @@ def settings(**changes):
     return Settings(**(base | changes))
 
 
+def run(folder, model=None, task=None, watch=None, **changes):
+    """Short training here: the model and what training was like."""
+    model = model or tied_model()
+    return model, train(model, task or Sums(), settings(**changes), folder, watch)
+
+
+def weights(model):
+    """All weights in a row."""
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
 def digest(model, folder):
     """Weights and metrics, to the bit."""
     weights = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
