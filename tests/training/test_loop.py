@@ -47,7 +47,7 @@ def test_killed_at_any_call_that_writes_a_checkpoint_it_ends_with_the_same_weigh
 def test_killed_at_two_hundred_random_instants_it_ends_with_the_same_weights(tmp_path):
     found = outcomes(tmp_path, "fp32", "random", 200)
     assert all(item["same"] for item in found), [item for item in found if not item["same"]]
-    assert sum(item["died"] != 0 for item in found) >= 20
+    assert all(item["died"] == -signal.SIGKILL for item in found), [item for item in found if item["died"] == 0]
 
 
 def test_it_takes_exactly_the_planned_steps_and_notes_each(tmp_path):
