@@ -137,10 +137,10 @@ class Geometry:
         return cls(pos, pos, causal, 0, window, document, document, ordered=True)
 
     @classmethod
-    def grid(cls, rows: int, columns: int, *, device: torch.device | str | None = None) -> "Geometry":
-        """The patches of an image, row by row: two position axes (row, column), all see all."""
-        axes = torch.arange(rows, device=device), torch.arange(columns, device=device)
-        pos = torch.cartesian_prod(*axes).reshape(1, rows * columns, 2)
+    def grid(cls, *sizes: int, device: torch.device | str | None = None) -> "Geometry":
+        """The patches of an image (rows, columns) or a film (frames first), an axis for each: all see all."""
+        axes = [torch.arange(size, device=device) for size in sizes]
+        pos = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(1, -1, len(sizes))
         return cls(pos, pos)
 
     @classmethod

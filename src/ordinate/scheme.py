@@ -11,9 +11,11 @@ from ordinate.geometry import Geometry
 from ordinate.shapes import Bias, Keys, Marked, Outputs, Positions, Queries, Tokens, Weights
 
 PLACES = {
+    "place": "positions",
     "embed": "tokens",
     "encode_query": "queries",
     "encode_key": "keys",
+    "score": "scores, in place of q.k",
     "bias": "scores",
     "content_bias": "scores, from content too",
     "carry": "outputs",
@@ -24,7 +26,8 @@ class Scheme(nn.Module):
     """One positional scheme. Every hook does nothing unless overridden.
 
     Position can enter a transformer at four places: on the tokens before the first layer, on queries and keys, on
-    the scores, and on the output of attention. A scheme overrides the hooks of the places that it uses.
+    the scores, and on the output of attention. A scheme overrides the hooks of the places that it uses. `place` and
+    `embed` act once, before the first layer, the others in every layer.
 
     Must: declare `shift_invariant`; take what it needs by keyword (`width`, `heads`, `head_width`, `max_length`),
         from which a model binds its own sizes by name; return the type it was given; keep parameters only, no float
@@ -49,6 +52,10 @@ class Scheme(nn.Module):
     claims: int = 0
     """Columns of the width that `embed` appends; the token table gets the rest."""
 
+    def place(self, where: Geometry) -> Geometry:
+        """Move the tokens: the geometry that this scheme, and those it is summed with, see instead."""
+        return where
+
     def embed(self, x: Tokens, pos: Positions) -> Marked:
         """Mark the token vectors, before the first layer: added, or appended as `claims` columns."""
         return x
@@ -61,25 +68,39 @@ class Scheme(nn.Module):
         """Mark the keys, once: the result is what a decoder caches."""
         return k
 
+    def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
+        """Score in place of q.k, before the scale: for keys that each query sees marked in another way.
+
+        Asked for any block of queries, with all keys, which come with as many heads.
+        """
+        return None
+
     def bias(self, where: Geometry) -> Bias | None:
         """Add to the scores from positions alone, for a geometry or any block of one."""
         return None
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
-        """Add to the scores from positions and the encoded queries and keys, which come with as many heads."""
+        """Add to the scores from positions and the encoded queries and keys.
+
+        Asked for any block of queries, with all keys, which come with as many heads.
+        """
         return None
 
     def carry(self, weights: Weights, where: Geometry) -> Outputs | None:
-        """Add to the output of attention, from the weights and positions, after the softmax."""
+        """Add to the output of attention, from the weights and positions, after the softmax.
+
+        Asked for any block of queries, with all keys.
+        """
         return None
 
     @property
     def hooks(self) -> tuple[str, ...]:
-        """The names of the hooks that it overrides."""
+        """The names of the hooks that it uses: those it overrides, unless its options leave some of them idle."""
         return tuple(name for name in PLACES if getattr(type(self), name) is not getattr(Scheme, name))
 
     def at(self, where: Geometry) -> "Placed":
         """This scheme at one geometry: make one for each forward pass, all layers share it."""
+        where = self.place(where)
         for pos in (where.q_pos, where.k_pos):
             self.check_positions(pos)
         return Placed(self, where)

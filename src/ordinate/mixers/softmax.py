@@ -42,5 +42,6 @@ class Softmax(Mixer):
         q, k = at.encode(q, k)
         state = State(k, v) if state is None else state.extend(k, v)
         dropout = self.dropout if self.training else 0.0
-        y = attend(q, state.k, state.v, at, dropout=dropout)
+        # a scheme may have widened q and k: their channels count as they were
+        y = attend(q, state.k, state.v, at, scale=self.head_width**-0.5, dropout=dropout)
         return self.out(rearrange(y, "b h n d -> b n (h d)")), state

@@ -11,23 +11,30 @@ Layout = Literal["half", "interleaved"]
 Angles = Float[Tensor, "#b n pairs"]
 
 
-def rotate(x: Float[Tensor, "b h n d"], angles: Angles, layout: Layout) -> Float[Tensor, "b h n d"]:
+def rotate(
+    x: Float[Tensor, "b h n d"], angles: Angles, layout: Layout, magnitude: float = 1.0
+) -> Float[Tensor, "b h n d"]:
     """Turn each pair of channels of `x` by its angle.
 
-        (a, b)  ->  (a cos t - b sin t,  b cos t + a sin t)
+        (a, b)  ->  magnitude * (a cos t - b sin t,  b cos t + a sin t)
+
+    Fewer pairs than half of the channels turn the first channels; the others stay as they are.
 
     The rotation is done in float32 at least and returned in the type of `x`.
 
     Args:
-        x: what to rotate; d must be twice the number of pairs.
+        x: what to rotate; d must be twice the number of pairs, or more.
         angles: one angle for each token and pair [radians].
         layout: which channels pair up: `half` pairs m with m + d/2 (GPT-NeoX, Llama in transformers),
             `interleaved` pairs 2m with 2m + 1 (the paper, GPT-J).
+        magnitude: multiplies the channels that turn.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = angles.cos().to(wide)[:, None], angles.sin().to(wide)[:, None]
-    first, second = split(x.to(wide), layout)
-    return join(first * cos - second * sin, second * cos + first * sin, layout).to(x.dtype)
+    cos, sin = ((magnitude * wave).to(wide)[:, None] for wave in (angles.cos(), angles.sin()))
+    turning, still = x.tensor_split((2 * angles.shape[-1],), -1)
+    first, second = split(turning.to(wide), layout)
+    turned = join(first * cos - second * sin, second * cos + first * sin, layout).to(x.dtype)
+    return torch.cat([turned, still], -1) if still.shape[-1] else turned
 
 
 def split(x: Float[Tensor, "*any d"], layout: Layout) -> tuple[Tensor, Tensor]:

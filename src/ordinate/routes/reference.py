@@ -28,7 +28,9 @@ class Reference(Route):
         q, k, v = (x.masked_fill(~ok[..., None], 0.0) for x, ok in zip((call.q, k, v), sound, strict=True))
         # 16-bit scores overflow and forget neighbours: they are held in float32 at least
         wide = torch.promote_types(q.dtype, torch.float32)
-        scores = q.to(wide) @ k.to(wide).mT * call.scale
+        q, k = q.to(wide), k.to(wide)
+        own = call.at.scheme.score(q, k, call.where)
+        scores = (q @ k.mT if own is None else own) * call.scale
         for bias in (call.at.bias, call.at.scheme.content_bias(q, k, call.where)):
             if bias is not None:
                 scores = scores + bias

@@ -22,6 +22,8 @@ class Sdpa(Route):
 
     def refuses(self, call: Call) -> str | None:
         """Hooks that need the weights, and numbers that are not finite."""
+        if "score" in call.at.scheme.hooks:
+            return "the scheme has scores of its own in place of q.k"
         if "carry" in call.at.scheme.hooks:
             return "the scheme's carry needs the attention weights, which PyTorch does not give"
         if call.q.shape[-1] != call.v.shape[-1]:

@@ -95,15 +95,17 @@ def marks(scheme: Scheme, where: Geometry, dtype: torch.dtype = torch.float64) -
     q, k, _ = drawn(rows, tokens, dtype)
     x = _noise(2, rows, tokens, WIDTH - scheme.claims).to(dtype)
     weights = _noise(6, rows, HEADS, *where.shape).softmax(-1).to(dtype)
+    full = k.repeat_interleave(HEADS // KV_HEADS, 1)
     made: dict[str, Callable[[], Tensor | None]] = {
         "embed": lambda: at.embed(x),
         "encode_query": lambda: scheme.encode_query(q, where.q_pos),
         "encode_key": lambda: scheme.encode_key(k, where.q_pos),
+        "score": lambda: scheme.score(q, full, where),
         "bias": lambda: scheme.bias(where),
-        "content_bias": lambda: scheme.content_bias(q, k.repeat_interleave(HEADS // KV_HEADS, 1), where),
+        "content_bias": lambda: scheme.content_bias(q, full, where),
         "carry": lambda: scheme.carry(weights, where),
     }
-    results = ((hook, made[hook]()) for hook in scheme.hooks)
+    results = ((hook, made[hook]()) for hook in scheme.hooks if hook in made)
     return {hook: marked for hook, marked in results if marked is not None}
 
 

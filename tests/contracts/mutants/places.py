@@ -6,6 +6,7 @@ from torch import nn
 from ordinate.schemes.alibi import Alibi
 from ordinate.schemes.none import Unmarked
 from ordinate.schemes.sinusoidal import Sinusoidal
+from ordinate.schemes.t5 import T5
 
 
 class MixesNeighbours(Unmarked):
@@ -60,7 +61,15 @@ class ContentByPlaces(Unmarked):
         self.table = nn.Parameter(torch.randn(100, head_width))
 
     def content_bias(self, q, k, where):
-        return q @ self.table[: k.shape[2]].mT
+        return self.table[: q.shape[2]] @ k.mT
+
+
+class ScoresByPlaces(ContentByPlaces):
+    def score(self, q, k, where):
+        return (q + self.table[: q.shape[2]]) @ k.mT
+
+    def content_bias(self, q, k, where):
+        return None
 
 
 class CarriesByPlaces(Unmarked):
@@ -70,3 +79,7 @@ class CarriesByPlaces(Unmarked):
 
     def carry(self, weights, where):
         return weights.sum(-1, keepdim=True) * self.table[: weights.shape[2]]
+
+
+class DropsAnAxis(T5):
+    axes = (1, 2)

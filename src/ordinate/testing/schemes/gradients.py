@@ -26,7 +26,7 @@ def every_parameter_gets_a_gradient(case: Case) -> None:
 def the_gradients_of_every_hook_are_right(case: Case) -> None:
     """By finite differences in float64, for inputs and parameters."""
     scheme, where = case.scheme(), case.place(Geometry.causal(3))
-    case.need_hook("embed", "encode_query", "encode_key", "bias", "content_bias", "carry")
+    case.need_hook("embed", "encode_query", "encode_key", "score", "bias", "content_bias", "carry")
     x, (q, k, _) = case.vectors(1, 3), drawn(1, 3)
     weights = torch.softmax(q @ k.repeat_interleave(HEADS // KV_HEADS, 1).mT, -1)
     full = k.repeat_interleave(HEADS // KV_HEADS, 1)
@@ -34,12 +34,13 @@ def the_gradients_of_every_hook_are_right(case: Case) -> None:
         "embed": (lambda x: scheme.embed(x, where.q_pos), (x,)),
         "encode_query": (lambda q: scheme.encode_query(q, where.q_pos), (q,)),
         "encode_key": (lambda k: scheme.encode_key(k, where.q_pos), (k,)),
+        "score": (lambda q, k: scheme.score(q, k, where), (q, full)),
         "bias": (lambda: scheme.bias(where), ()),
         "content_bias": (lambda q, k: scheme.content_bias(q, k, where), (q, full)),
         "carry": (lambda weights: scheme.carry(weights, where), (weights,)),
     }
     parameters = dict(scheme.named_parameters())
-    for hook in scheme.hooks:
+    for hook in calls.keys() & set(scheme.hooks):
         call, inputs = calls[hook]
         leaves = [tensor.detach().clone().requires_grad_() for tensor in (*inputs, *parameters.values())]
         if leaves:

@@ -94,6 +94,7 @@ def _shapes(tokens: int) -> dict[str, tuple[int, int]]:
         "embed": (tokens, WIDTH),
         "encode_query": heads,
         "encode_key": heads,
+        "score": pairs,
         "bias": pairs,
         "content_bias": pairs,
         "carry": heads,

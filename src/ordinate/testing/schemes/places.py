@@ -3,7 +3,8 @@
 import torch
 
 from ordinate.geometry import Geometry
-from ordinate.testing.case import HEADS, KV_HEADS, Case, attention, drawn
+from ordinate.testing.case import HEADS, KV_HEADS, Case, attention, drawn, marks
+from ordinate.testing.check import InapplicableError
 from ordinate.testing.tolerance import assert_as_close
 
 CUTS = (
@@ -33,19 +34,20 @@ def a_block_of_a_bias_is_the_bias_of_the_block(case: Case) -> None:
             )
 
 
-def a_block_of_a_content_bias_is_the_content_bias_of_the_block(case: Case) -> None:
-    """By the tolerance rule, since a matrix product may round a block otherwise."""
-    case.need_hook("content_bias")
+def what_some_queries_score_is_part_of_what_all_score(case: Case) -> None:
+    """Rows of `score` and `content_bias`, by the tolerance rule, since a product may round a block otherwise."""
+    case.need_hook("score", "content_bias")
     scheme, where = case.scheme(), case.place(Geometry.causal(8))
     q, k, _ = drawn(1, 8)
     k = k.repeat_interleave(HEADS // KV_HEADS, 1)
-    whole = scheme.content_bias(q, k, where)
-    for rows, columns in CUTS:
-        part = scheme.content_bias(q[:, :, rows], k[:, :, columns], where.block(rows, columns))
-        assert (part is None) == (whole is None), "it has a content bias in one of both cases only"
-        if part is not None and whole is not None:
-            exact = whole[..., rows, columns]
-            assert_as_close(part, exact, exact, what=f"the content bias of block {rows}, {columns}")
+    for name, hook in (("score", scheme.score), ("content bias", scheme.content_bias)):
+        whole = hook(q, k, where)
+        for rows, _ in CUTS:
+            part = hook(q[:, :, rows], k, where.block(rows))
+            assert (part is None) == (whole is None), f"it has a {name} in one of both cases only"
+            if part is not None and whole is not None:
+                exact = whole[..., rows, :]
+                assert_as_close(part, exact, exact, what=f"the {name} of queries {rows}")
 
 
 def what_some_queries_carry_is_part_of_what_all_carry(case: Case) -> None:
@@ -105,6 +107,20 @@ def each_token_is_marked_by_itself(case: Case) -> None:
         for place in range(8):
             one = hook(tokens.narrow(axis, place, 1), where.q_pos[:, place : place + 1])
             assert one.equal(marked.narrow(axis, place, 1)), f"{name} marks token {place} otherwise when it is alone"
+
+
+def every_axis_is_felt(case: Case) -> None:
+    """Moving a token along any one axis alone changes what some hook makes of it."""
+    scheme = case.scheme()
+    if max(scheme.axes) == 1 or not scheme.hooks:
+        raise InapplicableError("it takes one axis only, or overrides no hook")
+    for axes in scheme.axes:
+        still = marks(scheme, Geometry.given(torch.ones(1, 5, axes, dtype=torch.long)))
+        for axis in range(axes):
+            pos = torch.ones(1, 5, axes, dtype=torch.long)
+            pos[:, 2, axis] = 4
+            moved = marks(scheme, Geometry.given(pos))
+            assert any(not moved[hook].equal(still[hook]) for hook in still), f"axis {axis} of {axes} changes nothing"
 
 
 def permuting_tokens_with_their_positions_permutes_the_output(case: Case) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ordinate.geometry import Geometry
 from ordinate.scheme import Scheme
-from ordinate.testing.case import MAX_LENGTH, Case, drawn, marks
+from ordinate.testing.case import HEADS, KV_HEADS, MAX_LENGTH, Case, drawn, marks
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 GIVEN_BACK = ("embed", "encode_query", "encode_key", "carry")
@@ -26,7 +26,7 @@ def outputs_have_the_type_of_the_inputs(case: Case) -> None:
 
 def low_precision_costs_rounding_only(case: Case) -> None:
     """Each hook is within a few roundings of itself in float64, at far positions too."""
-    case.need_hook("embed", "encode_query", "encode_key", "bias")
+    case.need_hook("embed", "encode_query", "encode_key", "score", "bias")
     far = MAX_LENGTH - 5 if case.scheme().max_length is not None else 2**24 + 1
     where = case.place(Geometry.given(torch.tensor([0, 1, 2, 3, 4])[None, :, None] + far))
     for dtype in TYPES:
@@ -61,9 +61,11 @@ def inputs_are_left_as_they_were(case: Case) -> None:
 def _rounded_inputs(case: Case, exact: Scheme, where: Geometry, dtype: torch.dtype) -> dict[str, Tensor | None]:
     # the truth about the inputs as they were rounded, not about the numbers before
     x, (q, k, _) = case.vectors(1, 5, dtype).double(), (part.double() for part in drawn(1, 5, dtype))
+    full = k.repeat_interleave(HEADS // KV_HEADS, 1)
     return {
         "embed": exact.embed(x, where.q_pos),
         "encode_query": exact.encode_query(q, where.q_pos),
         "encode_key": exact.encode_key(k, where.q_pos),
+        "score": exact.score(q, full, where),
         "bias": exact.bias(where),
     }

@@ -14,7 +14,7 @@ from ordinate.testing.check import InapplicableError
 
 def casting_to_lower_precision_and_back_rounds_parameters_only(case: Case) -> None:
     """After `.bfloat16()` or `.half()` it computes what its rounded parameters say, bit by bit."""
-    case.need_hook("embed", "encode_query", "encode_key", "bias", "content_bias", "carry")
+    case.need_hook("embed", "encode_query", "encode_key", "score", "bias", "content_bias", "carry")
     for dtype in (torch.bfloat16, torch.float16):
         rounded = case.scheme(torch.float32)
         with torch.no_grad():
@@ -32,7 +32,7 @@ def a_low_precision_scheme_marks_full_precision_tokens_alike(case: Case) -> None
 
 def birth_on_the_meta_device_loses_nothing(case: Case) -> None:
     """Made without memory, given some, and loaded, it is the scheme that was saved."""
-    case.need_hook("embed", "encode_query", "encode_key", "bias", "content_bias", "carry")
+    case.need_hook("embed", "encode_query", "encode_key", "score", "bias", "content_bias", "carry")
     scheme = case.scheme(torch.float32)
     with torch.device("meta"):
         empty = case.scheme(torch.float32)
@@ -90,7 +90,7 @@ def _disturb(scheme: Scheme, place: Callable[[], Geometry]) -> None:
 
 
 def _need_no_parameters(case: Case) -> None:
-    case.need_hook("embed", "encode_query", "encode_key", "bias", "content_bias", "carry")
+    case.need_hook("embed", "encode_query", "encode_key", "score", "bias", "content_bias", "carry")
     if any(True for _ in case.scheme().parameters()):
         raise InapplicableError("it has parameters, which are rounded")
 
