@@ -121,6 +121,13 @@ def test_rest_without_effect_is_refused():
         Grid(width=24, rest="truncate")
 
 
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", ["form", "rest"])
+def test_an_unknown_word_is_refused(name):
+    with pytest.raises(ValueError, match=f"no {name} is named 'trunkate'; there are: "):
+        Grid(**{"width": 7, name: "trunkate"})
+
+
 @pytest.mark.parametrize("axes", [1, 4])
 def test_one_axis_and_four_are_refused(axes):
     with pytest.raises(ValueError, match=rf"Grid takes positions with 2 or 3 axis; got {axes} axes"):

@@ -1,15 +1,18 @@
 """Fixed waves of every axis of an image or a film, added to the tokens."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_positive
+from ordinate.checks import need, need_known, need_positive
 from ordinate.ops.waves import sinusoids
 from ordinate.scheme import Scheme
 from ordinate.shapes import Positions, Tokens
+
+Order = Literal["vaswani", "mae", "timm"]
+Rest = Literal["zero_pad", "truncate"]
 
 
 class Grid(Scheme):
@@ -58,14 +61,16 @@ class Grid(Scheme):
         *,
         width: int,
         theta: float = 10_000.0,
-        form: Literal["vaswani", "mae", "timm"] = "vaswani",
-        rest: Literal["zero_pad", "truncate"] | None = None,
+        form: Order = "vaswani",
+        rest: Rest | None = None,
         reverse: bool = False,
         scale: float = 1.0,
     ) -> None:
         super().__init__()
         for name, value in (("width", width), ("theta", theta), ("scale", scale)):
             need_positive(name, value)
+        need_known("form", form, get_args(Order))
+        need_known("rest", rest or "zero_pad", get_args(Rest))
         least = min(self.axes)
         need(
             width >= 2 * least,
