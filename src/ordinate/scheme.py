@@ -37,7 +37,7 @@ class Scheme(nn.Module):
     May: set the other declared properties.
     """
 
-    axes: ClassVar[tuple[int, ...]] = (1,)
+    axes: tuple[int, ...] = (1,)
     """How many position axes it accepts: 1 for text, 2 for images."""
     whole: ClassVar[bool] = False
     """Whether it refuses fractional positions."""
