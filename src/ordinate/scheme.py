@@ -36,7 +36,7 @@ class Scheme(nn.Module):
     """
 
     axes: tuple[int, ...] = (1,)
-    """How many position axes it accepts: 1 for text, 2 for images."""
+    """How many position axes it accepts: 1 for text, 2 for images. An instance may accept fewer than its class."""
     whole: bool = False
     """Whether it refuses fractional positions."""
     per_layer: bool = False
