@@ -83,7 +83,7 @@ def test_a_study_ends_in_a_report_and_then_has_nothing_to_do(text, tmp_path):
         (["--steps", "many"], "many"),
         (["--preset", "slow"], "thorough"),
         (["--workers", "0"], "workers must be above zero"),
-        (["--width", "28", "--schemes", "rope"], "rope turns an even number of channels"),
+        (["--width", "28", "--schemes", "rope"], "rope needs an even head width"),
     ],
 )
 def test_bad_input_leaves_with_a_clear_message(text, tmp_path, arguments, message):

@@ -64,7 +64,7 @@ class Rope(Scheme):
             self.rotated > 0 and self.rotated % 2 == 0,
             f"rope needs an even {'head width' if rotated is None else 'number of rotated channels'}",
             f"got {self.rotated}",
-            "choose heads that divide width into even parts" if rotated is None else "leave one channel out",
+            "choose heads that divide width into even parts" if rotated is None else "give 2, 4 or more",
         )
         need(
             self.rotated <= head_width,
