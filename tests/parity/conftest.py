@@ -4,6 +4,7 @@
 """
 
 import json
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -44,8 +45,15 @@ def measured(session):
 def named(oracle):
     """A function or class by the path that imports it, and the package that it came with."""
     path = f"{oracle.__module__}.{oracle.__qualname__}"
-    package = metadata.packages_distributions()[path.partition(".")[0]][0]
-    return {"oracle": path, "package": package, "version": metadata.version(package)}
+    package, version = packaged(path.partition(".")[0])
+    return {"oracle": path, "package": package, "version": version}
+
+
+@cache
+def packaged(module):
+    """The name on PyPI of what installed a module, and its version."""
+    package = metadata.packages_distributions()[module][0]
+    return package, metadata.version(package)
 
 
 def apart(ours, theirs):

@@ -1,0 +1,92 @@
+import pytest
+import torch
+
+from ordinate import T5, Alibi, Geometry, Learned, Rope, Sinusoidal
+
+xt = pytest.importorskip("x_transformers.x_transformers")
+POSITIONS = torch.arange(50)[None, :, None]
+
+
+def test_the_waves_are_theirs_in_another_order(record):
+    theirs = xt.ScaledSinusoidalEmbedding(32)
+    with torch.no_grad():
+        theirs.scale.fill_(0.5)
+    ours = Sinusoidal(width=32, scale=0.5).embed(torch.zeros(1, 50, 32), POSITIONS)[0]
+    record(
+        torch.cat([ours[:, 0::2], ours[:, 1::2]], 1),
+        theirs(torch.zeros(1, 50, 32)),
+        scheme="sinusoidal",
+        oracle=xt.ScaledSinusoidalEmbedding,
+        what="table",
+        after="our even columns, then our odd ones; equal scale",
+        within=1e-5,
+        because="their angles are in float32",
+    )
+
+
+def test_a_learned_table_is_theirs_times_a_factor(record):
+    theirs, scheme = xt.AbsolutePositionalEmbedding(16, 50), Learned(width=16, max_length=50)
+    with torch.no_grad():
+        scheme.table.copy_(theirs.emb.weight * 16**-0.5)
+    record(
+        scheme.embed(torch.zeros(1, 50, 16), POSITIONS)[0],
+        theirs(torch.zeros(1, 50, 16)),
+        scheme="learned",
+        oracle=xt.AbsolutePositionalEmbedding,
+        what="table",
+        after="our table is theirs / sqrt(width)",
+    )
+
+
+@pytest.mark.parametrize("start", [0, 1000])
+def test_a_rotation_in_interleaved_layout_is_theirs(start, record):
+    q, pos = torch.randn(1, 2, 50, 32).double(), POSITIONS + start
+    freqs, _ = xt.RotaryEmbedding(32)(pos[0, :, 0])
+    record(
+        Rope(head_width=32, layout="interleaved").encode_query(q, pos),
+        xt.apply_rotary_pos_emb(q, freqs),
+        scheme="rope:layout=interleaved",
+        oracle=xt.apply_rotary_pos_emb,
+        what="queries, positions to 1049",
+        within=1e-4,
+        because="their angles are in float32",
+    )
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 12, 40])
+@pytest.mark.parametrize("causal", [True, False])
+def test_alibi_is_theirs_on_both_sides(heads, causal, record):
+    theirs = xt.AlibiPositionalBias(heads)
+    where = Geometry.causal(3, cached=17) if causal else Geometry.full(20)
+    ours = Alibi(heads=heads).bias(where)[0]
+    record(ours, theirs(*where.shape), scheme="alibi", oracle=xt.AlibiPositionalBias.forward, what="bias")
+
+
+def test_alibi_is_theirs_at_given_positions(record):
+    theirs, pos = xt.AlibiPositionalBias(8), torch.randint(1000, (2, 20))
+    record(
+        Alibi(heads=8).bias(Geometry.given(pos[..., None])),
+        theirs.forward_custom_pos(pos),
+        scheme="alibi",
+        oracle=theirs.forward_custom_pos,
+        what="bias at given positions",
+    )
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20)])
+def test_t5_is_theirs_times_a_factor(causal, buckets, max_distance, record):
+    theirs = xt.RelativePositionBias(8.0, causal=causal, num_buckets=buckets, max_distance=max_distance, heads=3)
+    scheme = T5(heads=3, buckets=buckets, max_distance=max_distance)
+    with torch.no_grad():
+        scheme.table.copy_(theirs.relative_attention_bias.weight)
+    where = Geometry.causal(3, cached=700) if causal else Geometry.full(300)
+    ours = 8 * scheme.bias(where)[0]
+    record(
+        ours,
+        theirs(*where.shape),
+        scheme="t5",
+        oracle=xt.RelativePositionBias,
+        what="bias",
+        after="our bias times sqrt(head width), since they leave q·k unscaled",
+    )
