@@ -43,7 +43,7 @@ class Scheme(nn.Module):
     """Whether it refuses fractional positions."""
     per_layer: ClassVar[bool] = False
     """Whether each layer needs an instance of its own; otherwise one serves all layers."""
-    shift_invariant: ClassVar[bool]
+    shift_invariant: bool
     """Whether moving all positions by a constant changes nothing. The contract suite measures it, both ways."""
     citation: ClassVar[str] = ""
     """The BibTeX entry of the source."""
