@@ -24,15 +24,22 @@ def within(number: float) -> str:
 def scheme(row: Row) -> str:
     """The scheme with a link to its page, and its options."""
     name, _, options = row["scheme"].partition(":")
-    return f"[{name}](schemes/{name}.md)" + (f" `{options.replace(',', ' ')}`" if options else "")
+    return f"[{name}](schemes/{name}.md)" + (f" `{options}`" if options else "")
 
 
 def function(row: Row) -> str:
-    """What it was compared with, without the folders of its package."""
-    parts = row["oracle"].split(".")
-    places = [place for place, part in enumerate(parts) if part.startswith("modeling_")]
-    short = ".".join(parts[places[0] :] if places else parts[1:])
-    return f"{row['package']}: `{short.removeprefix('modeling_')}`"
+    """What it was compared with; of the many models of transformers, in which."""
+    module, _, name = row["oracle"].partition(":")
+    _, model, family = module.rpartition(".modeling_")
+    return f"{row['package']}: `{f'{family}.' if model else ''}{name}`"
+
+
+def wrong(row: Row) -> str:
+    """How far off another is, or the error that it ends with."""
+    error = row["error"]
+    if isinstance(error, str):
+        return error
+    return f"{error:.2g}" if error < 10 else f"{error:.0f}"
 
 
 def lines(heading: list[str], rows: list[list[str]]) -> list[str]:
@@ -50,10 +57,7 @@ def tables(results: dict[str, Any]) -> dict[str, str]:
         [scheme(row), row["what"], function(row), within(row["difference"]), row["after"], row["because"]]
         for row in results["equal"]
     ]
-    errors = [
-        [row["what"], scheme(row), within(row["ours"]), function(row), f"{row['error']:.2g}"]
-        for row in results["errors"]
-    ]
+    errors = [[row["what"], scheme(row), within(row["ours"]), function(row), wrong(row)] for row in results["errors"]]
     return {
         "versions": f"Measured with torch {results['torch']}, {', '.join(versions)}.",
         "equal": "\n".join(lines(["ours", "what", "theirs", "apart", "after", "why not nearer"], equal)),

@@ -34,7 +34,9 @@ def pytest_collection_modifyitems(items):
 
 def pytest_sessionfinish(session, exitstatus):
     if session.config.getoption("save", default=False) and exitstatus == 0:
-        tables = {name: sorted(rows, key=lambda row: json.dumps(row)) for name, rows in measured(session).items()}
+        tables = {
+            name: sorted(rows, key=lambda row: list(words(row).values())) for name, rows in measured(session).items()
+        }
         RESULTS.write_text(json.dumps({"torch": torch.__version__, **tables}, indent=1) + "\n", encoding="utf-8")
 
 
@@ -44,9 +46,8 @@ def measured(session):
 
 def named(oracle):
     """A function or class by the path that imports it, and the package that it came with."""
-    path = f"{oracle.__module__}.{oracle.__qualname__}"
-    package, version = packaged(path.partition(".")[0])
-    return {"oracle": path, "package": package, "version": version}
+    package, version = packaged(oracle.__module__.partition(".")[0])
+    return {"package": package, "oracle": f"{oracle.__module__}:{oracle.__qualname__}", "version": version}
 
 
 @cache
@@ -92,17 +93,18 @@ def record_error(request):
     """Assert that ours is right, and remember how wrong another is.
 
     Args:
-        right: the truth, from float64.
-        oracle: the function, method or class that made `theirs`.
+        ours: what we get, and what is right.
+        theirs: what they get, and what is right, or the error that they end with.
+        oracle: the function, method or class that was asked.
         what: what was asked of both, in a few words.
         within: the largest error allowed to ours, as a share of the largest number.
     """
 
-    def compare(ours, theirs, right, *, scheme, oracle, what, within=1e-6):
-        error = apart(ours, right)
+    def compare(ours, theirs, *, scheme, oracle, what, within=1e-6):
+        error = apart(*ours)
         assert error <= within, f"{scheme} is off by {error:.3g}"
-        row = {"scheme": scheme, "what": what, **named(oracle)}
-        keep(request, "errors", row | {"error": apart(theirs, right), "ours": error})
+        wrong = type(theirs).__name__ if isinstance(theirs, Exception) else apart(*theirs)
+        keep(request, "errors", {"scheme": scheme, "what": what, **named(oracle), "error": wrong, "ours": error})
 
     return compare
 
@@ -110,10 +112,13 @@ def record_error(request):
 def keep(request, table, row):
     """One row for all the cases of a test that differ in numbers only: the largest of them."""
     row["test"] = f"{request.path.name}::{request.node.originalname}"
-    numbers = {"difference", "error", "ours"} & row.keys()
     rows = measured(request.session)[table]
     for known in rows:
-        if all(known[name] == row[name] for name in row.keys() - numbers):
-            known.update({name: max(known[name], row[name]) for name in numbers})
+        if words(known) == words(row):
+            known.update({name: max(known[name], value) for name, value in row.items() if isinstance(value, float)})
             return
     rows.append(row)
+
+
+def words(row):
+    return {name: value for name, value in row.items() if isinstance(value, str)}
