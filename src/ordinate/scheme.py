@@ -123,13 +123,17 @@ class Scheme(nn.Module):
         )
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
         if self.max_length is not None and pos.numel() and not torch.compiler.is_compiling():
-            low, high = pos.min().item(), pos.max().item()
-            need(
-                low >= 0 and high < self.max_length,
-                f"{name} serves positions 0 to {self.max_length - 1} (max_length {self.max_length})",
-                f"got {low} to {high}",
-                f"build it with max_length={int(high) + 1} or more, or shorten the input",
-            )
+            self.check_length(pos)
+
+    def check_length(self, pos: Positions) -> None:
+        """Raise a ValueError unless all positions are below `max_length`; for schemes that have one."""
+        low, high, length = pos.min().item(), pos.max().item(), self.max_length or 0
+        need(
+            low >= 0 and high < length,
+            f"{type(self).__name__} serves positions 0 to {length - 1} (max_length {length})",
+            f"got {low} to {high}",
+            f"build it with max_length={int(high) + 1} or more, or shorten the input",
+        )
 
 
 class Placed:
