@@ -37,8 +37,8 @@ class Scheme(nn.Module):
     May: set the other declared properties.
     """
 
-    axes: ClassVar[tuple[int, ...]] = (1,)
-    """How many position axes it accepts: 1 for text, 2 for images."""
+    axes: tuple[int, ...] = (1,)
+    """How many position axes it accepts: 1 for text, 2 for images. An instance may accept fewer than its class."""
     whole: ClassVar[bool] = False
     """Whether it refuses fractional positions."""
     per_layer: ClassVar[bool] = False
