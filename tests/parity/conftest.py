@@ -94,7 +94,7 @@ def record_error(request):
 
     Args:
         ours: what we get, and what is right.
-        theirs: what they get, and what is right, or the error that they end with.
+        theirs: what they get, and what is right; or the error that they end with; or words.
         oracle: the function, method or class that was asked.
         what: what was asked of both, in a few words.
         within: the largest error allowed to ours, as a share of the largest number.
@@ -103,7 +103,9 @@ def record_error(request):
     def compare(ours, theirs, *, scheme, oracle, what, within=1e-6):
         error = apart(*ours)
         assert error <= within, f"{scheme} is off by {error:.3g}"
-        wrong = type(theirs).__name__ if isinstance(theirs, Exception) else apart(*theirs)
+        wrong = apart(*theirs) if isinstance(theirs, tuple) else theirs
+        if isinstance(theirs, Exception):
+            wrong = f"ends with {type(theirs).__name__}"
         keep(request, "errors", {"scheme": scheme, "what": what, **named(oracle), "error": wrong, "ours": error})
 
     return compare

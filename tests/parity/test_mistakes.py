@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from ordinate import Alibi, Cache, Decoder, Geometry, Rope, Shape, Sinusoidal
+from ordinate.schemes.grid import Grid
 
 FAMILIES = "transformers.models"
 
@@ -143,6 +144,23 @@ def test_waves_of_float32_are_right_after_those_of_float16(record_error):
         scheme="sinusoidal",
         oracle=pe.PositionalEncoding1D,
         what="table in float32, after one in float16",
+    )
+
+
+def test_no_axis_of_a_narrow_grid_is_left_out(record_error):
+    pe = pytest.importorskip("positional_encodings.torch_encodings")
+    where = Geometry.grid(2, 3, 4)
+    ours = Grid(width=8).embed(torch.zeros(1, 24, 8), where.q_pos)
+    # two columns for each axis: the sine and the cosine of its place
+    right = torch.stack([wave(where.q_pos.double()) for wave in (torch.sin, torch.cos)], -1).flatten(-2)
+    theirs = pe.PositionalEncoding3D(8)(torch.zeros(1, 2, 3, 4, 8))[0]
+    moved = (theirs - theirs[:, :, :1]).abs().max().item()
+    record_error(
+        (ours[..., :6], right),
+        "does not see the third axis" if moved == 0 else "sees it",
+        scheme="grid",
+        oracle=pe.PositionalEncoding3D,
+        what="table of 3 axes and 8 columns",
     )
 
 

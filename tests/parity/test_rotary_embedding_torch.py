@@ -2,6 +2,9 @@ import pytest
 import torch
 
 from ordinate import Geometry, Rope
+from ordinate.schemes.axial import Axial
+from ordinate.spectra.linear import Linear
+from ordinate.spectra.ntk import Ntk
 
 ret = pytest.importorskip("rotary_embedding_torch")
 FLOAT32 = {"within": 1e-5, "because": "their rates are in float32"}
@@ -46,5 +49,37 @@ def test_a_new_query_and_cached_keys_are_theirs(record):
         scheme="rope:layout=interleaved",
         oracle=theirs.rotate_queries_with_cached_keys,
         what="one query and the cached keys",
+        **FLOAT32,
+    )
+
+
+@pytest.mark.parametrize(("spacing", "options"), [("lang", {}), ("pixel", {"max_frequency": 10.0, "span": (3, 4)})])
+def test_axial_turns_patches_as_theirs(spacing, options, record):
+    q, pos = torch.randn(1, 2, 12, 32), Geometry.grid(3, 4).q_pos
+    theirs = ret.RotaryEmbedding(dim=16, freqs_for=spacing)
+    record(
+        Axial(head_width=32, spacing=spacing, layout="interleaved", **options).encode_query(q, pos),
+        ret.apply_rotary_emb(theirs.get_axial_freqs(3, 4).reshape(12, 32), q),
+        scheme=f"axial:spacing={spacing},layout=interleaved",
+        oracle=theirs.get_axial_freqs,
+        what="queries of patches",
+        **FLOAT32,
+    )
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "options"),
+    [(Linear(factor=4.0), {"interpolate_factor": 4.0}), (Ntk(factor=4.0), {"theta_rescale_factor": 4.0})],
+)
+def test_stretched_rates_are_theirs(spectrum, options, record):
+    q, pos = torch.randn(1, 2, 50, 32).double(), torch.arange(50)[None, :, None]
+    theirs = ret.RotaryEmbedding(32, cache_if_possible=False, **options).double()
+    record(
+        Rope(head_width=32, layout="interleaved", spectrum=spectrum).encode_query(q, pos),
+        theirs.rotate_queries_or_keys(q),
+        scheme=f"rope:spectrum={spectrum.rope_type},layout=interleaved",
+        oracle=theirs.rotate_queries_or_keys,
+        what="queries",
+        after=f"their `{next(iter(options))}` is our factor",
         **FLOAT32,
     )

@@ -2,6 +2,8 @@ import pytest
 import torch
 
 from ordinate import T5, Alibi, Geometry, Learned, Rope, Sinusoidal
+from ordinate.spectra.linear import Linear
+from ordinate.spectra.ntk import Ntk
 
 xt = pytest.importorskip("x_transformers.x_transformers")
 POSITIONS = torch.arange(50)[None, :, None]
@@ -89,4 +91,23 @@ def test_t5_is_theirs_times_a_factor(causal, buckets, max_distance, record):
         oracle=xt.RelativePositionBias,
         what="bias",
         after="our bias times sqrt(head width), since they leave q·k unscaled",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "options"),
+    [(Linear(factor=4.0), {"interpolation_factor": 4.0}), (Ntk(factor=4.0), {"base_rescale_factor": 4.0})],
+)
+def test_stretched_rates_and_a_part_of_the_channels_are_theirs(spectrum, options, record):
+    q = torch.randn(1, 2, 50, 48).double()
+    freqs, _ = xt.RotaryEmbedding(32, **options)(torch.arange(50))
+    record(
+        Rope(head_width=48, rotated=32, layout="interleaved", spectrum=spectrum).encode_query(q, POSITIONS),
+        xt.apply_rotary_pos_emb(q, freqs),
+        scheme=f"rope:spectrum={spectrum.rope_type},layout=interleaved,rotated=32",
+        oracle=xt.apply_rotary_pos_emb,
+        what="queries",
+        after=f"their `{next(iter(options))}` is our factor",
+        within=1e-5,
+        because="their angles are in float32",
     )

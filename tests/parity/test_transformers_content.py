@@ -1,0 +1,91 @@
+"""Schemes that look at contents too, in transformers."""
+
+import pytest
+import torch
+
+from ordinate import Geometry, attend
+from ordinate.schemes.shaw import Shaw
+from ordinate.schemes.transformer_xl import TransformerXl
+
+
+def family(name):
+    return pytest.importorskip(f"transformers.models.{name}.modeling_{name}")
+
+
+def configured(name, kind, **options):
+    config = getattr(pytest.importorskip(f"transformers.models.{name}.configuration_{name}"), kind)(**options)
+    config._attn_implementation = "eager"
+    return config
+
+
+def attended(layer, x, scheme):
+    """What a layer of three heads of 4 channels gives, with attention computed by ours."""
+    q, k, v = (
+        made(x).unflatten(-1, (3, 4)).transpose(1, 2) for made in (layer.linear_q, layer.linear_k, layer.linear_v)
+    )
+    y = attend(q, k, v, scheme.at(Geometry.full(x.shape[1])))
+    return layer.linear_out(y.transpose(1, 2).flatten(2))
+
+
+@torch.no_grad()
+def test_shaw_with_keys_alone_is_that_of_wav2vec2_bert(record):
+    kind = family("wav2vec2_bert").Wav2Vec2BertSelfAttention
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "attention_dropout": 0.0}
+    reach = {"left_max_position_embeddings": 5, "right_max_position_embeddings": 2}
+    config = configured(
+        "wav2vec2_bert", "Wav2Vec2BertConfig", position_embeddings_type="relative_key", **sizes, **reach
+    )
+    layer, scheme = kind(config).double().eval(), Shaw(head_width=4, past=5, future=2, values=False).double()
+    scheme.keys.copy_(layer.distance_embedding.weight)
+    x = torch.randn(2, 11, 12).double()
+    record(attended(layer, x, scheme), layer(x)[0], scheme="shaw:values=False", oracle=kind, what="output of a layer")
+
+
+@torch.no_grad()
+def test_transformer_xl_is_that_of_the_conformer(record):
+    module = family("wav2vec2_conformer")
+    kind = module.Wav2Vec2ConformerSelfAttention
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "attention_dropout": 0.0}
+    config = configured("wav2vec2_conformer", "Wav2Vec2ConformerConfig", position_embeddings_type="relative", **sizes)
+    layer = kind(config).double().eval()
+    scheme = TransformerXl(width=12, heads=3, head_width=4, layout="interleaved").double()
+    scheme.content.copy_(layer.pos_bias_u.normal_())
+    scheme.position.copy_(layer.pos_bias_v.normal_())
+    scheme.project.copy_(layer.linear_pos.weight.view(3, 4, 12))
+    x = torch.randn(2, 9, 12).double()
+    waves = module.Wav2Vec2ConformerRelPositionalEmbedding(config)(x).double()
+    record(
+        attended(layer, x, scheme),
+        layer(x, relative_position_embeddings=waves)[0],
+        scheme="transformer_xl:layout=interleaved",
+        oracle=kind,
+        what="output of a layer",
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cached", [0, 4])
+@pytest.mark.parametrize("clamp", [None, 5])
+def test_transformer_xl_is_that_of_xlnet(cached, clamp, record):
+    sizes = {"vocab_size": 5, "d_model": 8, "n_layer": 1, "n_head": 2, "d_inner": 8, "dropout": 0.0}
+    model = family("xlnet").XLNetModel(configured("xlnet", "XLNetConfig", clamp_len=clamp or -1, **sizes)).double()
+    layer = model.eval().layer[0].rel_attn
+    for parameter in layer.parameters():
+        parameter.normal_()
+    scheme = TransformerXl(width=8, heads=2, head_width=4, clamp=clamp).double()
+    scheme.content.copy_(layer.r_w_bias)
+    scheme.position.copy_(layer.r_r_bias)
+    scheme.project.copy_(layer.r.permute(1, 2, 0))
+    q, k, v = (torch.randn(2, 2, n, 4).double() for n in (7, 7 + cached, 7 + cached))
+    waves = model.relative_positional_encoding(7, 7 + cached, bsz=2).double()
+    theirs = layer.rel_attn_core(
+        *(x.permute(2, 0, 1, 3) for x in (q, k, v)), torch.einsum("ibh,hnd->ibnd", waves, layer.r)
+    )
+    where = Geometry(torch.arange(cached, 7 + cached)[None, :, None], torch.arange(7 + cached)[None, :, None])
+    record(
+        attend(q, k, v, scheme.at(where)),
+        theirs.permute(1, 2, 0, 3),
+        scheme="transformer_xl",
+        oracle=layer.rel_attn_core,
+        what="output, cached keys, clamped offsets",
+    )
