@@ -22,8 +22,10 @@ def within(number: float) -> str:
 
 
 def scheme(row: Row) -> str:
-    """The scheme with a link to its page, and its options."""
+    """The scheme with a link to its page, and its options; several as they are written."""
     name, _, options = row["scheme"].partition(":")
+    if not name.replace("_", "").isalnum():
+        return f"`{row['scheme']}`"
     return f"[{name}](schemes/{name}.md)" + (f" `{options}`" if options else "")
 
 

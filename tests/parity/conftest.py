@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+
+from ordinate import Geometry, attend
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -109,6 +112,37 @@ def record_error(request):
         keep(request, "errors", {"scheme": scheme, "what": what, **named(oracle), "error": wrong, "ours": error})
 
     return compare
+
+
+class Attention(nn.Module):
+    """The attention of a model of transformers, computed by Ordinate from the same weights.
+
+    Args:
+        projections: weight and bias (or None) that make queries, keys and values.
+        out: what reads the heads.
+        scheme: how positions enter.
+        head_width: channels of a head.
+    """
+
+    def __init__(self, projections, out, scheme, head_width):
+        super().__init__()
+        self.projections, self.out, self.scheme, self.head_width = projections, out, scheme, head_width
+
+    def forward(self, hidden_states, **unused):
+        batch, tokens, width = hidden_states.shape
+        linear = nn.functional.linear
+        q, k, v = (
+            linear(hidden_states, *pair).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+            for pair in self.projections
+        )
+        at = self.scheme.at(Geometry.causal(tokens))
+        y = attend(*at.encode(q, k), v, at)
+        return self.out(y.transpose(1, 2).reshape(batch, tokens, width)), None
+
+
+@pytest.fixture
+def attention():
+    return Attention
 
 
 def keep(request, table, row):

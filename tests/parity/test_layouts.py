@@ -2,38 +2,14 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate import Geometry, Unmarked, attend
+from ordinate import Rope
 from ordinate.ops.layouts import OTHER, convert_projection
-from ordinate.ops.rotate import rotate
 
 WIDTH, HEADS, HEAD_WIDTH, LAYERS = 48, 4, 12, 2
 
 LLAMA = pytest.importorskip("transformers.models.llama")
 GPTJ = pytest.importorskip("transformers.models.gptj")
 NEOX = pytest.importorskip("transformers.models.gpt_neox")
-
-
-class Ours(nn.Module):
-    """The attention of a model of transformers, computed by Ordinate from the same weights."""
-
-    def __init__(self, projections, out, layout, rotated):
-        super().__init__()
-        self.projections, self.out = projections, out
-        self.layout, self.rotated = layout, rotated
-
-    def forward(self, hidden_states, **unused):
-        b, n, _ = hidden_states.shape
-        q, k, v = (
-            nn.functional.linear(hidden_states, weight, bias).view(b, n, -1, HEAD_WIDTH).transpose(1, 2)
-            for weight, bias in self.projections
-        )
-        where = Geometry.causal(n)
-        y = attend(self.turned(q, where.q_pos), self.turned(k, where.k_pos), v, Unmarked().at(where))
-        return self.out(y.transpose(1, 2).reshape(b, n, -1)), None
-
-    def turned(self, x, pos):
-        rates = torch.tensor([10_000 ** (-2 * m / self.rotated) for m in range(self.rotated // 2)]).double()
-        return rotate(x, pos.double() * rates, self.layout)
 
 
 def llama():
@@ -115,10 +91,18 @@ def converted(linear, to, rotated):
     return tuple(turned) if pair[1] is not None else (next(turned), None)
 
 
-def logits(family, convert=(), turn="as it is"):
+@pytest.fixture
+def logits(attention):
+    """Call `computed` with our attention."""
+    return lambda *arguments, **options: computed(attention, *arguments, **options)
+
+
+def computed(attention, family, convert=(), turn="as it is"):
     """The logits of a tiny random model, and the same with its attention computed by ours.
 
     Args:
+        attention: the class that computes it.
+        family: makes the model.
         convert: which projections are converted to the other layout: any of 0 (queries) and 1 (keys).
         turn: the layout that ours rotates in: `as it is` or `other`.
     """
@@ -134,12 +118,14 @@ def logits(family, convert=(), turn="as it is"):
         theirs = model(ids, use_cache=False).logits
         for block, name, parts, out in list(attentions()):
             pairs = [converted(part, OTHER[own] if at in convert else None, rotated) for at, part in enumerate(parts)]
-            setattr(block, name, Ours(pairs, out, own if turn == "as it is" else OTHER[own], rotated))
+            layout = own if turn == "as it is" else OTHER[own]
+            scheme = Rope(head_width=HEAD_WIDTH, layout=layout, rotated=rotated)
+            setattr(block, name, attention(pairs, out, scheme, HEAD_WIDTH))
         return theirs, model(ids, use_cache=False).logits, OTHER[own], type(model)
 
 
 @pytest.mark.parametrize("family", [llama, gptj, neox])
-def test_a_model_with_converted_projections_gives_the_same_logits_in_the_other_layout(family, record):
+def test_a_model_with_converted_projections_gives_the_same_logits_in_the_other_layout(family, logits, record):
     _, as_it_is, _, _ = logits(family)
     theirs, ours, layout, kind = logits(family, convert=(0, 1), turn="other")
     # in float64 nothing but the order of a sum of products may differ
@@ -152,6 +138,6 @@ def test_a_model_with_converted_projections_gives_the_same_logits_in_the_other_l
 
 @pytest.mark.parametrize("family", [llama, gptj, neox])
 @pytest.mark.parametrize("convert", [(0,), (1,), ()])
-def test_the_logits_are_others_when_a_projection_is_forgotten(family, convert):
+def test_the_logits_are_others_when_a_projection_is_forgotten(family, convert, logits):
     theirs, wrong, _, _ = logits(family, convert, turn="other")
     assert (wrong - theirs).abs().max() > 0.1 * theirs.abs().max()

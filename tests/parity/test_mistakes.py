@@ -224,15 +224,10 @@ GROWING = {
     "dynamic": {"rope_type": "dynamic", "factor": 2.0},
     "longrope": {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 16, **LONG},
 }
+STAGES = ",".join(f"spectrum.{name}={';'.join(map(str, LONG[f'{name}_factor']))}" for name in ("short", "long"))
 OURS = {
-    "dynamic": {"name": "dynamic", "factor": 2.0, "trained_length": 16},
-    "longrope": {
-        "name": "longrope",
-        "factor": 4.0,
-        "trained_length": 16,
-        "short": LONG["short_factor"],
-        "long": LONG["long_factor"],
-    },
+    "dynamic": "rope:spectrum=dynamic,spectrum.factor=2,spectrum.trained_length=16",
+    "longrope": f"rope:spectrum=longrope,spectrum.factor=4,spectrum.trained_length=16,{STAGES}",
 }
 
 
@@ -255,7 +250,7 @@ def tiny_llama(name):
 
 def tiny_decoder(name):
     """Ours of the same size, with weights as large."""
-    model = Decoder(Shape(vocabulary=50, width=32, layers=2, heads=2, options={"spectrum": OURS[name]}))
+    model = Decoder(Shape(vocabulary=50, width=32, layers=2, heads=2, scheme=OURS[name]))
     for parameter in model.parameters():
         if parameter.ndim == 2:
             nn.init.normal_(parameter, std=0.3)
