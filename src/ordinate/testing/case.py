@@ -53,7 +53,7 @@ class Case:
 
     def model(self, dtype: torch.dtype = torch.float64) -> Tiny:
         """A tiny causal transformer around the scheme, with grouped heads."""
-        schemes = [self.scheme(dtype) for _ in range(LAYERS if self.kind.per_layer else 1)]
+        schemes = [self.scheme(dtype) for _ in range(LAYERS if self.scheme().per_layer else 1)]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             tiny = Tiny(schemes, width=WIDTH, heads=HEADS, kv_heads=KV_HEADS, layers=LAYERS).to(dtype)
