@@ -23,13 +23,13 @@ def clipped(offset, past, future):
     return max(-future, min(offset, past))
 
 
-def published(q, k, v, keys, values, positions, visible, past, future):
+def published(q, k, v, keys, values, positions, visible, past, future, per_head):
     # equations 3 to 5 of the paper, one number at a time
     batch, heads, tokens, width = q.shape
     rows = []
     for b in range(batch):
         for h in range(heads):
-            own = h if keys.shape[0] > 1 else 0
+            own = h if per_head else 0
             for i in range(tokens):
                 seen = [j for j in range(tokens) if visible[b][i][j]]
                 place = {j: past - clipped(positions[b][i] - positions[b][j], past, future) for j in seen}
@@ -56,7 +56,8 @@ def test_attention_and_its_gradients_equal_the_paper_number_by_number(options, c
     where = Geometry.given(torch.tensor(POSITIONS)[..., None], causal=causal)
     out = attend(q, k, v, scheme.at(where), route="reference")
     visible = where.visible.expand(2, -1, -1).tolist()
-    expected = published(q, k, v, scheme.keys, scheme.values, POSITIONS, visible, scheme.past, scheme.future)
+    reach = scheme.past, scheme.future, options.get("per_head", False)
+    expected = published(q, k, v, scheme.keys, scheme.values, POSITIONS, visible, *reach)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
     upstream, leaves = torch.randn_like(out), [q, k, v, *scheme.parameters()]
     ours, theirs = (torch.autograd.grad(made, leaves, upstream) for made in (out, expected))

@@ -91,6 +91,13 @@ def test_the_width_must_be_even():
         TransformerXl(width=7, heads=1, head_width=7)
 
 
+def test_an_unknown_layout_is_refused(untyped):
+    with pytest.raises(
+        ValueError, match="no layout is named 'halves'; there are: half, interleaved; did you mean 'half'"
+    ):
+        born(layout="halves")
+
+
 @pytest.mark.parametrize("name", ["width", "heads", "head_width", "theta", "clamp"])
 def test_sizes_and_options_must_be_above_zero(name):
     with pytest.raises(ValueError, match=f"{name} must be above zero; got 0"):

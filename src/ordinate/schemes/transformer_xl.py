@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ordinate.checks import need, need_positive
+from ordinate.checks import need, need_known, need_positive
 from ordinate.geometry import Geometry
 from ordinate.ops.offsets import wave_scores
 from ordinate.ops.rotate import Layout
@@ -32,7 +32,7 @@ class TransformerXl(Scheme):
             (wav2vec2-conformer, ESPnet). It orders the columns of W, and matters to a checkpoint only.
         clamp: offsets farther than this, to either side, count as this far; None: all as they are [tokens].
     Raises:
-        ValueError: an odd width, or a size, theta or clamp not above zero.
+        ValueError: an odd width, an unknown layout, or a size, theta or clamp not above zero.
     Source: Dai et al. 2019, Transformer-XL, section 3.3, https://arxiv.org/abs/1901.02860; all parameters are born
         normal with a standard deviation of 0.02, as in its published code.
     Departs: each layer has vectors of its own, which the published code shares among layers unless told otherwise.
@@ -64,6 +64,7 @@ class TransformerXl(Scheme):
         for name, value in (("width", width), ("heads", heads), ("head_width", head_width), ("theta", theta)):
             need_positive(name, value)
         need(width % 2 == 0, "waves come in pairs: the width must be even", f"got {width}", "choose an even width")
+        need_known("layout", layout, ("half", "interleaved"))
         if clamp is not None:
             need_positive("clamp", clamp)
         self.head_width, self.theta, self.layout, self.clamp = head_width, theta, layout, clamp
