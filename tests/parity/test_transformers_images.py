@@ -7,6 +7,7 @@ from ordinate import Geometry
 from ordinate.schemes.axial import Axial
 from ordinate.schemes.grid import Grid
 from ordinate.schemes.learned_grid import LearnedGrid
+from ordinate.schemes.sections import Sections
 
 FLOAT32 = {"within": 1e-5, "because": "their angles are in float32"}
 PATCHES = Geometry.grid(5, 7).q_pos
@@ -130,5 +131,37 @@ def test_axial_turns_patches_as_gemma4(record):
         scheme="axial:layout=half_each",
         oracle=gemma.apply_multidimensional_rope,
         what="queries of patches",
+        **FLOAT32,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "numbers", "options"),
+    [
+        ("qwen2_vl", "Qwen2VL", (16, 24, 24), {"order": "chunked"}),
+        ("qwen3_vl", "Qwen3VLText", (24, 20, 20), {"order": "interleaved"}),
+        ("glm4v", "Glm4vText", (8, 12, 12), {"layout": "interleaved", "sections": (8, 12, 12)}),
+        ("ernie4_5_vl_moe", "Ernie4_5_VLMoeText", (22, 22, 20), {"order": "ernie", "layout": "interleaved"}),
+    ],
+)
+def test_sections_turn_words_and_patches_as_theirs(name, kind, numbers, options, record):
+    module = family(name)
+    share = 0.5 if sum(numbers) == 32 else 1.0
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": list(numbers), "partial_rotary_factor": share}
+    sizes = {"hidden_size": 256, "num_attention_heads": 2, "head_dim": 128, "rope_parameters": rope}
+    config = configured(name, "Qwen2VLTextConfig" if name == "qwen2_vl" else f"{kind}Config", **sizes)
+    # three words, then a film of 2 frames of 3 x 4 patches
+    words, film = torch.arange(3)[:, None].expand(-1, 3), Geometry.grid(2, 3, 4).q_pos[0] + 3
+    pos = torch.cat([words, film])[None]
+    q = torch.randn(1, 2, pos.shape[1], 128)
+    cos, sin = getattr(module, f"{kind}RotaryEmbedding")(config)(q, pos.permute(2, 0, 1))
+    theirs, _ = module.apply_rotary_pos_emb(q, q, cos, sin)
+    shown = ",".join(f"{key}={value}" for key, value in options.items() if key != "sections")
+    record(
+        Sections(head_width=128, **options).encode_query(q, pos),
+        theirs,
+        scheme=f"sections:{shown}",
+        oracle=module.apply_rotary_pos_emb,
+        what="queries of words and patches",
         **FLOAT32,
     )
