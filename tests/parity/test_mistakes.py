@@ -6,6 +6,7 @@ from torch import nn
 
 from ordinate import Alibi, Cache, Decoder, Geometry, Rope, Shape, Sinusoidal
 from ordinate.schemes.grid import Grid
+from ordinate.schemes.xpos import Xpos
 
 FAMILIES = "transformers.models"
 
@@ -62,6 +63,24 @@ def test_a_rotation_of_float32_is_right_after_one_of_bfloat16(record_error):
         scheme="rope:layout=interleaved",
         oracle=theirs.rotate_queries_or_keys,
         what="queries in float32, after others in bfloat16",
+    )
+
+
+@pytest.mark.parametrize("tokens", [64, 512, 2048])
+def test_xpos_decodes_with_cached_keys_as_it_reads(tokens, record_error):
+    ret = pytest.importorskip("rotary_embedding_torch")
+    q, k = torch.randn(2, 1, 2, tokens, 32).double()
+    theirs = ret.RotaryEmbedding(32, use_xpos=True, cache_if_possible=False).double()
+    ours, where = Xpos(head_width=32, layout="interleaved"), Geometry.causal(1, cached=tokens - 1)
+    whole = ours.at(Geometry.causal(tokens)).encode(q, k), theirs.rotate_queries_and_keys(q, k)
+    mine, other = (queries[:, :, -1:] @ keys.mT for queries, keys in whole)
+    query, keys = theirs.rotate_queries_with_cached_keys(q[:, :, -1:], k)
+    record_error(
+        (ours.encode_query(q[:, :, -1:], where.q_pos) @ ours.encode_key(k, where.k_pos).mT, mine),
+        (query @ keys.mT, other),
+        scheme="xpos:layout=interleaved",
+        oracle=theirs.rotate_queries_with_cached_keys,
+        what=f"scores of the newest of {tokens} tokens with the cached keys",
     )
 
 

@@ -3,6 +3,7 @@ import torch
 
 from ordinate import Geometry, Rope
 from ordinate.schemes.axial import Axial
+from ordinate.schemes.xpos import Xpos
 from ordinate.spectra.linear import Linear
 from ordinate.spectra.ntk import Ntk
 
@@ -81,5 +82,21 @@ def test_stretched_rates_are_theirs(spectrum, options, record):
         oracle=theirs.rotate_queries_or_keys,
         what="queries",
         after=f"their `{next(iter(options))}` is our factor",
+        **FLOAT32,
+    )
+
+
+@pytest.mark.parametrize("tokens", [7, 100])
+def test_xpos_is_theirs_around_the_same_centre(tokens, record):
+    q, k = torch.randn(2, 1, 2, tokens, 32).double()
+    theirs = ret.RotaryEmbedding(32, use_xpos=True, cache_if_possible=False).double()
+    scheme = Xpos(head_width=32, centre=tokens // 2, layout="interleaved")
+    record(
+        torch.stack(scheme.at(Geometry.causal(tokens)).encode(q, k)),
+        torch.stack(theirs.rotate_queries_and_keys(q, k)),
+        scheme="xpos:layout=interleaved",
+        oracle=theirs.rotate_queries_and_keys,
+        what="queries and keys",
+        after="our centre is the middle of their call",
         **FLOAT32,
     )

@@ -193,6 +193,20 @@ def test_alibi_is_that_of_falcon_up_to_a_number_for_each_row(heads, record):
     )
 
 
+@pytest.mark.parametrize(("heads", "flattest"), [(8, 8), (12, 8), (12, 4)])
+def test_alibi_without_a_mask_is_that_of_mpt(heads, flattest, record):
+    build = family("mpt").build_mpt_alibi_tensor
+    ours = Alibi(heads=heads, flattest=flattest, sides="signed").bias(Geometry.full(20))
+    record(
+        ours - ours[..., -1:],
+        build(heads, 20, alibi_bias_max=flattest)[None].expand(-1, -1, 20, -1),
+        scheme="alibi:sides=signed",
+        oracle=build,
+        what="bias of a text read in both directions",
+        after="our bias less that of the last key, a number for each row",
+    )
+
+
 @pytest.mark.parametrize("both_sides", [True, False])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (64, 1000)])
 def test_t5_is_that_of_t5(both_sides, buckets, max_distance, record):

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from ordinate import T5, Alibi, Geometry, Learned, Rope, Sinusoidal
+from ordinate.schemes.xpos import Xpos
 from ordinate.spectra.linear import Linear
 from ordinate.spectra.ntk import Ntk
 
@@ -108,6 +109,35 @@ def test_stretched_rates_and_a_part_of_the_channels_are_theirs(spectrum, options
         oracle=xt.apply_rotary_pos_emb,
         what="queries",
         after=f"their `{next(iter(options))}` is our factor",
+        within=1e-5,
+        because="their angles are in float32",
+    )
+
+
+@pytest.mark.parametrize(("sloped", "heads"), [(3, 8), (4, 6)])
+def test_alibi_on_the_first_heads_is_theirs(sloped, heads, record):
+    theirs = xt.AlibiPositionalBias(sloped, total_heads=heads)
+    record(
+        Alibi(heads=heads, sloped=sloped).bias(Geometry.full(20))[0],
+        theirs(20, 20),
+        scheme=f"alibi:sloped={sloped}",
+        oracle=xt.AlibiPositionalBias.forward,
+        what="bias",
+        after="their `total_heads` is our heads",
+    )
+
+
+def test_xpos_is_theirs_around_the_same_centre(record):
+    q, k = torch.randn(2, 1, 2, 50, 32).double()
+    freqs, scale = xt.RotaryEmbedding(32, use_xpos=True)(torch.arange(50))
+    scheme = Xpos(head_width=32, centre=25, layout="interleaved")
+    record(
+        torch.stack(scheme.at(Geometry.causal(50)).encode(q, k)),
+        torch.stack([xt.apply_rotary_pos_emb(q, freqs, scale), xt.apply_rotary_pos_emb(k, freqs, scale**-1)]),
+        scheme="xpos:layout=interleaved",
+        oracle=xt.apply_rotary_pos_emb,
+        what="queries and keys",
+        after="our centre is the middle of their call",
         within=1e-5,
         because="their angles are in float32",
     )
