@@ -47,10 +47,36 @@ def test_the_waves_of_tensor2tensor_are_those_of_m2m100(width, record):
     )
 
 
+def test_the_waves_of_m2m100_begin_behind_the_padding(record):
+    kind = family("m2m_100").M2M100SinusoidalPositionalEmbedding
+    ids = torch.full((1, 50), 5)
+    record(
+        waves(Sinusoidal(width=64, form="tensor2tensor", first=2)),
+        kind(60, 64, padding_idx=1)(ids)[0],
+        scheme="sinusoidal:form=tensor2tensor,first=2",
+        oracle=kind.forward,
+        what="table",
+        within=1e-5,
+        because="their angles are in float32",
+    )
+
+
 @pytest.mark.parametrize("name", ["marian", "roformer"])
 @pytest.mark.parametrize("width", [8, 64])
-def test_the_waves_of_the_paper_are_those_of_marian_and_roformer_in_another_order(name, width, record):
+def test_all_sines_before_all_cosines_are_those_of_marian_and_roformer(name, width, record):
     kind = getattr(family(name), f"{name.title().replace('f', 'F')}SinusoidalPositionalEmbedding")
+    record(
+        waves(Sinusoidal(width=width, form="concatenated")),
+        kind(50, width).create_weight(),
+        scheme="sinusoidal:form=concatenated",
+        oracle=kind.create_weight,
+        what="table",
+    )
+
+
+@pytest.mark.parametrize("width", [8, 64])
+def test_the_waves_of_the_paper_are_those_of_marian_in_another_order(width, record):
+    kind = family("marian").MarianSinusoidalPositionalEmbedding
     ours = waves(Sinusoidal(width=width))
     record(
         torch.cat([ours[:, 0::2], ours[:, 1::2]], 1),

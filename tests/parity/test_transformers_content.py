@@ -18,13 +18,24 @@ def configured(name, kind, **options):
     return config
 
 
-def attended(layer, x, scheme):
-    """What a layer of three heads of 4 channels gives, with attention computed by ours."""
-    q, k, v = (
-        made(x).unflatten(-1, (3, 4)).transpose(1, 2) for made in (layer.linear_q, layer.linear_k, layer.linear_v)
-    )
+def attended(x, scheme, *projections):
+    """What a layer of three heads of 4 channels gives, with attention computed by ours.
+
+    Args:
+        projections: what makes queries, keys and values, and what reads the heads.
+    """
+    *made, out = projections
+    q, k, v = (make(x).unflatten(-1, (3, 4)).transpose(1, 2) for make in made)
     y = attend(q, k, v, scheme.at(Geometry.full(x.shape[1])))
-    return layer.linear_out(y.transpose(1, 2).flatten(2))
+    return out(y.transpose(1, 2).flatten(2))
+
+
+def linears(layer):
+    return layer.linear_q, layer.linear_k, layer.linear_v, layer.linear_out
+
+
+def projections(layer):
+    return layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj
 
 
 @torch.no_grad()
@@ -38,7 +49,13 @@ def test_shaw_with_keys_alone_is_that_of_wav2vec2_bert(record):
     layer, scheme = kind(config).double().eval(), Shaw(head_width=4, past=5, future=2, values=False).double()
     scheme.keys.copy_(layer.distance_embedding.weight)
     x = torch.randn(2, 11, 12).double()
-    record(attended(layer, x, scheme), layer(x)[0], scheme="shaw:values=False", oracle=kind, what="output of a layer")
+    record(
+        attended(x, scheme, *linears(layer)),
+        layer(x)[0],
+        scheme="shaw:values=False",
+        oracle=kind,
+        what="output of a layer",
+    )
 
 
 @torch.no_grad()
@@ -55,7 +72,7 @@ def test_transformer_xl_is_that_of_the_conformer(record):
     x = torch.randn(2, 9, 12).double()
     waves = module.Wav2Vec2ConformerRelPositionalEmbedding(config)(x).double()
     record(
-        attended(layer, x, scheme),
+        attended(x, scheme, *linears(layer)),
         layer(x, relative_position_embeddings=waves)[0],
         scheme="transformer_xl:layout=interleaved",
         oracle=kind,
@@ -88,4 +105,41 @@ def test_transformer_xl_is_that_of_xlnet(cached, clamp, record):
         scheme="transformer_xl",
         oracle=layer.rel_attn_core,
         what="output, cached keys, clamped offsets",
+    )
+
+
+@torch.no_grad()
+def test_shaw_with_keys_alone_is_that_of_speecht5(record):
+    module = family("speecht5")
+    layer, table = module.SpeechT5Attention(12, 3).double().eval(), module.SpeechT5RelativePositionalEncoding(4, 6)
+    scheme = Shaw(head_width=4, past=5, future=6, values=False).double()
+    scheme.keys.copy_(table.pe_k.weight.flip(0))
+    x = torch.randn(2, 11, 12).double()
+    record(
+        attended(x, scheme, *projections(layer)),
+        layer(x, position_bias=table.double()(x))[0],
+        scheme="shaw:values=False",
+        oracle=module.SpeechT5Attention,
+        what="output of a layer",
+        after="their table in the other direction",
+    )
+
+
+@torch.no_grad()
+def test_shaw_with_keys_and_values_is_that_of_vits(record):
+    kind = family("vits").VitsAttention
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "window_size": 8, "attention_dropout": 0.0}
+    layer, scheme = (
+        kind(configured("vits", "VitsConfig", **sizes)).double().eval(),
+        Shaw(head_width=4, past=8, future=8),
+    )
+    scheme.double().keys.copy_(layer.emb_rel_k)
+    scheme.values.copy_(layer.emb_rel_v)
+    x = torch.randn(2, 9, 12).double()
+    record(
+        attended(x, scheme, *projections(layer)),
+        layer(x)[0],
+        scheme="shaw",
+        oracle=kind,
+        what="output of a layer, texts within its window",
     )

@@ -10,18 +10,17 @@ xt = pytest.importorskip("x_transformers.x_transformers")
 POSITIONS = torch.arange(50)[None, :, None]
 
 
-def test_the_waves_are_theirs_in_another_order(record):
+def test_waves_of_a_trained_size_are_theirs(record):
     theirs = xt.ScaledSinusoidalEmbedding(32)
-    with torch.no_grad():
-        theirs.scale.fill_(0.5)
-    ours = Sinusoidal(width=32, scale=0.5).embed(torch.zeros(1, 50, 32), POSITIONS)[0]
     record(
-        torch.cat([ours[:, 0::2], ours[:, 1::2]], 1),
+        Sinusoidal(width=32, form="concatenated", scale=32**-0.5, trained=True).embed(
+            torch.zeros(1, 50, 32), POSITIONS
+        )[0],
         theirs(torch.zeros(1, 50, 32)),
-        scheme="sinusoidal",
+        scheme="sinusoidal:form=concatenated,trained=True",
         oracle=xt.ScaledSinusoidalEmbedding,
         what="table",
-        after="our even columns, then our odd ones; equal scale",
+        after="our scale begins at 1 / sqrt(width), as theirs",
         within=1e-5,
         because="their angles are in float32",
     )
