@@ -7,7 +7,7 @@ from torch import nn
 
 from ordinate.checks import need_known, need_positive
 from ordinate.geometry import Geometry
-from ordinate.ops.tables import resize
+from ordinate.ops.resize import resize_line
 from ordinate.scheme import Scheme
 from ordinate.shapes import Bias
 
@@ -80,5 +80,5 @@ class Toeplitz(Scheme):
                 place = torch.arange(-grown.reach, grown.reach + 1, device=self.table.device)
                 grown.table.copy_(self.table[place.clamp(-self.reach, self.reach) + self.reach])
             else:
-                grown.table.copy_(resize(self.table, (2 * max_length - 1,), "linear"))
+                grown.table.copy_(resize_line(self.table, 2 * max_length - 1, "centres"))
         return grown
