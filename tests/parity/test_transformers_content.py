@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from ordinate import Geometry, attend
+from ordinate.schemes.deberta import Deberta
 from ordinate.schemes.shaw import Shaw
 from ordinate.schemes.transformer_xl import TransformerXl
 
@@ -18,16 +20,17 @@ def configured(name, kind, **options):
     return config
 
 
-def attended(x, scheme, *projections):
-    """What a layer of three heads of 4 channels gives, with attention computed by ours.
+def attended(x, scheme, *projections, width=4):
+    """What a layer gives, with attention computed by ours.
 
     Args:
         projections: what makes queries, keys and values, and what reads the heads.
+        width: channels of a head.
     """
     *made, out = projections
-    q, k, v = (make(x).unflatten(-1, (3, 4)).transpose(1, 2) for make in made)
-    y = attend(q, k, v, scheme.at(Geometry.full(x.shape[1])))
-    return out(y.transpose(1, 2).flatten(2))
+    q, k, v = (make(x).unflatten(-1, (-1, width)).transpose(1, 2) for make in made)
+    at = scheme.at(Geometry.full(x.shape[1]))
+    return out(attend(*at.encode(q, k), v, at).transpose(1, 2).flatten(2))
 
 
 def linears(layer):
@@ -142,4 +145,58 @@ def test_shaw_with_keys_and_values_is_that_of_vits(record):
         scheme="shaw",
         oracle=kind,
         what="output of a layer, texts within its window",
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("terms", ["both", "c2p", "p2c"])
+def test_deberta_is_that_of_deberta_v2(terms, record):
+    kind = family("deberta_v2").DisentangledSelfAttention
+    kinds = ["c2p", "p2c"] if terms == "both" else [terms]
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "position_buckets": 6, "max_relative_positions": 12}
+    config = configured("deberta_v2", "DebertaV2Config", relative_attention=True, pos_att_type=kinds, **sizes)
+    layer = kind(config).double().eval()
+    scheme = Deberta(width=8, heads=2, head_width=4, buckets=6, max_distance=12, terms=terms).double()
+    scheme.table.normal_()
+    if scheme.key is not None:
+        scheme.key.weight.copy_(layer.pos_key_proj.weight)
+    if scheme.query is not None:
+        scheme.query.load_state_dict(layer.pos_query_proj.state_dict())
+    x = torch.randn(2, 20, 8).double()
+    record(
+        attended(x, scheme, layer.query_proj, layer.key_proj, layer.value_proj, nn.Identity()),
+        layer(x, torch.ones(2, 1, 20, 20), rel_embeddings=scheme.table)[0],
+        scheme=f"deberta:terms={terms}",
+        oracle=kind,
+        what="output of a layer",
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tokens", [5, 20])
+def test_deberta_without_buckets_is_that_of_deberta(tokens, record):
+    module = family("deberta")
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "max_relative_positions": 7}
+    config = configured("deberta", "DebertaConfig", relative_attention=True, pos_att_type=["c2p", "p2c"], **sizes)
+    layer = module.DisentangledSelfAttention(config).double().eval()
+    scheme = Deberta(width=8, heads=2, head_width=4, buckets=None, max_distance=7).double()
+    scheme.table.normal_()
+    scheme.key.weight.copy_(layer.pos_proj.weight)
+    scheme.query.load_state_dict(layer.pos_q_proj.state_dict())
+    x = torch.randn(2, tokens, 8).double()
+    offsets = module.build_relative_position(x, x)
+    theirs, _ = layer(x, torch.ones(2, 1, tokens, tokens), relative_pos=offsets, rel_embeddings=scheme.table)
+    # theirs makes the three of each head by one projection
+    weights = layer.in_proj.weight.unflatten(0, (2, 3, 4)).transpose(0, 1).flatten(1, 2)
+    biases = layer.q_bias, None, layer.v_bias
+
+    def made(part):
+        return lambda x: nn.functional.linear(x, weights[part], biases[part])
+
+    record(
+        attended(x, scheme, made(0), made(1), made(2), nn.Identity()),
+        theirs,
+        scheme="deberta:buckets=None",
+        oracle=module.DisentangledSelfAttention,
+        what="output of a layer",
     )
