@@ -1,7 +1,9 @@
 """How a model knows where its tokens stand."""
 
+from dataclasses import replace
+
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ordinate.checks import need
@@ -173,6 +175,28 @@ class Placed:
         if "mask" not in self._made:
             self._made["mask"] = self._mask()
         return self._made["mask"]
+
+    @property
+    def table(self) -> Float[Tensor, "#h offsets"] | None:
+        """What positions alone add to the scores, by how many places a key lies ahead in memory.
+
+        Entry x is for keys x - queries + 1 places after the query. None where the distance in memory does not say it
+        all, or nothing is added.
+        """
+        if "table" not in self._made:
+            self._made["table"] = self._table()
+        return self._made["table"]
+
+    def _table(self) -> Float[Tensor, "#h offsets"] | None:
+        where, (queries, keys) = self.where, self.where.shape
+        if not (where.ordered and self.scheme.shift_invariant) or "bias" not in self.scheme.hooks:
+            return None
+        pos = torch.arange(max(queries + keys - 1, 0), device=where.q_pos.device)[None, :, None]
+        # one query sees all distances: from the farthest behind the last query to the farthest ahead of the first
+        last = torch.full_like(pos[:, :1], where.start + queries - 1)
+        row = replace(where, q_pos=last, k_pos=pos, start=0, window=None, q_document=None, k_document=None)
+        bias = self.scheme.bias(row)
+        return None if bias is None else bias[0, :, 0]
 
     def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
         if self.bias is None:
