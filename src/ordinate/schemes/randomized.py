@@ -96,7 +96,7 @@ class Randomized(Scheme):
         need(
             where.start == 0,
             "random positions are drawn for whole texts while training",
-            f"got {where.start} cached tokens, whose ids were drawn before",
+            "got cached tokens, whose ids were drawn before",
             "call eval() before decoding, or train without a cache",
         )
         places = torch.cat([where.q_pos.flatten(), where.k_pos.flatten()])
