@@ -26,7 +26,7 @@ class Sandwich(Scheme):
         theta: base of the wavelengths.
     Raises:
         ValueError: an odd size, a first wave other than 0 and 1, or a number that is not positive.
-    Source: Chi et al. 2023, section 5, https://arxiv.org/abs/2212.10356; heads as in attention-gym and NeMo.
+    Source: Chi et al. 2023, https://arxiv.org/abs/2212.10356; heads as in attention-gym and NeMo.
     Departs: d/2 is taken away, as NeMo does, so that the bias at distance 0 is 0; it moves all scores of a head
         alike, which the softmax takes out again.
     """
