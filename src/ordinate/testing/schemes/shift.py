@@ -24,7 +24,7 @@ def moving_all_positions_changes_something_exactly_if_declared(case: Case) -> No
         if limit is None or shift + TOKENS <= limit:
             there = replace(where, q_pos=where.q_pos + shift, k_pos=where.k_pos + shift)
             moved[shift] = (model(x, there) - still).abs().max().item() / scale
-    if case.kind.shift_invariant:
+    if case.scheme().shift_invariant:
         # angles in float64 leave 2e-9 at 2^24, angles in float32 whole radians
         broken = {shift: change for shift, change in moved.items() if not change <= 1e-8}
         assert not broken, f"declared shift invariant, but a shift changes the output (shift: share): {broken}"
@@ -34,7 +34,7 @@ def moving_all_positions_changes_something_exactly_if_declared(case: Case) -> No
 
 def a_shift_costs_no_precision_in_the_type_of_the_model(case: Case) -> None:
     """What a shift changes in float32 and bfloat16 does not grow with the shift beyond what rounding explains."""
-    if not case.kind.shift_invariant or case.scheme().max_length is not None:
+    if not case.scheme().shift_invariant or case.scheme().max_length is not None:
         raise InapplicableError("it is not shift invariant, or serves a limited length")
     for dtype, allowed in ((torch.float32, 2e-5), (torch.bfloat16, 6e-2)):
         model, x = case.model(dtype), case.vectors(2, TOKENS, dtype)

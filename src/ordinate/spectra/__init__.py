@@ -1,0 +1,1 @@
+"""The ways to stretch the rates of a rotation, one a file."""
