@@ -8,7 +8,18 @@ from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.shapes import Bias, Keys, Marked, Outputs, Positions, Queries, Tokens, Weights
+from ordinate.shapes import (
+    Bias,
+    Keys,
+    Marked,
+    MarkedKeys,
+    MarkedQueries,
+    Outputs,
+    Positions,
+    Queries,
+    Tokens,
+    Weights,
+)
 
 PLACES = {
     "place": "positions",
@@ -60,11 +71,11 @@ class Scheme(nn.Module):
         """Mark the token vectors, before the first layer: added, or appended as `claims` columns."""
         return x
 
-    def encode_query(self, q: Queries, pos: Positions) -> Queries:
+    def encode_query(self, q: Queries, pos: Positions) -> MarkedQueries:
         """Mark the queries; each depends on its own position only."""
         return q
 
-    def encode_key(self, k: Keys, pos: Positions) -> Keys:
+    def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
         """Mark the keys, once: the result is what a decoder caches."""
         return k
 
@@ -158,7 +169,7 @@ class Placed:
         """Mark the token vectors."""
         return self.scheme.embed(x, self.where.q_pos)
 
-    def encode(self, q: Queries, k: Keys) -> tuple[Queries, Keys]:
+    def encode(self, q: Queries, k: Keys) -> tuple[MarkedQueries, MarkedKeys]:
         """Mark the queries and the keys of the same new tokens."""
         return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
 
