@@ -95,3 +95,11 @@ class DeclaredInvariant(Sinusoidal):
 
 class DeclaredSensitive(Rope):
     shift_invariant = False
+
+
+class LooksAtKeysAlone(Alibi):
+    """After the softmax it is the same as alibi."""
+
+    def bias(self, where):
+        slopes = torch.tensor(self.slopes, dtype=torch.float64)
+        return slopes[:, None, None] * where.k_pos[:, None, None, :, 0].expand(-1, 1, *where.shape)
