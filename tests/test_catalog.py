@@ -128,3 +128,30 @@ def test_a_literal_option_lists_its_choices():
     rope = catalog.load(SCHEMES, Scheme, "rope")
     with pytest.raises(ValueError, match=r"option layout of Rope must be .*'half'.*got 'halves'"):
         catalog.bind(rope, {"layout": "halves"}, {"head_width": 8})
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ("rope", "rope", {}),
+        ("rope:theta=5e5", "rope", {"theta": "5e5"}),
+        ("rope:theta=5e5,layout=interleaved", "rope", {"theta": "5e5", "layout": "interleaved"}),
+        ("rope:spectrum=linear,spectrum.factor=4", "rope", {"spectrum": {"name": "linear", "factor": "4"}}),
+        ("rope:spectrum.name=linear", "rope", {"spectrum": {"name": "linear"}}),
+    ],
+)
+def test_a_scheme_is_written_with_its_options(text, name, options):
+    assert catalog.parse(text) == (name, options)
+
+
+@pytest.mark.parametrize("text", ["rope:theta", "rope:theta=", "rope:=3", "rope:theta=1,"])
+def test_a_malformed_option_is_refused(text):
+    with pytest.raises(ValueError, match="an option is written name=value"):
+        catalog.parse(text)
+
+
+def test_an_option_given_twice_is_refused():
+    with pytest.raises(ValueError, match="'theta' twice"):
+        catalog.parse("rope:theta=1,theta=2")
+    with pytest.raises(ValueError, match=r"'spectrum.factor' twice"):
+        catalog.parse("rope:spectrum=linear,spectrum.factor=2,spectrum.factor=3")

@@ -2,14 +2,14 @@
 
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from ordinate.checks import need_known
+from ordinate.checks import need, need_known
 
 Member = TypeVar("Member")
 
@@ -47,6 +47,33 @@ def load(package: str, kind: type[Member], name: str) -> type[Member]:
     return members[0]
 
 
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the options of a member written as `name` or `name:option=value,option=value`.
+
+    An option that is a member itself is written by its name, and its own options after a dot:
+    `rope:spectrum=linear,spectrum.factor=4`.
+    """
+    name, _, rest = text.partition(":")
+    found: dict[str, Any] = {}
+    for part in rest.split(",") if rest else []:
+        key, equals, value = part.partition("=")
+        need(
+            bool(key and equals and value),
+            "an option is written name=value",
+            f"got {part!r} in {text!r}",
+            "for example rope:theta=500000,layout=interleaved",
+        )
+        outer, dot, inner = key.partition(".")
+        place, slot = found, outer
+        if dot:
+            if not isinstance(found.get(outer), dict):
+                found[outer] = {"name": found[outer]} if outer in found else {}
+            place, slot = found[outer], inner
+        need(slot not in place, "an option is given once", f"got {key!r} twice in {text!r}", "drop one")
+        place[slot] = value
+    return name, found
+
+
 def options(member: type) -> dict[str, inspect.Parameter]:
     """The constructor's keywords, which are the options of a member."""
     parameters = inspect.signature(member).parameters.values()
@@ -56,7 +83,7 @@ def options(member: type) -> dict[str, inspect.Parameter]:
 def bind(member: type, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords to construct `member` with: the options given, checked, and the sizes it asks for by name.
 
-    A text value is read as the type that the constructor declares, so "5e5" serves for a float.
+    A text value is read as the type that the constructor declares, so "5e5" serves for a float, "1;2" for a list.
 
     Args:
         member: the class to construct.
@@ -85,6 +112,9 @@ def read_options(member: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(member: type, option: inspect.Parameter, value: Any) -> Any:
+    kinds = [get_origin(kind) for kind in (option.annotation, *get_args(option.annotation))]
+    if isinstance(value, str) and any(kind in (tuple, Sequence) for kind in kinds):
+        value = value.split(";")
     try:
         return TypeAdapter(option.annotation).validate_python(value)
     except ValidationError as error:

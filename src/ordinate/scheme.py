@@ -1,7 +1,5 @@
 """How a model knows where its tokens stand."""
 
-from typing import ClassVar
-
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
@@ -37,15 +35,15 @@ class Scheme(nn.Module):
     May: set the other declared properties.
     """
 
-    axes: ClassVar[tuple[int, ...]] = (1,)
+    axes: tuple[int, ...] = (1,)
     """How many position axes it accepts: 1 for text, 2 for images."""
-    whole: ClassVar[bool] = False
+    whole: bool = False
     """Whether it refuses fractional positions."""
-    per_layer: ClassVar[bool] = False
+    per_layer: bool = False
     """Whether each layer needs an instance of its own; otherwise one serves all layers."""
     shift_invariant: bool
     """Whether moving all positions by a constant changes nothing. The contract suite measures it, both ways."""
-    citation: ClassVar[str] = ""
+    citation: str = ""
     """The BibTeX entry of the source."""
     max_length: int | None = None
     """Positions it can serve are below this; None: any."""

@@ -137,10 +137,10 @@ def test_a_free_head_has_weights_of_its_own():
 
 
 def test_a_scheme_with_columns_of_its_own_leaves_the_table_the_rest():
-    model = build(scheme="concatenated", options={"columns": 6})
+    model = build(scheme="concatenated:columns=6")
     assert model.tokens.weight.shape == (11, 10)
     assert model(ids(2, 3)).shape == (2, 3, 11)
-    free = build(scheme="concatenated", options={"columns": 6}, tied=False)
+    free = build(scheme="concatenated:columns=6", tied=False)
     assert free.head.weight.shape == (11, 16)
 
 
@@ -176,11 +176,11 @@ def test_what_is_saved_comes_back_bit_by_bit(scheme, tmp_path):
 
 
 def test_a_folder_holds_readable_json_and_no_pickle(tmp_path):
-    Decoder(Shape(scheme="rope", options={"theta": 5e5}, **SMALL)).save_pretrained(tmp_path)
+    Decoder(Shape(scheme="rope:theta=5e5", **SMALL)).save_pretrained(tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} <= {".json", ".safetensors", ".md"}
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     told = config.get("shape", config)
-    assert (told["scheme"], told["options"], told["width"]) == ("rope", {"theta": 5e5}, 16)
+    assert (told["scheme"], told["width"]) == ("rope:theta=5e5", 16)
 
 
 def change(folder, **changes):
@@ -197,8 +197,8 @@ def change(folder, **changes):
         ({"scheme": "os"}, "no scheme is named 'os'"),
         ({"scheme": "../../evil"}, "no scheme is named"),
         ({"mixer": "sotfmax"}, "no mixer is named 'sotfmax'; .*did you mean 'softmax'"),
-        ({"options": {"thetta": 1}}, "no option of Rope is named 'thetta'; .*did you mean 'theta'"),
-        ({"options": {"theta": "__import__('os')"}}, "option theta of Rope must be float"),
+        ({"scheme": "rope:thetta=1"}, "no option of Rope is named 'thetta'; .*did you mean 'theta'"),
+        ({"scheme": "rope:theta=__import__('os')"}, "option theta of Rope must be float"),
         ({"norm": "rmss"}, "no norm is named 'rmss'; .*did you mean 'rms'"),
         ({"wdth": 8}, "no field of a shape is named 'wdth'; .*did you mean 'width'"),
     ],
@@ -207,7 +207,7 @@ def test_a_config_with_an_unknown_name_fails_with_the_nearest_and_imports_nothin
     Decoder(Shape(**SMALL)).save_pretrained(tmp_path)
     change(tmp_path, **changes)
     # what reading an option loads anyway
-    Shape(**SMALL | {"scheme": "rope", "options": {"theta": "10"}}).make_schemes()
+    Shape(**SMALL | {"scheme": "rope:theta=10"}).make_schemes()
     before = set(sys.modules)
     with pytest.raises(ValueError, match=match):
         Decoder.from_pretrained(tmp_path)
@@ -271,7 +271,7 @@ def test_positions_beyond_a_learned_table_are_refused():
         ({"hidden": 0}, "hidden must be above zero; got 0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\); got 1.0"),
         ({"feedforward": "glu"}, "no feedforward is named 'glu'; .*did you mean"),
-        ({"scheme": "alibi", "options": {"theta": 1.0}}, "no option of Alibi is named 'theta'"),
+        ({"scheme": "alibi:theta=1.0"}, "no option of Alibi is named 'theta'"),
     ],
 )
 def test_a_shape_that_makes_no_model_is_refused(choices, match, untyped):

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from ordinate.study.plan import EIGHT, PRESETS, Plan, Run, differences, parse
+from ordinate.study.plan import EIGHT, PRESETS, Plan, Run, differences
 
 
 def test_the_default_plan_compares_the_eight_schemes_once():
@@ -45,36 +45,13 @@ def test_the_digest_changes_with_everything_but_how_often_checkpoints_are_writte
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "options"),
-    [
-        ("rope", "rope", {}),
-        ("rope:theta=5e5", "rope", {"theta": "5e5"}),
-        ("rope:theta=5e5,layout=interleaved", "rope", {"theta": "5e5", "layout": "interleaved"}),
-    ],
-)
-def test_a_scheme_is_written_with_its_options(text, name, options):
-    assert parse(text) == (name, options)
-
-
-@pytest.mark.parametrize("text", ["rope:theta", "rope:theta=", "rope:=3", "rope:theta=1,"])
-def test_a_malformed_option_is_refused(text):
-    with pytest.raises(ValueError, match="an option is written name=value"):
-        parse(text)
-
-
-def test_an_option_given_twice_is_refused():
-    with pytest.raises(ValueError, match="'theta' twice"):
-        parse("rope:theta=1,theta=2")
-
-
 def test_names_of_runs_are_safe_and_differ():
     labels = ["rope", "rope:theta=5e5", "rope:theta=5e5,layout=half", "a/../b", "a/.../b", "x" * 200, "x" * 201]
-    names = [Run.of(label, 0).name for label in labels]
+    names = [Run(label=label, seed=0).name for label in labels]
     assert names[:2] == ["rope-s0", "rope-theta=5e5-s0"]
     assert len(set(names)) == len(names)
     assert all(len(name) <= 80 and "/" not in name for name in names)
-    assert Run.of("rope", 3).name == "rope-s3"
+    assert Run(label="rope", seed=3).name == "rope-s3"
 
 
 def test_differences_are_told_key_by_key():

@@ -84,7 +84,7 @@ def test_the_models_can_be_read_again(calm):
     plan, folder, _ = calm
     for run in plan.runs():
         model = Decoder.from_pretrained(str(folder.run(run) / "model"), local_files_only=True)
-        assert model.shape.scheme == run.scheme
+        assert model.shape.scheme == run.label
         assert (folder.run(run) / "model" / "tokenizer.json").exists()
 
 
@@ -103,7 +103,7 @@ def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_p
     class Killer(Quiet):
         def news(self, news):
             super().news(news)
-            if news.step == 3 and news.run.scheme == "rope" and not kills:
+            if news.step == 3 and news.run.label == "rope" and not kills:
                 kills.append(news)
                 pattern = f"study.worker {tmp_path}.*rope"
                 found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)

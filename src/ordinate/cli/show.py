@@ -40,9 +40,8 @@ def show(scheme: str) -> int:
         Its name, options inline: sinusoidal:theta=100.
     """
     from ordinate.scheme import Scheme
-    from ordinate.study.plan import parse
 
-    name, given = parse(scheme)
+    name, given = catalog.parse(scheme)
     kind = catalog.load("ordinate.schemes", Scheme, name)
     member = kind(**catalog.bind(kind, given, SIZES))
     console = Console(highlight=False)

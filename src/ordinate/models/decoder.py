@@ -1,6 +1,6 @@
 """A language model that reads from left to right."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import torch
@@ -13,6 +13,7 @@ from ordinate.geometry import Geometry
 from ordinate.mixer import Mixer
 from ordinate.models.block import FEEDFORWARDS, NORMS, Block, FeedForward, Norm
 from ordinate.models.cache import Cache
+from ordinate.recipe import Recipe
 from ordinate.scheme import Scheme
 from ordinate.seeds import seed_of
 from ordinate.shapes import Ids, Logits
@@ -32,8 +33,7 @@ class Shape:
         layers: blocks.
         heads: query heads.
         kv_heads: key and value heads; None: as many as query heads.
-        scheme: name of the positional scheme.
-        options: its options.
+        scheme: the positional scheme, options inline, or several: see `Recipe.read`.
         mixer: name of the token mixer.
         max_length: longest input that schemes with a table must serve [tokens].
         norm: `rms` or `layer`.
@@ -49,7 +49,6 @@ class Shape:
     heads: int = 4
     kv_heads: int | None = None
     scheme: str = "rope"
-    options: dict[str, Any] = field(default_factory=dict)
     mixer: str = "softmax"
     max_length: int = 1024
     norm: Norm = "rms"
@@ -92,15 +91,9 @@ class Shape:
         usual = 4 * self.width if self.feedforward == "gelu" else 8 * self.width // 3
         return usual if self.hidden is None else self.hidden
 
-    def make_schemes(self) -> list[Scheme]:
-        """The positional scheme with its options, and the sizes it asks for: one for all layers, or one for each.
-
-        The random numbers it draws are its own, so that one seed gives the same trunk whatever the scheme.
-        """
-        kind = catalog.load("ordinate.schemes", Scheme, self.scheme)
-        bound = catalog.bind(kind, self.options, self.sizes)
-        with torch.random.fork_rng(devices=[]):
-            return [kind(**bound) for _ in range(self.layers if kind.per_layer else 1)]
+    def make_schemes(self) -> Recipe:
+        """The positional schemes and the layers that each serves."""
+        return Recipe.read(self.scheme, self.sizes)
 
     def make_mixer(self) -> Mixer:
         """One layer's token mixer."""
@@ -127,18 +120,19 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         self.shape = shape
         seed = int(torch.randint(2**62, (), device="cpu"))
         width, norm = shape.width, NORMS[shape.norm]
-        schemes = shape.make_schemes()
+        recipe = shape.make_schemes()
         mixers = [shape.make_mixer() for _ in range(shape.layers)]
-        mixers[0].check_scheme(schemes[0])
+        for scheme in recipe.schemes:
+            mixers[0].check_scheme(scheme)
         make = FEEDFORWARDS[shape.feedforward]
         self.blocks = nn.ModuleList(
             Block(mixer, make(width, shape.hidden_width), norm, width, shape.dropout) for mixer in mixers
         )
         self.norm = norm(width)
         self.head = None if shape.tied else nn.Linear(width, shape.vocabulary, bias=False)
-        self.tokens = nn.Embedding(shape.vocabulary, width - schemes[0].claims)
+        self.tokens = nn.Embedding(shape.vocabulary, width - recipe.schemes[0].claims)
         self._initialise(seed)
-        self.schemes = nn.ModuleList(schemes)
+        self.schemes, self.scheme_of_layer = nn.ModuleList(recipe.schemes), recipe.layers
 
     def forward(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Logits:
         """The logits of the next token at each place.
@@ -153,12 +147,15 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
             where = (cache or Cache()).following(ids.shape[1], ids.device)
         self._check_places(ids, where, cache)
         seen = where if cache is None else cache.place(where)
-        placed = [cast(Scheme, scheme).at(seen) for scheme in self.schemes]
+        first, *others = (cast(Scheme, scheme) for scheme in self.schemes)
+        placed = [first.at(seen)]
+        # the first layer's scheme may move the tokens, for all layers
+        placed += [scheme.at(placed[0].where) for scheme in others]
         x = placed[0].embed(self.tokens(ids))
         states = []
         for layer, block in enumerate(self.blocks):
             state = cache.states[layer] if cache is not None and cache.states else None
-            x, state = block(x, placed[layer % len(placed)], state)
+            x, state = block(x, placed[self.scheme_of_layer[layer]], state)
             states.append(state)
         if cache is not None:
             cache.states, cache.where = states, seen

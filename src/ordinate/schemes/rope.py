@@ -62,9 +62,9 @@ class Rope(Scheme):
         self.rotated = head_width if rotated is None else rotated
         need(
             self.rotated > 0 and self.rotated % 2 == 0,
-            "rope turns an even number of channels",
+            f"rope needs an even {'head width' if rotated is None else 'number of rotated channels'}",
             f"got {self.rotated}",
-            "choose heads that divide width into even parts, or an even `rotated`",
+            "choose heads that divide width into even parts" if rotated is None else "leave one channel out",
         )
         need(
             self.rotated <= head_width,

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ordinate import catalog
 from ordinate.checks import need
 from ordinate.data.find import find
 from ordinate.data.store import TokenStore, prepare
 from ordinate.data.windows import segments
 from ordinate.study.engine import News, carry_out
 from ordinate.study.folder import Folder
-from ordinate.study.plan import Plan, parse
+from ordinate.study.plan import Plan
 from ordinate.tokenizer import make_tokenizer
 
 
@@ -33,7 +34,7 @@ def settle(plan: Plan) -> Plan:
     Raises:
         ValueError: an unknown scheme or option, sizes that do not fit, two schemes written the same way.
     """
-    make_tokenizer(*parse(plan.tokenizer))
+    make_tokenizer(*catalog.parse(plan.tokenizer))
     from ordinate.study.model import shape_of
     from ordinate.training.precision import fast_precision
 
@@ -71,7 +72,7 @@ def conduct(plan: Plan, out: Path, workers: int, command: str, watcher: Watcher)
     with folder.lock():
         folder.check(plan)
         watcher.reading(plan.text)
-        store = prepare(find(plan.text), folder.data, make_tokenizer(*parse(plan.tokenizer)))
+        store = prepare(find(plan.text), folder.data, make_tokenizer(*catalog.parse(plan.tokenizer)))
         _check_text(store, plan)
         folder.open(plan, store.identity, command)
         todo = folder.missing(plan)

@@ -145,7 +145,7 @@ def _conclude(folder: Folder, run: Run, code: int, watch: Watch, crew: Crew) -> 
         return
     said = (folder.run(run) / "messages.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     message = "\n".join(said[-KEPT_LINES:]) or f"the process ended with code {code} and said nothing"
-    about = {"name": run.name, "scheme": run.scheme, "options": run.options, "label": run.label, "seed": run.seed}
+    about = {"name": run.name, "label": run.label, "seed": run.seed}
     write_json(
         folder.result(run),
         {"format": FORMAT, "run": about, "status": "failed", "step": 0, "message": message, "parameters": {}},

@@ -2,10 +2,8 @@
 
 import torch
 
-from ordinate import catalog
 from ordinate.checks import need
 from ordinate.models.decoder import Decoder, Shape
-from ordinate.scheme import Scheme
 from ordinate.study.plan import Plan, Run
 
 
@@ -19,14 +17,13 @@ def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
     Raises:
         ValueError: a scheme or option that does not exist, sizes that do not fit.
     """
-    shape = _shape(plan, run.scheme, bound_options(run), vocabulary, plan.longest, None)
+    shape = _shape(plan, run.label, vocabulary, plan.longest, None)
     if plan.equal == "shape":
         return shape
-    goal = count(_shape(plan, "none", {}, vocabulary, plan.length, None))
-    options = bound_options(run)
+    goal = count(_shape(plan, "none", vocabulary, plan.length, None))
 
     def trained(hidden: int) -> int:
-        return count(_shape(plan, run.scheme, options, vocabulary, plan.length, hidden))
+        return count(_shape(plan, run.label, vocabulary, plan.length, hidden))
 
     one = trained(2) - trained(1)
     hidden = max(1, 1 + round((goal - trained(1)) / one))
@@ -36,13 +33,7 @@ def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
         f"{run.label} alone brings more than the feed-forward can give ({goal} parameters in all)",
         "give a larger width, or --equal shape",
     )
-    return _shape(plan, run.scheme, options, vocabulary, plan.longest, hidden)
-
-
-def bound_options(run: Run) -> dict[str, object]:
-    """The options as the scheme's constructor reads them."""
-    kind = catalog.load("ordinate.schemes", Scheme, run.scheme)
-    return catalog.read_options(kind, run.options)
+    return _shape(plan, run.label, vocabulary, plan.longest, hidden)
 
 
 def count(shape: Shape) -> int:
@@ -53,7 +44,7 @@ def count(shape: Shape) -> int:
 
 def parameters(plan: Plan, run: Run, shape: Shape, model: Decoder) -> dict[str, object]:
     """What the report says about the parameters of a run."""
-    short = _shape(plan, run.scheme, bound_options(run), shape.vocabulary, plan.length, shape.hidden)
+    short = _shape(plan, run.label, shape.vocabulary, plan.length, shape.hidden)
     total, trained = sum(p.numel() for p in model.parameters()), count(short)
     note = "" if total == trained else f"{total - trained} parameters serve lengths beyond the trained one only"
     return {
@@ -65,9 +56,7 @@ def parameters(plan: Plan, run: Run, shape: Shape, model: Decoder) -> dict[str, 
     }
 
 
-def _shape(
-    plan: Plan, scheme: str, options: dict[str, object], vocabulary: int, max_length: int, hidden: int | None
-) -> Shape:
+def _shape(plan: Plan, scheme: str, vocabulary: int, max_length: int, hidden: int | None) -> Shape:
     return Shape(
         vocabulary=vocabulary,
         width=plan.width,
@@ -75,7 +64,6 @@ def _shape(
         heads=plan.heads,
         kv_heads=plan.kv_heads,
         scheme=scheme,
-        options=options,
         max_length=max_length,
         norm=plan.norm,
         feedforward=plan.feedforward,

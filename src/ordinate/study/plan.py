@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ordinate.checks import need, need_known
+from ordinate.checks import need_known
 
 EIGHT = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "alibi", "t5")
 # the only fields that may differ when a study is taken up again: they change no result
@@ -35,7 +35,8 @@ class Plan(Frozen):
     tokenizer: str = "bytes"
     """How to cut it into tokens: bytes, or bpe:size=4096."""
     schemes: tuple[str, ...] = Field(EIGHT, min_length=1)
-    """Positional schemes to compare, options inline: rope:theta=500000,layout=interleaved."""
+    """Positional schemes to compare. Options inline: rope:theta=500000; two at once: learned+alibi; a share of the
+    heads each: rope/none; a plan for the layers: rope,rope,rope,none."""
     seeds: int = Field(1, ge=1)
     """How many times to train each, with other random numbers."""
     length: int = Field(128, ge=2)
@@ -93,7 +94,7 @@ class Plan(Frozen):
 
     def runs(self) -> list["Run"]:
         """Every run of the study: seeds outside, so that one seed of every scheme is done first."""
-        return [Run.of(text, seed) for seed in range(self.seeds) for text in self.schemes]
+        return [Run(label=text, seed=seed) for seed in range(self.seeds) for text in self.schemes]
 
     def digest(self) -> str:
         """Eight letters that change when the plan does."""
@@ -112,18 +113,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class Run(Frozen):
-    """One model to train: a scheme with its options, and a seed."""
+    """One model to train: a scheme, written in one line, and a seed."""
 
-    scheme: str
-    options: dict[str, str]
     label: str
     seed: int
-
-    @classmethod
-    def of(cls, text: str, seed: int) -> "Run":
-        """The run of a scheme written as on the command line, `name` or `name:option=value,option=value`."""
-        name, options = parse(text)
-        return cls(scheme=name, options=options, label=text, seed=seed)
 
     @property
     def name(self) -> str:
@@ -132,23 +125,6 @@ class Run(Frozen):
         if label != self.label.replace(":", "-").replace(",", "-") or len(label) > 60:
             label = f"{label[:50]}-{hashlib.sha256(self.label.encode()).hexdigest()[:8]}"
         return f"{label}-s{self.seed}"
-
-
-def parse(text: str) -> tuple[str, dict[str, str]]:
-    """The name and the options of a member written as `name` or `name:option=value,option=value`."""
-    name, _, rest = text.partition(":")
-    options: dict[str, str] = {}
-    for part in rest.split(",") if rest else []:
-        key, equals, value = part.partition("=")
-        need(
-            bool(key and equals and value),
-            "an option is written name=value",
-            f"got {part!r} in {text!r}",
-            "for example rope:theta=500000,layout=interleaved",
-        )
-        need(key not in options, "an option is given once", f"got {key!r} twice in {text!r}", "drop one")
-        options[key] = value
-    return name, options
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from ordinate.files import write_json
 from ordinate.models.decoder import Decoder
 from ordinate.study.folder import FORMAT, Folder
 from ordinate.study.measure import measure, peak_memory
-from ordinate.study.model import bound_options, parameters, shape_of
+from ordinate.study.model import parameters, shape_of
 from ordinate.study.plan import Plan, Run
 from ordinate.tasks.text import Text
 from ordinate.training.loop import train
@@ -55,13 +55,7 @@ def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
     model = Decoder(shape)
     result: dict[str, Any] = {
         "format": FORMAT,
-        "run": {
-            "name": run.name,
-            "scheme": run.scheme,
-            "options": bound_options(run),
-            "label": run.label,
-            "seed": run.seed,
-        },
+        "run": {"name": run.name, "label": run.label, "seed": run.seed},
         "status": "done",
         "step": plan.steps,
         "message": "",
