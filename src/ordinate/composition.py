@@ -34,6 +34,10 @@ class Composition(Scheme):
         self.shift_invariant = all(part.shift_invariant and "place" not in part.hooks for part in parts)
         self.max_length = min((part.max_length for part in parts if part.max_length is not None), default=None)
         self.claims = sum(part.claims for part in parts)
+        for size in ("width", "heads", "head_width"):
+            for part in parts:
+                if hasattr(part, size):
+                    setattr(self, size, getattr(part, size))
         self.citation = "\n\n".join(dict.fromkeys(part.citation for part in parts))
 
     @property

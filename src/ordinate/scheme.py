@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from ordinate.checks import need
 from ordinate.geometry import Geometry
 from ordinate.shapes import Bias, Keys, Marked, Outputs, Positions, Queries, Tokens, Weights
+from ordinate.tensors import need_device, need_vectors
 
 PLACES = {
     "place": "positions",
@@ -29,7 +30,8 @@ class Scheme(nn.Module):
 
     Must: declare `shift_invariant`; take what it needs by keyword (`width`, `heads`, `head_width`, `max_length`),
         from which a model binds its own sizes by name; return the type it was given; keep parameters only, no float
-        buffers (tables are computed from Python numbers, angles in float64).
+        buffers (tables are computed from Python numbers, angles in float64); keep `width`, `heads` and `head_width`,
+        where it asks for them, as attributes: what it is given is checked against them.
     Should: name its source in the docstring and in `citation`; override `check_positions` where some positions
         cannot be served.
     May: set the other declared properties.
@@ -49,6 +51,12 @@ class Scheme(nn.Module):
     """Positions it can serve are below this; None: any."""
     claims: int = 0
     """Columns of the width that `embed` appends; the token table gets the rest."""
+    width: int
+    """Columns of the model that it was made for, if it asks for them."""
+    heads: int
+    """Query heads that it was made for, if it asks for them."""
+    head_width: int
+    """Channels of a head that it was made for, if it asks for them."""
 
     def place(self, where: Geometry) -> Geometry:
         """Move the tokens: the geometry that this scheme, and those it is summed with, see instead."""
@@ -98,6 +106,10 @@ class Scheme(nn.Module):
 
     def at(self, where: Geometry) -> "Placed":
         """This scheme at one geometry: make one for each forward pass, all layers share it."""
+        if not isinstance(where, Geometry):
+            raise TypeError(
+                f"a scheme stands at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)"
+            )
         where = self.place(where)
         for pos in (where.q_pos, where.k_pos):
             self.check_positions(pos)
@@ -120,13 +132,22 @@ class Scheme(nn.Module):
             "round them, or choose a scheme for fractional positions",
         )
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
-        if self.max_length is not None and pos.numel() and not torch.compiler.is_compiling():
+        if not pos.numel() or torch.compiler.is_compiling():
+            return
+        if pos.is_floating_point():
+            finite = bool(pos.isfinite().all())
+            need(
+                finite, f"{name} takes finite positions", "got NaN or infinity among them", "give each token a place"
+            )
+        if self.max_length is not None:
             low, high = pos.min().item(), pos.max().item()
             need(
                 low >= 0 and high < self.max_length,
                 f"{name} serves positions 0 to {self.max_length - 1} (max_length {self.max_length})",
                 f"got {low} to {high}",
-                f"build it with max_length={int(high) + 1} or more, or shorten the input",
+                "count from 0"
+                if low < 0
+                else f"build it with max_length={int(high) + 1} or more, or shorten the input",
             )
 
 
@@ -150,11 +171,41 @@ class Placed:
 
     def embed(self, x: Tokens) -> Marked:
         """Mark the token vectors."""
+        need_vectors("x", x, "batch, tokens, width")
+        self._check_tokens("x", x, x.shape[1])
+        self._check_size("x", "width", x.shape[2] + self.scheme.claims)
         return self.scheme.embed(x, self.where.q_pos)
 
     def encode(self, q: Queries, k: Keys) -> tuple[Queries, Keys]:
         """Mark the queries and the keys of the same new tokens."""
+        for name, x in (("q", q), ("k", k)):
+            need_vectors(name, x, "batch, heads, tokens, head width")
+            self._check_tokens(name, x, x.shape[2])
+            self._check_size(name, "head_width", x.shape[3])
+        self._check_size("q", "heads", q.shape[1])
         return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
+
+    def _check_tokens(self, name: str, x: Tensor, tokens: int) -> None:
+        pos = self.where.q_pos
+        if tokens != pos.shape[1]:
+            raise ValueError(
+                f"{name} must hold the tokens of the geometry; got {tokens} in {tuple(x.shape)} for {pos.shape[1]}; "
+                "order its axes, or build the geometry for these tokens"
+            )
+        if pos.shape[0] not in (1, x.shape[0]):
+            raise ValueError(
+                f"{name} must have the rows of the geometry; got {x.shape[0]} for {pos.shape[0]}; "
+                "build the geometry for this batch"
+            )
+        need_device(name, x, "the geometry", pos)
+
+    def _check_size(self, name: str, size: str, came: int) -> None:
+        made_for = getattr(self.scheme, size, None)
+        if made_for not in (None, came):
+            scheme = type(self.scheme).__name__
+            raise ValueError(
+                f"this {scheme} was made for {size} {made_for}; got {came} in {name}; make one for {came}"
+            )
 
     @property
     def bias(self) -> Bias | None:
