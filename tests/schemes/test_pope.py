@@ -68,6 +68,13 @@ def test_the_length_of_each_arrow_is_softplus_of_the_content():
         assert torch.allclose(arrows.norm(dim=-2), torch.nn.functional.softplus(q), rtol=0, atol=1e-14)
 
 
+def test_a_token_is_marked_alike_among_others_and_alone_bit_by_bit():
+    scheme, k, pos = Pope(head_width=7, heads=2, birth="uniform"), drawn(1, 2, 50, 7).float(), column(list(range(50)))
+    whole = scheme.encode_key(k, pos)
+    for i in range(50):
+        assert scheme.encode_key(k[:, :, i : i + 1], pos[:, i : i + 1]).equal(whole[:, :, i : i + 1])
+
+
 def test_phases_begin_at_zero_or_anywhere():
     assert (Pope(head_width=64, heads=4).phases == 0).all()
     phases = Pope(head_width=64, heads=4, birth="uniform").phases
