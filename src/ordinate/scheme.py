@@ -1,7 +1,9 @@
 """How a model knows where its tokens stand."""
 
+from dataclasses import replace
+
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ordinate.checks import need
@@ -132,13 +134,17 @@ class Scheme(nn.Module):
         )
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
         if self.max_length is not None and pos.numel() and not torch.compiler.is_compiling():
-            low, high = pos.min().item(), pos.max().item()
-            need(
-                low >= 0 and high < self.max_length,
-                f"{name} serves positions 0 to {self.max_length - 1} (max_length {self.max_length})",
-                f"got {low} to {high}",
-                f"build it with max_length={int(high) + 1} or more, or shorten the input",
-            )
+            self.check_length(pos)
+
+    def check_length(self, pos: Positions) -> None:
+        """Raise a ValueError unless all positions are below `max_length`; for schemes that have one."""
+        low, high, length = pos.min().item(), pos.max().item(), self.max_length or 0
+        need(
+            low >= 0 and high < length,
+            f"{type(self).__name__} serves positions 0 to {length - 1} (max_length {length})",
+            f"got {low} to {high}",
+            f"build it with max_length={int(high) + 1} or more, or shorten the input",
+        )
 
 
 class Placed:
@@ -180,6 +186,28 @@ class Placed:
         if "mask" not in self._made:
             self._made["mask"] = self._mask()
         return self._made["mask"]
+
+    @property
+    def table(self) -> Float[Tensor, "#h offsets"] | None:
+        """What positions alone add to the scores, by how many places a key lies ahead in memory.
+
+        Entry x is for keys x - queries + 1 places after the query. None where the distance in memory does not say it
+        all, or nothing is added.
+        """
+        if "table" not in self._made:
+            self._made["table"] = self._table()
+        return self._made["table"]
+
+    def _table(self) -> Float[Tensor, "#h offsets"] | None:
+        where, (queries, keys) = self.where, self.where.shape
+        if not (where.ordered and self.scheme.shift_invariant) or "bias" not in self.scheme.hooks:
+            return None
+        pos = torch.arange(max(queries + keys - 1, 0), device=where.q_pos.device)[None, :, None]
+        # one query sees all distances: from the farthest behind the last query to the farthest ahead of the first
+        last = torch.full_like(pos[:, :1], where.start + queries - 1)
+        row = replace(where, q_pos=last, k_pos=pos, start=0, window=None, q_document=None, k_document=None)
+        bias = self.scheme.bias(row)
+        return None if bias is None else bias[0, :, 0]
 
     def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
         if self.bias is None:
