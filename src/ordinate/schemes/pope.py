@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_positive
-from ordinate.ops.turn import for_heads
+from ordinate.checks import need_positive
+from ordinate.ops.heads import for_heads, key_heads
 from ordinate.scheme import Scheme
 from ordinate.shapes import Keys, MarkedKeys, MarkedQueries, Positions, Queries
 
@@ -57,11 +57,9 @@ class Pope(Scheme):
         birth: Literal["zero", "uniform"] = "zero",
     ) -> None:
         super().__init__()
-        groups = heads if kv_heads is None else kv_heads
-        for name, value in (("head_width", head_width), ("kv_heads", groups), ("theta", theta)):
+        for name, value in (("head_width", head_width), ("theta", theta)):
             need_positive(name, value)
-        whole = heads % groups == 0
-        need(whole, "kv_heads must divide heads", f"got {groups} and {heads}", "choose kv_heads that divide heads")
+        groups = key_heads(heads, kv_heads)
         self.head_width, self.theta = head_width, theta
         phases = torch.zeros(groups, 1, head_width)
         self.phases = nn.Parameter(phases.uniform_(-2 * math.pi, 0) if birth == "uniform" else phases)
