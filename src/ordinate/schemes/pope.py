@@ -82,7 +82,7 @@ class Pope(Scheme):
 def _point(x: Float[Tensor, "b h n d"], angles: Float[Tensor, "#b #h n d"]) -> Float[Tensor, "b h n twice"]:
     wide = torch.promote_types(x.dtype, torch.float32)
     # in float32 the last numbers of a tensor go another way through softplus than those before, and round otherwise
-    exact, unknown = x.double(), x.isnan()
-    # the slope of softplus at a NaN would spoil the gradient of padding, which is 0
-    length = torch.where(unknown, exact, nn.functional.softplus(exact.masked_fill(unknown, 0.0))).to(wide)
+    length = nn.functional.softplus(x.double().nan_to_num(0.0, math.inf, -math.inf)).to(wide)
+    # a NaN comes back as a constant: the slope of softplus there would spoil the gradient of padding, which is 0
+    length = length + (x - x).detach().to(wide)
     return torch.cat([length * angles.cos().to(wide), length * angles.sin().to(wide)], -1).to(x.dtype)
