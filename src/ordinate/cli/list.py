@@ -9,9 +9,9 @@ from rich.table import Table
 
 from ordinate import catalog
 
-Kind = Literal["schemes", "mixers", "routes", "corpora", "tokenizers", "tasks"]
+Kind = Literal["schemes", "spectra", "mixers", "routes", "corpora", "tokenizers", "tasks"]
 
-app = App(name="list", help="List what there is: schemes, mixers, routes, corpora.")
+app = App(name="list", help="List what there is: schemes, spectra, mixers, routes, corpora.")
 
 
 @app.default
