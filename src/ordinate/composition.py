@@ -22,6 +22,8 @@ from ordinate.shapes import (
     Weights,
 )
 
+SIZES = ("width", "heads", "head_width")
+
 
 class Composition(Scheme):
     """What several schemes say together: the properties that follow from those of the parts.
@@ -45,6 +47,9 @@ class Composition(Scheme):
         self.shift_invariant = all(part.shift_invariant and "place" not in part.hooks for part in parts)
         self.max_length = min((part.max_length for part in parts if part.max_length is not None), default=None)
         self.claims = sum(part.claims for part in parts)
+        # the sizes that the parts were made for are those of the whole
+        for part in parts:
+            vars(self).update({size: vars(part)[size] for size in SIZES if size in vars(part)})
         self.citation = "\n\n".join(dict.fromkeys(part.citation for part in parts))
 
     @property
