@@ -46,6 +46,8 @@ def _cells(kind: Kind, name: str) -> list[str]:
     from importlib import import_module
 
     module = import_module(f"ordinate.{kind}.{name}")
-    members = [item for item in vars(module).values() if inspect.isclass(item) and item.__module__ == module.__name__]
-    summary = (inspect.getdoc(members[0]) or "").splitlines()[0]
-    return [places(members[0]), summary] if kind == "schemes" else [summary]
+    own = [item for item in vars(module).values() if inspect.isclass(item) and item.__module__ == module.__name__]
+    # a file may have private classes beside its member
+    member = next(item for item in own if not item.__name__.startswith("_"))
+    summary = (inspect.getdoc(member) or "").splitlines()[0]
+    return [places(member), summary] if kind == "schemes" else [summary]
