@@ -20,7 +20,7 @@ def network(scheme, position):
     return y
 
 
-@pytest.mark.parametrize("options", [{}, {"hidden": 3}, {"layers": 2}, {"layers": 5, "hidden": 4}, {"unit": 0.25}])
+@pytest.mark.parametrize("options", [{}, {"hidden": 3}, {"depth": 2}, {"depth": 5, "hidden": 4}, {"unit": 0.25}])
 def test_it_adds_what_the_network_makes_of_each_position(options):
     scheme = Continuous(width=5, max_length=50, **options).double()
     x = torch.randn(2, 4, 5, dtype=torch.float64)
@@ -34,7 +34,7 @@ def test_it_adds_what_the_network_makes_of_each_position(options):
 
 def test_the_gradients_of_every_matrix_are_those_of_the_formula():
     # two layers, by hand: y = B silu(A p + a) + b
-    scheme = Continuous(width=3, unit=10.0, hidden=2, layers=2).double()
+    scheme = Continuous(width=3, unit=10.0, hidden=2, depth=2).double()
     (a, b), weights = scheme.network, torch.randn(2, 4, 3, dtype=torch.float64)
     (scheme.embed(torch.zeros(2, 4, 3, dtype=torch.float64), POSITIONS) * weights).sum().backward()
     expected = {name: torch.zeros_like(value) for name, value in scheme.named_parameters()}
@@ -78,11 +78,15 @@ def test_between_two_positions_it_changes_gradually():
 
 
 def test_a_far_position_costs_no_precision():
-    scheme = Continuous(width=4, unit=1.0).bfloat16()
-    far = torch.tensor([[[2**24 + 1], [2**24]]])
-    made = scheme.double().embed(torch.zeros(1, 2, 4, dtype=torch.float64), far)[0]
-    assert torch.allclose(made[0], torch.tensor(network(scheme, 2**24 + 1), dtype=torch.float64), rtol=1e-12, atol=0)
-    assert (made[0] - made[1]).abs().max() > 1e-3
+    scheme = Continuous(width=1, unit=1.0, hidden=1, depth=2)
+    with torch.no_grad():
+        # silu(p - 2^24), for a type that has no 2^24 + 1
+        for parameter, value in zip(scheme.parameters(), (1.0, -(2.0**24), 1.0, 0.0), strict=True):
+            parameter.fill_(value)
+    for dtype in (torch.float32, torch.bfloat16):
+        out = scheme.to(dtype).embed(torch.zeros(1, 2, 1, dtype=dtype), torch.tensor([[[2**24 + 1], [2**24 - 3]]]))
+        exact = torch.tensor([1 / (1 + math.exp(-1)), -3 / (1 + math.exp(3))], dtype=torch.float64)
+        assert torch.allclose(out[0, :, 0].double(), exact, rtol=torch.finfo(dtype).eps, atol=0)
 
 
 def test_it_must_know_what_counts_as_one():
@@ -90,9 +94,9 @@ def test_it_must_know_what_counts_as_one():
         Continuous(width=4)
 
 
-def test_one_layer_is_refused():
-    with pytest.raises(ValueError, match="at least two layers; got 1; one makes a line: take scalar"):
-        Continuous(width=4, max_length=5, layers=1)
+def test_one_matrix_is_refused():
+    with pytest.raises(ValueError, match="a depth of at least 2; got 1; one matrix makes a line: take scalar"):
+        Continuous(width=4, max_length=5, depth=1)
 
 
 @pytest.mark.parametrize("name", ["width", "unit", "hidden", "scale"])
@@ -108,8 +112,8 @@ def test_two_axes_are_refused():
         Continuous(width=8, max_length=5).at(Geometry.grid(2, 2))
 
 
-def test_it_keeps_the_contract_with_a_unit_and_more_layers():
-    broken = {came.name: came.message for came in check_scheme(Continuous, unit=10.0, layers=4) if came.message}
+def test_it_keeps_the_contract_with_a_unit_and_more_depth():
+    broken = {came.name: came.message for came in check_scheme(Continuous, unit=10.0, depth=4) if came.message}
     assert broken == {}
 
 
