@@ -78,15 +78,11 @@ def test_between_two_positions_it_changes_gradually():
 
 
 def test_a_far_position_costs_no_precision():
-    scheme = Continuous(width=1, unit=1.0, hidden=1, depth=2)
-    with torch.no_grad():
-        # silu(p - 2^24), for a type that has no 2^24 + 1
-        for parameter, value in zip(scheme.parameters(), (1.0, -(2.0**24), 1.0, 0.0), strict=True):
-            parameter.fill_(value)
-    for dtype in (torch.float32, torch.bfloat16):
-        out = scheme.to(dtype).embed(torch.zeros(1, 2, 1, dtype=dtype), torch.tensor([[[2**24 + 1], [2**24 - 3]]]))
-        exact = torch.tensor([1 / (1 + math.exp(-1)), -3 / (1 + math.exp(3))], dtype=torch.float64)
-        assert torch.allclose(out[0, :, 0].double(), exact, rtol=torch.finfo(dtype).eps, atol=0)
+    scheme = Continuous(width=4, unit=1.0).bfloat16()
+    far = torch.tensor([[[2**24 + 1], [2**24]]])
+    made = scheme.double().embed(torch.zeros(1, 2, 4, dtype=torch.float64), far)[0]
+    assert torch.allclose(made[0], torch.tensor(network(scheme, 2**24 + 1), dtype=torch.float64), rtol=1e-12, atol=0)
+    assert (made[0] - made[1]).abs().max() > 1e-3
 
 
 def test_it_must_know_what_counts_as_one():
@@ -94,8 +90,8 @@ def test_it_must_know_what_counts_as_one():
         Continuous(width=4)
 
 
-def test_one_matrix_is_refused():
-    with pytest.raises(ValueError, match="a depth of at least 2; got 1; one matrix makes a line: take scalar"):
+def test_one_layer_is_refused():
+    with pytest.raises(ValueError, match="at least two layers; got 1; one makes a line: take scalar"):
         Continuous(width=4, max_length=5, depth=1)
 
 
@@ -112,7 +108,7 @@ def test_two_axes_are_refused():
         Continuous(width=8, max_length=5).at(Geometry.grid(2, 2))
 
 
-def test_it_keeps_the_contract_with_a_unit_and_a_larger_depth():
+def test_it_keeps_the_contract_with_a_unit_and_more_layers():
     broken = {came.name: came.message for came in check_scheme(Continuous, unit=10.0, depth=4) if came.message}
     assert broken == {}
 

@@ -12,22 +12,21 @@ Metric = Literal["euclidean", "manhattan", "chebyshev"]
 def distance(
     offset: Real[Tensor, "#b i j axes"], metric: Metric = "euclidean", *, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "#b i j"]:
-    """The distance that belongs to each offset, in `dtype` or wider.
+    """The distance that belongs to each offset.
 
         euclidean:  sqrt(x^2 + y^2)        manhattan:  |x| + |y|        chebyshev:  max(|x|, |y|)
 
-    Along one axis all of them are |x|, exact for whole positions before it is converted.
+    Along one axis all of them are |x|, exact for whole positions until it is converted.
 
     Args:
         offset: query position minus key position [tokens].
         metric: how several axes make one number.
-        dtype: the type of the result, unless that of the positions is wider.
+        dtype: the type of the result.
     """
-    wide = torch.promote_types(offset.dtype, dtype)
     if offset.shape[-1] == 1:
-        return offset[..., 0].abs().to(wide)
+        return offset[..., 0].abs().to(dtype)
     if metric == "manhattan":
-        return offset.abs().sum(-1).to(wide)
+        return offset.abs().sum(-1).to(dtype)
     if metric == "chebyshev":
-        return offset.abs().amax(-1).to(wide)
-    return torch.linalg.vector_norm(offset.to(wide), dim=-1)
+        return offset.abs().amax(-1).to(dtype)
+    return torch.linalg.vector_norm(offset.double(), dim=-1).to(dtype)

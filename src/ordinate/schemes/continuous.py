@@ -29,7 +29,7 @@ class Continuous(Scheme):
         depth: matrices of the network.
         scale: multiplies the last matrix and its bias at birth; best the size of a token's numbers in the model.
     Raises:
-        ValueError: neither unit nor max_length, or a depth below 2, which makes a straight line.
+        ValueError: neither unit nor max_length, or fewer than two layers, which make a straight line.
     Source: LearnedContinuous of the package bio-attention, https://github.com/gdewael/bio-attention; all its numbers
         are born as PyTorch's linear layers are.
     Departs: positions go through the network in float64. No norm inside.
@@ -64,12 +64,7 @@ class Continuous(Scheme):
         hidden = width if hidden is None else hidden
         for name, value in (("width", width), ("unit", self.unit), ("hidden", hidden), ("scale", scale)):
             need_positive(name, value)
-        need(
-            depth > 1,
-            "continuous needs a depth of at least 2",
-            f"got {depth}",
-            "one matrix makes a line: take scalar",
-        )
+        need(depth > 1, "continuous needs at least two layers", f"got {depth}", "one makes a line: take scalar")
         sizes = [1, *[hidden] * (depth - 1), width]
         self.network = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         with torch.no_grad():
