@@ -28,7 +28,9 @@ def main() -> None:
     for name in catalog.names("ordinate.schemes"):
         outcomes[name] = check_scheme(catalog.load("ordinate.schemes", Scheme, name))
         failed = [outcome for outcome in outcomes[name] if not outcome.passed and outcome.skipped_reason is None]
-        print(name, sum(outcome.passed for outcome in outcomes[name]), [outcome.name for outcome in failed], flush=True)
+        print(
+            name, sum(outcome.passed for outcome in outcomes[name]), [outcome.name for outcome in failed], flush=True
+        )
     PAGE.write_text("\n".join([HEAD, *_cells(outcomes), *_promises(), *_skipped(outcomes)]) + "\n", encoding="utf-8")
 
 
