@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from ordinate.checks import need, need_fraction, need_known, need_positive
+from ordinate.checks import need, need_counts, need_fraction, need_known, need_positive, need_window
 
 
 def test_a_condition_that_holds_raises_nothing():
@@ -44,3 +44,35 @@ def test_a_name_like_no_other_is_answered_by_the_list():
 def test_an_empty_list_is_named_so():
     with pytest.raises(ValueError, match=r"there are: none at all"):
         need_known("scheme", "rope", [])
+
+
+def test_a_number_without_end_is_refused():
+    with pytest.raises(ValueError, match=r"theta must be finite; got inf; give a number"):
+        need_positive("theta", math.inf)
+
+
+@pytest.mark.parametrize("check", [need_positive, need_fraction])
+@pytest.mark.parametrize("value", [None, "8", [8]])
+def test_what_is_no_number_is_refused(check, value):
+    with pytest.raises(TypeError, match=r"heads must be a number; got .*; give a positive heads"):
+        check("heads", value)
+
+
+def test_a_count_is_a_whole_number_of_zero_or_more():
+    need_counts(tokens=0, cached=3)
+    with pytest.raises(TypeError, match=r"tokens must be a whole number; got 2.5; give one such as 8"):
+        need_counts(tokens=2.5)
+    with pytest.raises(ValueError, match=r"cached must not be negative; got -1; give how many there are"):
+        need_counts(tokens=1, cached=-1)
+
+
+def test_a_window_is_none_or_above_zero():
+    need_window(None)
+    need_window(1)
+    with pytest.raises(ValueError, match=r"a window holds at least the token itself; got 0; give 1 or more, or None"):
+        need_window(0)
+
+
+def test_an_unknown_name_need_not_be_a_text():
+    with pytest.raises(ValueError, match=r"no route is named 3; there are: reference, sdpa; choose one of them"):
+        need_known("route", 3, ["sdpa", "reference"])

@@ -10,6 +10,7 @@ from ordinate.checks import need, need_fraction, need_known
 from ordinate.route import Call, Route
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Values
+from ordinate.tensors import need_size, need_vectors
 
 _FOLDER = "ordinate.routes"
 ROUTES: dict[str, Route] = dict(
@@ -109,13 +110,15 @@ def _choose(call: Call, route: str | None) -> tuple[str, dict[str, str]]:
 
 def _call(q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropout: float) -> Call:
     for name, x in (("q", q), ("k", k), ("v", v)):
-        need(
-            x.ndim == 4,
-            f"{name} needs the axes (batch, heads, tokens, head width)",
-            f"got {tuple(x.shape)}",
-            "reshape it",
-        )
-        need(x.is_floating_point(), f"{name} needs floating-point numbers", f"got {x.dtype}", "convert it")
+        need_vectors(name, x, "batch, heads, tokens, head width")
+    if not isinstance(at, Placed):
+        raise TypeError(f"attention asks a scheme at a geometry; got {type(at).__name__}; give scheme.at(where)")
+    need(
+        q.device == k.device == v.device == at.where.q_pos.device,
+        "q, k, v and the geometry live on one device",
+        f"got {q.device}, {k.device}, {v.device}, {at.where.q_pos.device}",
+        "move them to one",
+    )
     _check_sizes(q, k, v, at)
     need_fraction("dropout", dropout)
     if torch.is_autocast_enabled(q.device.type):
@@ -126,12 +129,6 @@ def _call(q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropo
         "q, k and v need one type",
         f"got {q.dtype}, {k.dtype}, {v.dtype}",
         "convert them to one",
-    )
-    need(
-        q.device == k.device == v.device == at.where.q_pos.device,
-        "q, k, v and the geometry live on one device",
-        f"got {q.device}, {k.device}, {v.device}, {at.where.q_pos.device}",
-        "move them to one",
     )
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
@@ -169,6 +166,7 @@ def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:
         f"got {k.shape[1]} and {q.shape[1]}",
         "choose kv heads that divide heads",
     )
+    need_size("q", at.scheme, "heads", q.shape[1])
     need(
         at.where.shape == (q.shape[2], k.shape[2]),
         "the geometry must have as many queries and keys as q and k",

@@ -1,7 +1,10 @@
 """Raise errors that say what must hold, what came, and what to do."""
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
 
 
 def need(holds: bool, must: str, came: str, remedy: str) -> None:
@@ -17,21 +20,54 @@ def need(holds: bool, must: str, came: str, remedy: str) -> None:
         raise ValueError(f"{must}; {came}; {remedy}")
 
 
-def need_positive(name: str, value: float) -> None:
-    """Raise unless `value` is above zero."""
-    need(value > 0, f"{name} must be above zero", f"got {value}", f"give a positive {name}")
+# no text is made before it is needed: inside torch.compile a number may have none yet
+def need_positive(name: str, value: Any) -> None:
+    """Raise unless `value` is a number above zero."""
+    _need_number(name, value)
+    if not value > 0:
+        raise ValueError(f"{name} must be above zero; got {value}; give a positive {name}")
+    if not value < math.inf:
+        raise ValueError(f"{name} must be finite; got {value}; give a number")
 
 
-def need_fraction(name: str, value: float) -> None:
+def need_whole(name: str, value: Any) -> None:
+    """Raise unless `value` is a whole number."""
+    if not isinstance(value, int | Integral):
+        raise TypeError(f"{name} must be a whole number; got {value!r}; give one such as 8")
+
+
+def need_counts(**counts: Any) -> None:
+    """Raise unless each is a whole number, 0 or more."""
+    for name, value in counts.items():
+        need_whole(name, value)
+        if not value >= 0:
+            raise ValueError(f"{name} must not be negative; got {value}; give how many there are")
+
+
+def need_window(window: Any) -> None:
+    """Raise unless `window` is None or a whole number above zero."""
+    if window is not None:
+        need_whole("window", window)
+        need(window > 0, "a window holds at least the token itself", f"got {window}", "give 1 or more, or None")
+
+
+def need_fraction(name: str, value: Any) -> None:
     """Raise unless `value` is a share in [0, 1)."""
-    need(0 <= value < 1, f"{name} must lie in [0, 1)", f"got {value}", f"give a {name} of 0 or more, below 1")
+    _need_number(name, value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must lie in [0, 1); got {value}; give a {name} of 0 or more, below 1")
 
 
-def need_known(kind: str, name: str, known: Iterable[str]) -> None:
+def _need_number(name: str, value: Any) -> None:
+    if not isinstance(value, int | float | Real):
+        raise TypeError(f"{name} must be a number; got {value!r}; give a positive {name}")
+
+
+def need_known(kind: str, name: Any, known: Iterable[str]) -> None:
     """Raise unless `name` is one of `known`, naming the nearest and listing them all."""
     choices = sorted(known)
     if name not in choices:
-        near = get_close_matches(name, choices, n=1, cutoff=0.5)
+        near = get_close_matches(str(name), choices, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else "choose one of them"
         listed = ", ".join(choices) if choices else "none at all"
         raise ValueError(f"no {kind} is named {name!r}; there are: {listed}; {hint}")

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Bool, Int, Real
 from torch import Tensor
 
-from ordinate.checks import need
+from ordinate.checks import need, need_counts, need_window
 from ordinate.shapes import Visible
+from ordinate.tensors import need_documents, need_mask, need_positions
 
 PADDING = -1
 
@@ -50,19 +51,9 @@ class Geometry:
     ordered: bool = False
 
     def __post_init__(self) -> None:
-        got = f"got shapes {tuple(self.q_pos.shape)} and {tuple(self.k_pos.shape)}"
-        whole = self.q_pos.ndim == 3 and self.k_pos.ndim == 3
-        need(whole, "positions need the axes (batch, tokens, axes)", got, "add those missing: pos[None, :, None]")
-        same = self.q_pos.shape[-1] == self.k_pos.shape[-1]
-        need(same, "queries and keys need the same position axes", got, "give both the same last axis")
-        sound = self.window is None or self.window > 0
-        need(sound, "a window holds at least the token itself", f"got {self.window}", "give 1 or more, or None")
-        both = (self.q_document is None) == (self.k_document is None)
-        need(both, "documents are given for queries and keys alike", "got one side only", "give both, or neither")
-        for pos, document in ((self.q_pos, self.q_document), (self.k_pos, self.k_document)):
-            named = pos.shape[1] if document is None else document.shape[1]
-            came = f"got {named} documents for {pos.shape[1]} positions"
-            need(named == pos.shape[1], "every token belongs to a document", came, "name one for each; -1 is padding")
+        need_positions(self.q_pos, self.k_pos)
+        need_window(self.window)
+        need_documents(self.q_pos, self.k_pos, self.q_document, self.k_document)
 
     @classmethod
     def causal(
@@ -76,12 +67,14 @@ class Geometry:
             window: how many tokens each one sees at most, itself included.
             device: where the positions live.
         """
+        need_counts(tokens=tokens, cached=cached)
         pos = torch.arange(cached + tokens, device=device)[None, :, None]
         return cls(pos[:, cached:], pos, hides_future=True, start=cached, window=window, ordered=True)
 
     @classmethod
     def full(cls, tokens: int, *, window: int | None = None, device: torch.device | str | None = None) -> "Geometry":
         """Text read in both directions: each token sees all of them."""
+        need_counts(tokens=tokens)
         pos = torch.arange(tokens, device=device)[None, :, None]
         return cls(pos, pos, window=window, ordered=True)
 
@@ -94,6 +87,9 @@ class Geometry:
             keys: tokens that are looked at.
             real: False where a key is padding.
         """
+        need_counts(queries=queries, keys=keys)
+        if real is not None:
+            need_mask("real", real, "batch, keys")
         device = None if real is None else real.device
         q_pos, k_pos = torch.arange(queries, device=device), torch.arange(keys, device=device)
         plain = cls(q_pos[None, :, None], k_pos[None, :, None], ordered=True)
@@ -115,6 +111,7 @@ class Geometry:
         Args:
             lengths: tokens of each document, in order.
         """
+        need_counts(**{f"document {place}": length for place, length in enumerate(lengths)})
         filled = len(lengths) > 0 and min(lengths) > 0
         need(filled, "each packed document needs a token", f"got lengths {list(lengths)}", "leave empty ones out")
         pos = torch.cat([torch.arange(length, device=device) for length in lengths])[None, :, None]
@@ -129,6 +126,7 @@ class Geometry:
         Args:
             real: True where there is a token, False where there is padding; no gaps inside a row.
         """
+        need_mask("real", real, "batch, tokens")
         begins = real.diff(dim=1, prepend=real.new_zeros(real.shape[0], 1)) & real
         whole = bool((begins.sum(1) <= 1).all())
         need(whole, "padding stands before or after a row's tokens", "got a gap between them", "close the gap")
@@ -139,6 +137,8 @@ class Geometry:
     @classmethod
     def grid(cls, *sizes: int, device: torch.device | str | None = None) -> "Geometry":
         """The patches of an image (rows, columns) or a film (frames first), an axis for each: all see all."""
+        need(bool(sizes), "a grid has an axis or more", "got none", "give how many rows and columns")
+        need_counts(**{f"axis {place}": size for place, size in enumerate(sizes)})
         axes = [torch.arange(size, device=device) for size in sizes]
         pos = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(1, -1, len(sizes))
         return cls(pos, pos)

@@ -8,7 +8,19 @@ from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.shapes import Bias, Keys, Marked, Outputs, Positions, Queries, Tokens, Weights
+from ordinate.shapes import (
+    Bias,
+    Keys,
+    Marked,
+    MarkedKeys,
+    MarkedQueries,
+    Outputs,
+    Positions,
+    Queries,
+    Tokens,
+    Weights,
+)
+from ordinate.tensors import need_size, need_tokens, need_vectors
 
 PLACES = {
     "place": "positions",
@@ -31,7 +43,8 @@ class Scheme(nn.Module):
 
     Must: declare `shift_invariant`; take what it needs by keyword (`width`, `heads`, `head_width`, `max_length`),
         from which a model binds its own sizes by name; return the type it was given; keep parameters only, no float
-        buffers (tables are computed from Python numbers, angles in float64).
+        buffers (tables are computed from Python numbers, angles in float64); keep `width`, `heads` and `head_width`,
+        where it asks for them, as attributes: what it is given is checked against them.
     Should: name its source in the docstring and in `citation`; override `check_positions` where some positions
         cannot be served.
     May: set the other declared properties.
@@ -51,6 +64,12 @@ class Scheme(nn.Module):
     """Positions it can serve are below this; None: any."""
     claims: int = 0
     """Columns of the width that `embed` appends; the token table gets the rest."""
+    width: int
+    """Columns of the model that it was made for, if it asks for them."""
+    heads: int
+    """Query heads that it was made for, if it asks for them."""
+    head_width: int
+    """Channels of a head that it was made for, if it asks for them."""
 
     def place(self, where: Geometry) -> Geometry:
         """Move the tokens: the geometry that this scheme, and those it is summed with, see instead."""
@@ -60,11 +79,11 @@ class Scheme(nn.Module):
         """Mark the token vectors, before the first layer: added, or appended as `claims` columns."""
         return x
 
-    def encode_query(self, q: Queries, pos: Positions) -> Queries:
+    def encode_query(self, q: Queries, pos: Positions) -> MarkedQueries:
         """Mark the queries; each depends on its own position only."""
         return q
 
-    def encode_key(self, k: Keys, pos: Positions) -> Keys:
+    def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
         """Mark the keys, once: the result is what a decoder caches."""
         return k
 
@@ -100,6 +119,10 @@ class Scheme(nn.Module):
 
     def at(self, where: Geometry) -> "Placed":
         """This scheme at one geometry: make one for each forward pass, all layers share it."""
+        if not isinstance(where, Geometry):
+            raise TypeError(
+                f"a scheme stands at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)"
+            )
         where = self.place(where)
         for pos in (where.q_pos, where.k_pos):
             self.check_positions(pos)
@@ -122,7 +145,14 @@ class Scheme(nn.Module):
             "round them, or choose a scheme for fractional positions",
         )
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
-        if self.max_length is not None and pos.numel() and not torch.compiler.is_compiling():
+        if not pos.numel() or torch.compiler.is_compiling():
+            return
+        if pos.is_floating_point():
+            finite = bool(pos.isfinite().all())
+            need(
+                finite, f"{name} takes finite positions", "got NaN or infinity among them", "give each token a place"
+            )
+        if self.max_length is not None:
             self.check_length(pos)
 
     def check_length(self, pos: Positions) -> None:
@@ -132,7 +162,7 @@ class Scheme(nn.Module):
             low >= 0 and high < length,
             f"{type(self).__name__} serves positions 0 to {length - 1} (max_length {length})",
             f"got {low} to {high}",
-            f"build it with max_length={int(high) + 1} or more, or shorten the input",
+            "count from 0" if low < 0 else f"build it with max_length={int(high) + 1} or more, or shorten the input",
         )
 
 
@@ -156,10 +186,18 @@ class Placed:
 
     def embed(self, x: Tokens) -> Marked:
         """Mark the token vectors."""
+        need_vectors("x", x, "batch, tokens, width")
+        need_tokens("x", x, x.shape[1], self.where.q_pos)
+        need_size("x", self.scheme, "width", x.shape[2] + self.scheme.claims)
         return self.scheme.embed(x, self.where.q_pos)
 
-    def encode(self, q: Queries, k: Keys) -> tuple[Queries, Keys]:
+    def encode(self, q: Queries, k: Keys) -> tuple[MarkedQueries, MarkedKeys]:
         """Mark the queries and the keys of the same new tokens."""
+        for name, x in (("q", q), ("k", k)):
+            need_vectors(name, x, "batch, heads, tokens, head width")
+            need_tokens(name, x, x.shape[2], self.where.q_pos)
+            need_size(name, self.scheme, "head_width", x.shape[3])
+        need_size("q", self.scheme, "heads", q.shape[1])
         return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
 
     @property

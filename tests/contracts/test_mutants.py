@@ -75,6 +75,11 @@ TABLE = [
     ("moving_all_positions_changes_something_exactly_if_declared", bad.AngleInFloat32, "declared shift invariant"),
     ("moving_all_positions_changes_something_exactly_if_declared", bad.DeclaredInvariant, "declared shift invariant"),
     ("moving_all_positions_changes_something_exactly_if_declared", bad.DeclaredSensitive, "declared to feel shifts"),
+    (
+        "the_bias_of_a_shift_invariant_scheme_is_a_table_of_offsets",
+        bad.LooksAtKeysAlone,
+        "the bias of the next pair as far apart",
+    ),
     ("a_shift_costs_no_precision_in_the_type_of_the_model", bad.AngleInTypeOfModel, "float32: a shift by"),
     (
         "casting_to_lower_precision_and_back_rounds_parameters_only",

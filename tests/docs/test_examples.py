@@ -51,6 +51,8 @@ def pages_of(entries):
             yield from [value] if isinstance(value, str) else pages_of(value)
 
 
+# a page need not wait for a compiler to show how a function is called
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=named)
 def test_every_example_runs(page):
     names = {"__name__": "example"}

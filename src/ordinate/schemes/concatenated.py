@@ -46,7 +46,7 @@ class Concatenated(Scheme):
             f"got {self.claims} of {width} columns",
             "give fewer columns or a larger width",
         )
-        self.theta, self.scale = theta, scale
+        self.width, self.theta, self.scale = width, theta, scale
 
     def embed(self, x: Tokens, pos: Positions) -> Marked:
         """Append the waves to each token."""

@@ -47,7 +47,7 @@ class Learned(Scheme):
         super().__init__()
         for name, value in (("width", width), ("max_length", max_length), ("scale", scale)):
             need_positive(name, value)
-        self.max_length = max_length
+        self.width, self.max_length = width, max_length
         self.table = nn.Parameter(torch.randn(max_length, width) * scale)
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:

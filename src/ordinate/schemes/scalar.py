@@ -41,7 +41,7 @@ class Scalar(Scheme):
         need_positive("width", width)
         need_positive("max_length", max_length)
         need_positive("scale", scale)
-        self.max_length, self.step = max_length, 1 / max_length
+        self.width, self.max_length, self.step = width, max_length, 1 / max_length
         self.direction = nn.Parameter(torch.randn(width) * scale)
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:

@@ -68,7 +68,9 @@ class Shaw(Scheme):
             f"got heads={heads}",
             "give heads, or per_head=False",
         )
-        self.head_width, self.heads, self.past, self.future, self.per_head = head_width, heads, past, future, per_head
+        if heads is not None:
+            self.heads = heads
+        self.head_width, self.past, self.future, self.per_head = head_width, past, future, per_head
         shape = (heads if per_head and heads else 1, past + 1 + future, head_width)
         self.keys = nn.Parameter(torch.randn(shape) * head_width**-0.5)
         self.values = nn.Parameter(torch.randn(shape) * head_width**-0.5) if values else None
@@ -94,7 +96,7 @@ class Shaw(Scheme):
         values = self.values is not None
         other = Shaw(
             head_width=self.head_width,
-            heads=self.heads,
+            heads=len(self.keys) if self.per_head else None,
             past=past,
             future=future,
             per_head=self.per_head,

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ordinate.checks import need
+from ordinate.checks import need, need_positive
 from ordinate.geometry import Geometry
 from ordinate.ops.buckets import log_buckets
 from ordinate.scheme import Scheme
@@ -42,6 +42,7 @@ class T5(Scheme):
 
     def __init__(self, *, heads: int, buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__()
+        need_positive("heads", heads)
         need(
             buckets >= 4 and buckets % 2 == 0,
             "t5 needs an even number of at least 4 buckets",
@@ -54,7 +55,7 @@ class T5(Scheme):
             f"got {max_distance} with {buckets} buckets",
             f"give more than {buckets // 2}",
         )
-        self.buckets, self.max_distance = buckets, max_distance
+        self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
         self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def bias(self, where: Geometry) -> Bias:

@@ -96,3 +96,11 @@ class DeclaredInvariant(Sinusoidal):
 
 class DeclaredSensitive(T5):
     shift_invariant = False
+
+
+class LooksAtKeysAlone(Alibi):
+    """After the softmax it is the same as alibi."""
+
+    def bias(self, where):
+        slopes = torch.tensor(self.slopes, dtype=torch.float64)
+        return slopes[:, None, None] * where.k_pos[:, None, None, :, 0].expand(-1, 1, *where.shape)

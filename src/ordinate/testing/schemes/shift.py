@@ -7,6 +7,7 @@ import torch
 from ordinate.geometry import Geometry
 from ordinate.testing.case import Case
 from ordinate.testing.check import InapplicableError
+from ordinate.testing.tolerance import assert_as_close
 
 SHIFTS = (1, 50, 1000, 32_768, 2**24 + 1)
 TOKENS = 7
@@ -44,3 +45,17 @@ def a_shift_costs_no_precision_in_the_type_of_the_model(case: Case) -> None:
             there = replace(where, q_pos=where.q_pos + shift, k_pos=where.k_pos + shift)
             change = ((model(x, there).double() - still).abs().max() / still.abs().max()).item()
             assert change <= allowed, f"{dtype}: a shift by {shift} changes the output by {change:.2g} of its size"
+
+
+def the_bias_of_a_shift_invariant_scheme_is_a_table_of_offsets(case: Case) -> None:
+    """Pairs as far apart have one bias wherever they stand, so that a table of offsets can stand in for the whole."""
+    case.need_hook("bias")
+    if not case.kind.shift_invariant:
+        raise InapplicableError("it is not shift invariant")
+    for where in (Geometry.causal(TOKENS), Geometry.full(TOKENS), Geometry.cross(TOKENS, 3)):
+        bias = case.scheme().bias(case.place(where))
+        if bias is not None:
+            before, after = bias[..., :-1, :-1], bias[..., 1:, 1:]
+            seen = where.visible[0, 1:, 1:]
+            before, after = (x.masked_fill(~seen, 0.0) for x in (before, after))
+            assert_as_close(after, before, before.double(), what="the bias of the next pair as far apart")
