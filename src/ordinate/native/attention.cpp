@@ -151,14 +151,12 @@ void pack_rows(const T* from, Index pitch, Index count, Index total, Index width
   }
 }
 
-// adds the bias; hides the pairs of different documents
-inline void finish_scores(float* __restrict scores, const float* __restrict bias, float scale, Index count,
-                          const Index* documents, Index own) {
+// the bias of a row of a tile; if there are documents, a copy in `room` that hides those other than its own
+inline const float* hide(const float* bias, const Index* documents, Index own, Index count, float* __restrict room) {
+  if (!documents) return bias;
 #pragma omp simd
-  for (Index c = 0; c < count; ++c) scores[c] = scores[c] * scale + bias[c];
-  if (!documents) return;
-#pragma omp simd
-  for (Index c = 0; c < count; ++c) scores[c] = documents[c] == own ? scores[c] : NEVER;
+  for (Index c = 0; c < count; ++c) room[c] = documents[c] == own ? bias[c] : NEVER;
+  return room;
 }
 
 // whether two stretches of documents may have one in common
@@ -173,14 +171,17 @@ const Index* documents(const Index* all, Index b, Index tokens, Index from) {
   return all ? all + b * tokens + from : nullptr;
 }
 
-// one row of a tile: scores become weights, relative to the largest score so far; what was summed up shrinks by it
+// one row of a tile: products become weights, relative to the largest score so far; what was summed up shrinks by it
 template <class T>
-void soften(float* __restrict scores, T* __restrict weights, Index count, Index total, float& top, float& mass,
-            float* __restrict sum, Index depth) {
+void soften(float* __restrict scores, T* weights, const float* __restrict bias, float scale, Index count, Index total,
+            float& top, float& mass, float* __restrict sum, Index depth) {
   float now = top;
 #pragma omp simd reduction(max : now)
-  for (Index c = 0; c < count; ++c) now = now < scores[c] ? scores[c] : now;
-  const float base = now == NEVER ? 0.f : now, shrink = top == NEVER ? 0.f : std::exp(top - now);
+  for (Index c = 0; c < count; ++c) {
+    scores[c] = scores[c] * scale + bias[c];
+    now = now < scores[c] ? scores[c] : now;
+  }
+  const float base = now == NEVER ? 0.f : now, shrink = exponential(top - base);
   float added = 0.f;
 #pragma omp simd reduction(+ : added)
   for (Index c = 0; c < count; ++c) {
@@ -196,58 +197,85 @@ void soften(float* __restrict scores, T* __restrict weights, Index count, Index 
   for (Index c = 0; c < depth; ++c) sum[c] *= shrink;
 }
 
+// the keys and values of one head, laid out for products
+template <class T>
+struct Held {
+  Buffer<T> keys, values;
+  Index head = -1;
+
+  Held(const Job& job) : keys(padded(job.keys) * job.width), values(padded(job.keys) * job.depth) {}
+
+  void read(const Job& job, Index b, Index g) {
+    if (head == b * job.key_heads + g) return;
+    head = b * job.key_heads + g;
+    for (Index n = 0; n < job.keys; n += PANEL) {
+      const Index count = min(PANEL, job.keys - n);
+      pack_columns(job.k.row<T>(b, g, n), job.k.token, count, job.width, keys + n * job.width);
+      pack_rows(job.v.row<T>(b, g, n), job.v.token, count, PANEL, job.depth, values + n * job.depth);
+    }
+  }
+};
+
+// a tile of the way forward: rows are queries, columns are keys
+template <class T>
+struct Tile {
+  Buffer<float> scores{ROWS * COLUMNS}, room{COLUMNS}, sum, top{ROWS}, mass{ROWS};
+  Buffer<T> narrowed{PAIRED<T> ? ROWS * COLUMNS : 0};
+
+  Tile(const Job& job) : sum(ROWS * job.depth) {}
+  T* weights() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrowed.data) : scores.data); }
+};
+
+template <class T>
+void forward_rows(const Job& job, const Held<T>& held, Tile<T>& tile, Index b, Index h, Index block) {
+  const Index head = b * job.heads + h, begin = block * ROWS, rows = min(ROWS, job.queries - begin);
+  const Index last = job.last[block], *asks = documents(job.q_document, b, job.queries, begin);
+  const float* table = job.table + h * job.pitch() + job.queries - 1 - begin;
+  std::fill_n(tile.sum.data, rows * job.depth, 0.f);
+  std::fill_n(tile.top.data, rows, NEVER);
+  std::fill_n(tile.mass.data, rows, 0.f);
+  for (Index n = job.first[head * job.blocks() + block] / PANEL * PANEL; n < last; n += COLUMNS) {
+    const Index count = min(COLUMNS, last - n), total = padded(count);
+    const Index* holds = documents(job.k_document, b, job.keys, n);
+    if (!meet(asks, rows, holds, count)) continue;
+    for (Index c = 0; c < total; c += PANEL)
+      brgemm(rows, PANEL, job.width, job.q.token, PANEL, COLUMNS, false, job.q.row<T>(b, h, begin),
+             held.keys + (n + c) * job.width, tile.scores + c, PAIRED<T>);
+    for (Index r = 0; r < rows; ++r)
+      soften(tile.scores + r * COLUMNS, tile.weights() + r * COLUMNS,
+             hide(table + n - r, holds, asks ? asks[r] : 0, count, tile.room), job.scale, count, total, tile.top[r],
+             tile.mass[r], tile.sum + r * job.depth, job.depth);
+    brgemm(rows, job.depth, total, COLUMNS, job.depth, job.depth, true, tile.weights(), held.values + n * job.depth,
+           tile.sum, PAIRED<T>);
+  }
+  for (Index r = 0; r < rows; ++r) {
+    const bool empty = tile.mass[r] == 0.f;
+    const Index at = head * job.queries + begin + r;
+    job.top[at] = empty ? 0.f : tile.top[r];
+    job.share[at] = empty ? 0.f : 1.f / tile.mass[r];
+    const float* sum = tile.sum + r * job.depth;
+    T* out = job.out.row<T>(b, h, begin + r);
+    narrow(sum, out, job.depth, job.share[at]);
+    if (T* lost = job.rest<T>(b, h, begin + r))
+      for (Index c = 0; c < job.depth; ++c) narrow(sum[c] * job.share[at] - static_cast<float>(out[c]), lost[c]);
+  }
+}
+
 template <class T>
 void forward(const Job& job) {
-  const Index panels = parts(job.keys, PANEL), blocks = job.blocks(), groups = job.heads / job.key_heads;
-  const Index heads = job.batch * job.key_heads;
-  Buffer<T> keys(heads * panels * PANEL * job.width), values(heads * panels * PANEL * job.depth);
-  share(heads * panels, [&](std::atomic<Index>& next) {
-    for (Index task; (task = next++) < heads * panels;) {
-      const Index b = task / panels / job.key_heads, g = task / panels % job.key_heads, n = task % panels * PANEL;
-      const Index count = min(PANEL, job.keys - n);
-      pack_columns(job.k.row<T>(b, g, n), job.k.token, count, job.width, keys + task * PANEL * job.width);
-      pack_rows(job.v.row<T>(b, g, n), job.v.token, count, PANEL, job.depth, values + task * PANEL * job.depth);
-    }
-  });
-  const Index tasks = job.batch * job.heads * blocks;
-  share(tasks, [&](std::atomic<Index>& next) {
-    Buffer<float> scores(ROWS * COLUMNS), sum(ROWS * job.depth), top(ROWS), mass(ROWS);
-    Buffer<T> weights(ROWS * COLUMNS);
-    for (Index task; (task = next++) < tasks;) {
-      const Index head = task / blocks, block = blocks - 1 - task % blocks;  // the longest first
-      const Index b = head / job.heads, h = head % job.heads, place = (b * job.key_heads + h / groups) * panels;
-      const Index begin = block * ROWS, rows = min(ROWS, job.queries - begin), last = job.last[block];
-      const Index* asks = documents(job.q_document, b, job.queries, begin);
-      const float* table = job.table + h * job.pitch() + job.queries - 1 - begin;
-      std::fill_n(sum.data, rows * job.depth, 0.f);
-      std::fill_n(top.data, rows, NEVER);
-      std::fill_n(mass.data, rows, 0.f);
-      for (Index n = job.first[head * blocks + block] / PANEL * PANEL; n < last; n += COLUMNS) {
-        const Index count = min(COLUMNS, last - n), total = padded(count);
-        const Index* holds = documents(job.k_document, b, job.keys, n);
-        if (!meet(asks, rows, holds, count)) continue;
-        for (Index c = 0; c < total; c += PANEL)
-          brgemm(rows, PANEL, job.width, job.q.token, PANEL, COLUMNS, false, job.q.row<T>(b, h, begin),
-                 keys + (place + (n + c) / PANEL) * PANEL * job.width, scores + c, PAIRED<T>);
-        for (Index r = 0; r < rows; ++r) {
-          finish_scores(scores + r * COLUMNS, table + n - r, job.scale, count, holds, asks ? asks[r] : 0);
-          soften(scores + r * COLUMNS, weights + r * COLUMNS, count, total, top[r], mass[r], sum + r * job.depth,
-                 job.depth);
-        }
-        brgemm(rows, job.depth, total, COLUMNS, job.depth, job.depth, true, weights,
-               values + (place * PANEL + n) * job.depth, sum, PAIRED<T>);
-      }
-      for (Index r = 0; r < rows; ++r) {
-        const bool empty = mass[r] == 0.f;
-        const Index at = head * job.queries + begin + r;
-        job.top[at] = empty ? 0.f : top[r];
-        job.share[at] = empty ? 0.f : 1.f / mass[r];
-        T* out = job.out.row<T>(b, h, begin + r);
-        narrow(sum + r * job.depth, out, job.depth, job.share[at]);
-        if (T* rest = job.rest<T>(b, h, begin + r))
-          for (Index c = 0; c < job.depth; ++c)
-            narrow(sum[r * job.depth + c] * job.share[at] - static_cast<float>(out[c]), rest[c]);
-      }
+  const Index groups = job.heads / job.key_heads, heads = job.batch * job.heads;
+  // where there are heads for all threads, none is laid out twice
+  const Index cuts = heads < at::get_num_threads() ? job.blocks() : 1;
+  share(heads * cuts, [&](std::atomic<Index>& next) {
+    Held<T> held(job);
+    Tile<T> tile(job);
+    for (Index task; (task = next++) < heads * cuts;) {
+      const Index b = task / cuts / job.heads, h = task / cuts % job.heads;
+      held.read(job, b, h / groups);
+      if (cuts > 1)
+        forward_rows(job, held, tile, b, h, cuts - 1 - task % cuts);  // the longest first
+      else
+        for (Index block = 0; block < job.blocks(); ++block) forward_rows(job, held, tile, b, h, block);
     }
     at::native::cpublas::brgemm_release(PAIRED<T>);
   });
@@ -297,31 +325,35 @@ struct Asked {
 
 // a tile of the way back: rows are keys, columns are queries
 template <class T>
-struct Tile {
-  Buffer<float> scores{ROWS * COLUMNS}, slopes{ROWS * COLUMNS}, dk, dv;
-  Buffer<T> weights{ROWS * COLUMNS}, narrowed{ROWS * COLUMNS}, pairs{ROWS * COLUMNS};
+struct BackTile {
+  Buffer<float> scores{ROWS * COLUMNS}, slopes{ROWS * COLUMNS}, room{COLUMNS}, dk, dv;
+  Buffer<T> narrow_scores{PAIRED<T> ? ROWS * COLUMNS : 0}, narrow_slopes{PAIRED<T> ? ROWS * COLUMNS : 0};
+  Buffer<T> pairs{PAIRED<T> ? ROWS * COLUMNS : 0};
 
-  Tile(const Job& job) : dk(ROWS * job.width), dv(ROWS * job.depth) {}
+  BackTile(const Job& job) : dk(ROWS * job.width), dv(ROWS * job.depth) {}
+  T* weights() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_scores.data) : scores.data); }
+  T* narrowed() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_slopes.data) : slopes.data); }
 
   // the weights again and the slopes of the scores, for `rows` keys from n and `count` queries from m
   void differentiate(const Job& job, const Asked<T>& asked, Index b, Index h, Index n, Index rows, Index m, Index count) {
-    const Index total = padded(count), along = m + job.keys - 1 - n;
+    const Index total = padded(count), along = m + job.keys - 1 - n, head = b * job.heads + h;
     const Index *holds = documents(job.k_document, b, job.keys, n), *asks = documents(job.q_document, b, job.queries, m);
-    const float *table = job.table + h * job.pitch() + along, *delta = asked.delta + m;
-    const Index head = b * job.heads + h;
-    const float *top = job.top + head * job.queries + m, *share = job.share + head * job.queries + m;
+    const float *table = job.table + h * job.pitch() + along, *__restrict delta = asked.delta + m;
+    const float *__restrict top = job.top + head * job.queries + m, *__restrict part = job.share + head * job.queries + m;
+    const float scale = job.scale;
     float* dtable = job.dtable ? job.dtable + head * job.pitch() + along : nullptr;
     for (Index r = 0; r < rows; ++r) {
       float *__restrict score = scores + r * COLUMNS, *__restrict slope = slopes + r * COLUMNS;
-      finish_scores(score, table - r, job.scale, count, asks, holds ? holds[r] : 0);
+      T *narrow_score = weights() + r * COLUMNS, *narrow_slope = narrowed() + r * COLUMNS;
+      const float* __restrict bias = hide(table - r, asks, holds ? holds[r] : 0, count, room);
 #pragma omp simd
       for (Index c = 0; c < count; ++c) {
-        score[c] = exponential(score[c] - top[c]) * share[c];
-        slope[c] = score[c] * (slope[c] - delta[c]);
+        const float weight = exponential(score[c] * scale + bias[c] - top[c]) * part[c];
+        slope[c] = weight * (slope[c] - delta[c]);
+        narrow(weight, narrow_score[c]);
+        if constexpr (PAIRED<T>) narrow(slope[c], narrow_slope[c]);
       }
-      for (Index c = count; c < total; ++c) score[c] = slope[c] = 0.f;
-      narrow(score, weights + r * COLUMNS, total);
-      narrow(slope, narrowed + r * COLUMNS, total);
+      for (Index c = count; c < total; ++c) narrow_score[c] = narrow_slope[c] = 0.f;
       if (!dtable) continue;
       float* __restrict sums = dtable - r;
 #pragma omp simd
@@ -342,7 +374,7 @@ std::pair<Index, Index> seeing(const Job& job, Index head, Index m, Index n, Ind
 }
 
 template <class T>
-void backward_keys(const Job& job, Asked<T>& asked, Tile<T>& tile, const T* k_columns, Index k_pitch, Index b, Index g,
+void backward_keys(const Job& job, Asked<T>& asked, BackTile<T>& tile, const T* k_columns, Index k_pitch, Index b, Index g,
                    Index h, Index n, Index rows) {
   const Index even = parts(rows, 2) * 2, head = b * job.heads + h;
   for (Index start = 0; start < job.queries; start += COLUMNS) {
@@ -357,12 +389,12 @@ void backward_keys(const Job& job, Asked<T>& asked, Tile<T>& tile, const T* k_co
              asked.up_columns + (m + c) * job.depth, tile.slopes + c, PAIRED<T>);
     }
     tile.differentiate(job, asked, b, h, n, rows, m, count);
-    brgemm(rows, job.depth, total, COLUMNS, job.depth, job.depth, true, tile.weights, asked.up_rows + m * job.depth,
+    brgemm(rows, job.depth, total, COLUMNS, job.depth, job.depth, true, tile.weights(), asked.up_rows + m * job.depth,
            tile.dv, PAIRED<T>);
-    brgemm(rows, job.width, total, COLUMNS, job.width, job.width, true, tile.narrowed, asked.q_rows + m * job.width,
+    brgemm(rows, job.width, total, COLUMNS, job.width, job.width, true, tile.narrowed(), asked.q_rows + m * job.width,
            tile.dk, PAIRED<T>);
-    if constexpr (PAIRED<T>) pack_rows<T>(tile.narrowed, COLUMNS, rows, even, COLUMNS, tile.pairs);
-    const T* right = PAIRED<T> ? tile.pairs : tile.narrowed;
+    if constexpr (PAIRED<T>) pack_rows<T>(tile.narrowed(), COLUMNS, rows, even, COLUMNS, tile.pairs);
+    const T* right = PAIRED<T> ? tile.pairs.data : tile.narrowed();
     for (Index c = 0; c < total; c += PANEL)
       brgemm(job.width, PANEL, PAIRED<T> ? even : rows, k_pitch, COLUMNS, asked.pitch, true, k_columns + n,
              right + c * (PAIRED<T> ? 2 : 1), asked.dq + m + c, PAIRED<T>);
@@ -375,7 +407,7 @@ void backward(const Job& job) {
   share(tasks, [&](std::atomic<Index>& next) {
     std::vector<std::unique_ptr<Asked<T>>> asked;
     for (Index member = 0; member < groups; ++member) asked.push_back(std::make_unique<Asked<T>>(job));
-    Tile<T> tile(job);
+    BackTile<T> tile(job);
     Buffer<T> k_columns(job.width * k_pitch);
     for (Index task; (task = next++) < tasks;) {
       const Index b = task / job.key_heads, g = task % job.key_heads;
