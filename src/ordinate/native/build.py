@@ -71,8 +71,8 @@ def _attempt(folder: Path) -> ctypes.CDLL | str:
     try:
         return _cached(folder, compiler)
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        return f"building it failed: {next((line for line in said if 'error' in line.lower()), said[0] if said else '')}"
+        said = str(getattr(error, "stderr", None) or error).strip().splitlines()
+        return f"building it failed: {next((line for line in said if 'error' in line), said[-1] if said else '')}"
 
 
 def _library(folder: Path) -> ctypes.CDLL:
@@ -100,7 +100,7 @@ def _key(compiler: str) -> str:
     except OSError:
         lines = []
     processor = next((line for line in lines if line.startswith("flags")), platform.processor())
-    parts = [path.read_bytes() for path in sorted(SOURCES.glob("*.cpp"))]
+    parts = [path.read_bytes() for path in sorted((*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")))]
     parts += [text.encode() for text in (torch.__version__, torch.__file__, compiler, *FLAGS, processor)]
     return _digest(b"\0".join(parts))
 
