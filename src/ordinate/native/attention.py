@@ -44,7 +44,7 @@ class _Job(ctypes.Structure):
 def forward(
     q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float, first: Firsts | None, learned: bool
 ) -> tuple[Outputs, Softmax, Outputs | None]:
-    """softmax(q k^T scale + table) v over visible pairs, and what the way back needs; a row that sees nothing gives 0.
+    """softmax(q k^T scale + table) v over visible pairs, and what the way back needs; 0 for a row that sees nothing.
 
     Args:
         q: queries in float32 or bfloat16, as are keys and values; channels lie side by side.
