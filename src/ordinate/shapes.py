@@ -24,5 +24,7 @@ MarkedKeys = Float[Tensor, "b g j marked"]
 Values = Float[Tensor, "b g j e"]
 Outputs = Float[Tensor, "b h i e"]
 Bias = Float[Tensor, "#b #h i j"]
+# a bias by distance: entry x is for keys x - queries + 1 places after the query
+Table = Float[Tensor, "h offsets"]
 Weights = Float[Tensor, "b h i j"]
 Visible = Bool[Tensor, "#b i j"]

@@ -9,8 +9,7 @@ from torch import Tensor
 from ordinate.geometry import PADDING, Geometry
 from ordinate.native.build import library
 from ordinate.ops.blocks import blocks
-from ordinate.ops.tiles import Table
-from ordinate.shapes import Keys, Outputs, Queries, Values
+from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
 # of a tile, as in tiles.h
 ROWS, COLUMNS = 128, 512
