@@ -66,11 +66,14 @@ struct BackTile {
   // the weights again and the slopes of the scores, for `rows` keys from n and `count` queries from m
   void differentiate(const Job& job, Asked<T>& asked, Index b, Index h, Index n, Index rows, Index m, Index count) {
     const Index total = padded(count), along = m + job.keys - 1 - n, head = b * job.heads + h;
-    const Index *holds = documents(job.k_document, b, job.keys, n), *asks = documents(job.q_document, b, job.queries, m);
+    const Index* holds = documents(job.k_document, b, job.keys, n);
+    const Index* asks = documents(job.q_document, b, job.queries, m);
     const float* table = job.table + h * job.pitch() + along;
-    const float *__restrict top = job.top + head * job.queries + m, *__restrict part = job.share + head * job.queries + m;
+    const float* __restrict top = job.top + head * job.queries + m;
+    const float* __restrict part = job.share + head * job.queries + m;
     const float scale = job.scale;
-    float *__restrict delta = asked.delta + m, *dtable = job.dtable ? job.dtable + head * job.pitch() + along : nullptr;
+    float* __restrict delta = asked.delta + m;
+    float* dtable = job.dtable ? job.dtable + head * job.pitch() + along : nullptr;
     // a tile that holds all keys tells the mean slope of a query to a rounding, which few keys do not average out
     if (job.keys <= ROWS) std::fill_n(delta, count, 0.f);
     for (Index r = 0; r < rows && job.keys <= ROWS; ++r) {
@@ -112,13 +115,13 @@ std::pair<Index, Index> seeing(const Job& job, Index head, Index m, Index n, Ind
 }
 
 template <class T>
-void backward_keys(const Job& job, Asked<T>& asked, BackTile<T>& tile, const T* k_columns, Index k_pitch, Index b, Index g,
-                   Index h, Index n, Index rows) {
+void backward_keys(const Job& job, Asked<T>& asked, BackTile<T>& tile, const T* k_columns, Index k_pitch, Index b,
+                   Index g, Index h, Index n, Index rows) {
   const Index even = parts(rows, 2) * 2, head = b * job.heads + h;
   for (Index start = 0; start < job.queries; start += COLUMNS) {
     const auto [m, count] = seeing(job, head, start, n, rows);
-    if (!count || !meet(documents(job.k_document, b, job.keys, n), rows, documents(job.q_document, b, job.queries, m), count))
-      continue;
+    const Index* holds = documents(job.k_document, b, job.keys, n);
+    if (!count || !meet(holds, rows, documents(job.q_document, b, job.queries, m), count)) continue;
     const Index total = padded(count);
     for (Index c = 0; c < total; c += PANEL) {
       brgemm(rows, PANEL, job.width, job.k.token, PANEL, COLUMNS, false, job.k.row<T>(b, g, n),
@@ -152,7 +155,8 @@ void backward(const Job& job) {
       for (Index member = 0; member < groups; ++member) asked[member]->read(job, b, g * groups + member);
       for (Index n = 0; n < k_pitch; n += 16)
         for (Index c = 0; c < job.width; ++c)
-          for (Index j = n; j < n + 16; ++j) k_columns[c * k_pitch + j] = j < job.keys ? job.k.row<T>(b, g, j)[c] : T(0.f);
+          for (Index j = n; j < n + 16; ++j)
+            k_columns[c * k_pitch + j] = j < job.keys ? job.k.row<T>(b, g, j)[c] : T(0.f);
       for (Index n = 0; n < job.keys; n += ROWS) {
         const Index rows = min(ROWS, job.keys - n);
         std::fill_n(tile.dk.data, rows * job.width, 0.f);

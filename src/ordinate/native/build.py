@@ -108,7 +108,7 @@ def _key(compiler: str) -> str:
 
 
 def _processor() -> str:
-    """What this processor can do: home folders are shared by machines that differ."""
+    """What this processor can do: one home folder may serve machines that differ."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return next((line for line in lines if line.startswith("flags")), platform.processor())
 

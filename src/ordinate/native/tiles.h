@@ -70,7 +70,8 @@ struct Job {
 template <class T>
 struct Buffer {
   T* data;
-  explicit Buffer(Index count) : data(static_cast<T*>(std::aligned_alloc(64, parts(count * sizeof(T) + 1, 64) * 64))) {
+  explicit Buffer(Index count)
+      : data(static_cast<T*>(std::aligned_alloc(64, parts(count * sizeof(T) + 1, 64) * 64))) {
     if (!data) throw std::bad_alloc();
   }
   Buffer(const Buffer&) = delete;
@@ -140,7 +141,8 @@ void pack_columns(const T* from, Index pitch, Index count, Index width, T* to) {
 // rows as the rows of a right side, up to `total`; rows that are missing become 0
 template <class T>
 void pack_rows(const T* from, Index pitch, Index count, Index total, Index width, T* to) {
-  if (count < total) std::memset(static_cast<void*>(to + count / 2 * 2 * width), 0, (total - count / 2 * 2) * width * sizeof(T));
+  const Index even = count / 2 * 2;
+  if (count < total) std::memset(static_cast<void*>(to + even * width), 0, (total - even) * width * sizeof(T));
   if constexpr (!PAIRED<T>) {
     for (Index r = 0; r < count; ++r) std::memcpy(to + r * width, from + r * pitch, width * sizeof(T));
   } else {
