@@ -126,8 +126,8 @@ def test_a_position_below_zero_is_answered_by_where_to_begin():
     [
         (lambda: Sinusoidal(width=8).at(Geometry.causal(3)).embed(None), "x must be a tensor; got NoneType"),
         (
-            lambda: Sinusoidal(width=8).at(Geometry.causal(3)).embed(X[0]),
-            "x must hold the tokens of the geometry|made for",
+            lambda: Sinusoidal(width=8).at(Geometry.causal(3)).embed(X),
+            r"x needs the axes \(batch, tokens, width\)",
         ),
         (
             lambda: Sinusoidal(width=6).at(Geometry.causal(3)).embed(X[:, 0]),

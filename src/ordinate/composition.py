@@ -151,7 +151,8 @@ class Heads(Composition):
         """The scores of the parts that have their own, and q.k for the others."""
         if "score" not in self.hooks:
             return None
-        shares = zip(self.members, self._shares(q), self._shares(k), strict=True)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        shares = zip(self.members, self._shares(q.to(wide)), self._shares(k.to(wide)), strict=True)
         scores = [(part.score(q, k, where), q @ k.mT) for part, q, k in shares]
         return torch.cat([product if own is None else own for own, product in scores], 1)
 

@@ -52,7 +52,7 @@ class Recipe:
             ValueError: an unknown scheme or option, layers or heads that cannot be shared out, or a later layer that
                 would mark the tokens.
         """
-        entries, count = _LAYERS.split(text), int(sizes["layers"])
+        entries, count = cls.entries(text), int(sizes["layers"])
         need(
             count % len(entries) == 0,
             "a plan for the layers must fit them a whole number of times",
@@ -72,6 +72,11 @@ class Recipe:
                 if schemes[shared[entry]].per_layer:
                     del shared[entry]
         return cls(schemes, layers)
+
+    @staticmethod
+    def entries(text: str) -> list[str]:
+        """What a line says of each layer."""
+        return _LAYERS.split(text)
 
 
 def _entry(text: str, sizes: Mapping[str, Any]) -> Scheme:

@@ -5,9 +5,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+from torch import Tensor, nn
+
 from ordinate.geometry import Geometry
 from ordinate.scheme import Placed
-from ordinate.shapes import Keys, Outputs, Queries, Values
+from ordinate.shapes import Keys, Outputs, Queries, Values, Visible
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +49,42 @@ class Call:
         return math.prod(self.q.shape[:3]) * self.k.shape[2]
 
     @property
+    def finite(self) -> bool:
+        """Whether q, k and v hold finite numbers only."""
+        total = sum(
+            x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32)) for x in (self.q, self.k, self.v)
+        )
+        return bool(torch.as_tensor(total).isfinite())
+
+    @property
     def flops(self) -> int:
         """Floating-point operations of the two products, hidden pairs included."""
         return 2 * self.pairs * (self.q.shape[3] + self.v.shape[3])
+
+
+def plain(call: Call) -> Outputs:
+    """The formula of attention in plain lines, for numbers that are finite: every score is held."""
+    visible, scheme = call.where.visible, call.at.scheme
+    k, v = (x.repeat_interleave(call.groups, 1) for x in (call.k, call.v))
+    # 16-bit scores overflow and forget neighbours: they are held in float32 at least
+    wide = torch.promote_types(call.q.dtype, torch.float32)
+    q, k = call.q.to(wide), k.to(wide)
+    own = scheme.score(q, k, call.where)
+    scores = (q @ k.mT if own is None else own) * call.scale
+    for bias in (call.at.bias, scheme.content_bias(q, k, call.where)):
+        if bias is not None:
+            scores = scores + bias
+    weights = nn.functional.dropout(_softmax(scores, visible).to(v.dtype), call.dropout)
+    carried = scheme.carry(weights, call.where)
+    return weights @ v if carried is None else weights @ v + carried
+
+
+def _softmax(scores: Tensor, visible: Visible) -> Tensor:
+    hidden = ~visible[:, None]
+    # a row that sees nothing is reset before the softmax: masking its NaN afterwards would poison the gradient
+    empty = hidden.all(-1, keepdim=True)
+    scores = scores.masked_fill(hidden & ~empty, float("-inf"))
+    return scores.softmax(-1).masked_fill(hidden, 0.0)
 
 
 class Route(ABC):

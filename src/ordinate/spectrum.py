@@ -61,8 +61,9 @@ class Spectrum:
         """
         if isinstance(given, Spectrum):
             return given
-        numbers = {"name": given} if isinstance(given, str) else dict(given)
-        need("name" in numbers, "a spectrum is named", f"got {given!r}", "give its name (ordinate list spectra)")
+        numbers = dict(given) if isinstance(given, Mapping) else {"name": given}
+        named = isinstance(numbers.get("name"), str)
+        need(named, "a spectrum is named", f"got {given!r}", "give its name (ordinate list spectra)")
         kind = catalog.load(_FOLDER, Spectrum, numbers.pop("name"))
         return kind(**catalog.bind(kind, numbers, {}))
 
@@ -71,30 +72,30 @@ class Spectrum:
         """The spectrum in a `rope_parameters` (once `rope_scaling`) dictionary of transformers.
 
         Args:
-            parameters: the dictionary, as in a model's config.json.
+            parameters: the dictionary, as in a model's config.json; null means left out.
             max_length: the model's `max_position_embeddings`, where the dictionary leaves a length out [tokens].
 
         Raises:
             ValueError: an unknown rope_type or key, or a missing number.
         """
         nested = [name for name, value in parameters.items() if isinstance(value, Mapping)]
-        need(
-            not nested, "rope_parameters belong to one type of layer", f"got {', '.join(nested)}", "give one of them"
-        )
-        name = parameters.get("rope_type", parameters.get("type", "default"))
+        came = f"got {', '.join(nested)}"
+        need(not nested, "rope_parameters belong to one type of layer", came, "give one of them")
+        parameters = {key: value for key, value in parameters.items() if value is not None}
+        name = parameters.get("rope_type", parameters.get("type", cls.rope_type))
         kinds = {kind.rope_type: kind for kind in (Spectrum, *_members())}
         need_known("rope_type", name, kinds)
         kind = kinds[name]
         for key in parameters:
             need_known(f"number of rope_type {name!r}", key, {*kind.fields, *_BESIDE})
-        numbers = {own: parameters[key] for key, own in kind.fields.items() if parameters.get(key) is not None}
+        numbers = {own: parameters[key] for key, own in kind.fields.items() if key in parameters}
         return kind(**catalog.bind(kind, kind.complete(numbers, max_length), {}))
 
     @classmethod
     def complete(cls, numbers: dict[str, Any], max_length: int | None) -> dict[str, Any]:
-        """These numbers with those that transformers would take from the model's longest input."""
-        wanted = "trained_length" in catalog.options(cls) and "trained_length" not in numbers
-        return numbers | {"trained_length": max_length} if wanted and max_length is not None else numbers
+        """These numbers as transformers reads them: with those it takes from the longest input, without the idle."""
+        wanted = "trained_length" in catalog.options(cls) and max_length is not None
+        return {"trained_length": max_length} | numbers if wanted else numbers
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

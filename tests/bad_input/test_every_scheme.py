@@ -131,7 +131,13 @@ def test_low_precision_far_from_the_beginning_costs_rounding_only(name, dtype):
     where = case.place(Geometry.given(torch.arange(start, start + 4)[None, :, None]))
     # parameters rounded in the same way, everything else in float64
     narrow = marks(case.scheme(torch.float64).to(dtype).double(), where)
-    for hook, out in marks(case.scheme(torch.float64).to(dtype), where, dtype).items():
+    rounded = case.scheme(torch.float64).to(dtype)
+    try:
+        came = marks(rounded, where, dtype)
+    except ValueError:
+        assert str(dtype).removeprefix("torch.") in refused(lambda: marks(rounded, where, dtype))
+        return
+    for hook, out in came.items():
         exact = narrow[hook]
         assert out.isfinite().all(), f"{hook} is not finite"
         error = (out.double() - exact).abs().max() / exact.abs().max().clamp(min=1.0)

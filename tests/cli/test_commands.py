@@ -158,7 +158,7 @@ def test_list_says_where_each_scheme_enters(capsys):
     assert "stdlib" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("scheme", ["none", "sinusoidal:theta=100", "learned", "concatenated", "rope", "alibi", "t5"])
+@pytest.mark.parametrize("scheme", ["none", "sinusoidal:theta=100", "learned", "concatenated", "rope", "alibi+t5"])
 def test_show_says_and_draws_what_a_scheme_does(scheme, capsys):
     app(["show", scheme], result_action="return_value")
     said = capsys.readouterr().out
@@ -236,3 +236,24 @@ def test_progress_follows_a_study(kind):
     assert "[red] broke" in said
     assert "rope" in said
     assert "2.500" in said
+
+
+def test_bars_show_each_line_to_one_scale():
+    text = show.sparks({"a": [0.0, 1.0], "bb": [0.5, float("nan")]}).plain
+    assert text == "a  ▁█  0 to 1\nbb ▅   0.5 to nan"
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "html"])
+def test_show_saves_a_picture(ending, tmp_path, capsys):
+    app(["show", "alibi", "--save", str(tmp_path / f"new/picture.{ending}")], result_action="return_value")
+    assert capsys.readouterr().out == ""
+    data = (tmp_path / f"new/picture.{ending}").read_bytes()
+    assert data.startswith({"png": b"\x89PNG", "svg": b"<svg", "html": b"<!DOCTYPE html>"}[ending])
+    assert ending != "html" or (b'src="http' not in data and b"added to the scores" in data)
+
+
+def test_a_picture_of_another_kind_or_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"no kind of picture is named '.jpeg'"):
+        app(["show", "alibi", "--save", str(tmp_path / "picture.jpeg")], result_action="return_value")
+    with pytest.raises(ValueError, match="none does nothing by itself"):
+        app(["show", "none", "--save", str(tmp_path / "picture.png")], result_action="return_value")

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ordinate import Alibi, Geometry
+from ordinate import Alibi, Geometry, attend
+from ordinate.testing import check_scheme
 
 
 def published(heads):
@@ -63,9 +64,218 @@ def test_heads_must_be_above_zero():
         Alibi(heads=0)
 
 
-def test_two_axes_are_refused():
+def test_three_axes_are_refused():
+    with pytest.raises(ValueError, match="Alibi takes positions with 1 or 2 axis; got 3 axes"):
+        Alibi(heads=2).at(Geometry.grid(2, 2, 2))
+
+
+@pytest.mark.parametrize("heads", range(1, 20))
+def test_even_slopes_are_those_of_attention_gym(heads):
+    ours = Alibi(heads=heads, rule="even").slopes
+    assert all(math.isclose(ours[h], 2 ** (-((h + 1) * 8.0 / heads)), rel_tol=1e-12) for h in range(heads))
+
+
+@pytest.mark.parametrize("heads", range(2, 20))
+def test_spanned_slopes_are_those_of_foundation_model_stack(heads):
+    start, end = math.log2(0.5), math.log2(1 / 2**8)
+    ours = Alibi(heads=heads, rule="span").slopes
+    theirs = [2 ** (start + h * (end - start) / (heads - 1)) for h in range(heads)]
+    assert all(math.isclose(one, other, rel_tol=1e-12) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_the_rules_agree_at_eight_heads_and_not_at_twelve():
+    paper, even, span = (Alibi(heads=8, rule=rule).slopes for rule in ("paper", "even", "span"))
+    assert paper == even == span
+    paper, even, span = (Alibi(heads=12, rule=rule).slopes for rule in ("paper", "even", "span"))
+    assert paper != even != span != paper
+    assert Alibi(heads=1, rule="span").slopes == [0.5]
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 12, 16, 40])
+@pytest.mark.parametrize("flattest", [8, 12])
+def test_it_agrees_with_mpt(heads, flattest):
+    mpt = pytest.importorskip("transformers.models.mpt.modeling_mpt")
+    theirs = mpt.build_mpt_alibi_tensor(heads, 6, alibi_bias_max=flattest)[:, 0]
+    ours = Alibi(heads=heads, flattest=flattest, sides="signed").bias(Geometry.causal(6))[0, :, -1]
+    assert torch.allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 12, 40])
+def test_it_agrees_with_falcon(heads):
+    falcon = pytest.importorskip("transformers.models.falcon.modeling_falcon")
+    theirs = falcon.build_alibi_tensor(torch.ones(1, 6), heads, torch.float32)[:, 0]
+    ours = Alibi(heads=heads, sides="signed").bias(Geometry.full(6))[0]
+    # falcon rounds its slopes to bfloat16, and adds the same to every query: a constant of each row
+    for row in range(6):
+        assert torch.allclose(ours[:, row] - ours[:, row, :1], theirs, rtol=2**-8, atol=1e-6)
+
+
+@pytest.mark.parametrize(("sloped", "heads"), [(3, 8), (4, 6), (8, 8)])
+def test_heads_without_slope_are_those_of_x_transformers(sloped, heads):
+    library = pytest.importorskip("x_transformers.x_transformers")
+    theirs = library.AlibiPositionalBias(sloped, total_heads=heads)(7, 7)
+    ours = Alibi(heads=heads, sloped=sloped).bias(Geometry.full(7))[0]
+    assert torch.allclose(ours, theirs, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("sides", ["both", "signed"])
+def test_heads_without_slope_see_no_position(sides):
+    scheme = Alibi(heads=5, sloped=2, sides=sides)
+    assert scheme.slopes == [2**-4, 2**-8, 0, 0, 0]
+    bias = scheme.bias(Geometry.full(4))
+    assert bias.shape == (1, 5, 4, 4)
+    assert (bias[:, 2:] == 0).all()
+    assert bias[0, :2, 3, 0].tolist() == [-3 / 16, -3 / 256]
+
+
+def test_adding_the_slope_times_the_place_of_the_key_is_the_signed_form():
+    q, k, v = torch.randn(3, 1, 4, 6, 8, dtype=torch.float64).unbind()
+    scheme, where = Alibi(heads=4, sides="signed"), Geometry.full(6)
+    out = attend(q, k, v, scheme.at(where))
+    added = torch.tensor(scheme.slopes, dtype=torch.float64)[:, None, None] * torch.arange(6)
+    weights = (q @ k.mT / math.sqrt(8) + added).softmax(-1)
+    assert torch.allclose(out, weights @ v, rtol=0, atol=1e-13)
+
+
+def test_halves_look_to_one_side_each():
+    scheme = Alibi(heads=6, sloped=4, sides="halves")
+    assert scheme.slopes == [2**-4, 2**-8, 2**-4, 2**-8, 0, 0]
+    v = torch.eye(5, dtype=torch.float64).expand(1, 6, 5, 5)
+    q = torch.randn(1, 6, 5, 5, dtype=torch.float64)
+    weights = attend(q, q, v, scheme.at(Geometry.full(5)))[0]
+    past = torch.ones(5, 5).tril().bool()
+    assert (weights[:2][:, ~past] == 0).all()
+    assert (weights[:2][:, past] > 0).all()
+    assert (weights[2:4][:, ~past.T] == 0).all()
+    assert (weights[2:4][:, past.T] > 0).all()
+    assert (weights[4:] > 0).all()
+    bias = scheme.bias(Geometry.full(5))[0]
+    for h, i, j in ((0, 4, 1), (1, 3, 3), (2, 1, 4), (3, 0, 4)):
+        assert bias[h, i, j] == -scheme.slopes[h] * abs(i - j)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("route", ["reference", "sdpa"])
+def test_a_half_that_finds_nothing_on_its_side_sees_the_others_alike(dtype, route):
+    scheme = Alibi(heads=2, sides="halves")
+    where = Geometry.cross(1, 4)
+    ahead = Geometry(where.q_pos + 9, where.k_pos)
+    q, k = torch.randn(2, 1, 2, 1, 8).to(dtype).unbind()
+    v = torch.arange(4.0)[:, None].expand(1, 2, 4, 8).to(dtype)
+    out = attend(q, k.expand(1, 2, 4, 8), v, scheme.at(ahead), route=route)
+    assert torch.allclose(out[0, 1].float(), torch.tensor(1.5), rtol=0, atol=0.01)
+    assert out.isfinite().all()
+
+
+def test_trained_slopes_are_born_as_the_rule_says():
+    for sides in ("both", "halves", "apart"):
+        fixed = Alibi(heads=4, sides="both" if sides == "apart" else sides)
+        trained = Alibi(heads=4, sides=sides, learned=True)
+        assert torch.allclose(trained.bias(Geometry.full(9)), fixed.bias(Geometry.full(9)), rtol=1e-6, atol=0)
+        assert all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(trained.slopes, fixed.slopes, strict=True))
+
+
+@pytest.mark.parametrize("sides", ["both", "signed", "halves", "apart"])
+def test_trained_slopes_and_their_gradients_are_those_of_the_formula(sides):
+    scheme = Alibi(heads=5, sloped=4, sides=sides, learned=True).double()
+    with torch.no_grad():
+        scheme.log_slopes.add_(torch.randn_like(scheme.log_slopes))
+    bias = scheme.bias(Geometry.full(6))
+    weights = torch.randn_like(bias)
+    numbers = scheme.log_slopes.tolist()
+    slope = torch.zeros_like(scheme.log_slopes)
+    for h in range(4):
+        for i in range(6):
+            for j in range(6):
+                row = 1 if sides == "apart" and j > i else 0
+                far = i - j if sides == "signed" else abs(i - j)
+                exact = -math.exp(numbers[row][h]) * far
+                walled = sides == "halves" and (j > i if h < 2 else j < i)
+                assert abs(bias[0, h, i, j].item() - (-(2.0**15) if walled else exact)) <= 1e-13
+                slope[row, h] += 0 if walled else exact * weights[0, h, i, j].item()
+    (bias * weights).sum().backward()
+    assert torch.allclose(scheme.log_slopes.grad, slope, rtol=0, atol=1e-12)
+    assert (bias[:, 4] == 0).all()
+
+
+def test_two_trained_slopes_give_the_one_towards_the_past():
+    scheme = Alibi(heads=2, sides="apart", learned=True)
+    with torch.no_grad():
+        scheme.log_slopes.copy_(torch.tensor([[0.5, 0.25], [2.0, 4.0]]).log())
+    assert [round(slope, 6) for slope in scheme.slopes] == [0.5, 0.25]
+    bias = scheme.bias(Geometry.full(3))[0]
+    assert torch.allclose(bias[:, 1], torch.tensor([[-0.5, 0, -2.0], [-0.25, 0, -4.0]]))
+
+
+@pytest.mark.parametrize(
+    ("metric", "measure"),
+    [
+        ("euclidean", lambda x, y: math.sqrt(x * x + y * y)),
+        ("manhattan", lambda x, y: abs(x) + abs(y)),
+        ("chebyshev", lambda x, y: max(abs(x), abs(y))),
+    ],
+)
+def test_on_a_grid_the_metric_says_what_distance_is(metric, measure):
+    scheme, where = Alibi(heads=2, metric=metric), Geometry.grid(3, 4)
+    bias, places = scheme.at(where).bias, where.q_pos[0].tolist()
+    for h, slope in enumerate(scheme.slopes):
+        for i, (r, c) in enumerate(places):
+            for j, (s, d) in enumerate(places):
+                exact = -slope * measure(r - s, c - d)
+                assert math.isclose(bias[0, h, i, j].item(), exact, rel_tol=1e-6, abs_tol=0)
+
+
+@pytest.mark.parametrize("sides", ["signed", "halves", "apart"])
+def test_a_grid_has_no_past(sides):
+    scheme = Alibi(heads=2, sides=sides, learned=sides == "apart")
     with pytest.raises(ValueError, match="Alibi takes positions with 1 axis; got 2 axes"):
-        Alibi(heads=2).at(Geometry.grid(2, 2))
+        scheme.at(Geometry.grid(2, 2))
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": "odd"}, "no rule of alibi is named 'odd'; there are: even, paper, span"),
+        ({"sides": "all"}, "no way of alibi to treat sides is named 'all'"),
+        ({"metric": "taxi"}, "no metric is named 'taxi'; there are: chebyshev, euclidean, manhattan"),
+        ({"flattest": 0.0}, "flattest must be above zero; got 0.0"),
+        ({"sloped": 5}, "sloped heads are some of the heads; got 5 of 4; 1 to 4"),
+        ({"sloped": 0}, "sloped heads are some of the heads; got 0 of 4; 1 to 4"),
+        ({"sloped": 3, "sides": "halves"}, "an even number of sloped heads; got 3; set sloped to an even number"),
+        ({"sides": "apart"}, "two slopes a head are trained; got learned=False; add learned=True"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Alibi(**{"heads": 4} | options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rule": "span", "flattest": 10.0},
+        {"sloped": 3},
+        {"sides": "signed"},
+        {"sides": "halves"},
+        {"sides": "apart", "learned": True},
+        {"sloped": 2, "sides": "halves", "learned": True},
+    ],
+    ids=str,
+)
+def test_every_option_keeps_the_contract(options):
+    broken = [f"{one.name}: {one.message}" for one in check_scheme(Alibi, **options) if one.message]
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "chebyshev"])
+def test_two_axes_keep_the_contract(metric):
+    class OnGrids(Alibi):
+        __doc__ = Alibi.__doc__
+        axes = (2,)
+
+    broken = [f"{one.name}: {one.message}" for one in check_scheme(OnGrids, metric=metric) if one.message]
+    assert not broken, "\n".join(broken)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 12, 16, 40])

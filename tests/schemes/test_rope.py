@@ -4,7 +4,14 @@ import pytest
 import torch
 
 from ordinate import Geometry, Rope
-from ordinate.testing import assert_as_close
+from ordinate.spectra.dynamic import Dynamic
+from ordinate.spectra.linear import Linear
+from ordinate.spectra.llama3 import Llama3
+from ordinate.spectra.longrope import LongRope
+from ordinate.spectra.proportional import Proportional
+from ordinate.spectra.yarn import Yarn
+from ordinate.spectrum import Spectrum
+from ordinate.testing import assert_as_close, check_scheme
 
 HALF_TO_PAIRS = {"interleaved": lambda m, d: (2 * m, 2 * m + 1), "half": lambda m, d: (m, m + d // 2)}
 
@@ -105,6 +112,63 @@ def test_the_head_width_must_be_even(width):
         Rope(head_width=width)
 
 
+@pytest.mark.parametrize("rotated", [3, 0, -2])
+def test_an_even_number_of_channels_turns(rotated):
+    with pytest.raises(
+        ValueError, match=f"rope needs an even number of rotated channels; got {rotated}; give 2, 4 or more"
+    ):
+        Rope(head_width=7, rotated=rotated)
+
+
+def test_no_more_channels_turn_than_there_are():
+    with pytest.raises(ValueError, match="rope turns channels of a head; got rotated 10 of 8; give fewer"):
+        Rope(head_width=8, rotated=10)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize(("width", "rotated"), [(8, 2), (8, 8), (7, 6), (64, 16)])
+def test_the_first_channels_turn_as_a_head_of_that_width_and_the_others_stay(layout, width, rotated):
+    q, positions = drawn(2, 3, 4, width).requires_grad_(), [0, 1, 7, 129]
+    scheme = Rope(head_width=width, rotated=rotated, layout=layout)
+    exact = torch.cat([loop(q[..., :rotated], positions, layout), q[..., rotated:]], -1)
+    weights = drawn(2, 3, 4, width, seed=1)
+    for hook in (scheme.encode_query, scheme.encode_key):
+        out = hook(q, column(positions))
+        assert_as_close(out, exact, exact)
+        assert out[..., rotated:].equal(q[..., rotated:])
+        (slope,) = torch.autograd.grad((out * weights).sum(), q)
+        (expected,) = torch.autograd.grad((exact * weights).sum(), q, retain_graph=True)
+        assert_as_close(slope, expected, expected, what="gradient")
+
+
+@pytest.mark.parametrize("options", [{"rotated": 4}, {"rotated": 6, "layout": "interleaved"}])
+def test_the_contract_holds_where_a_part_of_the_channels_turns(options):
+    assert not [outcome for outcome in check_scheme(Rope, **options) if outcome.message]
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_the_magnitude_of_a_spectrum_multiplies_what_turns_and_nothing_else(layout):
+    loud = Yarn(factor=1, trained_length=16, attention_factor=1.5)
+    q, pos = drawn(1, 2, 4, 8), column([0, 1, 7, 129])
+    plain = Rope(head_width=8, rotated=6, layout=layout).encode_query(q, pos)
+    out = Rope(head_width=8, rotated=6, layout=layout, spectrum=loud).encode_query(q, pos)
+    assert torch.allclose(out[..., :6], 1.5 * plain[..., :6], rtol=0, atol=1e-14)
+    assert out[..., 6:].equal(q[..., 6:])
+
+
+def test_a_spectrum_decides_where_rope_enters():
+    fixed, grown = Rope(head_width=8), Rope(head_width=8, spectrum=Dynamic(trained_length=4, factor=2))
+    assert fixed.hooks == ("encode_query", "encode_key")
+    assert fixed.shift_invariant
+    assert grown.hooks == ("score",)
+    assert not grown.shift_invariant
+    q, where = drawn(1, 2, 6, 8), Geometry.causal(6)
+    assert fixed.score(q, q, where) is None
+    assert grown.encode_query(q, where.q_pos) is q
+    assert grown.encode_key(q, where.k_pos) is q
+    assert Rope(head_width=8, spectrum=Linear(factor=2)).hooks == fixed.hooks
+
+
 def test_theta_must_be_above_zero():
     with pytest.raises(ValueError, match=r"theta must be above zero; got 0.0; give a positive theta"):
         Rope(head_width=8, theta=0.0)
@@ -140,3 +204,136 @@ def test_it_agrees_with_gptj_interleaved():
     theirs = gptj.apply_rotary_pos_emb(q.transpose(1, 2), sin, cos).transpose(1, 2)
     ours = Rope(head_width=32, layout="interleaved").encode_query(q, pos[None, :, None])
     assert (ours - theirs).abs().max() < 2e-5
+
+
+@pytest.mark.parametrize(("share", "rotated"), [(0.25, 8), (0.5, 16), (1.0, 32)])
+def test_it_agrees_with_gpt_neox_where_a_part_turns(share, rotated):
+    neox = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox")
+    configuration = pytest.importorskip("transformers.models.gpt_neox.configuration_gpt_neox")
+    parameters = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": share}
+    config = configuration.GPTNeoXConfig(hidden_size=64, num_attention_heads=2, rope_parameters=parameters)
+    q, k, pos = drawn(1, 2, 50, 32).float(), drawn(1, 2, 50, 32, seed=1).float(), torch.arange(50)[None]
+    theirs = neox.apply_rotary_pos_emb(q, k, *neox.GPTNeoXRotaryEmbedding(config)(q, pos))
+    by_hand = Rope(head_width=32, rotated=rotated)
+    for scheme in (by_hand, Rope.of(config.rope_parameters, head_width=32)):
+        ours = scheme.encode_query(q, pos[..., None]), scheme.encode_key(k, pos[..., None])
+        assert all((one - other).abs().max() < 2e-5 for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("rotated", [8, 16])
+def test_it_agrees_with_gptj_where_a_part_turns(rotated):
+    gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj")
+    q, pos = drawn(1, 2, 50, 32, dtype=torch.float32), torch.arange(50)
+    sin, cos = gptj.create_sinusoidal_positions(50, rotated)[None].chunk(2, -1)
+    theirs = gptj.apply_rotary_pos_emb(q[..., :rotated].transpose(1, 2), sin, cos).transpose(1, 2)
+    ours = Rope(head_width=32, rotated=rotated, layout="interleaved").encode_query(q, pos[None, :, None])
+    assert (ours - torch.cat([theirs, q[..., rotated:]], -1)).abs().max() < 2e-5
+
+
+# dictionaries as published models have them; only the divisors are invented
+PUBLISHED = {
+    "Llama 3.1": (
+        {
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+            "rope_theta": 500_000.0,
+        },
+        128,
+        128,
+        Llama3(factor=8.0, trained_length=8192),
+    ),
+    "Phi-3 mini, 128k": (
+        {
+            "rope_type": "longrope",
+            "short_factor": [1.0 + 0.04 * m for m in range(48)],
+            "long_factor": [1.0 + 1.3 * m for m in range(48)],
+            "original_max_position_embeddings": 4096,
+            "rope_theta": 10_000.0,
+            "partial_rotary_factor": 1.0,
+        },
+        96,
+        96,
+        LongRope(
+            short=[1.0 + 0.04 * m for m in range(48)],
+            long=[1.0 + 1.3 * m for m in range(48)],
+            trained_length=4096,
+            factor=32.0,
+        ),
+    ),
+    "Qwen 2.5 with YaRN": (
+        {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768, "rope_theta": 1_000_000.0},
+        128,
+        128,
+        Yarn(factor=4.0, trained_length=32_768),
+    ),
+    "gpt-oss": (
+        {
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "rope_type": "yarn",
+            "truncate": False,
+            "rope_theta": 150_000,
+        },
+        64,
+        64,
+        Yarn(factor=32.0, trained_length=4096, truncate=False),
+    ),
+    "Gemma 4, full attention": (
+        {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
+        512,
+        512,
+        Proportional(share=0.25),
+    ),
+    "GPT-NeoX": (
+        {"rope_type": "default", "partial_rotary_factor": 0.25, "rope_theta": 10_000},
+        96,
+        24,
+        Spectrum(),
+    ),
+    "nulls": ({"rope_type": "default", "partial_rotary_factor": None, "rope_theta": None}, 96, 96, Spectrum()),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_rope_of_a_published_model_is_read_from_its_dictionary(name):
+    parameters, head_width, rotated, spectrum = PUBLISHED[name]
+    scheme = Rope.of(parameters, head_width=head_width, max_length=131_072, layout="interleaved")
+    assert scheme.spectrum == spectrum
+    assert scheme.theta == (parameters["rope_theta"] or 10_000.0)
+    assert (scheme.head_width, scheme.rotated, scheme.layout) == (head_width, rotated, "interleaved")
+
+
+@pytest.mark.parametrize(
+    ("name", "rotary", "head_width", "more"),
+    [
+        ("llama.LlamaConfig", "LlamaRotaryEmbedding", 128, {"rope_parameters": PUBLISHED["Llama 3.1"][0]}),
+        ("phi3.Phi3Config", "Phi3RotaryEmbedding", 96, {"rope_parameters": PUBLISHED["Phi-3 mini, 128k"][0]}),
+        ("gpt_oss.GptOssConfig", "GptOssRotaryEmbedding", 64, {}),
+        ("gpt_neox.GPTNeoXConfig", "GPTNeoXRotaryEmbedding", 96, {}),
+        ("apertus.ApertusConfig", "ApertusRotaryEmbedding", 128, {}),
+    ],
+)
+def test_the_rope_of_a_configuration_turns_at_the_rates_of_its_model(name, rotary, head_width, more):
+    family, kind = name.split(".")
+    modeling = pytest.importorskip(f"transformers.models.{family}.modeling_{family}")
+    configuration = pytest.importorskip(f"transformers.models.{family}.configuration_{family}")
+    config = getattr(configuration, kind)(max_position_embeddings=32_768, **more)
+    theirs = getattr(modeling, rotary)(config)
+    scheme = Rope.of(config.rope_parameters, head_width=head_width, max_length=config.max_position_embeddings)
+    assert torch.allclose(scheme.angles(torch.ones(1, 1, 1))[0, 0], theirs.inv_freq.double(), rtol=3e-6, atol=0)
+    assert abs(scheme.spectrum.magnitude - theirs.attention_scaling) < 1e-12
+
+
+@pytest.mark.parametrize(("layers", "head_width"), [("full_attention", 512), ("sliding_attention", 256)])
+def test_each_type_of_layer_of_gemma_4_has_a_rope(layers, head_width):
+    modeling = pytest.importorskip("transformers.models.gemma4.modeling_gemma4")
+    configuration = pytest.importorskip("transformers.models.gemma4.configuration_gemma4")
+    config = configuration.Gemma4TextConfig()
+    theirs = getattr(modeling.Gemma4TextRotaryEmbedding(config), f"{layers}_inv_freq").double()
+    scheme = Rope.of(config.rope_parameters[layers], head_width=head_width)
+    assert torch.allclose(scheme.angles(torch.ones(1, 1, 1))[0, 0], theirs, rtol=3e-6, atol=0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ordinate import Geometry, Sinusoidal
-from ordinate.testing import assert_as_close
+from ordinate.testing import assert_as_close, check_scheme
 
 THETA = 10_000.0
 
@@ -60,6 +60,41 @@ def test_the_tensor2tensor_form_with_a_zero_column_is_that_of_fairseq(width):
         assert (out[:, -1] == 0).all()
 
 
+@pytest.mark.parametrize(
+    ("width", "odd"), [(2, None), (8, None), (7, "paper"), (7, "truncate"), (7, "zero_pad"), (63, None)]
+)
+def test_the_concatenated_form_has_the_columns_of_the_paper_in_another_order(width, odd):
+    options = {} if odd is None else {"odd": odd}
+    plain, out = waves(POSITIONS, width, **options), waves(POSITIONS, width, form="concatenated", **options)
+    if odd == "zero_pad":
+        plain, out = plain[:, :-1], out[:, :-1]
+    assert out.equal(torch.cat([plain[:, 0::2], plain[:, 1::2]], -1))
+
+
+@pytest.mark.parametrize("first", [0, 2, -5])
+def test_the_first_position_may_count_as_any_number(first):
+    out = waves(POSITIONS, 8, first=first)
+    assert out.equal(waves([p + first for p in POSITIONS], 8))
+
+
+@pytest.mark.parametrize("begin", [1.0, 8**-0.5])
+def test_a_trained_amplitude_begins_at_the_scale_given_and_gets_the_gradient_of_the_formula(begin):
+    scheme = Sinusoidal(width=8, scale=begin, trained=True).double()
+    # a tensor without axes could not be sharded
+    assert [value.shape for value in scheme.parameters()] == [(1,)]
+    up, table = torch.randn(1, 6, 8, dtype=torch.float64), loop(paper, POSITIONS, 8)
+    out = scheme.embed(torch.zeros(1, 6, 8, dtype=torch.float64), torch.tensor(POSITIONS)[None, :, None])
+    # the scale was born in float32
+    assert torch.allclose(out[0], float(torch.tensor(begin)) * table, rtol=0, atol=1e-12)
+    (out * up).sum().backward()
+    exact = sum(up[0, i, c].item() * paper(p, 8)[c] for i, p in enumerate(POSITIONS) for c in range(8))
+    assert abs(scheme.scale.grad.item() - exact) < 1e-12
+
+
+def test_an_amplitude_that_is_not_trained_is_no_parameter():
+    assert list(Sinusoidal(width=8).parameters()) == []
+
+
 def test_zero_pad_in_the_interleaved_form_is_the_even_width_and_a_zero():
     out = waves(POSITIONS, 7, odd="zero_pad")
     assert out[:, :6].equal(waves(POSITIONS, 6))
@@ -105,6 +140,21 @@ def test_an_odd_rule_at_an_even_width_is_refused():
         Sinusoidal(width=8, odd="truncate")
 
 
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", ["form", "odd"])
+def test_an_unknown_word_is_refused(name):
+    with pytest.raises(ValueError, match=f"no {name} is named 'papper'; there are: "):
+        Sinusoidal(**{"width": 7, name: "papper"})
+
+
+@pytest.mark.parametrize(
+    "options", [{"trained": True}, {"form": "concatenated", "first": 2}, {"form": "tensor2tensor"}]
+)
+def test_it_keeps_the_contract_with_other_options(options):
+    broken = {came.name: came.message for came in check_scheme(Sinusoidal, **options) if came.message}
+    assert broken == {}
+
+
 def test_two_axes_are_refused():
     with pytest.raises(ValueError, match="Sinusoidal takes positions with 1 axis; got 2 axes"):
         Sinusoidal(width=8).at(Geometry.grid(2, 2))
@@ -113,8 +163,7 @@ def test_two_axes_are_refused():
 def test_it_agrees_with_marian_and_roformer():
     marian = pytest.importorskip("transformers.models.marian.modeling_marian")
     roformer = pytest.importorskip("transformers.models.roformer.modeling_roformer")
-    # both lay all sines before all cosines
-    ours = waves(list(range(50)), 16).unflatten(-1, (8, 2)).mT.flatten(-2)
+    ours = waves(list(range(50)), 16, form="concatenated")
     for kind in (marian.MarianSinusoidalPositionalEmbedding, roformer.RoFormerSinusoidalPositionalEmbedding):
         theirs = kind(50, 16)
         with torch.no_grad():
@@ -132,3 +181,19 @@ def test_it_agrees_with_m2m100(width):
     assert theirs.shape == ours.shape
     # their angles are in float32
     assert (theirs.double() - ours).abs().max() < 2e-5
+
+
+def test_it_numbers_the_tokens_as_m2m100_does():
+    m2m100 = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100")
+    theirs = m2m100.M2M100SinusoidalPositionalEmbedding(50, 16, padding_idx=1)(torch.full((1, 20), 7))
+    ours = waves(list(range(20)), 16, form="tensor2tensor", first=2)
+    assert (theirs[0].double() - ours).abs().max() < 2e-5
+
+
+def test_it_agrees_with_x_transformers():
+    x_transformers = pytest.importorskip("x_transformers.x_transformers")
+    theirs = x_transformers.ScaledSinusoidalEmbedding(16)
+    ours = Sinusoidal(width=16, form="concatenated", trained=True, scale=16**-0.5)
+    assert ours.scale.equal(theirs.scale)
+    added = ours.at(Geometry.causal(50)).embed(torch.zeros(1, 50, 16))
+    assert (added[0] - theirs(torch.zeros(1, 50, 16))).abs().max() < 1e-6

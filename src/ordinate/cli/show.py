@@ -1,6 +1,7 @@
 """`ordinate show`: what a scheme is, and a picture of what it does."""
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cyclopts import App
@@ -11,40 +12,48 @@ from ordinate import catalog
 from ordinate.cli.list import places
 
 if TYPE_CHECKING:
-    from ordinate.scheme import Scheme
+    from ordinate.portrait import Curves, Table
 
-SIZES = {
-    "width": 32,
-    "layers": 2,
-    "heads": 4,
-    "kv_heads": 4,
-    "head_width": 32,
-    "max_length": 64,
-    "scale": 1.0,
-    "dropout": 0.0,
-}
 # from low to high, where there are no colours
 SHADES = " ░▒▓█"
-ROWS = 24
+STEPS = "▁▂▃▄▅▆▇█"
 
 app = App(name="show", help="Say what a scheme is, and draw what it does.")
 
 
 @app.default
-def show(scheme: str) -> int:
+def show(scheme: str, *, save: Path | None = None) -> int:
     """Say what a scheme is and what its options are, and draw what it adds, rotates or biases.
 
     Parameters
     ----------
     scheme
-        Its name, options inline: sinusoidal:theta=100.
+        Its name, options inline: sinusoidal:theta=100. Several at once: rope+alibi.
+    save
+        Write the picture to this file instead: .png, .svg or .html.
     """
+    from ordinate.portrait import portrait, read
+
+    drawn = portrait(read(scheme))
+    if save is not None:
+        from ordinate.cli.picture import save_picture
+
+        save_picture(save, scheme, drawn)
+        return 0
+    console = Console(highlight=False)
+    for name in dict.fromkeys(catalog.parse(part)[0] for part in scheme.replace("/", "+").split("+")):
+        _describe(console, name)
+    for picture in drawn:
+        console.print(f"\n[bold]{picture.title}[/]")
+        console.print(_drawn(picture, colours=console.color_system is not None))
+    return 0
+
+
+def _describe(console: Console, name: str) -> None:
+    from ordinate.portrait import SIZES
     from ordinate.scheme import Scheme
 
-    name, given = catalog.parse(scheme)
     kind = catalog.load("ordinate.schemes", Scheme, name)
-    member = kind(**catalog.bind(kind, given, SIZES))
-    console = Console(highlight=False)
     console.print(f"[bold]{name}[/] enters at: {places(kind)}")
     console.print(f"shift invariant: {'yes' if kind.shift_invariant else 'no'}\n")
     console.print(Text(inspect.getdoc(kind) or ""))
@@ -52,36 +61,16 @@ def show(scheme: str) -> int:
     for option in catalog.options(kind).values():
         default = "(the model's)" if option.name in SIZES else repr(option.default)
         console.print(f"  {option.name} = {default}", markup=False)
-    for title, table in pictures(member):
-        console.print(f"\n[bold]{title}[/]")
-        console.print(heat_map(table, colours=console.color_system is not None))
-    return 0
+    console.print()
 
 
-def pictures(scheme: "Scheme") -> list[tuple[str, list[list[float]]]]:
-    """What each hook does at the first positions, as tables of numbers."""
-    import torch
+def _drawn(picture: "Table | Curves", *, colours: bool) -> Text:
+    from ordinate.portrait import Table
 
-    from ordinate.geometry import Geometry
-
-    where = Geometry.causal(ROWS)
-    at, drawn = scheme.at(where), []
-    with torch.no_grad():
-        if "embed" in scheme.hooks:
-            marked = at.embed(torch.zeros(1, ROWS, SIZES["width"] - scheme.claims))[0]
-            drawn.append(
-                ("added to the tokens: a row for each position, a column for each column of the model", marked)
-            )
-        if {"encode_query", "encode_key"} & set(scheme.hooks):
-            ones = torch.ones(1, 1, ROWS, SIZES["head_width"])
-            q, k = at.encode(ones, ones)
-            drawn.append(("q.k of equal vectors: a row for each query, a column for each key", (q @ k.mT)[0, 0]))
-        if at.bias is not None:
-            hidden = ~where.visible[0]
-            for head in range(0, at.bias.shape[1], max(1, at.bias.shape[1] - 1)):
-                title = f"added to the scores of head {head}: a row for each query, a column for each key"
-                drawn.append((title, at.bias[0, head].masked_fill(hidden, float("nan"))))
-    return [(title, table.tolist()) for title, table in drawn]
+    if isinstance(picture, Table):
+        legend = f"a row for each {picture.rows}, a column for each {picture.columns}\n"
+        return Text(legend, style="dim").append_text(heat_map(picture.numbers, colours=colours))
+    return Text(f"from left to right: {picture.along}, from 0 on\n", style="dim").append_text(sparks(picture.lines))
 
 
 def heat_map(table: list[list[float]], *, colours: bool = True) -> Text:
@@ -96,6 +85,18 @@ def heat_map(table: list[list[float]], *, colours: bool = True) -> Text:
         text.append("\n")
     ends = ("blue", "red") if colours else ("light", "dark")
     text.append(f"from {low:.3g} ({ends[0]}) to {high:.3g} ({ends[1]})")
+    return text
+
+
+def sparks(lines: dict[str, list[float]]) -> Text:
+    """A line of bars for each line of numbers, all to one scale, with its first and last number."""
+    finite = [number for line in lines.values() for number in line if number == number]
+    low, span = min(finite), (max(finite) - min(finite)) or 1
+    widest, text = max(len(name) for name in lines), Text()
+    for name, line in lines.items():
+        bars = "".join(" " if x != x else STEPS[round((x - low) / span * (len(STEPS) - 1))] for x in line)
+        text.append(f"{name:{widest}} {bars}  {line[0] + 0.0:.3g} to {line[-1] + 0.0:.3g}\n")
+    text.rstrip()
     return text
 
 

@@ -35,3 +35,27 @@ def log_buckets(
     # a logarithm that should be whole may come out a rounding error below it
     far = (exact + (grown + 1e-9).long()).clamp(max=size - 1)
     return torch.where(distance < exact, distance, far) + future * size
+
+
+def signed_log_buckets(offset: Int[Tensor, "*shape"], *, buckets: int, max_distance: int) -> Int[Tensor, "*shape"]:
+    """The bucket of each offset, with its sign: near ones keep their number, far ones share logarithmic buckets.
+
+        n <= M:  bucket = offset                                                          M = buckets / 2
+        n > M:   bucket = sign(offset) * (M + ceil(log(n / M) / log((max_distance - 1) / M) * (M - 1)))
+
+    Buckets go on beyond `max_distance`; who looks rows up clips them.
+
+    Args:
+        offset: query position minus key position [tokens], n of either sign.
+        buckets: how many buckets each side has up to max_distance.
+        max_distance: one more than the distance that falls into the last of them [tokens].
+
+    Source: the published code of DeBERTa, version 2, https://github.com/microsoft/DeBERTa. Departs: the logarithm is
+        taken in float64.
+    """
+    middle = buckets // 2
+    distance = offset.abs()
+    grown = torch.log(distance.clamp(min=1).double() / middle) / math.log((max_distance - 1) / middle) * (middle - 1)
+    # a logarithm that should be whole may come out a rounding error above it
+    far = offset.sign() * (middle + torch.ceil(grown - 1e-9).long())
+    return torch.where(distance <= middle, offset, far)

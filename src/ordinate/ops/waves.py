@@ -18,15 +18,15 @@ VASWANI = """@inproceedings{vaswani2017attention,
 }"""
 """The BibTeX entry of the paper that brought them to attention."""
 
-Form = Literal["vaswani", "tensor2tensor"]
+Form = Literal["vaswani", "concatenated", "tensor2tensor"]
 Odd = Literal["paper", "truncate", "zero_pad"]
 
 
 def frequencies(width: int, theta: float, form: Form, odd: Odd) -> list[float]:
     """The angular frequencies of a sinusoidal table of this width, slowest last [radians a token].
 
-        vaswani:        w_m = theta^(-2m / width)
-        tensor2tensor:  w_m = theta^(-m / (pairs - 1))
+        vaswani, concatenated:  w_m = theta^(-2m / width)
+        tensor2tensor:          w_m = theta^(-m / (pairs - 1))
 
     An odd width has half a pair too many; `odd` names the three published ways out (see `sinusoids`).
     """
@@ -44,7 +44,8 @@ def sinusoids(pos: Positions, width: int, *, theta: float, form: Form, odd: Odd)
         pos: positions [tokens].
         width: columns.
         theta: base of the wavelengths.
-        form: `vaswani` interleaves sine and cosine; `tensor2tensor` puts all sines before all cosines.
+        form: `vaswani` interleaves sine and cosine; `concatenated` and `tensor2tensor` put all sines before all
+            cosines.
         odd: at an odd width, `paper` applies the formula to each column with the width as it is, `truncate` makes
             the next even width and drops its last column, `zero_pad` makes the even width below and adds a zero.
     """

@@ -30,7 +30,7 @@ class Sdpa(Route):
             return "the values have another width than queries and keys"
         if 0 in call.q.shape or 0 in call.k.shape:
             return "a tensor is empty"
-        if call.q.device.type == "cpu" and not torch.compiler.is_compiling() and not _finite(call):
+        if call.q.device.type == "cpu" and not torch.compiler.is_compiling() and not call.finite:
             return "q, k or v holds a number that is not finite"
         return None
 
@@ -88,8 +88,3 @@ def _mask(call: Call) -> torch.Tensor | None:
         keep = narrow and mask.dtype == torch.float32 and not mask.requires_grad
         return mask if keep else mask.to(call.q.dtype)
     return mask
-
-
-def _finite(call: Call) -> bool:
-    total = sum(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32)) for x in (call.q, call.k, call.v))
-    return bool(torch.as_tensor(total).isfinite())

@@ -1,9 +1,13 @@
 """A trained vector for each position, added to the tokens."""
 
+import copy
+from typing import get_args
+
 import torch
 from torch import nn
 
-from ordinate.checks import need_positive
+from ordinate.checks import need_known, need_positive
+from ordinate.ops.resize import Align, resize_line
 from ordinate.scheme import Scheme
 from ordinate.shapes import Positions, Tokens
 
@@ -13,7 +17,8 @@ class Learned(Scheme):
 
         x[p] += table[p]
 
-    Positions never met in training keep the vector that they were born with.
+    Positions never met in training keep the vector that they were born with. `resized` gives a trained table another
+    length.
 
     Enters at: tokens.
     Args:
@@ -49,3 +54,23 @@ class Learned(Scheme):
         """Add each position's vector."""
         self.check_positions(pos)
         return x + nn.functional.embedding(pos[..., 0], self.table).to(x.dtype)
+
+    def resized(self, max_length: int, *, align: Align = "centres") -> "Learned":
+        """Another one, whose table is this one stretched or squeezed to `max_length` rows by linear interpolation.
+
+        Its table is a parameter of its own, which trains by itself. At the same length it is the same, bit by bit.
+
+        Args:
+            max_length: rows of the new table [tokens].
+            align: `centres` takes positions for cells, so that row p stands at (p + 1/2) / length of the way, as
+                PyTorch's interpolation does by default; `ends` keeps the first and the last vector.
+        Raises:
+            ValueError: a length of 0 or less, or an unknown way to align.
+        """
+        need_positive("max_length", max_length)
+        need_known("way to align", align, get_args(Align))
+        other = copy.deepcopy(self)
+        other.max_length = max_length
+        table = resize_line(self.table.detach(), max_length, align)
+        other.table = nn.Parameter(table, requires_grad=self.table.requires_grad)
+        return other

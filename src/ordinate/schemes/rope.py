@@ -64,7 +64,7 @@ class Rope(Scheme):
             self.rotated > 0 and self.rotated % 2 == 0,
             f"rope needs an even {'head width' if rotated is None else 'number of rotated channels'}",
             f"got {self.rotated}",
-            "choose heads that divide width into even parts" if rotated is None else "leave one channel out",
+            "choose heads that divide width into even parts" if rotated is None else "give 2, 4 or more",
         )
         need(
             self.rotated <= head_width,
@@ -91,7 +91,8 @@ class Rope(Scheme):
         """The rope of a model of transformers.
 
         Args:
-            parameters: its `rope_parameters` (once `rope_scaling` beside `rope_theta`), as in its config.json.
+            parameters: its `rope_parameters` (once `rope_scaling` beside `rope_theta`), as in its config.json; null
+                means left out.
             head_width: channels of a head.
             max_length: its `max_position_embeddings`, where the dictionary leaves a length out [tokens].
             layout: which channels pair up in that model.
@@ -100,6 +101,7 @@ class Rope(Scheme):
             ValueError: an unknown rope_type or key, or a missing number.
         """
         spectrum = Spectrum.of(parameters, max_length=max_length)
+        parameters = {key: value for key, value in parameters.items() if value is not None}
         # what the spectrum reads itself, it spreads over the whole head
         share = 1.0 if "partial_rotary_factor" in spectrum.fields else parameters.get("partial_rotary_factor", 1.0)
         theta, rotated = parameters.get("rope_theta", 10_000.0), int(head_width * share)
@@ -150,5 +152,7 @@ class Rope(Scheme):
         stages = [(length > floor, floor + 1.0) for floor in (-1, *(self.spectrum.breaks or ()))]
         if torch.compiler.is_compiling():
             return stages
-        # what no query has reached is not computed
-        return [stage for place, stage in enumerate(stages) if place == 0 or bool(stage[0].any())]
+        # what no query has reached is not computed, nor what all have passed
+        reached = [stage for place, stage in enumerate(stages) if place == 0 or bool(stage[0].any())]
+        passed = sum(bool(within.all()) for within, _ in reached[1:])
+        return reached[passed:]

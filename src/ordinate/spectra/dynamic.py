@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.checks import need, need_positive
+from ordinate.checks import need, need_known, need_positive
 from ordinate.spectrum import Spectrum
+
+Form = Literal["transformers", "power_of_two", "qwen"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +41,14 @@ class Dynamic(Spectrum):
     fields: ClassVar[Mapping[str, str]] = {"factor": "factor", "original_max_position_embeddings": "trained_length"}
     trained_length: int
     factor: float | None = None
-    form: Literal["transformers", "power_of_two", "qwen"] = "transformers"
+    form: Form = "transformers"
 
     def __post_init__(self) -> None:
         need_positive("trained_length", self.trained_length)
-        wanted = self.form == "transformers"
+        need_known("form of dynamic", self.form, get_args(Form))
+        right = (self.form == "transformers") == (self.factor is not None)
         came = f"got factor {self.factor} with form {self.form!r}"
-        need(
-            wanted == (self.factor is not None),
-            "the form transformers has a factor, the others none",
-            came,
-            "mend it",
-        )
+        need(right, "the form transformers has a factor, the others none", came, "mend it")
         need_positive("factor", 1.0 if self.factor is None else self.factor)
 
     @property

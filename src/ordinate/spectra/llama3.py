@@ -38,7 +38,7 @@ class Llama3(Spectrum):
     def __post_init__(self) -> None:
         for name in ("factor", "trained_length", "slow", "fast"):
             need_positive(name, getattr(self, name))
-        need(self.fast > self.slow, "fast lies above slow", f"got {self.fast} and {self.slow}", "4 and 1 are usual")
+        need(self.fast >= self.slow, "fast is at least slow", f"got {self.fast} and {self.slow}", "4 and 1 are usual")
 
     def rates(self, width: int, theta: float) -> list[float]:
         """The plain rates, stretched by wavelength."""
@@ -47,5 +47,7 @@ class Llama3(Spectrum):
         ]
 
     def _stretch(self, turns: float) -> float:
+        if self.fast == self.slow:
+            return 1.0 if turns >= self.slow else 1 / self.factor
         kept = min(max((turns - self.slow) / (self.fast - self.slow), 0.0), 1.0)
         return (1 - kept) / self.factor + kept

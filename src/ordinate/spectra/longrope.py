@@ -59,7 +59,8 @@ class LongRope(Spectrum):
             "give as many of both",
         )
         need(self.trained_length > 1, "trained_length is above 1", f"got {self.trained_length}", "give the true one")
-        need_positive("factor", 1.0 if self.factor is None else self.factor)
+        for name in ("factor", "attention_factor"):
+            need_positive(name, 1.0 if getattr(self, name) is None else getattr(self, name))
         one = (self.factor is None) != (self.attention_factor is None)
         came = f"got factor {self.factor}, attention_factor {self.attention_factor}"
         need(one, "factor sets the multiplier, or attention_factor does", came, "give one of them")
@@ -67,12 +68,12 @@ class LongRope(Spectrum):
     @classmethod
     def complete(cls, numbers: dict[str, Any], max_length: int | None) -> dict[str, Any]:
         """A factor left out is the longest input over the trained length; with attention_factor it says nothing."""
-        numbers = super().complete(numbers, max_length)
+        # the longest input is not taken for the trained length: a config.json of Phi-3 keeps that one elsewhere
         if "attention_factor" in numbers:
             return {name: value for name, value in numbers.items() if name != "factor"}
-        if "factor" not in numbers and max_length is not None:
-            return numbers | {"factor": max_length / numbers["trained_length"]}
-        return numbers
+        if "factor" in numbers or "trained_length" not in numbers or max_length is None:
+            return numbers
+        return numbers | {"factor": max_length / numbers["trained_length"]}
 
     @property
     def magnitude(self) -> float:

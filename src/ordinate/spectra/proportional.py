@@ -34,5 +34,7 @@ class Proportional(Spectrum):
     def rates(self, width: int, theta: float) -> list[float]:
         """The first rates; zeros after them."""
         turning = int(self.share * width // 2)
+        came = f"got share {self.share} of {width // 2} pairs"
+        need(turning > 0, "proportional turns a pair at least", came, "give more")
         plain = super().rates(width, theta)
         return [rate / self.factor if m < turning else 0.0 for m, rate in enumerate(plain)]

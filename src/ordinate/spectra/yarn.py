@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ordinate.checks import need, need_positive
 from ordinate.spectrum import Spectrum
@@ -55,7 +55,9 @@ class Yarn(Spectrum):
     def __post_init__(self) -> None:
         for name in ("factor", "trained_length", "fast", "slow"):
             need_positive(name, getattr(self, name))
-        need(self.fast > self.slow, "fast lies above slow", f"got {self.fast} and {self.slow}", "32 and 1 are usual")
+        came = f"got {self.fast} and {self.slow}"
+        need(self.fast >= self.slow, "fast is at least slow", came, "32 and 1 are usual")
+        need_positive("attention_factor", 1.0 if self.attention_factor is None else self.attention_factor)
         given = (self.mscale is not None, self.mscale_all_dim is not None)
         came = f"got mscale {self.mscale}, mscale_all_dim {self.mscale_all_dim}"
         need(given[0] == given[1], "mscale and mscale_all_dim work together", came, "give both, or neither")
@@ -65,6 +67,17 @@ class Yarn(Spectrum):
             "got all of them",
             "leave one or the others out",
         )
+
+    @classmethod
+    def complete(cls, numbers: dict[str, Any], max_length: int | None) -> dict[str, Any]:
+        """A factor left out is the longest input over the trained length; one mscale alone, or a 0, says nothing."""
+        numbers = super().complete(numbers, max_length)
+        if "factor" not in numbers and max_length is not None:
+            numbers = numbers | {"factor": max_length / numbers["trained_length"]}
+        both = numbers.get("mscale") and numbers.get("mscale_all_dim")
+        if both and "attention_factor" not in numbers:
+            return numbers
+        return {name: value for name, value in numbers.items() if name not in ("mscale", "mscale_all_dim")}
 
     @property
     def magnitude(self) -> float:
@@ -77,6 +90,7 @@ class Yarn(Spectrum):
 
     def rates(self, width: int, theta: float) -> list[float]:
         """The plain rates, stretched along the ramp."""
+        need(theta > 1, "yarn counts turns of a base above 1", f"got theta {theta}", "10000 is usual")
         low, high = (self._pair_that_turns(turns, width, theta) for turns in (self.fast, self.slow))
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)

@@ -53,7 +53,7 @@ class Case:
 
     def model(self, dtype: torch.dtype = torch.float64) -> Tiny:
         """A tiny causal transformer around the scheme, with grouped heads."""
-        schemes = [self.scheme(dtype) for _ in range(LAYERS if self.kind.per_layer else 1)]
+        schemes = [self.scheme(dtype) for _ in range(LAYERS if self.scheme().per_layer else 1)]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             tiny = Tiny(schemes, width=WIDTH, heads=HEADS, kv_heads=KV_HEADS, layers=LAYERS).to(dtype)
@@ -65,7 +65,8 @@ class Case:
 
     def place(self, where: Geometry) -> Geometry:
         """The same geometry with as many position axes as the scheme takes (all of them alike)."""
-        axes = 1 if 1 in self.kind.axes else self.kind.axes[0]
+        served = self.scheme().axes
+        axes = 1 if 1 in served else served[0]
         q_pos, k_pos = (pos.expand(-1, -1, axes) for pos in (where.q_pos, where.k_pos))
         return replace(where, q_pos=q_pos, k_pos=k_pos)
 

@@ -12,6 +12,7 @@ from ordinate.schemes.learned import Learned
 from ordinate.schemes.none import Unmarked
 from ordinate.schemes.rope import Rope
 from ordinate.schemes.sinusoidal import Sinusoidal
+from ordinate.schemes.t5 import T5
 
 
 class ClampsSilently(Learned):
@@ -93,7 +94,7 @@ class DeclaredInvariant(Sinusoidal):
     shift_invariant = True
 
 
-class DeclaredSensitive(Rope):
+class DeclaredSensitive(T5):
     shift_invariant = False
 
 

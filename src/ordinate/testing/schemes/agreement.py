@@ -40,7 +40,7 @@ def _run(scheme: Scheme, at: Placed, route: str) -> list[Tensor]:
     leaves = [part.requires_grad_() for part in drawn(2, 7)]
     q, k, v = leaves
     out = attend(*at.encode(q, k), v, at, route=route)
-    wanted = [*leaves, *scheme.parameters()]
+    wanted = [*leaves, *(parameter for parameter in scheme.parameters() if parameter.requires_grad)]
     slopes = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True)
     zeros = [torch.zeros_like(leaf) if slope is None else slope for leaf, slope in zip(wanted, slopes, strict=True)]
     return [out.detach(), *zeros]

@@ -52,7 +52,7 @@ def fractional_positions_are_served_or_refused_as_declared(case: Case) -> None:
     whole = case.place(Geometry.given(torch.tensor([0, 3, 4, 9])[None, :, None]))
     halves = case.place(Geometry.given(torch.tensor([0.5, 3.0, 4.25, 9.0], dtype=torch.float64)[None, :, None]))
     message = _refusal(lambda: case.scheme().at(halves))
-    if case.kind.whole:
+    if case.scheme().whole:
         assert message is not None, "declared whole, but it takes fractional positions"
         assert "whole" in message or "fraction" in message, f"it refuses without naming the fraction: {message}"
         return

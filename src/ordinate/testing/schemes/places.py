@@ -88,7 +88,9 @@ def marks_follow_positions_not_places(case: Case) -> None:
         bias, other = scheme.bias(plain), scheme.bias(given)
         assert (bias is None) == (other is None), "it has a bias in one of both cases only"
         if bias is not None and other is not None:
-            assert other.equal(bias[..., order, :][..., order]), "bias counts places, not positions"
+            expected = bias[..., order, :][..., order]
+            # a network of the positions may round a pair otherwise in another place
+            assert_as_close(other, expected, expected, what="bias counts places, not positions")
     x, (q, k, _) = case.vectors(1, 12), drawn(1, 12)
     for name, tokens, axis in (("embed", x, 1), ("encode_query", q, 2), ("encode_key", k, 2)):
         hook = getattr(scheme, name)

@@ -1,0 +1,45 @@
+"""Frequencies for positions with several axes."""
+
+import math
+from typing import Literal
+
+HEO = """@inproceedings{heo2024rotary,
+  title = {Rotary Position Embedding for Vision Transformer},
+  author = {Heo, Byeongho and Park, Song and Han, Dongyoon and Yun, Sangdoo},
+  booktitle = {European Conference on Computer Vision},
+  year = {2024},
+  url = {https://arxiv.org/abs/2403.13298}
+}"""
+"""The BibTeX entry of the paper that compared rotations for images."""
+
+Spacing = Literal["lang", "dealt", "pixel", "pixel_log"]
+
+
+def axis_frequencies(
+    spacing: Spacing, *, axes: int, pairs: int, theta: float, max_frequency: float
+) -> list[list[float]]:
+    """The angular frequencies of each axis, a list for each.
+
+        lang:       w[a, m] = theta^(-m/P)                             [radians a token]
+        dealt:      w[a, m] = theta^(-(m A + a)/(P A))                 [radians a token]
+        pixel:      w[a, m] = pi * (1 + (F/2 - 1) m/(P-1))             [radians per half a side]
+        pixel_log:  w[a, m] = pi * (F/2)^(m/(P-1))                     [radians per half a side]
+
+    Args:
+        spacing: which of these: `dealt` deals one list of frequencies out to the axes in turn, the others give every
+            axis the same.
+        axes: how many axes, A.
+        pairs: frequencies of each axis, P.
+        theta: base of the wavelengths of `lang` and `dealt`.
+        max_frequency: twice the highest frequency of the pixel forms, F [half turns per half a side].
+    """
+    if spacing == "dealt":
+        return [[theta ** (-(m * axes + axis) / (pairs * axes)) for m in range(pairs)] for axis in range(axes)]
+    steps = [m / max(pairs - 1, 1) for m in range(pairs)]
+    top = max_frequency / 2
+    shared = {
+        "lang": [theta ** (-m / pairs) for m in range(pairs)],
+        "pixel": [math.pi * (1 + (top - 1) * step) for step in steps],
+        "pixel_log": [math.pi * top**step for step in steps],
+    }
+    return [shared[spacing]] * axes

@@ -1,0 +1,45 @@
+"""Attention cut into blocks of rows."""
+
+from dataclasses import dataclass
+
+from ordinate.geometry import Geometry
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some rows, and the keys that any of them may see.
+
+    Args:
+        rows: the queries.
+        keys: the keys.
+        first: how far the last row stands from the last query, plus the first key: where a table of distances begins.
+    """
+
+    rows: slice
+    keys: slice
+    first: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many queries and keys."""
+        return self.rows.stop - self.rows.start, self.keys.stop - self.keys.start
+
+
+def blocks(where: Geometry, size: int) -> list[Block]:
+    """The blocks of so many rows, with the keys that causality and the window leave to them."""
+    queries, keys = where.shape
+    found = []
+    for begin in range(0, queries, size):
+        end = min(begin + size, queries)
+        low, high = 0, keys
+        if where.window is not None:
+            low, high = (
+                max(0, where.start + begin - where.window + 1),
+                min(keys, where.start + end + where.window - 1),
+            )
+        if where.hides_future:
+            high = min(high, where.start + end)
+        # a block that sees nothing still has one key, whose weight will be 0
+        low, high = min(low, keys - 1), max(high, min(low, keys - 1) + 1)
+        found.append(Block(slice(begin, end), slice(low, high), queries - end + low))
+    return found

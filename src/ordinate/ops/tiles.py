@@ -1,0 +1,103 @@
+"""Attention in blocks of rows, with a bias that depends on the distance alone: O(n) memory, forward and backward.
+
+A block's rows are taken in reverse. The bias of row r and key j is then table[j + r + c]: a view of the table with
+strides (1, 1), so that no bias of queries x keys exists. Causality and windows are -inf in the table.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ordinate.geometry import Geometry
+from ordinate.ops.blocks import Block, blocks
+from ordinate.ops.product import times_transposed
+from ordinate.shapes import Keys, Outputs, Queries, Values
+
+ROWS = 256
+Table = Float[Tensor, "h offsets"]
+
+
+def hidden_offsets(where: Geometry, device: torch.device) -> Bool[Tensor, " offsets"]:
+    """Which entries of a table causality and the window hide; entry x is for keys x - queries + 1 places ahead."""
+    queries, keys = where.shape
+    ahead = torch.arange(1 - queries, keys, device=device) - where.start
+    hidden = ahead > 0 if where.hides_future else torch.zeros_like(ahead, dtype=torch.bool)
+    return hidden if where.window is None else hidden | (ahead.abs() >= where.window)
+
+
+def forward(q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float) -> Outputs:
+    """softmax(q k^T scale + table) v over visible pairs; a row that sees nothing gives 0."""
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    cuts, groups = blocks(where, ROWS), q.shape[1] // k.shape[1]
+    for row in range(q.shape[0]):
+        for head in range(q.shape[1]):
+            keys, values = (_wide(x[row, head // groups]) for x in (k, v))
+            queries = _wide(q[row, head]) * scale
+            for block in cuts:
+                weights = _weights(queries, keys, table[head], where, row, block)
+                out[row, head, block.rows] = times_transposed(weights, values[block.keys].t()).flip(0)
+    return out
+
+
+def backward(
+    gradient: Outputs,
+    inputs: tuple[Queries, Keys, Values, Table],
+    out: Outputs,
+    where: Geometry,
+    scale: float,
+    learned: bool,
+) -> tuple[Queries, Keys, Values, Table | None]:
+    """The gradients of q, k, v and, if it is learned, of the table: the weights are computed again."""
+    q, k, v, table = inputs
+    wide = torch.promote_types(q.dtype, torch.float32)
+    dq = torch.empty_like(q, dtype=wide)
+    # transposed, since products of that form are faster
+    dk, dv = (torch.zeros(*x.shape[:2], x.shape[3], x.shape[2], dtype=wide, device=x.device) for x in (k, v))
+    dt = torch.zeros_like(table, dtype=wide) if learned else None
+    cuts, groups = blocks(where, ROWS), q.shape[1] // k.shape[1]
+    for row in range(q.shape[0]):
+        for head in range(q.shape[1]):
+            keys, values = (_wide(x[row, head // groups]) for x in (k, v))
+            queries, upstream = _wide(q[row, head]) * scale, _wide(gradient[row, head])
+            along = (upstream * _wide(out[row, head])).sum(-1, keepdim=True)
+            sinks = dk[row, head // groups], dv[row, head // groups]
+            for block in cuts:
+                weights = _weights(queries, keys, table[head], where, row, block)
+                up = upstream[block.rows].flip(0)
+                sinks[1][:, block.keys] += times_transposed(up.t().contiguous(), weights.t())
+                slope = times_transposed(up, values[block.keys])
+                slope.sub_(along[block.rows].flip(0)).mul_(weights)
+                dq[row, head, block.rows] = times_transposed(slope, keys[block.keys].t()).mul_(scale).flip(0)
+                asked = queries[block.rows].flip(0)
+                sinks[0][:, block.keys] += times_transposed(asked.t().contiguous(), slope.t())
+                if dt is not None:
+                    _add_diagonals(dt[head], slope, block)
+    return dq.to(q.dtype), dk.mT.to(k.dtype), dv.mT.to(v.dtype), dt
+
+
+def _weights(queries: Tensor, keys: Tensor, table: Tensor, where: Geometry, row: int, block: Block) -> Tensor:
+    """The weights of a block, its rows in reverse."""
+    scores = times_transposed(queries[block.rows].flip(0), keys[block.keys])
+    scores.add_(table.as_strided(block.size, (1, 1), table.storage_offset() + block.first))
+    if where.q_document is None and where.window is None:
+        return torch.softmax(scores, -1, out=scores)
+    if where.q_document is not None:
+        visible = where.block(block.rows, block.keys).visible
+        scores.masked_fill_(~visible[min(row, len(visible) - 1)].flip(0), float("-inf"))
+    # a row that sees nothing is reset, before the softmax and after it
+    empty = scores.amax(-1, keepdim=True) == float("-inf")
+    return torch.softmax(scores.masked_fill_(empty, 0.0), -1, out=scores).masked_fill_(empty, 0.0)
+
+
+def _add_diagonals(sums: Tensor, slope: Tensor, block: Block) -> None:
+    """Add what each entry of the table gets: the sums over the pairs as far apart."""
+    rows, keys = block.size
+    # a row longer by the number of rows shifts each row by one more place
+    skewed = slope.new_zeros(rows, keys + rows)
+    skewed[:, :keys] = slope
+    summed = skewed.view(-1)[: rows * (keys + rows - 1)].view(rows, keys + rows - 1).sum(0)
+    sums[block.first : block.first + keys + rows - 1] += summed
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32)).contiguous()

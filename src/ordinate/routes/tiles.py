@@ -1,0 +1,82 @@
+"""Blocks of rows, with a bias that depends on the distance alone."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ordinate.geometry import Geometry
+from ordinate.ops import tiles
+from ordinate.ops.product import onednn_is_faster
+from ordinate.route import Call, Route
+from ordinate.shapes import Outputs
+
+# below this many pairs in a head the steps of Python cost more than they save
+PAIRS = 2**16
+
+
+class Tiles(Route):
+    """Row by row of blocks in plain PyTorch, on CPUs: a bias costs next to nothing, and neither does its gradient.
+
+    A bias that depends on the distance alone is read from a table as a strided view, and gets its gradient by
+    diagonals. What a block of rows needs is held, nothing of queries x keys. All is computed in float32 at least.
+    Where oneDNN multiplies faster than PyTorch's own choice (it does on AMD processors), attention without a bias is
+    faster this way too.
+    """
+
+    order = 300
+
+    def refuses(self, call: Call) -> str | None:
+        """Other devices, biases that are no table, dropout, small inputs, and numbers that are not finite."""
+        if call.q.device.type != "cpu":
+            return "it is made for CPUs"
+        if torch.compiler.is_compiling():
+            return "torch.compile cannot look into it"
+        others = [hook for hook in call.at.scheme.hooks if hook in ("score", "content_bias", "carry")]
+        if others:
+            return f"the scheme's {others[0]} is no table of distances"
+        if "bias" in call.at.scheme.hooks and not (call.where.ordered and call.at.scheme.shift_invariant):
+            return "the bias is no table of distances in this geometry"
+        if call.dropout:
+            return "it drops nothing"
+        if math.prod(call.where.shape) < PAIRS:
+            return f"there are fewer than {PAIRS} pairs in a head"
+        if "bias" not in call.at.scheme.hooks and not onednn_is_faster():
+            return "without a bias PyTorch's own attention is as fast here"
+        return None if call.finite else "q, k or v holds a number that is not finite"
+
+    def run(self, call: Call) -> Outputs:
+        """One autograd function."""
+        return _Tiles.apply(call.q, call.k, call.v, _table(call), call.where, call.scale)
+
+    def bytes(self, call: Call) -> int:
+        """The scores of a block and wider copies of a head."""
+        size = max(call.q.element_size(), 4)
+        head = sum(x.shape[2] * x.shape[3] for x in (call.q, call.k, call.v))
+        return size * (2 * tiles.ROWS * call.where.shape[1] + head)
+
+
+class _Tiles(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, where: Geometry, scale: float) -> Tensor:
+        out = tiles.forward(q, k, v, table, where, scale)
+        ctx.save_for_backward(q, k, v, table, out)
+        ctx.where, ctx.scale = where, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, out = ctx.saved_tensors
+        made = tiles.backward(gradients[0], tuple(inputs), out, ctx.where, ctx.scale, ctx.needs_input_grad[3])
+        return *made, None, None
+
+
+def _table(call: Call) -> tiles.Table:
+    wide = torch.promote_types(call.q.dtype, torch.float32)
+    hidden = tiles.hidden_offsets(call.where, call.q.device)
+    table = call.at.table
+    table = hidden.new_zeros(1, len(hidden), dtype=wide) if table is None else table.to(wide)
+    return table.masked_fill(hidden, float("-inf")).expand(call.q.shape[1], -1)

@@ -1,0 +1,132 @@
+"""Rotation of queries and keys by several axes."""
+
+from typing import Literal
+
+import torch
+
+from ordinate.checks import need, need_positive
+from ordinate.ops.axes import HEO, Spacing, axis_frequencies
+from ordinate.ops.rotate import Angles, rotate
+from ordinate.scheme import Scheme
+from ordinate.shapes import Keys, Positions, Queries
+
+
+class Axial(Scheme):
+    """Rotate some channels of queries and keys by the row, some by the column, and some by the depth if there is one.
+
+        angle(p, a, m) = p_a * w[a, m],   w[a, m] = theta^(-m/P),   m = 0 .. P - 1     [radians]
+
+    Each axis a has P pairs of channels of its own, so that q.k sees how far apart two tokens are along each axis.
+    Channels that are left over stay as they are.
+
+    Enters at: queries and keys.
+    Args:
+        head_width: channels of a head, at least 2 for each axis.
+        spacing: `lang` as above; `dealt` deals one list of frequencies out to the axes in turn (Pixtral); `pixel` and
+            `pixel_log` are steps in pi from 1 to max_frequency/2, even or in equal ratios, for positions that run
+            from -1 to 1 over `span` tokens (rotary-embedding-torch, timm).
+        theta: base of the wavelengths of `lang` and `dealt`; None: 10 000.
+        max_frequency: of the pixel forms, F; None: 10 [half turns per half a side].
+        span: length of each side, or of all sides, for the pixel forms [tokens].
+        order: `blocks` keeps the pairs of an axis together, `alternating` lets the axes take turns.
+        layout: which channels pair up: `half` pairs m with m + half of the turning channels, `interleaved` pairs 2m
+            with 2m + 1, `half_each` is `half` within the channels of each axis.
+        axis_width: channels of each axis, 2P; None: as many as there are for every axis.
+    Raises:
+        ValueError: an axis that would get no channels, or an option that has no effect.
+    Source: Heo et al. 2024, https://arxiv.org/abs/2403.13298 (its axial form), forms from public code.
+    Departs: angles in float64; positions are given, and may be anything.
+    """
+
+    axes = (2, 3)
+    shift_invariant = True
+    citation = HEO
+
+    def __init__(
+        self,
+        *,
+        head_width: int,
+        spacing: Spacing = "lang",
+        theta: float | None = None,
+        max_frequency: float | None = None,
+        span: int | tuple[int, ...] | None = None,
+        order: Literal["blocks", "alternating"] = "blocks",
+        layout: Literal["half", "interleaved", "half_each"] = "half",
+        axis_width: int | None = None,
+    ) -> None:
+        super().__init__()
+        pixel = spacing.startswith("pixel")
+        for name, value, used in (
+            ("theta", theta, not pixel),
+            ("max_frequency", max_frequency, pixel),
+            ("span", span, pixel),
+        ):
+            came = f"got {value} with spacing={spacing!r}, where it has no effect"
+            need(value is None or used, f"{name} belongs to another spacing", came, "leave it out")
+        need(not pixel or span is not None, "the pixel forms need the length of a side", "got no span", "give span")
+        sides = (span,) if isinstance(span, int) else span or ()
+        sound = len(sides) < 4 and all(side > 1 for side in sides)
+        need(
+            sound, "up to 3 sides have 2 tokens or more", f"got span={span}", "give one length, or one for each axis"
+        )
+        apart = layout != "half_each" or order == "blocks"
+        need(apart, "half_each keeps the axes apart", f"got order={order!r}", "give order='blocks'")
+        for name, value in (("theta", theta), ("max_frequency", max_frequency)):
+            need_positive(name, 1 if value is None else value)
+        self.head_width, self.axis_width, self.sides = head_width, axis_width, sides
+        self.axes = (len(sides),) if len(sides) > 1 else self.axes
+        self.spacing: Spacing = spacing
+        self.theta, self.max_frequency = theta or 10_000.0, max_frequency or 10.0
+        self.order, self.layout = order, layout
+        self.pairs(min(self.axes))
+
+    def pairs(self, axes: int) -> int:
+        """How many pairs of channels each of this many axes gets."""
+        width = 2 * (self.head_width // (2 * axes)) if self.axis_width is None else self.axis_width
+        fits = width >= 2 and width % 2 == 0 and width * axes <= self.head_width
+        asked = "" if self.axis_width is None else f" and axis_width {self.axis_width}"
+        need(
+            fits,
+            f"each of {axes} axes needs an even number of the head's channels, 2 at least",
+            f"got head width {self.head_width}{asked}",
+            f"choose a head width of {axes * max(width, 2)} or more, or an even axis_width that fits",
+        )
+        return width // 2
+
+    def check_positions(self, pos: Positions) -> None:
+        """Raise a ValueError unless every axis has channels."""
+        super().check_positions(pos)
+        self.pairs(pos.shape[-1])
+
+    def encode_query(self, q: Queries, pos: Positions) -> Queries:
+        """Rotate the queries."""
+        return self._turn(q, pos)
+
+    def encode_key(self, k: Keys, pos: Positions) -> Keys:
+        """Rotate the keys."""
+        return self._turn(k, pos)
+
+    def angles(self, pos: Positions) -> Angles:
+        """The angle of each pair of channels at each position [radians]."""
+        axes = pos.shape[-1]
+        table = axis_frequencies(
+            self.spacing, axes=axes, pairs=self.pairs(axes), theta=self.theta, max_frequency=self.max_frequency
+        )
+        place = pos.double()
+        if self.sides:
+            came = f"got {len(self.sides)} for {axes} axes"
+            need(
+                len(self.sides) in (1, axes), "span is the length of each side, or of all", came, "give one for each"
+            )
+            place = place * 2 / (torch.tensor(self.sides, dtype=torch.float64, device=pos.device) - 1) - 1
+        angles = place[..., None] * torch.tensor(table, dtype=torch.float64, device=pos.device)
+        return (angles if self.order == "blocks" else angles.mT).flatten(-2)
+
+    def _turn(self, x: Queries, pos: Positions) -> Queries:
+        angles, axes = self.angles(pos), pos.shape[-1]
+        if self.layout != "half_each":
+            return rotate(x, angles, self.layout)
+        width = 2 * angles.shape[-1] // axes
+        parts = x.tensor_split(tuple(width * (axis + 1) for axis in range(axes)), -1)
+        turned = [rotate(part, angle, "half") for part, angle in zip(parts, angles.chunk(axes, -1), strict=False)]
+        return torch.cat([*turned, parts[-1]], -1)

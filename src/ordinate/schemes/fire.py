@@ -1,0 +1,99 @@
+"""A small trained network of how far back a key lies, as a share of the text so far."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ordinate.checks import need_known, need_positive
+from ordinate.geometry import Geometry
+from ordinate.ops.distance import distance
+from ordinate.ops.perceptron import perceptron
+from ordinate.scheme import Scheme
+from ordinate.shapes import Bias
+
+Limit = Literal["max", "sqrt", "min"]
+Ahead = Literal["query", "farther"]
+# keeps the share finite at position 0, as in the published code
+EPS = 1e-6
+
+
+class Fire(Scheme):
+    """Add to each score what a small network makes of the distance, divided by the length of the text so far.
+
+        bias(h, i, j) = f_h( psi(|p_i - p_j|) / (psi(max(p_i, L)) + 1e-6) ),    psi(x) = log(|c x| + 1)
+
+    f is a network with one hidden layer; c, L and f are trained. The share lies between 0 and 1 however long the text
+    is, so the network never meets a number that training did not show it. Below L, which is born at 512, texts are
+    treated by distance alone.
+
+    Enters at: scores.
+    Args:
+        heads: heads of the model.
+        hidden: width of the hidden layer.
+        c: where c is born: how soon the logarithm flattens [1 / token].
+        threshold: where L is born [tokens].
+        limit: how L enters: `max(p_i, L)` as in the paper, `sqrt` for max(p_i, sqrt(L)), `min` for min(p_i, L),
+            1 at least.
+        ahead: what a key ahead of its query is divided by. `query`: by the query's place as any other, as in the
+            published code; the share may then pass 1. `farther`: by the farther place of the two; it never does.
+        biases: whether the layers of the network have biases.
+    Raises:
+        ValueError: an unknown option, or a size that is not positive.
+    Source: Li et al. 2024, section 3.2 and the code in its appendix, https://arxiv.org/abs/2310.04418
+    Departs: nowhere; L is trained as a multiple of `threshold`, as there.
+    """
+
+    shift_invariant = False
+    citation = """@inproceedings{li2024functional,
+  title = {Functional Interpolation for Relative Positions improves Long Context Transformers},
+  author = {Li, Shanda and You, Chong and Guruganesh, Guru and Ainslie, Joshua and Ontanon, Santiago and
+            Zaheer, Manzil and Sanghai, Sumit and Yang, Yiming and Kumar, Sanjiv and Bhojanapalli, Srinadh},
+  booktitle = {International Conference on Learning Representations},
+  year = {2024},
+  url = {https://arxiv.org/abs/2310.04418}
+}"""
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        hidden: int = 32,
+        c: float = 0.1,
+        threshold: float = 512.0,
+        limit: Limit = "max",
+        ahead: Ahead = "query",
+        biases: bool = True,
+    ) -> None:
+        super().__init__()
+        for name, value in (("heads", heads), ("hidden", hidden), ("c", c), ("threshold", threshold)):
+            need_positive(name, value)
+        need_known("limit of fire", limit, ("max", "sqrt", "min"))
+        need_known("way of fire to see ahead", ahead, ("query", "farther"))
+        self.threshold, self.limit, self.ahead = threshold, limit, ahead
+        self.c = nn.Parameter(torch.tensor(float(c)))
+        self.multiple = nn.Parameter(torch.tensor(1.0))
+        self.inner = nn.Linear(1, hidden, bias=biases)
+        self.outer = nn.Linear(hidden, heads, bias=biases)
+
+    def bias(self, where: Geometry) -> Bias:
+        """What the network adds for each head, query and key."""
+        apart = distance(where.offset, dtype=torch.float64)
+        share = self._grown(apart) / (self._grown(self._length(where)) + EPS)
+        made = perceptron(share[..., None], (self.inner, self.outer), torch.relu)
+        return made.permute(0, 3, 1, 2).to(torch.promote_types(self.c.dtype, torch.float32))
+
+    def _length(self, where: Geometry) -> Float[Tensor, "#b i #j"]:
+        """What counts as the length of the text so far [tokens]."""
+        place = where.q_pos[..., 0].double()[:, :, None]
+        if self.ahead == "farther":
+            place = torch.maximum(place, where.k_pos[..., 0].double()[:, None])
+        limit = (self.multiple.double() * self.threshold).abs()
+        if self.limit == "min":
+            # a query at position 0 that looks ahead would divide by nothing
+            return torch.minimum(place, limit).clamp(min=1)
+        return torch.maximum(place, limit.sqrt() if self.limit == "sqrt" else limit)
+
+    def _grown(self, x: Float[Tensor, "#b i #j"]) -> Float[Tensor, "#b i #j"]:
+        return torch.log1p((self.c.double() * x).abs())

@@ -1,0 +1,117 @@
+"""Rotation of queries and keys by mixtures of frequencies."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ordinate.checks import need, need_positive
+from ordinate.ops.series import weighted_sums
+from ordinate.ops.turn import for_heads, turn
+from ordinate.scheme import Scheme
+from ordinate.shapes import Keys, Positions, Queries
+
+Waves = Float[Tensor, "#b h n pairs"]
+
+
+class Fope(Scheme):
+    """Turn each pair of channels by a mixture of frequencies, and leave out those too slow to be learned.
+
+        cos[h, m](p) = sum over D of C[h, D, m] cos(p w_D),   sin[h, m](p) = sum over D of S[h, D, m] sin(p w_D)
+
+    w_D are the frequencies theta^(-2D/d) of rope that complete a period within the trained length: w_D >= 2 pi / L.
+    Pairs beyond the mixtures stand still: cos = 1, sin = 0. C and S are identities at birth, with noise.
+
+    Enters at: queries and keys.
+    Args:
+        head_width: channels of a head, d, which pair up as in rope's layout `half`.
+        heads: heads of the model.
+        kv_heads: heads of the keys; None: as many. A group of query heads shares C and S of its key head.
+        theta: base of the wavelengths.
+        trained_length: L [tokens]. Longer texts are served, with what was learned within L.
+        form: `paper`: as many mixtures as kept frequencies, d/4 at most; `official`: so too, and pairs that stand
+            still have sin = 1 as in the published code, which doubles their share of q.k; `vllm`: a mixture for each
+            kept frequency.
+        gain: size of the noise, as the gain of Xavier's normal distribution; the source takes 0.3 to 0.6, more in
+            larger models.
+        trained: whether C and S are trained; False as in the source: they stay as they were born.
+    Raises:
+        ValueError: an odd head width, or a trained length too short for any frequency.
+    Source: Hua et al. 2024, Fourier Position Embedding, https://arxiv.org/abs/2412.17739, birth from its published
+        code.
+    Departs: `official` is not the default.
+    """
+
+    per_layer = True
+    shift_invariant = False
+    citation = """@article{hua2024fourier,
+  title = {Fourier Position Embedding: Enhancing Attention's Periodic Extension for Length Generalization},
+  author = {Hua, Ermo and Jiang, Che and Lv, Xingtai and Zhang, Kaiyan and Sun, Youbang and Fan, Yuchen and
+            Zhu, Xuekai and Qi, Biqing and Ding, Ning and Zhou, Bowen},
+  journal = {arXiv preprint arXiv:2412.17739},
+  year = {2024},
+  url = {https://arxiv.org/abs/2412.17739}
+}"""
+
+    def __init__(
+        self,
+        *,
+        head_width: int,
+        heads: int,
+        kv_heads: int | None = None,
+        theta: float = 10_000.0,
+        trained_length: int = 512,
+        form: Literal["paper", "official", "vllm"] = "paper",
+        gain: float = 0.3,
+        trained: bool = False,
+    ) -> None:
+        super().__init__()
+        groups = heads if kv_heads is None else kv_heads
+        need_positive("heads", heads)
+        for name, value in (("theta", theta), ("kv_heads", groups), ("trained_length", trained_length)):
+            need_positive(name, value)
+        whole = heads % groups == 0
+        need(whole, "kv_heads must divide heads", f"got {groups} and {heads}", "choose kv_heads that divide heads")
+        even = head_width > 0 and head_width % 2 == 0
+        need(even, "fope needs an even head width", f"got {head_width}", "choose heads that divide width evenly")
+        need(gain >= 0, "gain must not be below zero", f"got {gain}", "0 is no noise, 0.3 is usual")
+        rates = [theta ** (-2 * m / head_width) for m in range(head_width // 2)]
+        self.rates = [rate for rate in rates if rate >= 2 * math.pi / trained_length]
+        need(
+            len(self.rates) > 0,
+            "some wave must complete a period within the trained length",
+            f"got trained_length={trained_length}",
+            "give 7 or more",
+        )
+        kept = len(self.rates)
+        outputs = kept if form == "vllm" else min(kept, max(head_width // 4, 1))
+        self.still, self.form = head_width // 2 - outputs, form
+        self.cosines = nn.Parameter(_near_identity(groups, kept, outputs, gain), requires_grad=trained)
+        self.sines = nn.Parameter(_near_identity(groups, kept, outputs, gain), requires_grad=trained)
+
+    def encode_query(self, q: Queries, pos: Positions) -> Queries:
+        """Turn the queries."""
+        return turn(q, *self.waves(pos, q.shape[1]), "half")
+
+    def encode_key(self, k: Keys, pos: Positions) -> Keys:
+        """Turn the keys."""
+        return turn(k, *self.waves(pos, k.shape[1]), "half")
+
+    def waves(self, pos: Positions, heads: int) -> tuple[Waves, Waves]:
+        """What stands for the cosine and the sine of each head's pairs at each position."""
+        angles = pos[..., :1].double() * torch.tensor(self.rates, dtype=torch.float64, device=pos.device)
+        cos = weighted_sums(angles.cos(), for_heads(self.cosines, heads))
+        sin = weighted_sums(angles.sin(), for_heads(self.sines, heads))
+        pad = nn.functional.pad
+        return pad(cos, (0, self.still), value=1.0), pad(sin, (0, self.still), value=float(self.form == "official"))
+
+
+def _near_identity(heads: int, kept: int, outputs: int, gain: float) -> Float[Tensor, "{heads} {kept} {outputs}"]:
+    """Noise, and 1 more for the one frequency that each output has of its own, every so many frequencies."""
+    table, step = torch.empty(heads, kept, outputs), math.ceil(kept / outputs)
+    nn.init.xavier_normal_(table, gain=gain)
+    own = range(math.ceil(kept / step))
+    table[:, [step * m for m in own], list(own)] += 1
+    return table

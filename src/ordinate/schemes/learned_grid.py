@@ -1,0 +1,96 @@
+"""A trained vector for each cell of an image, added to the tokens."""
+
+import copy
+
+import torch
+from torch import nn
+
+from ordinate.checks import need, need_positive
+from ordinate.ops.resize import resize_plane
+from ordinate.scheme import Scheme
+from ordinate.shapes import Positions, Tokens
+
+
+class LearnedGrid(Scheme):
+    """Add a trained vector to each patch of an image, one for each row and column.
+
+        x[p] += table[p_row, p_column]
+
+    Cells never met in training keep the vector that they were born with. `resized` gives a trained table another
+    size, which is how a vision transformer is moved to larger images.
+
+    Enters at: tokens.
+    Args:
+        width: columns of the model.
+        max_length: rows and columns of the table, where they are not given [cells].
+        rows: rows of the table; None: max_length.
+        columns: columns of the table; None: max_length.
+        scale: standard deviation of the vectors at birth; best the size of a token's numbers in the model, which is
+            0.02 in ViT.
+    Raises:
+        ValueError: a cell beyond the table, below zero, or fractional.
+    Source: Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, equation 1 and section 3.2,
+        https://arxiv.org/abs/2010.11929.
+    Departs: the table knows rows and columns; ViT numbers the cells one after another and recalls their grid when it
+        resizes the table. A class token has no cell.
+    """
+
+    axes = (2,)
+    whole = True
+    shift_invariant = False
+    citation = """@inproceedings{dosovitskiy2021image,
+  title = {An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale},
+  author = {Dosovitskiy, Alexey and Beyer, Lucas and Kolesnikov, Alexander and Weissenborn, Dirk and Zhai, Xiaohua and
+            Unterthiner, Thomas and Dehghani, Mostafa and Minderer, Matthias and Heigold, Georg and Gelly, Sylvain and
+            Uszkoreit, Jakob and Houlsby, Neil},
+  booktitle = {International Conference on Learning Representations},
+  year = {2021},
+  url = {https://arxiv.org/abs/2010.11929}
+}"""
+
+    def __init__(
+        self, *, width: int, max_length: int, rows: int | None = None, columns: int | None = None, scale: float = 0.02
+    ) -> None:
+        super().__init__()
+        rows, columns = (max_length if size is None else size for size in (rows, columns))
+        for name, value in (("width", width), ("rows", rows), ("columns", columns), ("scale", scale)):
+            need_positive(name, value)
+        self.max_length = min(rows, columns)
+        self.table = nn.Parameter(torch.randn(rows, columns, width) * scale)
+
+    def embed(self, x: Tokens, pos: Positions) -> Tokens:
+        """Add each cell's vector."""
+        self.check_positions(pos)
+        return x + self.table[pos[..., 0], pos[..., 1]].to(x.dtype)
+
+    def check_length(self, pos: Positions) -> None:
+        """Raise a ValueError unless every cell lies on the table."""
+        rows, columns, _ = self.table.shape
+        low, high = pos.flatten(0, 1).amin(0).tolist(), pos.flatten(0, 1).amax(0).tolist()
+        need(
+            min(low) >= 0 and high[0] < rows and high[1] < columns,
+            f"LearnedGrid serves {rows} rows and {columns} columns, which count from 0",
+            f"got rows {low[0]} to {high[0]} and columns {low[1]} to {high[1]}",
+            "resize the table: resized(rows, columns)",
+        )
+
+    def resized(self, rows: int, columns: int, *, antialias: bool = True) -> "LearnedGrid":
+        """Another one, whose table is this one stretched or squeezed by bicubic interpolation.
+
+        Its table is a parameter of its own, which trains by itself. At the same size it is the same, bit by bit.
+
+        Args:
+            rows: rows of the new table [cells].
+            columns: columns of the new table [cells].
+            antialias: whether a smaller table averages over all cells of the larger: timm does, ViT in transformers
+                does not. It changes the cubic too, and so the larger tables.
+        Raises:
+            ValueError: a size of 0 or less.
+        """
+        need_positive("rows", rows)
+        need_positive("columns", columns)
+        other = copy.deepcopy(self)
+        other.max_length = min(rows, columns)
+        table = resize_plane(self.table.detach(), rows, columns, antialias=antialias)
+        other.table = nn.Parameter(table, requires_grad=self.table.requires_grad)
+        return other

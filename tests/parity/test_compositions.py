@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from ordinate import Geometry
+from ordinate.recipe import Recipe
+
+SIZES = {"layers": 4, "heads": 4, "kv_heads": 2, "head_width": 12, "width": 48}
+
+
+@torch.no_grad()
+def test_a_plan_for_the_layers_is_that_of_smollm3(attention, record):
+    smollm3 = pytest.importorskip("transformers.models.smollm3")
+    config = smollm3.configuration_smollm3.SmolLM3Config(
+        vocab_size=50,
+        hidden_size=48,
+        intermediate_size=40,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.3,
+        no_rope_layers=[1, 1, 1, 0],
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        pad_token_id=0,
+    )
+    model = smollm3.modeling_smollm3.SmolLM3ForCausalLM(config).double().eval()
+    ids = torch.randint(1, 50, (2, 17))
+    theirs = model(ids, use_cache=False).logits
+    old = [layer.self_attn for layer in model.model.layers]
+
+    def ours(plan):
+        recipe = Recipe.read(plan, SIZES)
+        for block, was, scheme in zip(model.model.layers, old, recipe.layers, strict=True):
+            pairs = [(part.weight, None) for part in (was.q_proj, was.k_proj, was.v_proj)]
+            block.self_attn = attention(pairs, was.o_proj, recipe.schemes[scheme], 12)
+        return model(ids, use_cache=False).logits
+
+    plan = "rope,rope,rope,none"
+    record(ours(plan), theirs, scheme=plan, oracle=type(model), what="logits of a tiny random model")
+    assert (ours("none,none,none,rope") - theirs).abs().max() > 0.1 * theirs.abs().max()
+
+
+def test_alibi_on_half_of_the_heads_is_that_of_x_transformers(record):
+    kind = pytest.importorskip("x_transformers.x_transformers").AlibiPositionalBias
+    scheme = Recipe.read("alibi/none", {**SIZES, "heads": 8, "kv_heads": 8}).schemes[0]
+    record(
+        scheme.bias(Geometry.full(20))[0],
+        kind(4, total_heads=8)(20, 20),
+        scheme="alibi/none",
+        oracle=kind,
+        what="bias",
+        after="their `total_heads` is all heads",
+    )

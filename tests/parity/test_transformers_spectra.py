@@ -1,0 +1,109 @@
+"""The spectra of rope, built from the same dictionaries as in transformers."""
+
+import pytest
+import torch
+
+from ordinate import Geometry, Rope, attend
+
+llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+LlamaConfig = pytest.importorskip("transformers.models.llama.configuration_llama").LlamaConfig
+ROPE_INIT_FUNCTIONS = pytest.importorskip("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
+LONG = {"short_factor": [1.0 + m / 16 for m in range(16)], "long_factor": [2.0 + m for m in range(16)]}
+CASES = {
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512},
+    "yarn, given bounds": {
+        "rope_type": "yarn",
+        "factor": 8.0,
+        "original_max_position_embeddings": 512,
+        "beta_fast": 16.0,
+        "beta_slow": 2.0,
+    },
+    "yarn, truncate=False": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 512,
+        "truncate": False,
+    },
+    "yarn, attention_factor": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 512,
+        "attention_factor": 1.5,
+    },
+    "yarn, mscale": {
+        "rope_type": "yarn",
+        "factor": 40.0,
+        "original_max_position_embeddings": 512,
+        "mscale": 0.7,
+        "mscale_all_dim": 1.0,
+    },
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 512,
+    },
+    "longrope": {"rope_type": "longrope", "original_max_position_embeddings": 512, "factor": 4.0, **LONG},
+    "proportional": {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+}
+FLOAT32 = {"within": 1e-5, "because": "their angles are in float32"}
+
+
+def configured(parameters, theta=10_000.0, **options):
+    """A model of transformers with heads of 32 channels, trained on 512 tokens."""
+    longest = 512 if parameters["rope_type"] in ("dynamic", "default", "linear") else 2048
+    rope = {"rope_theta": theta, **parameters}
+    sizes = {"hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": longest}
+    return LlamaConfig(**sizes, rope_parameters=rope, **options)
+
+
+def scheme_of(config):
+    return Rope.of(config.rope_parameters, head_width=32, max_length=config.max_position_embeddings)
+
+
+@pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
+@pytest.mark.parametrize("length", [1, 512, 513, 2048])
+@pytest.mark.parametrize("name", CASES)
+def test_the_rates_and_the_multiplier_are_theirs(name, length, theta, record):
+    config = configured(CASES[name], theta)
+    make = ROPE_INIT_FUNCTIONS[CASES[name]["rope_type"]]
+    theirs, multiplier = make(config, "cpu", seq_len=length)
+    ours = scheme_of(config)
+    rates = ours.spectrum.rates_at(torch.tensor(float(length)), 32, theta)
+    # the fastest rate is 1 and the slowest 1e-5: each counts alike as a share of the plain one
+    plain = torch.tensor([theta ** (-2 * m / 32) for m in range(16)], dtype=torch.float64)
+    record(
+        torch.cat([rates / plain, torch.tensor([ours.spectrum.magnitude])]),
+        torch.cat([theirs / plain, torch.tensor([multiplier])]),
+        scheme=f"rope:spectrum={name}",
+        oracle=make,
+        what="each rate as a share of the plain one; the multiplier",
+        within=2e-6,
+        because="their rates are in float32",
+    )
+
+
+@pytest.mark.parametrize("length", [50, 600])
+@pytest.mark.parametrize("name", CASES)
+def test_the_attention_of_the_newest_token_is_theirs(name, length, record):
+    config = configured(CASES[name])
+    q, k, v = torch.randn(3, 1, 2, length, 32)
+    cos, sin = llama.LlamaRotaryEmbedding(config)(q, torch.arange(length)[None])
+    # one length rules all of their tokens, the longest; with us each query has its own, so the newest has the same
+    last, keys = llama.apply_rotary_pos_emb(q, k, cos, sin)
+    theirs = torch.nn.functional.scaled_dot_product_attention(last[:, :, -1:], keys, v)
+    scheme, where = scheme_of(config), Geometry.causal(1, cached=length - 1)
+    query, keys = scheme.encode_query(q[:, :, -1:], where.q_pos), scheme.encode_key(k, where.k_pos)
+    ours = attend(query, keys, v, scheme.at(where), scale=32**-0.5)
+    record(
+        ours,
+        theirs,
+        scheme=f"rope:spectrum={name}",
+        oracle=llama.LlamaRotaryEmbedding,
+        what="attention of the newest token",
+        within=1e-4,
+        because=FLOAT32["because"],
+    )

@@ -1,0 +1,232 @@
+import math
+
+import pytest
+import torch
+
+from ordinate import Geometry, attend
+from ordinate.ops.buckets import signed_log_buckets
+from ordinate.schemes.deberta import Deberta
+from ordinate.testing import check_scheme
+
+WIDTH, HEADS, HEAD_WIDTH = 5, 2, 3
+POSITIONS = [[0, 1, 9, 4], [30, 2, 2, 0]]
+
+
+def born(**options):
+    scheme = Deberta(width=WIDTH, heads=HEADS, head_width=HEAD_WIDTH, **options).double()
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return scheme
+
+
+def bucketed(offset, buckets, max_distance):
+    # make_log_bucket_position of the published code, for one number
+    middle = buckets // 2
+    if abs(offset) <= middle:
+        return offset
+    grown = math.log(abs(offset) / middle) / math.log((max_distance - 1) / middle) * (middle - 1)
+    return int(math.copysign(math.ceil(grown - 1e-9) + middle, offset))
+
+
+def published(q, k, scheme, buckets, max_distance, terms="both", mirrored=False, rescale=True):
+    # equations 3 and 4 of the paper, one number at a time: the whole score
+    span = buckets or max_distance
+    count = 3 if terms == "both" else 2
+    root = math.sqrt(count * HEAD_WIDTH if rescale else HEAD_WIDTH)
+
+    def row(offset):
+        bucket = bucketed(offset, buckets, max_distance) if buckets else offset
+        return min(max(bucket + span, 0), 2 * span - 1)
+
+    def projected(project, h, c, at):
+        channel = h * HEAD_WIDTH + c
+        made = sum(project.weight[channel, m] * scheme.table[at, m] for m in range(WIDTH))
+        return made if project.bias is None else made + project.bias[channel]
+
+    scores = []
+    for b, places in enumerate(POSITIONS):
+        for h in range(HEADS):
+            for i, p in enumerate(places):
+                for j, r in enumerate(places):
+                    score = 0
+                    for c in range(HEAD_WIDTH):
+                        score = score + q[b, h, i, c] * k[b, h, j, c]
+                        if terms != "p2c":
+                            score = score + q[b, h, i, c] * projected(scheme.key, h, c, row(p - r))
+                        if terms != "c2p":
+                            away = r - p if mirrored else p - r
+                            score = score + k[b, h, j, c] * projected(scheme.query, h, c, row(away))
+                    scores.append(score / root)
+    return torch.stack(scores).reshape(len(POSITIONS), HEADS, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"buckets": 6, "max_distance": 12},
+        {"buckets": None, "max_distance": 5},
+        {"buckets": 6, "max_distance": 12, "terms": "c2p"},
+        {"buckets": 6, "max_distance": 12, "terms": "p2c"},
+        {"buckets": None, "max_distance": 5, "mirrored": True},
+        {"buckets": 6, "max_distance": 12, "rescale": False},
+        {"buckets": 6, "max_distance": 12, "terms": "p2c", "mirrored": True, "rescale": False},
+    ],
+)
+def test_scores_and_their_gradients_equal_the_paper_number_by_number(options):
+    scheme = born(**options)
+    shape = len(POSITIONS), HEADS, 4, HEAD_WIDTH
+    q, k = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    where = Geometry.given(torch.tensor(POSITIONS)[..., None], causal=False)
+    encoded = scheme.encode_query(q, where.q_pos)
+    scores = encoded @ k.mT / math.sqrt(HEAD_WIDTH) + scheme.content_bias(encoded, k, where)
+    expected = published(q, k, scheme, **options)
+    torch.testing.assert_close(scores, expected, rtol=0, atol=1e-12)
+    upstream, leaves = torch.randn_like(scores), [q, k, *scheme.parameters()]
+    ours, theirs = (torch.autograd.grad(made, leaves, upstream) for made in (scores, expected))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def test_golden_buckets():
+    offsets = [-600, -300, -129, -128, -1, 0, 1, 127, 128, 129, 200, 300, 511]
+    expected = [-270, -207, -129, -128, -1, 0, 1, 127, 128, 129, 169, 207, 255]
+    assert signed_log_buckets(torch.tensor(offsets), buckets=256, max_distance=512).tolist() == expected
+
+
+@pytest.mark.parametrize(("buckets", "max_distance"), [(256, 512), (32, 128), (4, 4), (6, 100)])
+def test_buckets_grow_with_the_offset_and_change_sign_with_it(buckets, max_distance):
+    offsets = torch.arange(-5000, 5001)
+    made = signed_log_buckets(offsets, buckets=buckets, max_distance=max_distance)
+    assert (made.diff() >= 0).all()
+    assert made.equal(-made.flip(0))
+    assert made[5000 + max_distance - 1] == buckets - 1
+    assert made.tolist() == [bucketed(offset, buckets, max_distance) for offset in offsets.tolist()]
+
+
+def test_content_to_position_has_no_bias_because_a_row_would_get_the_same_everywhere():
+    assert born().key.bias is None
+    assert born().query.bias is not None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"buckets": None, "max_distance": 8},
+        {"terms": "c2p"},
+        {"terms": "p2c"},
+        {"mirrored": True},
+        {"rescale": False},
+        {"buckets": 6, "max_distance": 12},
+    ],
+)
+def test_every_promise_of_a_scheme_holds(options):
+    broken = {came.name: came.message for came in check_scheme(Deberta, **options) if came.message}
+    assert broken == {}
+
+
+def test_without_rescaling_it_leaves_the_queries_alone():
+    assert born().hooks == ("encode_query", "content_bias")
+    assert born(rescale=False).hooks == ("content_bias",)
+
+
+@pytest.mark.parametrize("name", ["width", "heads", "head_width", "max_distance"])
+def test_sizes_must_be_above_zero(name):
+    with pytest.raises(ValueError, match=f"{name} must be above zero; got 0"):
+        Deberta(**{"width": 4, "heads": 2, "head_width": 2, name: 0})
+
+
+@pytest.mark.parametrize("buckets", [0, 2, 7])
+def test_the_number_of_buckets_must_be_even_and_four_at_least(buckets):
+    with pytest.raises(ValueError, match=f"an even number of at least 4 buckets; got {buckets}; 256 is usual"):
+        born(buckets=buckets)
+
+
+def test_the_far_buckets_must_lie_beyond_the_single_ones():
+    with pytest.raises(ValueError, match="got 4 with 6 buckets; give more than 4"):
+        born(buckets=6, max_distance=4)
+
+
+def test_mirrored_without_position_to_content_is_refused():
+    with pytest.raises(ValueError, match="mirrored is about p2c; got terms='c2p'; leave it out"):
+        born(terms="c2p", mirrored=True)
+
+
+def test_unknown_terms_are_refused(untyped):
+    with pytest.raises(ValueError, match="no set of terms is named 'c2c'; there are: both, c2p, p2c"):
+        born(terms="c2c")
+
+
+@pytest.mark.parametrize(("buckets", "max_distance"), [(256, 512), (32, 128), (6, 100)])
+def test_the_buckets_agree_with_transformers(buckets, max_distance):
+    modeling = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
+    offsets = torch.arange(-2000, 2001)
+    theirs = modeling.make_log_bucket_position(offsets, buckets, max_distance)
+    assert signed_log_buckets(offsets, buckets=buckets, max_distance=max_distance).equal(theirs.long())
+
+
+def attention(scheme, q, k, v, tokens):
+    at = scheme.at(Geometry.full(tokens))
+    return attend(*at.encode(q, k), v, at).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("terms", ["both", "c2p", "p2c"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_attention_agrees_with_deberta_v2_in_transformers(terms, shared):
+    modeling = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
+    configuration = pytest.importorskip("transformers.models.deberta_v2.configuration_deberta_v2")
+    kinds = ["c2p", "p2c"] if terms == "both" else [terms]
+    config = configuration.DebertaV2Config(
+        hidden_size=8,
+        num_attention_heads=2,
+        relative_attention=True,
+        position_buckets=6,
+        max_relative_positions=12,
+        pos_att_type=kinds,
+        share_att_key=shared,
+    )
+    layer = modeling.DisentangledSelfAttention(config).double().eval()
+    scheme = Deberta(width=8, heads=2, head_width=4, buckets=6, max_distance=12, terms=terms).double()
+    x, table = torch.randn(2, 20, 8, dtype=torch.float64), torch.randn(12, 8, dtype=torch.float64)
+    with torch.no_grad():
+        scheme.table.copy_(table)
+        if scheme.key is not None:
+            # their bias adds the same to every score of a row
+            scheme.key.weight.copy_((layer.key_proj if shared else layer.pos_key_proj).weight)
+        if scheme.query is not None:
+            scheme.query.load_state_dict((layer.query_proj if shared else layer.pos_query_proj).state_dict())
+        theirs, _ = layer(x, torch.ones(2, 1, 20, 20), rel_embeddings=table)
+        projections = (layer.query_proj, layer.key_proj, layer.value_proj)
+        q, k, v = (project(x).unflatten(-1, (2, 4)).transpose(1, 2) for project in projections)
+        ours = attention(scheme, q, k, v, 20)
+    # their scale is a number in float32
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [5, 20])
+def test_attention_agrees_with_deberta_in_transformers(tokens):
+    modeling = pytest.importorskip("transformers.models.deberta.modeling_deberta")
+    configuration = pytest.importorskip("transformers.models.deberta.configuration_deberta")
+    config = configuration.DebertaConfig(
+        hidden_size=8,
+        num_attention_heads=2,
+        relative_attention=True,
+        max_relative_positions=7,
+        pos_att_type=["c2p", "p2c"],
+    )
+    layer = modeling.DisentangledSelfAttention(config).double().eval()
+    scheme = Deberta(width=8, heads=2, head_width=4, buckets=None, max_distance=7).double()
+    x, table = torch.randn(2, tokens, 8, dtype=torch.float64), torch.randn(14, 8, dtype=torch.float64)
+    with torch.no_grad():
+        scheme.table.copy_(table)
+        scheme.key.weight.copy_(layer.pos_proj.weight)
+        scheme.query.load_state_dict(layer.pos_q_proj.state_dict())
+        offsets = modeling.build_relative_position(x, x)
+        theirs, _ = layer(x, torch.ones(2, 1, tokens, tokens), relative_pos=offsets, rel_embeddings=table)
+        q, k, v = layer.transpose_for_scores(layer.in_proj(x)).chunk(3, -1)
+        q, v = (
+            part + layer.transpose_for_scores(bias[None, None])
+            for part, bias in ((q, layer.q_bias), (v, layer.v_bias))
+        )
+        ours = attention(scheme, q, k, v, tokens)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
