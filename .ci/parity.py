@@ -61,7 +61,7 @@ def tables(results: dict[str, Any]) -> dict[str, str]:
     ]
     errors = [[row["what"], scheme(row), within(row["ours"]), function(row), wrong(row)] for row in results["errors"]]
     return {
-        "versions": f"Measured with torch {results['torch']}, {', '.join(versions)}.",
+        "versions": f"{len(rows)} comparisons, measured with torch {results['torch']}, {', '.join(versions)}.",
         "equal": "\n".join(lines(["ours", "what", "theirs", "apart", "after", "why not nearer"], equal)),
         "errors": "\n".join(lines(["asked for", "ours", "off by", "theirs", "off by"], errors)),
     }

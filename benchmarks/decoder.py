@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 
 from benchmarks.saving import save
-from ordinate import Decoder, Shape, catalog
+from ordinate import Decoder, Scheme, Shape, catalog
 
 STEPS = 16
 VOCABULARY, WIDTH, LAYERS, HEADS, BATCH, TOKENS = 256, 96, 3, 4, 32, 128
@@ -78,6 +78,8 @@ def measure(type: torch.dtype, steps: int) -> dict[str, dict[str, float]]:
     torch.manual_seed(0)
     models: dict[str, nn.Module] = {"bare": Bare()}
     for scheme in catalog.names("ordinate.schemes"):
+        if 1 not in catalog.load("ordinate.schemes", Scheme, scheme).axes:
+            continue
         models[scheme] = Decoder(
             Shape(vocabulary=VOCABULARY, width=WIDTH, layers=LAYERS, heads=HEADS, max_length=TOKENS, scheme=scheme)
         )

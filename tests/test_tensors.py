@@ -155,7 +155,7 @@ def test_a_position_below_zero_is_answered_by_where_to_begin():
         ),
         (
             lambda: attend(X, X, X, Alibi(heads=2).at(Geometry.causal(3))),
-            "q needs the heads that the scheme was made for; got 4 and a Alibi for 2; make the scheme for these",
+            "this Alibi was made for heads 2; got 4 in q; make one for 4",
         ),
         (lambda: attend(X, X, X, None), "attention asks a scheme at a geometry; got NoneType; give scheme.at"),
     ],

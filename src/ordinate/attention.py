@@ -10,7 +10,7 @@ from ordinate.checks import need, need_fraction, need_known
 from ordinate.route import Call, Route
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Values
-from ordinate.tensors import need_vectors
+from ordinate.tensors import need_size, need_vectors
 
 _FOLDER = "ordinate.routes"
 ROUTES: dict[str, Route] = dict(
@@ -166,13 +166,7 @@ def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:
         f"got {k.shape[1]} and {q.shape[1]}",
         "choose kv heads that divide heads",
     )
-    heads = getattr(at.scheme, "heads", q.shape[1])
-    need(
-        heads == q.shape[1],
-        "q needs the heads that the scheme was made for",
-        f"got {q.shape[1]} and a {type(at.scheme).__name__} for {heads}",
-        "make the scheme for these heads",
-    )
+    need_size("q", at.scheme, "heads", q.shape[1])
     need(
         at.where.shape == (q.shape[2], k.shape[2]),
         "the geometry must have as many queries and keys as q and k",

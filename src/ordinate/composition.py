@@ -9,7 +9,20 @@ from torch import Tensor, nn
 from ordinate.checks import need
 from ordinate.geometry import Geometry
 from ordinate.scheme import PLACES, Scheme
-from ordinate.shapes import Bias, Keys, Marked, Outputs, Positions, Queries, Tokens, Weights
+from ordinate.shapes import (
+    Bias,
+    Keys,
+    Marked,
+    MarkedKeys,
+    MarkedQueries,
+    Outputs,
+    Positions,
+    Queries,
+    Tokens,
+    Weights,
+)
+
+SIZES = ("width", "heads", "head_width")
 
 
 class Composition(Scheme):
@@ -34,10 +47,9 @@ class Composition(Scheme):
         self.shift_invariant = all(part.shift_invariant and "place" not in part.hooks for part in parts)
         self.max_length = min((part.max_length for part in parts if part.max_length is not None), default=None)
         self.claims = sum(part.claims for part in parts)
-        for size in ("width", "heads", "head_width"):
-            for part in parts:
-                if hasattr(part, size):
-                    setattr(self, size, getattr(part, size))
+        # the sizes that the parts were made for are those of the whole
+        for part in parts:
+            vars(self).update({size: vars(part)[size] for size in SIZES if size in vars(part)})
         self.citation = "\n\n".join(dict.fromkeys(part.citation for part in parts))
 
     @property
@@ -89,13 +101,13 @@ class Sum(Composition):
             x = part.embed(x, pos)
         return x
 
-    def encode_query(self, q: Queries, pos: Positions) -> Queries:
+    def encode_query(self, q: Queries, pos: Positions) -> MarkedQueries:
         """Let each part mark the queries."""
         for part in self.members:
             q = part.encode_query(q, pos)
         return q
 
-    def encode_key(self, k: Keys, pos: Positions) -> Keys:
+    def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
         """Let each part mark the keys."""
         for part in self.members:
             k = part.encode_key(k, pos)
@@ -139,11 +151,11 @@ class Heads(Composition):
             need(not used, "a scheme for some of the heads enters inside attention", came, "add it with + instead")
         self.heads = heads
 
-    def encode_query(self, q: Queries, pos: Positions) -> Queries:
+    def encode_query(self, q: Queries, pos: Positions) -> MarkedQueries:
         """Let each part mark its queries."""
         return _joined([part.encode_query(x, pos) for part, x in zip(self.members, self._shares(q), strict=True)])
 
-    def encode_key(self, k: Keys, pos: Positions) -> Keys:
+    def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
         """Let each part mark its keys."""
         return _joined([part.encode_key(x, pos) for part, x in zip(self.members, self._shares(k), strict=True)])
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from ordinate.checks import need
 from ordinate.scheme import Placed, Scheme
-from ordinate.shapes import Keys, Tokens
+from ordinate.shapes import Keys, Tokens, Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +23,9 @@ class State:
     """
 
     k: Keys
-    v: Keys
+    v: Values
 
-    def extend(self, k: Keys, v: Keys) -> "State":
+    def extend(self, k: Keys, v: Values) -> "State":
         """This memory followed by newer keys and values."""
         need(
             self.k.shape[:2] == k.shape[:2] and self.k.shape[3] == k.shape[3],

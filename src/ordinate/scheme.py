@@ -12,8 +12,19 @@ from torch import Tensor, nn
 from ordinate import catalog
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.shapes import Bias, Keys, Marked, Outputs, Positions, Queries, Tokens, Weights
-from ordinate.tensors import need_device, need_vectors
+from ordinate.shapes import (
+    Bias,
+    Keys,
+    Marked,
+    MarkedKeys,
+    MarkedQueries,
+    Outputs,
+    Positions,
+    Queries,
+    Tokens,
+    Weights,
+)
+from ordinate.tensors import need_size, need_tokens, need_vectors
 
 PLACES = {
     "place": "positions",
@@ -77,11 +88,11 @@ class Scheme(nn.Module):
         """Mark the token vectors, before the first layer: added, or appended as `claims` columns."""
         return x
 
-    def encode_query(self, q: Queries, pos: Positions) -> Queries:
+    def encode_query(self, q: Queries, pos: Positions) -> MarkedQueries:
         """Mark the queries; each depends on its own position only."""
         return q
 
-    def encode_key(self, k: Keys, pos: Positions) -> Keys:
+    def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
         """Mark the keys, once: the result is what a decoder caches."""
         return k
 
@@ -200,40 +211,18 @@ class Placed:
     def embed(self, x: Tokens) -> Marked:
         """Mark the token vectors."""
         need_vectors("x", x, "batch, tokens, width")
-        self._check_tokens("x", x, x.shape[1])
-        self._check_size("x", "width", x.shape[2] + self.scheme.claims)
+        need_tokens("x", x, x.shape[1], self.where.q_pos)
+        need_size("x", self.scheme, "width", x.shape[2] + self.scheme.claims)
         return self.scheme.embed(x, self.where.q_pos)
 
-    def encode(self, q: Queries, k: Keys) -> tuple[Queries, Keys]:
+    def encode(self, q: Queries, k: Keys) -> tuple[MarkedQueries, MarkedKeys]:
         """Mark the queries and the keys of the same new tokens."""
         for name, x in (("q", q), ("k", k)):
             need_vectors(name, x, "batch, heads, tokens, head width")
-            self._check_tokens(name, x, x.shape[2])
-            self._check_size(name, "head_width", x.shape[3])
-        self._check_size("q", "heads", q.shape[1])
+            need_tokens(name, x, x.shape[2], self.where.q_pos)
+            need_size(name, self.scheme, "head_width", x.shape[3])
+        need_size("q", self.scheme, "heads", q.shape[1])
         return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
-
-    def _check_tokens(self, name: str, x: Tensor, tokens: int) -> None:
-        pos = self.where.q_pos
-        if tokens != pos.shape[1]:
-            raise ValueError(
-                f"{name} must hold the tokens of the geometry; got {tokens} in {tuple(x.shape)} for {pos.shape[1]}; "
-                "order its axes, or build the geometry for these tokens"
-            )
-        if pos.shape[0] not in (1, x.shape[0]):
-            raise ValueError(
-                f"{name} must have the rows of the geometry; got {x.shape[0]} for {pos.shape[0]}; "
-                "build the geometry for this batch"
-            )
-        need_device(name, x, "the geometry", pos)
-
-    def _check_size(self, name: str, size: str, came: int) -> None:
-        made_for = getattr(self.scheme, size, None)
-        if made_for not in (None, came):
-            scheme = type(self.scheme).__name__
-            raise ValueError(
-                f"this {scheme} was made for {size} {made_for}; got {came} in {name}; make one for {came}"
-            )
 
     @property
     def bias(self) -> Bias | None:

@@ -17,6 +17,9 @@ Positions = Real[Tensor, "#b n axes"]
 Queries = Float[Tensor, "b h i d"]
 # fewer key heads than query heads: each key head serves a group of them
 Keys = Float[Tensor, "b g j d"]
+# wider than they were where a scheme makes two channels of one
+MarkedQueries = Float[Tensor, "b h i marked"]
+MarkedKeys = Float[Tensor, "b g j marked"]
 # as many as keys, of a width of their own
 Values = Float[Tensor, "b g j e"]
 Outputs = Float[Tensor, "b h i e"]

@@ -91,3 +91,26 @@ def need_device(name: str, x: Tensor, other: str, y: Tensor) -> None:
     """Raise unless both live on one device."""
     if x.device != y.device:
         raise ValueError(f"{name} and {other} live on one device; got {x.device} and {y.device}; move them to one")
+
+
+def need_tokens(name: str, x: Tensor, tokens: int, pos: Tensor) -> None:
+    """Raise unless `x`, which holds so many tokens, has those of these positions."""
+    if tokens != pos.shape[1]:
+        raise ValueError(
+            f"{name} must hold the tokens of the geometry; got {tokens} in {tuple(x.shape)} for {pos.shape[1]}; "
+            "order its axes, or build the geometry for these tokens"
+        )
+    if pos.shape[0] not in (1, x.shape[0]):
+        raise ValueError(
+            f"{name} must have the rows of the geometry; got {x.shape[0]} for {pos.shape[0]}; "
+            "build the geometry for this batch"
+        )
+    need_device(name, x, "the geometry", pos)
+
+
+def need_size(name: str, scheme: Any, size: str, came: int) -> None:
+    """Raise unless a scheme that keeps this size (`width`, `heads`, `head_width`) was made for what came."""
+    made_for = getattr(scheme, size, None)
+    if made_for not in (None, came):
+        kind = type(scheme).__name__
+        raise ValueError(f"this {kind} was made for {size} {made_for}; got {came} in {name}; make one for {came}")

@@ -85,6 +85,15 @@ def test_an_unknown_option_is_refused(name):
     assert "no option of" in refused(lambda: catalog.bind(kind, {"does_not_exist": 1}, SIZES))
 
 
+def test_an_option_of_another_type_is_refused(name):
+    case = case_of(name)
+    bound = catalog.bind(case.kind, {}, SIZES)
+    for option in catalog.options(case.kind):
+        wrong = bound | {option: "does not exist"}
+        with pytest.raises((ValueError, TypeError), match=r"does not exist|must be|needs"):
+            case.kind(**wrong)
+
+
 def test_a_geometry_of_other_tokens_is_refused(name):
     case = case_of(name)
     at = case.scheme().at(case.place(Geometry.causal(6)))

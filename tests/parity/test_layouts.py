@@ -141,3 +141,20 @@ def test_a_model_with_converted_projections_gives_the_same_logits_in_the_other_l
 def test_the_logits_are_others_when_a_projection_is_forgotten(family, convert, logits):
     theirs, wrong, _, _ = logits(family, convert, turn="other")
     assert (wrong - theirs).abs().max() > 0.1 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("shape", [(48, 7), (48,)])
+@pytest.mark.parametrize("to", OTHER)
+def test_the_conversion_is_that_of_transformers(to, shape, record):
+    kind = pytest.importorskip("transformers.core_model_loading").PermuteForRope
+    config, weight = (
+        LLAMA.configuration_llama.LlamaConfig(hidden_size=WIDTH, num_attention_heads=4),
+        torch.randn(shape),
+    )
+    record(
+        convert_projection(weight, head_width=HEAD_WIDTH, to=to),
+        kind(inverse=to == "interleaved")._permute_for_rope(weight, config),
+        scheme=f"rope:layout={to}",
+        oracle=kind,
+        what="weights and biases, converted",
+    )

@@ -1,10 +1,13 @@
 """Models that look at images and films, in transformers."""
 
+import math
+
 import pytest
 import torch
 
 from ordinate import Geometry
 from ordinate.schemes.axial import Axial
+from ordinate.schemes.fourier import Fourier
 from ordinate.schemes.grid import Grid
 from ordinate.schemes.learned_grid import LearnedGrid
 from ordinate.schemes.sections import Sections
@@ -163,5 +166,43 @@ def test_sections_turn_words_and_patches_as_theirs(name, kind, numbers, options,
         scheme=f"sections:{shown}",
         oracle=module.apply_rotary_pos_emb,
         what="queries of words and patches",
+        **FLOAT32,
+    )
+
+
+@torch.no_grad()
+def test_fourier_features_are_those_of_sam(record):
+    sam = family("sam")
+    theirs = sam.SamPositionalEmbedding(configured("sam", "SamVisionConfig", num_pos_feats=8)).double()
+    points, scheme = torch.rand(1, 30, 2).double(), Fourier(width=16, axes=2).double()
+    scheme.frequencies.copy_(2 * math.pi * theirs.positional_embedding.T)
+    # they run from -1 to 1 over the image
+    ours = scheme.embed(torch.zeros(1, 30, 16).double(), 2 * points - 1)
+    record(
+        torch.cat(ours.chunk(2, -1)[::-1], -1),
+        theirs(points),
+        scheme="fourier:axes=2",
+        oracle=sam.SamPositionalEmbedding,
+        what="waves of points",
+        after="our frequencies are 2 pi times theirs; our second half, then our first",
+    )
+
+
+def test_axial_turns_patches_as_dinov3(record):
+    dino = family("dinov3_vit")
+    sizes = {"hidden_size": 64, "num_attention_heads": 2, "image_size": 80, "patch_size": 16, "rope_theta": 100.0}
+    cos, sin = dino.DINOv3ViTRopePositionEmbedding(configured("dinov3_vit", "DINOv3ViTConfig", **sizes)).eval()(
+        torch.zeros(1, 3, 80, 112)
+    )
+    q = drawn()
+    theirs, _ = dino.apply_rotary_pos_emb(q, q, cos, sin)
+    centres = 2 * (PATCHES + 0.5) / torch.tensor([5.0, 7.0]) - 1
+    record(
+        Axial(head_width=32, theta=100.0).encode_query(q, 2 * math.pi * centres),
+        theirs,
+        scheme="axial",
+        oracle=dino.DINOv3ViTRopePositionEmbedding,
+        what="queries of patches",
+        after="positions are 2 pi times the centres of patches, from -1 to 1 over the image",
         **FLOAT32,
     )

@@ -2,6 +2,8 @@ import pytest
 import torch
 
 from ordinate import T5, Alibi, Geometry, Learned, Rope, Sinusoidal
+from ordinate.schemes.cope import Cope
+from ordinate.schemes.pope import Pope
 from ordinate.schemes.xpos import Xpos
 from ordinate.spectra.linear import Linear
 from ordinate.spectra.ntk import Ntk
@@ -139,4 +141,39 @@ def test_xpos_is_theirs_around_the_same_centre(record):
         after="our centre is the middle of their call",
         within=1e-5,
         because="their angles are in float32",
+    )
+
+
+@torch.no_grad()
+def test_pope_is_theirs(record):
+    q, k = torch.randn(2, 1, 2, 50, 32)
+    theirs, scheme = xt.PolarEmbedding(32, 2), Pope(head_width=32, heads=2, birth="uniform")
+    theirs.learned_bias.copy_(scheme.phases)
+    freqs, bias = theirs(torch.arange(50))
+    record(
+        torch.stack(scheme.at(Geometry.causal(50)).encode(q, k)),
+        torch.stack([xt.apply_polar_pos_emb(q, freqs), xt.apply_polar_pos_emb(k, freqs + bias)]),
+        scheme="pope",
+        oracle=xt.apply_polar_pos_emb,
+        what="queries and keys",
+        within=1e-5,
+        because="their angles are in float32",
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", [4, 64])
+def test_cope_is_theirs(positions, record):
+    q, k = torch.randn(2, 2, 3, 12, 8).double()
+    theirs, scheme = xt.CoPE(8, 3, positions).double(), Cope(head_width=8, positions=positions).double()
+    theirs.pos_emb.copy_(scheme.table.normal_())
+    hidden = ~torch.ones(12, 12).tril().bool()
+    # theirs wants hidden scores at the lowest number there is
+    scores = (q @ k.mT / 8**0.5).masked_fill(hidden, -torch.finfo(torch.float64).max)
+    record(
+        scheme.content_bias(q, k, Geometry.causal(12)).masked_fill(hidden, 0.0),
+        theirs(q, scores).masked_fill(hidden, 0.0),
+        scheme="cope",
+        oracle=xt.CoPE,
+        what="what is added to visible scores",
     )

@@ -119,3 +119,9 @@ def test_sizes_must_be_above_zero(name):
 def test_fractional_positions_are_refused():
     with pytest.raises(ValueError, match="Music takes whole positions; got torch"):
         born().at(Geometry.given(torch.rand(1, 3, 1)))
+
+
+def test_vectors_for_another_model_are_refused(untyped):
+    q, k, v = torch.randn(3, 1, HEADS + 1, 4, HEAD_WIDTH, dtype=torch.float64)
+    with pytest.raises(ValueError, match="must have the heads of the queries, or one for all, and their width; got"):
+        attend(q, k, v, born().at(Geometry.causal(4)))

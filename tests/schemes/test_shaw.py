@@ -130,7 +130,9 @@ def test_the_head_width_must_be_above_zero():
 @pytest.mark.parametrize("options", [{"head_width": 4}, {"head_width": 3, "heads": 5, "per_head": True}])
 def test_a_table_for_another_model_is_refused(options, untyped):
     q, k, v = drawn(1, 2, 4, 3)
-    match = "a table of vectors must have the heads of the model, or one for all|heads that the scheme was made for"
+    match = (
+        "vectors of a scheme must have the heads of the queries, or one for all|this Shaw was made for heads 5; got 2"
+    )
     with pytest.raises(ValueError, match=match):
         attend(q, k, v, Shaw(**options).double().at(Geometry.causal(4)))
 

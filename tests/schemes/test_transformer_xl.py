@@ -157,3 +157,9 @@ def test_it_agrees_with_the_conformer_in_transformers():
         ours = layer.linear_out(attend(q, k, v, scheme.at(Geometry.full(9))).transpose(1, 2).flatten(2))
     # their sinusoids are made in float32
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_vectors_for_another_model_are_refused(untyped):
+    q, k, v = torch.randn(3, 1, HEADS + 1, 4, HEAD_WIDTH, dtype=torch.float64)
+    with pytest.raises(ValueError, match="must have the heads of the queries, or one for all, and their width; got"):
+        attend(q, k, v, born().at(Geometry.causal(4)))

@@ -26,7 +26,7 @@ def look_up(x: Float[Tensor, "b h i d"], table: Table, row: Rows) -> Float[Tenso
         ValueError: the table has other heads, or another width.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
-    _check_fit(table, x.shape[1], x.shape[3])
+    check_fit(table, x.shape[1], x.shape[3])
     products = x.to(wide) @ table.to(wide).mT
     return products.gather(-1, row[:, None].expand(*x.shape[:3], row.shape[2]))
 
@@ -45,16 +45,17 @@ def gather_up(weights: Float[Tensor, "b h i j"], table: Table, row: Rows) -> Flo
         ValueError: the table has other heads.
     """
     wide = torch.promote_types(weights.dtype, torch.float32)
-    _check_fit(table, weights.shape[1], table.shape[2])
+    check_fit(table, weights.shape[1], table.shape[2])
     shares = torch.zeros(*weights.shape[:3], table.shape[1], dtype=wide, device=weights.device)
     shares = shares.scatter_add(-1, row[:, None].expand(weights.shape), weights.to(wide))
     return (shares @ table.to(wide)).to(weights.dtype)
 
 
-def _check_fit(table: Table, heads: int, width: int) -> None:
+def check_fit(table: Table, heads: int, width: int) -> None:
+    """Raise a ValueError unless the vectors of a scheme fit the heads of the queries that meet them."""
     need(
         table.shape[0] in (1, heads) and table.shape[2] == width,
-        "a table of vectors must have the heads of the model, or one for all, and their width",
-        f"got a table for {table.shape[0]} heads of width {table.shape[2]}, and {heads} heads of width {width}",
+        "the vectors of a scheme must have the heads of the queries, or one for all, and their width",
+        f"got vectors for {table.shape[0]} heads of width {table.shape[2]}, and {heads} heads of width {width}",
         "build the scheme with the heads and head_width of the model",
     )

@@ -42,7 +42,6 @@ def forward(q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale
 def backward(
     gradient: Outputs,
     inputs: tuple[Queries, Keys, Values, Table],
-    out: Outputs,
     where: Geometry,
     scale: float,
     learned: bool,
@@ -59,14 +58,13 @@ def backward(
         for head in range(q.shape[1]):
             keys, values = (_wide(x[row, head // groups]) for x in (k, v))
             queries, upstream = _wide(q[row, head]) * scale, _wide(gradient[row, head])
-            along = (upstream * _wide(out[row, head])).sum(-1, keepdim=True)
             sinks = dk[row, head // groups], dv[row, head // groups]
             for block in cuts:
                 weights = _weights(queries, keys, table[head], where, row, block)
                 up = upstream[block.rows].flip(0)
                 sinks[1][:, block.keys] += times_transposed(up.t().contiguous(), weights.t())
                 slope = times_transposed(up, values[block.keys])
-                slope.sub_(along[block.rows].flip(0)).mul_(weights)
+                slope = torch._softmax_backward_data(slope, weights, -1, slope.dtype)
                 dq[row, head, block.rows] = times_transposed(slope, keys[block.keys].t()).mul_(scale).flip(0)
                 asked = queries[block.rows].flip(0)
                 sinks[0][:, block.keys] += times_transposed(asked.t().contiguous(), slope.t())

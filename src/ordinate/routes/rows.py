@@ -56,7 +56,8 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         q, k, v, *learned = ctx.saved_tensors
         wide = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v, *learned)]
         formula = _Formula(ctx.at.scheme)
@@ -68,7 +69,7 @@ class _Rows(torch.autograd.Function):
                 out = torch.func.functional_call(
                     formula, dict(zip(names, leaves[3:], strict=True)), (part, *leaves[:3])
                 )
-                slopes = torch.autograd.grad(out, leaves, gradients[0][:, :, rows], allow_unused=True)
+                slopes = torch.autograd.grad(out, leaves, grad_outputs[0][:, :, rows], allow_unused=True)
             places = (wide[0][:, :, rows], wide[1][:, :, keys], wide[2][:, :, keys], *wide[3:])
             for place, slope in zip(places, slopes, strict=True):
                 if slope is not None:

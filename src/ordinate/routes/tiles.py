@@ -13,7 +13,7 @@ from ordinate.ops.product import onednn_is_faster
 from ordinate.route import Call, Route
 from ordinate.shapes import Outputs
 
-# below this many pairs in a head the steps of Python cost more than they save
+# with fewer pairs in a head the steps of Python cost more than they save; without a bias there is less to save
 PAIRS = 2**16
 
 
@@ -41,9 +41,11 @@ class Tiles(Route):
             return "the bias is no table of distances in this geometry"
         if call.dropout:
             return "it drops nothing"
-        if math.prod(call.where.shape) < PAIRS:
-            return f"there are fewer than {PAIRS} pairs in a head"
-        if "bias" not in call.at.scheme.hooks and not onednn_is_faster():
+        biased = "bias" in call.at.scheme.hooks
+        fewest = PAIRS if biased else 4 * PAIRS
+        if math.prod(call.where.shape) < fewest:
+            return f"there are fewer than {fewest} pairs in a head"
+        if not biased and not onednn_is_faster():
             return "without a bias PyTorch's own attention is as fast here"
         return None if call.finite else "q, k or v holds a number that is not finite"
 
@@ -61,16 +63,16 @@ class Tiles(Route):
 class _Tiles(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, where: Geometry, scale: float) -> Tensor:
-        out = tiles.forward(q, k, v, table, where, scale)
-        ctx.save_for_backward(q, k, v, table, out)
+        ctx.save_for_backward(q, k, v, table)
         ctx.where, ctx.scale = where, scale
-        return out
+        return tiles.forward(q, k, v, table, where, scale)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, out = ctx.saved_tensors
-        made = tiles.backward(gradients[0], tuple(inputs), out, ctx.where, ctx.scale, ctx.needs_input_grad[3])
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        learned = ctx.needs_input_grad[3]
+        made = tiles.backward(grad_outputs[0], ctx.saved_tensors, ctx.where, ctx.scale, learned)
         return *made, None, None
 
 

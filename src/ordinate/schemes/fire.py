@@ -41,7 +41,7 @@ class Fire(Scheme):
         biases: whether the layers of the network have biases.
     Raises:
         ValueError: an unknown option, or a size that is not positive.
-    Source: Li et al. 2024, section 3.2 and the code in its appendix, https://arxiv.org/abs/2310.04418
+    Source: Li et al. 2024, FIRE, with the code in its appendix, https://arxiv.org/abs/2310.04418
     Departs: nowhere; L is trained as a multiple of `threshold`, as there.
     """
 

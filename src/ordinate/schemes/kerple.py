@@ -34,7 +34,7 @@ class Kerple(Scheme):
         weighted: multiply the scores too, as the published code can.
     Raises:
         ValueError: an unknown form.
-    Source: Chi et al. 2022, KERPLE, section 4, https://arxiv.org/abs/2205.09921; bounds, births and the weighting
+    Source: Chi et al. 2022, KERPLE, https://arxiv.org/abs/2205.09921; bounds, births and the weighting
         from its published code: p, q and r born in (0, 2), a and b in (0, 1), all kept at 0.01 or more and the powers
         of the distance at 2 or less.
     Departs: the published code writes bounded numbers back into the parameters at each use; here the parameters are

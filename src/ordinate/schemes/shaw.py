@@ -95,7 +95,7 @@ class Shaw(Scheme):
         values = self.values is not None
         other = Shaw(
             head_width=self.head_width,
-            heads=self.keys.shape[0] if self.per_head else None,
+            heads=len(self.keys) if self.per_head else None,
             past=past,
             future=future,
             per_head=self.per_head,

@@ -23,7 +23,7 @@ class Tisa(Scheme):
         kernels: bumps of each head.
     Raises:
         ValueError: a number that is not positive.
-    Source: Wennberg & Henter 2021, section 4, https://arxiv.org/abs/2106.01950; births from its published code: c
+    Source: Wennberg & Henter 2021, https://arxiv.org/abs/2106.01950; births from its published code: c
         from N(0, 5) [tokens], a and b from N(0.1, 0.01), the second number being the standard deviation.
     Departs: the paper counts from query to key (p_j - p_i), which turns the sign of c around.
     """

@@ -6,6 +6,7 @@ from torch import nn
 from ordinate.checks import need, need_known, need_positive
 from ordinate.geometry import Geometry
 from ordinate.ops.offsets import wave_scores
+from ordinate.ops.relative import check_fit
 from ordinate.ops.rotate import Layout
 from ordinate.scheme import Scheme
 from ordinate.shapes import Bias, Keys, Queries
@@ -74,6 +75,7 @@ class TransformerXl(Scheme):
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias:
         """What contents are worth to all queries alike, and offsets to each."""
+        check_fit(self.content[:, None], q.shape[1], q.shape[3])
         wide = torch.promote_types(q.dtype, torch.float32)
         contents = k.to(wide) @ self.content.to(wide)[:, :, None]
         asked = (q.to(wide) + self.position.to(wide)[:, None]) @ self.project.to(wide)

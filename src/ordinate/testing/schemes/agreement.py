@@ -27,8 +27,9 @@ def every_route_agrees_with_the_reference(case: Case) -> None:
 
 
 def _takes(at: Placed, route: str) -> bool:
+    q, k, v = drawn(2, 7)
     try:
-        explain(*drawn(2, 7), at, route=route)
+        explain(*at.encode(q, k), v, at, route=route)
     except ValueError:
         return False
     return True
