@@ -9,6 +9,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "parity" / "results.json"
 PAGE = ROOT / "docs" / "parity.md"
 
+NEAR = 1e-6
+
 Row = dict[str, Any]
 
 
@@ -36,6 +38,11 @@ def function(row: Row) -> str:
     return f"{row['package']}: `{f'{family}.' if model else ''}{name}`"
 
 
+def why(row: Row) -> str:
+    """The reason of a difference that is worth one."""
+    return row["because"] if row["difference"] > NEAR else ""
+
+
 def wrong(row: Row) -> str:
     """How far off another is, or the error that it ends with."""
     error = row["error"]
@@ -56,7 +63,7 @@ def tables(results: dict[str, Any]) -> dict[str, str]:
     rows = results["equal"] + results["errors"]
     versions = sorted({f"{row['package']} {row['version']}" for row in rows}, key=str.lower)
     equal = [
-        [scheme(row), row["what"], function(row), within(row["difference"]), row["after"], row["because"]]
+        [scheme(row), row["what"], function(row), within(row["difference"]), row["after"], why(row)]
         for row in results["equal"]
     ]
     errors = [[row["what"], scheme(row), within(row["ours"]), function(row), wrong(row)] for row in results["errors"]]

@@ -129,3 +129,9 @@ def test_the_site_asks_for_nothing_from_elsewhere():
 
 def test_contributing_is_short():
     assert len(text(ROOT / "CONTRIBUTING.md").splitlines()) <= 60
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_page_shows_the_picture_that_its_scheme_draws_of_itself(name):
+    assert f"](../images/schemes/{name}.png)" in text(DOCS / "schemes" / f"{name}.md")
+    assert (DOCS / "images" / "schemes" / f"{name}.png").is_file(), "draw it: python .ci/pictures.py"

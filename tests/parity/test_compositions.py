@@ -50,3 +50,27 @@ def test_alibi_on_half_of_the_heads_is_that_of_x_transformers(record):
         what="bias",
         after="their `total_heads` is all heads",
     )
+
+
+@torch.no_grad()
+def test_a_layer_without_positions_scales_with_the_length_as_in_llama4(attention, record):
+    llama4 = pytest.importorskip("transformers.models.llama4")
+    config = llama4.configuration_llama4.Llama4TextConfig(
+        hidden_size=48,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=12,
+        num_hidden_layers=1,
+        no_rope_layers=[0],
+        floor_scale=8,
+        attn_scale=0.1,
+        attn_temperature_tuning=True,
+        layer_types=["full_attention"],
+    )
+    config._attn_implementation = "sdpa"
+    kind, x = llama4.modeling_llama4.Llama4TextAttention, torch.randn(2, 40, 48).double()
+    layer = kind(config, 0).double().eval()
+    pairs = [(part.weight, None) for part in (layer.q_proj, layer.k_proj, layer.v_proj)]
+    scheme = Recipe.read("log_length:form=llama4,trained_length=8", SIZES).schemes[0]
+    ours, _ = attention(pairs, layer.o_proj, scheme, 12)(x)
+    record(ours, layer(x, None, None)[0], scheme="log_length:form=llama4", oracle=kind, what="output of a layer")

@@ -357,7 +357,7 @@ def test_yarn_without_truncation_is_what_was_asked_for(record_error):
     record_error(
         (torch.tensor(ours, dtype=torch.float64) / rates, right / rates),
         (theirs / rates, right / rates),
-        scheme="rope:spectrum=yarn, truncate=False",
+        scheme="rope:spectrum=yarn,spectrum.truncate=False",
         oracle=compute,
         what="rates of one type of layer, of a model with several",
         within=2e-6,

@@ -10,7 +10,9 @@ from ordinate.schemes.axial import Axial
 from ordinate.schemes.fourier import Fourier
 from ordinate.schemes.grid import Grid
 from ordinate.schemes.learned_grid import LearnedGrid
+from ordinate.schemes.log_mlp import LogMlp
 from ordinate.schemes.sections import Sections
+from ordinate.schemes.swin import Swin
 
 FLOAT32 = {"within": 1e-5, "because": "their angles are in float32"}
 PATCHES = Geometry.grid(5, 7).q_pos
@@ -205,4 +207,65 @@ def test_axial_turns_patches_as_dinov3(record):
         what="queries of patches",
         after="positions are 2 pi times the centres of patches, from -1 to 1 over the image",
         **FLOAT32,
+    )
+
+
+@torch.no_grad()
+def test_a_table_of_a_grid_is_that_of_swin(record):
+    kind = family("swin").SwinRelativePositionBias
+    theirs, scheme = kind(2, (3, 4)), Swin(heads=2, rows=3, columns=4)
+    scheme.table.copy_(theirs.relative_position_bias_table.normal_())
+    record(scheme.bias(Geometry.grid(3, 4)), theirs(), scheme="swin", oracle=kind, what="bias of 3 x 4 patches")
+
+
+def beit(rows, columns):
+    """Their bias between patches and ours from the same table."""
+    config = configured(
+        "beit", "BeitConfig", image_size=(16 * rows, 16 * columns), num_attention_heads=2, hidden_size=8
+    )
+    theirs, scheme = family("beit").BeitRelativePositionBias(config), Swin(heads=2, rows=rows, columns=columns)
+    # its last three rows are for the class token
+    scheme.table.copy_(theirs.relative_position_bias_table.normal_()[:-3])
+    return theirs((rows, columns))[..., 1:, 1:].reshape(2, rows * columns, -1), scheme.bias(
+        Geometry.grid(rows, columns)
+    )[0]
+
+
+@torch.no_grad()
+def test_a_table_of_a_square_grid_is_that_of_beit(record):
+    theirs, ours = beit(4, 4)
+    oracle = family("beit").BeitRelativePositionBias
+    record(ours, theirs, scheme="swin", oracle=oracle, what="bias of 4 x 4 patches", after="without the class token")
+
+
+@torch.no_grad()
+def test_a_table_of_a_grid_that_is_no_square_is_read_as_it_was_written(record_error):
+    theirs, ours = beit(3, 5)
+    scheme, places = Swin(heads=2, rows=3, columns=5), Geometry.grid(3, 5).q_pos[0].tolist()
+    table = torch.arange(45.0)
+    scheme.table.copy_(table[:, None].expand(-1, 2))
+    right = torch.stack([torch.stack([table[9 * (r - t + 2) + c - u + 4] for t, u in places]) for r, c in places])
+    record_error(
+        (scheme.bias(Geometry.grid(3, 5))[0, 0], right),
+        (theirs, ours),
+        scheme="swin",
+        oracle=family("beit").BeitRelativePositionBias,
+        what="bias of 3 x 5 patches",
+    )
+
+
+@torch.no_grad()
+def test_a_network_of_the_distance_is_that_of_swin_v2(record):
+    kind = family("swinv2").Swinv2SelfAttention
+    layer = kind(configured("swinv2", "Swinv2Config"), dim=8, num_heads=2, window_size=(4, 4))
+    scheme = LogMlp(heads=2, form="swin_v2", dimensions=2, hidden=512, reach=3)
+    for ours, other in zip(scheme.layers, layer.continuous_position_bias_mlp[::2], strict=True):
+        ours.load_state_dict(other.state_dict())
+    table = layer.continuous_position_bias_mlp(layer.relative_coords_table).view(-1, 2)
+    record(
+        scheme.bias(Geometry.grid(4, 4))[0],
+        16 * table[layer.relative_position_index.view(-1)].view(16, 16, 2).permute(2, 0, 1).sigmoid(),
+        scheme="log_mlp:form=swin_v2",
+        oracle=kind,
+        what="bias of 4 x 4 patches",
     )

@@ -13,26 +13,26 @@ CASES = {
     "linear": {"rope_type": "linear", "factor": 4.0},
     "dynamic": {"rope_type": "dynamic", "factor": 2.0},
     "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512},
-    "yarn, given bounds": {
+    "yarn,spectrum.fast=16,spectrum.slow=2": {
         "rope_type": "yarn",
         "factor": 8.0,
         "original_max_position_embeddings": 512,
         "beta_fast": 16.0,
         "beta_slow": 2.0,
     },
-    "yarn, truncate=False": {
+    "yarn,spectrum.truncate=False": {
         "rope_type": "yarn",
         "factor": 4.0,
         "original_max_position_embeddings": 512,
         "truncate": False,
     },
-    "yarn, attention_factor": {
+    "yarn,spectrum.attention_factor=1.5": {
         "rope_type": "yarn",
         "factor": 4.0,
         "original_max_position_embeddings": 512,
         "attention_factor": 1.5,
     },
-    "yarn, mscale": {
+    "yarn,spectrum.mscale=0.7,spectrum.mscale_all_dim=1": {
         "rope_type": "yarn",
         "factor": 40.0,
         "original_max_position_embeddings": 512,

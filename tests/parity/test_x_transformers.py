@@ -3,6 +3,7 @@ import torch
 
 from ordinate import T5, Alibi, Geometry, Learned, Rope, Sinusoidal
 from ordinate.schemes.cope import Cope
+from ordinate.schemes.log_mlp import LogMlp
 from ordinate.schemes.pope import Pope
 from ordinate.schemes.xpos import Xpos
 from ordinate.spectra.linear import Linear
@@ -176,4 +177,24 @@ def test_cope_is_theirs(positions, record):
         scheme="cope",
         oracle=xt.CoPE,
         what="what is added to visible scores",
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("coordinate", ["log", "plain"])
+def test_a_network_of_the_distance_is_theirs(coordinate, norm, record):
+    theirs = xt.DynamicPositionBias(16, heads=4, depth=2, log_distance=coordinate == "log", norm=norm)
+    scheme = LogMlp(heads=4, hidden=16, coordinate=coordinate, norm=norm)
+    linears = [module for module in theirs.modules() if isinstance(module, torch.nn.Linear)]
+    for ours, other in zip(scheme.layers, linears, strict=True):
+        ours.load_state_dict(other.state_dict())
+    record(
+        scheme.bias(Geometry.full(20))[0],
+        theirs(20, 20),
+        scheme=f"log_mlp:coordinate={coordinate}",
+        oracle=xt.DynamicPositionBias,
+        what="bias",
+        within=1e-5,
+        because="their network is in float32",
     )

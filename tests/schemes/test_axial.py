@@ -155,6 +155,11 @@ def test_every_form_keeps_the_contract(options):
     assert not [outcome for outcome in check_scheme(Axial, **options) if outcome.message]
 
 
+def test_three_axes_keep_the_contract():
+    kind = type("Axial3", (Axial,), {"axes": (3,), "__doc__": Axial.__doc__})
+    assert not [outcome for outcome in check_scheme(kind) if outcome.message]
+
+
 def test_it_agrees_with_the_vision_models_of_transformers():
     qwen = pytest.importorskip("transformers.models.qwen2_vl.modeling_qwen2_vl")
     pixtral = pytest.importorskip("transformers.models.pixtral.modeling_pixtral")

@@ -20,7 +20,7 @@ def network(scheme, position):
     return y
 
 
-@pytest.mark.parametrize("options", [{}, {"hidden": 3}, {"layers": 2}, {"layers": 5, "hidden": 4}, {"unit": 0.25}])
+@pytest.mark.parametrize("options", [{}, {"hidden": 3}, {"depth": 2}, {"depth": 5, "hidden": 4}, {"unit": 0.25}])
 def test_it_adds_what_the_network_makes_of_each_position(options):
     scheme = Continuous(width=5, max_length=50, **options).double()
     x = torch.randn(2, 4, 5, dtype=torch.float64)
@@ -34,7 +34,7 @@ def test_it_adds_what_the_network_makes_of_each_position(options):
 
 def test_the_gradients_of_every_matrix_are_those_of_the_formula():
     # two layers, by hand: y = B silu(A p + a) + b
-    scheme = Continuous(width=3, unit=10.0, hidden=2, layers=2).double()
+    scheme = Continuous(width=3, unit=10.0, hidden=2, depth=2).double()
     (a, b), weights = scheme.network, torch.randn(2, 4, 3, dtype=torch.float64)
     (scheme.embed(torch.zeros(2, 4, 3, dtype=torch.float64), POSITIONS) * weights).sum().backward()
     expected = {name: torch.zeros_like(value) for name, value in scheme.named_parameters()}
@@ -92,7 +92,7 @@ def test_it_must_know_what_counts_as_one():
 
 def test_one_layer_is_refused():
     with pytest.raises(ValueError, match="at least two layers; got 1; one makes a line: take scalar"):
-        Continuous(width=4, max_length=5, layers=1)
+        Continuous(width=4, max_length=5, depth=1)
 
 
 @pytest.mark.parametrize("name", ["width", "unit", "hidden", "scale"])
@@ -109,7 +109,7 @@ def test_two_axes_are_refused():
 
 
 def test_it_keeps_the_contract_with_a_unit_and_more_layers():
-    broken = {came.name: came.message for came in check_scheme(Continuous, unit=10.0, layers=4) if came.message}
+    broken = {came.name: came.message for came in check_scheme(Continuous, unit=10.0, depth=4) if came.message}
     assert broken == {}
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.ops.turn import for_heads, turn
+from ordinate.ops.heads import for_heads
+from ordinate.ops.turn import turn
 from ordinate.schemes.mixed import Mixed
 from ordinate.testing import assert_as_close, check_scheme
 

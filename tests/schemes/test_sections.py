@@ -124,6 +124,12 @@ def test_every_order_keeps_the_contract(options):
     assert not [outcome for outcome in check_scheme(Sections, **options) if outcome.message]
 
 
+@pytest.mark.parametrize("order", ["chunked", "interleaved", "ernie"])
+def test_three_axes_keep_the_contract(order):
+    kind = type("Sections3", (Sections,), {"axes": (3,), "__doc__": Sections.__doc__})
+    assert not [outcome for outcome in check_scheme(kind, order=order) if outcome.message]
+
+
 def placed():
     q, pos = drawn(1, 2, len(FILM), 128).float(), torch.tensor(FILM)[None]
     return q, pos, pos.permute(2, 0, 1)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ordinate import Geometry
+from ordinate import Geometry, attend, explain
 from ordinate.schemes.toeplitz import Toeplitz
 from ordinate.testing import check_scheme
 
@@ -41,11 +41,21 @@ def test_far_keys_have_the_number_of_the_farthest_distance_if_asked():
     assert bias[:, 3, 4].equal(table[:, 0])
 
 
-def test_positions_beyond_the_table_are_refused_by_the_hook_too():
-    scheme = Toeplitz(heads=2, max_length=4)
-    for ask in (scheme.at, scheme.bias):
-        with pytest.raises(ValueError, match=r"serves positions 0 to 3 \(max_length 4\); got 0 to 4"):
-            ask(Geometry.causal(5))
+def test_positions_beyond_the_table_are_refused():
+    with pytest.raises(ValueError, match=r"serves positions 0 to 3 \(max_length 4\); got 0 to 4"):
+        Toeplitz(heads=2, max_length=4).at(Geometry.causal(5))
+
+
+def test_texts_as_long_as_the_table_are_served_by_every_route_though_padding_makes_them_longer():
+    scheme = Toeplitz(heads=2, max_length=260).double()
+    with torch.no_grad():
+        scheme.table.mul_(50)
+    padded = Geometry.padded(torch.arange(300)[None] >= 40)
+    for where in (Geometry.causal(260), Geometry.full(260), padded):
+        q, k, v = torch.randn(3, 1, 2, where.shape[0], 4, dtype=torch.float64).unbind()
+        at, exact = scheme.at(where), attend(q, k, v, scheme.at(where), route="reference")
+        assert explain(q, k, v, at).route == "tiles"
+        assert torch.allclose(attend(q, k, v, at), exact, rtol=0, atol=1e-12)
 
 
 def test_fractional_positions_are_refused():

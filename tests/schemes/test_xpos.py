@@ -145,6 +145,15 @@ def test_every_form_keeps_the_contract(options):
     assert not [outcome for outcome in check_scheme(Xpos, **options) if outcome.message]
 
 
+def test_it_agrees_with_local_attention():
+    rotary = pytest.importorskip("local_attention.rotary")
+    q, k = drawn(1, 2, 100, 32).float(), drawn(1, 2, 100, 32, seed=1).float()
+    freqs, scale = rotary.SinusoidalEmbeddings(32, use_xpos=True, scale_base=512)(q)
+    theirs = rotary.apply_rotary_pos_emb(q, k, freqs, scale=scale)
+    for one, other in zip(Xpos(head_width=32, centre=50).at(Geometry.causal(100)).encode(q, k), theirs, strict=True):
+        assert (one - other).abs().max() < 2e-5
+
+
 def test_it_agrees_with_rotary_embedding_torch():
     rotary = pytest.importorskip("rotary_embedding_torch")
     q, k = drawn(1, 2, 100, 32).float(), drawn(1, 2, 100, 32, seed=1).float()

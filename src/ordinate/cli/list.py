@@ -9,7 +9,16 @@ from rich.table import Table
 
 from ordinate import catalog
 
-Kind = Literal["schemes", "mixers", "routes", "corpora", "tokenizers", "tasks"]
+Kind = Literal["schemes", "spectra", "mixers", "routes", "corpora", "tokenizers", "tasks"]
+CONTRACTS: dict[Kind, str] = {
+    "schemes": "scheme.Scheme",
+    "spectra": "spectrum.Spectrum",
+    "mixers": "mixer.Mixer",
+    "routes": "route.Route",
+    "corpora": "corpus.Corpus",
+    "tokenizers": "tokenizer.Tokenizer",
+    "tasks": "task.Task",
+}
 
 app = App(name="list", help="List what there is: schemes, mixers, routes, corpora.")
 
@@ -45,7 +54,7 @@ def places(member: type) -> str:
 def _cells(kind: Kind, name: str) -> list[str]:
     from importlib import import_module
 
-    module = import_module(f"ordinate.{kind}.{name}")
-    members = [item for item in vars(module).values() if inspect.isclass(item) and item.__module__ == module.__name__]
-    summary = (inspect.getdoc(members[0]) or "").splitlines()[0]
-    return [places(members[0]), summary] if kind == "schemes" else [summary]
+    module, contract = CONTRACTS[kind].split(".")
+    member = catalog.load(f"ordinate.{kind}", getattr(import_module(f"ordinate.{module}"), contract), name)
+    summary = (inspect.getdoc(member) or "").splitlines()[0]
+    return [places(member), summary] if kind == "schemes" else [summary]

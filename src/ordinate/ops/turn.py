@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.checks import need
 from ordinate.ops.rotate import Layout, join, split
 
 
@@ -33,19 +32,3 @@ def turn(
     first, second = split(turning.to(wide), layout)
     turned = join(first * cos - second * sin, second * cos + first * sin, layout).to(x.dtype)
     return torch.cat([turned, still], -1) if still.shape[-1] else turned
-
-
-def for_heads(table: Float[Tensor, "g *rest"], heads: int) -> Float[Tensor, "h *rest"]:
-    """A row for each head, from one for each group of heads: the heads of a group stand together.
-
-    Raises:
-        ValueError: the groups do not divide the heads.
-    """
-    groups = table.shape[0]
-    need(
-        heads % groups == 0,
-        "each row of numbers serves as many heads as the others",
-        f"got {groups} rows for {heads} heads",
-        "build the scheme with the model's heads and kv_heads",
-    )
-    return table.repeat_interleave(heads // groups, 0)

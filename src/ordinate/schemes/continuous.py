@@ -26,7 +26,7 @@ class Continuous(Scheme):
         max_length: the position that counts as 1 unless `unit` is given; those beyond are served too [tokens].
         unit: the position that counts as 1 [tokens]; None: max_length. bio-attention calls it `divide`, and takes 1.
         hidden: columns inside the network; None: as many as the model has.
-        layers: matrices of the network.
+        depth: matrices of the network.
         scale: multiplies the last matrix and its bias at birth; best the size of a token's numbers in the model.
     Raises:
         ValueError: neither unit nor max_length, or fewer than two layers, which make a straight line.
@@ -50,7 +50,7 @@ class Continuous(Scheme):
         max_length: int | None = None,
         unit: float | None = None,
         hidden: int | None = None,
-        layers: int = 3,
+        depth: int = 3,
         scale: float = 1.0,
     ) -> None:
         super().__init__()
@@ -64,8 +64,8 @@ class Continuous(Scheme):
         hidden = width if hidden is None else hidden
         for name, value in (("width", width), ("unit", self.unit), ("hidden", hidden), ("scale", scale)):
             need_positive(name, value)
-        need(layers > 1, "continuous needs at least two layers", f"got {layers}", "one makes a line: take scalar")
-        sizes = [1, *[hidden] * (layers - 1), width]
+        need(depth > 1, "continuous needs at least two layers", f"got {depth}", "one makes a line: take scalar")
+        sizes = [1, *[hidden] * (depth - 1), width]
         self.network = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         with torch.no_grad():
             for parameter in self.network[-1].parameters():

@@ -1,6 +1,6 @@
 """Contents meet offsets, and offsets meet contents."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -119,7 +119,7 @@ class Deberta(Scheme):
 
 
 def _check_options(max_distance: int, buckets: int | None, terms: Terms, mirrored: bool) -> None:
-    need_known("set of terms", terms, ("both", "c2p", "p2c"))
+    need_known("set of terms", terms, get_args(Terms))
     need(
         not mirrored or terms != "c2p",
         "mirrored is about p2c",

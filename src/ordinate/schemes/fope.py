@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.checks import need, need_positive
+from ordinate.ops.heads import for_heads, key_heads
 from ordinate.ops.series import weighted_sums
-from ordinate.ops.turn import for_heads, turn
+from ordinate.ops.turn import turn
 from ordinate.scheme import Scheme
 from ordinate.shapes import Keys, Positions, Queries
 
@@ -68,12 +69,9 @@ class Fope(Scheme):
         trained: bool = False,
     ) -> None:
         super().__init__()
-        groups = heads if kv_heads is None else kv_heads
-        need_positive("heads", heads)
-        for name, value in (("theta", theta), ("kv_heads", groups), ("trained_length", trained_length)):
+        for name, value in (("theta", theta), ("trained_length", trained_length)):
             need_positive(name, value)
-        whole = heads % groups == 0
-        need(whole, "kv_heads must divide heads", f"got {groups} and {heads}", "choose kv_heads that divide heads")
+        groups = key_heads(heads, kv_heads)
         even = head_width > 0 and head_width % 2 == 0
         need(even, "fope needs an even head width", f"got {head_width}", "choose heads that divide width evenly")
         need(gain >= 0, "gain must not be below zero", f"got {gain}", "0 is no noise, 0.3 is usual")

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from ordinate.checks import need, need_positive
 from ordinate.ops.axes import HEO
+from ordinate.ops.heads import for_heads, key_heads
 from ordinate.ops.rotate import Layout
-from ordinate.ops.turn import for_heads, turn
+from ordinate.ops.turn import turn
 from ordinate.scheme import Scheme
 from ordinate.shapes import Keys, Positions, Queries
 
@@ -53,9 +54,8 @@ class Mixed(Scheme):
         layout: Layout = "interleaved",
     ) -> None:
         super().__init__()
-        groups = heads if kv_heads is None else kv_heads
-        for name, value in (("theta", theta), ("heads", heads), ("kv_heads", groups)):
-            need_positive(name, value)
+        need_positive("theta", theta)
+        groups = key_heads(heads, kv_heads)
         need(axes in type(self).axes, "mixed takes 2 or 3 axes", f"got {axes}", "give the number of position axes")
         need(
             head_width >= 2 * axes,
@@ -63,8 +63,6 @@ class Mixed(Scheme):
             f"got head width {head_width}",
             "choose fewer heads",
         )
-        whole = heads % groups == 0
-        need(whole, "kv_heads must divide heads", f"got {groups} and {heads}", "choose kv_heads that divide heads")
         self.axes, self.layout = (axes,), layout
         lengths = [theta ** (-2 * axes * m / head_width) for m in range(head_width // (2 * axes))]
         directions = _directions(axes, groups)

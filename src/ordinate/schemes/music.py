@@ -1,6 +1,6 @@
 """A trained vector for every distance, met by queries."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import nn
@@ -64,7 +64,7 @@ class Music(Scheme):
         super().__init__()
         for name, value in (("head_width", head_width), ("heads", heads), ("max_length", max_length)):
             need_positive(name, value)
-        need_known("way beyond the table", beyond, ("error", "last", "zero"))
+        need_known("way beyond the table", beyond, get_args(Beyond))
         self.head_width, self.reach, self.beyond, self.future = head_width, max_length - 1, beyond, future
         self.max_length = max_length if beyond == "error" else None
         rows = max_length + (self.reach if future else 0)

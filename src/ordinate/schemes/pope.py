@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_positive
-from ordinate.ops.turn import for_heads
+from ordinate.checks import need_positive
+from ordinate.ops.heads import for_heads, key_heads
 from ordinate.scheme import Scheme
 from ordinate.shapes import Keys, MarkedKeys, MarkedQueries, Positions, Queries
 
@@ -57,11 +57,9 @@ class Pope(Scheme):
         birth: Literal["zero", "uniform"] = "zero",
     ) -> None:
         super().__init__()
-        groups = heads if kv_heads is None else kv_heads
-        for name, value in (("head_width", head_width), ("heads", heads), ("kv_heads", groups), ("theta", theta)):
+        for name, value in (("head_width", head_width), ("theta", theta)):
             need_positive(name, value)
-        whole = heads % groups == 0
-        need(whole, "kv_heads must divide heads", f"got {groups} and {heads}", "choose kv_heads that divide heads")
+        groups = key_heads(heads, kv_heads)
         self.head_width, self.theta = head_width, theta
         phases = torch.zeros(groups, 1, head_width)
         self.phases = nn.Parameter(phases.uniform_(-2 * math.pi, 0) if birth == "uniform" else phases)
@@ -84,7 +82,7 @@ class Pope(Scheme):
 def _point(x: Float[Tensor, "b h n d"], angles: Float[Tensor, "#b #h n d"]) -> Float[Tensor, "b h n twice"]:
     wide = torch.promote_types(x.dtype, torch.float32)
     # in float32 the last numbers of a tensor go another way through softplus than those before, and round otherwise
-    exact, unknown = x.double(), x.isnan()
-    # the slope of softplus at a NaN would spoil the gradient of padding, which is 0
-    length = torch.where(unknown, exact, nn.functional.softplus(exact.masked_fill(unknown, 0.0))).to(wide)
+    length = nn.functional.softplus(x.double().nan_to_num(0.0, math.inf, -math.inf)).to(wide)
+    # a NaN comes back as a constant: the slope of softplus there would spoil the gradient of padding, which is 0
+    length = length + (x - x).detach().to(wide)
     return torch.cat([length * angles.cos().to(wide), length * angles.sin().to(wide)], -1).to(x.dtype)

@@ -1,5 +1,7 @@
 """Waves of the offset, projected and met by queries."""
 
+from typing import get_args
+
 import torch
 from torch import nn
 
@@ -65,7 +67,7 @@ class TransformerXl(Scheme):
         for name, value in (("width", width), ("heads", heads), ("head_width", head_width), ("theta", theta)):
             need_positive(name, value)
         need(width % 2 == 0, "waves come in pairs: the width must be even", f"got {width}", "choose an even width")
-        need_known("layout", layout, ("half", "interleaved"))
+        need_known("layout", layout, get_args(Layout))
         if clamp is not None:
             need_positive("clamp", clamp)
         self.head_width, self.theta, self.layout, self.clamp = head_width, theta, layout, clamp
