@@ -111,12 +111,19 @@ def read_options(member: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _read(member, known[name], value) for name, value in given.items()}
 
 
-def _read(member: type, option: inspect.Parameter, value: Any) -> Any:
+def check_options(member: type, given: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless each option given to the constructor is of the type that it declares, as it is."""
+    for name, option in options(member).items():
+        if name in given and option.annotation is not option.empty:
+            _read(member, option, given[name], strict=True)
+
+
+def _read(member: type, option: inspect.Parameter, value: Any, strict: bool = False) -> Any:
     kinds = [get_origin(kind) for kind in (option.annotation, *get_args(option.annotation))]
-    if isinstance(value, str) and any(kind in (tuple, Sequence) for kind in kinds):
+    if isinstance(value, str) and not strict and any(kind in (tuple, Sequence) for kind in kinds):
         value = value.split(";")
     try:
-        return TypeAdapter(option.annotation).validate_python(value)
+        return TypeAdapter(option.annotation).validate_python(value, strict=strict)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         wanted = option.annotation.__name__ if isinstance(option.annotation, type) else str(option.annotation)
