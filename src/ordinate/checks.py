@@ -1,7 +1,7 @@
 """Raise errors that say what must hold, what came, and what to do."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
@@ -42,6 +42,13 @@ def need_counts(**counts: Any) -> None:
         need_whole(name, value)
         if not value >= 0:
             raise ValueError(f"{name} must not be negative; got {value}; give how many there are")
+
+
+def need_each_count(name: str, values: Any) -> None:
+    """Raise unless `values` is a sequence of whole numbers, 0 or more."""
+    if not isinstance(values, Sequence):
+        raise TypeError(f"the length of each {name} stands in a list; got {type(values).__name__}; give one: [3, 5]")
+    need_counts(**{f"{name} {place}": value for place, value in enumerate(values)})
 
 
 def need_window(window: Any) -> None:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int, Real
 from torch import Tensor
 
-from ordinate.checks import need, need_counts, need_window
+from ordinate.checks import need, need_counts, need_each_count, need_window
 from ordinate.shapes import Visible
 from ordinate.tensors import need_documents, need_mask, need_positions
 
@@ -111,7 +111,7 @@ class Geometry:
         Args:
             lengths: tokens of each document, in order.
         """
-        need_counts(**{f"document {place}": length for place, length in enumerate(lengths)})
+        need_each_count("document", lengths)
         filled = len(lengths) > 0 and min(lengths) > 0
         need(filled, "each packed document needs a token", f"got lengths {list(lengths)}", "leave empty ones out")
         pos = torch.cat([torch.arange(length, device=device) for length in lengths])[None, :, None]
@@ -138,7 +138,7 @@ class Geometry:
     def grid(cls, *sizes: int, device: torch.device | str | None = None) -> "Geometry":
         """The patches of an image (rows, columns) or a film (frames first), an axis for each: all see all."""
         need(bool(sizes), "a grid has an axis or more", "got none", "give how many rows and columns")
-        need_counts(**{f"axis {place}": size for place, size in enumerate(sizes)})
+        need_each_count("axis", sizes)
         axes = [torch.arange(size, device=device) for size in sizes]
         pos = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(1, -1, len(sizes))
         return cls(pos, pos)

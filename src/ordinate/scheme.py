@@ -1,11 +1,13 @@
 """How a model knows where its tokens stand."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from ordinate import catalog
 from ordinate.checks import need
 from ordinate.geometry import Geometry
 from ordinate.shapes import (
@@ -43,8 +45,7 @@ class Scheme(nn.Module):
 
     Must: declare `shift_invariant`; take what it needs by keyword (`width`, `heads`, `head_width`, `max_length`),
         from which a model binds its own sizes by name; return the type it was given; keep parameters only, no float
-        buffers (tables are computed from Python numbers, angles in float64); keep `width`, `heads` and `head_width`,
-        where it asks for them, as attributes: what it is given is checked against them.
+        buffers (tables are computed from Python numbers, angles in float64).
     Should: name its source in the docstring and in `citation`; override `check_positions` where some positions
         cannot be served.
     May: set the other declared properties.
@@ -65,11 +66,17 @@ class Scheme(nn.Module):
     claims: int = 0
     """Columns of the width that `embed` appends; the token table gets the rest."""
     width: int
-    """Columns of the model that it was made for, if it asks for them."""
+    """Columns of the model that it was made for, kept for it if it asks for them."""
     heads: int
-    """Query heads that it was made for, if it asks for them."""
+    """Query heads that it was made for, kept likewise."""
     head_width: int
-    """Channels of a head that it was made for, if it asks for them."""
+    """Channels of a head that it was made for, kept likewise."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check what the constructor is given against the types that it declares, and keep the sizes among it."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width", "heads", "head_width")))
 
     def place(self, where: Geometry) -> Geometry:
         """Move the tokens: the geometry that this scheme, and those it is summed with, see instead."""
@@ -120,9 +127,8 @@ class Scheme(nn.Module):
     def at(self, where: Geometry) -> "Placed":
         """This scheme at one geometry: make one for each forward pass, all layers share it."""
         if not isinstance(where, Geometry):
-            raise TypeError(
-                f"a scheme stands at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)"
-            )
+            came = type(where).__name__
+            raise TypeError(f"a scheme stands at a Geometry; got {came}; build one: Geometry.causal(n)")
         where = self.place(where)
         for pos in (where.q_pos, where.k_pos):
             self.check_positions(pos)
@@ -147,11 +153,8 @@ class Scheme(nn.Module):
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
         if not pos.numel() or torch.compiler.is_compiling():
             return
-        if pos.is_floating_point():
-            finite = bool(pos.isfinite().all())
-            need(
-                finite, f"{name} takes finite positions", "got NaN or infinity among them", "give each token a place"
-            )
+        finite = not pos.is_floating_point() or bool(pos.isfinite().all())
+        need(finite, f"{name} takes finite positions", "got NaN or infinity among them", "give each token a place")
         if self.max_length is not None:
             self.check_length(pos)
 
