@@ -14,7 +14,7 @@ from ordinate.mixer import State, check_heads
 from ordinate.route import Formula
 from ordinate.scheme import Placed, Scheme
 from ordinate.schemes.none import Unmarked
-from ordinate.shapes import Queries, Tokens
+from ordinate.shapes import Context, Queries, Tokens
 from ordinate.tensors import need_size, need_tokens, need_vectors
 
 
@@ -89,7 +89,7 @@ class Projections(nn.Module):
         state = State(k, v) if state is None else state.extend(k, v)
         return self._read(q, state, at), state
 
-    def attend_across(self, x: Tokens, context: Tokens | State, at: Placed) -> tuple[Tokens, State]:
+    def attend_across(self, x: Tokens, context: Context | State, at: Placed) -> tuple[Tokens, State]:
         """Attend from the tokens of `x` to those of `context`, which stand at the places of the keys."""
         need_tokens("x", x, x.shape[1], at.where.q_pos)
         q = self.q_norm(self._projected(x, slice(self.widths[0])))
@@ -166,7 +166,7 @@ class MultiHeadAttention(Projections):
     def forward(
         self,
         x: Tokens,
-        context: Tokens | State | None = None,
+        context: Context | State | None = None,
         where: Geometry | None = None,
         state: State | None = None,
     ) -> tuple[Tokens, State]:
@@ -228,7 +228,7 @@ class MultiHeadAttention(Projections):
         need(x.shape[2] == self.width, f"{name} must be {self.width} columns wide", came, "project it to that width")
 
 
-def _cross(x: Tokens, context: Tokens | State) -> Geometry:
+def _cross(x: Tokens, context: Context | State) -> Geometry:
     keys = context.k.shape[2] if isinstance(context, State) else context.shape[1]
     q_pos, k_pos = (torch.arange(tokens, device=x.device)[None, :, None] for tokens in (x.shape[1], keys))
     return Geometry(q_pos, k_pos, ordered=True)
