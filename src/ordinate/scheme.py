@@ -52,7 +52,7 @@ class Scheme(nn.Module):
     """
 
     axes: tuple[int, ...] = (1,)
-    """How many position axes it accepts: 1 for text, 2 for images. An instance may accept fewer than its class."""
+    """How many position axes it accepts: 1 for text, 2 for images. An instance may accept fewer."""
     whole: bool = False
     """Whether it refuses fractional positions."""
     per_layer: bool = False
@@ -137,13 +137,9 @@ class Scheme(nn.Module):
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless the scheme can serve these positions."""
         name = type(self).__name__
-        axes = pos.shape[-1]
-        need(
-            axes in self.axes,
-            f"{name} takes positions with {' or '.join(map(str, self.axes))} axis",
-            f"got {axes} axes",
-            "choose a scheme for that many axes, or drop the axes it cannot see",
-        )
+        served = f"{name} takes positions with {' or '.join(map(str, self.axes))} axis"
+        remedy = "choose a scheme for that many axes, or drop the axes it cannot see"
+        need(pos.shape[-1] in self.axes, served, lambda: f"got {pos.shape[-1]} axes", remedy)
         need(
             not self.whole or not pos.is_floating_point(),
             f"{name} takes whole positions",
