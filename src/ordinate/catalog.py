@@ -2,7 +2,8 @@
 
 import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar, get_args, get_origin
@@ -116,6 +117,31 @@ def check_options(member: type, given: Mapping[str, Any]) -> None:
     for name, option in options(member).items():
         if name in given and option.annotation is not option.empty:
             _read(member, option, given[name], strict=True)
+
+
+def checked(build: Callable[..., None], keep: Sequence[str]) -> Callable[..., None]:
+    """A constructor that refuses options of other types than it declares, whoever calls it.
+
+    Args:
+        build: the constructor.
+        keep: options that the instance keeps under their names, unless the constructor has done so.
+    """
+
+    @wraps(build)
+    def constructor(self: Any, *parts: Any, **given: Any) -> None:
+        try:
+            build(self, *parts, **given)
+        except Exception as error:
+            # a ValueError names its reason; behind any other stands a value of another type than declared
+            if not isinstance(error, ValueError):
+                check_options(type(self), given)
+            raise
+        check_options(type(self), given)
+        for name in keep:
+            if given.get(name) is not None and not hasattr(self, name):
+                setattr(self, name, given[name])
+
+    return constructor
 
 
 def _read(member: type, option: inspect.Parameter, value: Any, strict: bool = False) -> Any:

@@ -1,8 +1,6 @@
 """How a model knows where its tokens stand."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
 from typing import Any
 
 import torch
@@ -78,7 +76,7 @@ class Scheme(nn.Module):
         """Check what the constructor is given against the types that it declares, and keep the sizes among it."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            type.__setattr__(cls, "__init__", _checked(cls.__init__))
+            type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width", "heads", "head_width")))
 
     def place(self, where: Geometry) -> Geometry:
         """Move the tokens: the geometry that this scheme, and those it is summed with, see instead."""
@@ -129,9 +127,8 @@ class Scheme(nn.Module):
     def at(self, where: Geometry) -> "Placed":
         """This scheme at one geometry: make one for each forward pass, all layers share it."""
         if not isinstance(where, Geometry):
-            raise TypeError(
-                f"a scheme stands at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)"
-            )
+            came = type(where).__name__
+            raise TypeError(f"a scheme stands at a Geometry; got {came}; build one: Geometry.causal(n)")
         where = self.place(where)
         for pos in (where.q_pos, where.k_pos):
             self.check_positions(pos)
@@ -170,24 +167,6 @@ class Scheme(nn.Module):
             f"got {low} to {high}",
             "count from 0" if low < 0 else f"build it with max_length={int(high) + 1} or more, or shorten the input",
         )
-
-
-def _checked(build: Callable[..., None]) -> Callable[..., None]:
-    @wraps(build)
-    def checked(self: Scheme, *parts: Any, **given: Any) -> None:
-        try:
-            build(self, *parts, **given)
-        except Exception as error:
-            # a ValueError names its reason; behind any other stands a value of another type than declared
-            if not isinstance(error, ValueError):
-                catalog.check_options(type(self), given)
-            raise
-        catalog.check_options(type(self), given)
-        for size in ("width", "heads", "head_width"):
-            if given.get(size) is not None and not hasattr(self, size):
-                setattr(self, size, given[size])
-
-    return checked
 
 
 class Placed:

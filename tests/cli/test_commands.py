@@ -153,6 +153,8 @@ def test_list_says_where_each_scheme_enters(capsys):
     said = capsys.readouterr().out
     assert re.search(r"rope +queries, keys", said)
     assert re.search(r"none +nowhere", said)
+    app(["list", "spectra"], result_action="return_value")
+    assert re.search(r"linear +Turn everything more slowly", capsys.readouterr().out)
     for kind in ("mixers", "routes", "corpora", "tokenizers", "tasks"):
         app(["list", kind], result_action="return_value")
     assert "stdlib" in capsys.readouterr().out

@@ -70,6 +70,7 @@ TABLE = [
     ("outputs_have_the_type_of_the_inputs", bad.WidensItsInput, "turns torch.bfloat16 into torch.float32"),
     ("low_precision_costs_rounding_only", bad.AngleInTypeOfModel, "encode_query in torch.bfloat16 is off"),
     ("low_precision_costs_rounding_only", bad.WavesInTypeOfModel, "embed in torch.bfloat16 is off"),
+    ("low_precision_costs_rounding_only", bad.OffsetsInTypeOfModel, "content_bias in torch.bfloat16 is off"),
     ("inputs_are_left_as_they_were", bad.WritesIntoItsInput, "encode_query writes into its input"),
     ("moving_all_positions_changes_something_exactly_if_declared", bad.AngleInFloat32, "declared shift invariant"),
     ("moving_all_positions_changes_something_exactly_if_declared", bad.DeclaredInvariant, "declared shift invariant"),

@@ -9,12 +9,14 @@ from sybil.parsers.markdown import CodeBlockParser
 import ordinate
 from ordinate import catalog
 from ordinate.scheme import Scheme
+from ordinate.spectrum import Spectrum
 from ordinate.study.plan import PRESETS, Plan
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 SCHEMES = catalog.names("ordinate.schemes")
+SPECTRA = catalog.names("ordinate.spectra")
 
 
 def text(page):
@@ -75,11 +77,29 @@ def test_every_page_is_in_the_navigation():
     assert listed == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
+def listed_options(page):
+    _, _, rest = text(page).partition("## Options")
+    return re.findall(r"^\| `(\w+)`", rest.partition("\n## ")[0], re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_page_lists_the_options_of_its_scheme(name):
-    _, _, rest = text(DOCS / "schemes" / f"{name}.md").partition("## Options")
-    listed = re.findall(r"^\| `(\w+)`", rest.partition("\n## ")[0], re.MULTILINE)
-    assert listed == list(catalog.options(catalog.load("ordinate.schemes", Scheme, name)))
+    known = catalog.options(catalog.load("ordinate.schemes", Scheme, name))
+    assert listed_options(DOCS / "schemes" / f"{name}.md") == list(known)
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+def test_a_page_lists_the_options_of_its_spectrum(name):
+    known = catalog.options(catalog.load("ordinate.spectra", Spectrum, name))
+    assert listed_options(DOCS / "spectra" / f"{name}.md") == list(known)
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+def test_a_page_says_what_its_spectrum_depends_on(name):
+    kind = catalog.load("ordinate.spectra", Spectrum, name)
+    said = re.search(r"\n\|---\|---\|---\|\n\| (yes|no)[^|]* \| (yes|no) \|", text(DOCS / "spectra" / f"{name}.md"))
+    assert said, "give the page its table: rates depend on the length, multiplies what turns, own parameters"
+    assert said.groups() == tuple("yes" if word in vars(kind) else "no" for word in ("breaks", "magnitude"))
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -233,6 +233,6 @@ def test_attention_agrees_with_deberta_in_transformers(tokens):
 
 
 def test_vectors_for_another_model_are_refused(untyped):
-    q, k, v = torch.randn(3, 1, HEADS + 1, 4, HEAD_WIDTH, dtype=torch.float64)
+    q, k = torch.randn(2, 1, HEADS + 1, 4, HEAD_WIDTH, dtype=torch.float64)
     with pytest.raises(ValueError, match="must have the heads of the queries, or one for all, and their width; got"):
-        attend(q, k, v, born().at(Geometry.causal(4)))
+        born().content_bias(q, k, Geometry.causal(4))

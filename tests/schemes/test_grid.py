@@ -72,6 +72,13 @@ def test_theta_and_scale_reach_the_waves():
     assert abs(out[14, 6].item() - 0.5 * math.sin(4 / 10)) < 1e-15
 
 
+def test_far_places_are_as_exact_in_bfloat16_as_the_type_allows():
+    far = [2**24 + 1, 2**24 + 3]
+    out = Grid(width=16).bfloat16().embed(torch.zeros(1, 1, 16, dtype=torch.bfloat16), torch.tensor([[far]]))
+    exact = torch.tensor(row("vaswani", far, 8, 16), dtype=torch.float64)
+    assert out[0, 0].equal(exact.bfloat16())
+
+
 def test_the_gradient_passes_through():
     x = torch.randn(2, 15, 8, dtype=torch.float64, requires_grad=True)
     out = Grid(width=8).at(Geometry.grid(3, 5)).embed(x)

@@ -111,10 +111,20 @@ def test_a_shorter_reach_keeps_the_near_vectors():
     assert shorter.values is None
 
 
+def test_another_reach_has_vectors_of_its_own():
+    scheme = born()
+    longer = scheme.resized(past=16, future=16)
+    assert longer.keys.equal(scheme.keys)
+    assert longer.keys.data_ptr() != scheme.keys.data_ptr()
+    assert longer.values.requires_grad
+
+
 @pytest.mark.parametrize("side", ["past", "future"])
 def test_the_reach_must_not_be_negative(side):
     with pytest.raises(ValueError, match=f"{side} must not be below zero; got -1; give 0 or more tokens"):
         Shaw(head_width=4, **{side: -1})
+    with pytest.raises(ValueError, match=f"{side} must not be below zero; got -2"):
+        born().resized(**{"past": 1, "future": 1, side: -2})
 
 
 def test_vectors_for_each_head_need_the_number_of_heads():
@@ -129,12 +139,11 @@ def test_the_head_width_must_be_above_zero():
 
 @pytest.mark.parametrize("options", [{"head_width": 4}, {"head_width": 3, "heads": 5, "per_head": True}])
 def test_a_table_for_another_model_is_refused(options, untyped):
-    q, k, v = drawn(1, 2, 4, 3)
-    match = (
-        "vectors of a scheme must have the heads of the queries, or one for all|this Shaw was made for heads 5; got 2"
-    )
-    with pytest.raises(ValueError, match=match):
-        attend(q, k, v, Shaw(**options).double().at(Geometry.causal(4)))
+    q, k = drawn(1, 2, 4, 3, kinds=2)
+    with pytest.raises(
+        ValueError, match="the vectors of a scheme must have the heads of the queries, or one for all"
+    ):
+        Shaw(**options).double().content_bias(q, k, Geometry.causal(4))
 
 
 def test_fractional_positions_are_refused():

@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from ordinate import Geometry, Rope
+from ordinate.ops.relate import related
+from ordinate.schemes import rope
 from ordinate.spectra.dynamic import Dynamic
 from ordinate.testing import check_scheme
 
@@ -99,6 +101,20 @@ def test_each_query_turns_itself_and_its_keys_at_the_rates_of_its_own_length(for
         assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
 
 
+def test_only_a_long_text_read_at_once_needs_rates_for_each_query(monkeypatch):
+    spectrum = Dynamic(trained_length=8, factor=2.0)
+    scheme, called = Rope(head_width=8, spectrum=spectrum), []
+    monkeypatch.setattr(rope, "related", lambda *given: called.append(1) or related(*given))
+    q, k = torch.randn(2, 1, 2, 30, 8, dtype=torch.float64)
+    short, newest, long = Geometry.causal(8), Geometry.causal(1, cached=29), Geometry.causal(30)
+    scheme.score(q[:, :, :8], k[:, :, :8], short)
+    last = scheme.score(q[:, :, 29:], k, newest)
+    assert not called
+    whole = scheme.score(q, k, long)
+    assert called
+    assert torch.allclose(last, whole[:, :, 29:], rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
@@ -128,8 +144,8 @@ def test_it_agrees_with_transformers_at_every_length(factor, theta, width, share
     spectrum = Dynamic(trained_length=trained, factor=factor)
     by_hand = Rope(head_width=width, theta=theta, rotated=int(width * share), spectrum=spectrum)
     lengths = [1, trained - 1, trained, trained + 1, 2 * trained, 100 * trained]
-    for rope in (by_hand, Rope.of(parameters, head_width=width, max_length=trained)):
-        agrees(rope, parameters, width, max_length=trained, lengths=lengths)
+    for scheme in (by_hand, Rope.of(parameters, head_width=width, max_length=trained)):
+        agrees(scheme, parameters, width, max_length=trained, lengths=lengths)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -16,6 +16,7 @@ SOURCE = ROOT / "src" / "ordinate"
 FILES = sorted(SOURCE.rglob("*.py"))
 CONTRACTS = {
     "schemes": "scheme.Scheme",
+    "spectra": "spectrum.Spectrum",
     "routes": "route.Route",
     "mixers": "mixer.Mixer",
     "corpora": "corpus.Corpus",

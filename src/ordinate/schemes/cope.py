@@ -61,6 +61,7 @@ class Cope(Scheme):
             f"got {positions}",
             "give more, such as 64",
         )
+        self.head_width = head_width
         self.gate_scale = head_width**-0.5 if scaled_gates else 1.0
         self.term_scale = head_width**-0.5 if scaled_term else 1.0
         self.table = nn.Parameter(torch.zeros(positions, head_width))

@@ -75,7 +75,8 @@ class Deberta(Scheme):
         for name, value in sizes.items():
             need_positive(name, value)
         _check_options(max_distance, buckets, terms, mirrored)
-        self.head_width, self.max_distance, self.buckets, self.mirrored = head_width, max_distance, buckets, mirrored
+        self.width, self.heads, self.head_width = width, heads, head_width
+        self.max_distance, self.buckets, self.mirrored = max_distance, buckets, mirrored
         self.share = (1 / (3 if terms == "both" else 2)) ** 0.5 if rescale else 1.0
         self.span = max_distance if buckets is None else buckets
         self.table = nn.Parameter(torch.randn(2 * self.span, width) * 0.02)

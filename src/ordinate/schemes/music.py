@@ -65,7 +65,8 @@ class Music(Scheme):
         for name, value in (("head_width", head_width), ("heads", heads), ("max_length", max_length)):
             need_positive(name, value)
         need_known("way beyond the table", beyond, get_args(Beyond))
-        self.head_width, self.reach, self.beyond, self.future = head_width, max_length - 1, beyond, future
+        self.head_width, self.heads = head_width, heads
+        self.reach, self.beyond, self.future = max_length - 1, beyond, future
         self.max_length = max_length if beyond == "error" else None
         rows = max_length + (self.reach if future else 0)
         self.table = nn.Parameter(torch.randn(heads if per_head else 1, rows, head_width) * head_width**-0.5)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ordinate.checks import need, need_positive
@@ -127,15 +127,11 @@ class Rope(Scheme):
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k, length = q.to(wide), k.to(wide), where.q_pos[..., 0].double() + 1
         if self.spectrum.breaks is None:
-            rates = self.spectrum.rates_at(length, self.rotated, self.theta)
-            return related(q, k, where.offset[..., 0].double(), rates, self.layout, self.spectrum.magnitude)
+            return self._each(q, k, where, self.spectrum.rates_at(length, self.rotated, self.theta))
         scores = None
         for within, example in self._stages(length):
-            angles = [self.angles(pos, example) for pos in (where.q_pos, where.k_pos)]
-            turned = [
-                rotate(x, by, self.layout, self.spectrum.magnitude) for x, by in zip((q, k), angles, strict=True)
-            ]
-            stage = turned[0] @ turned[1].mT
+            rates = self.spectrum.rates_at(length.new_full((1, 1), example), self.rotated, self.theta)
+            stage = self._met(q, k, where, rates)
             scores = stage if scores is None else torch.where(within[:, None, :, None], stage, scores)
         return scores
 
@@ -146,6 +142,25 @@ class Rope(Scheme):
 
     def _rotate(self, x: Queries, pos: Positions) -> Queries:
         return rotate(x, self.angles(pos), self.layout, self.spectrum.magnitude)
+
+    def _each(self, q: Queries, k: Keys, where: Geometry, rates: Float[Tensor, "#b i pairs"]) -> Bias:
+        """q.k where each query has rates of its own."""
+        alike = (rates == rates[:, :1]).flatten(1).all(1)
+        # in rows of a short text, or for one new token, a product of matrices will do
+        some = not torch.compiler.is_compiling() and rates.shape[1] > 0 and bool(alike.any())
+        if some and bool(alike.all()):
+            return self._met(q, k, where, rates[:, :1])
+        scores = related(q, k, where.offset[..., 0].double(), rates, self.layout, self.spectrum.magnitude)
+        if not some:
+            return scores
+        # a row is scored in the same way in every batch
+        return torch.where(alike[:, None, None, None], self._met(q, k, where, rates[:, :1]), scores)
+
+    def _met(self, q: Queries, k: Keys, where: Geometry, rates: Float[Tensor, "#b 1 pairs"]) -> Bias:
+        """q.k where all queries of a row turn at the same rates."""
+        angles = [pos[..., :1].double() * rates for pos in (where.q_pos, where.k_pos)]
+        turned = [rotate(x, by, self.layout, self.spectrum.magnitude) for x, by in zip((q, k), angles, strict=True)]
+        return turned[0] @ turned[1].mT
 
     def _stages(self, length: Tensor) -> list[tuple[Bool[Tensor, "#b i"], float]]:
         """The queries past each break and a length that has its rates, from the shortest on."""

@@ -1,5 +1,7 @@
 """Trained vectors for near distances, met by queries and carried to the output."""
 
+import copy
+
 import torch
 from torch import nn
 
@@ -60,8 +62,7 @@ class Shaw(Scheme):
     ) -> None:
         super().__init__()
         need_positive("head_width", head_width)
-        for name, reach in (("past", past), ("future", future)):
-            need(reach >= 0, f"{name} must not be below zero", f"got {reach}", "give 0 or more tokens")
+        _check_reach(past, future)
         need(
             not per_head or (heads is not None and heads > 0),
             "vectors of each head's own need the number of heads",
@@ -92,20 +93,20 @@ class Shaw(Scheme):
 
         A longer reach changes no result until it is trained; a shorter one drops the vectors beyond it.
         """
-        values = self.values is not None
-        other = Shaw(
-            head_width=self.head_width,
-            heads=len(self.keys) if self.per_head else None,
-            past=past,
-            future=future,
-            per_head=self.per_head,
-            values=values,
-        )
+        _check_reach(past, future)
+        other = copy.deepcopy(self)
+        other.past, other.future = past, future
         rows = self.past - torch.arange(past, -future - 1, -1).clamp(-self.future, self.past)
-        kept = {name: value.detach()[:, rows] for name, value in self.named_parameters()}
-        other.to(self.keys).load_state_dict(kept)
+        other.keys = nn.Parameter(self.keys.detach()[:, rows])
+        if self.values is not None:
+            other.values = nn.Parameter(self.values.detach()[:, rows])
         return other
 
     def _rows(self, where: Geometry) -> Rows:
         # from the farthest past to the farthest future, as published checkpoints have them
         return self.past - where.offset[..., 0].clamp(-self.future, self.past)
+
+
+def _check_reach(past: int, future: int) -> None:
+    for name, reach in (("past", past), ("future", future)):
+        need(reach >= 0, f"{name} must not be below zero", f"got {reach}", "give 0 or more tokens")

@@ -70,7 +70,8 @@ class TransformerXl(Scheme):
         need_known("layout", layout, get_args(Layout))
         if clamp is not None:
             need_positive("clamp", clamp)
-        self.head_width, self.theta, self.layout, self.clamp = head_width, theta, layout, clamp
+        self.width, self.heads, self.head_width = width, heads, head_width
+        self.theta, self.layout, self.clamp = theta, layout, clamp
         self.content = nn.Parameter(torch.randn(heads, head_width) * 0.02)
         self.position = nn.Parameter(torch.randn(heads, head_width) * 0.02)
         self.project = nn.Parameter(torch.randn(heads, head_width, width) * 0.02)

@@ -1,5 +1,7 @@
 """Schemes that compute something wrong: in too low a precision, with a lost gradient, from a stale table."""
 
+from dataclasses import replace
+
 import torch
 
 from ordinate.schemes.alibi import Alibi
@@ -7,6 +9,7 @@ from ordinate.schemes.none import Unmarked
 from ordinate.schemes.rope import Rope
 from ordinate.schemes.sinusoidal import Sinusoidal
 from ordinate.schemes.t5 import T5
+from ordinate.schemes.transformer_xl import TransformerXl
 
 
 class AngleInFloat32(Rope):
@@ -26,6 +29,12 @@ class AngleInTypeOfModel(Rope):
 
     def angles(self, pos):
         return super().angles(pos.to(self.dtype)).to(self.dtype)
+
+
+class OffsetsInTypeOfModel(TransformerXl):
+    def content_bias(self, q, k, where):
+        rounded = replace(where, q_pos=where.q_pos.to(q.dtype), k_pos=where.k_pos.to(q.dtype))
+        return super().content_bias(q, k, rounded)
 
 
 class WavesInTypeOfModel(Sinusoidal):

@@ -26,7 +26,7 @@ def outputs_have_the_type_of_the_inputs(case: Case) -> None:
 
 def low_precision_costs_rounding_only(case: Case) -> None:
     """Each hook is within a few roundings of itself in float64, at far positions too."""
-    case.need_hook("embed", "encode_query", "encode_key", "score", "bias")
+    case.need_hook("embed", "encode_query", "encode_key", "score", "bias", "content_bias")
     far = MAX_LENGTH - 5 if case.scheme().max_length is not None else 2**24 + 1
     where = case.place(Geometry.given(torch.tensor([0, 1, 2, 3, 4])[None, :, None] + far))
     for dtype in TYPES:
@@ -36,7 +36,7 @@ def low_precision_costs_rounding_only(case: Case) -> None:
             exact = truth.get(hook)
             if exact is None:
                 continue
-            # bias has no input that sets its type: it may be more precise than asked
+            # scores are not stored in the type of the model: what is added to them may be more precise
             step = torch.finfo(dtype if hook in GIVEN_BACK else marked.dtype).eps
             # a number too large for the type is rounded to infinity
             held = exact.abs() <= torch.finfo(marked.dtype).max
@@ -70,4 +70,5 @@ def _rounded_inputs(case: Case, exact: Scheme, where: Geometry, dtype: torch.dty
         "encode_key": exact.encode_key(k, where.q_pos),
         "score": exact.score(q, full, where),
         "bias": exact.bias(where),
+        "content_bias": exact.content_bias(q, full, where),
     }
