@@ -349,6 +349,18 @@ def test_what_are_no_ids_is_refused(ids, kind, match, untyped):
         model(ids)
 
 
+def test_what_is_no_cache_is_refused(untyped):
+    model = Decoder(Shape(vocabulary=10, width=16, layers=1, heads=2))
+    with pytest.raises(TypeError, match=r"what was read stands in a Cache; got list; begin with Cache\(\)"):
+        model(torch.ones(1, 3).long(), cache=[])
+
+
+@pytest.mark.parametrize("size", ["vocabulary", "width", "layers", "heads", "max_length"])
+def test_a_size_that_is_no_whole_number_is_refused(size, untyped):
+    with pytest.raises(TypeError, match=f"{size} must be a whole number; got 4.0"):
+        Shape(**({"vocabulary": 10} | {size: 4.0}))
+
+
 def test_what_is_no_geometry_is_refused(untyped):
     model = Decoder(Shape(vocabulary=10, width=16, layers=1, heads=2))
     with pytest.raises(TypeError, match="tokens stand at a Geometry; got int; build one"):

@@ -8,7 +8,7 @@ from huggingface_hub import ModelHubMixin, PyTorchModelHubMixin
 from torch import nn
 
 from ordinate import catalog
-from ordinate.checks import need, need_fraction, need_known, need_positive
+from ordinate.checks import need, need_fraction, need_known, need_positive, need_whole
 from ordinate.geometry import Geometry
 from ordinate.mixer import Mixer
 from ordinate.models.block import FEEDFORWARDS, NORMS, Block, FeedForward, Norm
@@ -60,6 +60,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
+            need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
         need_positive("hidden", self.hidden_width)
         need(
@@ -144,6 +145,8 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
             cache: what was read before; it grows by these tokens.
         """
         self._check_ids(ids)
+        if not isinstance(cache, Cache | None):
+            raise TypeError(f"what was read stands in a Cache; got {type(cache).__name__}; begin with Cache()")
         if where is None:
             where = (cache or Cache()).following(ids.shape[1], ids.device)
         self._check_places(ids, where, cache)
