@@ -109,7 +109,7 @@ def need_tokens(name: str, x: Tensor, tokens: int, pos: Tensor) -> None:
 
 
 def need_size(name: str, scheme: Any, size: str, came: int) -> None:
-    """Raise unless a scheme that keeps this size (`width`, `heads`, `head_width`) was made for what came."""
+    """Raise unless a scheme or a mixer that keeps this size (`width`, `heads`, ...) was made for what came."""
     made_for = getattr(scheme, size, None)
     if made_for is not None and made_for != came:
         kind = type(scheme).__name__

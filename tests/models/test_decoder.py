@@ -328,3 +328,40 @@ for scheme in ("none", "rope", "alibi", "learned"):
     # without the check of types that the other tests run under, as a user has it
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind", "match"),
+    [
+        (None, TypeError, "ids must be a tensor; got NoneType"),
+        ([[1, 2]], TypeError, "ids must be a tensor; got list"),
+        (torch.ones(1, 3).bool(), ValueError, "ids are whole numbers; got torch.bool"),
+        (
+            torch.ones(1, 3).long().to("meta"),
+            ValueError,
+            "ids and the model live on one device; got meta and cpu; move",
+        ),
+    ],
+)
+def test_what_are_no_ids_is_refused(ids, kind, match, untyped):
+    model = Decoder(Shape(vocabulary=10, width=16, layers=1, heads=2))
+    with pytest.raises(kind, match=match):
+        model(ids)
+
+
+def test_what_is_no_cache_is_refused(untyped):
+    model = Decoder(Shape(vocabulary=10, width=16, layers=1, heads=2))
+    with pytest.raises(TypeError, match=r"what was read stands in a Cache; got list; begin with Cache\(\)"):
+        model(torch.ones(1, 3).long(), cache=[])
+
+
+@pytest.mark.parametrize("size", ["vocabulary", "width", "layers", "heads", "max_length"])
+def test_a_size_that_is_no_whole_number_is_refused(size, untyped):
+    with pytest.raises(TypeError, match=f"{size} must be a whole number; got 4.0"):
+        Shape(**({"vocabulary": 10} | {size: 4.0}))
+
+
+def test_what_is_no_geometry_is_refused(untyped):
+    model = Decoder(Shape(vocabulary=10, width=16, layers=1, heads=2))
+    with pytest.raises(TypeError, match="tokens stand at a Geometry; got int; build one"):
+        model(torch.ones(1, 3).long(), 3)

@@ -7,6 +7,7 @@ from ordinate.attention import attend
 from ordinate.mixer import Mixer, State, check_heads
 from ordinate.scheme import PLACES, Placed
 from ordinate.shapes import Tokens
+from ordinate.tensors import need_size, need_vectors
 
 
 class Softmax(Mixer):
@@ -30,13 +31,15 @@ class Softmax(Mixer):
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
         check_heads(width, heads, kv_heads)
-        self.head_width, self.dropout = width // heads, dropout
+        self.width, self.head_width, self.dropout = width, width // heads, dropout
         self.widths = [width, kv_heads * self.head_width, kv_heads * self.head_width]
         self.project = nn.Linear(width, sum(self.widths), bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State]:
         """Attend from the tokens of `x` to what is remembered and to themselves."""
+        need_vectors("x", x, "batch, tokens, width")
+        need_size("x", self, "width", x.shape[2])
         parts = self.project(x).split(self.widths, -1)
         q, k, v = (rearrange(part, "b n (h d) -> b h n d", d=self.head_width) for part in parts)
         q, k = at.encode(q, k)
