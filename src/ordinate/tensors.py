@@ -111,6 +111,7 @@ def need_tokens(name: str, x: Tensor, tokens: int, pos: Tensor) -> None:
 def need_size(name: str, scheme: Any, size: str, came: int) -> None:
     """Raise unless a scheme that keeps this size (`width`, `heads`, `head_width`) was made for what came."""
     made_for = getattr(scheme, size, None)
-    if made_for not in (None, came):
+    # `in` would compare a size that torch.compile keeps open by identity
+    if made_for is not None and made_for != came:
         kind = type(scheme).__name__
         raise ValueError(f"this {kind} was made for {size} {made_for}; got {came} in {name}; make one for {came}")
