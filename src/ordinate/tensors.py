@@ -111,10 +111,7 @@ def need_tokens(name: str, x: Tensor, tokens: int, pos: Tensor) -> None:
 def need_size(name: str, scheme: Any, size: str, came: int) -> None:
     """Raise unless a scheme or a mixer that keeps this size (`width`, `heads`, ...) was made for what came."""
     made_for = getattr(scheme, size, None)
-<<<<<<< HEAD
-=======
     # `in` would compare a size that torch.compile keeps open by identity
->>>>>>> tokens
     if made_for is not None and made_for != came:
         kind = type(scheme).__name__
         raise ValueError(f"this {kind} was made for {size} {made_for}; got {came} in {name}; make one for {came}")
