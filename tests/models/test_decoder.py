@@ -13,11 +13,13 @@ from ordinate.models import decoder as decoder_module
 _FOLDER = "ordinate.schemes"
 # those that see one axis: a decoder reads text
 SCHEMES = [name for name in catalog.names(_FOLDER) if 1 in catalog.load(_FOLDER, Scheme, name).axes]
+# three axes share the channels of a head
+WIDER = {"sections": {"width": 32}}
 SMALL = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4, "max_length": 64}
 
 
 def build(**choices):
-    return Decoder(Shape(**(SMALL | choices))).double().eval()
+    return Decoder(Shape(**(SMALL | WIDER.get(choices.get("scheme"), {}) | choices))).double().eval()
 
 
 def ids(*shape):
@@ -111,7 +113,7 @@ def test_a_matrix_of_another_size_leaves_the_others_as_they_are():
 def test_one_seed_gives_one_trunk_whatever_the_scheme(scheme, tied):
     def trunk(scheme):
         torch.manual_seed(3)
-        model = Decoder(Shape(scheme=scheme, tied=tied, **SMALL))
+        model = Decoder(Shape(scheme=scheme, tied=tied, **SMALL | WIDER.get(scheme, {})))
         after = torch.rand(1)
         own = ("schemes.", "tokens.") if scheme == "concatenated" else ("schemes.",)
         return {name: x for name, x in model.named_parameters() if not name.startswith(own)} | {"after": after}
@@ -167,7 +169,7 @@ def test_the_parameters_are_those_counted_by_hand(choices, expected):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_is_saved_comes_back_bit_by_bit(scheme, tmp_path):
-    model, text = Decoder(Shape(scheme=scheme, tied=False, **SMALL)).eval(), ids(1, 5)
+    model, text = Decoder(Shape(scheme=scheme, tied=False, **SMALL | WIDER.get(scheme, {}))).eval(), ids(1, 5)
     model.save_pretrained(tmp_path)
     again = Decoder.from_pretrained(tmp_path)
     assert again.shape == model.shape
