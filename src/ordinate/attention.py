@@ -7,7 +7,7 @@ import torch
 
 from ordinate import catalog
 from ordinate.checks import need, need_fraction, need_known
-from ordinate.route import Call, Route
+from ordinate.route import Call, Formula, Route
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Values
 from ordinate.tensors import need_size, need_vectors
@@ -20,6 +20,7 @@ ROUTES: dict[str, Route] = dict(
     )
 )
 """Every route by name, in the order in which they are tried."""
+PLAIN = Formula()
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def attend(
     *,
     scale: float | None = None,
     dropout: float = 0.0,
+    formula: Formula = PLAIN,
     route: str | None = None,
 ) -> Outputs:
     """softmax(q k^T * scale + bias) v, over the pairs that the geometry lets see each other.
@@ -60,12 +62,13 @@ def attend(
         at: a scheme at a geometry: `scheme.at(where)`.
         scale: multiplies q.k; None: 1 / sqrt(head width).
         dropout: share of the weights dropped.
+        formula: what is changed in the formula: a cap on the scores, sinks.
         route: the name of a route to force; None: the first that takes the call.
 
     Raises:
         ValueError: shapes that do not fit each other or the geometry, an unknown route, or one that refuses.
     """
-    call = _call(q, k, v, at, scale, dropout)
+    call = _call(q, k, v, at, scale, dropout, formula)
     name, _ = _choose(call, route)
     # inputs have their type by now; autocast would only round the bias
     with torch.autocast(q.device.type, enabled=False):
@@ -80,10 +83,11 @@ def explain(
     *,
     scale: float | None = None,
     dropout: float = 0.0,
+    formula: Formula = PLAIN,
     route: str | None = None,
 ) -> Explanation:
     """Which route `attend` takes for the same arguments, why not the others, and what it costs."""
-    call = _call(q, k, v, at, scale, dropout)
+    call = _call(q, k, v, at, scale, dropout, formula)
     name, refused = _choose(call, route)
     return Explanation(name, refused, ROUTES[name].bytes(call), call.flops)
 
@@ -91,7 +95,7 @@ def explain(
 def _choose(call: Call, route: str | None) -> tuple[str, dict[str, str]]:
     if route is not None:
         need_known("route", route, ROUTES)
-        reason = ROUTES[route].refuses(call)
+        reason = ROUTES[route].refusal(call)
         need(
             reason is None,
             f"the route {route!r} must take the call",
@@ -101,14 +105,14 @@ def _choose(call: Call, route: str | None) -> tuple[str, dict[str, str]]:
         return route, {}
     refused: dict[str, str] = {}
     for name, candidate in ROUTES.items():
-        reason = candidate.refuses(call)
+        reason = candidate.refusal(call)
         if reason is None:
             return name, refused
         refused[name] = reason
     raise AssertionError("the reference route takes every call")
 
 
-def _call(q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropout: float) -> Call:
+def _call(q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropout: float, formula: Formula) -> Call:
     for name, x in (("q", q), ("k", k), ("v", v)):
         need_vectors(name, x, "batch, heads, tokens, head width")
     if not isinstance(at, Placed):
@@ -120,6 +124,7 @@ def _call(q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropo
         "move them to one",
     )
     _check_sizes(q, k, v, at)
+    formula.check_heads(q.shape[1])
     need_fraction("dropout", dropout)
     if torch.is_autocast_enabled(q.device.type):
         wanted = torch.get_autocast_dtype(q.device.type)
@@ -134,7 +139,7 @@ def _call(q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropo
     need(finite, "scale must be a finite number", lambda: f"got {scale}", "leave it out for 1 / sqrt(head width)")
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
-    return Call(q, k, v, at, scale, dropout)
+    return Call(q, k, v, at, scale, dropout, formula)
 
 
 def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:

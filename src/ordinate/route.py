@@ -6,11 +6,47 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from ordinate.checks import need, need_positive
 from ordinate.geometry import Geometry
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Values, Visible
+from ordinate.tensors import need_vectors
+
+
+@dataclass(frozen=True, eq=False)
+class Formula:
+    """What some models change in the formula of attention.
+
+        softmax([cap tanh(q k^T scale / cap) + bias, sinks]) [v, 0]
+
+    Args:
+        cap: products of queries and keys are bent to stay between -cap and cap, before a bias is added (Gemma 2).
+        sinks: for each head the score of a place that every query sees and that has nothing to give: it takes weight
+            from the keys, so that a head may stay silent (gpt-oss).
+    """
+
+    cap: float | None = None
+    sinks: Float[Tensor, " h"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.cap is not None:
+            need_positive("cap", self.cap)
+        if self.sinks is not None:
+            need_vectors("sinks", self.sinks, "heads")
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The names of what it changes."""
+        return tuple(name for name in ("cap", "sinks") if getattr(self, name) is not None)
+
+    def check_heads(self, heads: int) -> None:
+        """Raise a ValueError unless there is a sink for each of these heads, or none at all."""
+        if self.sinks is not None:
+            came = f"got {len(self.sinks)} for {heads} heads"
+            need(len(self.sinks) == heads, "each head has a sink", came, "give one number for each head")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +60,7 @@ class Call:
         at: the scheme and the geometry.
         scale: multiplies q.k.
         dropout: share of the weights set to zero, the others grow to make up for it.
+        formula: what is changed in the formula.
     """
 
     q: Queries
@@ -32,6 +69,7 @@ class Call:
     at: Placed
     scale: float
     dropout: float
+    formula: Formula = Formula()
 
     @property
     def where(self) -> Geometry:
@@ -71,34 +109,47 @@ def plain(call: Call) -> Outputs:
     q, k = call.q.to(wide), k.to(wide)
     own = scheme.score(q, k, call.where)
     scores = (q @ k.mT if own is None else own) * call.scale
+    if call.formula.cap is not None:
+        scores = call.formula.cap * (scores / call.formula.cap).tanh()
     for bias in (call.at.bias, scheme.content_bias(q, k, call.where)):
         if bias is not None:
             scores = scores + bias
-    weights = nn.functional.dropout(_softmax(scores, visible).to(v.dtype), call.dropout)
+    weights = nn.functional.dropout(_softmax(scores, visible, call.formula.sinks).to(v.dtype), call.dropout)
     carried = scheme.carry(weights, call.where)
     return weights @ v if carried is None else weights @ v + carried
 
 
-def _softmax(scores: Tensor, visible: Visible) -> Tensor:
+def _softmax(scores: Tensor, visible: Visible, sinks: Float[Tensor, " h"] | None) -> Tensor:
     hidden = ~visible[:, None]
     # a row that sees nothing is reset before the softmax: masking its NaN afterwards would poison the gradient
     empty = hidden.all(-1, keepdim=True)
     scores = scores.masked_fill(hidden & ~empty, float("-inf"))
-    return scores.softmax(-1).masked_fill(hidden, 0.0)
+    if sinks is not None:
+        column = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat([scores, column], -1)
+    return scores.softmax(-1)[..., : hidden.shape[-1]].masked_fill(hidden, 0.0)
 
 
 class Route(ABC):
     """A way to compute attention.
 
     Must: `order`, `refuses`, `run`, `bytes`; agree with the route `reference`, forward and backward.
+    May: `serves`, where it can change the formula.
     """
 
     order: ClassVar[int]
     """Routes are tried from the lowest order up."""
+    serves: ClassVar[frozenset[str]] = frozenset()
+    """What it can change in the formula: `cap`, `sinks`."""
+
+    def refusal(self, call: Call) -> str | None:
+        """Why this route cannot take the call, a formula that it does not know included; None: it takes it."""
+        unknown = [name for name in call.formula.changes if name not in self.serves]
+        return f"it knows no {unknown[0]}" if unknown else self.refuses(call)
 
     @abstractmethod
     def refuses(self, call: Call) -> str | None:
-        """Why this route cannot take the call; None: it takes it."""
+        """Why this route cannot take a call whose formula it knows; None: it takes it."""
 
     @abstractmethod
     def run(self, call: Call) -> Outputs:

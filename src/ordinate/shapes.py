@@ -9,6 +9,8 @@ from torch import Tensor
 
 Ids = Int[Tensor, "b n"]
 Tokens = Float[Tensor, "b n width"]
+# what the tokens of another sequence look at
+Context = Float[Tensor, "b j width"]
 # wider than the tokens were where a scheme appends columns
 Marked = Float[Tensor, "b n marked"]
 Logits = Float[Tensor, "b n vocabulary"]

@@ -13,6 +13,7 @@ class Reference(Route):
     """
 
     order = 1000
+    serves = frozenset({"cap", "sinks"})
 
     def refuses(self, call: Call) -> str | None:
         """Nothing."""
