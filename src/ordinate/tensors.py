@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ordinate.checks import need
+
 EXACT = (torch.int32, torch.int64, torch.float32, torch.float64)
 
 
@@ -115,3 +117,15 @@ def need_size(name: str, scheme: Any, size: str, came: int) -> None:
     if made_for is not None and made_for != came:
         kind = type(scheme).__name__
         raise ValueError(f"this {kind} was made for {size} {made_for}; got {came} in {name}; make one for {came}")
+
+
+def need_below(name: str, pos: Tensor, length: int) -> None:
+    """Raise unless all positions are in the table of so many that a scheme of this name has."""
+    low, high = pos.min().item(), pos.max().item()
+    remedy = f"build it with max_length={int(high) + 1} or more, or shorten the input"
+    need(
+        low >= 0 and high < length,
+        f"{name} serves positions 0 to {length - 1} (max_length {length})",
+        f"got {low} to {high}",
+        "count from 0" if low < 0 else remedy,
+    )
