@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ordinate import T5, Alibi, Geometry, Kerple, Toeplitz, Unmarked, attend, explain
+from ordinate import T5, Alibi, Kerple, Unmarked
 from ordinate.native import build
 from ordinate.routes import native
 from ordinate.testing.route import GEOMETRIES, assert_agrees, draw
@@ -46,6 +46,12 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type)
 @pytest.mark.parametrize("width", [1, 8, 24, 33, 130])
 @pytest.mark.parametrize("tokens", [5, 63, 129, 700])
 def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width, type):
-    for geometry, name in (("causal", "none"), ("window", "alibi"), ("left", "t5"), ("cross", "t5"), ("packed", "t5")):
+    for geometry, name in (
+        ("causal", "none"),
+        ("window", "alibi"),
+        ("left", "t5"),
+        ("cross", "t5"),
+        ("packed", "t5"),
+    ):
         where = GEOMETRIES[geometry](tokens)
         assert_agrees("native", SCHEMES[name](), where, *draw(where, width=width, type=type))

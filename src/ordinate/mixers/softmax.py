@@ -1,7 +1,7 @@
 """Softmax attention."""
 
 from ordinate.mixer import Mixer, State
-from ordinate.multi_head_attention import Projections
+from ordinate.projections import Projections
 from ordinate.scheme import PLACES, Placed
 from ordinate.shapes import Tokens
 from ordinate.tensors import need_size, need_vectors

@@ -72,7 +72,9 @@ def _attempt(folder: Path) -> ctypes.CDLL | str:
         return _cached(folder, compiler)
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        return f"building it failed: {next((line for line in said if 'error' in line.lower()), said[0] if said else '')}"
+        return (
+            f"building it failed: {next((line for line in said if 'error' in line.lower()), said[0] if said else '')}"
+        )
 
 
 def _library(folder: Path) -> ctypes.CDLL:

@@ -92,8 +92,9 @@ class Xpos(Scheme):
 
     def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
         """One set of factors for queries, and one for keys."""
-        waves = ((wave[:, None] for wave in self.waves(pos, sign)) for sign in (1, -1))
-        of_q, of_k = (partial(self._turn, pos, Rotation(*wave, self.layout)) for wave in waves)
+        waves = (self.waves(pos, sign) for sign in (1, -1))
+        rotations = (Rotation(cos[:, None], sin[:, None], self.layout) for cos, sin in waves)
+        of_q, of_k = (partial(self._turn, pos, rotation) for rotation in rotations)
         return of_q, of_k
 
     def waves(self, pos: Positions, sign: int) -> tuple[Float[Tensor, "#b n pairs"], Float[Tensor, "#b n pairs"]]:
