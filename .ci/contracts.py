@@ -40,7 +40,7 @@ def _cells(outcomes: dict[str, list[Outcome]]) -> list[str]:
     failed = len(every) - passed - skipped
     lines = [
         f"{len(outcomes)} schemes and {len(scheme_checks())} promises make {len(every)} cells: {passed} hold, "
-        f"{skipped} do not apply, {failed} fail. Options other than the defaults are tried in the tests of each scheme.",
+        f"{skipped} do not apply, {failed} fail. Options beyond the defaults are tried in each scheme's tests.",
         "",
         "| scheme | hold | do not apply | fail |",
         "|---|---|---|---|",

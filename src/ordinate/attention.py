@@ -135,14 +135,10 @@ def _call(q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropo
         f"got {q.dtype}, {k.dtype}, {v.dtype}",
         "convert them to one",
     )
+    finite = scale is None or math.isfinite(scale)
+    need(finite, "scale must be a finite number", lambda: f"got {scale}", "leave it out for 1 / sqrt(head width)")
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
-    need(
-        math.isfinite(scale),
-        "scale must be a finite number",
-        f"got {scale}",
-        "leave it out for 1 / sqrt(head width)",
-    )
     return Call(q, k, v, at, scale, dropout, formula)
 
 
@@ -150,37 +146,37 @@ def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:
     need(
         k.shape[:3] == v.shape[:3],
         "there is one value for each key",
-        f"got k {tuple(k.shape)}, v {tuple(v.shape)}",
+        lambda: f"got k {tuple(k.shape)}, v {tuple(v.shape)}",
         "give k and v the same batch, heads and length",
     )
     need(
         q.shape[0] == k.shape[0],
         "q and k need the same batch",
-        f"got {q.shape[0]} and {k.shape[0]}",
+        lambda: f"got {q.shape[0]} and {k.shape[0]}",
         "repeat or cut one of them",
     )
     need(
         q.shape[3] == k.shape[3],
         "q and k need the same head width",
-        f"got {q.shape[3]} and {k.shape[3]}",
+        lambda: f"got {q.shape[3]} and {k.shape[3]}",
         "project them to the same width",
     )
     need(
         k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0,
         "the heads of k must divide the heads of q",
-        f"got {k.shape[1]} and {q.shape[1]}",
+        lambda: f"got {k.shape[1]} and {q.shape[1]}",
         "choose kv heads that divide heads",
     )
     need_size("q", at.scheme, "heads", q.shape[1])
     need(
         at.where.shape == (q.shape[2], k.shape[2]),
         "the geometry must have as many queries and keys as q and k",
-        f"got {at.where.shape} for q of {q.shape[2]} and k of {k.shape[2]} tokens",
+        lambda: f"got {at.where.shape} for q of {q.shape[2]} and k of {k.shape[2]} tokens",
         "build it for these lengths (Geometry.causal(tokens, cached=...))",
     )
     need(
         at.where.rows in (1, q.shape[0]),
         "the geometry must have the rows of the batch, or one for all",
-        f"got {at.where.rows} for a batch of {q.shape[0]}",
+        lambda: f"got {at.where.rows} for a batch of {q.shape[0]}",
         "build it for this batch",
     )

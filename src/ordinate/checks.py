@@ -1,23 +1,23 @@
 """Raise errors that say what must hold, what came, and what to do."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
 
-def need(holds: bool, must: str, came: str, remedy: str) -> None:
+def need(holds: bool, must: str, came: str | Callable[[], str], remedy: str) -> None:
     """Raise a ValueError of the form "what must hold; what came; what to do" unless `holds`.
 
     Args:
         holds: the condition that must be true.
         must: what must hold, as a clause ("rope needs an even head width").
-        came: what came instead ("got 7").
+        came: what came instead ("got 7"), or a function that says it: inside torch.compile a size may have no text.
         remedy: what the caller can do ("choose heads that divide width into even parts").
     """
     if not holds:
-        raise ValueError(f"{must}; {came}; {remedy}")
+        raise ValueError(f"{must}; {came if isinstance(came, str) else came()}; {remedy}")
 
 
 # no text is made before it is needed: inside torch.compile a number may have none yet

@@ -139,6 +139,17 @@ def _softmax(scores: Tensor, visible: Visible, sinks: Float[Tensor, " h"] | None
     return scores.softmax(-1)[..., : hidden.shape[-1]].masked_fill(hidden, 0.0)
 
 
+def table_refused(call: Call) -> str | None:
+    """Why what the scheme adds to the scores is no table of distances; None: it is one, or nothing is added."""
+    hooks = call.at.scheme.hooks
+    others = [hook for hook in hooks if hook in ("score", "content_bias", "carry")]
+    if others:
+        return f"the scheme's {others[0]} is no table of distances"
+    if "bias" in hooks and not (call.where.ordered and call.at.scheme.shift_invariant):
+        return "the bias is no table of distances in this geometry"
+    return None
+
+
 class Route(ABC):
     """A way to compute attention.
 

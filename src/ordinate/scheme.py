@@ -1,6 +1,8 @@
 """How a model knows where its tokens stand."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +24,9 @@ from ordinate.shapes import (
     Tokens,
     Weights,
 )
-from ordinate.tensors import need_size, need_tokens, need_vectors
+from ordinate.tensors import need_below, need_size, need_tokens, need_vectors
 
+Encoder = Callable[[Tensor], Tensor]
 PLACES = {
     "place": "positions",
     "embed": "tokens",
@@ -52,7 +55,7 @@ class Scheme(nn.Module):
     """
 
     axes: tuple[int, ...] = (1,)
-    """How many position axes it accepts: 1 for text, 2 for images. An instance may accept fewer than its class."""
+    """How many position axes it accepts: 1 for text, 2 for images. An instance may accept fewer."""
     whole: bool = False
     """Whether it refuses fractional positions."""
     per_layer: bool = False
@@ -93,6 +96,13 @@ class Scheme(nn.Module):
     def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
         """Mark the keys, once: the result is what a decoder caches."""
         return k
+
+    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """What marks queries, and what marks keys, at these positions: made once in a forward pass, for all layers.
+
+        Override it beside the two hooks, and let it say the same, where what depends on positions alone is costly.
+        """
+        return partial(self.encode_query, pos=pos), partial(self.encode_key, pos=pos)
 
     def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """Score in place of q.k, before the scale: for keys that each query sees marked in another way.
@@ -137,19 +147,12 @@ class Scheme(nn.Module):
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless the scheme can serve these positions."""
         name = type(self).__name__
-        axes = pos.shape[-1]
-        need(
-            axes in self.axes,
-            f"{name} takes positions with {' or '.join(map(str, self.axes))} axis",
-            f"got {axes} axes",
-            "choose a scheme for that many axes, or drop the axes it cannot see",
-        )
-        need(
-            not self.whole or not pos.is_floating_point(),
-            f"{name} takes whole positions",
-            f"got {pos.dtype}",
-            "round them, or choose a scheme for fractional positions",
-        )
+        served = f"{name} takes positions with {' or '.join(map(str, self.axes))} axis"
+        remedy = "choose a scheme for that many axes, or drop the axes it cannot see"
+        need(pos.shape[-1] in self.axes, served, lambda: f"got {pos.shape[-1]} axes", remedy)
+        remedy = "round them, or choose a scheme for fractional positions"
+        whole = not self.whole or not pos.is_floating_point()
+        need(whole, f"{name} takes whole positions", f"got {pos.dtype}", remedy)
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
         if not pos.numel() or torch.compiler.is_compiling():
             return
@@ -160,13 +163,7 @@ class Scheme(nn.Module):
 
     def check_length(self, pos: Positions) -> None:
         """Raise a ValueError unless all positions are below `max_length`; for schemes that have one."""
-        low, high, length = pos.min().item(), pos.max().item(), self.max_length or 0
-        need(
-            low >= 0 and high < length,
-            f"{type(self).__name__} serves positions 0 to {length - 1} (max_length {length})",
-            f"got {low} to {high}",
-            "count from 0" if low < 0 else f"build it with max_length={int(high) + 1} or more, or shorten the input",
-        )
+        need_below(type(self).__name__, pos, self.max_length or 0)
 
 
 class Placed:
@@ -185,7 +182,7 @@ class Placed:
         self.scheme = scheme
         self.where = where
         # functools.cached_property takes a lock, which torch.compile cannot trace
-        self._made: dict[str, Tensor | None] = {}
+        self._made: dict[str, Any] = {}
 
     def embed(self, x: Tokens) -> Marked:
         """Mark the token vectors."""
@@ -201,7 +198,10 @@ class Placed:
             need_tokens(name, x, x.shape[2], self.where.q_pos)
             need_size(name, self.scheme, "head_width", x.shape[3])
         need_size("q", self.scheme, "heads", q.shape[1])
-        return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
+        if "encoders" not in self._made:
+            self._made["encoders"] = self.scheme.encoders(self.where.q_pos)
+        mark_query, mark_key = self._made["encoders"]
+        return mark_query(q), mark_key(k)
 
     @property
     def bias(self) -> Bias | None:
@@ -240,11 +240,10 @@ class Placed:
         return None if bias is None else bias[0, :, 0]
 
     def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
-        if self.bias is None:
-            return None if self.where.sees_all else self.where.visible[:, None]
         if self.where.sees_all:
             return self.bias
-        return self.bias.masked_fill(~self.where.visible[:, None], float("-inf"))
+        seen = self.where.visible[:, None]
+        return seen if self.bias is None else self.bias.masked_fill(~seen, float("-inf"))
 
     def block(self, queries: slice, keys: slice = slice(None)) -> "Placed":
         """The same for some of the queries and keys, evaluated anew."""

@@ -1,9 +1,10 @@
 """Softmax attention."""
 
 from ordinate.mixer import Mixer, State
-from ordinate.multi_head_attention import Projections
+from ordinate.projections import Projections
 from ordinate.scheme import PLACES, Placed
 from ordinate.shapes import Tokens
+from ordinate.tensors import need_size, need_vectors
 
 
 class Softmax(Projections, Mixer):
@@ -28,4 +29,6 @@ class Softmax(Projections, Mixer):
 
     def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State]:
         """Attend from the tokens of `x` to what is remembered and to themselves."""
+        need_vectors("x", x, "batch, tokens, width")
+        need_size("x", self, "width", x.shape[2])
         return self.attend_self(x, at, state)

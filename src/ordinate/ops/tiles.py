@@ -25,6 +25,13 @@ def hidden_offsets(where: Geometry, device: torch.device) -> Bool[Tensor, " offs
     return hidden if where.window is None else hidden | (ahead.abs() >= where.window)
 
 
+def masked_table(table: Table | None, where: Geometry, heads: int, type: torch.dtype) -> Table:
+    """A bias by distance for every head, zeros if there is none, -inf where causality and the window hide."""
+    hidden = hidden_offsets(where, where.q_pos.device)
+    table = hidden.new_zeros(1, len(hidden), dtype=type) if table is None else table.to(type)
+    return table.masked_fill(hidden, float("-inf")).expand(heads, -1)
+
+
 def forward(q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float) -> Outputs:
     """softmax(q k^T scale + table) v over visible pairs; a row that sees nothing gives 0."""
     out = q.new_empty(*q.shape[:3], v.shape[3])

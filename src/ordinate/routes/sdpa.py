@@ -54,9 +54,9 @@ class Sdpa(Route):
             call.v,
             attn_mask=None if plain else _mask(call),
             dropout_p=call.dropout,
-            is_causal=plain,
+            is_causal=_settled(plain),
             scale=call.scale,
-            enable_gqa=call.groups > 1,
+            enable_gqa=_settled(call.groups > 1),
         )
 
     def bytes(self, call: Call) -> int:
@@ -75,6 +75,13 @@ class Sdpa(Route):
         if "bias" in hooks:
             return rows * call.q.shape[1] * queries * keys * 4
         return 0 if call.where.sees_all else rows * queries * keys
+
+
+def _settled(claim: bool) -> bool:
+    """True or False: inside torch.compile a claim about sizes may be a symbol, which PyTorch's function refuses."""
+    if claim:  # noqa: SIM103
+        return True
+    return False
 
 
 def _widens(call: Call) -> bool:

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from ordinate.geometry import Geometry
 from ordinate.ops import tiles
 from ordinate.ops.product import onednn_is_faster
-from ordinate.route import Call, Route
+from ordinate.route import Call, Route, table_refused
 from ordinate.shapes import Outputs
 
 # with fewer pairs in a head the steps of Python cost more than they save; without a bias there is less to save
@@ -34,11 +34,9 @@ class Tiles(Route):
             return "it is made for CPUs"
         if torch.compiler.is_compiling():
             return "torch.compile cannot look into it"
-        others = [hook for hook in call.at.scheme.hooks if hook in ("score", "content_bias", "carry")]
-        if others:
-            return f"the scheme's {others[0]} is no table of distances"
-        if "bias" in call.at.scheme.hooks and not (call.where.ordered and call.at.scheme.shift_invariant):
-            return "the bias is no table of distances in this geometry"
+        reason = table_refused(call)
+        if reason is not None:
+            return reason
         if call.dropout:
             return "it drops nothing"
         biased = "bias" in call.at.scheme.hooks
@@ -51,7 +49,9 @@ class Tiles(Route):
 
     def run(self, call: Call) -> Outputs:
         """One autograd function."""
-        return _Tiles.apply(call.q, call.k, call.v, _table(call), call.where, call.scale)
+        wide = torch.promote_types(call.q.dtype, torch.float32)
+        table = tiles.masked_table(call.at.table, call.where, call.q.shape[1], wide)
+        return _Tiles.apply(call.q, call.k, call.v, table, call.where, call.scale)
 
     def bytes(self, call: Call) -> int:
         """The scores of a block and wider copies of a head."""
@@ -74,11 +74,3 @@ class _Tiles(torch.autograd.Function):
         learned = ctx.needs_input_grad[3]
         made = tiles.backward(grad_outputs[0], ctx.saved_tensors, ctx.where, ctx.scale, learned)
         return *made, None, None
-
-
-def _table(call: Call) -> tiles.Table:
-    wide = torch.promote_types(call.q.dtype, torch.float32)
-    hidden = tiles.hidden_offsets(call.where, call.q.device)
-    table = call.at.table
-    table = hidden.new_zeros(1, len(hidden), dtype=wide) if table is None else table.to(wide)
-    return table.masked_fill(hidden, float("-inf")).expand(call.q.shape[1], -1)

@@ -1,0 +1,1 @@
+"""Attention in C++, built on this machine where there is a compiler."""

@@ -1,0 +1,119 @@
+"""Call the C++ attention: tensors are handed over as pointers and strides."""
+
+import ctypes
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ordinate.geometry import PADDING, Geometry
+from ordinate.native.build import library
+from ordinate.ops.blocks import blocks
+from ordinate.ops.tiles import Table
+from ordinate.shapes import Keys, Outputs, Queries, Values
+
+ROWS = 128
+# a weight is exp(score - Softmax[0]) * Softmax[1]
+Softmax = Float[Tensor, "2 b h i"]
+Firsts = Int[Tensor, "b h blocks"]
+
+_WHOLE, _POINTER = ctypes.c_int64, ctypes.c_void_p
+
+
+class _View(ctypes.Structure):
+    _fields_ = [("data", _POINTER), ("batch", _WHOLE), ("head", _WHOLE), ("token", _WHOLE)]
+
+
+class _Job(ctypes.Structure):
+    # as in attention.cpp
+    _fields_ = [
+        *((name, _WHOLE) for name in ("batch", "heads", "key_heads", "queries", "keys", "width", "depth")),
+        ("scale", ctypes.c_double),
+        *((name, _POINTER) for name in ("table", "first", "last", "q_document", "k_document")),
+        *((name, _View) for name in ("q", "k", "v", "out")),
+        ("top", _POINTER),
+        ("share", _POINTER),
+        ("lost", _POINTER),
+        *((name, _View) for name in ("gradient", "dq", "dk", "dv")),
+        ("dtable", _POINTER),
+    ]
+
+
+REST = None
+
+
+def forward(
+    q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float, first: Firsts | None
+) -> tuple[Outputs, Softmax]:
+    """softmax(q k^T scale + table) v over visible pairs, and what the weights are computed from again; a row that sees nothing gives 0.
+
+    Args:
+        q: queries in float32 or bfloat16, as are keys and values; channels lie side by side.
+        k: keys.
+        v: values.
+        table: float32; -inf where causality or the window hides.
+        where: the geometry.
+        scale: multiplies q.k.
+        first: for each block of 128 queries, the first key that weighs anything; None: the first that it may see.
+    """
+    out = torch.empty_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty(*q.shape[:3], v.shape[3])
+    softmax = q.new_empty(2, *q.shape[:3], dtype=torch.float32)
+    global REST
+    REST = q.new_empty(*q.shape[:3], v.shape[3]) if q.dtype == torch.bfloat16 else None
+    _run("ordinate_forward", where, scale, first, {"q": q, "k": k, "v": v, "out": out}, table, softmax)
+    return out, softmax
+
+
+def backward(
+    gradient: Outputs,
+    saved: tuple[Queries, Keys, Values, Table, Outputs, Softmax],
+    where: Geometry,
+    scale: float,
+    first: Firsts | None,
+    learned: bool,
+) -> tuple[Queries, Keys, Values, Table | None]:
+    """The gradients of q, k, v and, if it is learned, of the table: the weights are computed again."""
+    q, k, v, table, out, softmax = saved
+    views = {"q": q, "k": k, "v": v, "out": out, "gradient": gradient}
+    made = [torch.empty_like(x) for x in (q, k, v)]
+    views |= dict(zip(("dq", "dk", "dv"), made, strict=True))
+    dtable = table.new_zeros(*q.shape[:2], table.shape[1]) if learned else None
+    _run("ordinate_backward", where, scale, first, views, table.flip(1), softmax, dtable)
+    return made[0], made[1], made[2], None if dtable is None else dtable.sum(0).flip(1)
+
+
+def _run(
+    function: str,
+    where: Geometry,
+    scale: float,
+    first: Firsts | None,
+    views: dict[str, Tensor],
+    table: Table,
+    softmax: Softmax,
+    dtable: Float[Tensor, "b h offsets"] | None = None,
+) -> None:
+    q, k, v = views["q"], views["k"], views["v"]
+    cuts = blocks(where, ROWS)
+    low = torch.tensor([cut.keys.start for cut in cuts]).expand(*q.shape[:2], -1)
+    first = low.contiguous() if first is None else first.maximum(low)
+    last = torch.tensor([cut.keys.stop for cut in cuts])
+    asks, holds = _documents(where, q.shape[0])
+    flat = {"table": table, "first": first, "last": last, "q_document": asks, "k_document": holds}
+    flat |= {"top": softmax[0], "share": softmax[1], "lost": REST, "dtable": dtable}
+    job = _Job(*q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3], scale)
+    for name, tensor in flat.items():
+        if tensor is not None:
+            setattr(job, name, tensor.data_ptr())
+    for name, tensor in views.items():
+        setattr(job, name, _View(tensor.data_ptr(), *tensor.stride()[:3]))
+    problem = getattr(library(), function)(ctypes.byref(job), q.dtype == torch.bfloat16)
+    if problem is not None:
+        raise RuntimeError(f"{function}: {problem.decode()}")
+
+
+def _documents(where: Geometry, batch: int) -> tuple[Int[Tensor, "b i"] | None, Int[Tensor, "b j"] | None]:
+    if where.q_document is None or where.k_document is None:
+        return None, None
+    # a key of padding belongs to nobody, not even to a query of padding
+    holds = where.k_document.long().masked_fill(where.k_document == PADDING, torch.iinfo(torch.int64).min)
+    return tuple(x.long().expand(batch, -1).contiguous() for x in (where.q_document, holds))

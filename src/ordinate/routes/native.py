@@ -1,0 +1,97 @@
+"""The same as `tiles`, in C++ built on this machine."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ordinate.geometry import Geometry
+from ordinate.native import attention, build
+from ordinate.ops.reach import first_keys
+from ordinate.ops.tiles import masked_table
+from ordinate.route import Call, Route, table_refused
+from ordinate.shapes import Outputs
+
+# with fewer pairs in a head the steps before and after cost more than they save
+PAIRS = 2**12
+
+
+class Native(Route):
+    """Tiles in C++, on CPUs: no bias, or one that depends on the distance alone, at the speed of matrix products.
+
+    The source is built once by the machine's own C++ compiler, in some seconds, when the first call needs it, and
+    kept in the user's cache folder ($XDG_CACHE_HOME or ~/.cache, then ordinate). ORDINATE_NATIVE=off forbids it.
+    Scores, softmax and sums are held in float32. bfloat16 is multiplied as it is where the processor can; other
+    16-bit types are widened. Keys that weigh less than rounding does are left out (`ordinate.ops.reach`).
+    """
+
+    order = 200
+
+    def refuses(self, call: Call) -> str | None:
+        """Other devices and types, biases that are no table, dropout, small inputs, machines without a compiler."""
+        if call.q.device.type != "cpu":
+            return "it is made for CPUs"
+        if torch.compiler.is_compiling():
+            return "torch.compile cannot look into it"
+        if call.q.dtype == torch.float64:
+            return "it computes in float32"
+        reason = table_refused(call)
+        if reason is not None:
+            return reason
+        if call.dropout:
+            return "it drops nothing"
+        if 0 in call.q.shape or 0 in call.v.shape:
+            return "a tensor is empty"
+        if math.prod(call.where.shape) < PAIRS:
+            return f"there are fewer than {PAIRS} pairs in a head"
+        reason = build.reason()
+        if reason is not None:
+            return reason
+        return None if call.finite else "q, k or v holds a number that is not finite"
+
+    def run(self, call: Call) -> Outputs:
+        """One autograd function."""
+        table = masked_table(call.at.table, call.where, call.q.shape[1], torch.float32)
+        q, k, v = (_laid_out(x) for x in (call.q, call.k, call.v))
+        out = _Native.apply(q, k, v, table, call.where, call.scale)
+        return out[..., : call.v.shape[3]].to(call.q.dtype)
+
+    def bytes(self, call: Call) -> int:
+        """Keys and values laid out for products, and wider copies of 16-bit types that are not multiplied as they are."""
+        size = _type(call.q).itemsize
+        copies = call.q.numel() + call.k.numel() + call.v.numel() if size != call.q.element_size() else 0
+        return size * (call.k.numel() + call.v.numel() + copies) + 4 * math.prod(call.q.shape[:3])
+
+
+class _Native(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, where: Geometry, scale: float) -> Tensor:
+        table = table.contiguous()
+        ctx.where, ctx.scale = where, scale
+        ctx.first = first_keys(q, k, table, where, scale, attention.ROWS)
+        out, softmax = attention.forward(q, k, v, table, where, scale, ctx.first)
+        ctx.save_for_backward(q, k, v, table, out, softmax)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        gradient, learned = _laid_out(grad_outputs[0]), ctx.needs_input_grad[3]
+        made = attention.backward(gradient, ctx.saved_tensors, ctx.where, ctx.scale, ctx.first, learned)
+        return *made, None, None
+
+
+def _type(x: Tensor) -> torch.dtype:
+    exact = x.dtype == torch.bfloat16 and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return torch.bfloat16 if exact else torch.float32
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """In a type that is multiplied, its channels side by side, and in pairs if they are of 16 bits."""
+    x = x.to(_type(x))
+    if x.dtype == torch.bfloat16 and x.shape[-1] % 2:
+        x = torch.nn.functional.pad(x, (0, 1))
+    return x if x.stride(3) == 1 and x.stride(2) >= x.shape[3] else x.contiguous()
