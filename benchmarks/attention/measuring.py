@@ -33,14 +33,15 @@ def stepped(work: Work) -> Step:
 
 def in_turns(steps: dict[str, Step], *, rounds: int, base: str = BASE) -> dict[str, Row]:
     """Median seconds of each step, and the median ratio to the base of the same round, in CPU time of one thread."""
-    usual = _seconds(steps[base], 1)
-    once = {base: usual, **{name: _seconds(step, 1) for name, step in steps.items() if name != base}}
+    order = [base, *(name for name in steps if name != base)]
+    once = {name: _seconds(steps[name], 1) for name in order}
+    usual = once[base] if once[base] > LONG else _seconds(steps[base], 1)
     # what takes long needs no warming up, and is run once
     spent = {name: [(seconds, seconds / usual)] if seconds > LONG else [] for name, seconds in once.items()}
     for _ in range(rounds):
-        for name, step in steps.items():
+        for name in order:
             if once[name] <= LONG or name == base:
-                seconds = _seconds(step, max(1, min(100, round(SHORT / max(once[name], 1e-5)))))
+                seconds = _seconds(steps[name], max(1, min(100, round(SHORT / max(once[name], 1e-5)))))
                 usual = seconds if name == base else usual
                 spent[name].append((seconds, seconds / usual))
     return {
