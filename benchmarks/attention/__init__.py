@@ -121,14 +121,12 @@ def memory(quick: bool) -> dict[str, dict[str, Row]]:
     """Bytes above the inputs of a forward and a backward pass with T5's bias, and the ratio to PyTorch's without."""
     tokens = 1024 if quick else 16384
     goals: dict[str, tuple[float, float]] = {"t5@tiles": (3.0, 6.0), "t5@native": (1.1, 1.1)}
-    found = {}
+    found: dict[str, dict[str, Row]] = {}
     for column, name in enumerate(TYPES):
-        usual = peak(BASE, tokens, name)
-        rows: dict[str, Row] = {BASE: {"bytes": usual, "ratio": 1.0}}
+        held = {member: peak(member, tokens, name) for member in (BASE, *timed(goals))}
+        found[name] = {member: {"bytes": bytes, "ratio": bytes / held[BASE]} for member, bytes in held.items()}
         for member in timed(goals):
-            held = peak(member, tokens, name)
-            rows[member] = {"bytes": held, "ratio": held / usual, "goal": goals[member][column]}
-        found[name] = rows
+            found[name][member]["goal"] = goals[member][column]
     return found
 
 

@@ -88,7 +88,7 @@ def make(scheme: str, heads: int) -> Scheme:
 
 
 def split(member: str) -> tuple[str, str | None]:
-    """The scheme and the route of one of ours, written `scheme@route`; `scheme@` takes the one that `attend` picks."""
+    """The scheme and the route of one of ours, written `scheme@route`; `scheme@` takes what `attend` picks."""
     scheme, _, route = member.partition("@")
     return scheme, route or None
 

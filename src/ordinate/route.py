@@ -95,6 +95,15 @@ class Call:
         return bool(torch.as_tensor(total).isfinite())
 
     @property
+    def steepest(self) -> float:
+        """What no product of a query and a key exceeds."""
+        highest = 1.0
+        for x in (self.q, self.k):
+            low, high = x.detach().aminmax()
+            highest *= max(-low.item(), high.item())
+        return highest * self.q.shape[3] * abs(self.scale)
+
+    @property
     def flops(self) -> int:
         """Floating-point operations of the two products, hidden pairs included."""
         return 2 * self.pairs * (self.q.shape[3] + self.v.shape[3])
