@@ -12,10 +12,12 @@ from ordinate.ops.blocks import blocks
 from ordinate.ops.tiles import Table
 from ordinate.shapes import Keys, Outputs, Queries, Values
 
-ROWS = 128
+# of a tile, as in tiles.h
+ROWS, COLUMNS = 128, 512
 # a weight is exp(score - Softmax[0]) * Softmax[1]
 Softmax = Float[Tensor, "2 b h i"]
 Firsts = Int[Tensor, "b h blocks"]
+Saved = tuple[Queries, Keys, Values, Table, Outputs, Softmax, Outputs | None]
 
 _WHOLE, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
@@ -39,13 +41,10 @@ class _Job(ctypes.Structure):
     ]
 
 
-REST = None
-
-
 def forward(
-    q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float, first: Firsts | None
-) -> tuple[Outputs, Softmax]:
-    """softmax(q k^T scale + table) v over visible pairs, and what the weights are computed from again; a row that sees nothing gives 0.
+    q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float, first: Firsts | None, learned: bool
+) -> tuple[Outputs, Softmax, Outputs | None]:
+    """softmax(q k^T scale + table) v over visible pairs, and what the way back needs; 0 for a row that sees nothing.
 
     Args:
         q: queries in float32 or bfloat16, as are keys and values; channels lie side by side.
@@ -55,30 +54,28 @@ def forward(
         where: the geometry.
         scale: multiplies q.k.
         first: for each block of 128 queries, the first key that weighs anything; None: the first that it may see.
+        learned: the table wants a gradient, which needs what rounding takes from a bfloat16 output.
     """
     out = torch.empty_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty(*q.shape[:3], v.shape[3])
     softmax = q.new_empty(2, *q.shape[:3], dtype=torch.float32)
-    global REST
-    REST = q.new_empty(*q.shape[:3], v.shape[3]) if q.dtype == torch.bfloat16 else None
-    _run("ordinate_forward", where, scale, first, {"q": q, "k": k, "v": v, "out": out}, table, softmax)
-    return out, softmax
+    lost = q.new_empty(out.shape) if learned and q.dtype == torch.bfloat16 else None
+    flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost}
+    _run("ordinate_forward", where, scale, first, {"q": q, "k": k, "v": v, "out": out}, flat)
+    return out, softmax, lost
 
 
 def backward(
-    gradient: Outputs,
-    saved: tuple[Queries, Keys, Values, Table, Outputs, Softmax],
-    where: Geometry,
-    scale: float,
-    first: Firsts | None,
-    learned: bool,
+    gradient: Outputs, saved: Saved, where: Geometry, scale: float, first: Firsts | None, learned: bool
 ) -> tuple[Queries, Keys, Values, Table | None]:
     """The gradients of q, k, v and, if it is learned, of the table: the weights are computed again."""
-    q, k, v, table, out, softmax = saved
-    views = {"q": q, "k": k, "v": v, "out": out, "gradient": gradient}
+    q, k, v, table, out, softmax, lost = saved
     made = [torch.empty_like(x) for x in (q, k, v)]
+    views = {"q": q, "k": k, "v": v, "out": out, "gradient": gradient}
     views |= dict(zip(("dq", "dk", "dv"), made, strict=True))
     dtable = table.new_zeros(*q.shape[:2], table.shape[1]) if learned else None
-    _run("ordinate_backward", where, scale, first, views, table.flip(1), softmax, dtable)
+    # its rows are keys: they read the table the other way
+    flat = {"table": table.flip(1), "top": softmax[0], "share": softmax[1], "lost": lost, "dtable": dtable}
+    _run("ordinate_backward", where, scale, first, views, flat)
     return made[0], made[1], made[2], None if dtable is None else dtable.sum(0).flip(1)
 
 
@@ -88,18 +85,15 @@ def _run(
     scale: float,
     first: Firsts | None,
     views: dict[str, Tensor],
-    table: Table,
-    softmax: Softmax,
-    dtable: Float[Tensor, "b h offsets"] | None = None,
+    flat: dict[str, Tensor | None],
 ) -> None:
     q, k, v = views["q"], views["k"], views["v"]
     cuts = blocks(where, ROWS)
     low = torch.tensor([cut.keys.start for cut in cuts]).expand(*q.shape[:2], -1)
-    first = low.contiguous() if first is None else first.maximum(low)
-    last = torch.tensor([cut.keys.stop for cut in cuts])
-    asks, holds = _documents(where, q.shape[0])
-    flat = {"table": table, "first": first, "last": last, "q_document": asks, "k_document": holds}
-    flat |= {"top": softmax[0], "share": softmax[1], "lost": REST, "dtable": dtable}
+    # every tensor is held by a name until the end: the job knows addresses only
+    flat["first"] = low.contiguous() if first is None else first.maximum(low)
+    flat["last"] = torch.tensor([cut.keys.stop for cut in cuts])
+    flat["q_document"], flat["k_document"] = _documents(where, q.shape[0])
     job = _Job(*q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3], scale)
     for name, tensor in flat.items():
         if tensor is not None:
@@ -116,4 +110,5 @@ def _documents(where: Geometry, batch: int) -> tuple[Int[Tensor, "b i"] | None, 
         return None, None
     # a key of padding belongs to nobody, not even to a query of padding
     holds = where.k_document.long().masked_fill(where.k_document == PADDING, torch.iinfo(torch.int64).min)
-    return tuple(x.long().expand(batch, -1).contiguous() for x in (where.q_document, holds))
+    asks = where.q_document.long()
+    return asks.expand(batch, -1).contiguous(), holds.expand(batch, -1).contiguous()

@@ -28,7 +28,7 @@ FLAGS = (
 )
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """There is no library, and why."""
 
 
@@ -36,10 +36,10 @@ def library() -> ctypes.CDLL:
     """The library, from the cache folder, or built now: a few seconds, once for each version of PyTorch.
 
     Raises:
-        Unavailable: it is switched off (ORDINATE_NATIVE=off), or cannot be built here.
+        UnavailableError: it is switched off (ORDINATE_NATIVE=off), or cannot be built here.
     """
     if os.environ.get(SWITCH, "").lower() in ("off", "0"):
-        raise Unavailable(f"it is switched off ({SWITCH})")
+        raise UnavailableError(f"it is switched off ({SWITCH})")
     return _library(_folder())
 
 
@@ -47,7 +47,7 @@ def reason() -> str | None:
     """Why there is no library; None: there is one."""
     try:
         library()
-    except Unavailable as why:
+    except UnavailableError as why:
         return str(why)
     return None
 
@@ -60,27 +60,32 @@ def _folder() -> Path:
 # a failure is remembered for as long as the process lives, so that each process tries once
 @cache
 def _attempt(folder: Path) -> ctypes.CDLL | str:
-    if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
-        return f"it is made for Linux on x86 processors; this is {sys.platform} on {platform.machine()}"
-    capability = torch.backends.cpu.get_cpu_capability()
-    if capability not in ("AVX2", "AVX512"):
-        return f"it needs a processor with AVX2; PyTorch finds {capability} here"
+    unfit = _unfit()
+    if unfit is not None:
+        return unfit
     compiler = shutil.which(os.environ.get("CXX") or "c++") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         return "there is no C++ compiler (c++, g++ or clang++)"
     try:
         return _cached(folder, compiler)
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        return (
-            f"building it failed: {next((line for line in said if 'error' in line.lower()), said[0] if said else '')}"
-        )
+        said = str(getattr(error, "stderr", None) or error).strip().splitlines()
+        return f"building it failed: {next((line for line in said if 'error' in line), said[-1] if said else '')}"
+
+
+def _unfit() -> str | None:
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
+        return f"it is made for Linux on x86 processors; this is {sys.platform} on {platform.machine()}"
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability not in ("AVX2", "AVX512"):
+        return f"it needs a processor with AVX2; PyTorch finds {capability} here"
+    return None
 
 
 def _library(folder: Path) -> ctypes.CDLL:
     found = _attempt(folder)
     if isinstance(found, str):
-        raise Unavailable(found)
+        raise UnavailableError(found)
     return found
 
 
@@ -97,14 +102,15 @@ def _cached(folder: Path, compiler: str) -> ctypes.CDLL:
 
 def _key(compiler: str) -> str:
     """Everything that the machine code depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    processor = next((line for line in lines if line.startswith("flags")), platform.processor())
-    parts = [path.read_bytes() for path in sorted(SOURCES.glob("*.cpp"))]
-    parts += [text.encode() for text in (torch.__version__, torch.__file__, compiler, *FLAGS, processor)]
+    parts = [path.read_bytes() for path in sorted((*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")))]
+    parts += [text.encode() for text in (torch.__version__, torch.__file__, compiler, *FLAGS, _processor())]
     return _digest(b"\0".join(parts))
+
+
+def _processor() -> str:
+    """What this processor can do: home folders are shared by machines that differ."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line for line in lines if line.startswith("flags")), platform.processor())
 
 
 def _digest(content: bytes) -> str:

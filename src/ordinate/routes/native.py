@@ -14,8 +14,8 @@ from ordinate.ops.tiles import masked_table
 from ordinate.route import Call, Route, table_refused
 from ordinate.shapes import Outputs
 
-# with fewer pairs in a head the steps before and after cost more than they save
-PAIRS = 2**12
+# with fewer pairs, over batch and heads, the steps before and after cost more than they save
+PAIRS = 2**16
 
 
 class Native(Route):
@@ -44,8 +44,10 @@ class Native(Route):
             return "it drops nothing"
         if 0 in call.q.shape or 0 in call.v.shape:
             return "a tensor is empty"
-        if math.prod(call.where.shape) < PAIRS:
-            return f"there are fewer than {PAIRS} pairs in a head"
+        # without a bias there is less to save
+        fewest = PAIRS if "bias" in call.at.scheme.hooks else 4 * PAIRS
+        if call.pairs < fewest:
+            return f"there are fewer than {fewest} pairs"
         reason = build.reason()
         if reason is not None:
             return reason
@@ -62,10 +64,12 @@ class Native(Route):
         return out[..., : call.v.shape[3]].to(call.q.dtype)
 
     def bytes(self, call: Call) -> int:
-        """Keys and values laid out for products, and wider copies of 16-bit types that are not multiplied as they are."""
+        """For each thread a head of keys and values and the scores of a tile, and wider copies of 16-bit types."""
         size = _type(call.q).itemsize
-        copies = call.q.numel() + call.k.numel() + call.v.numel() if size != call.q.element_size() else 0
-        return size * (call.k.numel() + call.v.numel() + copies) + 4 * math.prod(call.q.shape[:3])
+        head = size * (call.k.shape[2] * (call.k.shape[3] + call.v.shape[3]) + attention.ROWS * attention.COLUMNS)
+        softmax = 8 * math.prod(call.q.shape[:3])
+        copies = 0 if size == call.q.element_size() else sum(size * x.numel() for x in (call.q, call.k, call.v))
+        return torch.get_num_threads() * head + softmax + copies
 
 
 class _Native(torch.autograd.Function):
@@ -74,8 +78,8 @@ class _Native(torch.autograd.Function):
         table = table.contiguous()
         ctx.where, ctx.scale = where, scale
         ctx.first = first_keys(q, k, table, where, scale, attention.ROWS)
-        out, softmax = attention.forward(q, k, v, table, where, scale, ctx.first)
-        ctx.save_for_backward(q, k, v, table, out, softmax)
+        out, softmax, lost = attention.forward(q, k, v, table, where, scale, ctx.first, ctx.needs_input_grad[3])
+        ctx.save_for_backward(q, k, v, table, out, softmax, lost)
         return out
 
     @staticmethod
@@ -97,4 +101,5 @@ def _laid_out(x: Tensor) -> Tensor:
     x = x.to(_type(x))
     if x.dtype == torch.bfloat16 and x.shape[-1] % 2:
         x = torch.nn.functional.pad(x, (0, 1))
-    return x if x.stride(3) == 1 and x.stride(2) >= x.shape[3] else x.contiguous()
+    lies_well = x.stride(3) == 1 and x.stride(2) >= x.shape[3]
+    return x if lies_well else x.clone(memory_format=torch.contiguous_format)

@@ -29,7 +29,8 @@ class AngleInTypeOfModel(Rope):
 
 class OffsetsInTypeOfModel(TransformerXl):
     def content_bias(self, q, k, where):
-        rounded = replace(where, q_pos=where.q_pos.to(q.dtype), k_pos=where.k_pos.to(q.dtype))
+        q_pos, k_pos = (pos.to(q.dtype).double() for pos in (where.q_pos, where.k_pos))
+        rounded = replace(where, q_pos=q_pos, k_pos=k_pos)
         return super().content_bias(q, k, rounded)
 
 

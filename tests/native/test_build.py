@@ -1,0 +1,178 @@
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from ordinate import Alibi, Geometry, explain
+from ordinate.native import build
+
+LONG = Geometry.causal(300)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with an empty cache folder, where only the compilers of a test are found."""
+    monkeypatch.delenv(build.SWITCH)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    if build._unfit() is not None:
+        pytest.skip(build._unfit())
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """A library that has what ours has to have, whatever it does."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    folder = tmp_path_factory.mktemp("library")
+    functions = ("ordinate_forward", "ordinate_backward")
+    (folder / "a.cpp").write_text(
+        "".join(f'extern "C" const char* {name}() {{ return "x"; }}\n' for name in functions)
+    )
+    subprocess.run([compiler, "-shared", "-fPIC", folder / "a.cpp", "-o", folder / "a.so"], check=True)
+    return folder / "a.so"
+
+
+def compiler(machine, python):
+    """Put a compiler in place that runs these lines; `out` is where its result belongs, `runs` counts."""
+    program = "\n".join(
+        [
+            f"#!{sys.executable} -S",
+            "import sys, shutil, time, pathlib",
+            "out = sys.argv[sys.argv.index('-o') + 1]",
+            f"with open({str(machine / 'runs')!r}, 'a') as runs: runs.write('x')",
+            textwrap.dedent(python),
+        ]
+    )
+    path = machine / "bin" / "c++"
+    path.write_text(program)
+    path.chmod(0o755)
+
+
+def runs(machine):
+    return len((machine / "runs").read_text()) if (machine / "runs").exists() else 0
+
+
+def attempt(machine):
+    """As a new process does it."""
+    build._attempt.cache_clear()
+    try:
+        return build.reason()
+    finally:
+        build._attempt.cache_clear()
+
+
+def test_it_is_built_once_and_said_so(machine, library, capfd):
+    compiler(machine, f"shutil.copy({str(library)!r}, out)")
+    assert attempt(machine) is None
+    assert "building its C++ attention, once" in capfd.readouterr().err
+    assert attempt(machine) is None
+    assert capfd.readouterr().err == ""
+    assert runs(machine) == 1
+    (built,) = (machine / "cache" / "ordinate").iterdir()
+    assert built.name.startswith("native-")
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x7fELF"])
+def test_a_library_that_was_cut_short_is_built_again(machine, library, damage):
+    compiler(machine, f"shutil.copy({str(library)!r}, out)")
+    assert attempt(machine) is None
+    (built,) = (machine / "cache" / "ordinate").iterdir()
+    # this process still reads the old file
+    built.unlink()
+    built.write_bytes(damage)
+    assert attempt(machine) is None
+    assert runs(machine) == 2
+
+
+@pytest.mark.parametrize("change", ["torch", "flags", "processor"])
+def test_what_was_built_for_something_else_is_not_used(machine, library, change, monkeypatch):
+    compiler(machine, f"shutil.copy({str(library)!r}, out)")
+    assert attempt(machine) is None
+    if change == "torch":
+        monkeypatch.setattr(torch, "__version__", "9.9")
+    elif change == "flags":
+        monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-g"))
+    else:
+        monkeypatch.setattr(build, "_processor", lambda: "flags: one more")
+    assert attempt(machine) is None
+    assert runs(machine) == 2
+
+
+def test_processes_that_build_at_once_do_not_disturb_each_other(machine, library):
+    slow = f"content = pathlib.Path({str(library)!r}).read_bytes()\nwith open(out, 'wb') as file:\n"
+    slow += "    file.write(content[:100]); file.flush(); time.sleep(0.5); file.write(content[100:])"
+    compiler(machine, slow)
+    program = "from ordinate.native import build; assert build.reason() is None, build.reason()"
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    both = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert len(list((machine / "cache" / "ordinate").iterdir())) == 1
+
+
+def said(machine):
+    q = torch.zeros(1, 4, 300, 8)
+    build._attempt.cache_clear()
+    told = explain(q, q, q, Alibi(heads=4).at(LONG))
+    build._attempt.cache_clear()
+    assert told.route == "tiles"
+    return told.refused["native"]
+
+
+def test_without_a_compiler_another_route_takes_the_call(machine):
+    assert said(machine) == "there is no C++ compiler (c++, g++ or clang++)"
+
+
+def test_a_compiler_that_fails_is_told_and_another_route_takes_the_call(machine):
+    compiler(machine, "print('a.cpp:1: error: no such header', file=sys.stderr); sys.exit(1)")
+    assert said(machine) == "building it failed: a.cpp:1: error: no such header"
+    assert list((machine / "cache" / "ordinate").iterdir()) == []
+
+
+def test_a_library_without_our_functions_is_refused(machine, library):
+    compiler(machine, "shutil.copy('/bin/sh', out)")
+    assert said(machine).startswith("building it failed: ")
+
+
+def test_a_cache_folder_that_cannot_be_written_is_told(machine, monkeypatch):
+    compiler(machine, "")
+    (machine / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "file"))
+    assert said(machine).startswith("building it failed: ")
+
+
+def test_it_can_be_switched_off(machine, monkeypatch):
+    compiler(machine, "")
+    monkeypatch.setenv(build.SWITCH, "off")
+    assert said(machine) == "it is switched off (ORDINATE_NATIVE)"
+    assert runs(machine) == 0
+
+
+@pytest.mark.parametrize(("capability", "says"), [("DEFAULT", "it needs a processor with AVX2")])
+def test_it_needs_the_processor(machine, capability, says, monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert said(machine).startswith(says)
+
+
+def test_it_needs_the_system(machine, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert said(machine).startswith("it is made for Linux on x86 processors; this is darwin")
+
+
+def test_nothing_is_built_when_it_is_imported():
+    program = (
+        "import ordinate.attention, sys; from ordinate.native import build; print(build._attempt.cache_info().misses)"
+    )
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), ORDINATE_NATIVE="on")
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "0"
