@@ -25,6 +25,8 @@ MarkedKeys = Float[Tensor, "b g j marked"]
 # as many as keys, of a width of their own
 Values = Float[Tensor, "b g j e"]
 Outputs = Float[Tensor, "b h i e"]
+# a number for each query
+Totals = Float[Tensor, "b h i"]
 Bias = Float[Tensor, "#b #h i j"]
 Weights = Float[Tensor, "b h i j"]
 Visible = Bool[Tensor, "#b i j"]
