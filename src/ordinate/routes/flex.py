@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,8 +77,8 @@ def flexed(call: Call, attention: Callable[..., Tensor]) -> Outputs:
 def compiled(form: Hashable) -> Callable[..., Tensor]:
     """A compiled `flex_attention` for calls of this form alone."""
 
-    def attention(*inputs: Tensor, **options: object) -> Tensor:
-        return flex_attention(*inputs, **options)
+    def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return flex_attention(q, k, v, **options)
 
     # torch.compile counts what it has compiled by code, and past a limit would go on uncompiled, with queries x keys
     # in memory: each form has code of its own, and fullgraph makes the limit an error
