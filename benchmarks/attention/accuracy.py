@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.attention.contenders import BASE, Size, make, split
+from benchmarks.attention.contenders import Size, make, split
 from benchmarks.attention.measuring import TYPES, Row
 from ordinate import Scheme, attend
 
@@ -19,36 +19,56 @@ LAST = 64
 def accuracy(members: list[str], tokens: int, long: int) -> dict[str, dict[str, Row]]:
     """Errors of output and gradients, as shares of their size, and of the output at the end of a long text.
 
+    Beside each stands the error of PyTorch's attention, with the same bias where it can take it.
+
     Args:
-        members: ours, `scheme@route`; PyTorch's attention without a bias comes first.
+        members: ours, `scheme@route`.
         tokens: length of a text.
         long: length of a long one, whose last rows are compared: ALiBi skips keys there.
     """
-    found = {}
+    found: dict[str, dict[str, Row]] = {}
     for name, type in TYPES.items():
-        rows = {}
-        for member in (BASE, *members):
-            scheme, compute = ("none", _plain) if member == BASE else (split(member)[0], _ours(member))
-            rows[member] = _errors(scheme, compute, Size(tokens), type)
-            if scheme in ("none", "alibi"):
-                rows[member]["far"] = _far(scheme, compute, Size(long), type)
-        found[name] = rows
+        usual: dict[str, Row] = {}
+        found[name] = {}
+        for member in members:
+            scheme, _ = split(member)
+            if scheme not in usual:
+                usual[scheme] = _all(scheme, _pytorch, tokens, long, type)
+            errors = _all(scheme, _ours(member), tokens, long, type)
+            found[name][member] = errors | {f"{kind} of sdpa": error for kind, error in usual[scheme].items()}
     return found
 
 
-def _plain(q: Tensor, k: Tensor, v: Tensor, marks: Scheme) -> Tensor:
-    return scaled_dot_product_attention(q, k, v, is_causal=True)
+def _all(scheme: str, compute: Compute, tokens: int, long: int, type: torch.dtype) -> Row:
+    errors = _errors(scheme, compute, Size(tokens), type)
+    return errors | {"far": _far(scheme, compute, Size(long), type)} if scheme == "alibi" else errors
+
+
+def _pytorch(q: Tensor, k: Tensor, v: Tensor, marks: Scheme) -> Tensor:
+    where = Size(k.shape[2]).where.block(slice(k.shape[2] - q.shape[2], None))
+    content, bias = marks.content_bias(q.float(), k.float(), where), marks.bias(where)
+    mask = sum(x if x is content else x.detach() for x in (content, bias) if x is not None)
+    hidden = ~where.visible[:, None]
+    mask = torch.zeros(hidden.shape).masked_fill(hidden, float("-inf")) + mask
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask if not mask.requires_grad else mask.to(q.dtype))
 
 
 def _ours(member: str) -> Compute:
     _, route = split(member)
-    return lambda q, k, v, marks: attend(q, k, v, marks.at(Size(q.shape[2]).where), route=route)
+
+    def compute(q: Tensor, k: Tensor, v: Tensor, marks: Scheme) -> Tensor:
+        return attend(q, k, v, marks.at(Size(k.shape[2]).where), route=route)
+
+    return compute
 
 
 def _errors(scheme: str, compute: Compute, size: Size, type: torch.dtype) -> Row:
     marks, inputs = make(scheme, size.heads), size.draw(type, learn=True)
     wide = [x.detach().double().requires_grad_() for x in inputs]
     exact = attend(*wide, deepcopy(marks).double().at(size.where), route="reference")
+    if compute is _pytorch and "carry" in marks.hooks:
+        # it cannot carry positions on: the nearest that it can do
+        marks, exact = make("none", size.heads), attend(*wide, make("none", 1).at(size.where), route="reference")
     out = compute(*inputs, marks)
     upstream = torch.randn_like(out)
     found = torch.autograd.grad(out, inputs, upstream)
@@ -65,7 +85,8 @@ def _far(scheme: str, compute: Compute, size: Size, type: torch.dtype) -> float:
     q, k, v = size.draw(type, learn=False)
     at = deepcopy(marks).double().at(size.where).block(rows)
     exact = attend(q[:, :, rows].double(), k.double(), v.double(), at, route="reference")
-    return _apart(compute(q, k, v, marks)[:, :, rows], exact)
+    # PyTorch would hold a mask of queries x keys: it is asked for the last rows alone
+    return _apart(compute(q[:, :, rows] if compute is _pytorch else q, k, v, marks)[:, :, -LAST:], exact)
 
 
 def _apart(out: Tensor, exact: Tensor) -> float:

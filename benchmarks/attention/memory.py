@@ -1,4 +1,4 @@
-"""How much memory a forward and a backward pass hold above their inputs: `python -m benchmarks.attention.memory`."""
+"""How much memory a forward and a backward pass hold above their inputs."""
 
 import argparse
 import resource
@@ -25,7 +25,7 @@ def contender(name: str) -> Prepare:
 
 def peak(name: str, tokens: int, type: str) -> int:
     """Bytes above the inputs, measured in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.attention.memory", name, str(tokens), type]
+    command = [sys.executable, "-c", "from benchmarks.attention.memory import main; main()", name, str(tokens), type]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return int(done.stdout.split()[-1])
 
@@ -55,7 +55,8 @@ def _resident() -> int:
     return _highest()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print it for a contender, a number of tokens and a type."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
     parser.add_argument("tokens", type=int)

@@ -1,6 +1,5 @@
 """The tables of the benchmark of attention, for people."""
 
-from benchmarks.attention.contenders import BASE
 from benchmarks.attention.measuring import Row
 
 Table = dict[str, dict[str, Row]]
@@ -21,16 +20,16 @@ def _cell(row: Row) -> str:
 
 
 def show_errors(table: Table) -> None:
-    """Each member's errors, with a star where they are above those of PyTorch's attention without a bias."""
+    """Each member's errors beside those of PyTorch's attention, with a star where they are above."""
     kinds = ("output", "gradient", "far")
     for name, rows in table.items():
-        print(f"\n{'error against float64, ' + name:44}" + "".join(f"{kind:>12}" for kind in kinds))
+        print(f"\n{'error against float64 / of sdpa, ' + name:44}" + "".join(f"{kind:>19}" for kind in kinds))
         for member, row in rows.items():
-            cells = (_error(row[kind], rows[BASE][kind]) for kind in kinds if kind in row)
+            cells = (_error(row[kind], row[f"{kind} of sdpa"]) for kind in kinds if kind in row)
             print(f"{member:44}" + "".join(cells), flush=True)
 
 
 def _error(error: float, usual: float) -> str:
     # equal in the digits that are shown is equal
     shown, limit = f"{error:.1e}", f"{usual:.1e}"
-    return f"{shown:>11}" + ("*" if float(shown) > float(limit) else " ")
+    return f"{shown:>9} / {limit}" + ("*" if float(shown) > float(limit) else " ")
