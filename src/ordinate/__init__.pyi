@@ -1,5 +1,6 @@
 from .attention import Explanation as Explanation
 from .attention import attend as attend
+from .attention import attend_with_lse as attend_with_lse
 from .attention import explain as explain
 from .composition import Heads as Heads
 from .composition import Sum as Sum
