@@ -1,6 +1,7 @@
 """Attention with any scheme: one function that picks the way to compute it."""
 
 import math
+import os
 from dataclasses import dataclass
 
 import torch
@@ -9,10 +10,12 @@ from ordinate import catalog
 from ordinate.checks import need, need_fraction, need_known
 from ordinate.route import Call, Formula, Route
 from ordinate.scheme import Placed
-from ordinate.shapes import Keys, Outputs, Queries, Values
+from ordinate.shapes import Keys, Outputs, Queries, Totals, Values
 from ordinate.tensors import need_size, need_vectors
 
 _FOLDER = "ordinate.routes"
+FORCED = "ORDINATE_ROUTE"
+"""The environment variable that forces a route by its name, where no argument names one."""
 ROUTES: dict[str, Route] = dict(
     sorted(
         ((name, catalog.load(_FOLDER, Route, name)()) for name in catalog.names(_FOLDER)),
@@ -63,7 +66,7 @@ def attend(
         scale: multiplies q.k; None: 1 / sqrt(head width).
         dropout: share of the weights dropped.
         formula: what is changed in the formula: a cap on the scores, sinks.
-        route: the name of a route to force; None: the first that takes the call.
+        route: the name of a route to force; None: the one in ORDINATE_ROUTE, or the first that takes the call.
 
     Raises:
         ValueError: shapes that do not fit each other or the geometry, an unknown route, or one that refuses.
@@ -73,6 +76,30 @@ def attend(
     # inputs have their type by now; autocast would only round the bias
     with torch.autocast(q.device.type, enabled=False):
         return ROUTES[name].run(call)
+
+
+def attend_with_lse(
+    q: Queries,
+    k: Keys,
+    v: Values,
+    at: Placed,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    formula: Formula = PLAIN,
+    route: str | None = None,
+) -> tuple[Outputs, Totals]:
+    """What `attend` gives, and each query's log-sum-exp, by which attention to parts of the keys can be put together.
+
+        lse_i = log sum_j exp(score_ij);   out = (e^lse1 out1 + e^lse2 out2) / (e^lse1 + e^lse2)
+
+    The scores are those that the softmax sees, a sink included, in float32 at least. A query that sees nothing gets
+    -inf. Gradients flow through the output only. The arguments and errors are those of `attend`.
+    """
+    call = _call(q, k, v, at, scale, dropout, formula)
+    name, _ = _choose(call, route)
+    with torch.autocast(q.device.type, enabled=False):
+        return ROUTES[name].run_with_lse(call)
 
 
 def explain(
@@ -93,6 +120,8 @@ def explain(
 
 
 def _choose(call: Call, route: str | None) -> tuple[str, dict[str, str]]:
+    if route is None:
+        route = os.environ.get(FORCED) or None
     if route is not None:
         need_known("route", route, ROUTES)
         reason = ROUTES[route].refusal(call)

@@ -25,6 +25,10 @@ MarkedKeys = Float[Tensor, "b g j marked"]
 # as many as keys, of a width of their own
 Values = Float[Tensor, "b g j e"]
 Outputs = Float[Tensor, "b h i e"]
+# a number for each query
+Totals = Float[Tensor, "b h i"]
 Bias = Float[Tensor, "#b #h i j"]
+# a bias by distance: entry x is for keys x - queries + 1 places after the query
+Table = Float[Tensor, "h offsets"]
 Weights = Float[Tensor, "b h i j"]
 Visible = Bool[Tensor, "#b i j"]

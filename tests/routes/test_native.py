@@ -142,7 +142,7 @@ def test_keys_that_weigh_nothing_are_left_out(cached, monkeypatch):
     assert (first[0, :, 0] <= cached).all()
     assert_agrees("native", scheme, where, q, k, v)
     # a bound that is too tight is noticed
-    monkeypatch.setattr(reach, "BITS", -30)
+    monkeypatch.setattr(reach, "SHARE", 1e16)
     with pytest.raises(AssertionError, match="off by"):
         assert_agrees("native", scheme, where, q, k, v)
 

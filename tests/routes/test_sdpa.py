@@ -82,7 +82,7 @@ def test_structure_needs_no_mask(geometry):
     with mock.patch.object(sdpa, "_mask", side_effect=sdpa._mask) as spy:
         attend(q, k, v, Unmarked().at(where), route="sdpa")
     assert all(call.args[0].at.mask is None for call in spy.call_args_list)
-    assert explain(q, k, v, Unmarked().at(where)).bytes == 0
+    assert explain(q, k, v, Unmarked().at(where), route="sdpa").bytes == 0
 
 
 @pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])

@@ -1,8 +1,10 @@
+from unittest import mock
+
 import pytest
 import torch
 
 from ordinate import T5, Alibi, Geometry, Rope, Unmarked, attend, explain
-from ordinate.ops import product
+from ordinate.ops import product, reach
 from ordinate.ops import tiles as blocks
 from ordinate.routes import tiles
 from ordinate.testing.route import GEOMETRIES, assert_agrees, draw
@@ -81,6 +83,24 @@ def test_strided_inputs_are_read_as_they_are():
         at = t5().at(where)
         same = attend(q.contiguous(), q.contiguous(), q.contiguous(), at, route="tiles")
         assert attend(q, q, q, at, route="tiles").equal(same)
+
+
+@pytest.mark.parametrize("type", TYPES[:3])
+def test_keys_that_weigh_nothing_are_left_out(type, monkeypatch):
+    monkeypatch.setattr(blocks, "ROWS", 50)
+    where = Geometry.causal(300, cached=20)
+    scheme = Alibi(heads=4)
+    q, k, v = draw(where, batch=1, type=type)
+    with mock.patch.object(blocks, "_weights", side_effect=blocks._weights) as spy:
+        attend(q, k, v, scheme.at(where), route="tiles")
+    assert spy.call_args_list[5].args[-1].keys.start >= 50
+    assert_agrees("tiles", scheme, where, q, k, v)
+    if type == torch.bfloat16:
+        return
+    # a bound that is too tight is noticed
+    monkeypatch.setattr(reach, "SHARE", 1e4 / torch.finfo(type).eps)
+    with pytest.raises(AssertionError, match=r"off by|not finite"):
+        assert_agrees("tiles", scheme, where, q, k, v)
 
 
 def test_a_lost_diagonal_is_noticed(monkeypatch):

@@ -9,15 +9,15 @@ from torch import Tensor
 from ordinate.geometry import PADDING, Geometry
 from ordinate.native.build import library
 from ordinate.ops.blocks import blocks
-from ordinate.ops.tiles import Table
-from ordinate.shapes import Keys, Outputs, Queries, Values
+from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
 # of a tile, as in tiles.h
 ROWS, COLUMNS = 128, 512
 # a weight is exp(score - Softmax[0]) * Softmax[1]
 Softmax = Float[Tensor, "2 b h i"]
 Firsts = Int[Tensor, "b h blocks"]
-Saved = tuple[Queries, Keys, Values, Table, Outputs, Softmax, Outputs | None]
+Lost = Int[Tensor, "b h i e"]
+Saved = tuple[Queries, Keys, Values, Table, Outputs, Softmax, Lost | None]
 
 _WHOLE, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
@@ -43,7 +43,7 @@ class _Job(ctypes.Structure):
 
 def forward(
     q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float, first: Firsts | None, learned: bool
-) -> tuple[Outputs, Softmax, Outputs | None]:
+) -> tuple[Outputs, Softmax, Lost | None]:
     """softmax(q k^T scale + table) v over visible pairs, and what the way back needs; 0 for a row that sees nothing.
 
     Args:
@@ -58,7 +58,7 @@ def forward(
     """
     out = torch.empty_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty(*q.shape[:3], v.shape[3])
     softmax = q.new_empty(2, *q.shape[:3], dtype=torch.float32)
-    lost = q.new_empty(out.shape) if learned and q.dtype == torch.bfloat16 else None
+    lost = q.new_empty(out.shape, dtype=torch.int8) if learned and q.dtype == torch.bfloat16 else None
     flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost}
     _run("ordinate_forward", where, scale, first, {"q": q, "k": k, "v": v, "out": out}, flat)
     return out, softmax, lost

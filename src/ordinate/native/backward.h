@@ -31,11 +31,14 @@ struct Asked {
     }
     for (Index i = 0; i < job.queries; ++i) {
       const T *up = job.gradient.row<T>(b, h, i), *out = job.out.row<T>(b, h, i);
+      const int8_t* lost = job.rest(b, h, i);
       double sum = 0.;
 #pragma omp simd reduction(+ : sum)
-      for (Index c = 0; c < job.depth; ++c) sum += static_cast<double>(up[c]) * static_cast<double>(out[c]);
-      if (const T* rest = job.rest<T>(b, h, i))
-        for (Index c = 0; c < job.depth; ++c) sum += static_cast<float>(up[c]) * static_cast<float>(rest[c]);
+      for (Index c = 0; c < job.depth; ++c) {
+        float exact = out[c];
+        if constexpr (PAIRED<T>) exact = lost ? restore(out[c], lost[c]) : exact;
+        sum += static_cast<double>(up[c]) * exact;
+      }
       delta[i] = sum;
     }
     std::fill_n(dq.data, job.width * pitch, 0.f);

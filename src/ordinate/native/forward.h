@@ -92,8 +92,9 @@ void forward_rows(const Job& job, const Held<T>& held, Tile<T>& tile, Index b, I
     const float* sum = tile.sum + r * job.depth;
     T* out = job.out.row<T>(b, h, begin + r);
     narrow(sum, out, job.depth, job.share[at]);
-    if (T* lost = job.rest<T>(b, h, begin + r))
-      for (Index c = 0; c < job.depth; ++c) narrow(sum[c] * job.share[at] - static_cast<float>(out[c]), lost[c]);
+    if constexpr (PAIRED<T>)
+      if (int8_t* lost = job.rest(b, h, begin + r))
+        for (Index c = 0; c < job.depth; ++c) lost[c] = lose(sum[c] * job.share[at], out[c]);
   }
 }
 

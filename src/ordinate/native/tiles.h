@@ -56,13 +56,12 @@ struct Job {
   View q, k, v, out;
   // (batch, heads, queries): a weight is exp(score - top) * share; 0 and 0 for a query that sees nothing
   float *top, *share;
-  void* lost;  // (batch, heads, queries, depth): what rounding takes from the output; or null
+  int8_t* lost;  // (batch, heads, queries, depth): what rounding takes from a bfloat16 output, see `lose`; or null
   View gradient, dq, dk, dv;
   float* dtable;  // (batch, heads, queries + keys - 1) in reverse, zeros at first; or null
 
-  template <class T>
-  T* rest(Index b, Index h, Index i) const {
-    return lost ? static_cast<T*>(lost) + ((b * heads + h) * queries + i) * depth : nullptr;
+  int8_t* rest(Index b, Index h, Index i) const {
+    return lost ? lost + ((b * heads + h) * queries + i) * depth : nullptr;
   }
   Index blocks() const { return parts(queries, ROWS); }
   Index pitch() const { return queries + keys - 1; }
@@ -109,6 +108,15 @@ inline void narrow(float x, float& to) { to = x; }
 inline void narrow(float x, c10::BFloat16& to) {
   const uint32_t bits = c10::bit_cast<uint32_t>(x);
   to.x = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// eight bits of what rounding takes from a number, and the number from both: floats in order are whole numbers in order
+inline int8_t lose(float exact, c10::BFloat16 rounded) {
+  const auto rest = static_cast<int32_t>(c10::bit_cast<uint32_t>(exact) - (static_cast<uint32_t>(rounded.x) << 16));
+  return static_cast<int8_t>(min((rest + 128) >> 8, 127));
+}
+inline float restore(c10::BFloat16 rounded, int8_t lost) {
+  return c10::bit_cast<float>((static_cast<uint32_t>(rounded.x) << 16) + static_cast<uint32_t>(lost * 256));
 }
 
 template <class T>

@@ -24,6 +24,11 @@ class Block:
         """How many queries and keys."""
         return self.rows.stop - self.rows.start, self.keys.stop - self.keys.start
 
+    def after(self, key: int) -> "Block":
+        """The same without the keys before this one; one key is left."""
+        low = min(max(key, self.keys.start), self.keys.stop - 1)
+        return Block(self.rows, slice(low, self.keys.stop), self.first + low - self.keys.start)
+
 
 def blocks(where: Geometry, size: int) -> list[Block]:
     """The blocks of so many rows, with the keys that causality and the window leave to them."""

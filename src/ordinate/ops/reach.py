@@ -7,11 +7,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.geometry import Geometry
-from ordinate.ops.tiles import Table
-from ordinate.shapes import Keys, Queries
+from ordinate.shapes import Keys, Queries, Table
 
-# what is left out weighs at most 2^-BITS of a row
-BITS = 26
+# what is left out weighs at most this share of the distance between 1 and the next number: 2^-26 in float32
+SHARE = 1 / 8
 
 
 def first_keys(
@@ -19,16 +18,15 @@ def first_keys(
 ) -> Int[Tensor, "b h blocks"] | None:
     """The first key that weighs anything to any query of a block; None: nothing can be left out.
 
-    A score is at most |q| max|k| scale (Cauchy and Schwarz) plus the bias, and bias[d] at a distance of d places or
-    more is at most M[d] = max over e >= d of bias[e]. The query's own key, which it sees, scores s + bias[0]. A key
-    d places back thus weighs at most exp(|q| max|k| scale + M[d] - s - bias[0]) of that one, and can be left out
-    once this is below 2^-26 / keys: all that is left out together weighs at most 2^-26 of the row, which rounding to
-    float32 (2^-24) hides.
+    A score is at most |q| max|k| scale (Cauchy and Schwarz) plus the bias. All keys d or more places back weigh
+    together at most exp(|q| max|k| scale + L[d]), with L[d] = log sum over e >= d of exp(bias[e]); the query's own
+    key, which it sees, weighs exp(s + bias[0]). They can be left out once the first is below eps / 8 of the second: a
+    quarter of what one rounding of the row changes (eps / 2, with eps = 2^-23 in float32).
 
     Args:
         q: queries.
         k: keys.
-        table: the bias by distance, -inf where hidden.
+        table: the bias by distance, -inf where hidden; its type is the one that is computed in.
         where: the geometry.
         scale: multiplies q.k.
         size: queries of a block.
@@ -38,20 +36,22 @@ def first_keys(
     # the own key must exist and be visible
     if not where.hides_future or where.q_document is not None or where.start + queries != keys:
         return None
-    slack = BITS * math.log(2) + math.log(keys)
-    at_most = table.cummax(1).values
-    near = table[:, own]
-    if not bool((near - at_most[:, 0] > slack).any()):
+    share = math.log(SHARE * torch.finfo(table.dtype).eps)
+    behind, near = table.logcumsumexp(1), table[:, own]
+    if not bool((behind[:, 0] - near < share).any()):
         return None
-    groups = q.shape[1] // k.shape[1]
-    longest = torch.linalg.vector_norm(k, dim=-1, dtype=table.dtype).amax(-1).repeat_interleave(groups, 1)
-    mine = k[:, :, where.start :].repeat_interleave(groups, 1)
-    own_score = (q * mine).sum(-1, dtype=table.dtype) * scale
-    highest = torch.linalg.vector_norm(q, dim=-1, dtype=table.dtype) * longest[..., None] * abs(scale)
-    # one part in a thousand for rounding in these sums
-    least = own_score - highest - 1e-3 * highest + near[:, None] - slack
+    # products of float16 overflow
+    q, k = (x.float() if x.dtype == torch.float16 else x for x in (q, k))
+    groups, type = q.shape[1] // k.shape[1], table.dtype
+    longest = torch.linalg.vector_norm(k, dim=-1).amax(-1)[:, :, None, None]
+    grouped, mine = q.unflatten(1, (-1, groups)), k[:, :, None, where.start :]
+    highest = (torch.linalg.vector_norm(grouped, dim=-1).to(type) * longest * abs(scale)).flatten(1, 2)
+    own_score = (grouped * mine).sum(-1).to(type).flatten(1, 2) * scale
+    # room for the rounding of these sums, in the type of q
+    room = max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
+    least = own_score - highest - room + near[:, None] + share
     begins = torch.arange(0, queries, size, device=q.device)
     least = torch.nn.functional.pad(least, (0, -queries % size), value=math.inf).unflatten(2, (-1, size)).amin(-1)
-    far = torch.searchsorted(at_most, least.transpose(0, 1).flatten(1).contiguous())
+    far = torch.searchsorted(behind, least.transpose(0, 1).flatten(1).contiguous())
     far = far.unflatten(1, (q.shape[0], -1)).transpose(0, 1)
     return (far + begins - queries + 1).clamp(0, keys - 1).contiguous()

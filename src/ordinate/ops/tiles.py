@@ -4,17 +4,19 @@ A block's rows are taken in reverse. The bias of row r and key j is then table[j
 strides (1, 1), so that no bias of queries x keys exists. Causality and windows are -inf in the table.
 """
 
+from collections.abc import Callable
+
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from ordinate.geometry import Geometry
 from ordinate.ops.blocks import Block, blocks
 from ordinate.ops.product import times_transposed
-from ordinate.shapes import Keys, Outputs, Queries, Values
+from ordinate.ops.reach import first_keys
+from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
 ROWS = 256
-Table = Float[Tensor, "h offsets"]
 
 
 def hidden_offsets(where: Geometry, device: torch.device) -> Bool[Tensor, " offsets"]:
@@ -35,12 +37,12 @@ def masked_table(table: Table | None, where: Geometry, heads: int, type: torch.d
 def forward(q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float) -> Outputs:
     """softmax(q k^T scale + table) v over visible pairs; a row that sees nothing gives 0."""
     out = q.new_empty(*q.shape[:3], v.shape[3])
-    cuts, groups = blocks(where, ROWS), q.shape[1] // k.shape[1]
+    cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row in range(q.shape[0]):
         for head in range(q.shape[1]):
             keys, values = (_wide(x[row, head // groups]) for x in (k, v))
             queries = _wide(q[row, head]) * scale
-            for block in cuts:
+            for block in cuts(row, head):
                 weights = _weights(queries, keys, table[head], where, row, block)
                 out[row, head, block.rows] = times_transposed(weights, values[block.keys].t()).flip(0)
     return out
@@ -60,13 +62,13 @@ def backward(
     # transposed, since products of that form are faster
     dk, dv = (torch.zeros(*x.shape[:2], x.shape[3], x.shape[2], dtype=wide, device=x.device) for x in (k, v))
     dt = torch.zeros_like(table, dtype=wide) if learned else None
-    cuts, groups = blocks(where, ROWS), q.shape[1] // k.shape[1]
+    cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row in range(q.shape[0]):
         for head in range(q.shape[1]):
             keys, values = (_wide(x[row, head // groups]) for x in (k, v))
             queries, upstream = _wide(q[row, head]) * scale, _wide(gradient[row, head])
             sinks = dk[row, head // groups], dv[row, head // groups]
-            for block in cuts:
+            for block in cuts(row, head):
                 weights = _weights(queries, keys, table[head], where, row, block)
                 up = upstream[block.rows].flip(0)
                 sinks[1][:, block.keys] += times_transposed(up.t().contiguous(), weights.t())
@@ -78,6 +80,17 @@ def backward(
                 if dt is not None:
                     _add_diagonals(dt[head], slope, block)
     return dq.to(q.dtype), dk.mT.to(k.dtype), dv.mT.to(v.dtype), dt
+
+
+def _cuts(q: Queries, k: Keys, table: Table, where: Geometry, scale: float) -> Callable[[int, int], list[Block]]:
+    """The blocks of each head of each row of the batch, without the keys that weigh nothing."""
+    found = blocks(where, ROWS)
+    first = first_keys(q, k, table, where, scale, ROWS)
+    if first is None:
+        return lambda row, head: found
+    # whole blocks of keys: a product of sizes that came before starts sooner
+    low = (first // ROWS * ROWS).tolist()
+    return lambda row, head: [block.after(key) for block, key in zip(found, low[row][head], strict=True)]
 
 
 def _weights(queries: Tensor, keys: Tensor, table: Tensor, where: Geometry, row: int, block: Block) -> Tensor:
