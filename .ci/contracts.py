@@ -11,8 +11,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "contracts.md"
 HEAD = """# What is promised
 
 Every scheme makes the same promises, and a suite that ships with Ordinate tries each of them out. `./dev check
-my_module:MyScheme` runs it on a scheme of yours. Each promise is also tried on schemes broken on purpose, which it must
-catch (`tests/contracts/mutants/`). This page is written by `.ci/contracts.py` from a run of the suite.
+my_module:MyScheme` runs it on a scheme of yours. Each promise is also tried on schemes broken on purpose, which it
+must catch (`tests/contracts/mutants/`). This page is written by `.ci/contracts.py` from a run of the suite.
 """
 
 
@@ -39,8 +39,8 @@ def _cells(outcomes: dict[str, list[Outcome]]) -> list[str]:
     passed, skipped = sum(o.passed for o in every), sum(o.skipped_reason is not None for o in every)
     failed = len(every) - passed - skipped
     lines = [
-        f"{len(outcomes)} schemes and {len(scheme_checks())} promises make {len(every)} cells: {passed} hold, {skipped} "
-        f"do not apply, {failed} fail. Options other than the defaults are tried in each scheme's own tests.",
+        f"{len(outcomes)} schemes and {len(scheme_checks())} promises make {len(every)} cells: {passed} hold, "
+        f"{skipped} do not apply, {failed} fail. Options beyond the defaults are tried in each scheme's tests.",
         "",
         "| scheme | hold | do not apply | fail |",
         "|---|---|---|---|",

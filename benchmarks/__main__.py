@@ -1,7 +1,8 @@
-"""Run the benchmarks: `python -m benchmarks [--save] [NAME ...]`."""
+"""Run the benchmarks: `python -m benchmarks [--save] [--quick] [NAME ...]`."""
 
 import argparse
 import importlib
+import inspect
 
 from ordinate import catalog
 
@@ -12,11 +13,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(known)}; all if none is named")
     parser.add_argument("--save", action="store_true", help="write each result to benchmarks/results/")
+    parser.add_argument("--quick", action="store_true", help="shorter texts and fewer rounds: attention")
     chosen = parser.parse_args()
     for name in chosen.names or known:
         if name not in known:
             parser.error(f"no benchmark is named {name!r}; there are: {', '.join(known)}")
-        importlib.import_module(f"benchmarks.{name}").main(chosen.save)
+        measure = importlib.import_module(f"benchmarks.{name}").main
+        if chosen.quick and "quick" not in inspect.signature(measure).parameters:
+            parser.error(f"the benchmark {name!r} has no quick way; leave --quick out")
+        measure(chosen.save, **({"quick": True} if chosen.quick else {}))
 
 
 if __name__ == "__main__":

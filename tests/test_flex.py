@@ -16,7 +16,7 @@ NAMES = catalog.names("ordinate.schemes")
 
 
 def placed(case, where):
-    at = case.scheme().at(case.place(where))
+    at = case.scheme().eval().at(case.place(where))
     q, k, _ = (x.detach() for x in draw(where, heads=HEADS, kv_heads=KV_HEADS, width=HEAD_WIDTH, type=torch.float64))
     return at, at.scheme.encode_query(q, at.where.q_pos), at.scheme.encode_key(k, at.where.k_pos)
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -228,6 +229,37 @@ def test_piece_by_piece_is_the_same_as_one_piece(pieces, window):
         rest = whole.block(slice(begin, begin + piece), slice(0, begin + piece))
         assert torch.equal(past.visible, rest.visible)
         assert torch.equal(past.offset, rest.offset)
+        expect_flags_true_to_visibility(past)
+
+
+def test_tokens_that_follow_stay_in_order():
+    read = Geometry.causal(3)
+    for piece in (1, 2, 1):
+        read = read.following(piece).after(read)
+        assert read.ordered
+        expect_flags_true_to_visibility(read)
+
+
+def test_order_is_not_claimed_of_tokens_that_stand_elsewhere():
+    read = Geometry.causal(3)
+    new = read.following(2)
+    far = new.q_pos + 5
+    for other in (
+        Geometry.causal(2),
+        new.block(slice(1, 2), slice(1, 2)),
+        replace(new, q_pos=far, k_pos=far),
+        read.following(1).after(read),
+        Geometry.causal(5).following(2),
+    ):
+        assert not other.after(read).ordered
+    assert not new.after(Geometry.causal(3)).ordered
+    grid = Geometry.grid(2, 3)
+    assert not grid.following(1).after(grid).ordered
+    # the last query of a block need not be its last key
+    block = read.block(slice(0, 2))
+    assert not block.following(1).after(block).ordered
+    padded = Geometry.padded(torch.tensor([[True, True, False]]))
+    assert not padded.following(1).after(padded).ordered
 
 
 def test_following_needs_something_before():

@@ -68,6 +68,7 @@ def test_what_fits_raises_nothing():
         (lambda: Geometry.cross(3, "4"), TypeError, "keys must be a whole number; got '4'"),
         (lambda: Geometry.cross(3, 4, real=torch.ones(1, 4)), ValueError, "real is True where there is a token"),
         (lambda: Geometry.packed([2, 0.5]), TypeError, "document 1 must be a whole number; got 0.5"),
+        (lambda: Geometry.packed(5), TypeError, "the length of each document stands in a list; got int; give one"),
         (lambda: Geometry.grid(2, -1), ValueError, "axis 1 must not be negative; got -1"),
         (lambda: Geometry.grid(), ValueError, "a grid has an axis or more; got none"),
         (lambda: Geometry.causal(3, window=1.5), TypeError, "window must be a whole number; got 1.5"),
@@ -126,8 +127,8 @@ def test_a_position_below_zero_is_answered_by_where_to_begin():
     [
         (lambda: Sinusoidal(width=8).at(Geometry.causal(3)).embed(None), "x must be a tensor; got NoneType"),
         (
-            lambda: Sinusoidal(width=8).at(Geometry.causal(3)).embed(X[0]),
-            "x must hold the tokens of the geometry|made for",
+            lambda: Sinusoidal(width=8).at(Geometry.causal(3)).embed(X),
+            r"x needs the axes \(batch, tokens, width\)",
         ),
         (
             lambda: Sinusoidal(width=6).at(Geometry.causal(3)).embed(X[:, 0]),

@@ -1,5 +1,6 @@
 from .attention import Explanation as Explanation
 from .attention import attend as attend
+from .attention import attend_with_lse as attend_with_lse
 from .attention import explain as explain
 from .composition import Heads as Heads
 from .composition import Sum as Sum
@@ -12,7 +13,10 @@ from .models.cache import Cache as Cache
 from .models.decoder import Decoder as Decoder
 from .models.decoder import Shape as Shape
 from .models.generate import generate as generate
+from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
+from .projections import Variant as Variant
 from .recipe import Recipe as Recipe
+from .route import Formula as Formula
 from .scheme import Placed as Placed
 from .scheme import Scheme as Scheme
 from .schemes.alibi import Alibi as Alibi

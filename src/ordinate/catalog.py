@@ -2,7 +2,8 @@
 
 import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar, get_args, get_origin
@@ -111,12 +112,44 @@ def read_options(member: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _read(member, known[name], value) for name, value in given.items()}
 
 
-def _read(member: type, option: inspect.Parameter, value: Any) -> Any:
+def check_options(member: type, given: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless each option given to the constructor is of the type that it declares, as it is."""
+    for name, option in options(member).items():
+        if name in given and option.annotation is not option.empty:
+            _read(member, option, given[name], strict=True)
+
+
+def checked(build: Callable[..., None], keep: Sequence[str]) -> Callable[..., None]:
+    """A constructor that refuses options of other types than it declares, whoever calls it.
+
+    Args:
+        build: the constructor.
+        keep: options that the instance keeps under their names, unless the constructor has done so.
+    """
+
+    @wraps(build)
+    def constructor(self: Any, *parts: Any, **given: Any) -> None:
+        try:
+            build(self, *parts, **given)
+        except Exception as error:
+            # a ValueError names its reason; behind any other stands a value of another type than declared
+            if not isinstance(error, ValueError):
+                check_options(type(self), given)
+            raise
+        check_options(type(self), given)
+        for name in keep:
+            if given.get(name) is not None and not hasattr(self, name):
+                setattr(self, name, given[name])
+
+    return constructor
+
+
+def _read(member: type, option: inspect.Parameter, value: Any, strict: bool = False) -> Any:
     kinds = [get_origin(kind) for kind in (option.annotation, *get_args(option.annotation))]
-    if isinstance(value, str) and any(kind in (tuple, Sequence) for kind in kinds):
+    if isinstance(value, str) and not strict and any(kind in (tuple, Sequence) for kind in kinds):
         value = value.split(";")
     try:
-        return TypeAdapter(option.annotation).validate_python(value)
+        return TypeAdapter(option.annotation).validate_python(value, strict=strict)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         wanted = option.annotation.__name__ if isinstance(option.annotation, type) else str(option.annotation)

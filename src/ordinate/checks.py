@@ -1,23 +1,23 @@
 """Raise errors that say what must hold, what came, and what to do."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
 
-def need(holds: bool, must: str, came: str, remedy: str) -> None:
+def need(holds: bool, must: str, came: str | Callable[[], str], remedy: str) -> None:
     """Raise a ValueError of the form "what must hold; what came; what to do" unless `holds`.
 
     Args:
         holds: the condition that must be true.
         must: what must hold, as a clause ("rope needs an even head width").
-        came: what came instead ("got 7").
+        came: what came instead ("got 7"), or a function that says it: inside torch.compile a size may have no text.
         remedy: what the caller can do ("choose heads that divide width into even parts").
     """
     if not holds:
-        raise ValueError(f"{must}; {came}; {remedy}")
+        raise ValueError(f"{must}; {came if isinstance(came, str) else came()}; {remedy}")
 
 
 # no text is made before it is needed: inside torch.compile a number may have none yet
@@ -42,6 +42,13 @@ def need_counts(**counts: Any) -> None:
         need_whole(name, value)
         if not value >= 0:
             raise ValueError(f"{name} must not be negative; got {value}; give how many there are")
+
+
+def need_each_count(name: str, values: Any) -> None:
+    """Raise unless `values` is a sequence of whole numbers, 0 or more."""
+    if not isinstance(values, Sequence):
+        raise TypeError(f"the length of each {name} stands in a list; got {type(values).__name__}; give one: [3, 5]")
+    need_counts(**{f"{name} {place}": value for place, value in enumerate(values)})
 
 
 def need_window(window: Any) -> None:

@@ -1,6 +1,7 @@
 """Schemes made of schemes: several at once, and another for each group of heads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.scheme import PLACES, Scheme
+from ordinate.scheme import PLACES, Encoder, Scheme
 from ordinate.shapes import (
     Bias,
     Keys,
@@ -62,6 +63,14 @@ class Composition(Scheme):
         """Every hook that a part uses."""
         return tuple(hook for hook in PLACES if any(hook in part.hooks for part in self.members))
 
+    def encode_query(self, q: Queries, pos: Positions) -> MarkedQueries:
+        """Let the parts mark the queries."""
+        return self.encoders(pos)[0](q)
+
+    def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
+        """Let the parts mark the keys."""
+        return self.encoders(pos)[1](k)
+
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless every part can serve these positions."""
         for part in self.members:
@@ -101,17 +110,10 @@ class Sum(Composition):
             x = part.embed(x, pos)
         return x
 
-    def encode_query(self, q: Queries, pos: Positions) -> MarkedQueries:
-        """Let each part mark the queries."""
-        for part in self.members:
-            q = part.encode_query(q, pos)
-        return q
-
-    def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
-        """Let each part mark the keys."""
-        for part in self.members:
-            k = part.encode_key(k, pos)
-        return k
+    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """Let each part mark queries and keys, one after another."""
+        made = [part.encoders(pos) for part in self.members]
+        return partial(_in_turn, [of_q for of_q, _ in made]), partial(_in_turn, [of_k for _, of_k in made])
 
     def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """The score of the one part that has one."""
@@ -151,13 +153,10 @@ class Heads(Composition):
             need(not used, "a scheme for some of the heads enters inside attention", came, "add it with + instead")
         self.heads = heads
 
-    def encode_query(self, q: Queries, pos: Positions) -> MarkedQueries:
-        """Let each part mark its queries."""
-        return _joined([part.encode_query(x, pos) for part, x in zip(self.members, self._shares(q), strict=True)])
-
-    def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
-        """Let each part mark its keys."""
-        return _joined([part.encode_key(x, pos) for part, x in zip(self.members, self._shares(k), strict=True)])
+    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """Let each part mark its queries and its keys."""
+        made = [part.encoders(pos) for part in self.members]
+        return partial(self._apart, [of_q for of_q, _ in made]), partial(self._apart, [of_k for _, of_k in made])
 
     def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """The scores of the parts that have their own, and q.k for the others."""
@@ -182,6 +181,9 @@ class Heads(Composition):
         shares = zip(self.members, self._shares(weights), strict=True)
         return self._spread([part.carry(share, where) for part, share in shares])
 
+    def _apart(self, encoders: Sequence[Encoder], x: Tensor) -> Tensor:
+        return _joined([encode(share) for encode, share in zip(encoders, self._shares(x), strict=True)])
+
     def _shares(self, x: Tensor) -> tuple[Tensor, ...]:
         parts = len(self.parts)
         came = f"got {x.shape[1]} heads for {parts} schemes"
@@ -204,6 +206,12 @@ def _total(made: Iterable[Tensor | None]) -> Tensor | None:
         if one is not None:
             total = one if total is None else total + one
     return total
+
+
+def _in_turn(encoders: Sequence[Encoder], x: Tensor) -> Tensor:
+    for encode in encoders:
+        x = encode(x)
+    return x
 
 
 def _joined(shares: list[Tensor]) -> Tensor:

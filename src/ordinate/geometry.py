@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int, Real
 from torch import Tensor
 
-from ordinate.checks import need, need_counts, need_window
+from ordinate.checks import need, need_counts, need_each_count, need_window
 from ordinate.shapes import Visible
 from ordinate.tensors import need_documents, need_mask, need_positions
 
@@ -39,6 +39,7 @@ class Geometry:
         k_document: the document of each key.
         ordered: for every visible pair, q_pos - k_pos equals their distance in memory order, so that a table of
             offsets serves. Known to the constructors; False is always safe.
+        follows: the positions of the keys that it was made to follow, and its own: `following` tells `after`.
     """
 
     q_pos: Real[Tensor, "#b i axes"]
@@ -49,6 +50,7 @@ class Geometry:
     q_document: Int[Tensor, "#b i"] | None = None
     k_document: Int[Tensor, "#b j"] | None = None
     ordered: bool = False
+    follows: tuple[Tensor, Tensor] | None = None
 
     def __post_init__(self) -> None:
         need_positions(self.q_pos, self.k_pos)
@@ -90,8 +92,7 @@ class Geometry:
         need_counts(queries=queries, keys=keys)
         if real is not None:
             need_mask("real", real, "batch, keys")
-        device = None if real is None else real.device
-        q_pos, k_pos = torch.arange(queries, device=device), torch.arange(keys, device=device)
+        q_pos, k_pos = (torch.arange(n, device=None if real is None else real.device) for n in (queries, keys))
         plain = cls(q_pos[None, :, None], k_pos[None, :, None], ordered=True)
         if real is None:
             return plain
@@ -111,7 +112,7 @@ class Geometry:
         Args:
             lengths: tokens of each document, in order.
         """
-        need_counts(**{f"document {place}": length for place, length in enumerate(lengths)})
+        need_each_count("document", lengths)
         filled = len(lengths) > 0 and min(lengths) > 0
         need(filled, "each packed document needs a token", f"got lengths {list(lengths)}", "leave empty ones out")
         pos = torch.cat([torch.arange(length, device=device) for length in lengths])[None, :, None]
@@ -138,7 +139,7 @@ class Geometry:
     def grid(cls, *sizes: int, device: torch.device | str | None = None) -> "Geometry":
         """The patches of an image (rows, columns) or a film (frames first), an axis for each: all see all."""
         need(bool(sizes), "a grid has an axis or more", "got none", "give how many rows and columns")
-        need_counts(**{f"axis {place}": size for place, size in enumerate(sizes)})
+        need_each_count("axis", sizes)
         axes = [torch.arange(size, device=device) for size in sizes]
         pos = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(1, -1, len(sizes))
         return cls(pos, pos)
@@ -181,8 +182,7 @@ class Geometry:
     @property
     def visible(self) -> Visible:
         """Which query may see which key."""
-        device = self.q_pos.device
-        queries, keys = self.shape
+        queries, keys, device = *self.shape, self.q_pos.device
         place = torch.arange(self.start, self.start + queries, device=device)
         behind = place[:, None] - torch.arange(keys, device=device)
         seen = behind >= 0 if self.hides_future else torch.ones_like(behind, dtype=torch.bool)
@@ -195,9 +195,7 @@ class Geometry:
 
     def block(self, queries: slice, keys: slice = slice(None)) -> "Geometry":
         """The same geometry for some of the queries and keys (contiguous slices)."""
-        count, memory = self.shape
-        first, stop, _ = queries.indices(count)
-        key_first, key_stop, _ = keys.indices(memory)
+        (first, stop, _), (key_first, key_stop, _) = queries.indices(self.shape[0]), keys.indices(self.shape[1])
         q, k = slice(first, stop), slice(key_first, key_stop)
         return replace(
             self,
@@ -213,6 +211,10 @@ class Geometry:
         q_document, k_document = _documents(self)
         _, past_document = _documents(past)
         plain = self.q_document is None and past.k_document is None
+        # these tokens stand where `past.following` put them, and the newest of the past is its last key
+        before, own = self.follows or (None, None)
+        newest = 0 < past.shape[0] == past.shape[1] - past.start
+        on = newest and before is past.k_pos and own is self.q_pos is self.k_pos
         batch = max(self.k_pos.shape[0], past.k_pos.shape[0])
         return replace(
             self,
@@ -220,14 +222,13 @@ class Geometry:
             start=self.start + past.shape[1],
             q_document=None if plain else q_document,
             k_document=None if plain else torch.cat([_rows(past_document, batch), _rows(k_document, batch)], 1),
-            ordered=False,
+            ordered=plain and on and past.ordered and self.ordered,
         )
 
     def following(self, tokens: int) -> "Geometry":
         """The next `tokens` of each row after these: positions go on from the last real key of the row."""
         need(self.shape[1] > 0, "something must have been read before", "got no keys", "build a first geometry")
-        last = self.k_pos[:, -1:]
-        document = None if self.k_document is None else self.k_document[:, -1:]
+        last, document = self.k_pos[:, -1:], None
         if self.k_document is not None:
             batch = max(self.k_pos.shape[0], self.k_document.shape[0])
             place = torch.arange(self.shape[1], device=last.device)
@@ -235,9 +236,8 @@ class Geometry:
             last = _rows(self.k_pos, batch).gather(1, index[..., None].expand(-1, -1, last.shape[-1]))
             document = _rows(self.k_document, batch).gather(1, index).expand(-1, tokens)
         pos = last + torch.arange(1, tokens + 1, device=last.device)[None, :, None]
-        return replace(
-            self, q_pos=pos, k_pos=pos, hides_future=True, start=0, q_document=document, k_document=document
-        )
+        own = {"q_pos": pos, "k_pos": pos, "q_document": document, "k_document": document}
+        return replace(self, **own, hides_future=True, start=0, follows=(self.k_pos, pos))
 
 
 def _documents(where: Geometry) -> tuple[Int[Tensor, "#b i"], Int[Tensor, "#b j"]]:

@@ -1,11 +1,15 @@
 """How a model knows where its tokens stand."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from ordinate import catalog
 from ordinate.checks import need
 from ordinate.geometry import Geometry
 from ordinate.shapes import (
@@ -20,8 +24,9 @@ from ordinate.shapes import (
     Tokens,
     Weights,
 )
-from ordinate.tensors import need_size, need_tokens, need_vectors
+from ordinate.tensors import need_below, need_size, need_tokens, need_vectors
 
+Encoder = Callable[[Tensor], Tensor]
 PLACES = {
     "place": "positions",
     "embed": "tokens",
@@ -43,15 +48,14 @@ class Scheme(nn.Module):
 
     Must: declare `shift_invariant`; take what it needs by keyword (`width`, `heads`, `head_width`, `max_length`),
         from which a model binds its own sizes by name; return the type it was given; keep parameters only, no float
-        buffers (tables are computed from Python numbers, angles in float64); keep `width`, `heads` and `head_width`,
-        where it asks for them, as attributes: what it is given is checked against them.
+        buffers (tables are computed from Python numbers, angles in float64).
     Should: name its source in the docstring and in `citation`; override `check_positions` where some positions
         cannot be served.
     May: set the other declared properties.
     """
 
     axes: tuple[int, ...] = (1,)
-    """How many position axes it accepts: 1 for text, 2 for images. An instance may accept fewer than its class."""
+    """How many position axes it accepts: 1 for text, 2 for images. An instance may accept fewer."""
     whole: bool = False
     """Whether it refuses fractional positions."""
     per_layer: bool = False
@@ -65,11 +69,17 @@ class Scheme(nn.Module):
     claims: int = 0
     """Columns of the width that `embed` appends; the token table gets the rest."""
     width: int
-    """Columns of the model that it was made for, if it asks for them."""
+    """Columns of the model that it was made for, kept for it if it asks for them."""
     heads: int
-    """Query heads that it was made for, if it asks for them."""
+    """Query heads that it was made for, kept likewise."""
     head_width: int
-    """Channels of a head that it was made for, if it asks for them."""
+    """Channels of a head that it was made for, kept likewise."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check what the constructor is given against the types that it declares, and keep the sizes among it."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width", "heads", "head_width")))
 
     def place(self, where: Geometry) -> Geometry:
         """Move the tokens: the geometry that this scheme, and those it is summed with, see instead."""
@@ -86,6 +96,13 @@ class Scheme(nn.Module):
     def encode_key(self, k: Keys, pos: Positions) -> MarkedKeys:
         """Mark the keys, once: the result is what a decoder caches."""
         return k
+
+    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """What marks queries, and what marks keys, at these positions: made once in a forward pass, for all layers.
+
+        Override it beside the two hooks, and let it say the same, where what depends on positions alone is costly.
+        """
+        return partial(self.encode_query, pos=pos), partial(self.encode_key, pos=pos)
 
     def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """Score in place of q.k, before the scale: for keys that each query sees marked in another way.
@@ -120,9 +137,8 @@ class Scheme(nn.Module):
     def at(self, where: Geometry) -> "Placed":
         """This scheme at one geometry: make one for each forward pass, all layers share it."""
         if not isinstance(where, Geometry):
-            raise TypeError(
-                f"a scheme stands at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)"
-            )
+            came = type(where).__name__
+            raise TypeError(f"a scheme stands at a Geometry; got {came}; build one: Geometry.causal(n)")
         where = self.place(where)
         for pos in (where.q_pos, where.k_pos):
             self.check_positions(pos)
@@ -131,39 +147,23 @@ class Scheme(nn.Module):
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless the scheme can serve these positions."""
         name = type(self).__name__
-        axes = pos.shape[-1]
-        need(
-            axes in self.axes,
-            f"{name} takes positions with {' or '.join(map(str, self.axes))} axis",
-            f"got {axes} axes",
-            "choose a scheme for that many axes, or drop the axes it cannot see",
-        )
-        need(
-            not self.whole or not pos.is_floating_point(),
-            f"{name} takes whole positions",
-            f"got {pos.dtype}",
-            "round them, or choose a scheme for fractional positions",
-        )
+        served = f"{name} takes positions with {' or '.join(map(str, self.axes))} axis"
+        remedy = "choose a scheme for that many axes, or drop the axes it cannot see"
+        need(pos.shape[-1] in self.axes, served, lambda: f"got {pos.shape[-1]} axes", remedy)
+        remedy = "round them, or choose a scheme for fractional positions"
+        whole = not self.whole or not pos.is_floating_point()
+        need(whole, f"{name} takes whole positions", f"got {pos.dtype}", remedy)
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
         if not pos.numel() or torch.compiler.is_compiling():
             return
-        if pos.is_floating_point():
-            finite = bool(pos.isfinite().all())
-            need(
-                finite, f"{name} takes finite positions", "got NaN or infinity among them", "give each token a place"
-            )
+        finite = not pos.is_floating_point() or bool(pos.isfinite().all())
+        need(finite, f"{name} takes finite positions", "got NaN or infinity among them", "give each token a place")
         if self.max_length is not None:
             self.check_length(pos)
 
     def check_length(self, pos: Positions) -> None:
         """Raise a ValueError unless all positions are below `max_length`; for schemes that have one."""
-        low, high, length = pos.min().item(), pos.max().item(), self.max_length or 0
-        need(
-            low >= 0 and high < length,
-            f"{type(self).__name__} serves positions 0 to {length - 1} (max_length {length})",
-            f"got {low} to {high}",
-            "count from 0" if low < 0 else f"build it with max_length={int(high) + 1} or more, or shorten the input",
-        )
+        need_below(type(self).__name__, pos, self.max_length or 0)
 
 
 class Placed:
@@ -182,7 +182,7 @@ class Placed:
         self.scheme = scheme
         self.where = where
         # functools.cached_property takes a lock, which torch.compile cannot trace
-        self._made: dict[str, Tensor | None] = {}
+        self._made: dict[str, Any] = {}
 
     def embed(self, x: Tokens) -> Marked:
         """Mark the token vectors."""
@@ -198,7 +198,10 @@ class Placed:
             need_tokens(name, x, x.shape[2], self.where.q_pos)
             need_size(name, self.scheme, "head_width", x.shape[3])
         need_size("q", self.scheme, "heads", q.shape[1])
-        return self.scheme.encode_query(q, self.where.q_pos), self.scheme.encode_key(k, self.where.q_pos)
+        if "encoders" not in self._made:
+            self._made["encoders"] = self.scheme.encoders(self.where.q_pos)
+        mark_query, mark_key = self._made["encoders"]
+        return mark_query(q), mark_key(k)
 
     @property
     def bias(self) -> Bias | None:
@@ -237,11 +240,10 @@ class Placed:
         return None if bias is None else bias[0, :, 0]
 
     def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
-        if self.bias is None:
-            return None if self.where.sees_all else self.where.visible[:, None]
         if self.where.sees_all:
             return self.bias
-        return self.bias.masked_fill(~self.where.visible[:, None], float("-inf"))
+        seen = self.where.visible[:, None]
+        return seen if self.bias is None else self.bias.masked_fill(~seen, float("-inf"))
 
     def block(self, queries: slice, keys: slice = slice(None)) -> "Placed":
         """The same for some of the queries and keys, evaluated anew."""

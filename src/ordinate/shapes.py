@@ -9,6 +9,8 @@ from torch import Tensor
 
 Ids = Int[Tensor, "b n"]
 Tokens = Float[Tensor, "b n width"]
+# what the tokens of another sequence look at
+Context = Float[Tensor, "b j width"]
 # wider than the tokens were where a scheme appends columns
 Marked = Float[Tensor, "b n marked"]
 Logits = Float[Tensor, "b n vocabulary"]
@@ -23,6 +25,8 @@ MarkedKeys = Float[Tensor, "b g j marked"]
 # as many as keys, of a width of their own
 Values = Float[Tensor, "b g j e"]
 Outputs = Float[Tensor, "b h i e"]
+# a number for each query
+Totals = Float[Tensor, "b h i"]
 Bias = Float[Tensor, "#b #h i j"]
 # a bias by distance: entry x is for keys x - queries + 1 places after the query
 Table = Float[Tensor, "h offsets"]

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ordinate.checks import need
+
 EXACT = (torch.int32, torch.int64, torch.float32, torch.float64)
 
 
@@ -109,8 +111,21 @@ def need_tokens(name: str, x: Tensor, tokens: int, pos: Tensor) -> None:
 
 
 def need_size(name: str, scheme: Any, size: str, came: int) -> None:
-    """Raise unless a scheme that keeps this size (`width`, `heads`, `head_width`) was made for what came."""
+    """Raise unless a scheme or a mixer that keeps this size (`width`, `heads`, ...) was made for what came."""
     made_for = getattr(scheme, size, None)
-    if made_for not in (None, came):
+    # `in` would compare a size that torch.compile keeps open by identity
+    if made_for is not None and made_for != came:
         kind = type(scheme).__name__
         raise ValueError(f"this {kind} was made for {size} {made_for}; got {came} in {name}; make one for {came}")
+
+
+def need_below(name: str, pos: Tensor, length: int) -> None:
+    """Raise unless all positions are in the table of so many that a scheme of this name has."""
+    low, high = pos.min().item(), pos.max().item()
+    remedy = f"build it with max_length={int(high) + 1} or more, or shorten the input"
+    need(
+        low >= 0 and high < length,
+        f"{name} serves positions 0 to {length - 1} (max_length {length})",
+        f"got {low} to {high}",
+        "count from 0" if low < 0 else remedy,
+    )

@@ -1,12 +1,15 @@
 """Write docs/bad-input.md from table.toml: what happens to each bad input here, by trying it."""
 
+import re
 import textwrap
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "bad-input.md"
 WIDTH = 140
+LETTERS = re.compile(r"\b[COSNZk]\b")
 MARGIN = {"initial_indent": "    ", "subsequent_indent": "    "}
 HEAD = """# Bad input
 
@@ -25,6 +28,8 @@ tests try it on every scheme of the catalog.
 
 Versions of November 2026, run on a CPU. **C** a clear error, **O** an obscure one, **S** silently wrong (the number
 is the largest error), **N** NaN or infinity, **Z** a NaN hidden as a number, **k** right.
+
+{counts}
 
 ## Names in the examples
 
@@ -68,11 +73,25 @@ def section(row, prelude):
     return "\n\n".join(parts)
 
 
+def counts(rows):
+    """How often each outcome came."""
+    here = Counter(row["here"] for row in rows)
+    there = Counter(letter for row in rows for came in row["peers"].values() for letter in LETTERS.findall(came))
+    wrong = there["S"] + there["N"] + there["Z"]
+    said = (
+        f"Of the {there.total()} outcomes elsewhere, {wrong} are a wrong number or none, "
+        f"{there['O']} an obscure error, "
+        f"{there['C']} a clear one, and {there['k']} right. Here {here['error']} of the rows are clear errors and "
+        f"{here['right']} right; {here['unsaid']} cannot be said."
+    )
+    return textwrap.fill(said, WIDTH)
+
+
 def page():
     """The whole page."""
     found = table()
     packages = "\n".join(f"- **{letter}**: {name}" for letter, name in found["packages"].items())
-    head = HEAD.format(packages=packages, prelude=found["prelude"].strip())
+    head = HEAD.format(packages=packages, counts=counts(found["row"]), prelude=found["prelude"].strip())
     return head + "\n" + "\n\n".join(section(row, found["prelude"]) for row in found["row"]) + "\n"
 
 

@@ -13,11 +13,13 @@ from ordinate.models import decoder as decoder_module
 _FOLDER = "ordinate.schemes"
 # those that see one axis: a decoder reads text
 SCHEMES = [name for name in catalog.names(_FOLDER) if 1 in catalog.load(_FOLDER, Scheme, name).axes]
+# three axes share the channels of a head
+WIDER = {"sections": {"width": 32}}
 SMALL = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4, "max_length": 64}
 
 
 def build(**choices):
-    return Decoder(Shape(**(SMALL | choices))).double().eval()
+    return Decoder(Shape(**(SMALL | WIDER.get(choices.get("scheme"), {}) | choices))).double().eval()
 
 
 def ids(*shape):
@@ -111,7 +113,7 @@ def test_a_matrix_of_another_size_leaves_the_others_as_they_are():
 def test_one_seed_gives_one_trunk_whatever_the_scheme(scheme, tied):
     def trunk(scheme):
         torch.manual_seed(3)
-        model = Decoder(Shape(scheme=scheme, tied=tied, **SMALL))
+        model = Decoder(Shape(scheme=scheme, tied=tied, **SMALL | WIDER.get(scheme, {})))
         after = torch.rand(1)
         own = ("schemes.", "tokens.") if scheme == "concatenated" else ("schemes.",)
         return {name: x for name, x in model.named_parameters() if not name.startswith(own)} | {"after": after}
@@ -167,7 +169,7 @@ def test_the_parameters_are_those_counted_by_hand(choices, expected):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_is_saved_comes_back_bit_by_bit(scheme, tmp_path):
-    model, text = Decoder(Shape(scheme=scheme, tied=False, **SMALL)).eval(), ids(1, 5)
+    model, text = Decoder(Shape(scheme=scheme, tied=False, **SMALL | WIDER.get(scheme, {}))).eval(), ids(1, 5)
     model.save_pretrained(tmp_path)
     again = Decoder.from_pretrained(tmp_path)
     assert again.shape == model.shape
@@ -328,3 +330,40 @@ for scheme in ("none", "rope", "alibi", "learned"):
     # without the check of types that the other tests run under, as a user has it
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind", "match"),
+    [
+        (None, TypeError, "ids must be a tensor; got NoneType"),
+        ([[1, 2]], TypeError, "ids must be a tensor; got list"),
+        (torch.ones(1, 3).bool(), ValueError, "ids are whole numbers; got torch.bool"),
+        (
+            torch.ones(1, 3).long().to("meta"),
+            ValueError,
+            "ids and the model live on one device; got meta and cpu; move",
+        ),
+    ],
+)
+def test_what_are_no_ids_is_refused(ids, kind, match, untyped):
+    model = Decoder(Shape(vocabulary=10, width=16, layers=1, heads=2))
+    with pytest.raises(kind, match=match):
+        model(ids)
+
+
+def test_what_is_no_cache_is_refused(untyped):
+    model = Decoder(Shape(vocabulary=10, width=16, layers=1, heads=2))
+    with pytest.raises(TypeError, match=r"what was read stands in a Cache; got list; begin with Cache\(\)"):
+        model(torch.ones(1, 3).long(), cache=[])
+
+
+@pytest.mark.parametrize("size", ["vocabulary", "width", "layers", "heads", "max_length"])
+def test_a_size_that_is_no_whole_number_is_refused(size, untyped):
+    with pytest.raises(TypeError, match=f"{size} must be a whole number; got 4.0"):
+        Shape(**({"vocabulary": 10} | {size: 4.0}))
+
+
+def test_what_is_no_geometry_is_refused(untyped):
+    model = Decoder(Shape(vocabulary=10, width=16, layers=1, heads=2))
+    with pytest.raises(TypeError, match="tokens stand at a Geometry; got int; build one"):
+        model(torch.ones(1, 3).long(), 3)

@@ -3,6 +3,7 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate import T5, Alibi, Geometry, Unmarked, attend, explain
 from ordinate.routes import sdpa
@@ -81,7 +82,7 @@ def test_structure_needs_no_mask(geometry):
     with mock.patch.object(sdpa, "_mask", side_effect=sdpa._mask) as spy:
         attend(q, k, v, Unmarked().at(where), route="sdpa")
     assert all(call.args[0].at.mask is None for call in spy.call_args_list)
-    assert explain(q, k, v, Unmarked().at(where)).bytes == 0
+    assert explain(q, k, v, Unmarked().at(where), route="sdpa").bytes == 0
 
 
 @pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
@@ -136,3 +137,15 @@ def test_the_bytes_it_tells_are_those_of_its_mask(geometry, name, expected):
     at = SCHEMES[name]().at(where)
     q, k, v = draw(where, type=torch.float32)
     assert explain(q, k, v, at).bytes == expected == at.mask.numel() * at.mask.element_size()
+
+
+def test_scores_too_large_for_its_gradients_go_elsewhere():
+    where = Geometry.causal(17)
+    q, k, v = (x.detach() for x in draw(where, type=torch.float32))
+    q = (q * 1e30).requires_grad_()
+    at = Unmarked().at(where)
+    assert "scores may exceed 1e+06" in explain(q, k, v, at).refused["sdpa"]
+    with torch.no_grad():
+        assert "sdpa" not in explain(q, k, v, at).refused
+    (slope,) = torch.autograd.grad(scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True).sum(), q)
+    assert not slope.isfinite().all(), "PyTorch has mended it: take these calls"

@@ -5,7 +5,7 @@ import torch
 
 from ordinate import Geometry
 from ordinate.ops.heads import for_heads
-from ordinate.ops.turn import turn
+from ordinate.ops.rotate import Rotation
 from ordinate.schemes.mixed import Mixed
 from ordinate.testing import assert_as_close, check_scheme
 
@@ -110,7 +110,7 @@ def test_channels_left_over_stay_as_they_are():
 
 def test_turning_by_one_changes_nothing_bit_by_bit():
     x, ones = drawn(2, 3, 4, 6), torch.ones(1, 1, 4, 3)
-    assert turn(x, ones, 0 * ones, "half").equal(x)
+    assert Rotation(ones, 0 * ones, "half")(x).equal(x)
 
 
 def test_heads_of_a_group_stand_together():

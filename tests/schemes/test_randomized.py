@@ -55,7 +55,7 @@ def test_one_position_has_one_id_wherever_it_stands():
     queries, _ = ids(scheme, Geometry.packed((4, 1, 6)))
     assert queries[:4] == queries[5:9]
     assert queries[4] == queries[5]
-    given = torch.tensor([[[4], [0], [30], [4]], [[30], [30], [1], [0]]], dtype=torch.uint8)
+    given = torch.tensor([[[4], [0], [30], [4]], [[30], [30], [1], [0]]], dtype=torch.int32)
     placed = scheme.at(Geometry.given(given)).where.q_pos[..., 0]
     assert placed[0, 0] == placed[0, 3]
     assert placed[0, 2] == placed[1, 0] == placed[1, 1]

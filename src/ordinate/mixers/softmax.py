@@ -1,15 +1,13 @@
 """Softmax attention."""
 
-from einops import rearrange
-from torch import nn
-
-from ordinate.attention import attend
-from ordinate.mixer import Mixer, State, check_heads
+from ordinate.mixer import Mixer, State
+from ordinate.projections import Projections
 from ordinate.scheme import PLACES, Placed
 from ordinate.shapes import Tokens
+from ordinate.tensors import need_size, need_vectors
 
 
-class Softmax(Mixer):
+class Softmax(Projections, Mixer):
     """Each token asks, and takes a weighted mean of the values of what it sees.
 
         y = softmax(q k^T / sqrt(d) + bias) v W_O,   [q, k, v] = x W
@@ -27,21 +25,10 @@ class Softmax(Mixer):
     honours = frozenset(PLACES)
 
     def __init__(self, *, width: int, heads: int, kv_heads: int | None = None, dropout: float = 0.0) -> None:
-        super().__init__()
-        kv_heads = heads if kv_heads is None else kv_heads
-        check_heads(width, heads, kv_heads)
-        self.head_width, self.dropout = width // heads, dropout
-        self.widths = [width, kv_heads * self.head_width, kv_heads * self.head_width]
-        self.project = nn.Linear(width, sum(self.widths), bias=False)
-        self.out = nn.Linear(width, width, bias=False)
+        super().__init__(width, heads, kv_heads, dropout)
 
     def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State]:
         """Attend from the tokens of `x` to what is remembered and to themselves."""
-        parts = self.project(x).split(self.widths, -1)
-        q, k, v = (rearrange(part, "b n (h d) -> b h n d", d=self.head_width) for part in parts)
-        q, k = at.encode(q, k)
-        state = State(k, v) if state is None else state.extend(k, v)
-        dropout = self.dropout if self.training else 0.0
-        # a scheme may have widened q and k: their channels count as they were
-        y = attend(q, state.k, state.v, at, scale=self.head_width**-0.5, dropout=dropout)
-        return self.out(rearrange(y, "b h n d -> b n (h d)")), state
+        need_vectors("x", x, "batch, tokens, width")
+        need_size("x", self, "width", x.shape[2])
+        return self.attend_self(x, at, state)

@@ -8,7 +8,7 @@ from huggingface_hub import ModelHubMixin, PyTorchModelHubMixin
 from torch import nn
 
 from ordinate import catalog
-from ordinate.checks import need, need_fraction, need_known, need_positive
+from ordinate.checks import need, need_fraction, need_known, need_positive, need_whole
 from ordinate.geometry import Geometry
 from ordinate.mixer import Mixer
 from ordinate.models.block import FEEDFORWARDS, NORMS, Block, FeedForward, Norm
@@ -17,6 +17,7 @@ from ordinate.recipe import Recipe
 from ordinate.scheme import Scheme
 from ordinate.seeds import seed_of
 from ordinate.shapes import Ids, Logits
+from ordinate.tensors import need_device, need_tensor
 
 Loaded = TypeVar("Loaded", bound=ModelHubMixin)
 # standard deviation of weights and token vectors at birth, as in GPT-2; schemes match their own numbers to it
@@ -59,6 +60,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
+            need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
         need_positive("hidden", self.hidden_width)
         need(
@@ -143,6 +145,8 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
             cache: what was read before; it grows by these tokens.
         """
         self._check_ids(ids)
+        if not isinstance(cache, Cache | None):
+            raise TypeError(f"what was read stands in a Cache; got {type(cache).__name__}; begin with Cache()")
         if where is None:
             where = (cache or Cache()).following(ids.shape[1], ids.device)
         self._check_places(ids, where, cache)
@@ -168,6 +172,8 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         return nn.functional.linear(x[..., : self.tokens.embedding_dim], self.tokens.weight)
 
     def _check_places(self, ids: Ids, where: Geometry, cache: Cache | None) -> None:
+        if not isinstance(where, Geometry):
+            raise TypeError(f"tokens stand at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)")
         need(
             where.shape == (ids.shape[1], ids.shape[1]) and where.rows in (1, ids.shape[0]),
             "the geometry must place the new tokens, and only them",
@@ -189,9 +195,11 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         )
 
     def _check_ids(self, ids: Ids) -> None:
+        need_tensor("ids", ids)
+        need_device("ids", ids, "the model", self.tokens.weight)
         shape = tuple(ids.shape)
         need(ids.ndim == 2, "ids need the axes (batch, tokens)", f"got {shape}", "add a batch axis: ids[None]")
-        whole = not ids.is_floating_point()
+        whole = ids.dtype in (torch.int32, torch.int64)
         need(whole, "ids are whole numbers", f"got {ids.dtype}", "give what the tokenizer returns")
         if ids.numel() and not torch.compiler.is_compiling():
             low, high = int(ids.min()), int(ids.max())

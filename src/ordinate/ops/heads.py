@@ -10,9 +10,10 @@ def key_heads(heads: int, kv_heads: int | None) -> int:
     """How many heads keys have: as many as queries unless said otherwise.
 
     Raises:
-        ValueError: they do not divide the heads of the queries.
+        ValueError: there are none, or they do not divide the heads of the queries.
     """
     groups = heads if kv_heads is None else kv_heads
+    need_positive("heads", heads)
     need_positive("kv_heads", groups)
     need(
         heads % groups == 0,

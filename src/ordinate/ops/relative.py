@@ -54,8 +54,10 @@ def gather_up(weights: Float[Tensor, "b h i j"], table: Table, row: Rows) -> Flo
 def check_fit(table: Table, heads: int, width: int) -> None:
     """Raise a ValueError unless the vectors of a scheme fit the heads of the queries that meet them."""
     need(
-        table.shape[0] in (1, heads) and table.shape[2] == width,
+        (table.shape[0] == 1 or table.shape[0] == heads) and table.shape[2] == width,
         "the vectors of a scheme must have the heads of the queries, or one for all, and their width",
-        f"got vectors for {table.shape[0]} heads of width {table.shape[2]}, and {heads} heads of width {width}",
+        lambda: (
+            f"got vectors for {table.shape[0]} heads of width {table.shape[2]}, and {heads} heads of width {width}"
+        ),
         "build the scheme with the heads and head_width of the model",
     )

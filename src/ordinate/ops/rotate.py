@@ -1,6 +1,6 @@
 """Rotate pairs of channels by an angle."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -9,32 +9,106 @@ from torch import Tensor
 Layout = Literal["half", "interleaved"]
 # angles in float64, whatever the model's type: at position 2^24 a float32 angle is wrong by whole radians
 Angles = Float[Tensor, "#b n pairs"]
+Wave = Float[Tensor, "#b #h n pairs"]
+Heads = Float[Tensor, "b h n d"]
 
 
-def rotate(
-    x: Float[Tensor, "b h n d"], angles: Angles, layout: Layout, magnitude: float = 1.0
-) -> Float[Tensor, "b h n d"]:
-    """Turn each pair of channels of `x` by its angle.
+def rotate(x: Heads, angles: Angles, layout: Layout, magnitude: float = 1.0) -> Heads:
+    """Turn each pair of channels of `x` by its angle: `Rotation` for a single use."""
+    return Rotation.by(angles, layout, magnitude)(x)
 
-        (a, b)  ->  magnitude * (a cos t - b sin t,  b cos t + a sin t)
 
-    Fewer pairs than half of the channels turn the first channels; the others stay as they are.
+class Rotation:
+    """Multiply pairs of channels by complex numbers: made once, it serves queries, keys and all layers.
 
-    The rotation is done in float32 at least and returned in the type of `x`.
+        (a, b)  ->  (a cos - b sin,  b cos + a sin)
+
+    It is a rotation where cos and sin belong to one angle. Fewer pairs than half of the channels turn the first
+    channels; the others stay as they are. Done in float32 at least and returned in the type of what is turned. The
+    way back is the same with -sin, to any order. Gradients of cos and sin are served where they are asked for.
 
     Args:
-        x: what to rotate; d must be twice the number of pairs, or more.
-        angles: one angle for each token and pair [radians].
+        cos: the real parts, in float64; for all heads or for each.
+        sin: the imaginary parts, in float64.
         layout: which channels pair up: `half` pairs m with m + d/2 (GPT-NeoX, Llama in transformers),
             `interleaved` pairs 2m with 2m + 1 (the paper, GPT-J).
-        magnitude: multiplies the channels that turn.
     """
-    wide = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = ((magnitude * wave).to(wide)[:, None] for wave in (angles.cos(), angles.sin()))
-    turning, still = x.tensor_split((2 * angles.shape[-1],), -1)
-    first, second = split(turning.to(wide), layout)
-    turned = join(first * cos - second * sin, second * cos + first * sin, layout).to(x.dtype)
-    return torch.cat([turned, still], -1) if still.shape[-1] else turned
+
+    def __init__(self, cos: Wave, sin: Wave, layout: Layout) -> None:
+        self.cos, self.sin, self.layout = cos, sin, layout
+        self._made: dict[tuple[torch.dtype, int, int], tuple[Tensor, Tensor]] = {}
+
+    @classmethod
+    def by(cls, angles: Angles, layout: Layout, magnitude: float = 1.0) -> "Rotation":
+        """Turn by one angle for each token and pair [radians], and multiply what turns by `magnitude`."""
+        return cls(magnitude * angles.cos()[:, None], magnitude * angles.sin()[:, None], layout)
+
+    def __call__(self, x: Heads) -> Heads:
+        """Turn the pairs of channels of `x`; d must be twice the number of pairs, or more."""
+        if 2 * self.cos.shape[-1] > x.shape[-1]:
+            raise ValueError(
+                f"a rotation turns channels of a head; got {x.shape[-1]} for {self.cos.shape[-1]} pairs; "
+                "make the scheme for this head width"
+            )
+        learned = self.cos.requires_grad or self.sin.requires_grad
+        # torch.compile makes one loop of the plain formula
+        if learned or torch.compiler.is_compiling():
+            return self._plain(x)
+        return _Turn.apply(x, self, False)
+
+    def _plain(self, x: Heads) -> Heads:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        cos, sin = self.cos.to(wide), self.sin.to(wide)
+        turning, still = x.tensor_split((2 * cos.shape[-1],), -1)
+        first, second = split(turning.to(wide), self.layout)
+        turned = join(first * cos - second * sin, second * cos + first * sin, self.layout).to(x.dtype)
+        return torch.cat([turned, still], -1) if still.shape[-1] else turned
+
+    def turned(self, x: Heads, back: bool) -> Heads:
+        """What the formula gives, or its transpose: each channel times a cosine, and its partner times a sine.
+
+        Partners are read by shifting a whole row, with a sine of 0 where a channel has none there: short loops would
+        cost more than their arithmetic. So heads that lie beside each other in memory are one row.
+        """
+        wide = torch.promote_types(x.dtype, torch.float32)
+        beside = x.stride(1) < x.stride(2)
+        rows = (x.transpose(1, 2).flatten(2) if beside else x).to(wide)
+        cos, sin = self._tables(wide, x.shape[-1], x.shape[1] if beside else 0)
+        apart = self.cos.shape[-1] if self.layout == "half" else 1
+        sin, sign = sin[..., :-apart], -1 if back else 1
+        made = rows * cos
+        made[..., :-apart].addcmul_(rows[..., apart:], sin, value=-sign)
+        made[..., apart:].addcmul_(rows[..., :-apart], sin, value=sign)
+        made = made.to(x.dtype)
+        return made.unflatten(-1, x.shape[1::2]).transpose(1, 2) if beside else made
+
+    def _tables(self, wide: torch.dtype, width: int, heads: int) -> tuple[Tensor, Tensor]:
+        """The cosine of each channel, and the sine at the first channel of each pair; as long as a row of heads."""
+        key = wide, width, heads
+        if key not in self._made:
+            cos, sin = self.cos.to(wide), self.sin.to(wide)
+            rest = (0, width - 2 * cos.shape[-1])
+            tables = [
+                torch.nn.functional.pad(join(cos, cos, self.layout), rest, value=1.0),
+                torch.nn.functional.pad(join(sin, torch.zeros_like(sin), self.layout), rest),
+            ]
+            if heads:
+                tables = [table.expand(-1, heads, -1, -1).transpose(1, 2).flatten(2) for table in tables]
+            self._made[key] = tables[0], tables[1]
+        return self._made[key]
+
+
+class _Turn(torch.autograd.Function):
+    @staticmethod
+    # pyrefly: ignore[bad-override]  (a rotation is no tensor)
+    def forward(ctx: Any, x: Tensor, rotation: Rotation, back: bool) -> Tensor:
+        ctx.rotation, ctx.back = rotation, back
+        return rotation.turned(x, back)
+
+    @staticmethod
+    # pyrefly: ignore[bad-override]  (forward has as many)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        return _Turn.apply(grad_outputs[0], ctx.rotation, not ctx.back), None, None
 
 
 def split(x: Float[Tensor, "*any d"], layout: Layout) -> tuple[Tensor, Tensor]:

@@ -51,7 +51,10 @@ class Native(Route):
         reason = build.reason()
         if reason is not None:
             return reason
-        return None if call.finite else "q, k or v holds a number that is not finite"
+        if not call.finite:
+            return "q, k or v holds a number that is not finite"
+        # its exponentials would make a number of what is none
+        return None if call.steepest < torch.finfo(torch.float32).max else "scores may exceed what float32 holds"
 
     def run(self, call: Call) -> Outputs:
         """One autograd function."""

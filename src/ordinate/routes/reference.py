@@ -1,8 +1,6 @@
 """Attention in plain lines: what every other route is tested against."""
 
-from dataclasses import replace
-
-from ordinate.route import Call, Route, plain
+from ordinate.route import Call, Route, careful
 from ordinate.shapes import Outputs
 
 
@@ -13,6 +11,7 @@ class Reference(Route):
     """
 
     order = 1000
+    serves = frozenset({"cap", "sinks"})
 
     def refuses(self, call: Call) -> str | None:
         """Nothing."""
@@ -20,14 +19,7 @@ class Reference(Route):
 
     def run(self, call: Call) -> Outputs:
         """Scores, softmax, values."""
-        sound = [x.isfinite().all(-1) for x in (call.q, call.k, call.v)]
-        # a hidden NaN would survive multiplication by a zero weight, so it is taken out first
-        q, k, v = (x.masked_fill(~ok[..., None], 0.0) for x, ok in zip((call.q, call.k, call.v), sound, strict=True))
-        out = plain(replace(call, q=q, k=k, v=v))
-        seen = call.where.visible[:, None]
-        keys = (sound[1] & sound[2]).repeat_interleave(call.groups, 1)
-        poisoned = (seen & ~keys[:, :, None]).any(-1) | (seen.any(-1) & ~sound[0])
-        return out.masked_fill(poisoned[..., None], float("nan"))
+        return careful(call)
 
     def bytes(self, call: Call) -> int:
         """Scores and weights."""

@@ -8,14 +8,17 @@ from torch.nn.functional import scaled_dot_product_attention
 from ordinate.route import Call, Route
 from ordinate.shapes import Outputs
 
+STEEP = 1e6
+
 
 class Sdpa(Route):
     """`torch.nn.functional.scaled_dot_product_attention`, with a mask only where structure cannot say the same.
 
     Plain causal text and geometries that see all go without a mask, in O(n) memory; everything else holds one mask of
     queries x keys, made once for all layers. On CPU it refuses numbers that are not finite, which PyTorch would hide
-    there (its CPU kernel turns a NaN query into zeros); inside `torch.compile` and on GPUs that is not looked at. On
-    CPU 16-bit inputs that want gradients are computed in float32, which is faster there, and closer.
+    there (its CPU kernel turns a NaN query into zeros), and scores so large that the gradients of that kernel become
+    infinite; inside `torch.compile` and on GPUs that is not looked at. On CPU 16-bit inputs that want gradients are
+    computed in float32, which is faster there, and closer.
     """
 
     order = 500
@@ -30,8 +33,13 @@ class Sdpa(Route):
             return "the values have another width than queries and keys"
         if 0 in call.q.shape or 0 in call.k.shape:
             return "a tensor is empty"
-        if call.q.device.type == "cpu" and not torch.compiler.is_compiling() and not call.finite:
+        if call.q.device.type != "cpu" or torch.compiler.is_compiling():
+            return None
+        if not call.finite:
             return "q, k or v holds a number that is not finite"
+        # the way back recovers the weights from scores that were rounded in another way: exp of the difference
+        if torch.is_grad_enabled() and call.q.requires_grad and call.steepest > STEEP:
+            return f"scores may exceed {STEEP:g}, for which PyTorch's gradients are wrong on a CPU"
         return None
 
     def run(self, call: Call) -> Outputs:
@@ -46,9 +54,9 @@ class Sdpa(Route):
             call.v,
             attn_mask=None if plain else _mask(call),
             dropout_p=call.dropout,
-            is_causal=plain,
+            is_causal=_settled(plain),
             scale=call.scale,
-            enable_gqa=call.groups > 1,
+            enable_gqa=_settled(call.groups > 1),
         )
 
     def bytes(self, call: Call) -> int:
@@ -67,6 +75,13 @@ class Sdpa(Route):
         if "bias" in hooks:
             return rows * call.q.shape[1] * queries * keys * 4
         return 0 if call.where.sees_all else rows * queries * keys
+
+
+def _settled(claim: bool) -> bool:
+    """True or False: inside torch.compile a claim about sizes may be a symbol, which PyTorch's function refuses."""
+    if claim:  # noqa: SIM103
+        return True
+    return False
 
 
 def _widens(call: Call) -> bool:

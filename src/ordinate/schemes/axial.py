@@ -1,13 +1,16 @@
 """Rotation of queries and keys by several axes."""
 
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
 from typing import Literal
 
 import torch
 
 from ordinate.checks import need, need_positive
 from ordinate.ops.axes import HEO, Spacing, axis_frequencies
-from ordinate.ops.rotate import Angles, rotate
-from ordinate.scheme import Scheme
+from ordinate.ops.rotate import Angles, Rotation
+from ordinate.scheme import Encoder, Scheme
 from ordinate.shapes import Keys, Positions, Queries
 
 
@@ -100,11 +103,20 @@ class Axial(Scheme):
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
         """Rotate the queries."""
-        return self._turn(q, pos)
+        return self.encoders(pos)[0](q)
 
     def encode_key(self, k: Keys, pos: Positions) -> Keys:
         """Rotate the keys."""
-        return self._turn(k, pos)
+        return self.encoders(pos)[1](k)
+
+    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """One rotation for queries and keys, or one for each axis."""
+        angles, axes = self.angles(pos), pos.shape[-1]
+        if self.layout != "half_each":
+            rotation = Rotation.by(angles, self.layout)
+            return rotation, rotation
+        each = partial(_turn_each, [Rotation.by(part, "half") for part in angles.chunk(axes, -1)])
+        return each, each
 
     def angles(self, pos: Positions) -> Angles:
         """The angle of each pair of channels at each position [radians]."""
@@ -122,11 +134,8 @@ class Axial(Scheme):
         angles = place[..., None] * torch.tensor(table, dtype=torch.float64, device=pos.device)
         return (angles if self.order == "blocks" else angles.mT).flatten(-2)
 
-    def _turn(self, x: Queries, pos: Positions) -> Queries:
-        angles, axes = self.angles(pos), pos.shape[-1]
-        if self.layout != "half_each":
-            return rotate(x, angles, self.layout)
-        width = 2 * angles.shape[-1] // axes
-        parts = x.tensor_split(tuple(width * (axis + 1) for axis in range(axes)), -1)
-        turned = [rotate(part, angle, "half") for part, angle in zip(parts, angles.chunk(axes, -1), strict=False)]
-        return torch.cat([*turned, parts[-1]], -1)
+
+def _turn_each(rotations: Sequence[Rotation], x: Queries) -> Queries:
+    """Each rotation turns as many channels as it has, one after another."""
+    *parts, rest = x.tensor_split(tuple(accumulate(2 * turn.cos.shape[-1] for turn in rotations)), -1)
+    return torch.cat([*(turn(part) for turn, part in zip(rotations, parts, strict=True)), rest], -1)

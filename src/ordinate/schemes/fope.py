@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ordinate.checks import need, need_positive
 from ordinate.ops.heads import for_heads, key_heads
+from ordinate.ops.rotate import Rotation
 from ordinate.ops.series import weighted_sums
-from ordinate.ops.turn import turn
 from ordinate.scheme import Scheme
 from ordinate.shapes import Keys, Positions, Queries
 
@@ -91,11 +91,11 @@ class Fope(Scheme):
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
         """Turn the queries."""
-        return turn(q, *self.waves(pos, q.shape[1]), "half")
+        return Rotation(*self.waves(pos, q.shape[1]), "half")(q)
 
     def encode_key(self, k: Keys, pos: Positions) -> Keys:
         """Turn the keys."""
-        return turn(k, *self.waves(pos, k.shape[1]), "half")
+        return Rotation(*self.waves(pos, k.shape[1]), "half")(k)
 
     def waves(self, pos: Positions, heads: int) -> tuple[Waves, Waves]:
         """What stands for the cosine and the sine of each head's pairs at each position."""

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from ordinate.checks import need, need_positive
 from ordinate.ops.axes import HEO
 from ordinate.ops.heads import for_heads, key_heads
-from ordinate.ops.rotate import Layout
-from ordinate.ops.turn import turn
+from ordinate.ops.rotate import Layout, Rotation
 from ordinate.scheme import Scheme
 from ordinate.shapes import Keys, Positions, Queries
 
@@ -87,7 +86,7 @@ class Mixed(Scheme):
 
     def _turn(self, x: Queries, pos: Positions) -> Queries:
         angles = self.angles(pos, x.shape[1])
-        return turn(x, angles.cos(), angles.sin(), self.layout)
+        return Rotation(angles.cos(), angles.sin(), self.layout)(x)
 
 
 def _directions(axes: int, heads: int) -> Float[Tensor, "{axes} {heads} {axes}"]:

@@ -90,7 +90,7 @@ class Randomized(Scheme):
         if not self.training and not self.fixed:
             return where
         ids = self._draw(where) if self.training else self._keep(where)
-        return replace(where, q_pos=ids[where.q_pos.long()], k_pos=ids[where.k_pos.long()], ordered=False)
+        return replace(where, q_pos=ids[where.q_pos], k_pos=ids[where.k_pos], ordered=False)
 
     def _draw(self, where: Geometry) -> Int[Tensor, "ids"]:
         need(

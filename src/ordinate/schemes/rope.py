@@ -1,6 +1,7 @@
 """Rotation of queries and keys."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor
 from ordinate.checks import need, need_positive
 from ordinate.geometry import Geometry
 from ordinate.ops.relate import related
-from ordinate.ops.rotate import Angles, Layout, rotate
-from ordinate.scheme import Scheme
+from ordinate.ops.rotate import Angles, Layout, Rotation, rotate
+from ordinate.scheme import Encoder, Scheme
 from ordinate.shapes import Bias, Keys, Positions, Queries
 from ordinate.spectrum import Spectrum
 
@@ -114,11 +115,18 @@ class Rope(Scheme):
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
         """Rotate the queries."""
-        return self._rotate(q, pos) if self.spectrum.breaks == () else q
+        return self.encoders(pos)[0](q)
 
     def encode_key(self, k: Keys, pos: Positions) -> Keys:
         """Rotate the keys."""
-        return self._rotate(k, pos) if self.spectrum.breaks == () else k
+        return self.encoders(pos)[1](k)
+
+    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """One rotation for queries and keys; none where the length of the text decides the rates."""
+        if self.spectrum.breaks != ():
+            return partial(super().encode_query, pos=pos), partial(super().encode_key, pos=pos)
+        rotation = Rotation.by(self.angles(pos), self.layout, self.spectrum.magnitude)
+        return rotation, rotation
 
     def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """Let each query turn itself and all keys at the rates of its own length."""
@@ -139,9 +147,6 @@ class Rope(Scheme):
         """The angle of each pair of channels at each position, in a text of this length [radians]."""
         read = torch.tensor(length, dtype=torch.float64, device=pos.device)
         return pos[..., :1].double() * self.spectrum.rates_at(read, self.rotated, self.theta)
-
-    def _rotate(self, x: Queries, pos: Positions) -> Queries:
-        return rotate(x, self.angles(pos), self.layout, self.spectrum.magnitude)
 
     def _each(self, q: Queries, k: Keys, where: Geometry, rates: Float[Tensor, "#b i pairs"]) -> Bias:
         """q.k where each query has rates of its own."""

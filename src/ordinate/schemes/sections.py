@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 
 from ordinate.checks import need, need_positive
-from ordinate.ops.rotate import Angles, Layout, rotate
-from ordinate.scheme import Scheme
+from ordinate.ops.rotate import Angles, Layout, Rotation
+from ordinate.scheme import Encoder, Scheme
 from ordinate.shapes import Keys, Positions, Queries
 
 Order = Literal["chunked", "interleaved", "ernie"]
@@ -75,11 +75,16 @@ class Sections(Scheme):
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
         """Rotate the queries."""
-        return rotate(q, self.angles(pos), self.layout)
+        return self.encoders(pos)[0](q)
 
     def encode_key(self, k: Keys, pos: Positions) -> Keys:
         """Rotate the keys."""
-        return rotate(k, self.angles(pos), self.layout)
+        return self.encoders(pos)[1](k)
+
+    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """One rotation for queries and keys."""
+        rotation = Rotation.by(self.angles(pos), self.layout)
+        return rotation, rotation
 
     def angles(self, pos: Positions) -> Angles:
         """The angle of each pair of channels at each position [radians]."""

@@ -69,8 +69,7 @@ class Shaw(Scheme):
             f"got heads={heads}",
             "give heads, or per_head=False",
         )
-        if heads is not None:
-            self.heads = heads
+        need_positive("heads", 1 if heads is None else heads)
         self.head_width, self.past, self.future, self.per_head = head_width, past, future, per_head
         shape = (heads if per_head and heads else 1, past + 1 + future, head_width)
         self.keys = nn.Parameter(torch.randn(shape) * head_width**-0.5)

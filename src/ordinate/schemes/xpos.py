@@ -1,15 +1,15 @@
 """Rotation of queries and keys that fades with distance."""
 
 import math
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.checks import need, need_positive
-from ordinate.ops.rotate import Layout
-from ordinate.ops.turn import turn
-from ordinate.scheme import Scheme
+from ordinate.ops.rotate import Layout, Rotation
+from ordinate.scheme import Encoder, Scheme
 from ordinate.shapes import Keys, Positions, Queries
 
 # the powers of zeta stay within 2^64 and 2^-64, which leaves float32 room for as much again; in float16 within 2^12
@@ -84,11 +84,18 @@ class Xpos(Scheme):
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
         """Rotate and scale the queries."""
-        return self._turn(q, pos, 1)
+        return self.encoders(pos)[0](q)
 
     def encode_key(self, k: Keys, pos: Positions) -> Keys:
         """Rotate the keys and scale them the other way."""
-        return self._turn(k, pos, -1)
+        return self.encoders(pos)[1](k)
+
+    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """One set of factors for queries, and one for keys."""
+        waves = (self.waves(pos, sign) for sign in (1, -1))
+        rotations = (Rotation(cos[:, None], sin[:, None], self.layout) for cos, sin in waves)
+        of_q, of_k = (partial(self._turn, pos, rotation) for rotation in rotations)
+        return of_q, of_k
 
     def waves(self, pos: Positions, sign: int) -> tuple[Float[Tensor, "#b n pairs"], Float[Tensor, "#b n pairs"]]:
         """The cosines and sines of each pair at each position, scaled for queries (sign 1) or keys (-1)."""
@@ -101,7 +108,7 @@ class Xpos(Scheme):
         scale = (sign * powers).exp()
         return angles.cos() * scale, angles.sin() * scale
 
-    def _turn(self, x: Queries, pos: Positions, sign: int) -> Queries:
+    def _turn(self, pos: Positions, rotation: Rotation, x: Queries) -> Queries:
         if x.dtype == torch.float16 and pos.numel() and not torch.compiler.is_compiling():
             far, reach = (pos.double() - self.centre).abs().max().item(), self.reach(ROOM_16)
             need(
@@ -110,5 +117,4 @@ class Xpos(Scheme):
                 f"got {far:g}",
                 "use bfloat16 or float32, or raise scale_base",
             )
-        cos, sin = self.waves(pos, sign)
-        return turn(x, cos[:, None], sin[:, None], self.layout)
+        return rotation(x)

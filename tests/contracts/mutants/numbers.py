@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from ordinate.ops.rotate import rotate
 from ordinate.schemes.alibi import Alibi
 from ordinate.schemes.none import Unmarked
 from ordinate.schemes.rope import Rope
@@ -19,21 +20,17 @@ class AngleInFloat32(Rope):
 
 
 class AngleInTypeOfModel(Rope):
-    def encode_query(self, q, pos):
-        self.dtype = q.dtype
-        return super().encode_query(q, pos)
+    def encoders(self, pos):
+        def turn(x):
+            return rotate(x, self.angles(pos.to(x.dtype)).to(x.dtype), self.layout)
 
-    def encode_key(self, k, pos):
-        self.dtype = k.dtype
-        return super().encode_key(k, pos)
-
-    def angles(self, pos):
-        return super().angles(pos.to(self.dtype)).to(self.dtype)
+        return turn, turn
 
 
 class OffsetsInTypeOfModel(TransformerXl):
     def content_bias(self, q, k, where):
-        rounded = replace(where, q_pos=where.q_pos.to(q.dtype), k_pos=where.k_pos.to(q.dtype))
+        q_pos, k_pos = (pos.to(q.dtype).double() for pos in (where.q_pos, where.k_pos))
+        rounded = replace(where, q_pos=q_pos, k_pos=k_pos)
         return super().content_bias(q, k, rounded)
 
 
@@ -124,3 +121,9 @@ class AsksTwice(Alibi):
     def bias(self, where):
         self.asked += 1
         return super().bias(where) * self.asked
+
+
+class MarksAnewOnly(Rope):
+    # a subclass that forgets what its parent makes for all layers
+    def encode_query(self, q, pos):
+        return 2 * super().encode_query(q, pos)

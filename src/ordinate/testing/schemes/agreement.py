@@ -26,6 +26,18 @@ def every_route_agrees_with_the_reference(case: Case) -> None:
                     assert_as_close(one, other, other, what=f"a parameter's gradient by {route}")
 
 
+def what_is_made_for_all_layers_marks_as_the_hooks_do(case: Case) -> None:
+    """`encoders` gives queries and keys what `encode_query` and `encode_key` give them, in the second layer too."""
+    case.need_hook("encode_query", "encode_key")
+    scheme, where = case.scheme(), case.place(Geometry.causal(7))
+    q, k, _ = drawn(2, 7)
+    at = scheme.at(where)
+    expected = scheme.encode_query(q, at.where.q_pos), scheme.encode_key(k, at.where.q_pos)
+    for layer in range(2):
+        for name, one, other in zip(("queries", "keys"), at.encode(q, k), expected, strict=True):
+            assert one.equal(other), f"the {name} of layer {layer} are marked otherwise"
+
+
 def _takes(at: Placed, route: str) -> bool:
     q, k, v = drawn(2, 7)
     try:

@@ -1,0 +1,162 @@
+"""Attention with any scheme beside PyTorch's attention without one, and beside the attention of others.
+
+Every figure is a ratio to `scaled_dot_product_attention(is_causal=True)` without a bias in the same process, in CPU
+time of one thread, members in turns, the median over rounds. A member whose tests are red is not timed.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from benchmarks.attention.accuracy import accuracy
+from benchmarks.attention.contenders import BASE, PEERS, Prepare, Size, copied, flex, ours, plain, rotated, split
+from benchmarks.attention.measuring import TYPES, Row, in_turns, is_green, stepped
+from benchmarks.attention.memory import contender, peak
+from benchmarks.attention.printing import show, show_errors
+from benchmarks.saving import save
+from ordinate.attention import ROUTES
+
+CURVE = ("t5@", BASE, "sdpa, bias as a tensor, learned", "x-transformers, relative bias", "transformers, T5")
+Goals = dict[str, tuple[float | None, ...]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Members that are timed in turns.
+
+    Args:
+        title: what is done.
+        size: how much.
+        goals: the ratio to reach of each of our members, `scheme@route`, in float32 and in bfloat16; () for none.
+        learn: whether there is a way back.
+        peers: others beside us.
+        rounds: how many.
+        base: what the ratios are to.
+    """
+
+    title: str
+    size: Size
+    goals: Goals
+    learn: bool = True
+    peers: tuple[str, ...] = ()
+    rounds: int = 5
+    base: tuple[str, Prepare] = (BASE, plain)
+
+
+OTHERS = {f"{name}@": (2.5, 2.5) for name in ("fire", "shaw", "transformer_xl", "deberta", "cope")}
+
+
+def groups(quick: bool) -> list[Group]:
+    """Everything that is timed."""
+    usual, long, rounds = (512, 1024, 2) if quick else (4096, 16384, 5)
+    learned: Goals = {"t5@tiles": (0.60, 0.85), "toeplitz@tiles": (0.60, 0.85), "t5@native": (0.45, 0.35)}
+    small: Goals = {"t5@native": (0.50, 0.35), "t5@": ()}
+    return [
+        Group(f"training, N {usual}", Size(usual), learned | OTHERS, peers=tuple(PEERS), rounds=min(rounds, 3)),
+        Group(
+            f"forward, N {usual}",
+            Size(usual),
+            {"t5@tiles": (), "t5@native": (), "alibi@": ()},
+            learn=False,
+            peers=("sdpa, bias as a tensor, frozen", *(() if quick else ("FlexAttention, T5 table",))),
+            rounds=rounds,
+        ),
+        Group(
+            f"ALiBi forward, N {long}",
+            Size(long),
+            {"alibi@tiles": (0.20, 0.20), "alibi@native": (0.18, 0.10)},
+            learn=False,
+            rounds=2,
+        ),
+        Group("training, B 16 H 6 N 256", Size(256, batch=16, heads=6), small, rounds=rounds),
+        Group("training, B 8 H 8 N 512", Size(512, batch=8), small, rounds=rounds),
+        Group(
+            f"rotation of q and k against a copy, N {usual}",
+            Size(usual),
+            {"rope@": (1.3, 2.0), "rope, interleaved@": (1.3, 2.0)},
+            learn=False,
+            rounds=3 * rounds,
+            base=("copy", copied),
+        ),
+        Group(
+            f"one query, {usual} cached",
+            Size(1, cached=usual - 1),
+            {"none@": (), "alibi@": (), "t5@": (), "alibi@decode": (None, 0.25), "t5@decode": (None, 0.25)},
+            learn=False,
+            rounds=3 * rounds,
+        ),
+    ]
+
+
+def measured(group: Group) -> dict[str, dict[str, Row]]:
+    """The rows of a group for each type."""
+    found: dict[str, dict[str, Row]] = {}
+    for column, (type_name, type) in enumerate(TYPES.items()):
+        name, prepare = group.base
+        members: dict[str, Prepare] = {name: prepare} | {member: _prepare(member) for member in timed(group.goals)}
+        members |= {peer: flex if peer.startswith("Flex") else PEERS[peer] for peer in group.peers}
+        steps = {member: stepped(prepare(group.size, type, group.learn)) for member, prepare in members.items()}
+        rows = in_turns(steps, rounds=group.rounds, base=name)
+        for member, goals in group.goals.items():
+            if member in rows and goals and goals[column] is not None:
+                rows[member]["goal"] = goals[column]
+        found[type_name] = rows
+    return found
+
+
+def timed(members: Iterable[str]) -> list[str]:
+    """Those of our members whose route there is, and whose tests are green."""
+    return [member for member in members if split(member)[1] in (None, *ROUTES) and is_green(*split(member))]
+
+
+def _prepare(member: str) -> Prepare:
+    scheme, _ = split(member)
+    return rotated(scheme) if scheme.startswith("rope") else ours(member)
+
+
+def memory(quick: bool) -> dict[str, dict[str, Row]]:
+    """Bytes above the inputs of a forward and a backward pass with T5's bias, and the ratio to PyTorch's without."""
+    tokens = 1024 if quick else 16384
+    goals: dict[str, tuple[float, float]] = {"t5@tiles": (3.0, 6.0), "t5@native": (1.1, 1.1)}
+    found: dict[str, dict[str, Row]] = {}
+    for column, name in enumerate(TYPES):
+        held = {member: peak(member, tokens, name) for member in (BASE, *timed(goals))}
+        found[name] = {member: {"bytes": bytes, "ratio": bytes / held[BASE]} for member, bytes in held.items()}
+        for member in timed(goals):
+            found[name][member]["goal"] = goals[member][column]
+    return found
+
+
+def curve(quick: bool) -> list[dict[str, Any]]:
+    """Seconds and bytes of a forward and a backward pass in float32 over the length of the text, ours and others'."""
+    points: list[dict[str, Any]] = []
+    for tokens in (512, 1024) if quick else (1024, 4096, 16384):
+        # what holds queries x keys ends here
+        names = CURVE if tokens <= 4096 else CURVE[:2]
+        prepared = {name: contender(name)(Size(tokens), torch.float32, True) for name in names}
+        rows = in_turns({name: stepped(work) for name, work in prepared.items()}, rounds=1)
+        for name in names:
+            points.append({"tokens": tokens, "who": name, **rows[name], "bytes": peak(name, tokens, "float32")})
+    return points
+
+
+def main(keep: bool, quick: bool = False) -> None:
+    """Measure everything, and print it beside the goals."""
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    results: dict[str, Any] = {}
+    for group in groups(quick):
+        results[group.title] = measured(group)
+        show(group.title, results[group.title])
+    members = timed(["t5@tiles", "t5@native", "alibi@tiles", "alibi@native", *OTHERS])
+    results["memory"] = memory(quick)
+    show("memory of training above inputs", results["memory"])
+    results["accuracy"] = accuracy(members, 256 if quick else 1024, 512 if quick else 16384)
+    show_errors(results["accuracy"])
+    results["curve"] = curve(quick)
+    print(f"\n{time.perf_counter() - began:.0f} s; * the goal is not reached, or the error is above PyTorch's own")
+    if keep:
+        print(save("attention", results))

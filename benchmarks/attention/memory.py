@@ -1,0 +1,65 @@
+"""How much memory a forward and a backward pass hold above their inputs."""
+
+import argparse
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from benchmarks.attention.contenders import BASE, PEERS, Prepare, Size, ours, plain
+from benchmarks.attention.measuring import TYPES, stepped
+
+STATUS = Path("/proc/self/statm")
+
+
+def contender(name: str) -> Prepare:
+    """Who is called so: the base, a peer, or one of ours."""
+    if name == BASE:
+        return plain
+    if name in PEERS:
+        return PEERS[name]
+    return ours(name)
+
+
+def peak(name: str, tokens: int, type: str) -> int:
+    """Bytes above the inputs, measured in a process of its own."""
+    command = [sys.executable, "-c", "from benchmarks.attention.memory import main; main()", name, str(tokens), type]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return int(done.stdout.split()[-1])
+
+
+def held(name: str, tokens: int, type: torch.dtype) -> int:
+    """Bytes above the inputs, of this process."""
+    torch.set_num_threads(1)
+    prepare = contender(name)
+    # what is loaded or built at first use is not what a pass holds
+    stepped(prepare(Size(512), type, True))()
+    forward, leaves = prepare(Size(tokens), type, True)
+    upstream = torch.randn(leaves[0].shape).to(type)
+    before = _resident()
+    out = forward()
+    torch.autograd.grad(out, leaves, upstream.view_as(out))
+    return _highest() - before
+
+
+def _highest() -> int:
+    # kilobytes, but bytes on a Mac
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _resident() -> int:
+    if STATUS.is_file():
+        return int(STATUS.read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
+    return _highest()
+
+
+def main() -> None:
+    """Print it for a contender, a number of tokens and a type."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("tokens", type=int)
+    parser.add_argument("type", choices=TYPES)
+    chosen = parser.parse_args()
+    print(held(chosen.name, chosen.tokens, TYPES[chosen.type]))

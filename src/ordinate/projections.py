@@ -1,0 +1,111 @@
+"""Queries, keys and values of several heads: what every attention module is made of."""
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import nn
+from torch.nn.functional import linear
+
+from ordinate.attention import attend
+from ordinate.checks import need_fraction, need_positive
+from ordinate.mixer import State, check_heads
+from ordinate.route import Formula
+from ordinate.scheme import Placed
+from ordinate.shapes import Context, Queries, Tokens
+from ordinate.tensors import need_tokens
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What the heads of some models have, and those of the first transformer had not.
+
+    Args:
+        head_width: channels of a head; None: width / heads.
+        scale: multiplies the products of queries and keys; None: 1 / sqrt(head_width).
+        bias: whether numbers are added after each projection (GPT-2, gpt-oss).
+        qk_norm: whether each head's queries and keys are brought to one length before positions enter (Qwen3).
+        cap: products are bent to stay between -cap and cap (Gemma 2); None: they are left as they are.
+        sinks: whether each head learns how much weight it may give to nothing (gpt-oss).
+    """
+
+    head_width: int | None = None
+    scale: float | None = None
+    bias: bool = False
+    qk_norm: bool = False
+    cap: float | None = None
+    sinks: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("head_width", "scale", "cap"):
+            if getattr(self, name) is not None:
+                need_positive(name, getattr(self, name))
+
+
+class Projections(nn.Module):
+    """Queries, keys and values of several heads, their attention, and what reads it.
+
+        y = concatenation over heads of softmax(q k^T scale + bias) v, times W_O
+
+    Args:
+        width: columns of the model.
+        heads: query heads.
+        kv_heads: heads of keys and values; None: as many as query heads. Fewer are shared by groups.
+        dropout: share of attention weights dropped in training.
+        variant: what else the heads have.
+
+    Raises:
+        ValueError: sizes that do not fit each other.
+    """
+
+    def __init__(
+        self, width: int, heads: int, kv_heads: int | None, dropout: float, variant: Variant | None = None
+    ) -> None:
+        super().__init__()
+        variant = Variant() if variant is None else variant
+        kv_heads = heads if kv_heads is None else kv_heads
+        for name, value in (("width", width), ("heads", heads)):
+            need_positive(name, value)
+        check_heads(width if variant.head_width is None else heads * variant.head_width, heads, kv_heads)
+        need_fraction("dropout", dropout)
+        self.width, self.dropout, self.cap = width, dropout, variant.cap
+        self.head_width = width // heads if variant.head_width is None else variant.head_width
+        # a scheme may widen q and k: their channels count as they were
+        self.scale = self.head_width**-0.5 if variant.scale is None else variant.scale
+        self.widths = [heads * self.head_width, kv_heads * self.head_width, kv_heads * self.head_width]
+        self.project = nn.Linear(width, sum(self.widths), bias=variant.bias)
+        self.out = nn.Linear(self.widths[0], width, bias=variant.bias)
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(self.head_width, eps=1e-6) if variant.qk_norm else nn.Identity() for _ in range(2)
+        )
+        self.sinks = nn.Parameter(torch.zeros(heads)) if variant.sinks else None
+
+    def attend_self(self, x: Tokens, at: Placed, state: State | None) -> tuple[Tokens, State]:
+        """Attend from the tokens of `x` to what is remembered and to themselves."""
+        q, k, v = (self._split(part) for part in self.project(x).split(self.widths, -1))
+        q, k = at.encode(self.q_norm(q), self.k_norm(k))
+        state = State(k, v) if state is None else state.extend(k, v)
+        return self._read(q, state, at), state
+
+    def attend_across(self, x: Tokens, context: Context | State, at: Placed) -> tuple[Tokens, State]:
+        """Attend from the tokens of `x` to those of `context`, which stand at the places of the keys."""
+        need_tokens("x", x, x.shape[1], at.where.q_pos)
+        q = self.q_norm(self._projected(x, slice(self.widths[0])))
+        if not isinstance(context, State):
+            need_tokens("context", context, context.shape[1], at.where.k_pos)
+            k, v = self._projected(context, slice(self.widths[0], None)).chunk(2, 1)
+            context = State(at.scheme.encode_key(self.k_norm(k), at.where.k_pos), v)
+        return self._read(at.scheme.encode_query(q, at.where.q_pos), context, at), context
+
+    def _projected(self, x: Tokens, rows: slice) -> Queries:
+        bias = None if self.project.bias is None else self.project.bias[rows]
+        return self._split(linear(x, self.project.weight[rows], bias))
+
+    def _split(self, x: Tokens) -> Queries:
+        return rearrange(x, "b n (h d) -> b h n d", d=self.head_width)
+
+    def _read(self, q: Queries, state: State, at: Placed) -> Tokens:
+        dropout = self.dropout if self.training else 0.0
+        formula = Formula(self.cap, self.sinks)
+        y = attend(q, state.k, state.v, at, scale=self.scale, dropout=dropout, formula=formula)
+        return self.out(rearrange(y, "b h n d -> b n (h d)"))

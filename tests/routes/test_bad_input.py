@@ -1,0 +1,288 @@
+"""Inputs that break attention elsewhere, by every route that takes them: right, or a clear error.
+
+What is wrong with the arguments themselves (masks, types, shapes) stands in tests/bad_input/table.toml.
+"""
+
+import importlib
+from copy import deepcopy
+
+import pytest
+import torch
+
+from ordinate import T5, Alibi, Geometry, Shaw, Unmarked, attend, explain
+from ordinate.attention import ROUTES
+from ordinate.testing.route import assert_agrees, draw
+from ordinate.testing.tolerance import assert_as_close
+
+NAN, INF = float("nan"), float("inf")
+SCHEMES = {
+    "none": Unmarked,
+    "alibi": lambda: Alibi(heads=4),
+    "t5": lambda: T5(heads=4),
+    "shaw": lambda: Shaw(head_width=8, past=3),
+}
+PLACES = {
+    "causal": Geometry.causal,
+    "window": lambda n: Geometry.causal(n, window=5),
+    "padded": lambda n: Geometry.padded(torch.arange(n) >= torch.tensor([[0], [n // 2]])),
+}
+each_route = pytest.mark.parametrize("route", ROUTES)
+each_scheme = pytest.mark.parametrize("name", SCHEMES)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Let routes that leave few pairs to others take them here."""
+    for name in ROUTES:
+        module = importlib.import_module(f"ordinate.routes.{name}")
+        for limit, number in (("PAIRS", 1), ("SCORES", 2**12)):
+            if hasattr(module, limit):
+                monkeypatch.setattr(module, limit, number)
+
+
+def made(name):
+    scheme = SCHEMES[name]()
+    for parameter in scheme.parameters():
+        torch.nn.init.normal_(parameter)
+    return scheme
+
+
+def taken(route, at, q, k, v):
+    """Skip what the route refuses, which it does with a reason."""
+    try:
+        explain(q, k, v, at, route=route)
+    except ValueError as error:
+        if "it refuses: " not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+def attended(route, at, q, k, v):
+    taken(route, at, q, k, v)
+    return attend(q, k, v, at, route=route)
+
+
+@pytest.mark.parametrize(
+    ("name", "geometry"),
+    [("none", "causal"), ("alibi", "causal"), ("alibi", "window"), ("t5", "padded"), ("shaw", "window")],
+)
+@pytest.mark.parametrize("tokens", [1, 2, 127, 128, 129, 257, 1025])
+@each_route
+def test_every_length_is_right(route, tokens, name, geometry, monkeypatch):
+    if tokens == 1 and name == "t5":
+        pytest.skip("the gradient of its table is nothing but rounding")
+    if tokens > 129:
+        # blocks of some dozens of rows
+        monkeypatch.setattr("ordinate.routes.rows.SCORES", 2**18)
+    where, scheme = PLACES[geometry](tokens), made(name)
+    q, k, v = draw(where, type=torch.float32)
+    taken(route, scheme.at(where), q, k, v)
+    assert_agrees(route, scheme, where, q, k, v)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", [Unmarked(), Alibi(heads=1)], ids=["none", "alibi"])
+def test_more_tokens_than_sixteen_bits_can_count(scheme, monkeypatch):
+    monkeypatch.undo()
+    where, picked = Geometry.causal(65_537), [0, 32_767, 32_768, 65_535, 65_536]
+    q, k, v = draw(where, batch=1, heads=1, kv_heads=1, type=torch.float32)
+    out = attend(q, k, v, scheme.at(where))
+    (slope,) = torch.autograd.grad(out[:, :, picked].sum(), q)
+    for row in picked:
+        rows = slice(row, row + 1)
+        some = q[:, :, rows].detach().double().requires_grad_()
+        at = deepcopy(scheme).double().at(where).block(rows)
+        exact = attend(some, k.detach().double(), v.detach().double(), at, route="reference")
+        (true,) = torch.autograd.grad(exact.sum(), some)
+        assert torch.allclose(out[:, :, rows].double(), exact, atol=1e-5)
+        assert torch.allclose(slope[:, :, rows].double(), true, atol=1e-5)
+
+
+def padded():
+    real = torch.tensor([[False] * 6, [False, False, True, True, True, True]])
+    return Geometry.padded(real), ~real
+
+
+def beyond_the_window():
+    at = torch.arange(6)[None, :, None]
+    return Geometry(at, at[:, :3], window=2, ordered=True), torch.tensor([[False] * 4 + [True] * 2]).expand(2, 6)
+
+
+def no_such_document():
+    at, document = torch.arange(6)[None, :, None], torch.tensor([[0, 0, 1, 1, 2, 2]])
+    blind = (document == 1).expand(2, 6)
+    return Geometry(at, at, True, 0, None, document, torch.where(document == 1, 5, document), ordered=True), blind
+
+
+@pytest.mark.parametrize("make", [padded, beyond_the_window, no_such_document])
+@pytest.mark.parametrize("type", [torch.float32, torch.bfloat16, torch.float16])
+@each_scheme
+@each_route
+def test_a_query_that_sees_nothing_gets_zero_and_passes_no_gradient(route, name, type, make):
+    (where, blind), scheme = make(), made(name)
+    q, k, v = draw(where, type=type)
+    out = attended(route, scheme.at(where), q, k, v)
+    blind = blind[:, None, :, None].expand_as(out)
+    assert (out[blind] == 0).all()
+    learned = [parameter for parameter in scheme.parameters() if parameter.requires_grad]
+    lost = torch.autograd.grad(out[blind].sum(), [q, k, v, *learned], retain_graph=True, allow_unused=True)
+    assert all(x is None or (x == 0).all() for x in lost)
+    plain = attend(q, k, v, scheme.at(where), route="reference")
+    assert torch.allclose(out[~blind].float(), plain[~blind].float(), atol=8 * torch.finfo(type).eps)
+
+
+@pytest.mark.parametrize("wrong", [NAN, INF, -INF])
+@pytest.mark.parametrize("what", ["q", "k", "v"])
+@each_scheme
+@each_route
+def test_what_is_no_number_stays_where_it_is_hidden(route, name, what, wrong):
+    # the first two tokens of the second row are padding, whose own rows are zero
+    where, scheme = Geometry.padded(torch.tensor([[True] * 6, [False] * 2 + [True] * 4])), made(name)
+    inputs = dict(zip("qkv", (x.detach() for x in draw(where, type=torch.float32)), strict=True))
+    exact = attend(*inputs.values(), scheme.at(where), route="reference")
+    inputs[what][1, :, :2] = wrong
+    for x in inputs.values():
+        x.requires_grad_()
+    out = attended(route, scheme.at(where), *inputs.values())
+    assert torch.allclose(out, exact, atol=1e-6)
+    gradients = torch.autograd.grad(out.square().sum(), list(inputs.values()))
+    assert all(x.isfinite().all() for x in gradients)
+    assert all((x[1, :, :2] == 0).all() for x in gradients)
+
+
+@pytest.mark.parametrize("wrong", [NAN, INF, -INF])
+@pytest.mark.parametrize("what", ["q", "k", "v"])
+@each_scheme
+@each_route
+def test_what_is_no_number_is_seen_by_those_who_look_at_it_and_no_others(route, name, what, wrong):
+    where, scheme = Geometry.causal(9, window=4), made(name)
+    inputs = dict(zip("qkv", (x.detach() for x in draw(where, type=torch.float32)), strict=True))
+    exact = attend(*inputs.values(), scheme.at(where), route="reference")
+    # the sixth token of the first row, in the first head and the queries that share it
+    inputs[what][0, 0, 5, 3] = wrong
+    out = attended(route, scheme.at(where), *inputs.values())
+    poisoned = torch.zeros(2, 4, 9, dtype=torch.bool)
+    poisoned[0, : 1 if what == "q" else 2, 5 : 6 if what == "q" else 9] = True
+    assert out[poisoned].isnan().all()
+    assert torch.allclose(out[~poisoned], exact[~poisoned], atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [NAN, INF])
+@each_scheme
+def test_the_route_that_is_picked_shows_what_is_no_number(name, wrong):
+    where, scheme = Geometry.causal(9), made(name)
+    q, k, v = (x.detach() for x in draw(where, type=torch.bfloat16))
+    q[0, 0, 5, 3] = wrong
+    out = attend(q, k, v, scheme.at(where))
+    assert out[0, 0, 5].isnan().all()
+    assert out.isnan().any(-1).sum() == 1
+
+
+EMPTY = {
+    "no batch": (0, Geometry.causal(5), 8),
+    "no tokens": (2, Geometry.causal(0), 8),
+    "no queries": (2, Geometry.cross(0, 5), 8),
+    "no keys": (2, Geometry.cross(5, 0), 8),
+    "no new tokens": (2, Geometry.causal(0, cached=4), 8),
+    "no channels": (2, Geometry.causal(5), 0),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+@pytest.mark.parametrize("type", [torch.float32, torch.bfloat16])
+@each_scheme
+@each_route
+def test_what_is_empty_gives_zeros_of_the_right_shape(route, name, type, case):
+    batch, where, width = EMPTY[case]
+    if name == "shaw" and width == 0:
+        pytest.skip("its table is as wide as a head")
+    scheme = made(name)
+    q, k, v = draw(where, batch=batch, width=width, type=type)
+    out = attended(route, scheme.at(where), q, k, v)
+    assert out.shape == (batch, 4, where.shape[0], width)
+    assert out.dtype == type
+    if where.shape[1] == 0:
+        assert (out == 0).all()
+    gradients = torch.autograd.grad(out.sum(), (q, k, v))
+    assert [x.shape for x in gradients] == [q.shape, k.shape, v.shape]
+    assert all((x == 0).all() for x in gradients) or out.numel()
+
+
+def test_no_heads_are_refused():
+    q = torch.zeros(1, 0, 3, 8)
+    with pytest.raises(ValueError, match="the heads of k must divide the heads of q"):
+        attend(q, q, q, Unmarked().at(Geometry.causal(3)))
+
+
+@pytest.mark.parametrize(
+    ("size", "type"),
+    [
+        (1e4, torch.float32),
+        (1e30, torch.float32),
+        (1e4, torch.bfloat16),
+        (1e30, torch.bfloat16),
+        (1e4, torch.float16),
+    ],
+)
+@each_scheme
+@each_route
+def test_huge_scores_are_right(route, name, size, type):
+    where, scheme = Geometry.causal(17), made(name)
+    q, k, v = (x.detach() for x in draw(where, type=type))
+    q = (q * size).clamp(-6e4, 6e4) if type == torch.float16 else q * size
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    taken(route, scheme.at(where), *inputs)
+    out = attend(*inputs, scheme.at(where), route=route)
+    wide = [x.detach().double().requires_grad_() for x in inputs]
+    exact = attend(*wide, deepcopy(scheme).double().at(where), route="reference")
+    plain = attend(*inputs, scheme.at(where), route="reference")
+    assert_as_close(out, plain, exact)
+    found, usual = (torch.autograd.grad(y.sum(), inputs) for y in (out, plain))
+    for one, other, true in zip(found, usual, torch.autograd.grad(exact.sum(), wide), strict=True):
+        # where one key takes all, a gradient is a difference of huge numbers: it is right beside those
+        natural = max(x.abs().max().item() for x in wide)
+        limit = 3 * (other - true).abs().max() + 64 * torch.finfo(type).eps * natural
+        assert one.isfinite().all()
+        assert (one - true).abs().max() <= limit
+
+
+@each_scheme
+@each_route
+def test_scores_that_no_number_can_hold_are_never_a_plausible_number(route, name):
+    where, scheme = Geometry.causal(5), made(name)
+    q, k, v = (x.detach() for x in draw(where, type=torch.float32))
+    q, k = q.abs() * 1e30, k.abs() * 1e30
+    out = attended(route, scheme.at(where), q, k, v)
+    exact = attend(q.double(), k.double(), v.double(), deepcopy(scheme).double().at(where), route="reference")
+    wrong = (out - exact).abs() > 1e-5
+    assert out[wrong].isnan().all()
+
+
+@each_scheme
+@each_route
+def test_sixteen_bits_do_not_overflow(route, name):
+    where, scheme = Geometry.causal(9), made(name)
+    # each score is five times what float16 can hold before it is scaled
+    q, k = (torch.full((2, 4, 9, 8), 200.0, dtype=torch.float16).requires_grad_() for _ in range(2))
+    v = torch.randn(2, 4, 9, 8).half().requires_grad_()
+    taken(route, scheme.at(where), q, k, v)
+    out = attend(q, k, v, scheme.at(where), route=route)
+    exact = attend(q.double(), k.double(), v.double(), deepcopy(scheme).double().at(where), route="reference")
+    assert_as_close(out, attend(q, k, v, scheme.at(where), route="reference"), exact)
+    assert all(x.isfinite().all() for x in torch.autograd.grad(out.sum(), (q, k, v)))
+
+
+@pytest.mark.parametrize("how", ["transposed", "expanded", "sliced", "reversed channels"])
+@each_scheme
+@each_route
+def test_every_layout_in_memory_is_read_as_it_is(route, name, how):
+    where, scheme = Geometry.causal(9), made(name)
+    layouts = {
+        "transposed": lambda: torch.randn(2, 9, 4, 8).transpose(1, 2),
+        "expanded": lambda: torch.randn(1, 1, 9, 8).expand(2, 4, 9, 8),
+        "sliced": lambda: torch.randn(2, 8, 18, 24)[:, ::2, ::2, 3:11],
+        "reversed channels": lambda: torch.randn(2, 4, 8, 9).mT,
+    }
+    q, k, v = (layouts[how]() for _ in range(3))
+    taken(route, scheme.at(where), q, k, v)
+    assert_agrees(route, scheme, where, q, k, v)
