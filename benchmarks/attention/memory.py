@@ -11,7 +11,7 @@ import torch
 from benchmarks.attention.contenders import BASE, PEERS, Prepare, Size, ours, plain
 from benchmarks.attention.measuring import TYPES, stepped
 
-STATUS = Path("/proc/self/statm")
+STATUS = Path("/proc/self/status")
 
 
 def contender(name: str) -> Prepare:
@@ -45,14 +45,20 @@ def held(name: str, tokens: int, type: torch.dtype) -> int:
 
 
 def _highest() -> int:
+    # what getrusage says begins with the memory of the process that started this one
+    if STATUS.is_file():
+        return _status("VmHWM")
     # kilobytes, but bytes on a Mac
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _resident() -> int:
-    if STATUS.is_file():
-        return int(STATUS.read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
-    return _highest()
+    return _status("VmRSS") if STATUS.is_file() else _highest()
+
+
+def _status(name: str) -> int:
+    lines = STATUS.read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ def chart(points: list[dict[str, Any]]) -> alt.HConcatChart:
     ]
     base = alt.Chart(alt.Data(values=rows), width=330, height=260).mark_line(point=True, strokeWidth=2)
     x = alt.X("tokens:Q", title="tokens").scale(type="log", base=2)
-    x = x.axis(values=sorted({row["tokens"] for row in rows}), grid=False, format="~s")
+    x = x.axis(values=sorted({row["tokens"] for row in rows}), grid=False, format=",d")
     colour = alt.Color("who:N", title=None).scale(domain=list(LABELS.values()), range=list(COLOURS))
     panels = [
         base.encode(x=x, y=alt.Y(f"{what}:Q", title=title).scale(type="log").axis(format="~g"), color=colour)
