@@ -111,9 +111,11 @@ def test_a_matrix_of_another_size_leaves_the_others_as_they_are():
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_one_seed_gives_one_trunk_whatever_the_scheme(scheme, tied):
+    sizes = SMALL | WIDER.get(scheme, {})
+
     def trunk(scheme):
         torch.manual_seed(3)
-        model = Decoder(Shape(scheme=scheme, tied=tied, **SMALL | WIDER.get(scheme, {})))
+        model = Decoder(Shape(scheme=scheme, tied=tied, **sizes))
         after = torch.rand(1)
         own = ("schemes.", "tokens.") if scheme == "concatenated" else ("schemes.",)
         return {name: x for name, x in model.named_parameters() if not name.startswith(own)} | {"after": after}
