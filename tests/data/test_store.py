@@ -139,3 +139,19 @@ def test_find_takes_names_and_paths_and_names_the_nearest(text):
         find("stdlb")
     with pytest.raises(ValueError, match=r"docs, stdlib.*'/nowhere/at/all' is neither; check the path"):
         find("/nowhere/at/all")
+
+
+def test_a_folder_with_other_files_is_left_alone(text, tmp_path):
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(
+        ValueError, match=r"tokens need a folder of their own; .*mine holds thesis.tex; give an empty"
+    ):
+        make(text, out)
+    assert (out / "thesis.tex").read_text() == "years of work"
+    (out / "thesis.tex").unlink()
+    # what a killed run leaves is not in the way
+    (out / ".manifest.json.abc").write_text("half")
+    (out / "train.npy").write_text("half")
+    assert make(text, out).manifest["files"] == 30

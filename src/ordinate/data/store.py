@@ -24,6 +24,7 @@ from ordinate.tokenizer import Tokenizer, load_tokenizer
 FORMAT = 1
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")
+FILES = ("tokenizer.json", *(f"{split}.{end}" for split in SPLITS for end in ("npy", "json")))
 # room for the header of an .npy file, whose length is known only in the end
 HEADER = 128
 
@@ -98,7 +99,7 @@ def prepare(corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float 
         share: how much to hold out.
 
     Raises:
-        ValueError: an empty text, or too little to hold anything out.
+        ValueError: an empty text, or too little to hold anything out; a folder with files that are not of a store.
         OSError: the disk is full or cannot be written; nothing half made is left.
     """
     key = {
@@ -110,6 +111,7 @@ def prepare(corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float 
     manifest = _whole(folder)
     if manifest and manifest["key"] == key:
         return TokenStore(folder, manifest)
+    _check_own(folder)
     shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.mkdir(parents=True)
@@ -146,6 +148,16 @@ def _whole(folder: Path) -> dict[str, Any] | None:
     return manifest if whole else None
 
 
+def _check_own(folder: Path) -> None:
+    """Raise a ValueError if this folder, which is about to be emptied, holds what is not of a token store."""
+    held = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    # temporary files of a run that was killed begin with a dot and the name of one of ours
+    own = (*FILES, "manifest.json")
+    others = [name for name in held if name not in own and not name.startswith(tuple(f".{name}." for name in own))]
+    came = f"{folder} holds {', '.join(others[:3])}"
+    need(not others, "tokens need a folder of their own", came, "give an empty or a new one")
+
+
 def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, key: dict[str, Any]) -> TokenStore:
     digest, parts, size = hashlib.sha256(), Counter[str](), 0
     for document in corpus.documents():
@@ -158,7 +170,6 @@ def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, key:
     tokenizer = tokenizer.fitted(document.text for document in corpus.documents() if not held(document))
     tokenizer.save(folder)
     counts = _write(corpus, folder, tokenizer, held)
-    files = ["tokenizer.json", *(f"{split}.{end}" for split in SPLITS for end in ("npy", "json"))]
     manifest = {
         "name": corpus.name,
         "sha256": digest.hexdigest(),
@@ -171,7 +182,7 @@ def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, key:
         "tokenizer": tokenizer.kind,
         "vocabulary": tokenizer.size,
         "key": key,
-        "sizes": {name: (folder / name).stat().st_size for name in files},
+        "sizes": {name: (folder / name).stat().st_size for name in FILES},
     }
     write_json(folder / "manifest.json", manifest)
     return TokenStore(folder, manifest)
