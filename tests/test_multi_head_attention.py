@@ -3,7 +3,7 @@ import torch
 
 from ordinate import T5, Alibi, Geometry, Learned, Rope, Sum, Unmarked, attend
 from ordinate.attention import explain
-from ordinate.mixer import State
+from ordinate.mixer import KeyValues
 from ordinate.multi_head_attention import MultiHeadAttention, Variant
 from ordinate.route import Formula
 from ordinate.testing.route import GEOMETRIES, draw
@@ -212,7 +212,7 @@ def test_half_precision_follows_autocast():
         (lambda: made(causal=False)(tokens(5), state=made()(tokens(5))[1]), "got a state"),
         (lambda: made()(tokens(5), tokens(6, batch=3)), "q and k need the same batch"),
         (
-            lambda: made()(tokens(5), state=State(*torch.zeros(2, 2, 3, 4, 8).double())),
+            lambda: made()(tokens(5), state=KeyValues(*torch.zeros(2, 2, 3, 4, 8).double())),
             "one batch and the same heads",
         ),
     ],

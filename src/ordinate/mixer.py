@@ -2,30 +2,47 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
+from ordinate import catalog
 from ordinate.checks import need
+from ordinate.geometry import Geometry
 from ordinate.scheme import Placed, Scheme
 from ordinate.shapes import Keys, Tokens, Values
+
+BEFORE_THE_LAYERS = frozenset({"place", "embed"})
+"""Hooks that the model uses itself, whatever its mixers do."""
+Memory = TypeVar("Memory", bound="State")
+"""The kind of state that a mixer keeps."""
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What one layer remembers of the tokens it has read.
+    """What one layer remembers of the tokens it has read: tensors, each with the batch as its first axis."""
+
+    def take(self: Memory, rows: Int[Tensor, "rows"]) -> Memory:
+        """The memory of these rows of the batch, in this order."""
+        return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class KeyValues(State):
+    """What attention remembers.
 
     Args:
-        k: their encoded keys.
+        k: the encoded keys of the tokens.
         v: their values.
     """
 
     k: Keys
     v: Values
 
-    def extend(self, k: Keys, v: Values) -> "State":
+    def extend(self, k: Keys, v: Values) -> "KeyValues":
         """This memory followed by newer keys and values."""
         need(
             self.k.shape[:2] == k.shape[:2] and self.k.shape[3] == k.shape[3],
@@ -33,31 +50,86 @@ class State:
             f"got {tuple(self.k.shape)} and {tuple(k.shape)}",
             "use the cache with the batch and the model that filled it",
         )
-        return State(torch.cat([self.k, k], 2), torch.cat([self.v, v], 2))
+        return KeyValues(torch.cat([self.k, k], 2), torch.cat([self.v, v], 2))
 
 
-class Mixer(nn.Module):
+class Mixer(nn.Module, Generic[Memory]):
     """A way for tokens to exchange information.
 
-    Must: `honours` and `forward`; take what it needs by keyword (`width`, `heads`, `kv_heads`, `dropout`).
+    Must: `honours`, `equivariant` and `forward`; take what it needs by keyword (`width`, `heads`, `kv_heads`,
+        `head_width`, `layers`, `layer`, `max_length`, `scale`, `dropout`), from which a model binds its own sizes by
+        name; keep numbers that the model shall not draw anew outside of `nn.Linear`.
+    May: set the other declared properties.
     """
 
     honours: ClassVar[frozenset[str]]
     """The hooks of a scheme that it uses; a scheme with others would silently say nothing, so it is refused."""
+    equivariant: ClassVar[bool]
+    """Whether permuted tokens give permuted results where nothing hides the future: then it needs a scheme to tell
+    order. The contract suite measures it, both ways."""
+    causal: ClassVar[bool] = True
+    """Whether it has a form in which no token learns of those after it."""
+    bidirectional: ClassVar[bool] = True
+    """Whether it has a form in which all tokens learn of each other."""
+    streams: ClassVar[bool] = True
+    """Whether reading may stop and go on: the causal form returns what it remembers."""
+    usual_scheme: ClassVar[str] = "rope"
+    """The scheme that it is compared with where none is named."""
+    exact_causal: bool = True
+    """Whether its causal form lets nothing of later tokens through."""
+    max_length: int | None = None
+    """Tokens that it can serve at most; None: any number."""
+    width: int
+    """Columns of the model that it was made for."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check what the constructor is given against the types that it declares, and keep the width."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width",)))
 
     @abstractmethod
-    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State]:
+    def forward(self, x: Tokens, at: Placed, state: Memory | None = None) -> tuple[Tokens, Memory | None]:
         """Mix the tokens of `x`; `at` has them as queries, and everything remembered and them as keys."""
 
     @classmethod
     def check_scheme(cls, scheme: Scheme) -> None:
         """Raise unless this mixer honours every hook that the scheme uses."""
-        unused = sorted(set(scheme.hooks) - cls.honours)
+        unused = sorted(set(scheme.hooks) - cls.honours - BEFORE_THE_LAYERS)
         need(
             not unused,
             f"{cls.__name__} must use every hook of the scheme",
             f"it ignores {', '.join(unused)} of {type(scheme).__name__}",
-            f"choose a scheme that uses {', '.join(sorted(cls.honours))} only, or another mixer",
+            f"choose a scheme that uses {', '.join(sorted(cls.honours | BEFORE_THE_LAYERS))} only, or another mixer",
+        )
+
+    @classmethod
+    def check_causal(cls) -> None:
+        """Raise unless it can hide later tokens from earlier ones."""
+        need(
+            cls.causal,
+            "a model that reads from left to right hides later tokens",
+            f"{cls.__name__} has no such form",
+            "choose another mixer (`ordinate list mixers` says which have one)",
+        )
+
+    def check_where(self, where: Geometry) -> None:
+        """Raise unless it has a form for this geometry, and serves as many tokens."""
+        if where.hides_future:
+            self.check_causal()
+        need(
+            self.bidirectional or where.hides_future,
+            f"{type(self).__name__} reads from left to right",
+            "got a geometry in which tokens see those after them",
+            "build it with causal=True, or choose another mixer",
+        )
+        # the number of tokens may be open inside torch.compile: no text of it is made before it is needed
+        limit, keys = self.max_length, where.shape[1]
+        need(
+            limit is None or keys <= limit,
+            f"this {type(self).__name__} serves {limit} tokens at most (max_length)",
+            lambda: f"got {keys}",
+            "build it with a larger max_length, or shorten the input",
         )
 
 

@@ -4,7 +4,7 @@ import torch
 
 from ordinate.checks import need, need_window
 from ordinate.geometry import Geometry
-from ordinate.mixer import State
+from ordinate.mixer import KeyValues
 from ordinate.projections import Projections, Variant
 from ordinate.scheme import Scheme
 from ordinate.schemes.none import Unmarked
@@ -65,10 +65,10 @@ class MultiHeadAttention(Projections):
     def forward(
         self,
         x: Tokens,
-        context: Context | State | None = None,
+        context: Context | KeyValues | None = None,
         where: Geometry | None = None,
-        state: State | None = None,
-    ) -> tuple[Tokens, State]:
+        state: KeyValues | None = None,
+    ) -> tuple[Tokens, KeyValues]:
         """Attend from the tokens of `x`.
 
         Args:
@@ -91,13 +91,13 @@ class MultiHeadAttention(Projections):
             self._check_geometry(where)
             return self.attend_self(x, self.scheme.at(where), state)
         need(state is None, "tokens look at a context, or at what they remember", "got both", "leave one of them out")
-        if not isinstance(context, State):
+        if not isinstance(context, KeyValues):
             self._check_tokens("context", context)
         if where is None:
             where = _cross(x, context)
         return self.attend_across(x, context, self.scheme.at(where))
 
-    def _geometry(self, x: Tokens, state: State | None) -> Geometry:
+    def _geometry(self, x: Tokens, state: KeyValues | None) -> Geometry:
         if self.causal:
             cached = 0 if state is None else state.k.shape[2]
             return Geometry.causal(x.shape[1], cached=cached, window=self.window, device=x.device)
@@ -127,7 +127,7 @@ class MultiHeadAttention(Projections):
         need(x.shape[2] == self.width, f"{name} must be {self.width} columns wide", came, "project it to that width")
 
 
-def _cross(x: Tokens, context: Context | State) -> Geometry:
-    keys = context.k.shape[2] if isinstance(context, State) else context.shape[1]
+def _cross(x: Tokens, context: Context | KeyValues) -> Geometry:
+    keys = context.k.shape[2] if isinstance(context, KeyValues) else context.shape[1]
     q_pos, k_pos = (torch.arange(tokens, device=x.device)[None, :, None] for tokens in (x.shape[1], keys))
     return Geometry(q_pos, k_pos, ordered=True)

@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 
 from ordinate.attention import attend
 from ordinate.checks import need_fraction, need_positive
-from ordinate.mixer import State, check_heads
+from ordinate.mixer import KeyValues, check_heads
 from ordinate.route import Formula
 from ordinate.scheme import Placed
 from ordinate.shapes import Context, Queries, Tokens
@@ -80,21 +80,21 @@ class Projections(nn.Module):
         )
         self.sinks = nn.Parameter(torch.zeros(heads)) if variant.sinks else None
 
-    def attend_self(self, x: Tokens, at: Placed, state: State | None) -> tuple[Tokens, State]:
+    def attend_self(self, x: Tokens, at: Placed, state: KeyValues | None) -> tuple[Tokens, KeyValues]:
         """Attend from the tokens of `x` to what is remembered and to themselves."""
         q, k, v = (self._split(part) for part in self.project(x).split(self.widths, -1))
         q, k = at.encode(self.q_norm(q), self.k_norm(k))
-        state = State(k, v) if state is None else state.extend(k, v)
+        state = KeyValues(k, v) if state is None else state.extend(k, v)
         return self._read(q, state, at), state
 
-    def attend_across(self, x: Tokens, context: Context | State, at: Placed) -> tuple[Tokens, State]:
+    def attend_across(self, x: Tokens, context: Context | KeyValues, at: Placed) -> tuple[Tokens, KeyValues]:
         """Attend from the tokens of `x` to those of `context`, which stand at the places of the keys."""
         need_tokens("x", x, x.shape[1], at.where.q_pos)
         q = self.q_norm(self._projected(x, slice(self.widths[0])))
-        if not isinstance(context, State):
+        if not isinstance(context, KeyValues):
             need_tokens("context", context, context.shape[1], at.where.k_pos)
             k, v = self._projected(context, slice(self.widths[0], None)).chunk(2, 1)
-            context = State(at.scheme.encode_key(self.k_norm(k), at.where.k_pos), v)
+            context = KeyValues(at.scheme.encode_key(self.k_norm(k), at.where.k_pos), v)
         return self._read(at.scheme.encode_query(q, at.where.q_pos), context, at), context
 
     def _projected(self, x: Tokens, rows: slice) -> Queries:
@@ -104,7 +104,7 @@ class Projections(nn.Module):
     def _split(self, x: Tokens) -> Queries:
         return rearrange(x, "b n (h d) -> b h n d", d=self.head_width)
 
-    def _read(self, q: Queries, state: State, at: Placed) -> Tokens:
+    def _read(self, q: Queries, state: KeyValues, at: Placed) -> Tokens:
         dropout = self.dropout if self.training else 0.0
         formula = Formula(self.cap, self.sinks)
         y = attend(q, state.k, state.v, at, scale=self.scale, dropout=dropout, formula=formula)

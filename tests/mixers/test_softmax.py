@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ordinate import Alibi, Geometry, Rope, Softmax, Unmarked, attend
-from ordinate.mixer import State
+from ordinate.mixer import KeyValues
 
 
 def test_it_projects_attends_and_projects_back():
@@ -55,7 +55,7 @@ def test_sizes_that_do_not_fit_are_refused(sizes, match):
 
 
 def test_a_memory_of_another_batch_is_refused(untyped):
-    state = State(torch.randn(2, 2, 3, 4), torch.randn(2, 2, 3, 4))
+    state = KeyValues(torch.randn(2, 2, 3, 4), torch.randn(2, 2, 3, 4))
     new = torch.randn(1, 2, 1, 4)
     with pytest.raises(ValueError, match=r"need one batch and the same heads; got \(2, 2, 3, 4\) and \(1, 2, 1, 4\)"):
         state.extend(new, new)

@@ -304,7 +304,7 @@ def test_a_mixer_that_ignores_a_hook_refuses_the_scheme(monkeypatch):
     assert build(scheme="sinusoidal") is not None
     with pytest.raises(ValueError, match=r"Mean must use every hook .*; it ignores encode_key, encode_query of Rope"):
         build(scheme="rope")
-    with pytest.raises(ValueError, match="it ignores bias of Alibi; choose a scheme that uses embed only"):
+    with pytest.raises(ValueError, match="it ignores bias of Alibi; choose a scheme that uses embed, place only"):
         build(scheme="alibi")
 
 

@@ -1,13 +1,13 @@
 """Softmax attention."""
 
-from ordinate.mixer import Mixer, State
+from ordinate.mixer import KeyValues, Mixer
 from ordinate.projections import Projections
 from ordinate.scheme import PLACES, Placed
 from ordinate.shapes import Tokens
 from ordinate.tensors import need_size, need_vectors
 
 
-class Softmax(Projections, Mixer):
+class Softmax(Projections, Mixer[KeyValues]):
     """Each token asks, and takes a weighted mean of the values of what it sees.
 
         y = softmax(q k^T / sqrt(d) + bias) v W_O,   [q, k, v] = x W
@@ -23,11 +23,12 @@ class Softmax(Projections, Mixer):
     """
 
     honours = frozenset(PLACES)
+    equivariant = True
 
     def __init__(self, *, width: int, heads: int, kv_heads: int | None = None, dropout: float = 0.0) -> None:
         super().__init__(width, heads, kv_heads, dropout)
 
-    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State]:
+    def forward(self, x: Tokens, at: Placed, state: KeyValues | None = None) -> tuple[Tokens, KeyValues]:
         """Attend from the tokens of `x` to what is remembered and to themselves."""
         need_vectors("x", x, "batch, tokens, width")
         need_size("x", self, "width", x.shape[2])

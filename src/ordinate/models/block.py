@@ -1,6 +1,6 @@
 """One layer of a transformer."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -57,14 +57,14 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, mixer: Mixer, feedforward: nn.Module, norm: type[nn.Module], width: int, dropout: float
+        self, mixer: Mixer[Any], feedforward: nn.Module, norm: type[nn.Module], width: int, dropout: float
     ) -> None:
         super().__init__()
         self.mixer_norm, self.mixer = norm(width), mixer
         self.feedforward_norm, self.feedforward = norm(width), feedforward
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State]:
+    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
         """One layer; returns what it remembers beside the tokens."""
         mixed, state = self.mixer(self.mixer_norm(x), at, state)
         x = x + self.dropout(mixed)

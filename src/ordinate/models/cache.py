@@ -10,7 +10,7 @@ from ordinate.mixer import State
 
 @dataclass
 class Cache:
-    """Keys and values of each layer, and where their tokens stand: positions live beside K and V.
+    """The memory of each layer, and where the tokens stand: positions live beside keys and values.
 
     Make an empty one, hand it to the model with each piece of text, and it grows by that piece.
 
@@ -19,7 +19,7 @@ class Cache:
         where: the geometry of everything read so far; None before the first token.
     """
 
-    states: list[State] = field(default_factory=list)
+    states: list[State | None] = field(default_factory=list)
     where: Geometry | None = None
 
     def __len__(self) -> int:

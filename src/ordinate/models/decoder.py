@@ -35,7 +35,7 @@ class Shape:
         heads: query heads.
         kv_heads: key and value heads; None: as many as query heads.
         scheme: the positional scheme, options inline, or several: see `Recipe.read`.
-        mixer: name of the token mixer.
+        mixer: the token mixer, options inline.
         max_length: longest input that schemes with a table must serve [tokens].
         norm: `rms` or `layer`.
         feedforward: `gelu` or `swiglu`.
@@ -97,10 +97,11 @@ class Shape:
         """The positional schemes and the layers that each serves."""
         return Recipe.read(self.scheme, self.sizes)
 
-    def make_mixer(self) -> Mixer:
-        """One layer's token mixer."""
-        kind = catalog.load("ordinate.mixers", Mixer, self.mixer)
-        return kind(**catalog.bind(kind, {}, self.sizes))
+    def make_mixer(self, layer: int) -> Mixer[Any]:
+        """The token mixer of a layer, counted from 0."""
+        name, options = catalog.parse(self.mixer)
+        kind = catalog.load("ordinate.mixers", Mixer, name)
+        return kind(**catalog.bind(kind, options, {**self.sizes, "layer": layer}))
 
 
 class Decoder(nn.Module, PyTorchModelHubMixin):
@@ -123,7 +124,8 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         seed = int(torch.randint(2**62, (), device="cpu"))
         width, norm = shape.width, NORMS[shape.norm]
         recipe = shape.make_schemes()
-        mixers = [shape.make_mixer() for _ in range(shape.layers)]
+        mixers = [shape.make_mixer(layer) for layer in range(shape.layers)]
+        mixers[0].check_causal()
         for scheme in recipe.schemes:
             mixers[0].check_scheme(scheme)
         make = FEEDFORWARDS[shape.feedforward]
@@ -228,11 +230,15 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         raise ValueError(f"weights are read from safetensors; got {model_file}; save it by save_pretrained")
 
     def _initialise(self, seed: int) -> None:
-        for name, parameter in self.named_parameters():
-            if parameter.ndim == 2 and not parameter.is_meta:
-                # each layer adds two branches; the sum should not grow with depth
-                branch = name.endswith(("mixer.out.weight", "narrow.weight"))
-                scale = TOKEN_SCALE / (2 * self.shape.layers) ** 0.5 if branch else TOKEN_SCALE
-                # numbers of its own for each matrix: one of another size leaves the others as they are
-                generator = torch.Generator(parameter.device).manual_seed(seed_of(seed, name))
-                nn.init.normal_(parameter, std=scale, generator=generator)
+        # what a mixer keeps outside of linear layers has the numbers that it was born with
+        for name, module in self.named_modules():
+            if not isinstance(module, nn.Linear | nn.Embedding) or module.weight.is_meta:
+                continue
+            # each layer adds two branches; the sum should not grow with depth
+            branch = name.endswith(("mixer.out", "narrow"))
+            scale = TOKEN_SCALE / (2 * self.shape.layers) ** 0.5 if branch else TOKEN_SCALE
+            # numbers of its own for each matrix: one of another size leaves the others as they are
+            generator = torch.Generator(module.weight.device).manual_seed(seed_of(seed, f"{name}.weight"))
+            nn.init.normal_(module.weight, std=scale, generator=generator)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
