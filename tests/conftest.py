@@ -20,7 +20,9 @@ jaxtyping.install_import_hook("ordinate", "beartype.beartype(conf=beartype.Beart
 
 torch.set_num_threads(1)
 # a machine under load is slow, not wrong
-hypothesis.settings.register_profile("offline", deadline=None, database=None)
+hypothesis.settings.register_profile("explore", deadline=None, database=None)
+# the same examples each time: what fails on one machine fails on all; `--hypothesis-profile=explore` looks further
+hypothesis.settings.register_profile("offline", hypothesis.settings.get_profile("explore"), derandomize=True)
 hypothesis.settings.load_profile("offline")
 
 

@@ -286,6 +286,12 @@ def test_what_does_not_fit_is_refused(function, q, k, v, extra, match, untyped):
         function(q, k, v, AT, **extra)
 
 
+@pytest.mark.parametrize("scale", [torch.tensor(1j), torch.tensor(1.0), "1", 2j])
+def test_a_scale_that_is_no_number_is_refused(scale, untyped):
+    with pytest.raises(TypeError, match="scale must be a number; got "):
+        attend(X, X, X, AT, scale=scale)
+
+
 def test_a_geometry_of_other_rows_is_refused(untyped):
     where = Geometry.padded(torch.ones(3, 5).bool())
     for batch in (1, 2):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ordinate import catalog
-from ordinate.checks import need, need_fraction, need_known
+from ordinate.checks import need, need_fraction, need_known, need_number
 from ordinate.route import Call, Formula, Route
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Totals, Values
@@ -164,9 +164,9 @@ def _call(q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropo
         f"got {q.dtype}, {k.dtype}, {v.dtype}",
         "convert them to one",
     )
-    finite = scale is None or math.isfinite(scale)
-    need(finite, "scale must be a finite number", lambda: f"got {scale}", "leave it out for 1 / sqrt(head width)")
-    if scale is None:
+    if scale is not None:
+        need_number("scale", scale)
+    else:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
     return Call(q, k, v, at, scale, dropout, formula)
 

@@ -30,6 +30,13 @@ def need_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be finite; got {value}; give a number")
 
 
+def need_number(name: str, value: Any) -> None:
+    """Raise unless `value` is a real number, other than NaN and infinity."""
+    _need_number(name, value)
+    if not -math.inf < value < math.inf:
+        raise ValueError(f"{name} must be a finite number; got {value}; leave it out, or give a number")
+
+
 def need_whole(name: str, value: Any) -> None:
     """Raise unless `value` is a whole number."""
     if not isinstance(value, int | Integral):
