@@ -1,0 +1,19 @@
+import pytest
+
+from ordinate import catalog
+from ordinate.mixer import Mixer
+from ordinate.testing import InapplicableError, mixer_checks
+from ordinate.testing.mixer import MixerCase
+
+NAMES = catalog.names("ordinate.mixers")
+CHECKS = {check.name: check for check in mixer_checks()}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", NAMES)
+def test_mixer(name, check):
+    case = MixerCase(catalog.load("ordinate.mixers", Mixer, name))
+    try:
+        CHECKS[check].run(case)
+    except InapplicableError as reason:
+        pytest.skip(str(reason))
