@@ -218,6 +218,30 @@ def test_check_tells_a_scheme_that_breaks_the_contract(tmp_path):
         assert message in errors
 
 
+MIXER = """
+import torch
+from ordinate import SequenceMixer
+
+class Peeks(SequenceMixer):
+    honours, equivariant, usual_scheme = frozenset(), True, "none"
+
+    def __init__(self, *, width: int):
+        super().__init__()
+        self.project = torch.nn.Linear(width, width)
+
+    def mix(self, x, at, real, state):
+        return x + self.project(x).mean(1, keepdim=True), None
+"""
+
+
+def test_check_tells_a_mixer_that_breaks_the_contract(tmp_path):
+    (tmp_path / "mine.py").write_text(MIXER)
+    code, said, _ = ordinate("check", "mine:Peeks", folder=tmp_path)
+    assert code == 1
+    assert re.search(r"FAILED +nothing_reaches_back.*feels a later one", said)
+    assert re.search(r"passed +its_options_are_keywords", said)
+
+
 @pytest.mark.parametrize("kind", [Bars, Lines])
 def test_progress_follows_a_study(kind):
     from io import StringIO

@@ -12,24 +12,22 @@ from rich.console import Console
 from ordinate.checks import need
 
 if TYPE_CHECKING:
-    from ordinate.scheme import Scheme
+    from ordinate.testing import Outcome
 
-app = App(name="check", help="Run the contract suite on a scheme of your own.")
+app = App(name="check", help="Run the contract suite on a scheme or a mixer of your own.")
 
 
 @app.default
 def check(target: str) -> int:
-    """Run the contract suite on a scheme of your own; leaves with 1 if it breaks the contract.
+    """Run the contract suite on a scheme or a mixer of your own; leaves with 1 if it breaks the contract.
 
     Parameters
     ----------
     target
         The class as module:Class, e.g. my_schemes.spiral:Spiral. The module is imported, so its code runs.
     """
-    from ordinate.testing import check_scheme
-
     console = Console(highlight=False)
-    outcomes = check_scheme(_load(target))
+    outcomes = _outcomes(target)
     for outcome in outcomes:
         mark = (
             "[dim]skipped[/]"
@@ -46,8 +44,10 @@ def check(target: str) -> int:
     return 1 if failed else 0
 
 
-def _load(target: str) -> "type[Scheme]":
+def _outcomes(target: str) -> "list[Outcome]":
+    from ordinate.mixer import Mixer
     from ordinate.scheme import Scheme
+    from ordinate.testing import check_mixer, check_scheme
 
     module_name, colon, name = target.partition(":")
     need(bool(colon and name), "a class is written module:Class", f"got {target!r}", "e.g. my_schemes:Spiral")
@@ -58,5 +58,8 @@ def _load(target: str) -> "type[Scheme]":
         raise ValueError(f"the module must be importable; {error}; run from its folder, or install it") from None
     found = getattr(module, name, None)
     if inspect.isclass(found) and issubclass(found, Scheme):
-        return found
-    raise ValueError(f"{name} must be a subclass of ordinate.Scheme in {module_name}; got {found!r}; name the class")
+        return check_scheme(found)
+    if inspect.isclass(found) and issubclass(found, Mixer):
+        return check_mixer(found)
+    kinds = "ordinate.Scheme or ordinate.Mixer"
+    raise ValueError(f"{name} must be a subclass of {kinds} in {module_name}; got {found!r}; name the class")
