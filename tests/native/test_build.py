@@ -33,10 +33,7 @@ def library(tmp_path_factory):
     if compiler is None:
         pytest.skip("there is no C++ compiler")
     folder = tmp_path_factory.mktemp("library")
-    functions = ("ordinate_forward", "ordinate_backward")
-    (folder / "a.cpp").write_text(
-        "".join(f'extern "C" const char* {name}() {{ return "x"; }}\n' for name in functions)
-    )
+    (folder / "a.cpp").write_text('extern "C" const char* ordinate_attention() { return "x"; }\n')
     subprocess.run([compiler, "-shared", "-fPIC", folder / "a.cpp", "-o", folder / "a.so"], check=True)
     return folder / "a.so"
 
@@ -65,7 +62,7 @@ def attempt(machine):
     """As a new process does it."""
     build._attempt.cache_clear()
     try:
-        return build.reason()
+        return build.reason("attention")
     finally:
         build._attempt.cache_clear()
 
@@ -78,7 +75,7 @@ def test_it_is_built_once_and_said_so(machine, library, capfd):
     assert capfd.readouterr().err == ""
     assert runs(machine) == 1
     (built,) = (machine / "cache" / "ordinate").iterdir()
-    assert built.name.startswith("native-")
+    assert built.name.startswith("attention-")
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x7fELF"])
@@ -111,7 +108,7 @@ def test_processes_that_build_at_once_do_not_disturb_each_other(machine, library
     slow = f"content = pathlib.Path({str(library)!r}).read_bytes()\nwith open(out, 'wb') as file:\n"
     slow += "    file.write(content[:100]); file.flush(); time.sleep(0.5); file.write(content[100:])"
     compiler(machine, slow)
-    program = "from ordinate.native import build; assert build.reason() is None, build.reason()"
+    program = "from ordinate.native import build; assert build.reason('attention') is None"
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     both = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]

@@ -3,7 +3,7 @@ import torch
 
 from ordinate import T5, Alibi, Geometry, Kerple, Unmarked, attend, explain
 from ordinate.models.decoder import Decoder, Shape
-from ordinate.native import attention, build
+from ordinate.native import attention, build, job
 from ordinate.ops import reach
 from ordinate.ops.tiles import masked_table
 from ordinate.routes import native
@@ -16,7 +16,7 @@ TYPES = [torch.float32, torch.bfloat16, torch.float16]
 def _compiler():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(build.SWITCH)
-        reason = build.reason()
+        reason = build.reason("attention")
     if reason is not None:
         pytest.skip(reason)
 
@@ -222,11 +222,7 @@ def test_it_holds_no_bias_of_queries_times_keys():
 
 
 def test_a_failure_inside_is_an_error(monkeypatch):
-    class Failing:
-        def ordinate_forward(self, job, bfloat16):
-            return b"no memory"
-
-    monkeypatch.setattr(attention, "library", Failing)
+    monkeypatch.setattr(job, "function", lambda name: lambda given: b"no memory")
     where = Geometry.causal(3)
-    with pytest.raises(RuntimeError, match="ordinate_forward: no memory"):
+    with pytest.raises(RuntimeError, match="attention: no memory"):
         attend(*draw(where, type=torch.float32), t5().at(where), route="native")

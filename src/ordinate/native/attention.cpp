@@ -9,25 +9,13 @@
 
 namespace {
 
-// what went wrong, or null; the text lives until the next failure of this thread
-template <class Work>
-const char* guarded(const Work& work) {
-  thread_local std::string message;
-  try {
-    work();
-    return nullptr;
-  } catch (const std::exception& error) {
-    message = error.what();
-    return message.c_str();
-  }
+template <class T>
+void attend(const Job& job) {
+  job.back ? backward<T>(job) : forward<T>(job);
 }
 
 }  // namespace
 
-extern "C" const char* ordinate_forward(const Job* job, bool bfloat16) {
-  return guarded([&] { bfloat16 ? forward<c10::BFloat16>(*job) : forward<float>(*job); });
-}
-
-extern "C" const char* ordinate_backward(const Job* job, bool bfloat16) {
-  return guarded([&] { bfloat16 ? backward<c10::BFloat16>(*job) : backward<float>(*job); });
+extern "C" const char* ordinate_attention(const Job* job) {
+  return guarded([&] { job->bfloat16 ? attend<c10::BFloat16>(*job) : attend<float>(*job); });
 }

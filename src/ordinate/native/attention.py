@@ -7,42 +7,36 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.geometry import PADDING, Geometry
-from ordinate.native.build import library
-from ordinate.ops.blocks import blocks
+from ordinate.native.job import BOOL, NUMBER, POINTER, WHOLE, View, run
 from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
 # of a tile, as in tiles.h
 ROWS, COLUMNS = 128, 512
 # a weight is exp(score - Softmax[0]) * Softmax[1]
 Softmax = Float[Tensor, "2 b h i"]
-Firsts = Int[Tensor, "b h blocks"]
+# for each block of ROWS queries the first key that weighs anything, and how far its keys go
+Span = tuple[Int[Tensor, "b h blocks"], Int[Tensor, " blocks"]]
 Lost = Int[Tensor, "b h i e"]
 Saved = tuple[Queries, Keys, Values, Table, Outputs, Softmax, Lost | None]
 
-_WHOLE, _POINTER = ctypes.c_int64, ctypes.c_void_p
-
-
-class _View(ctypes.Structure):
-    _fields_ = [("data", _POINTER), ("batch", _WHOLE), ("head", _WHOLE), ("token", _WHOLE)]
-
 
 class _Job(ctypes.Structure):
-    # as in attention.cpp
+    # as in tiles.h
     _fields_ = [
-        *((name, _WHOLE) for name in ("batch", "heads", "key_heads", "queries", "keys", "width", "depth")),
-        ("scale", ctypes.c_double),
-        *((name, _POINTER) for name in ("table", "first", "last", "q_document", "k_document")),
-        *((name, _View) for name in ("q", "k", "v", "out")),
-        ("top", _POINTER),
-        ("share", _POINTER),
-        ("lost", _POINTER),
-        *((name, _View) for name in ("gradient", "dq", "dk", "dv")),
-        ("dtable", _POINTER),
+        ("back", BOOL),
+        ("bfloat16", BOOL),
+        *((name, WHOLE) for name in ("batch", "heads", "key_heads", "queries", "keys", "width", "depth")),
+        ("scale", NUMBER),
+        *((name, POINTER) for name in ("table", "first", "last", "q_document", "k_document")),
+        *((name, View) for name in ("q", "k", "v", "out")),
+        *((name, POINTER) for name in ("top", "share", "lost")),
+        *((name, View) for name in ("gradient", "dq", "dk", "dv")),
+        ("dtable", POINTER),
     ]
 
 
 def forward(
-    q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float, first: Firsts | None, learned: bool
+    q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float, span: Span, learned: bool
 ) -> tuple[Outputs, Softmax, Lost | None]:
     """softmax(q k^T scale + table) v over visible pairs, and what the way back needs; 0 for a row that sees nothing.
 
@@ -53,19 +47,19 @@ def forward(
         table: float32; -inf where causality or the window hides.
         where: the geometry.
         scale: multiplies q.k.
-        first: for each block of 128 queries, the first key that weighs anything; None: the first that it may see.
+        span: the keys of each block of queries.
         learned: the table wants a gradient, which needs what rounding takes from a bfloat16 output.
     """
     out = torch.empty_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty(*q.shape[:3], v.shape[3])
     softmax = q.new_empty(2, *q.shape[:3], dtype=torch.float32)
     lost = q.new_empty(out.shape, dtype=torch.int8) if learned and q.dtype == torch.bfloat16 else None
     flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost}
-    _run("ordinate_forward", where, scale, first, {"q": q, "k": k, "v": v, "out": out}, flat)
+    _run(False, where, scale, span, {"q": q, "k": k, "v": v, "out": out}, flat)
     return out, softmax, lost
 
 
 def backward(
-    gradient: Outputs, saved: Saved, where: Geometry, scale: float, first: Firsts | None, learned: bool
+    gradient: Outputs, saved: Saved, where: Geometry, scale: float, span: Span, learned: bool
 ) -> tuple[Queries, Keys, Values, Table | None]:
     """The gradients of q, k, v and, if it is learned, of the table: the weights are computed again."""
     q, k, v, table, out, softmax, lost = saved
@@ -75,34 +69,30 @@ def backward(
     dtable = table.new_zeros(*q.shape[:2], table.shape[1]) if learned else None
     # its rows are keys: they read the table the other way
     flat = {"table": table.flip(1), "top": softmax[0], "share": softmax[1], "lost": lost, "dtable": dtable}
-    _run("ordinate_backward", where, scale, first, views, flat)
+    _run(True, where, scale, span, views, flat)
     return made[0], made[1], made[2], None if dtable is None else dtable.sum(0).flip(1)
 
 
 def _run(
-    function: str,
+    back: bool,
     where: Geometry,
     scale: float,
-    first: Firsts | None,
+    span: Span,
     views: dict[str, Tensor],
     flat: dict[str, Tensor | None],
 ) -> None:
     q, k, v = views["q"], views["k"], views["v"]
-    cuts = blocks(where, ROWS)
-    low = torch.tensor([cut.keys.start for cut in cuts]).expand(*q.shape[:2], -1)
     # every tensor is held by a name until the end: the job knows addresses only
-    flat["first"] = low.contiguous() if first is None else first.maximum(low)
-    flat["last"] = torch.tensor([cut.keys.stop for cut in cuts])
+    flat["first"], flat["last"] = span
     flat["q_document"], flat["k_document"] = _documents(where, q.shape[0])
-    job = _Job(*q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3], scale)
+    sizes = *q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3]
+    job = _Job(back, q.dtype == torch.bfloat16, *sizes, scale)
     for name, tensor in flat.items():
         if tensor is not None:
             setattr(job, name, tensor.data_ptr())
     for name, tensor in views.items():
-        setattr(job, name, _View(tensor.data_ptr(), *tensor.stride()[:3]))
-    problem = getattr(library(), function)(ctypes.byref(job), q.dtype == torch.bfloat16)
-    if problem is not None:
-        raise RuntimeError(f"{function}: {problem.decode()}")
+        setattr(job, name, View.of(tensor))
+    run("attention", job)
 
 
 def _documents(where: Geometry, batch: int) -> tuple[Int[Tensor, "b i"] | None, Int[Tensor, "b j"] | None]:

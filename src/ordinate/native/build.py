@@ -1,4 +1,8 @@
-"""Build the C++ of this package once, on this machine, and keep the library in the user's cache folder."""
+"""Build the C++ of this package once, on this machine, and keep the libraries in the user's cache folder.
+
+Each `<name>.cpp` beside this file becomes a library of its own, with one function, `ordinate_<name>`: it takes the
+address of a job, and returns what went wrong, or null.
+"""
 
 import ctypes
 import hashlib
@@ -8,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -26,48 +31,48 @@ FLAGS = (
     "-fPIC",
     "-shared",
 )
+Function = Callable[[object], bytes | None]
 
 
 class UnavailableError(Exception):
     """There is no library, and why."""
 
 
-def library() -> ctypes.CDLL:
-    """The library, from the cache folder, or built now: a few seconds, once for each version of PyTorch.
+def function(name: str) -> Function:
+    """The function of a source, from the cache folder, or built now: some seconds, once for each version of PyTorch.
 
     Raises:
         UnavailableError: it is switched off (ORDINATE_NATIVE=off), or cannot be built here.
     """
     if os.environ.get(SWITCH, "").lower() in ("off", "0"):
         raise UnavailableError(f"it is switched off ({SWITCH})")
-    return _library(_folder())
+    found = _attempt(os.environ.get("XDG_CACHE_HOME"), name)
+    if isinstance(found, str):
+        raise UnavailableError(found)
+    return found
 
 
-def reason() -> str | None:
-    """Why there is no library; None: there is one."""
+def reason(name: str) -> str | None:
+    """Why there is no such function; None: there is one."""
     try:
-        library()
+        function(name)
     except UnavailableError as why:
         return str(why)
     return None
 
 
-def _folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "ordinate"
-
-
 # a failure is remembered for as long as the process lives, so that each process tries once
 @cache
-def _attempt(folder: Path) -> ctypes.CDLL | str:
+def _attempt(caches: str | None, name: str) -> Function | str:
     unfit = _unfit()
     if unfit is not None:
         return unfit
     compiler = shutil.which(os.environ.get("CXX") or "c++") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         return "there is no C++ compiler (c++, g++ or clang++)"
+    folder = Path(caches or "~/.cache").expanduser() / "ordinate"
     try:
-        return _cached(folder, compiler)
+        return _cached(folder, name, compiler)
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
         said = str(getattr(error, "stderr", None) or error).strip().splitlines()
         return f"building it failed: {next((line for line in said if 'error' in line), said[-1] if said else '')}"
@@ -82,27 +87,20 @@ def _unfit() -> str | None:
     return None
 
 
-def _library(folder: Path) -> ctypes.CDLL:
-    found = _attempt(folder)
-    if isinstance(found, str):
-        raise UnavailableError(found)
-    return found
-
-
-def _cached(folder: Path, compiler: str) -> ctypes.CDLL:
-    """The library of this version, PyTorch, compiler and processor; one that is broken is built again."""
+def _cached(folder: Path, name: str, compiler: str) -> Function:
+    """The function for this version, PyTorch, compiler and processor; a library that is broken is built again."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key = _key(compiler)
-    for path in folder.glob(f"native-{key}-*.so"):
+    key = _key(name, compiler)
+    for path in folder.glob(f"{name}-{key}-*.so"):
         # the name tells the content: what was cut short or changed is never loaded
         if path.stem.rpartition("-")[2] == _digest(path.read_bytes()):
-            return _load(path)
-    return _load(_build(folder, key, compiler))
+            return _load(path, name)
+    return _load(_build(folder, name, key, compiler), name)
 
 
-def _key(compiler: str) -> str:
+def _key(name: str, compiler: str) -> str:
     """Everything that the machine code depends on."""
-    parts = [path.read_bytes() for path in sorted((*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")))]
+    parts = [path.read_bytes() for path in (SOURCES / f"{name}.cpp", *sorted(SOURCES.glob("*.h")))]
     parts += [text.encode() for text in (torch.__version__, torch.__file__, compiler, *FLAGS, _processor())]
     return _digest(b"\0".join(parts))
 
@@ -117,23 +115,22 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _build(folder: Path, key: str, compiler: str) -> Path:
-    print("ordinate: building its C++ attention, once, in about 10 seconds", file=sys.stderr, flush=True)  # noqa: T201
+def _build(folder: Path, name: str, key: str, compiler: str) -> Path:
+    print(f"ordinate: building its C++ {name}, once, in some seconds", file=sys.stderr, flush=True)  # noqa: T201
     home = Path(torch.__file__).parent
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as room:
-        made = Path(room) / "native.so"
-        command = [compiler, *FLAGS, abi, f"-I{home / 'include'}", str(SOURCES / "attention.cpp")]
+        made = Path(room) / f"{name}.so"
+        command = [compiler, *FLAGS, abi, f"-I{home / 'include'}", str(SOURCES / f"{name}.cpp")]
         command += ["-o", str(made), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-        final = folder / f"native-{key}-{_digest(made.read_bytes())}.so"
+        final = folder / f"{name}-{key}-{_digest(made.read_bytes())}.so"
         # into place in one step: other processes build at the same time, and read while this one writes
         os.replace(made, final)
     return final
 
 
-def _load(path: Path) -> ctypes.CDLL:
-    found = ctypes.CDLL(str(path))
-    for function in (found.ordinate_forward, found.ordinate_backward):
-        function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_bool), ctypes.c_char_p
+def _load(path: Path, name: str) -> Function:
+    found = getattr(ctypes.CDLL(str(path)), f"ordinate_{name}")
+    found.argtypes, found.restype = (ctypes.c_void_p,), ctypes.c_char_p
     return found

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from ordinate.geometry import Geometry
 from ordinate.native import attention, build
+from ordinate.ops.blocks import blocks
 from ordinate.ops.reach import first_keys
 from ordinate.ops.tiles import masked_table
 from ordinate.route import Call, Route, table_refused
@@ -48,7 +49,7 @@ class Native(Route):
         fewest = PAIRS if "bias" in call.at.scheme.hooks else 4 * PAIRS
         if call.pairs < fewest:
             return f"there are fewer than {fewest} pairs"
-        reason = build.reason()
+        reason = build.reason("attention")
         if reason is not None:
             return reason
         if not call.finite:
@@ -77,8 +78,8 @@ class _Native(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, where: Geometry, scale: float) -> Tensor:
         table = table.contiguous()
         ctx.where, ctx.scale = where, scale
-        ctx.first = first_keys(q, k, table, where, scale, attention.ROWS)
-        out, softmax, lost = attention.forward(q, k, v, table, where, scale, ctx.first, ctx.needs_input_grad[3])
+        ctx.span = _span(q, k, table, where, scale)
+        out, softmax, lost = attention.forward(q, k, v, table, where, scale, ctx.span, ctx.needs_input_grad[3])
         ctx.save_for_backward(q, k, v, table, out, softmax, lost)
         return out
 
@@ -87,8 +88,17 @@ class _Native(torch.autograd.Function):
     # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         gradient, learned = _laid_out(grad_outputs[0]), ctx.needs_input_grad[3]
-        made = attention.backward(gradient, ctx.saved_tensors, ctx.where, ctx.scale, ctx.first, learned)
+        made = attention.backward(gradient, ctx.saved_tensors, ctx.where, ctx.scale, ctx.span, learned)
         return *made, None, None
+
+
+def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scale: float) -> attention.Span:
+    """The keys of each block of queries, without those that weigh nothing."""
+    cuts = blocks(where, attention.ROWS)
+    low = torch.tensor([cut.keys.start for cut in cuts]).expand(*q.shape[:2], -1)
+    first = first_keys(q, k, table, where, scale, attention.ROWS)
+    low = low.contiguous() if first is None else first.maximum(low)
+    return low, torch.tensor([cut.keys.stop for cut in cuts])
 
 
 def _type(x: Tensor) -> torch.dtype:
