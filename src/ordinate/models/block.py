@@ -1,5 +1,6 @@
 """One layer of a transformer."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from torch import nn
@@ -64,8 +65,35 @@ class Block(nn.Module):
         self.feedforward_norm, self.feedforward = norm(width), feedforward
         self.dropout = nn.Dropout(dropout)
 
+    def mix(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
+        """What the tokens learn from each other, and what the layer remembers."""
+        mixed, state = self.mixer(self.mixer_norm(x), at, state)
+        return self.dropout(mixed), state
+
+    def think(self, x: Tokens) -> Tokens:
+        """What each token learns by itself."""
+        return self.dropout(self.feedforward(self.feedforward_norm(x)))
+
     def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
         """One layer; returns what it remembers beside the tokens."""
-        mixed, state = self.mixer(self.mixer_norm(x), at, state)
-        x = x + self.dropout(mixed)
-        return x + self.dropout(self.feedforward(self.feedforward_norm(x))), state
+        mixed, state = self.mix(x, at, state)
+        x = x + mixed
+        return x + self.think(x), state
+
+
+def run(
+    blocks: Sequence[Block], x: Tokens, places: Sequence[Placed], states: Sequence[State | None] | None
+) -> tuple[Tokens, list[State | None]]:
+    """The tokens after all blocks, and what each layer remembers.
+
+    Args:
+        blocks: the layers.
+        x: what enters the first.
+        places: where the tokens stand, as each layer's scheme sees it.
+        states: what each layer remembered before; None: nothing is to be remembered.
+    """
+    left: list[State | None] = []
+    for layer, block in enumerate(blocks):
+        x, state = block(x, places[layer], states[layer] if states else None)
+        left.append(None if states is None else state)
+    return x, left

@@ -13,6 +13,7 @@ from ordinate.geometry import Geometry
 from ordinate.mixer import Mixer
 from ordinate.models.block import FEEDFORWARDS, NORMS, Block, FeedForward, Norm
 from ordinate.models.cache import Cache
+from ordinate.models.reversible import RUNS, Blocks
 from ordinate.recipe import Recipe
 from ordinate.scheme import Scheme
 from ordinate.seeds import seed_of
@@ -42,6 +43,7 @@ class Shape:
         hidden: columns inside the feed-forward; None: 4 width for gelu, 8/3 width for swiglu.
         dropout: share dropped in training, of attention weights and of each branch.
         tied: whether the output head reads the token table.
+        blocks: `plain`, or `reversible`: training computes each layer twice and remembers none, see `run_reversible`.
     """
 
     vocabulary: int
@@ -57,6 +59,7 @@ class Shape:
     hidden: int | None = None
     dropout: float = 0.0
     tied: bool = True
+    blocks: Blocks = "plain"
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
@@ -72,6 +75,7 @@ class Shape:
         need_fraction("dropout", self.dropout)
         need_known("norm", self.norm, NORMS)
         need_known("feedforward", self.feedforward, FEEDFORWARDS)
+        need_known("blocks", self.blocks, RUNS)
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -158,11 +162,9 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         # the first layer's scheme may move the tokens, for all layers
         placed += [scheme.at(placed[0].where) for scheme in others]
         x = placed[0].embed(self.tokens(ids))
-        states = []
-        for layer, block in enumerate(self.blocks):
-            state = cache.states[layer] if cache is not None and cache.states else None
-            x, state = block(x, placed[self.scheme_of_layer[layer]], state)
-            states.append(state)
+        places = [placed[scheme] for scheme in self.scheme_of_layer]
+        before = None if cache is None else cache.states or [None] * len(self.blocks)
+        x, states = RUNS[self.shape.blocks](list(self.blocks), x, places, before)
         if cache is not None:
             cache.states, cache.where = states, seen
         return self._read(self.norm(x))
