@@ -11,8 +11,8 @@ from .mixer import Mixer as Mixer
 from .mixers.softmax import Softmax as Softmax
 from .models.cache import Cache as Cache
 from .models.decoder import Decoder as Decoder
-from .models.decoder import Shape as Shape
 from .models.generate import generate as generate
+from .models.shape import Shape as Shape
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .projections import Variant as Variant
 from .recipe import Recipe as Recipe

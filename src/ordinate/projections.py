@@ -24,7 +24,9 @@ class Variant:
         head_width: channels of a head; None: width / heads.
         scale: multiplies the products of queries and keys; None: 1 / sqrt(head_width).
         bias: whether numbers are added after each projection (GPT-2, gpt-oss).
+        out_bias: whether they are added after the last one; None: as `bias` says (Qwen2 has none there).
         qk_norm: whether each head's queries and keys are brought to one length before positions enter (Qwen3).
+        epsilon: added to what that norm divides by.
         cap: products are bent to stay between -cap and cap (Gemma 2); None: they are left as they are.
         sinks: whether each head learns how much weight it may give to nothing (gpt-oss).
     """
@@ -32,12 +34,14 @@ class Variant:
     head_width: int | None = None
     scale: float | None = None
     bias: bool = False
+    out_bias: bool | None = None
     qk_norm: bool = False
+    epsilon: float = 1e-6
     cap: float | None = None
     sinks: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("head_width", "scale", "cap"):
+        for name in ("head_width", "scale", "epsilon", "cap"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
 
@@ -74,9 +78,10 @@ class Projections(nn.Module):
         self.scale = self.head_width**-0.5 if variant.scale is None else variant.scale
         self.widths = [heads * self.head_width, kv_heads * self.head_width, kv_heads * self.head_width]
         self.project = nn.Linear(width, sum(self.widths), bias=variant.bias)
-        self.out = nn.Linear(self.widths[0], width, bias=variant.bias)
+        out_bias = variant.bias if variant.out_bias is None else variant.out_bias
+        self.out = nn.Linear(self.widths[0], width, bias=out_bias)
         self.q_norm, self.k_norm = (
-            nn.RMSNorm(self.head_width, eps=1e-6) if variant.qk_norm else nn.Identity() for _ in range(2)
+            nn.RMSNorm(self.head_width, eps=variant.epsilon) if variant.qk_norm else nn.Identity() for _ in range(2)
         )
         self.sinks = nn.Parameter(torch.zeros(heads)) if variant.sinks else None
 

@@ -2,15 +2,17 @@ import pytest
 import torch
 
 from ordinate import Geometry, Softmax, Unmarked
-from ordinate.models.block import FEEDFORWARDS, NORMS, Block
+from ordinate.models.block import Block
+from ordinate.models.feedforward import GATED, PLAIN, FeedForward
+from ordinate.models.shape import NORMS
 
 AT = Unmarked().at(Geometry.causal(5))
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("feedforward", FEEDFORWARDS)
+@pytest.mark.parametrize("feedforward", [*PLAIN, *GATED])
 def test_a_block_adds_both_branches_to_what_was_there(norm, feedforward):
-    inner = FEEDFORWARDS[feedforward](8, 12)
+    inner = FeedForward(feedforward, 8, 12)
     block = Block(Softmax(width=8, heads=2), inner, NORMS[norm], 8, dropout=0.0)
     x = torch.randn(2, 5, 8)
     y, state = block(x, AT)
@@ -20,7 +22,7 @@ def test_a_block_adds_both_branches_to_what_was_there(norm, feedforward):
 
 
 def test_a_block_whose_branches_say_nothing_changes_nothing():
-    block = Block(Softmax(width=8, heads=2), FEEDFORWARDS["gelu"](8, 12), NORMS["rms"], 8, dropout=0.0)
+    block = Block(Softmax(width=8, heads=2), FeedForward("gelu", 8, 12), NORMS["rms"], 8, dropout=0.0)
     torch.nn.init.zeros_(block.mixer.out.weight)
     torch.nn.init.zeros_(block.feedforward.narrow.weight)
     x = torch.randn(2, 5, 8)
@@ -28,7 +30,7 @@ def test_a_block_whose_branches_say_nothing_changes_nothing():
 
 
 def test_gelu_is_its_formula():
-    inner = FEEDFORWARDS["gelu"](4, 6).double()
+    inner = FeedForward("gelu", 4, 6).double()
     x = torch.randn(1, 3, 4, dtype=torch.float64)
     wide = x @ inner.widen.weight.T
     expected = (wide * 0.5 * (1 + torch.erf(wide / 2**0.5))) @ inner.narrow.weight.T
@@ -36,14 +38,14 @@ def test_gelu_is_its_formula():
 
 
 def test_swiglu_is_its_formula():
-    inner = FEEDFORWARDS["swiglu"](4, 6).double()
+    inner = FeedForward("swiglu", 4, 6).double()
     x = torch.randn(1, 3, 4, dtype=torch.float64)
     gate, value = (x @ part.T for part in inner.widen.weight.split(6))
     assert torch.allclose(inner(x), (gate * gate.sigmoid() * value) @ inner.narrow.weight.T, atol=1e-14)
 
 
 def test_dropout_acts_in_training_only():
-    block = Block(Softmax(width=8, heads=2), FEEDFORWARDS["gelu"](8, 12), NORMS["rms"], 8, dropout=0.5)
+    block = Block(Softmax(width=8, heads=2), FeedForward("gelu", 8, 12), NORMS["rms"], 8, dropout=0.5)
     x = torch.randn(2, 5, 8)
     assert not torch.equal(block(x, AT)[0], block(x, AT)[0])
     block.eval()

@@ -8,7 +8,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ordinate import Cache, Decoder, Geometry, Mixer, Scheme, Shape, catalog
-from ordinate.models import decoder as decoder_module
 
 _FOLDER = "ordinate.schemes"
 # those that see one axis: a decoder reads text
@@ -297,7 +296,7 @@ def test_a_mixer_that_ignores_a_hook_refuses_the_scheme(monkeypatch):
 
     load = catalog.load
     monkeypatch.setattr(
-        decoder_module.catalog,
+        catalog,
         "load",
         lambda package, kind, name: Mean if kind is Mixer else load(package, kind, name),
     )

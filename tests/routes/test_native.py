@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from ordinate import T5, Alibi, Geometry, Kerple, Unmarked, attend, explain
-from ordinate.models.decoder import Decoder, Shape
+from ordinate.models.decoder import Decoder
+from ordinate.models.shape import Shape
 from ordinate.native import attention, build, job
 from ordinate.ops import reach
 from ordinate.ops.tiles import masked_table

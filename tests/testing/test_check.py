@@ -26,7 +26,7 @@ def test_a_check_that_does_not_apply_has_neither_passed_nor_failed():
 
 def test_the_suite_and_show_offer_the_sizes_that_models_do():
     from ordinate import portrait
-    from ordinate.models.decoder import Shape
+    from ordinate.models.shape import Shape
     from ordinate.testing.case import SIZES
 
     assert set(SIZES) == set(portrait.SIZES) == set(Shape(vocabulary=2).sizes)

@@ -3,7 +3,8 @@ import math
 import pytest
 from torch import nn
 
-from ordinate.models.decoder import Decoder, Shape
+from ordinate.models.decoder import Decoder
+from ordinate.models.shape import Shape
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
 
 

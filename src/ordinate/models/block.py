@@ -1,6 +1,6 @@
 """One layer of a transformer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from torch import nn
@@ -9,39 +9,7 @@ from ordinate.mixer import Mixer, State
 from ordinate.scheme import Placed
 from ordinate.shapes import Tokens
 
-Norm = Literal["rms", "layer"]
-FeedForward = Literal["gelu", "swiglu"]
-NORMS: dict[Norm, type[nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm}
-
-
-class Gelu(nn.Module):
-    """Widen, bend, narrow: W_2 gelu(W_1 x)."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.widen = nn.Linear(width, hidden, bias=False)
-        self.narrow = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x: Tokens) -> Tokens:
-        """Each token by itself."""
-        return self.narrow(nn.functional.gelu(self.widen(x)))
-
-
-class SwiGlu(nn.Module):
-    """Widen twice, let one half gate the other, narrow: W_3 (silu(W_1 x) * W_2 x). Source: Shazeer 2020."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.widen = nn.Linear(width, 2 * hidden, bias=False)
-        self.narrow = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x: Tokens) -> Tokens:
-        """Each token by itself."""
-        gate, value = self.widen(x).chunk(2, -1)
-        return self.narrow(nn.functional.silu(gate) * value)
-
-
-FEEDFORWARDS: dict[FeedForward, type[Gelu] | type[SwiGlu]] = {"gelu": Gelu, "swiglu": SwiGlu}
+Order = Literal["pre", "post", "parallel", "shared"]
 
 
 class Block(nn.Module):
@@ -55,10 +23,17 @@ class Block(nn.Module):
         norm: makes a norm for a width.
         width: columns of the model.
         dropout: share of each branch's outputs dropped in training.
+    Source: Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, figure 1b,
+        https://arxiv.org/abs/2002.04745.
     """
 
     def __init__(
-        self, mixer: Mixer[Any], feedforward: nn.Module, norm: type[nn.Module], width: int, dropout: float
+        self,
+        mixer: Mixer[Any],
+        feedforward: nn.Module,
+        norm: Callable[[int], nn.Module],
+        width: int,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.mixer_norm, self.mixer = norm(width), mixer
@@ -97,3 +72,67 @@ def run(
         x, state = block(x, places[layer], states[layer] if states else None)
         left.append(None if states is None else state)
     return x, left
+
+
+class PostBlock(Block):
+    """The layer of the first transformer, and of BERT: the sum is normed, not what enters a branch.
+
+        x = norm(x + mixer(x));   x = norm(x + feedforward(x))
+
+    Source: Vaswani et al. 2017, section 3.1, https://arxiv.org/abs/1706.03762.
+    """
+
+    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
+        """One layer; returns what it remembers beside the tokens."""
+        mixed, state = self.mixer(x, at, state)
+        x = self.mixer_norm(x + self.dropout(mixed))
+        return self.feedforward_norm(x + self.dropout(self.feedforward(x))), state
+
+
+class ParallelBlock(Block):
+    """Both branches read the same tokens (GPT-NeoX).
+
+        x = x + mixer(norm(x)) + feedforward(norm'(x))
+
+    Source: Black et al. 2022, GPT-NeoX-20B, section 2.1.2, https://arxiv.org/abs/2204.06745.
+    """
+
+    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
+        """One layer; returns what it remembers beside the tokens."""
+        mixed, state = self.mix(x, at, state)
+        return x + mixed + self.think(x), state
+
+
+class SharedBlock(Block):
+    """Both branches read the same tokens through one norm (GPT-J).
+
+        n = norm(x);   x = x + mixer(n) + feedforward(n)
+
+    Source: Wang and Komatsuzaki 2021, GPT-J-6B, https://github.com/kingoflolz/mesh-transformer-jax.
+    """
+
+    def __init__(
+        self,
+        mixer: Mixer[Any],
+        feedforward: nn.Module,
+        norm: Callable[[int], nn.Module],
+        width: int,
+        dropout: float,
+    ) -> None:
+        super().__init__(mixer, feedforward, norm, width, dropout)
+        # held once: a second name would appear in checkpoints
+        self.feedforward_norm = nn.Identity()
+
+    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
+        """One layer; returns what it remembers beside the tokens."""
+        normed = self.mixer_norm(x)
+        mixed, state = self.mixer(normed, at, state)
+        return x + self.dropout(mixed) + self.dropout(self.feedforward(normed)), state
+
+
+BLOCKS: dict[Order, type[Block]] = {
+    "pre": Block,
+    "post": PostBlock,
+    "parallel": ParallelBlock,
+    "shared": SharedBlock,
+}

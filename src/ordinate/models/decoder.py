@@ -1,111 +1,24 @@
 """A language model that reads from left to right."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import torch
 from huggingface_hub import ModelHubMixin, PyTorchModelHubMixin
 from torch import nn
 
-from ordinate import catalog
-from ordinate.checks import need, need_fraction, need_known, need_positive, need_whole
+from ordinate.checks import need, need_known
 from ordinate.geometry import Geometry
-from ordinate.mixer import Mixer
-from ordinate.models.block import FEEDFORWARDS, NORMS, Block, FeedForward, Norm
+from ordinate.models.block import Block
 from ordinate.models.cache import Cache
-from ordinate.models.reversible import RUNS, Blocks
-from ordinate.recipe import Recipe
-from ordinate.scheme import Scheme
+from ordinate.models.reversible import RUNS
+from ordinate.models.shape import TOKEN_SCALE, Shape
+from ordinate.scheme import Placed, Scheme
 from ordinate.seeds import seed_of
 from ordinate.shapes import Ids, Logits
 from ordinate.tensors import need_device, need_tensor
 
 Loaded = TypeVar("Loaded", bound=ModelHubMixin)
-# standard deviation of weights and token vectors at birth, as in GPT-2; schemes match their own numbers to it
-TOKEN_SCALE = 0.02
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes and choices that make a decoder.
-
-    Args:
-        vocabulary: different tokens.
-        width: columns of the model.
-        layers: blocks.
-        heads: query heads.
-        kv_heads: key and value heads; None: as many as query heads.
-        scheme: the positional scheme, options inline, or several: see `Recipe.read`.
-        mixer: the token mixer, options inline.
-        max_length: longest input that schemes with a table must serve [tokens].
-        norm: `rms` or `layer`.
-        feedforward: `gelu` or `swiglu`.
-        hidden: columns inside the feed-forward; None: 4 width for gelu, 8/3 width for swiglu.
-        dropout: share dropped in training, of attention weights and of each branch.
-        tied: whether the output head reads the token table.
-        blocks: `plain`, or `reversible`: training computes each layer twice and remembers none, see `run_reversible`.
-    """
-
-    vocabulary: int
-    width: int = 128
-    layers: int = 4
-    heads: int = 4
-    kv_heads: int | None = None
-    scheme: str = "rope"
-    mixer: str = "softmax"
-    max_length: int = 1024
-    norm: Norm = "rms"
-    feedforward: FeedForward = "gelu"
-    hidden: int | None = None
-    dropout: float = 0.0
-    tied: bool = True
-    blocks: Blocks = "plain"
-
-    def __post_init__(self) -> None:
-        for name in ("vocabulary", "width", "layers", "heads", "max_length"):
-            need_whole(name, getattr(self, name))
-            need_positive(name, getattr(self, name))
-        need_positive("hidden", self.hidden_width)
-        need(
-            self.width % self.heads == 0,
-            "heads must divide width",
-            f"got width {self.width}, heads {self.heads}",
-            "choose heads that do",
-        )
-        need_fraction("dropout", self.dropout)
-        need_known("norm", self.norm, NORMS)
-        need_known("feedforward", self.feedforward, FEEDFORWARDS)
-        need_known("blocks", self.blocks, RUNS)
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        """What schemes and mixers may ask for by name."""
-        return {
-            "width": self.width,
-            "layers": self.layers,
-            "heads": self.heads,
-            "kv_heads": self.kv_heads,
-            "head_width": self.width // self.heads,
-            "max_length": self.max_length,
-            "scale": TOKEN_SCALE,
-            "dropout": self.dropout,
-        }
-
-    @property
-    def hidden_width(self) -> int:
-        """Columns inside the feed-forward."""
-        usual = 4 * self.width if self.feedforward == "gelu" else 8 * self.width // 3
-        return usual if self.hidden is None else self.hidden
-
-    def make_schemes(self) -> Recipe:
-        """The positional schemes and the layers that each serves."""
-        return Recipe.read(self.scheme, self.sizes)
-
-    def make_mixer(self, layer: int) -> Mixer[Any]:
-        """The token mixer of a layer, counted from 0."""
-        name, options = catalog.parse(self.mixer)
-        kind = catalog.load("ordinate.mixers", Mixer, name)
-        return kind(**catalog.bind(kind, options, {**self.sizes, "layer": layer}))
 
 
 class Decoder(nn.Module, PyTorchModelHubMixin):
@@ -126,19 +39,17 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         super().__init__()
         self.shape = shape
         seed = int(torch.randint(2**62, (), device="cpu"))
-        width, norm = shape.width, NORMS[shape.norm]
         recipe = shape.make_schemes()
-        mixers = [shape.make_mixer(layer) for layer in range(shape.layers)]
-        mixers[0].check_causal()
-        for scheme in recipe.schemes:
-            mixers[0].check_scheme(scheme)
-        make = FEEDFORWARDS[shape.feedforward]
-        self.blocks = nn.ModuleList(
-            Block(mixer, make(width, shape.hidden_width), norm, width, shape.dropout) for mixer in mixers
-        )
-        self.norm = norm(width)
-        self.head = None if shape.tied else nn.Linear(width, shape.vocabulary, bias=False)
-        self.tokens = nn.Embedding(shape.vocabulary, width - recipe.schemes[0].claims)
+        self.blocks = nn.ModuleList(shape.make_block(layer) for layer in range(shape.layers))
+        for block, scheme in zip(self.blocks, recipe.layers, strict=True):
+            mixer = cast(Block, block).mixer
+            mixer.check_causal()
+            mixer.check_scheme(recipe.schemes[scheme])
+        # a layer that norms what it adds leaves nothing to norm
+        self.norm = nn.Identity() if shape.order == "post" else shape.make_norm(shape.width)
+        self.head = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias="head" in shape.bias)
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width - recipe.schemes[0].claims)
+        self.embedding_norm = shape.make_norm(shape.width) if shape.embedding_norm else nn.Identity()
         self._initialise(seed)
         self.schemes, self.scheme_of_layer = nn.ModuleList(recipe.schemes), recipe.layers
 
@@ -161,13 +72,24 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
         placed = [first.at(seen)]
         # the first layer's scheme may move the tokens, for all layers
         placed += [scheme.at(placed[0].where) for scheme in others]
-        x = placed[0].embed(self.tokens(ids))
-        places = [placed[scheme] for scheme in self.scheme_of_layer]
+        x = self.embedding_norm(placed[0].embed(self.tokens(ids)))
+        places = self._places(placed)
         before = None if cache is None else cache.states or [None] * len(self.blocks)
         x, states = RUNS[self.shape.blocks](list(self.blocks), x, places, before)
         if cache is not None:
             cache.states, cache.where = states, seen
         return self._read(self.norm(x))
+
+    def _places(self, placed: list[Placed]) -> list[Placed]:
+        """What each layer's scheme and window let it see; layers with both alike share it."""
+        made: dict[tuple[int, int | None], Placed] = {}
+        pairs = list(zip(self.scheme_of_layer, self.shape.layer_windows, strict=True))
+        for scheme, window in pairs:
+            at = placed[scheme]
+            own = [size for size in (window, at.where.window) if size is not None]
+            same = not own or min(own) == at.where.window
+            made[scheme, window] = at if same else Placed(at.scheme, replace(at.where, window=min(own)))
+        return [made[pair] for pair in pairs]
 
     def _read(self, x: torch.Tensor) -> Logits:
         if self.head is not None:
@@ -220,6 +142,8 @@ class Decoder(nn.Module, PyTorchModelHubMixin):
             # the mixin would pass over what it does not know, without a word
             for name in value:
                 need_known("field of a shape", name, Shape.__dataclass_fields__)
+            # JSON has lists only
+            value = {name: tuple(part) if isinstance(part, list) else part for name, part in value.items()}
         return super()._decode_arg(expected_type, value)
 
     @classmethod

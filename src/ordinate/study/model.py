@@ -3,7 +3,8 @@
 import torch
 
 from ordinate.checks import need
-from ordinate.models.decoder import Decoder, Shape
+from ordinate.models.decoder import Decoder
+from ordinate.models.shape import Shape
 from ordinate.study.plan import Plan, Run
 
 

@@ -6,8 +6,9 @@ from torch import nn
 
 from ordinate.geometry import Geometry
 from ordinate.mixers.softmax import Softmax
-from ordinate.models.block import Block, Gelu
+from ordinate.models.block import Block
 from ordinate.models.cache import Cache
+from ordinate.models.feedforward import FeedForward
 from ordinate.scheme import Scheme
 from ordinate.shapes import Marked, Tokens
 
@@ -28,7 +29,9 @@ class Tiny(nn.Module):
     def __init__(self, schemes: list[Scheme], *, width: int, heads: int, kv_heads: int, layers: int) -> None:
         super().__init__()
         mixers = [Softmax(width=width, heads=heads, kv_heads=kv_heads) for _ in range(layers)]
-        self.blocks = nn.ModuleList(Block(mixer, Gelu(width, 2 * width), nn.RMSNorm, width, 0.0) for mixer in mixers)
+        self.blocks = nn.ModuleList(
+            Block(mixer, FeedForward("gelu", width, 2 * width), nn.RMSNorm, width, 0.0) for mixer in mixers
+        )
         self.schemes = nn.ModuleList(schemes)
 
     def forward(self, x: Tokens, where: Geometry, cache: Cache | None = None) -> Marked:

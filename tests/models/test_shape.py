@@ -1,0 +1,126 @@
+import pytest
+import torch
+
+from ordinate import Decoder, Geometry, Shape
+from ordinate.models.block import BLOCKS
+from ordinate.models.feedforward import GATED, PLAIN
+
+
+def build(**choices):
+    given = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4, "max_length": 32} | choices
+    return Decoder(Shape(**given)).double().eval()
+
+
+def ids(*shape):
+    return torch.randint(0, 11, shape, generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+def by_hand(model, text):
+    """The logits, with the order of norms and branches written out."""
+    shape = model.shape
+    x, at = model.tokens(text), model.schemes[0].at(Geometry.causal(text.shape[1]))
+    for block in model.blocks:
+        one, two, think = block.mixer_norm, block.feedforward_norm, block.feedforward
+        if shape.order == "pre":
+            x = x + block.mixer(one(x), at)[0]
+            x = x + think(two(x))
+        elif shape.order == "post":
+            x = one(x + block.mixer(x, at)[0])
+            x = two(x + think(x))
+        elif shape.order == "parallel":
+            x = x + block.mixer(one(x), at)[0] + think(two(x))
+        else:
+            x = x + block.mixer(one(x), at)[0] + think(one(x))
+    return model.norm(x) @ model.tokens.weight.T
+
+
+@pytest.mark.parametrize("order", BLOCKS)
+def test_norms_stand_where_the_order_says(order):
+    model = build(order=order, norm="layer")
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    assert torch.allclose(model(ids(2, 7)), by_hand(model, ids(2, 7)), atol=1e-12)
+    assert ("norm.weight" in model.state_dict()) == (order != "post")
+    assert ("blocks.0.feedforward_norm.weight" in model.state_dict()) == (order != "shared")
+
+
+def test_each_layer_has_its_window():
+    text = ids(1, 12)
+    for windows, reach in (((3, None), 12), ((3,), 5), ((3, 2), 4), ((None,), 12)):
+        model = build(windows=windows)
+        first = torch.zeros(1, 12, 16, dtype=torch.float64, requires_grad=True)
+        hook = model.tokens.register_forward_hook(lambda _, __, out, first=first: out + first)
+        (gradient,) = torch.autograd.grad(model(text)[:, -1].sum(), first)
+        hook.remove()
+        felt = (gradient[0] != 0).any(-1)
+        assert felt[-reach:].all()
+        assert not felt[:-reach].any()
+
+
+def test_the_narrower_of_two_windows_counts():
+    model, wide, text = build(windows=(4,)), build(), ids(1, 9)
+    wide.load_state_dict(model.state_dict())
+    assert torch.allclose(model(text, Geometry.causal(9, window=6)), wide(text, Geometry.causal(9, window=4)))
+    assert torch.allclose(model(text, Geometry.causal(9, window=2)), wide(text, Geometry.causal(9, window=2)))
+
+
+def test_heads_may_be_wider_than_their_share():
+    model = build(head_width=8, kv_heads=2)
+    assert model.blocks[0].mixer.project.weight.shape == (32 + 16 + 16, 16)
+    assert model.schemes[0].head_width == 8
+    assert model(ids(1, 4)).shape == (1, 4, 11)
+
+
+def test_numbers_are_added_where_the_shape_says():
+    names = {name for name, _ in build(norm="layer", tied=False).named_parameters() if name.endswith("bias")}
+    assert names == {f"blocks.{layer}.{part}_norm.bias" for layer in "01" for part in ("mixer", "feedforward")} | {
+        "norm.bias"
+    }
+    model = build(norm="layer", tied=False, bias=("feedforward", "head"), mixer="softmax:variant.bias=true")
+    names = {name for name, _ in model.named_parameters() if name.endswith("bias")}
+    parts = ("mixer.project", "mixer.out", "feedforward.widen", "feedforward.narrow")
+    assert names == {f"blocks.{layer}.{part}.bias" for layer in "01" for part in parts} | {"head.bias"}
+
+
+def test_token_vectors_may_be_normed():
+    model = build(embedding_norm=True)
+    assert model.embedding_norm.weight.shape == (16,)
+    model.embedding_norm.weight.data.mul_(3)
+    assert not torch.allclose(model(ids(1, 4)), build()(ids(1, 4)))
+
+
+def test_mixers_may_be_planned_for_the_layers():
+    plain, planned = build(), build(mixer="softmax,softmax:variant.qk_norm=true")
+    assert set(planned.state_dict()) - set(plain.state_dict()) == {
+        "blocks.1.mixer.q_norm.weight",
+        "blocks.1.mixer.k_norm.weight",
+    }
+
+
+@pytest.mark.parametrize("kind", [*PLAIN, *GATED])
+def test_any_feedforward_serves(kind):
+    model = build(feedforward=kind)
+    assert model(ids(1, 4)).isfinite().all()
+    assert model.blocks[0].feedforward.widen.weight.shape[0] == (64 if kind in PLAIN else 84)
+
+
+@pytest.mark.parametrize(
+    ("choices", "match"),
+    [
+        ({"windows": (3, 4, 5)}, "windows must fit the layers a whole number of times; got 3 for 2 layers"),
+        ({"windows": ()}, "windows must fit the layers"),
+        ({"windows": (0,)}, "a window holds at least the token itself; got 0"),
+        ({"mixer": "softmax,softmax,softmax"}, "mixers must fit the layers"),
+        ({"order": "prae"}, "no order is named 'prae'; .*did you mean 'pre'"),
+        ({"bias": ("head",)}, "a tied head has no bias; got one; give tied=False"),
+        ({"bias": ("heads",)}, "no place of a bias is named 'heads'; .*did you mean 'head'"),
+        ({"epsilon": 0.0}, "epsilon must be above zero"),
+        ({"head_width": 0}, "head_width must be above zero"),
+        ({"order": "post", "blocks": "reversible"}, "blocks that can be undone .*; got order='post'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(choices, match, untyped):
+    with pytest.raises(ValueError, match=match):
+        build(scheme="none", **choices)
