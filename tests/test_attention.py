@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ordinate import T5, Alibi, Geometry, Unmarked, attend, explain
+from ordinate import T5, Alibi, Geometry, Unmarked, attend, explain, fused
 from ordinate.attention import ROUTES
-from ordinate.routes import rows, sdpa, tiles
+from ordinate.routes import rows, tiles
 from ordinate.testing.route import GEOMETRIES, assert_agrees, draw
 from ordinate.testing.tolerance import assert_as_close
 
@@ -181,7 +181,7 @@ def test_autocast_keeps_the_bias_of_alibi_in_float32():
     scheme = Alibi(heads=4)
     q, k, v = (x.detach() for x in draw(where, batch=1, type=torch.bfloat16))
     exact = attend(q.double(), k.double(), v.double(), scheme.at(where), route="reference")
-    spying = mock.patch.object(sdpa, "scaled_dot_product_attention", side_effect=sdpa.scaled_dot_product_attention)
+    spying = mock.patch.object(fused, "scaled_dot_product_attention", side_effect=fused.scaled_dot_product_attention)
     with torch.autocast("cpu", torch.bfloat16), spying as spy:
         out = attend(q.float(), k.float(), v.float(), scheme.at(where), route="sdpa")
     assert out.dtype == torch.bfloat16

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from ordinate import T5, Alibi, Geometry, Unmarked, attend, explain
-from ordinate.routes import sdpa
+from ordinate import T5, Alibi, Geometry, Unmarked, attend, explain, fused
 from ordinate.testing.route import GEOMETRIES, assert_agrees, draw
 
 
@@ -68,7 +67,7 @@ def test_unequal_lengths_never_reach_is_causal(geometry, tokens):
     where = GEOMETRIES[geometry](tokens)
     q, k, v = draw(where, type=torch.float32)
     function = torch.nn.functional.scaled_dot_product_attention
-    with mock.patch.object(sdpa, "scaled_dot_product_attention", side_effect=function) as spy:
+    with mock.patch.object(fused, "scaled_dot_product_attention", side_effect=function) as spy:
         attend(q, k, v, Unmarked().at(where), route="sdpa")
     given = spy.call_args.kwargs
     assert given["is_causal"] == where.plain_causal
@@ -79,7 +78,7 @@ def test_unequal_lengths_never_reach_is_causal(geometry, tokens):
 def test_structure_needs_no_mask(geometry):
     where = GEOMETRIES[geometry](7)
     q, k, v = draw(where, type=torch.float32)
-    with mock.patch.object(sdpa, "_mask", side_effect=sdpa._mask) as spy:
+    with mock.patch.object(fused, "_mask", side_effect=fused._mask) as spy:
         attend(q, k, v, Unmarked().at(where), route="sdpa")
     assert all(call.args[0].at.mask is None for call in spy.call_args_list)
     assert explain(q, k, v, Unmarked().at(where), route="sdpa").bytes == 0
@@ -94,7 +93,7 @@ def test_training_16_bit_inputs_on_a_cpu_is_done_in_float32(type):
         ((q, k, v), torch.float32, 4 * 6 * q.numel() // 2),
         ([x.detach() for x in (q, k, v)], type, 0),
     ):
-        with mock.patch.object(sdpa, "scaled_dot_product_attention", side_effect=function) as spy:
+        with mock.patch.object(fused, "scaled_dot_product_attention", side_effect=function) as spy:
             out = attend(*inputs, Unmarked().at(where), route="sdpa")
         assert spy.call_args.args[0].dtype == seen
         assert out.dtype == type

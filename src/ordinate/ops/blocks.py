@@ -30,21 +30,27 @@ class Block:
         return Block(self.rows, slice(low, self.keys.stop), self.first + low - self.keys.start)
 
 
+def reachable(where: Geometry, begin: int, end: int) -> slice:
+    """The keys that causality and the window leave to these rows, from the first to the last; one at least."""
+    low, high = 0, where.shape[1]
+    if where.window is not None:
+        low, high = (
+            max(0, where.start + begin - where.window + 1),
+            min(high, where.start + end + where.window - 1),
+        )
+    if where.hides_future:
+        high = min(high, where.start + end)
+    # rows that see nothing still have one key, whose weight will be 0
+    low = min(low, where.shape[1] - 1)
+    return slice(low, max(high, low + 1))
+
+
 def blocks(where: Geometry, size: int) -> list[Block]:
     """The blocks of so many rows, with the keys that causality and the window leave to them."""
-    queries, keys = where.shape
+    queries, _ = where.shape
     found = []
     for begin in range(0, queries, size):
         end = min(begin + size, queries)
-        low, high = 0, keys
-        if where.window is not None:
-            low, high = (
-                max(0, where.start + begin - where.window + 1),
-                min(keys, where.start + end + where.window - 1),
-            )
-        if where.hides_future:
-            high = min(high, where.start + end)
-        # a block that sees nothing still has one key, whose weight will be 0
-        low, high = min(low, keys - 1), max(high, min(low, keys - 1) + 1)
-        found.append(Block(slice(begin, end), slice(low, high), queries - end + low))
+        keys = reachable(where, begin, end)
+        found.append(Block(slice(begin, end), keys, queries - end + keys.start))
     return found
