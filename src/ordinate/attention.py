@@ -65,7 +65,7 @@ def attend(
         at: a scheme at a geometry: `scheme.at(where)`.
         scale: multiplies q.k; None: 1 / sqrt(head width).
         dropout: share of the weights dropped.
-        formula: what is changed in the formula: a cap on the scores, sinks.
+        formula: what is changed in the formula: a cap on the scores, sinks, other weights than a softmax.
         route: the name of a route to force; None: the one in ORDINATE_ROUTE, or the first that takes the call.
 
     Raises:
@@ -97,6 +97,7 @@ def attend_with_lse(
     -inf. Gradients flow through the output only. The arguments and errors are those of `attend`.
     """
     call = _call(q, k, v, at, scale, dropout, formula)
+    need(formula.weights is None, "a log-sum-exp is of a softmax", "got other weights", "leave formula.weights out")
     name, _ = _choose(call, route)
     with torch.autocast(q.device.type, enabled=False):
         return ROUTES[name].run_with_lse(call)

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 import torch
 from einops import rearrange
 from torch import nn
-from torch.nn.functional import linear
 
 from ordinate.attention import attend
 from ordinate.checks import need_fraction, need_positive
 from ordinate.mixer import KeyValues, check_heads
 from ordinate.route import Formula
 from ordinate.scheme import Placed
-from ordinate.shapes import Context, Queries, Tokens
-from ordinate.tensors import need_tokens
+from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Projections(nn.Module):
         self.widths = [heads * self.head_width, kv_heads * self.head_width, kv_heads * self.head_width]
         self.project = nn.Linear(width, sum(self.widths), bias=variant.bias)
         out_bias = variant.bias if variant.out_bias is None else variant.out_bias
-        self.out = nn.Linear(self.widths[0], width, bias=out_bias)
+        self.out: nn.Module = nn.Linear(self.widths[0], width, bias=out_bias)
         self.q_norm, self.k_norm = (
             nn.RMSNorm(self.head_width, eps=variant.epsilon) if variant.qk_norm else nn.Identity() for _ in range(2)
         )
@@ -87,30 +85,30 @@ class Projections(nn.Module):
 
     def attend_self(self, x: Tokens, at: Placed, state: KeyValues | None) -> tuple[Tokens, KeyValues]:
         """Attend from the tokens of `x` to what is remembered and to themselves."""
-        q, k, v = (self._split(part) for part in self.project(x).split(self.widths, -1))
+        q, k, v = self.project_heads(x)
         q, k = at.encode(self.q_norm(q), self.k_norm(k))
         state = KeyValues(k, v) if state is None else state.extend(k, v)
-        return self._read(q, state, at), state
+        return self.gather(self.attended(q, state.k, state.v, at)), state
 
-    def attend_across(self, x: Tokens, context: Context | KeyValues, at: Placed) -> tuple[Tokens, KeyValues]:
-        """Attend from the tokens of `x` to those of `context`, which stand at the places of the keys."""
-        need_tokens("x", x, x.shape[1], at.where.q_pos)
-        q = self.q_norm(self._projected(x, slice(self.widths[0])))
-        if not isinstance(context, KeyValues):
-            need_tokens("context", context, context.shape[1], at.where.k_pos)
-            k, v = self._projected(context, slice(self.widths[0], None)).chunk(2, 1)
-            context = KeyValues(at.scheme.encode_key(self.k_norm(k), at.where.k_pos), v)
-        return self._read(at.scheme.encode_query(q, at.where.q_pos), context, at), context
+    def project_heads(self, x: Tokens) -> tuple[Queries, Keys, Values]:
+        """Queries, keys and values of the same tokens, before positions enter."""
+        q, k, v = (self.split_heads(part) for part in self.project(x).split(self.widths, -1))
+        return q, k, v
 
-    def _projected(self, x: Tokens, rows: slice) -> Queries:
-        bias = None if self.project.bias is None else self.project.bias[rows]
-        return self._split(linear(x, self.project.weight[rows], bias))
-
-    def _split(self, x: Tokens) -> Queries:
+    def split_heads(self, x: Tokens) -> Queries:
+        """Columns as heads."""
         return rearrange(x, "b n (h d) -> b h n d", d=self.head_width)
 
-    def _read(self, q: Queries, state: KeyValues, at: Placed) -> Tokens:
+    def attended(self, q: Queries, k: Keys, v: Values, at: Placed) -> Outputs:
+        """What each head reads; queries and keys come encoded."""
         dropout = self.dropout if self.training else 0.0
-        formula = Formula(self.cap, self.sinks)
-        y = attend(q, state.k, state.v, at, scale=self.scale, dropout=dropout, formula=formula)
+        return attend(q, k, v, at, scale=self.scale, dropout=dropout, formula=self.formula)
+
+    @property
+    def formula(self) -> Formula:
+        """What is changed in the formula of attention."""
+        return Formula(self.cap, self.sinks)
+
+    def gather(self, y: Outputs) -> Tokens:
+        """What the heads have read, as tokens."""
         return self.out(rearrange(y, "b h n d -> b n (h d)"))

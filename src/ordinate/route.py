@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -29,21 +30,25 @@ class Formula:
         cap: products of queries and keys are bent to stay between -cap and cap, before a bias is added (Gemma 2).
         sinks: for each head the score of a place that every query sees and that has nothing to give: it takes weight
             from the keys, so that a head may stay silent (gpt-oss).
+        weights: makes weights of scores, and of who sees whom, in place of the softmax: 0 where hidden, and each
+            query's by itself. One that looks at other queries too is right in the route `reference` only.
     """
 
     cap: float | None = None
     sinks: Float[Tensor, " h"] | None = None
+    weights: Callable[[Weights, Visible], Weights] | None = None
 
     def __post_init__(self) -> None:
         if self.cap is not None:
             need_positive("cap", self.cap)
         if self.sinks is not None:
             need_vectors("sinks", self.sinks, "heads")
+            need(self.weights is None, "sinks are a part of the softmax", "got weights too", "leave one of them out")
 
     @property
     def changes(self) -> tuple[str, ...]:
         """The names of what it changes."""
-        return tuple(name for name in ("cap", "sinks") if getattr(self, name) is not None)
+        return tuple(name for name in ("cap", "sinks", "weights") if getattr(self, name) is not None)
 
     def bend(self, scores: Weights) -> Weights:
         """Products of queries and keys, kept under the cap."""
@@ -172,6 +177,8 @@ def _scores(call: Call) -> Weights:
 
 def weigh(scores: Weights, visible: Visible, formula: Formula) -> Weights:
     """The softmax of the scores over what each query sees, and its sink; 0 for a query that sees nothing."""
+    if formula.weights is not None:
+        return formula.weights(scores, visible)
     hidden = ~visible[:, None]
     # a row that sees nothing is reset before the softmax: masking its NaN afterwards would poison the gradient
     empty = hidden.all(-1, keepdim=True)
@@ -201,7 +208,7 @@ class Route(ABC):
     order: ClassVar[int]
     """Routes are tried from the lowest order up."""
     serves: ClassVar[frozenset[str]] = frozenset()
-    """What it can change in the formula: `cap`, `sinks`."""
+    """What it can change in the formula: `cap`, `sinks`, `weights`."""
 
     def refusal(self, call: Call) -> str | None:
         """Why this route cannot take the call, a formula that it does not know included; None: it takes it."""

@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 
-from ordinate.mixer import KeyValues, Mixer
-from ordinate.projections import Projections, Variant
-from ordinate.scheme import PLACES, Placed
-from ordinate.shapes import Tokens
-from ordinate.tensors import need_size, need_vectors
+from ordinate.attention_mixer import AttentionMixer
+from ordinate.projections import Variant
 
 
-class Softmax(Projections, Mixer[KeyValues]):
+class Softmax(AttentionMixer):
     """Each token asks, and takes a weighted mean of the values of what it sees.
 
         y = softmax(q k^T / sqrt(d) + bias) v W_O,   [q, k, v] = x W
@@ -27,9 +24,6 @@ class Softmax(Projections, Mixer[KeyValues]):
     Departs: no biases in the projections unless the variant says so.
     """
 
-    honours = frozenset(PLACES)
-    equivariant = True
-
     def __init__(
         self,
         *,
@@ -45,9 +39,3 @@ class Softmax(Projections, Mixer[KeyValues]):
             # a model says how wide its heads are, whatever else they have
             variant = replace(variant, head_width=head_width)
         super().__init__(width, heads, kv_heads, dropout, variant)
-
-    def forward(self, x: Tokens, at: Placed, state: KeyValues | None = None) -> tuple[Tokens, KeyValues]:
-        """Attend from the tokens of `x` to what is remembered and to themselves."""
-        need_vectors("x", x, "batch, tokens, width")
-        need_size("x", self, "width", x.shape[2])
-        return self.attend_self(x, at, state)

@@ -24,7 +24,7 @@ class Decode(Route):
     """
 
     order = 100
-    serves = frozenset({"cap", "sinks"})
+    serves = frozenset({"cap", "sinks", "weights"})
 
     def refuses(self, call: Call) -> str | None:
         """Other devices, many queries, what needs each head's own keys or the weights, and dropout."""

@@ -11,7 +11,7 @@ class Reference(Route):
     """
 
     order = 1000
-    serves = frozenset({"cap", "sinks"})
+    serves = frozenset({"cap", "sinks", "weights"})
 
     def refuses(self, call: Call) -> str | None:
         """Nothing."""

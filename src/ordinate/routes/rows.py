@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ordinate.ops.blocks import blocks
-from ordinate.route import Call, Route, plain
+from ordinate.route import Call, Formula, Route, plain
 from ordinate.scheme import Placed, Scheme
 from ordinate.shapes import Outputs
 
@@ -25,10 +25,11 @@ class Rows(Route):
     """
 
     order = 400
+    serves = frozenset({"cap", "weights"})
 
     def refuses(self, call: Call) -> str | None:
         """Schemes that need no block, dropout, few scores, and numbers that are not finite."""
-        if not WIDE & set(call.at.scheme.hooks):
+        if not (WIDE & set(call.at.scheme.hooks) or call.formula.changes):
             return "the scheme adds nothing to the scores"
         if torch.compiler.is_compiling():
             return "torch.compile cannot look into it"
@@ -50,7 +51,7 @@ class Rows(Route):
 class _Rows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
-        ctx.at, ctx.scale = call.at, call.scale
+        ctx.at, ctx.scale, ctx.formula = call.at, call.scale, call.formula
         ctx.save_for_backward(q, k, v, *learned)
         return torch.cat([_plain(part, *_cut(part, q, k, v)) for part in _parts(ctx, q)], 2)
 
@@ -60,10 +61,10 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         q, k, v, *learned = ctx.saved_tensors
         wide = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v, *learned)]
-        formula = _Formula(ctx.at.scheme)
+        formula = _Plain(ctx.at.scheme)
         names = [name for name, _ in formula.named_parameters()]
         for part in _parts(ctx, q):
-            rows, keys, _, _ = part
+            rows, keys, *_ = part
             leaves = [x.detach().requires_grad_() for x in (*_cut(part, q, k, v), *learned)]
             with torch.enable_grad():
                 out = torch.func.functional_call(
@@ -77,7 +78,7 @@ class _Rows(torch.autograd.Function):
         return None, *(x.to(y.dtype) for x, y in zip(wide, (q, k, v, *learned), strict=True))
 
 
-Part = tuple[slice, slice, Placed, float]
+Part = tuple[slice, slice, Placed, float, Formula]
 
 
 def _parts(ctx: Any, q: Tensor) -> list[Part]:
@@ -85,20 +86,21 @@ def _parts(ctx: Any, q: Tensor) -> list[Part]:
     where = ctx.at.where
     size = max(1, SCORES // max(1, q.shape[0] * q.shape[1] * where.shape[1]))
     return [
-        (block.rows, block.keys, ctx.at.block(block.rows, block.keys), ctx.scale) for block in blocks(where, size)
+        (block.rows, block.keys, ctx.at.block(block.rows, block.keys), ctx.scale, ctx.formula)
+        for block in blocks(where, size)
     ]
 
 
 def _cut(part: Part, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows, keys, _, _ = part
+    rows, keys, *_ = part
     return q[:, :, rows], k[:, :, keys], v[:, :, keys]
 
 
 def _plain(part: Part, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return plain(Call(q, k, v, part[2], part[3], 0.0))
+    return plain(Call(q, k, v, part[2], part[3], 0.0, part[4]))
 
 
-class _Formula(nn.Module):
+class _Plain(nn.Module):
     """The formula as a function of the scheme's parameters too."""
 
     def __init__(self, scheme: Scheme) -> None:
