@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ordinate import Alibi, Geometry, Rope, Softmax, Unmarked, attend
+from ordinate import Alibi, Geometry, Rope, Softmax, attend
 from ordinate.mixer import KeyValues
 
 
@@ -31,14 +31,6 @@ def test_fewer_key_heads_have_fewer_weights():
     assert Softmax(width=16, heads=4, kv_heads=1).project.weight.shape == (16 + 4 + 4, 16)
 
 
-def test_dropout_acts_in_training_only():
-    mixer, x = Softmax(width=8, heads=2, dropout=0.5), torch.randn(2, 9, 8)
-    at = Unmarked().at(Geometry.full(9))
-    assert not torch.equal(mixer(x, at)[0], mixer(x, at)[0])
-    mixer.eval()
-    assert torch.equal(mixer(x, at)[0], mixer(x, at)[0])
-
-
 @pytest.mark.parametrize(
     ("sizes", "match"),
     [
@@ -59,16 +51,3 @@ def test_a_memory_of_another_batch_is_refused(untyped):
     new = torch.randn(1, 2, 1, 4)
     with pytest.raises(ValueError, match=r"need one batch and the same heads; got \(2, 2, 3, 4\) and \(1, 2, 1, 4\)"):
         state.extend(new, new)
-
-
-@pytest.mark.parametrize(
-    ("x", "match"),
-    [
-        (torch.randn(2, 3, 12), "this Softmax was made for width 16; got 12 in x; make one for 12"),
-        (torch.randn(3, 16), r"x needs the axes \(batch, tokens, width\); got \(3, 16\)"),
-        (torch.ones(2, 3, 16).long(), "x needs floating-point numbers; got torch.int64"),
-    ],
-)
-def test_tokens_of_another_kind_are_refused(x, match, untyped):
-    with pytest.raises(ValueError, match=match):
-        Softmax(width=16, heads=2)(x, Unmarked().at(Geometry.causal(3)))

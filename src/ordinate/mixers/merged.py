@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.checks import need, need_positive
 from ordinate.mixer import Mixer, State
-from ordinate.projections import Projections
+from ordinate.projections import Projections, Variant
 from ordinate.scheme import Placed
 from ordinate.shapes import Queries, Tokens, Values
 from ordinate.tensors import need_size, need_vectors
@@ -53,12 +53,13 @@ class Merged(Projections, Mixer[Seen]):
 
     Args:
         width: columns of the model.
-        heads: heads; their values have width / heads channels, d.
+        heads: heads; their values have d channels.
+        head_width: d; None: width / heads.
         rank: columns of U and V; None: M is full.
         scale: standard deviation of the model's weights at birth; a full M is born as a product of such W_Q and W_K.
         dropout: share of attention weights dropped in training.
     Source: the question https://stats.stackexchange.com/q/515477.
-    Departs: scores are divided by sqrt(width / heads), as those of usual attention are, whatever the rank.
+    Departs: scores are divided by sqrt(d), as those of usual attention are, whatever the rank.
     """
 
     honours = frozenset({"bias", "carry"})
@@ -66,11 +67,18 @@ class Merged(Projections, Mixer[Seen]):
     usual_scheme = "alibi"
 
     def __init__(
-        self, *, width: int, heads: int, rank: int | None = None, scale: float = 0.02, dropout: float = 0.0
+        self,
+        *,
+        width: int,
+        heads: int,
+        head_width: int | None = None,
+        rank: int | None = None,
+        scale: float = 0.02,
+        dropout: float = 0.0,
     ) -> None:
-        super().__init__(width, heads, None, dropout)
+        super().__init__(width, heads, None, dropout, Variant(head_width=head_width))
         self.heads, self.rank = heads, rank
-        self.project = nn.Linear(width, width, bias=False)
+        self.project = nn.Linear(width, heads * self.head_width, bias=False)
         if rank is None:
             asked, found = (scale * torch.randn(heads, width, self.head_width) for _ in range(2))
             self.matrix = nn.Parameter(asked @ found.mT)

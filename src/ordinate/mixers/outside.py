@@ -16,16 +16,25 @@ class Outside(AttentionMixer):
 
     Args:
         width: columns of the model.
-        heads: query heads; each has width / heads channels, d.
+        heads: query heads; each has d channels.
         kv_heads: heads of keys and values; None: as many as query heads. Fewer are shared by groups.
+        head_width: d; None: width / heads.
         dropout: share of attention weights dropped in training.
     Source: the question "why is the scale inside the softmax?"; the answer is in Vaswani et al. 2017, section 3.2.1,
         https://arxiv.org/abs/1706.03762.
     Departs: from the paper on purpose, in the place of the scale.
     """
 
-    def __init__(self, *, width: int, heads: int, kv_heads: int | None = None, dropout: float = 0.0) -> None:
-        super().__init__(width, heads, kv_heads, dropout, Variant(scale=1.0))
+    def __init__(
+        self,
+        *,
+        width: int,
+        heads: int,
+        kv_heads: int | None = None,
+        head_width: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(width, heads, kv_heads, dropout, Variant(head_width=head_width, scale=1.0))
 
     def gather(self, y: Outputs) -> Tokens:
         """What the heads have read, divided, as tokens."""

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from ordinate.attention_mixer import AttentionMixer
+from ordinate.projections import Variant
 from ordinate.shapes import Keys, Queries, Tokens, Values
 
 
@@ -17,15 +18,16 @@ class Pairwise(AttentionMixer):
 
     Args:
         width: columns of the model.
-        heads: heads; each has width / heads channels, d.
+        heads: heads; each has d channels.
+        head_width: d; None: width / heads.
         dropout: share of attention weights dropped in training.
     Source: Courtois et al. 2024, https://arxiv.org/abs/2406.06366.
     Departs: C is 1 at birth, so that training starts from tied attention; no biases in the projections.
     """
 
-    def __init__(self, *, width: int, heads: int, dropout: float = 0.0) -> None:
-        super().__init__(width, heads, None, dropout)
-        self.project = nn.Linear(width, 2 * width, bias=False)
+    def __init__(self, *, width: int, heads: int, head_width: int | None = None, dropout: float = 0.0) -> None:
+        super().__init__(width, heads, None, dropout, Variant(head_width=head_width))
+        self.project = nn.Linear(width, 2 * heads * self.head_width, bias=False)
         self.coefficients = nn.Parameter(torch.eye(self.head_width).repeat(heads, 1, 1))
 
     def project_heads(self, x: Tokens) -> tuple[Queries, Keys, Values]:

@@ -4,6 +4,7 @@ import math
 
 from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need
+from ordinate.projections import Variant
 from ordinate.route import Formula
 from ordinate.shapes import Visible, Weights
 
@@ -18,8 +19,9 @@ class Sigmoid(AttentionMixer):
 
     Args:
         width: columns of the model.
-        heads: query heads; each has width / heads channels, d.
+        heads: query heads; each has d channels.
         kv_heads: heads of keys and values; None: as many as query heads. Fewer are shared by groups.
+        head_width: d; None: width / heads.
         offset: what is added to every score in place of -log n; None: -log n.
         dropout: share of attention weights dropped in training.
     Source: Ramapuram et al. 2024, https://arxiv.org/abs/2409.04431.
@@ -33,10 +35,11 @@ class Sigmoid(AttentionMixer):
         width: int,
         heads: int,
         kv_heads: int | None = None,
+        head_width: int | None = None,
         offset: float | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(width, heads, kv_heads, dropout)
+        super().__init__(width, heads, kv_heads, dropout, Variant(head_width=head_width))
         finite = offset is None or math.isfinite(offset)
         need(finite, "offset must be a finite number", f"got {offset}", "leave it out for -log n")
         self.offset = offset

@@ -6,6 +6,7 @@ from ordinate.attention import attend
 from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need
 from ordinate.mixer import KeyValues
+from ordinate.projections import Variant
 from ordinate.route import Formula
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values, Visible, Weights
@@ -23,8 +24,9 @@ class Sinkhorn(AttentionMixer):
 
     Args:
         width: columns of the model.
-        heads: query heads; each has width / heads channels, d.
+        heads: query heads; each has d channels.
         kv_heads: heads of keys and values; None: as many as query heads. Fewer are shared by groups.
+        head_width: d; None: width / heads.
         divisions: how often rows and columns are divided by their sums, in turns; odd, so that rows come last.
         dropout: share of attention weights dropped in training.
     Source: Sander et al. 2022, Sinkformers, https://arxiv.org/abs/2110.11773.
@@ -40,10 +42,11 @@ class Sinkhorn(AttentionMixer):
         width: int,
         heads: int,
         kv_heads: int | None = None,
+        head_width: int | None = None,
         divisions: int = 5,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(width, heads, kv_heads, dropout)
+        super().__init__(width, heads, kv_heads, dropout, Variant(head_width=head_width))
         odd = divisions > 0 and divisions % 2 == 1
         need(odd, "divisions begin and end with rows", f"got {divisions}", "give an odd number, 1 or more")
         self.divisions = divisions

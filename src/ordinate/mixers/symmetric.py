@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.attention_mixer import AttentionMixer
+from ordinate.projections import Variant
 from ordinate.shapes import Tokens
 
 
@@ -19,8 +20,9 @@ class Symmetric(AttentionMixer):
 
     Args:
         width: columns of the model.
-        heads: query heads; each has width / heads channels, d.
+        heads: query heads; each has d channels.
         kv_heads: heads of keys and values; None: as many as query heads. Fewer are shared by groups.
+        head_width: d; None: width / heads.
         layers: layers of the model, which the size of W at birth depends on.
         scale: standard deviation of the model's weights at birth. W is drawn sqrt(d) times as large as a model draws
             W_O, which makes up for the division.
@@ -36,11 +38,12 @@ class Symmetric(AttentionMixer):
         width: int,
         heads: int,
         kv_heads: int | None = None,
+        head_width: int | None = None,
         layers: int = 1,
         scale: float = 0.02,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(width, heads, kv_heads, dropout)
+        super().__init__(width, heads, kv_heads, dropout, Variant(head_width=head_width))
         self.out = _Read(width, heads, self.head_width, scale * (self.head_width / (2 * layers)) ** 0.5)
 
 

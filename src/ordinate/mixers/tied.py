@@ -3,6 +3,7 @@
 from torch import nn
 
 from ordinate.attention_mixer import AttentionMixer
+from ordinate.projections import Variant
 from ordinate.shapes import Keys, Queries, Tokens, Values
 
 
@@ -17,15 +18,16 @@ class Tied(AttentionMixer):
 
     Args:
         width: columns of the model.
-        heads: heads; each has width / heads channels, d.
+        heads: heads; each has d channels.
+        head_width: d; None: width / heads.
         dropout: share of attention weights dropped in training.
     Source: Kitaev et al. 2020, Reformer, section 2, https://arxiv.org/abs/2001.04451 (shared-QK).
     Departs: keys are as long as they are, where Reformer's have unit length; a token sees itself like any other.
     """
 
-    def __init__(self, *, width: int, heads: int, dropout: float = 0.0) -> None:
-        super().__init__(width, heads, None, dropout)
-        self.project = nn.Linear(width, 2 * width, bias=False)
+    def __init__(self, *, width: int, heads: int, head_width: int | None = None, dropout: float = 0.0) -> None:
+        super().__init__(width, heads, None, dropout, Variant(head_width=head_width))
+        self.project = nn.Linear(width, 2 * heads * self.head_width, bias=False)
 
     def project_heads(self, x: Tokens) -> tuple[Queries, Keys, Values]:
         """Keys and values; the keys are the queries."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need_window
 from ordinate.mixer import KeyValues
+from ordinate.projections import Variant
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values
 
@@ -19,8 +20,9 @@ class Window(AttentionMixer):
 
     Args:
         width: columns of the model.
-        heads: query heads; each has width / heads channels, d.
+        heads: query heads; each has d channels.
         kv_heads: heads of keys and values; None: as many as query heads. Fewer are shared by groups.
+        head_width: d; None: width / heads.
         window: w, how many tokens one sees, itself included [tokens]; where all see all, as many to both sides.
         dropout: share of attention weights dropped in training.
     Source: Beltagy et al. 2020, Longformer, section 3.1, https://arxiv.org/abs/2004.05150.
@@ -31,9 +33,16 @@ class Window(AttentionMixer):
     equivariant = False
 
     def __init__(
-        self, *, width: int, heads: int, kv_heads: int | None = None, window: int = 256, dropout: float = 0.0
+        self,
+        *,
+        width: int,
+        heads: int,
+        kv_heads: int | None = None,
+        head_width: int | None = None,
+        window: int = 256,
+        dropout: float = 0.0,
     ) -> None:
-        super().__init__(width, heads, kv_heads, dropout)
+        super().__init__(width, heads, kv_heads, dropout, Variant(head_width=head_width))
         need_window(window)
         self.window = window
 
