@@ -15,7 +15,7 @@ from ordinate.scheme import Placed, Scheme
 from ordinate.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 
 # scores that a block holds of each kind
-SCORES = 2**22
+SCORES = 2**23
 # hooks whose results have the size of queries x keys
 WIDE = frozenset({"score", "bias", "content_bias", "carry"})
 
