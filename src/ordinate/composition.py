@@ -1,7 +1,7 @@
 """Schemes made of schemes: several at once, and another for each group of heads."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import cast
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.geometry import Geometry
+from ordinate.ops.relative import Vectors, added, beside
 from ordinate.scheme import PLACES, Encoder, Scheme
 from ordinate.shapes import (
     Bias,
@@ -71,6 +72,12 @@ class Composition(Scheme):
         """Let the parts mark the keys."""
         return self.encoders(pos)[1](k)
 
+    def _vectors(self, where: Geometry) -> list[Vectors | None]:
+        """What each part has, nothing where it reads no content."""
+        reads = [{"content_bias", "carry"} & set(part.hooks) for part in self.members]
+        pairs = zip(self.members, reads, strict=True)
+        return [part.vectors(where) if content else Vectors(reach=0.0) for part, content in pairs]
+
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless every part can serve these positions."""
         for part in self.members:
@@ -131,6 +138,10 @@ class Sum(Composition):
         """All that the parts carry."""
         return _total(part.carry(weights, where) for part in self.members)
 
+    def vectors(self, where: Geometry) -> Vectors | None:
+        """The sums of the parts' vectors."""
+        return reduce(added, self._vectors(where))
+
 
 class Heads(Composition):
     """Another scheme for each group of heads: the first part serves the first heads, and so on, as many each.
@@ -180,6 +191,10 @@ class Heads(Composition):
         """What each part carries to its heads."""
         shares = zip(self.members, self._shares(weights), strict=True)
         return self._spread([part.carry(share, where) for part, share in shares])
+
+    def vectors(self, where: Geometry) -> Vectors | None:
+        """Each part's vectors for its heads."""
+        return beside(self._vectors(where), self.heads)
 
     def _apart(self, encoders: Sequence[Encoder], x: Tensor) -> Tensor:
         return _joined([encode(share) for encode, share in zip(encoders, self._shares(x), strict=True)])

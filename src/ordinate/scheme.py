@@ -1,7 +1,6 @@
 """How a model knows where its tokens stand."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,8 @@ from torch import Tensor, nn
 from ordinate import catalog
 from ordinate.checks import need
 from ordinate.geometry import Geometry
+from ordinate.ops.blocks import along
+from ordinate.ops.relative import Vectors
 from ordinate.shapes import (
     Bias,
     Keys,
@@ -24,7 +25,7 @@ from ordinate.shapes import (
     Tokens,
     Weights,
 )
-from ordinate.tensors import need_below, need_size, need_tokens, need_vectors
+from ordinate.tensors import need_below, need_served, need_size, need_tokens, need_vectors
 
 Encoder = Callable[[Tensor], Tensor]
 PLACES = {
@@ -129,6 +130,13 @@ class Scheme(nn.Module):
         """
         return None
 
+    def vectors(self, where: Geometry) -> Vectors | None:
+        """What `content_bias` and `carry` read, where all that they need of positions is the offset: a faster way.
+
+        Override it beside the two, and let it say the same. Asked for one query, and keys at many offsets.
+        """
+        return None
+
     @property
     def hooks(self) -> tuple[str, ...]:
         """The names of the hooks that it uses: those it overrides, unless its options leave some of them idle."""
@@ -147,12 +155,7 @@ class Scheme(nn.Module):
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless the scheme can serve these positions."""
         name = type(self).__name__
-        served = f"{name} takes positions with {' or '.join(map(str, self.axes))} axis"
-        remedy = "choose a scheme for that many axes, or drop the axes it cannot see"
-        need(pos.shape[-1] in self.axes, served, lambda: f"got {pos.shape[-1]} axes", remedy)
-        remedy = "round them, or choose a scheme for fractional positions"
-        whole = not self.whole or not pos.is_floating_point()
-        need(whole, f"{name} takes whole positions", f"got {pos.dtype}", remedy)
+        need_served(name, pos, self.axes, whole=self.whole)
         # reading a value would break a graph that is being compiled, and cost nothing but time elsewhere
         if not pos.numel() or torch.compiler.is_compiling():
             return
@@ -232,11 +235,7 @@ class Placed:
         where, (queries, keys) = self.where, self.where.shape
         if not (where.ordered and self.scheme.shift_invariant) or "bias" not in self.scheme.hooks:
             return None
-        pos = torch.arange(max(queries + keys - 1, 0), device=where.q_pos.device)[None, :, None]
-        # one query sees all distances: from the farthest behind the last query to the farthest ahead of the first
-        last = torch.full_like(pos[:, :1], where.start + queries - 1)
-        row = replace(where, q_pos=last, k_pos=pos, start=0, window=None, q_document=None, k_document=None)
-        bias = self.scheme.bias(row)
+        bias = self.scheme.bias(along(where, 0, queries + keys - 1))
         return None if bias is None else bias[0, :, 0]
 
     def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:

@@ -119,6 +119,15 @@ def need_size(name: str, scheme: Any, size: str, came: int) -> None:
         raise ValueError(f"this {kind} was made for {size} {made_for}; got {came} in {name}; make one for {came}")
 
 
+def need_served(name: str, pos: Tensor, axes: tuple[int, ...], *, whole: bool) -> None:
+    """Raise unless a scheme of this name takes positions with so many axes, and fractions where they are some."""
+    served = f"{name} takes positions with {' or '.join(map(str, axes))} axis"
+    remedy = "choose a scheme for that many axes, or drop the axes it cannot see"
+    need(pos.shape[-1] in axes, served, lambda: f"got {pos.shape[-1]} axes", remedy)
+    remedy = "round them, or choose a scheme for fractional positions"
+    need(not whole or not pos.is_floating_point(), f"{name} takes whole positions", f"got {pos.dtype}", remedy)
+
+
 def need_below(name: str, pos: Tensor, length: int) -> None:
     """Raise unless all positions are in the table of so many that a scheme of this name has."""
     low, high = pos.min().item(), pos.max().item()

@@ -59,6 +59,8 @@ TABLE = [
     ("what_some_queries_score_is_part_of_what_all_score", bad.ScoresByPlaces, "the score of queries"),
     ("what_some_queries_carry_is_part_of_what_all_carry", bad.CarriesByPlaces, "what queries"),
     ("what_is_made_for_all_layers_marks_as_the_hooks_do", bad.MarksAnewOnly, "the queries of layer 0"),
+    ("its_vectors_say_what_content_bias_and_carry_say", bad.VectorsOfTheNext, "the content bias of its vectors"),
+    ("its_vectors_say_what_content_bias_and_carry_say", bad.ReachTooShort, "what its vectors carry|content bias"),
     ("every_route_agrees_with_the_reference", bad.AsksTwice, "the output by sdpa"),
     ("marks_follow_positions_not_places", bad.BiasByPlaces, "bias counts places"),
     ("marks_follow_positions_not_places", bad.CountsPlaces, "embed counts places"),

@@ -7,7 +7,7 @@ from ordinate import Alibi, Geometry, Rope, Shaw, Unmarked, attend, explain
 from ordinate.attention import attend_with_lse
 from ordinate.mixers.sigmoid import Sigmoid
 from ordinate.route import Formula
-from ordinate.routes import rows
+from ordinate.routes import blocks
 from ordinate.testing.route import GEOMETRIES, draw
 
 WHERES = [*(make(7) for name, make in GEOMETRIES.items() if name not in ("cross", "cached", "newest"))]
@@ -62,9 +62,9 @@ def test_long_texts_go_by_blocks_of_rows_and_equal_the_whole(scheme, where, monk
         return y, *torch.autograd.grad(y.square().sum(), [x, *mixer.parameters()])
 
     whole = results()
-    monkeypatch.setattr(rows, "SCORES", 4 * 2 * 40 * 7)
+    monkeypatch.setattr(blocks, "SCORES", 4 * 2 * 40 * 7)
     q = torch.zeros(2, 4, 40, 6, dtype=torch.float64)
-    assert explain(q, q, q, scheme.at(where), formula=mixer.formula).route == "rows"
+    assert explain(q, q, q, scheme.at(where), formula=mixer.formula).route == "blocks"
     for part, full in zip(results(), whole, strict=True):
         torch.testing.assert_close(part, full, rtol=1e-9, atol=1e-12)
 
@@ -91,7 +91,7 @@ def test_there_is_no_log_sum_exp_of_other_weights():
     q, k, v = draw(Geometry.causal(5), type=torch.float32)
     at, formula = Unmarked().at(Geometry.causal(5)), Sigmoid(width=32, heads=4).formula
     with pytest.raises(
-        ValueError, match="a log-sum-exp is of a softmax; got other weights; leave formula.weights out"
+        ValueError, match=r"a log-sum-exp is of a softmax; got other weights; leave formula.weights out"
     ):
         attend_with_lse(q, k, v, at, formula=formula)
 
@@ -110,11 +110,11 @@ def test_a_cap_bends_scores_before_other_weights_too(monkeypatch):
     scores = (q @ k.repeat_interleave(2, 1).mT / math.sqrt(8) / 0.5).tanh() * 0.5
     plain = formula.weights(scores, where.visible) @ v.repeat_interleave(2, 1)
     torch.testing.assert_close(attend(q, k, v, at, formula=formula), plain, rtol=0, atol=1e-12)
-    monkeypatch.setattr(rows, "SCORES", 4 * 2 * 40 * 7)
-    torch.testing.assert_close(attend(q, k, v, at, formula=formula, route="rows"), plain, rtol=0, atol=1e-12)
+    monkeypatch.setattr(blocks, "SCORES", 4 * 2 * 40 * 7)
+    torch.testing.assert_close(attend(q, k, v, at, formula=formula, route="blocks"), plain, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("offset", [math.inf, math.nan])
 def test_an_offset_is_a_number(offset):
-    with pytest.raises(ValueError, match="offset must be a finite number; got (inf|nan); leave it out"):
+    with pytest.raises(ValueError, match=r"offset must be a finite number; got (inf|nan); leave it out"):
         Sigmoid(width=8, heads=2, offset=offset)

@@ -14,6 +14,8 @@ TYPES = [torch.float64, torch.float32, torch.bfloat16]
 class Everywhere(Shaw):
     """A scheme that enters at every place inside attention, with parameters at each."""
 
+    hooks = ("score", "bias", "content_bias", "carry")
+
     def __init__(self):
         super().__init__(head_width=8)
         for table in self.parameters():

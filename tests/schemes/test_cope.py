@@ -1,9 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from ordinate import Geometry, attend
+from ordinate.schemes import cope
 from ordinate.schemes.cope import Cope
 from ordinate.testing import check_scheme
 
@@ -68,11 +70,34 @@ def test_scores_and_their_gradients_equal_the_paper_number_by_number(name, optio
     bias = scheme.content_bias(q, k, where)
     scales = {key: value for key, value in options.items() if key != "positions"}
     expected = published(q, k, scheme.table, where, **scales)
-    torch.testing.assert_close(bias, expected, rtol=0, atol=1e-12)
-    upstream = torch.randn_like(bias)
+    seen = where.visible[:, None]
+    torch.testing.assert_close(bias * seen, expected * seen, rtol=0, atol=1e-12)
+    upstream = torch.randn_like(bias) * seen
     ours, theirs = (torch.autograd.grad(made, (q, k, scheme.table), upstream) for made in (bias, expected))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [0.1, 10.0])
+@pytest.mark.parametrize("name", [*(name for name in GEOMETRIES if name != "given"), "late"])
+def test_counting_ends_where_all_have_counted_to_the_end_and_no_earlier(name, size, monkeypatch):
+    monkeypatch.setattr(cope, "KEYS", 2)
+    where = Geometry.packed([9, 3]) if name == "late" else GEOMETRIES[name]
+    scheme = born(positions=3)
+    q, k = (x.detach().mul(size).requires_grad_() for x in (drawn(2, n, 1)[0] for n in where.shape))
+    results = []
+    for ordered in (True, False):
+        # where order is not that of distances, all keys are counted at once; documents apart, as positions restart
+        where = replace(where, ordered=ordered, k_pos=where.k_pos if ordered else _in_memory(where))
+        bias = scheme.content_bias(q, k, where) * where.visible[:, None]
+        slopes = torch.autograd.grad(bias.sin().sum(), (q, k, scheme.table))
+        results.append((bias.detach(), *slopes))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def _in_memory(where):
+    return torch.arange(where.shape[1])[None, :, None]
 
 
 def test_what_hidden_keys_hold_changes_nothing():

@@ -1,6 +1,8 @@
 """Attention cut into blocks of rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import torch
 
 from ordinate.geometry import Geometry
 
@@ -54,3 +56,11 @@ def blocks(where: Geometry, size: int) -> list[Block]:
         keys = reachable(where, begin, end)
         found.append(Block(slice(begin, end), keys, queries - end + keys.start))
     return found
+
+
+def along(where: Geometry, first: int, stop: int) -> Geometry:
+    """One query of an ordered geometry, and a key at each distance: x is for one x - queries + 1 places after it."""
+    device, last = where.q_pos.device, where.start + where.shape[0] - 1
+    pos = torch.arange(first, max(first, stop), device=device)[None, :, None]
+    query = torch.tensor([[[last]]], device=device)
+    return replace(where, q_pos=query, k_pos=pos, start=0, window=None, q_document=None, k_document=None)

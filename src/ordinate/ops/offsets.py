@@ -1,7 +1,7 @@
 """Sines and cosines of the offset between a query and a key."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from ordinate.geometry import Geometry
@@ -39,3 +39,21 @@ def wave_scores(
     past, future = (level + rising)[..., None], (level - rising)[..., None]
     offset = where.offset[..., 0][:, None]
     return torch.where(offset > clamp, past, torch.where(offset < -clamp, future, scores))
+
+
+def waves(
+    offset: Real[Tensor, " n"], width: int, *, theta: float, layout: Layout, clamp: float | None = None
+) -> Float[Tensor, "n width"]:
+    """The waves of each offset, R(t), in float64.
+
+    Args:
+        offset: query position minus key position [tokens].
+        width: how many waves.
+        theta: base of the wavelengths.
+        layout: as in `wave_scores`.
+        clamp: likewise [tokens].
+    """
+    speeds = torch.tensor(frequencies(width, theta, "vaswani", "paper"), dtype=torch.float64, device=offset.device)
+    t = offset.double() if clamp is None else offset.double().clamp(-clamp, clamp)
+    angles = t[:, None] * speeds
+    return join(angles.sin(), angles.cos(), layout)

@@ -1,5 +1,9 @@
 """Vectors that belong to pairs of a query and a key, without a vector for each pair ever being made."""
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -9,6 +13,54 @@ from ordinate.checks import need
 Table = Float[Tensor, "#h rows d"]
 # which row of a table each pair of a query and a key reads
 Rows = Int[Tensor, "#b i j"]
+Each = Float[Tensor, "#h #offsets d"]
+
+
+class Vectors(NamedTuple):
+    """A vector for each offset, x, of which a bias from content is made, and what is carried to the output.
+
+        content_bias(i, j) = q_i . asked[x] + k_j . held[x] + number[x]
+        carry_i = sum_j weight_ij carried[x]
+
+    Args:
+        asked: met by queries.
+        held: met by keys; a single one serves all offsets.
+        number: met by nothing.
+        carried: added to values.
+        reach: from this offset on, to either side, all offsets share their vectors [tokens].
+    """
+
+    asked: Each | None = None
+    held: Each | None = None
+    number: Float[Tensor, "#h #offsets"] | None = None
+    carried: Each | None = None
+    reach: float = math.inf
+
+
+def added(one: Vectors | None, other: Vectors | None) -> Vectors | None:
+    """The vectors of two schemes in the same heads; None where one has none to tell."""
+    if one is None or other is None:
+        return None
+    sums = (a if b is None else b if a is None else a + b for a, b in zip(one[:4], other[:4], strict=True))
+    return Vectors(*sums, reach=max(one.reach, other.reach))
+
+
+def beside(parts: Sequence[Vectors | None], heads: int) -> Vectors | None:
+    """The vectors of schemes that share the heads out; None where one has none to tell."""
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None
+    joined = (_joined(same, heads // len(parts)) for same in zip(*(part[:4] for part in found), strict=True))
+    return Vectors(*joined, reach=max(part.reach for part in found))
+
+
+def _joined(parts: Sequence[Tensor | None], share: int) -> Tensor | None:
+    some = [part for part in parts if part is not None]
+    if not some:
+        return None
+    shape = torch.broadcast_shapes(*(part.shape[1:] for part in some))
+    nothing = some[0].new_zeros(1, *shape)
+    return torch.cat([(nothing if part is None else part).expand(share, *shape) for part in parts])
 
 
 def look_up(x: Float[Tensor, "b h i d"], table: Table, row: Rows) -> Float[Tensor, "b h i j"]:

@@ -1,14 +1,20 @@
 """Positions that count what matters."""
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ordinate.checks import need, need_positive
 from ordinate.geometry import Geometry
 from ordinate.ops.counts import counts_from, read_between
 from ordinate.ops.relative import check_fit
 from ordinate.scheme import Scheme
-from ordinate.shapes import Bias, Keys, Queries
+from ordinate.shapes import Bias, Keys, Queries, Weights
+
+# keys that are counted together
+KEYS = 256
+# of each query and each row of the table
+Products = Float[Tensor, "b h i rows"]
 
 
 class Cope(Scheme):
@@ -71,8 +77,30 @@ class Cope(Scheme):
         check_fit(self.table[None], q.shape[1], q.shape[3])
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k, table = q.to(wide), k.to(wide), self.table.to(wide)
+        products = q @ table.mT * self.term_scale
+        if where.ordered and not torch.compiler.is_compiling():
+            return self._backwards(q, k, products, where)
+        count = counts_from(self._gates(q, k, where), where.k_pos[..., 0])
+        return read_between(products, count.clamp(max=len(table) - 1))
+
+    def _gates(self, q: Queries, k: Keys, where: Geometry) -> Weights:
+        """How much each key counts."""
         # hidden before the sigmoid: whatever they hold, they count nothing and get no gradient
         hidden = ~where.visible[:, None]
-        gates = (q @ k.mT * self.gate_scale).masked_fill(hidden, float("-inf")).sigmoid()
-        count = counts_from(gates, where.k_pos[..., 0]).clamp(max=len(table) - 1)
-        return read_between(q @ table.mT, count) * self.term_scale
+        return (q @ k.mT * self.gate_scale).masked_fill(hidden, float("-inf")).sigmoid()
+
+    def _backwards(self, q: Queries, k: Keys, products: Products, where: Geometry) -> Bias:
+        """The same from the last key back, to where all have counted to the end: keys before share the last row."""
+        last, stop, parts = products.shape[-1] - 1, k.shape[2], []
+        total = products.new_zeros(*products.shape[:3], 1)
+        while stop > 0:
+            keys = slice(max(0, stop - KEYS), stop)
+            gates = self._gates(q, k[:, :, keys], where.block(slice(None), keys))
+            count = total + gates.flip(-1).cumsum(-1).flip(-1)
+            parts.append(read_between(products, count.clamp(max=last)))
+            total, stop = count[..., :1], keys.start
+            counting = (total.detach()[..., 0] <= last).any(1)
+            if not bool((counting & where.block(slice(None), slice(0, stop)).visible.any(-1)).any()):
+                break
+        parts.append(products[..., -1:].expand(*products.shape[:3], stop))
+        return torch.cat(parts[::-1], -1)

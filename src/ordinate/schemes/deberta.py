@@ -3,13 +3,13 @@
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.checks import need, need_known, need_positive
 from ordinate.geometry import Geometry
 from ordinate.ops.buckets import signed_log_buckets
-from ordinate.ops.relative import Rows, look_up
+from ordinate.ops.relative import Rows, Vectors, look_up
 from ordinate.scheme import Scheme
 from ordinate.shapes import Bias, Keys, Positions, Queries
 
@@ -99,15 +99,22 @@ class Deberta(Scheme):
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias:
         """What queries make of offsets, and what offsets make of keys; the queries come divided."""
-        offset, terms = where.offset[..., 0], []
-        if self.buckets is not None:
-            offset = signed_log_buckets(offset, buckets=self.buckets, max_distance=self.max_distance)
+        (rows, mirrored), terms = self._rows(where), []
         if self.key is not None:
-            terms.append(look_up(q, self._vectors(self.key, q.dtype), self._rows(offset)))
+            terms.append(look_up(q, self._vectors(self.key, q.dtype), rows))
         if self.query is not None:
-            rows = self._rows(-offset if self.mirrored else offset)
-            terms.append(look_up(k, self._vectors(self.query, k.dtype), rows.mT).mT * self.share)
+            terms.append(look_up(k, self._vectors(self.query, k.dtype), mirrored.mT).mT * self.share)
         return sum(terms[1:], terms[0]) * self.head_width**-0.5
+
+    def vectors(self, where: Geometry) -> Vectors:
+        """The projected vectors of the offsets."""
+        asked, held = (
+            None if project is None else self._vectors(project, self.table.dtype).index_select(1, rows[0, 0])
+            for project, rows in zip((self.key, self.query), self._rows(where), strict=True)
+        )
+        asked = None if asked is None else asked * self.head_width**-0.5
+        held = None if held is None else held * (self.share * self.head_width**-0.5)
+        return Vectors(asked=asked, held=held, reach=self.max_distance)
 
     def _vectors(self, project: nn.Linear, dtype: torch.dtype) -> Float[Tensor, "h rows d"]:
         wide = torch.promote_types(dtype, torch.float32)
@@ -115,8 +122,14 @@ class Deberta(Scheme):
         vectors = nn.functional.linear(self.table.to(wide), project.weight.to(wide), bias)
         return vectors.unflatten(-1, (-1, self.head_width)).transpose(0, 1)
 
-    def _rows(self, offset: Int[Tensor, "#b i j"]) -> Rows:
-        return (self.span + offset).clamp(0, 2 * self.span - 1)
+    def _rows(self, where: Geometry) -> tuple[Rows, Rows]:
+        """The row that a query meets at each offset, and the row that a key meets."""
+        offset = where.offset[..., 0]
+        if self.buckets is not None:
+            offset = signed_log_buckets(offset, buckets=self.buckets, max_distance=self.max_distance)
+        met = offset, -offset if self.mirrored else offset
+        asked, held = ((self.span + x).clamp(0, 2 * self.span - 1) for x in met)
+        return asked, held
 
 
 def _check_options(max_distance: int, buckets: int | None, terms: Terms, mirrored: bool) -> None:

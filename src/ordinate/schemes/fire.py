@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ordinate.checks import need_known, need_positive
 from ordinate.geometry import Geometry
 from ordinate.ops.distance import distance
-from ordinate.ops.perceptron import perceptron
+from ordinate.ops.perceptron import of_one_number
 from ordinate.scheme import Scheme
 from ordinate.shapes import Bias
 
@@ -81,8 +81,8 @@ class Fire(Scheme):
         """What the network adds for each head, query and key."""
         apart = distance(where.offset, dtype=torch.float64)
         share = self._grown(apart) / (self._grown(self._length(where)) + EPS)
-        made = perceptron(share[..., None], (self.inner, self.outer), torch.relu)
-        return made.permute(0, 3, 1, 2).to(torch.promote_types(self.c.dtype, torch.float32))
+        wide = torch.promote_types(self.c.dtype, torch.float32)
+        return of_one_number(share, self.inner, self.outer, wide)
 
     def _length(self, where: Geometry) -> Float[Tensor, "#b i #j"]:
         """What counts as the length of the text so far [tokens]."""

@@ -7,7 +7,7 @@ from torch import nn
 
 from ordinate.checks import need_known, need_positive
 from ordinate.geometry import Geometry
-from ordinate.ops.relative import look_up
+from ordinate.ops.relative import Rows, Vectors, look_up
 from ordinate.scheme import Scheme
 from ordinate.shapes import Bias, Keys, Queries
 
@@ -73,12 +73,25 @@ class Music(Scheme):
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias:
         """What each query makes of the vector of each distance."""
-        offset = where.offset[..., 0]
-        if not self.future:
-            offset = offset.clamp(min=0)
-        # from the farthest past on, as the paper has them
-        row = self.reach - offset.clamp(-self.reach, self.reach)
-        scores = look_up(q, self.table, row) * self.head_width**-0.5
+        offset = self._offset(where)
+        scores = look_up(q, self.table, self._rows(offset)) * self.head_width**-0.5
         if self.beyond == "zero":
             scores = scores.masked_fill((offset.abs() > self.reach)[:, None], 0.0)
         return scores
+
+    def vectors(self, where: Geometry) -> Vectors:
+        """The vectors of the distances."""
+        offset = self._offset(where)
+        wide = torch.promote_types(self.table.dtype, torch.float32)
+        vectors = self.table.to(wide).index_select(1, self._rows(offset)[0, 0]) * self.head_width**-0.5
+        if self.beyond == "zero":
+            vectors = vectors.masked_fill((offset[0, 0].abs() > self.reach)[:, None], 0.0)
+        return Vectors(asked=vectors, reach=self.reach + (self.beyond == "zero"))
+
+    def _offset(self, where: Geometry) -> Rows:
+        offset = where.offset[..., 0]
+        return offset if self.future else offset.clamp(min=0)
+
+    def _rows(self, offset: Rows) -> Rows:
+        # from the farthest past on, as the paper has them
+        return self.reach - offset.clamp(-self.reach, self.reach)

@@ -7,7 +7,7 @@ from torch import nn
 
 from ordinate.checks import need, need_positive
 from ordinate.geometry import Geometry
-from ordinate.ops.relative import Rows, gather_up, look_up
+from ordinate.ops.relative import Rows, Vectors, gather_up, look_up
 from ordinate.scheme import Scheme
 from ordinate.shapes import Bias, Keys, Outputs, Queries, Weights
 
@@ -87,6 +87,12 @@ class Shaw(Scheme):
     def carry(self, weights: Weights, where: Geometry) -> Outputs | None:
         """The vectors of the distances that were looked at."""
         return None if self.values is None else gather_up(weights, self.values, self._rows(where))
+
+    def vectors(self, where: Geometry) -> Vectors:
+        """The vectors of the offsets."""
+        rows, wide = self._rows(where)[0, 0], torch.promote_types(self.keys.dtype, torch.float32)
+        keys, values = (None if x is None else x.to(wide).index_select(1, rows) for x in (self.keys, self.values))
+        return Vectors(asked=keys * self.head_width**-0.5, carried=values, reach=max(self.past, self.future))
 
     def resized(self, *, past: int, future: int) -> "Shaw":
         """The same scheme with another reach: distances beyond the old one begin with the vectors at its ends.

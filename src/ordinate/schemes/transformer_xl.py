@@ -1,5 +1,6 @@
 """Waves of the offset, projected and met by queries."""
 
+import math
 from typing import get_args
 
 import torch
@@ -7,8 +8,8 @@ from torch import nn
 
 from ordinate.checks import need, need_known, need_positive
 from ordinate.geometry import Geometry
-from ordinate.ops.offsets import wave_scores
-from ordinate.ops.relative import check_fit
+from ordinate.ops.offsets import wave_scores, waves
+from ordinate.ops.relative import Vectors, check_fit
 from ordinate.ops.rotate import Layout
 from ordinate.scheme import Scheme
 from ordinate.shapes import Bias, Keys, Queries
@@ -84,3 +85,14 @@ class TransformerXl(Scheme):
         asked = (q.to(wide) + self.position.to(wide)[:, None]) @ self.project.to(wide)
         offsets = wave_scores(asked, where, theta=self.theta, layout=self.layout, clamp=self.clamp)
         return (contents.mT + offsets) * self.head_width**-0.5
+
+    def vectors(self, where: Geometry) -> Vectors:
+        """The projected waves of the offsets; the vector that looks at contents only serves all of them."""
+        wide = torch.promote_types(self.project.dtype, torch.float32)
+        found = waves(where.offset[0, 0, :, 0], self.width, theta=self.theta, layout=self.layout, clamp=self.clamp)
+        project = self.project.to(wide) * self.head_width**-0.5
+        asked = nn.functional.linear(found.to(wide), project.flatten(0, 1)).unflatten(1, (self.heads, -1))
+        asked = asked.transpose(0, 1)
+        held = self.content.to(wide)[:, None] * self.head_width**-0.5
+        number = (asked @ self.position.to(wide)[:, :, None])[..., 0]
+        return Vectors(asked, held, number, reach=math.inf if self.clamp is None else self.clamp)

@@ -11,6 +11,7 @@ from ordinate.schemes.concatenated import Concatenated
 from ordinate.schemes.learned import Learned
 from ordinate.schemes.none import Unmarked
 from ordinate.schemes.rope import Rope
+from ordinate.schemes.shaw import Shaw
 from ordinate.schemes.sinusoidal import Sinusoidal
 from ordinate.schemes.t5 import T5
 
@@ -104,3 +105,14 @@ class LooksAtKeysAlone(Alibi):
     def bias(self, where):
         slopes = torch.tensor(self.slopes, dtype=torch.float64)
         return slopes[:, None, None] * where.k_pos[:, None, None, :, 0].expand(-1, 1, *where.shape)
+
+
+class VectorsOfTheNext(Shaw):
+    def vectors(self, where):
+        made = super().vectors(where)
+        return made._replace(asked=made.asked.roll(1, 1))
+
+
+class ReachTooShort(Shaw):
+    def vectors(self, where):
+        return super().vectors(where)._replace(reach=3)
