@@ -6,11 +6,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.native import build, rotation
+
 Layout = Literal["half", "interleaved"]
 # angles in float64, whatever the model's type: at position 2^24 a float32 angle is wrong by whole radians
 Angles = Float[Tensor, "#b n pairs"]
 Wave = Float[Tensor, "#b #h n pairs"]
 Heads = Float[Tensor, "b h n d"]
+# numbers from which on it is worth building C++, once; both ways give the same bits
+MANY = 2**16
+# numbers that are turned at a time without C++: what a piece needs stays in the processor's cache
+PIECE = 2**18
 
 
 def rotate(x: Heads, angles: Angles, layout: Layout, magnitude: float = 1.0) -> Heads:
@@ -25,7 +31,8 @@ class Rotation:
 
     It is a rotation where cos and sin belong to one angle. Fewer pairs than half of the channels turn the first
     channels; the others stay as they are. Done in float32 at least and returned in the type of what is turned. The
-    way back is the same with -sin, to any order. Gradients of cos and sin are served where they are asked for.
+    way back is the same with -sin, to any order. Gradients of cos and sin are served where they are asked for. On
+    CPUs float32 and bfloat16 take one pass over memory, in C++ where it can be built (`ordinate.native`).
 
     Args:
         cos: the real parts, in float64; for all heads or for each.
@@ -65,28 +72,48 @@ class Rotation:
         return torch.cat([turned, still], -1) if still.shape[-1] else turned
 
     def turned(self, x: Heads, back: bool) -> Heads:
-        """What the formula gives, or its transpose: each channel times a cosine, and its partner times a sine.
+        """What the formula gives, or its transpose."""
+        if self._native(x):
+            cos, sin = self._waves(torch.float32)
+            return rotation.turn(x, cos, sin, interleaved=self.layout == "interleaved", back=back)
+        return self._in_pieces(x, back)
+
+    def _in_pieces(self, x: Heads, back: bool) -> Heads:
+        """The same by PyTorch alone: each channel times a cosine, and its partner times a sine.
 
         Partners are read by shifting a whole row, with a sine of 0 where a channel has none there: short loops would
         cost more than their arithmetic. So heads that lie beside each other in memory are one row.
         """
-        wide = torch.promote_types(x.dtype, torch.float32)
-        beside = x.stride(1) < x.stride(2)
-        rows = (x.transpose(1, 2).flatten(2) if beside else x).to(wide)
-        cos, sin = self._tables(wide, x.shape[-1], x.shape[1] if beside else 0)
-        apart = self.cos.shape[-1] if self.layout == "half" else 1
-        sin, sign = sin[..., :-apart], -1 if back else 1
-        made = rows * cos
-        made[..., :-apart].addcmul_(rows[..., apart:], sin, value=-sign)
-        made[..., apart:].addcmul_(rows[..., :-apart], sin, value=sign)
-        made = made.to(x.dtype)
-        return made.unflatten(-1, x.shape[1::2]).transpose(1, 2) if beside else made
+        wide, beside = torch.promote_types(x.dtype, torch.float32), x.stride(1) < x.stride(2)
+        rows = x.transpose(1, 2).flatten(2) if beside else x
+        out, tables = torch.empty_like(rows), self._tables(wide, x.shape[-1], x.shape[1] if beside else 0)
+        apart, sign = self.cos.shape[-1] if self.layout == "half" else 1, -1 if back else 1
+        size = max(1, PIECE * x.shape[2] // max(1, x.numel()))
+        for row, to, cos, sin in zip(*(y.split(size, -2) for y in (rows, out, *tables)), strict=True):
+            row, made = row.to(wide), to if to.dtype == wide else torch.empty_like(to, dtype=wide)
+            torch.mul(row, cos, out=made)
+            made[..., :-apart].addcmul_(row[..., apart:], sin[..., :-apart], value=-sign)
+            made[..., apart:].addcmul_(row[..., :-apart], sin[..., :-apart], value=sign)
+            to.copy_(made)
+        return out.unflatten(-1, x.shape[1::2]).transpose(1, 2) if beside else out
+
+    def _native(self, x: Heads) -> bool:
+        on_cpu = x.device.type == self.cos.device.type == "cpu" and type(x) is Tensor
+        fits = x.dtype in (torch.float32, torch.bfloat16) and x.stride(3) == 1
+        return on_cpu and fits and x.numel() >= MANY and build.reason("rotation") is None
+
+    def _waves(self, wide: torch.dtype) -> tuple[Wave, Wave]:
+        """Cosines and sines in the type that is computed in."""
+        key = wide, 0, 0
+        if key not in self._made:
+            self._made[key] = self.cos.to(wide).contiguous(), self.sin.to(wide).contiguous()
+        return self._made[key]
 
     def _tables(self, wide: torch.dtype, width: int, heads: int) -> tuple[Tensor, Tensor]:
         """The cosine of each channel, and the sine at the first channel of each pair; as long as a row of heads."""
         key = wide, width, heads
         if key not in self._made:
-            cos, sin = self.cos.to(wide), self.sin.to(wide)
+            cos, sin = self._waves(wide)
             rest = (0, width - 2 * cos.shape[-1])
             tables = [
                 torch.nn.functional.pad(join(cos, cos, self.layout), rest, value=1.0),

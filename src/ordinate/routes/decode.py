@@ -4,13 +4,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.native import build, decode
+from ordinate.ops.blocks import blocks
 from ordinate.route import Call, Route, careful, weigh
-from ordinate.shapes import Keys, Outputs, Values
+from ordinate.shapes import Bias, Keys, Outputs, Values
 
 # of more queries PyTorch's own attention makes blocks
 QUERIES = 4
 # numbers of a 16-bit cache that are widened at a time: they stay in the processor's cache
 STEP = 2**19
+# numbers of keys from which on it is worth building C++, once
+MANY = 2**16
 
 Wide = Float[Tensor, "b g rows d"]
 Scores = Float[Tensor, "b g rows j"]
@@ -20,7 +24,11 @@ class Decode(Route):
     """Two products and a softmax for a few queries, on CPUs: what a step of decoding is.
 
     The queries of the heads that share a key head are rows of one product, so that no key is repeated. 16-bit keys
-    and values are widened piece by piece. A bias is asked for these queries only.
+    and values are widened piece by piece. A bias is asked for these queries only. Without gradients all is one pass
+    over keys and values, in C++ where it can be built (`ordinate.native`).
+
+    Keys that weigh nothing are read too: how far a decaying bias reaches depends on the longest key, and to find it
+    takes as long as the answer. Keys that a window hides are not.
     """
 
     order = 100
@@ -44,24 +52,50 @@ class Decode(Route):
 
     def run(self, call: Call) -> Outputs:
         """Scores, softmax, values, a few rows of each."""
-        wide = torch.promote_types(call.q.dtype, torch.float32)
-        rows = call.q.unflatten(1, (-1, call.groups)).flatten(2, 3).to(wide)
-        scores = _scores(rows, call.k) * call.scale
-        total = scores.detach().sum()
-        scores = call.formula.bend(scores.unflatten(2, (call.groups, -1)).flatten(1, 2))
-        scores = scores if call.at.bias is None else scores + call.at.bias
-        weights = weigh(scores, call.where.visible, call.formula)
-        out = _mixed(weights.unflatten(1, (-1, call.groups)).flatten(2, 3), call.v)
+        out = _natively(call) if _native(call) else _plainly(call)
         # whatever is not finite shows in these few numbers; to look among keys and values would take as long again
-        if not bool((total + out.detach().sum()).isfinite()):
-            return careful(call)
-        return out.unflatten(2, (call.groups, -1)).flatten(1, 2).to(call.q.dtype)
+        return careful(call) if out is None else out
 
     def bytes(self, call: Call) -> int:
         """Scores and weights, and a piece of a 16-bit cache."""
         wide = max(call.q.element_size(), 4)
         piece = 0 if wide == call.q.element_size() else min(STEP, call.k.numel())
         return wide * (2 * call.pairs + piece)
+
+
+def _native(call: Call) -> bool:
+    tensors = call.q, call.k, call.v, call.at.bias, call.formula.sinks
+    learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    fits = call.q.dtype in (torch.float32, torch.bfloat16) and call.formula.cap is None and 0 not in call.q.shape
+    return fits and not learns and call.k.numel() >= MANY and build.reason("decode") is None
+
+
+def _natively(call: Call) -> Outputs | None:
+    (block,) = blocks(call.where, QUERIES)
+    sinks = None if call.formula.sinks is None else call.formula.sinks.detach().float()
+    return decode.attend(call.q, call.k, call.v, _added(call), sinks, scale=call.scale, seen=block.keys)
+
+
+def _added(call: Call) -> Bias | None:
+    """What is added to the scores: the bias, and -inf where a key is hidden."""
+    mask = call.at.mask
+    if mask is None or mask.is_floating_point():
+        return None if mask is None else mask.detach().float()
+    return torch.zeros_like(mask, dtype=torch.float32).masked_fill_(~mask, float("-inf"))
+
+
+def _plainly(call: Call) -> Outputs | None:
+    wide = torch.promote_types(call.q.dtype, torch.float32)
+    rows = call.q.unflatten(1, (-1, call.groups)).flatten(2, 3).to(wide)
+    scores = _scores(rows, call.k) * call.scale
+    total = scores.detach().sum()
+    scores = call.formula.bend(scores.unflatten(2, (call.groups, -1)).flatten(1, 2))
+    scores = scores if call.at.bias is None else scores + call.at.bias
+    weights = weigh(scores, call.where.visible, call.formula)
+    out = _mixed(weights.unflatten(1, (-1, call.groups)).flatten(2, 3), call.v)
+    if not bool((total + out.detach().sum()).isfinite()):
+        return None
+    return out.unflatten(2, (call.groups, -1)).flatten(1, 2).to(call.q.dtype)
 
 
 def _scores(rows: Wide, k: Keys) -> Scores:

@@ -1,0 +1,162 @@
+// A few queries against many keys: softmax(q k^T scale + bias) v, in one pass over keys and values.
+//
+// Keys are cut into chunks of a fixed size, whose sums are put together in their order: threads change no bit.
+
+#include <cmath>
+#include <memory>
+
+#include "job.h"
+
+namespace {
+
+constexpr Index CHUNK = 512;  // keys
+
+struct Job {
+  bool bfloat16;
+  Index batch, heads, key_heads, queries, width, depth;
+  Index first, last;  // keys that are seen at all
+  double scale;
+  View q, k, v, out;
+  View bias;     // (batch, heads, queries, keys) in float, or null; -inf hides
+  float* sinks;  // (heads), or null
+  bool* finite;  // whether all products and results are; not looked at: numbers of hidden keys
+
+  Index rows() const { return heads / key_heads * queries; }  // of one head of keys
+  Index chunks() const { return parts(last - first, CHUNK); }
+};
+
+// what a row has of a chunk: the largest score, the sum of exp(score - top), and of that times the values
+struct Part {
+  float top, mass;
+  float* sum;
+};
+
+// SIZE: of a loop whose length is known, 0: it is not
+template <Index SIZE, class T>
+inline float dot(const float* __restrict a, const T* __restrict b, Index size) {
+  float sum = 0.f;
+#pragma omp simd reduction(+ : sum)
+  for (Index c = 0; c < (SIZE ? SIZE : size); ++c) sum += a[c] * static_cast<float>(b[c]);
+  return sum;
+}
+
+template <Index SIZE, class T>
+inline void add_values(const float* weights, const T* v, Index pitch, float* __restrict sum, Index size) {
+  const float one = weights[0], two = weights[1], three = weights[2], four = weights[3];
+  const T *__restrict second = v + pitch, *__restrict third = second + pitch, *__restrict fourth = third + pitch;
+#pragma omp simd
+  for (Index c = 0; c < (SIZE ? SIZE : size); ++c)
+    sum[c] += one * static_cast<float>(v[c]) + two * static_cast<float>(second[c]) +
+              (three * static_cast<float>(third[c]) + four * static_cast<float>(fourth[c]));
+}
+
+// scores become weights, relative to the largest
+inline void soften(float* __restrict scores, const float* __restrict bias, float scale, Index count, Part& part) {
+  float top = NEVER, mass = 0.f;
+  if (bias) {
+#pragma omp simd
+    for (Index j = 0; j < count; ++j) scores[j] = scores[j] * scale + bias[j];
+  } else {
+#pragma omp simd
+    for (Index j = 0; j < count; ++j) scores[j] *= scale;
+  }
+#pragma omp simd reduction(max : top)
+  for (Index j = 0; j < count; ++j) top = top < scores[j] ? scores[j] : top;
+  const float base = top == NEVER ? 0.f : top;
+#pragma omp simd reduction(+ : mass)
+  for (Index j = 0; j < count; ++j) {
+    scores[j] = exponential(scores[j] - base);
+    mass += scores[j];
+  }
+  part.top = top;
+  part.mass = mass;
+}
+
+template <Index SIZE, class T>
+double attend_chunk(const Job& job, Index b, Index g, Index begin, Part* parts_of_rows) {
+  const Index count = min(CHUNK, job.last - begin), rows = job.rows(), even = count / 4 * 4;
+  Buffer<float> scores(rows * CHUNK), q(rows * job.width);
+  double total = 0.;
+  const auto head = [&](Index r) { return g * (job.heads / job.key_heads) + r / job.queries; };
+  for (Index r = 0; r < rows; ++r) {
+    const T* from = job.q.row<T>(b, head(r), r % job.queries);
+    for (Index c = 0; c < job.width; ++c) q[r * job.width + c] = from[c];
+  }
+  for (Index j = 0; j < count; ++j)
+    for (Index r = 0; r < rows; ++r)
+      scores[r * CHUNK + j] = dot<SIZE>(q + r * job.width, job.k.row<T>(b, g, begin + j), job.width);
+  for (Index r = 0; r < rows; ++r) {
+    float* row = scores + r * CHUNK;
+    float sum = 0.f;
+#pragma omp simd reduction(+ : sum)
+    for (Index j = 0; j < count; ++j) sum += row[j];
+    total += sum;
+    const float* bias = job.bias.data ? job.bias.row<float>(b, head(r), r % job.queries) + begin : nullptr;
+    soften(row, bias, job.scale, count, parts_of_rows[r]);
+    std::fill_n(parts_of_rows[r].sum, job.depth, 0.f);
+  }
+  for (Index j = 0; j < even; j += 4)
+    for (Index r = 0; r < rows; ++r)
+      add_values<SIZE>(scores + r * CHUNK + j, job.v.row<T>(b, g, begin + j), job.v.token, parts_of_rows[r].sum,
+                       job.depth);
+  for (Index j = even; j < count; ++j)
+    for (Index r = 0; r < rows; ++r)
+      for (Index c = 0; c < job.depth; ++c)
+        parts_of_rows[r].sum[c] += scores[r * CHUNK + j] * static_cast<float>(job.v.row<T>(b, g, begin + j)[c]);
+  return total;
+}
+
+// the parts of one row, each `step` after the one before, as one softmax
+template <class T>
+double gather(const Job& job, const Part* part, Index step, Index b, Index h, Index i, float* __restrict sum) {
+  const Index chunks = job.chunks();
+  float top = job.sinks ? job.sinks[h] : NEVER, mass = job.sinks ? 1.f : 0.f, highest = top;
+  for (Index n = 0; n < chunks; ++n) highest = std::max(highest, part[n * step].top);
+  const float base = highest == NEVER ? 0.f : highest;
+  mass *= exponential(top - base);
+  std::fill_n(sum, job.depth, 0.f);
+  for (Index n = 0; n < chunks; ++n) {
+    const float shrink = exponential(part[n * step].top - base);
+    mass += part[n * step].mass * shrink;
+    for (Index c = 0; c < job.depth; ++c) sum[c] += part[n * step].sum[c] * shrink;
+  }
+  double total = 0.;
+  for (Index c = 0; c < job.depth; ++c) {
+    total += sum[c];
+    narrow(mass == 0.f ? 0.f : sum[c] / mass, job.out.row<T>(b, h, i)[c]);
+  }
+  return total;
+}
+
+template <class T>
+void decode(const Job& job) {
+  const Index rows = job.rows(), chunks = job.chunks(), heads = job.batch * job.key_heads;
+  Buffer<float> sums(heads * chunks * rows * job.depth), sum(job.depth);
+  std::unique_ptr<Part[]> found(new Part[heads * chunks * rows]);
+  for (Index i = 0; i < heads * chunks * rows; ++i) found[i].sum = sums + i * job.depth;
+  std::unique_ptr<double[]> totals(new double[heads * chunks]);
+  auto* const work = job.width != job.depth ? attend_chunk<0, T>
+                     : job.width == 64      ? attend_chunk<64, T>
+                     : job.width == 128     ? attend_chunk<128, T>
+                                            : attend_chunk<0, T>;
+  at::parallel_for(0, heads * chunks, 1, [&](Index begin, Index end) {
+    for (Index task = begin; task < end; ++task) {
+      const Index head = task / chunks, key = job.first + task % chunks * CHUNK;
+      totals[task] = work(job, head / job.key_heads, head % job.key_heads, key, &found[task * rows]);
+    }
+  });
+  double total = 0.;
+  for (Index task = 0; task < heads * chunks; ++task) total += totals[task];
+  for (Index head = 0; head < heads; ++head)
+    for (Index r = 0; r < rows; ++r) {
+      const Index h = head % job.key_heads * (job.heads / job.key_heads) + r / job.queries;
+      total += gather<T>(job, &found[head * chunks * rows + r], rows, head / job.key_heads, h, r % job.queries, sum);
+    }
+  *job.finite = std::isfinite(total);
+}
+
+}  // namespace
+
+extern "C" const char* ordinate_decode(const Job* job) {
+  return guarded([&] { job->bfloat16 ? decode<c10::BFloat16>(*job) : decode<float>(*job); });
+}

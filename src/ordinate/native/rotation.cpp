@@ -1,0 +1,126 @@
+// Pairs of channels times complex numbers: (a, b) -> (a cos - b sin, b cos + a sin), with -sin on the way back.
+//
+// Of the two products of a result one is rounded and one is not, as in PyTorch's addcmul: both ways agree to the bit.
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "job.h"
+
+namespace {
+
+using c10::bit_cast;
+
+constexpr Index TOKENS = 512;      // that are turned in all heads before the next: their angles stay at hand
+constexpr size_t LARGE = 1 << 20;  // bytes of a result that no cache is to hold
+constexpr Index LINE = 32;         // bytes that are written at once
+
+struct Job {
+  bool back, bfloat16, interleaved;
+  Index batch, heads, tokens, width, pairs;
+  View x, out;    // float or bfloat16
+  View cos, sin;  // float; strides of 0 where they serve several heads or rows
+};
+
+// rounding keeps a NaN what it is: one that was of 16 bits has zeros below
+template <class T>
+void turn_halves(const T* __restrict x, T* __restrict out, const float* __restrict cos, const float* __restrict sin,
+                 Index pairs, float sign) {
+#pragma omp simd
+  for (Index m = 0; m < pairs; ++m) {
+    const float a = x[m], b = x[m + pairs], s = sin[m] * sign;
+    narrow(std::fma(-b, s, a * cos[m]), out[m]);
+    narrow(std::fma(a, s, b * cos[m]), out[m + pairs]);
+  }
+}
+
+void turn_neighbours(const float* __restrict x, float* __restrict out, const float* __restrict cos,
+                     const float* __restrict sin, Index pairs, float sign) {
+#pragma omp simd
+  for (Index m = 0; m < pairs; ++m) {
+    const float a = x[2 * m], b = x[2 * m + 1], s = sin[m] * sign;
+    out[2 * m] = std::fma(-b, s, a * cos[m]);
+    out[2 * m + 1] = std::fma(a, s, b * cos[m]);
+  }
+}
+
+// two numbers of 16 bits are one of 32: no channel has to move
+void turn_neighbours(const c10::BFloat16* __restrict x, c10::BFloat16* __restrict out, const float* __restrict cos,
+                     const float* __restrict sin, Index pairs, float sign) {
+#pragma omp simd
+  for (Index m = 0; m < pairs; ++m) {
+    uint32_t both;
+    std::memcpy(&both, x + 2 * m, 4);
+    const float a = bit_cast<float>(both << 16), b = bit_cast<float>(both & 0xffff0000u), s = sin[m] * sign;
+    c10::BFloat16 first, second;
+    narrow(std::fma(-b, s, a * cos[m]), first);
+    narrow(std::fma(a, s, b * cos[m]), second);
+    both = first.x | static_cast<uint32_t>(second.x) << 16;
+    std::memcpy(static_cast<void*>(out + 2 * m), &both, 4);
+  }
+}
+
+// rows one after another in memory, each so many numbers after the one before
+template <class T>
+struct Rows {
+  T* data;
+  Index step;
+  Rows(const View& view, bool beside, Index b, Index h, Index n)
+      : data(view.row<T>(b, h, n)), step(beside ? view.head : view.token) {}
+  T* operator[](Index i) const { return data + i * step; }
+};
+
+// past the caches, which then need not fetch what is overwritten
+inline void stream(void* to, const void* from, Index bytes) {
+  for (Index i = 0; i < bytes / LINE; ++i)
+    _mm256_stream_si256(static_cast<__m256i*>(to) + i, _mm256_load_si256(static_cast<const __m256i*>(from) + i));
+}
+
+// PAIRS: how many there are, since a loop of known length is but a few instructions; 0: as many as the job says
+template <Index PAIRS, class T>
+void turn_rows(const Job& job, Rows<const T> x, Rows<T> out, Rows<const float> cos, Rows<const float> sin, Index count,
+               T* room) {
+  const Index pairs = PAIRS ? PAIRS : job.pairs, turning = 2 * pairs, still = job.width - turning;
+  const bool interleaved = job.interleaved;
+  const float sign = job.back ? -1.f : 1.f;
+  for (Index i = 0; i < count; ++i) {
+    T* to = room ? room : out[i];
+    interleaved ? turn_neighbours(x[i], to, cos[i], sin[i], pairs, sign)
+                : turn_halves(x[i], to, cos[i], sin[i], pairs, sign);
+    if (room) stream(out[i], room, turning * sizeof(T));
+    if (still) std::memcpy(static_cast<void*>(out[i] + turning), x[i] + turning, still * sizeof(T));
+  }
+}
+
+template <class T>
+void turn(const Job& job) {
+  const Index cuts = parts(job.tokens, TOKENS), strides = job.out.batch | job.out.head | job.out.token;
+  const bool aligned = (bit_cast<Index>(job.out.data) | ((strides | 2 * job.pairs) * sizeof(T))) % LINE == 0;
+  const bool streams = aligned && job.batch * job.heads * job.tokens * job.width * sizeof(T) >= LARGE;
+  const bool beside = job.out.head < job.out.token;
+  auto* const work = job.pairs == 16   ? turn_rows<16, T>
+                     : job.pairs == 32 ? turn_rows<32, T>
+                     : job.pairs == 64 ? turn_rows<64, T>
+                                       : turn_rows<0, T>;
+  at::parallel_for(0, job.batch * cuts, 1, [&](Index begin, Index end) {
+    Buffer<T> room(2 * job.pairs);
+    for (Index task = begin; task < end; ++task) {
+      const Index b = task / cuts, first = task % cuts * TOKENS, count = min(TOKENS, job.tokens - first);
+      // in the order of memory: heads of a token, or tokens of a head
+      for (Index i = 0; i < (beside ? count : job.heads); ++i) {
+        const Index h = beside ? 0 : i, n = beside ? first + i : first;
+        work(job, {job.x, beside, b, h, n}, {job.out, beside, b, h, n}, {job.cos, beside, b, h, n},
+             {job.sin, beside, b, h, n}, beside ? job.heads : count, streams ? room.data : nullptr);
+      }
+    }
+    if (streams) _mm_sfence();
+  });
+}
+
+}  // namespace
+
+extern "C" const char* ordinate_rotation(const Job* job) {
+  return guarded([&] { job->bfloat16 ? turn<c10::BFloat16>(*job) : turn<float>(*job); });
+}

@@ -1,0 +1,37 @@
+"""Call the C++ rotation."""
+
+import ctypes
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ordinate.native.job import BOOL, WHOLE, View, run
+
+Heads = Float[Tensor, "b h n d"]
+Wave = Float[Tensor, "#b #h n pairs"]
+
+
+class _Job(ctypes.Structure):
+    # as in rotation.cpp
+    _fields_ = [
+        *((name, BOOL) for name in ("back", "bfloat16", "interleaved")),
+        *((name, WHOLE) for name in ("batch", "heads", "tokens", "width", "pairs")),
+        *((name, View) for name in ("x", "out", "cos", "sin")),
+    ]
+
+
+def turn(x: Heads, cos: Wave, sin: Wave, *, interleaved: bool, back: bool) -> Heads:
+    """(a, b) -> (a cos - b sin, b cos + a sin) for each pair of channels, in one pass over memory.
+
+    Args:
+        x: float32 or bfloat16; its channels lie side by side.
+        cos: float32, as is sin; theirs too.
+        sin: multiplies the partner.
+        interleaved: channels pair up with their neighbours; otherwise the first half with the second.
+        back: with -sin.
+    """
+    out = torch.empty_like(x)
+    views = (View.of(y) for y in (x, out, cos.expand(*x.shape[:3], -1), sin.expand(*x.shape[:3], -1)))
+    run("rotation", _Job(back, x.dtype == torch.bfloat16, interleaved, *x.shape, cos.shape[-1], *views))
+    return out
