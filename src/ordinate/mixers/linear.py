@@ -20,7 +20,7 @@ from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values
 
 Feature = Literal["elu", "relu", "square"]
 FEATURES: dict[Feature, Callable[[Tensor], Tensor]] = {
-    "elu": lambda x: elu(x) + 1,
+    "elu": lambda x: elu(x).add_(1),
     "relu": torch.relu,
     "square": lambda x: torch.relu(x).square(),
 }

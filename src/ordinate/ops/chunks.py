@@ -61,14 +61,15 @@ class _Chunks(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sums: Tensor, peaks: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        outs, before = [], []
+        out, before = v.new_empty(*q.shape[:2], v.shape[2]), []
         for rows in _cuts(q):
             a, b, c, fade = q[:, rows], k[:, rows], v[:, rows], _fade(q, peaks, rows)
             before.append(sums)
-            outs.append(torch.bmm(torch.bmm(a, b.mT).mul_(fade.pairs), c).add_(torch.bmm(a, sums).mul_(fade.enter)))
+            entered = torch.bmm(a, sums).mul_(fade.enter)
+            out[:, rows] = entered.baddbmm_(torch.bmm(a, b.mT).mul_(fade.pairs), c)
             sums = torch.baddbmm(sums * fade.keep, b.mT, c * fade.leave)
         ctx.save_for_backward(q, k, v, peaks, *before)
-        return torch.cat(outs, 1), sums
+        return out, sums
 
     @staticmethod
     @once_differentiable
@@ -76,7 +77,7 @@ class _Chunks(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         gradient, after = grad_outputs
         q, k, v, peaks, *before = ctx.saved_tensors
-        made: list[tuple[Tensor, Tensor, Tensor]] = []
+        made = [torch.empty_like(x) for x in (q, k, v)]
         for rows, sums in zip(reversed(_cuts(q)), reversed(before), strict=True):
             a, b, c, fade, up = q[:, rows], k[:, rows], v[:, rows], _fade(q, peaks, rows), gradient[:, rows]
             pairs, slopes = torch.bmm(a, b.mT).mul_(fade.pairs), torch.bmm(up, c.mT).mul_(fade.pairs)
@@ -84,9 +85,10 @@ class _Chunks(torch.autograd.Function):
             dq = torch.baddbmm(torch.bmm(slopes, b), entered, sums.mT)
             dk = torch.baddbmm(torch.bmm(slopes.mT, a), c * fade.leave, after.mT)
             dv = torch.bmm(pairs.mT, up).add_(torch.bmm(b, after).mul_(fade.leave))
-            made.append((dq, dk, dv))
+            for whole, part in zip(made, (dq, dk, dv), strict=True):
+                whole[:, rows] = part
             after = torch.baddbmm(after * fade.keep, a.mT, entered)
-        return *(torch.cat(parts[::-1], 1) for parts in zip(*made, strict=True)), after, None
+        return *made, after, None
 
 
 def _cuts(q: Tensor) -> list[slice]:
