@@ -26,7 +26,8 @@ def stepped(work: Work) -> Step:
 
     def step() -> object:
         out = forward()
-        return torch.autograd.grad(out, leaves, torch.ones_like(out))
+        # some parameters serve another form only
+        return torch.autograd.grad(out, leaves, torch.ones_like(out), allow_unused=True)
 
     return step
 

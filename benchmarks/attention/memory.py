@@ -38,13 +38,14 @@ def held(name: str, tokens: int, type: torch.dtype) -> int:
     stepped(prepare(Size(512), type, True))()
     forward, leaves = prepare(Size(tokens), type, True)
     upstream = torch.randn(leaves[0].shape).to(type)
-    before = _resident()
+    before = resident()
     out = forward()
     torch.autograd.grad(out, leaves, upstream.view_as(out))
-    return _highest() - before
+    return highest() - before
 
 
-def _highest() -> int:
+def highest() -> int:
+    """The most bytes that this process has held so far."""
     # what getrusage says begins with the memory of the process that started this one
     if STATUS.is_file():
         return _status("VmHWM")
@@ -52,8 +53,9 @@ def _highest() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _resident() -> int:
-    return _status("VmRSS") if STATUS.is_file() else _highest()
+def resident() -> int:
+    """The bytes that this process holds now."""
+    return _status("VmRSS") if STATUS.is_file() else highest()
 
 
 def _status(name: str) -> int:
