@@ -1,0 +1,235 @@
+// The matrices that RWKV-6 and RWKV-7 write into and read from, forward and backward: one pass over time.
+//
+// Row j of a state S belongs to a channel of the keys, its columns to the channels of the values:
+//
+//   RWKV-6:  y = r S + (sum_j r_j u_j k_j) v,   then S_j <- e^{w_j} S_j + k_j v
+//   RWKV-7:  S_j <- e^{w_j} S_j + b_j (a S) + k_j v,   then y = r S
+//
+// No column depends on another: a panel of them stays in the nearest cache for the whole text. One state in CHUNK is
+// kept for the way back, which makes the others again.
+
+#include <cstring>
+
+#include "job.h"
+
+namespace {
+
+constexpr Index LANES = 16;
+constexpr Index CHUNK = 32;
+typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
+
+struct Job {
+  bool back, delta;                       // delta: as in RWKV-7
+  Index batch, heads, tokens, width, depth;  // width: channels of a key, depth: of a value
+  View r, w, k, v, a, b, y;               // w: logarithms of decays
+  const float* bonus;                     // (heads, width): u
+  const float* start;                     // (batch, heads, width, depth)
+  float *end, *kept;                      // kept: (batch, heads, panels, chunks, width, columns of a panel), or null
+  View gradient, dr, dw, dk, dv, da, db;  // those of what belongs to keys are zeros at first
+  const float* gradient_end;              // or null
+  float *dbonus, *dstart;                 // dbonus: (batch, heads, width), zeros at first
+
+  Index chunks() const { return parts(tokens, CHUNK); }
+};
+
+// some columns of one row
+template <int P>
+struct Row {
+  Vector of[P];
+
+  static Row zero() { return read(nullptr, 0); }
+  static Row read(const float* from, Index count) {
+    Row row;
+    if (count == P * LANES) return std::memcpy(&row, from, sizeof(Row)), row;
+    for (Vector& part : row.of) part = Vector{};
+    if (count > 0) std::memcpy(&row, from, count * sizeof(float));
+    return row;
+  }
+  void write(float* to, Index count) const {
+    if (count == P * LANES)
+      std::memcpy(to, this, sizeof(Row));
+    else
+      std::memcpy(to, this, count * sizeof(float));
+  }
+  void add(float scale, const Row& x) {
+    for (int p = 0; p < P; ++p) of[p] += scale * x.of[p];
+  }
+  void scale(float by) {
+    for (int p = 0; p < P; ++p) of[p] *= by;
+  }
+};
+
+template <int P>
+float dot(const Row<P>& x, const Row<P>& y) {
+  Vector sum = x.of[0] * y.of[0];
+  for (int p = 1; p < P; ++p) sum += x.of[p] * y.of[p];
+  float lanes[LANES], total = 0;
+  std::memcpy(lanes, &sum, sizeof(Vector));
+#pragma omp simd reduction(+ : total)
+  for (Index i = 0; i < LANES; ++i) total += lanes[i];
+  return total;
+}
+
+// a panel of columns of one head: what its tokens do to its state, and what is asked of them
+template <int P, bool DELTA>
+struct Panel {
+  using Columns = Row<P>;
+  const Job& job;
+  const Index b, h, first, count;
+  float* kept;
+  Buffer<float> decay;
+  const float* bonus;
+
+  Panel(const Job& job, Index b, Index h, Index first)
+      : job(job), b(b), h(h), first(first), count(min(P * LANES, job.depth - first)), decay(job.width) {
+    const Index panels = parts(job.depth, P * LANES), panel = (b * job.heads + h) * panels + first / (P * LANES);
+    kept = job.kept ? job.kept + panel * job.chunks() * job.width * P * LANES : nullptr;
+    bonus = DELTA ? nullptr : job.bonus + h * job.width;
+  }
+
+  const float* key(const View& view, Index t) const { return view.row<float>(b, h, t); }
+  Columns value(const View& view, Index t) const { return Columns::read(view.row<float>(b, h, t) + first, count); }
+  const float* edge(const float* states, Index j) const {
+    return states + ((b * job.heads + h) * job.width + j) * job.depth + first;
+  }
+
+  void decays(Index t) {
+    const float* __restrict w = key(job.w, t);
+    float* __restrict to = decay;
+    // what is no number stays none
+#pragma omp simd
+    for (Index j = 0; j < job.width; ++j) to[j] = w[j] == w[j] ? exponential(w[j]) : w[j];
+  }
+
+  Columns seen(const Columns* state, Index t) const {
+    Columns sum = Columns::zero();
+    if (DELTA && t < job.tokens)
+      for (Index j = 0; j < job.width; ++j) sum.add(key(job.a, t)[j], state[j]);
+    return sum;
+  }
+
+  // the state after token t, from the one before it; returns what the token reads, and what the next one sees
+  Columns step(const Columns* from, Columns* to, Index t, Columns& saw) {
+    decays(t);
+    const float *r = key(job.r, t), *k = key(job.k, t), *e = decay;
+    const float *b_ = DELTA ? key(job.b, t) : nullptr, *a = DELTA && t + 1 < job.tokens ? key(job.a, t + 1) : nullptr;
+    const Columns v = value(job.v, t), sees = saw;
+    Columns y = Columns::zero(), next = Columns::zero();
+    float self = 0;
+    for (Index j = 0; j < job.width; ++j) {
+      Columns s = from[j];
+      if constexpr (!DELTA) y.add(r[j], s), self += r[j] * bonus[j] * k[j];
+      s.scale(e[j]);
+      s.add(k[j], v);
+      if constexpr (DELTA) {
+        s.add(b_[j], sees);
+        y.add(r[j], s);
+        if (a) next.add(a[j], s);
+      }
+      to[j] = s;
+    }
+    if constexpr (!DELTA) y.add(self, v);
+    saw = next;
+    return y;
+  }
+
+  void forward() {
+    Buffer<Columns> state(job.width);
+    for (Index j = 0; j < job.width; ++j) state[j] = Columns::read(edge(job.start, j), count);
+    Columns saw = seen(state, 0);
+    for (Index t = 0; t < job.tokens; ++t) {
+      if (kept && t % CHUNK == 0)
+        std::memcpy(kept + t / CHUNK * job.width * P * LANES, state.data, job.width * sizeof(Columns));
+      step(state, state, t, saw).write(job.y.row<float>(b, h, t) + first, count);
+    }
+    for (Index j = 0; j < job.width; ++j) state[j].write(const_cast<float*>(edge(job.end, j)), count);
+  }
+
+  void ask(const Columns* before, const Columns* after, Columns* asked, const Columns& saw, Index t) {
+    decays(t);
+    const float *r = key(job.r, t), *k = key(job.k, t), *e = decay;
+    const Columns g = value(job.gradient, t), v = value(job.v, t);
+    float *dr = job.dr.row<float>(b, h, t), *dw = job.dw.row<float>(b, h, t), *dk = job.dk.row<float>(b, h, t);
+    Columns dv = Columns::zero();
+    if constexpr (DELTA) {
+      const float *a = key(job.a, t), *b_ = key(job.b, t);
+      float *da = job.da.row<float>(b, h, t), *db = job.db.row<float>(b, h, t);
+      Columns dsaw = Columns::zero();
+      for (Index j = 0; j < job.width; ++j) {
+        Columns d = asked[j];
+        d.add(r[j], g);
+        dr[j] += dot(after[j], g);
+        dk[j] += dot(d, v);
+        db[j] += dot(d, saw);
+        dw[j] += e[j] * dot(d, before[j]);
+        dv.add(k[j], d);
+        dsaw.add(b_[j], d);
+        d.scale(e[j]);
+        asked[j] = d;
+      }
+      for (Index j = 0; j < job.width; ++j) {
+        da[j] += dot(before[j], dsaw);
+        asked[j].add(a[j], dsaw);
+      }
+    } else {
+      const float own = dot(v, g);
+      float self = 0, *dbonus = job.dbonus + (b * job.heads + h) * job.width;
+      for (Index j = 0; j < job.width; ++j) {
+        Columns d = asked[j];
+        dr[j] += dot(before[j], g) + bonus[j] * k[j] * own;
+        dk[j] += dot(d, v) + bonus[j] * r[j] * own;
+        dw[j] += e[j] * dot(d, before[j]);
+        dbonus[j] += r[j] * k[j] * own;
+        self += r[j] * bonus[j] * k[j];
+        dv.add(k[j], d);
+        d.scale(e[j]);
+        d.add(r[j], g);
+        asked[j] = d;
+      }
+      dv.add(self, g);
+    }
+    dv.write(job.dv.row<float>(b, h, t) + first, count);
+  }
+
+  void backward() {
+    Buffer<Columns> states((CHUNK + 1) * job.width), asked(job.width), saw(CHUNK + 1);
+    for (Index j = 0; j < job.width; ++j)
+      asked[j] = job.gradient_end ? Columns::read(edge(job.gradient_end, j), count) : Columns::zero();
+    for (Index chunk = job.chunks(); chunk-- > 0;) {
+      const Index begin = chunk * CHUNK, tokens = min(CHUNK, job.tokens - begin);
+      std::memcpy(states.data, kept + chunk * job.width * P * LANES, job.width * sizeof(Columns));
+      saw[0] = seen(states, begin);
+      for (Index i = 0; i < tokens; ++i) {
+        saw[i + 1] = saw[i];
+        step(states + i * job.width, states + (i + 1) * job.width, begin + i, saw[i + 1]);
+      }
+      for (Index i = tokens; i-- > 0;)
+        ask(states + i * job.width, states + (i + 1) * job.width, asked, saw[i], begin + i);
+    }
+    for (Index j = 0; j < job.width; ++j) asked[j].write(const_cast<float*>(edge(job.dstart, j)), count);
+  }
+};
+
+template <int P, bool DELTA>
+void work(const Job& job) {
+  const Index heads = job.batch * job.heads;
+  share(heads, [&](std::atomic<Index>& next) {
+    for (Index task; (task = next++) < heads;)
+      for (Index first = 0; first < job.depth; first += P * LANES) {
+        Panel<P, DELTA> panel(job, task / job.heads, task % job.heads, first);
+        job.back ? panel.backward() : panel.forward();
+      }
+  });
+}
+
+template <bool DELTA>
+void fit(const Job& job) {
+  if (job.depth <= LANES) return work<1, DELTA>(job);
+  job.depth <= 2 * LANES ? work<2, DELTA>(job) : work<4, DELTA>(job);
+}
+
+}  // namespace
+
+extern "C" const char* ordinate_recurrence(const Job* job) {
+  return guarded([&] { job->delta ? fit<true>(*job) : fit<false>(*job); });
+}

@@ -1,0 +1,130 @@
+"""The matrices that RWKV-6 and RWKV-7 write and read, in one pass over time, in C++ built on this machine."""
+
+import ctypes
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ordinate.native import build
+from ordinate.native.job import BOOL, POINTER, WHOLE, View, run
+from ordinate.shapes import Outputs, Queries
+
+Bonus = Float[Tensor, "h d"]
+Matrices = Float[Tensor, "b h d e"]
+
+# as in recurrence.cpp: columns of a vector, and tokens between two states that are kept
+LANES, CHUNK = 16, 32
+# a first text with fewer numbers is not worth the wait for a compiler
+SMALLEST = 2**16
+
+
+# what belongs to each token
+_VIEWS = ("r", "w", "k", "v", "a", "b")
+_GRADIENTS = ("dr", "dw", "dk", "dv", "da", "db")
+
+
+class _Job(ctypes.Structure):
+    # as in recurrence.cpp
+    _fields_ = [
+        ("back", BOOL),
+        ("delta", BOOL),
+        *((name, WHOLE) for name in ("batch", "heads", "tokens", "width", "depth")),
+        *((name, View) for name in (*_VIEWS, "y")),
+        *((name, POINTER) for name in ("bonus", "start", "end", "kept")),
+        *((name, View) for name in ("gradient", *_GRADIENTS)),
+        *((name, POINTER) for name in ("gradient_end", "dbonus", "dstart")),
+    ]
+
+
+def refuses(r: Queries) -> str | None:
+    """Why such states are not read in C++, or None."""
+    if r.device.type != "cpu":
+        return "it is made for CPUs"
+    if torch.compiler.is_compiling():
+        return "torch.compile cannot look into it"
+    if r.dtype != torch.float32:
+        return "it computes in float32"
+    if r.numel() < SMALLEST:
+        return f"there are fewer than {SMALLEST} numbers"
+    return build.reason("recurrence")
+
+
+def decayed(
+    r: Queries, k: Queries, v: Outputs, w: Queries, bonus: Bonus, start: Matrices
+) -> tuple[Outputs, Matrices]:
+    """What each token reads of a state that decays, and the state to go on from, in float32."""
+    return _recurrence(r, w, k, v, None, None, bonus, start)
+
+
+def corrected(
+    r: Queries, k: Queries, v: Outputs, w: Queries, a: Queries, b: Queries, start: Matrices
+) -> tuple[Outputs, Matrices]:
+    """What each token reads of a state that is corrected, and the state to go on from, in float32."""
+    return _recurrence(r, w, k, v, a, b, None, start)
+
+
+def _recurrence(*inputs: Tensor | None) -> tuple[Outputs, Matrices]:
+    learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+    return _Recurrence.apply(learns, *inputs)
+
+
+class _Recurrence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, learns: bool, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        given = {name: x for name, x in zip((*_VIEWS, "bonus", "start"), inputs, strict=True) if x is not None}
+        tensors = {name: _laid_out(x) if name in _VIEWS else x.contiguous() for name, x in given.items()}
+        ctx.save_for_backward(*tensors.values())
+        ctx.names = tuple(tensors)
+        tensors["y"] = _empty_like(tensors["v"])
+        tensors["end"] = torch.empty_like(tensors["start"])
+        ctx.kept = _kept(tensors) if learns else None
+        _run(False, tensors | ({} if ctx.kept is None else {"kept": ctx.kept}))
+        return tensors["y"], tensors["end"]
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        tensors = dict(zip(ctx.names, ctx.saved_tensors, strict=True)) | {"kept": ctx.kept}
+        pairs = zip(_GRADIENTS, _VIEWS, strict=True)
+        made = {name: _empty_like(tensors[of]).zero_() for name, of in pairs if of in tensors}
+        made["dstart"] = torch.empty_like(tensors["start"])
+        if "bonus" in tensors:
+            made["dbonus"] = tensors["start"].new_zeros(*tensors["start"].shape[:3])
+        asked, end = grad_outputs
+        tensors["gradient"] = torch.zeros_like(tensors["v"]) if asked is None else _laid_out(asked)
+        if end is not None:
+            tensors["gradient_end"] = end.contiguous()
+        _run(True, tensors | made)
+        dbonus = made["dbonus"].sum(0) if "dbonus" in made else None
+        return None, *(made.get(name) for name in _GRADIENTS), dbonus, made["dstart"]
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """With the channels side by side."""
+    return x if x.stride(3) == 1 else x.contiguous()
+
+
+def _empty_like(x: Tensor) -> Tensor:
+    """A tensor (batch, heads, tokens, channels) in which the heads of a token lie side by side."""
+    return x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2)
+
+
+def _kept(tensors: dict[str, Tensor]) -> Tensor:
+    """Room for the states between which those of CHUNK tokens are made again."""
+    batch, heads, tokens, depth = tensors["v"].shape
+    # a panel has one, two or four vectors of columns
+    columns = LANES if depth <= LANES else 2 * LANES if depth <= 2 * LANES else -(-depth // (4 * LANES)) * 4 * LANES
+    return tensors["v"].new_empty(batch, heads, -(-tokens // CHUNK), tensors["k"].shape[3], columns)
+
+
+def _run(back: bool, tensors: dict[str, Tensor]) -> None:
+    job = _Job(back, "a" in tensors, *tensors["k"].shape, tensors["v"].shape[3])
+    of_tokens = {*_VIEWS, "y", "gradient", *_GRADIENTS}
+    for name, tensor in tensors.items():
+        setattr(job, name, View.of(tensor) if name in of_tokens else tensor.data_ptr())
+    run("recurrence", job)

@@ -1,0 +1,78 @@
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from ordinate.ops.shift import both_ways, depth, shifted
+
+
+def test_each_token_is_beside_the_one_before_it():
+    x = torch.arange(24.0).view(2, 4, 3)
+    before, last = shifted(x, None)
+    assert torch.equal(before[:, 1:], x[:, :-1])
+    assert (before[:, 0] == 0).all()
+    assert torch.equal(last, x[:, -1])
+    before, last = shifted(x[:, 3:], x[:, 2])
+    assert torch.equal(before[:, 0], x[:, 2])
+    before, last = shifted(x[:, :0], x[:, 2])
+    assert before.shape == (2, 0, 3)
+    assert torch.equal(last, x[:, 2])
+
+
+def test_from_both_sides_a_reversed_text_gives_reversed_results():
+    x = torch.randn(2, 5, 3)
+    there, back = both_ways(lambda x: x.cumsum(1), x, None), both_ways(lambda x: x.cumsum(1), x.flip(1), None)
+    torch.testing.assert_close(there.flip(1), back)
+    torch.testing.assert_close(there, x.sum(1, keepdim=True) + x)
+
+
+def test_padding_stays_before_a_text_in_both_directions():
+    real = torch.tensor([[False, False, True, True, True], [True] * 5, [False] * 5])
+    seen = []
+
+    def read(x):
+        seen.append(x)
+        return x.cumsum(1)
+
+    x = torch.randn(3, 5, 2).masked_fill(~real[..., None], 0)
+    out = both_ways(read, x, real)
+    for turned in seen:
+        assert (turned[~real] == 0).all()
+    torch.testing.assert_close(out[0, 2:], both_ways(lambda x: x.cumsum(1), x[:1, 2:], None)[0])
+
+
+def test_the_depth_of_a_layer():
+    assert depth(0, 4) == (0, 1)
+    assert depth(3, 4) == (1, 0.25)
+    # one layer only: the first of many
+    assert depth(0, 1) == (0, 1)
+    with pytest.raises(ValueError, match="layer counts from 0, below layers; got 2 of 2; give"):
+        depth(2, 2)
+
+
+@pytest.mark.slow
+def test_all_that_read_so_compile_into_one_graph():
+    program = """
+import torch
+from ordinate import Geometry, Unmarked
+from ordinate.mixers.rwkv4 import Rwkv4
+from ordinate.mixers.rwkv6 import Rwkv6
+from ordinate.mixers.rwkv7 import Rwkv7
+
+for mixer in (Rwkv4(width=16), Rwkv6(width=16, heads=2), Rwkv7(width=16, heads=2)):
+    torch._dynamo.reset()
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    x, at = torch.randn(2, 20, 16, requires_grad=True), Unmarked().at(Geometry.causal(20))
+    run = lambda x: mixer(x, at)[0]
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    for out, other in zip((run(x), *torch.autograd.grad(run(x).sum(), x)),
+                          (compiled(x), *torch.autograd.grad(compiled(x).sum(), x))):
+        assert torch.allclose(out, other, atol=1e-5), type(mixer)
+"""
+    # without the check of types that the other tests run under, as a user has it
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
