@@ -19,6 +19,7 @@ from ordinate.shapes import Tokens
 from ordinate.tensors import at_least_float32
 
 Columns = Float[Tensor, "b width n"]
+Newest = Float[Tensor, "b width reach"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class Remembered(State):
         x: what the filters remember of key times value, for each pair of channels of a head.
     """
 
-    k: Columns
+    k: Newest
     x: Float[Tensor, "b h pairs s"]
 
 
@@ -53,15 +54,20 @@ class Shift(nn.Module):
         self.taps = nn.Parameter(torch.empty(1 if mirrored else 2, width, taps).uniform_(-1, 1) / math.sqrt(taps))
         self.skip = nn.Parameter(torch.randn(width))
 
-    def forward(self, u: Columns, hides_future: bool, before: Columns | None = None) -> tuple[Columns, Columns]:
+    def forward(self, u: Columns, hides_future: bool, before: Newest | None = None) -> tuple[Columns, Newest]:
         """What comes out, and the inputs that the next call needs."""
         taps, reach = self.taps.to(u.dtype), self.taps.shape[2] - 1
-        u = pad(u, (reach, 0)) if before is None else torch.cat([before, u], 2)
+        before = u.new_zeros(*u.shape[:2], reach) if before is None else before
+        if not u.shape[2]:
+            return u, before
+        u = torch.cat([before, u], 2)
         past = pad(self.skip.to(u.dtype)[:, None], (reach, 0)) + taps[0].flip(1)
+        # a copy: a part of it would keep all of it alive
+        newest = u[..., u.shape[2] - reach :].clone()
         if hides_future:
-            return conv1d(u, past[:, None], groups=len(past)), u[..., u.shape[2] - reach :]
+            return conv1d(u, past[:, None], groups=len(past)), newest
         both = torch.cat([past, taps[-1]], 1)
-        return conv1d(pad(u, (0, reach + 1)), both[:, None], groups=len(both)), u[..., :reach]
+        return conv1d(pad(u, (0, reach + 1)), both[:, None], groups=len(both)), newest
 
 
 class H3(SequenceMixer[Remembered]):
