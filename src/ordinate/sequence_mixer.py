@@ -1,7 +1,7 @@
 """Mixers that know nothing of pairs: they read a sequence, and a row of the batch must hold one text."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ordinate.checks import need
 from ordinate.geometry import PADDING, Geometry
-from ordinate.mixer import Memory, Mixer
+from ordinate.mixer import Memory, Mixer, State
 from ordinate.scheme import Placed
 from ordinate.shapes import Tokens
 from ordinate.tensors import need_size, need_tokens, need_vectors
@@ -98,6 +98,7 @@ class SequenceMixer(Mixer[Memory]):
         need_tokens("x", x, x.shape[1], at.where.q_pos)
         self.check_where(at.where)
         self._check_row(at.where, state)
+        _check_batch(state, x.shape[0])
         own = at.where if state is None else at.where.block(slice(None), slice(at.where.start, None))
         if own.q_document is None:
             return self.mix(x, at if state is None else Placed(at.scheme, own), None, state)
@@ -132,6 +133,16 @@ class SequenceMixer(Mixer[Memory]):
             lambda: f"got {where.start} in the geometry and {'no' if state is None else 'a'} state",
             "hand in the state that the tokens before returned",
         )
+
+
+def _check_batch(state: State | None, batch: int) -> None:
+    """Raise unless the state remembers as many rows as there are new ones."""
+    for remembered in () if state is None else (getattr(state, field.name).shape[0] for field in fields(state)):
+        if remembered != batch:
+            raise ValueError(
+                f"what is remembered and what is new need one batch; got {remembered} and {batch} rows; "
+                "use the state with the batch that filled it"
+            )
 
 
 def _check_goes_on(where: Geometry, rows: Rows) -> None:

@@ -1,4 +1,4 @@
-"""Refuse tensors that do not fit, before anything is computed with them."""
+"""Refuse tensors that do not fit, before anything is computed with them; and say in which type to compute."""
 
 from typing import Any
 
@@ -138,3 +138,8 @@ def need_below(name: str, pos: Tensor, length: int) -> None:
         f"got {low} to {high}",
         "count from 0" if low < 0 else remedy,
     )
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """In float32, or in float64 if it is so already: for sums that 16 bits would lose."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
