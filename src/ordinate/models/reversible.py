@@ -170,6 +170,7 @@ class _Undone(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         return None, *ctx.stack.undo(*ctx.saved_tensors, *grad_outputs)
 
