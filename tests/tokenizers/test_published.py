@@ -24,6 +24,7 @@ def test_tokens_that_begin_a_text_are_added_and_left_out_again(inner):
     tokenizer = Published(inner=inner)
     assert tokenizer.encode("where tokens stand").tolist() == [0, 2, 3, 4]
     assert tokenizer.decode([0, 2, 3, 4]) == "where tokens stand"
+    assert tokenizer.decode([2, 7]) == "where"
     assert tokenizer.size == 5
     assert tokenizer.encode("x").dtype == np.uint8
     assert tokenizer.byte_lengths.tolist() == [0, 5, 5, 6, 5]
@@ -53,5 +54,3 @@ def test_a_damaged_file_is_refused(tmp_path, inner):
 def test_it_is_not_fitted(inner):
     with pytest.raises(ValueError, match="a published tokenizer is read, not made"):
         Published(inner=inner).fitted(iter(["text"]))
-    with pytest.raises(ValueError, match="token ids lie in 0 to 4; got 5 to 5"):
-        Published(inner=inner).decode([5])

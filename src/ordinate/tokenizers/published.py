@@ -9,7 +9,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from ordinate.checks import need
-from ordinate.tokenizer import Tokenizer, check_ids
+from ordinate.tokenizer import Tokenizer
 
 
 class Published(Tokenizer):
@@ -41,8 +41,8 @@ class Published(Tokenizer):
         return np.array(self.inner.encode(text).ids, self.type)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the tokens."""
-        return self.inner.decode(check_ids(ids, self.size), skip_special_tokens=True)
+        """The text of the tokens; numbers that a model has beyond its tokenizer stand for nothing."""
+        return self.inner.decode([int(token) for token in ids], skip_special_tokens=True)
 
     def fitted(self, texts: Iterator[str]) -> Tokenizer:
         """Refuse: its tokens are those of the model."""
