@@ -81,14 +81,15 @@ def make_tokenizer(name: str, options: dict[str, str]) -> Tokenizer:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer that was written down in a folder.
+    """The tokenizer that was written down in a folder, by us or beside a published model.
 
     Raises:
         ValueError: the file is damaged, or of an unknown kind.
     """
     try:
         written = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        name, state = written["kind"], written["state"]
+        # what lies beside a published model is the state itself
+        name, state = ("published", written) if "model" in written else (written["kind"], written["state"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"a tokenizer file holds its kind and state; {folder / FILE} does not ({error}); make it again"

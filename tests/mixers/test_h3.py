@@ -14,7 +14,7 @@ def mixed(mixer, x, where=None, state=None):
 
 
 def diagonal(filter, u):
-    """y = 2 Re(c x), x <- factor x + gain u by the bilinear rule; the last axis of u is time, the first the filter."""
+    """y = 2 Re(c x), x <- factor x + gain u by the bilinear rule; u has filters first and time last."""
     half = filter.log_step.exp()[:, None] * torch.complex(-filter.log_decay.exp(), filter.turn) / 2
     factor, gain = (1 + half) / (1 - half), filter.log_step.exp()[:, None] / (1 - half)
     c, memory, rows = torch.view_as_complex(filter.c[0]), 0, []

@@ -34,7 +34,8 @@ def generate(
     Parameters
     ----------
     model
-        Folder of a model, as `ordinate train` prints it.
+        Folder of a model, as `ordinate train` prints it, or of a published one (config.json, safetensors,
+        tokenizer.json): its family is known if `ordinate list families` has it.
     prompt
         What it goes on from.
     tokens
@@ -48,7 +49,7 @@ def generate(
     seed
         The same seed writes the same text.
     """
-    files = ("config.json", "model.safetensors", "tokenizer.json")
+    files = ("config.json", "tokenizer.json")
     missing = [name for name in files if not (model / name).is_file()]
     inside = sorted(model.glob("runs/*/model")) if model.is_dir() else []
     need(
@@ -58,6 +59,12 @@ def generate(
         f"give one of: {', '.join(map(str, inside))}" if inside else "give the folder that `ordinate train` prints",
     )
     tokenizer, decoder = _read(model)
+    need(
+        tokenizer.size <= decoder.shape.vocabulary,
+        "the model knows every token of its tokenizer",
+        f"got {tokenizer.size} tokens for a model of {decoder.shape.vocabulary}",
+        "put the tokenizer.json beside it that it was trained with",
+    )
     ids = [int(token) for token in tokenizer.encode(prompt)]
     _check_room(decoder, len(ids), tokens)
     drawn = _draw(decoder, ids, tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
@@ -67,9 +74,13 @@ def generate(
 
 
 def _read(folder: Path) -> "tuple[Tokenizer, Decoder]":
+    from ordinate.checkpoints.files import read_config
+    from ordinate.checkpoints.weights import load
     from ordinate.models.decoder import Decoder
     from ordinate.tokenizer import load_tokenizer
 
+    if "model_type" in read_config(folder):
+        return load_tokenizer(folder), load(folder)
     # the hub's loader prints
     with redirect_stdout(StringIO()):
         return load_tokenizer(folder), Decoder.from_pretrained(str(folder), local_files_only=True)

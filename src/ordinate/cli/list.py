@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ordinate import catalog
 
-Kind = Literal["schemes", "spectra", "mixers", "routes", "corpora", "tokenizers", "tasks"]
+Kind = Literal["schemes", "spectra", "mixers", "routes", "corpora", "tokenizers", "tasks", "families"]
 CONTRACTS: dict[Kind, str] = {
     "schemes": "scheme.Scheme",
     "spectra": "spectrum.Spectrum",
@@ -18,6 +18,7 @@ CONTRACTS: dict[Kind, str] = {
     "corpora": "corpus.Corpus",
     "tokenizers": "tokenizer.Tokenizer",
     "tasks": "task.Task",
+    "families": "family.Family",
 }
 
 app = App(name="list", help="List what there is: schemes, mixers, routes, corpora.")

@@ -70,7 +70,7 @@ class LinearAttention(Projections, SequenceMixer[Sums]):
         self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: Sums | None
     ) -> tuple[Tokens, Sums | None]:
         """Write keys and values into the sums, and read them by queries."""
-        q, k, v = (self._split(part) for part in self.project(x).split(self.widths, -1))
+        q, k, v = self.project_heads(x)
         # sums in few bits would forget
         with torch.autocast(x.device.type, enabled=False):
             phi, wide = FEATURES[self.feature], torch.promote_types(q.dtype, torch.float32)

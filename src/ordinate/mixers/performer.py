@@ -116,7 +116,7 @@ class Performer(Projections, SequenceMixer[Sums]):
         """Write keys and values into the sums, and read them by queries."""
         if self.training and state is None and not torch.compiler.is_compiling():
             self._count()
-        q, k, v = (self._split(part) for part in self.project(x).split(self.widths, -1))
+        q, k, v = self.project_heads(x)
         q, k = at.encode(q, k)
         # sums in few bits would forget
         with torch.autocast(x.device.type, enabled=False):

@@ -1,0 +1,1 @@
+"""Checkpoints of published models: their files, and what families have in common."""

@@ -1,0 +1,1 @@
+"""Published models that load into ours, one family a file."""

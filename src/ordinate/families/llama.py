@@ -1,0 +1,13 @@
+"""Llama."""
+
+from ordinate.checkpoints.llama_like import LlamaLike
+
+
+class Llama(LlamaLike):
+    """Llama 1 to 3, and the many models that share its code.
+
+    Source: Touvron et al. 2023, https://arxiv.org/abs/2302.13971.
+    """
+
+    model_type = "llama"
+    architecture = "LlamaForCausalLM"

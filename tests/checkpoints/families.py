@@ -1,0 +1,62 @@
+"""Tiny models of each published family, with random weights."""
+
+import transformers
+
+SIZES = {"vocab_size": 29, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+LLAMA = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+EARLY = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+LONG = {"original_max_position_embeddings": 16, "rope_theta": 1e4}
+FACTORS = [1.0, 1.5, 2.0, 4.0]
+# the name of a case: its model_type, and what makes it another one of the family
+CASES = {
+    "llama": LLAMA,
+    "llama, linear": LLAMA | {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+    "llama, dynamic": LLAMA | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
+    "llama, yarn": LLAMA | {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, **LONG}},
+    "llama, llama3": LLAMA
+    | {
+        "head_dim": 16,
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            **LONG,
+            "rope_theta": 5e5,
+        },
+    },
+    "llama, longrope": LLAMA
+    | {"rope_parameters": {"rope_type": "longrope", "short_factor": FACTORS, "long_factor": FACTORS, **LONG}},
+    "mistral": LLAMA | {"sliding_window": 4},
+    "mistral, whole": LLAMA | {"sliding_window": None},
+    "qwen2": LLAMA,
+    "qwen2, windows": LLAMA | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+    "qwen3": LLAMA | {"head_dim": 16},
+    "gpt2": EARLY,
+    "gpt2, untied": EARLY | {"tie_word_embeddings": False, "activation_function": "relu", "n_inner": 24},
+    "gpt_neox": {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"},
+    "gpt_neox, in turn": {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    | {"use_parallel_residual": False, "hidden_act": "gelu_new"},
+    "gptj": EARLY | {"rotary_dim": 4},
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64},
+}
+
+
+def theirs(name):
+    """The model of transformers, its numbers drawn so that every one of them shows."""
+    kind = name.split(",")[0]
+    config = transformers.CONFIG_MAPPING[kind](**SIZES, **CASES[name])
+    transformers.set_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for parameter in model.parameters():
+        parameter.data.add_(0.1 * parameter.data.clone().normal_())
+    return model
