@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import reduce
 from random import Random
-from statistics import median_low, multimode
+from statistics import median, multimode
 
 import torch
 
@@ -39,8 +39,8 @@ class Listops(Task):
         [MAX 4 3 [MIN 2 8 ] 1 0 [MED 1 5 8 ] ]  ->  5
 
     An argument is a list with probability 1/4, a digit otherwise, and always a digit on the last level; lists have 2 to
-    `arguments` arguments; the median of an even number is that of the two in the middle, rounded down; sums are taken
-    modulo 10. Behind the last bracket stands padding, which a causal model has not seen when it is asked. Sliced by
+    `arguments` arguments; the median of an even number of them is the mean of the two in the middle, rounded down; sums
+    are taken modulo 10. Behind the last bracket stands padding, which a causal model has not seen when it is asked. Sliced by
     `depth` (lists inside each other) and `size` (tokens of the list).
 
     Args:
@@ -57,7 +57,7 @@ class Listops(Task):
 
     length: int = 64
     shortest: int | None = None
-    depth: int = 4
+    depth: int = 6
     arguments: int = 5
 
     def __post_init__(self) -> None:
@@ -84,13 +84,14 @@ class Listops(Task):
 
     @property
     def chance(self) -> float:
-        """The share of the commonest value, of 2000 lists drawn with one seed."""
-        values = [found.value for found in self._draw(Random(0), 2000)]
+        """The share of the commonest value, of 1000 lists drawn with one seed."""
+        values = [found.value for found in self._draw(Random(0), 1000)]
         return values.count(multimode(values)[0]) / len(values)
 
     def longer(self, times: int) -> "Listops":
         """Lists so many times as long, of as many levels."""
-        return replace(self, length=times * self.length, shortest=times * self.least)
+        shortest = None if self.shortest is None else times * self.shortest
+        return replace(self, length=times * self.length, shortest=shortest)
 
     def sample(self, generator: torch.Generator, count: int) -> Batch:
         """Draw lists until there are enough of the right length."""
@@ -99,7 +100,7 @@ class Listops(Task):
         rows = [one.tokens + [PAD] * (self.length - len(one.tokens)) for one in found]
         inputs = torch.tensor(rows)
         sizes = torch.tensor([[len(one.tokens)] for one in found])
-        values, depths = (torch.tensor([[number] for number in numbers]) for numbers in _values_and_depths(found))
+        values, depths = torch.tensor([[(one.value, one.depth)] for one in found]).unbind(2)
         targets = torch.full_like(inputs, SILENT).scatter_(1, sizes - 1, values)
         return Batch(inputs, targets, {"depth": depths.expand_as(inputs), "size": sizes.expand_as(inputs)})
 
@@ -125,16 +126,6 @@ class Listops(Task):
 
 
 def _value(operation: int, values: list[int]) -> int:
-    match operation:
-        case 10:
-            return min(values)
-        case 11:
-            return max(values)
-        case 12:
-            return median_low(values)
-        case _:
-            return sum(values) % 10
-
-
-def _values_and_depths(found: list[Expression]) -> tuple[list[int], list[int]]:
-    return [one.value for one in found], [one.depth for one in found]
+    if operation == MED:
+        return int(median(values))
+    return {MIN: min, MAX: max, SM: lambda numbers: sum(numbers) % 10}[operation](values)

@@ -25,7 +25,7 @@ class Pathfinder(Task):
     """Are the two dots joined by a dashed line? A picture, pixel after pixel and row after row.
 
     Every picture has two long dashed lines of one length and some short ones, and two dots at ends of long lines: both
-    ends of one line, or one end of each, as likely. Lines keep apart by more than their gaps are wide, so that what is
+    ends of one line, or one end of each, as likely and about as far apart. Lines keep apart by more than their gaps are wide, so that what is
     joined is never in doubt. The answer, 1 for joined and 0 for apart, is asked at the last pixel. Sliced by `path`
     (cells from end to end of the long lines) and by `joined`.
 
@@ -84,9 +84,7 @@ class Pathfinder(Task):
         for _ in range(TRIES):
             lines = self._lines(random, [path, path] + [DASH] * self.distractors)
             if lines:
-                first, second = lines[:2]
-                dots = (first[0], first[-1]) if joined == JOINED else (first[0], second[0])
-                return self._drawn(lines, dots), joined, path
+                return self._drawn(lines, _ends(lines[0], lines[1], joined)), joined, path
         raise ValueError(f"the lines must fit into the picture; {TRIES} tries failed; give fewer, or a larger side")
 
     def _lines(self, random: Random, sizes: Iterable[int]) -> list[list[Cell]] | None:
@@ -126,3 +124,16 @@ class Pathfinder(Task):
         for y, x in dots:
             pixels[y * self.side + x] = DOT
         return pixels
+
+
+def _ends(first: list[Cell], second: list[Cell], joined: int) -> tuple[Cell, Cell]:
+    """Both ends of the first line; or one of each, about as far apart, so that distance gives nothing away."""
+    own = (first[0], first[-1])
+    if joined == JOINED:
+        return own
+    pairs = [(one, other) for one in own for other in (second[0], second[-1])]
+    return min(pairs, key=lambda pair: abs(_distance(*pair) - _distance(*own)))
+
+
+def _distance(one: Cell, other: Cell) -> int:
+    return max(abs(one[0] - other[0]), abs(one[1] - other[1]))
