@@ -21,7 +21,7 @@ class Batch:
     Args:
         inputs: the sequences.
         targets: what is to be said at each place; SILENT where nothing is asked.
-        slices: by name, a number for each place by which scores are broken down, such as how far away the answer stands.
+        slices: by name, a number for each place by which scores are broken down, such as the distance of the answer.
     """
 
     inputs: Int[Tensor, "b n"]
@@ -52,7 +52,7 @@ class Task(ABC):
 
     @property
     def chance(self) -> float | None:
-        """The share of answers that the likeliest one alone gets right; None where answers are not what is measured."""
+        """The share of questions that the likeliest answer gets right; None where answers are not measured."""
         return None
 
     def longer(self, times: int) -> "Task":

@@ -7,7 +7,7 @@ import pytest
 from ordinate.study.folder import Folder, OtherStudyError
 from ordinate.study.plan import Plan
 
-TEXT = {"name": "a", "sha256": "00"}
+TEXT = {"text": {"name": "a", "sha256": "00"}}
 
 
 def test_a_plan_is_written_once_and_read_again(tmp_path):
@@ -36,7 +36,7 @@ def test_another_text_is_refused(tmp_path):
     folder = Folder(tmp_path)
     folder.open(Plan(), TEXT, "x")
     with pytest.raises(OtherStudyError, match=r"text\.sha256: '00' -> '11'"):
-        folder.open(Plan(), TEXT | {"sha256": "11"}, "x")
+        folder.open(Plan(), {"text": {"name": "a", "sha256": "11"}}, "x")
 
 
 def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path):

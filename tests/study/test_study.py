@@ -7,10 +7,11 @@ import subprocess
 
 import pytest
 
-from ordinate.study.conduct import conduct, settle
+from ordinate.study.conduct import conduct
 from ordinate.study.engine import Crew
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
+from ordinate.study.settle import settle
 
 
 class Quiet:
@@ -177,7 +178,7 @@ def test_a_run_that_fails_keeps_what_it_said_and_is_tried_again(calm, text, tmp_
             {"length": 4096, "schemes": ("none",)},
             "the text to train on must hold at least 4097 tokens|some held-out document must hold",
         ),
-        ({"schemes": ("rope", "rope")}, "each scheme is compared once"),
+        ({"schemes": ("rope", "rope")}, "each scheme and mixer is compared once"),
         ({"tokenizer": "bite"}, "did you mean 'bytes'"),
         ({"text": "stdlip"}, "did you mean 'stdlib'"),
     ],

@@ -24,10 +24,10 @@ TRIES = 10_000
 class Pathfinder(Task):
     """Are the two dots joined by a dashed line? A picture, pixel after pixel and row after row.
 
-    Every picture has two long dashed lines of one length and some short ones, and two dots at ends of long lines: both
-    ends of one line, or one end of each, as likely and about as far apart. Lines keep apart by more than their gaps are wide, so that what is
-    joined is never in doubt. The answer, 1 for joined and 0 for apart, is asked at the last pixel. Sliced by `path`
-    (cells from end to end of the long lines) and by `joined`.
+    Every picture has two long dashed lines of one length and some short ones, and two dots at ends of long lines:
+    both ends of one line, or one end of each, as likely and about as far apart. Lines keep apart by more than their
+    gaps are wide, so that what is joined is never in doubt. The answer, 1 for joined and 0 for apart, is asked at the
+    last pixel. Sliced by `path` (cells from end to end of the long lines) and by `joined`.
 
     Args:
         side: pixels of a side.
