@@ -42,7 +42,7 @@ class Charts:
 
     def lengths(self) -> Spec:
         """Bits per byte by how far is read."""
-        rows = [
+        rows: list[Row] = [
             {
                 self.noun: entry.label,
                 "times": level.times,

@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ordinate.models.decoder import Decoder
 from ordinate.seeds import seed_of
 from ordinate.study.plan import Plan
 from ordinate.study.statistics import share_interval
@@ -17,12 +16,12 @@ from ordinate.training.answers import answered, asked
 RANGES = 12
 
 
-def measure_answers(model: Decoder, task: Task, plan: Plan) -> dict[str, Any]:
+def measure_answers(model: nn.Module, task: Task, plan: Plan) -> dict[str, Any]:
     """The section of a result that needs the trained model: the lengths, with right answers sequence by sequence."""
     return {"lengths": [_length(model, task, plan, times) for times in sorted(plan.multiples)]}
 
 
-def _length(model: Decoder, task: Task, plan: Plan, times: int) -> dict[str, Any]:
+def _length(model: nn.Module, task: Task, plan: Plan, times: int) -> dict[str, Any]:
     row: dict[str, Any] = {"times": times, "length": times * task.length, "accuracy": None}
     try:
         longer = task.longer(times)
@@ -36,7 +35,7 @@ def _length(model: Decoder, task: Task, plan: Plan, times: int) -> dict[str, Any
         **row,
         "length": longer.length,
         "accuracy": int(rights.sum()) / int(counts.sum()),
-        "interval": share_interval(rights.numpy(), counts.numpy()),
+        "interval": share_interval(rights.double().numpy(), counts.double().numpy()),
         "right": rights.tolist(),
         "asked": counts.tolist(),
         "slices": {name: _slice(numbers, right, questions) for name, numbers in batch.slices.items()},
@@ -62,7 +61,7 @@ def _slice(numbers: Tensor, right: Tensor, questions: Tensor) -> list[dict[str, 
                     "to": int(high),
                     "asked": int(counts.sum()),
                     "accuracy": int(rights.sum()) / int(counts.sum()),
-                    "interval": share_interval(rights[some].numpy(), counts[some].numpy()),
+                    "interval": share_interval(rights[some].double().numpy(), counts[some].double().numpy()),
                 }
             )
         low = int(high) + 1

@@ -166,10 +166,11 @@ class Run(Frozen):
 
 
 def usual_scheme(mixer: str) -> str:
-    """The scheme that a mixer is compared with where none is named."""
+    """The scheme that a mixer is compared with where none is named; that of the first layer's."""
     from ordinate.mixer import Mixer
+    from ordinate.recipe import Recipe
 
-    return catalog.load("ordinate.mixers", Mixer, catalog.parse(mixer)[0]).usual_scheme
+    return catalog.load("ordinate.mixers", Mixer, catalog.parse(Recipe.entries(mixer)[0])[0]).usual_scheme
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
