@@ -134,11 +134,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 TASK_PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"steps": 600, "batch": 64, "width": 64, "layers": 2, "multiples": (1, 2)},
-    "standard": {"steps": 3000, "batch": 64, "seeds": 3, "width": 64, "layers": 2, "multiples": (1, 2), "fresh": 1024,
+    "quick": {"steps": 400, "batch": 64, "layers": 2, "multiples": (1, 2)},
+    "standard": {"steps": 3000, "batch": 64, "seeds": 3, "layers": 2, "multiples": (1, 2), "fresh": 1024,
                  "warmup": 200},
     "thorough": {"steps": 20000, "batch": 64, "seeds": 3, "width": 128, "layers": 4, "multiples": (1, 2),
-                 "fresh": 2048, "warmup": 500, "learning_rate": 2e-3, "checkpoint_every": 500},
+                 "fresh": 2048, "warmup": 500, "learning_rate": 0.002, "checkpoint_every": 500},
 }  # fmt: skip
 """What each preset changes for tasks other than text."""
 
