@@ -10,12 +10,14 @@ import ordinate
 from ordinate import catalog
 from ordinate.scheme import Scheme
 from ordinate.spectrum import Spectrum
-from ordinate.study.plan import PRESETS, Plan
+from ordinate.study.plan import PRESETS, TASK_PRESETS, Plan
+from ordinate.task import Task
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 SCHEMES = catalog.names("ordinate.schemes")
+TASKS = [name for name in catalog.names("ordinate.tasks") if name != "text"]
 SPECTRA = catalog.names("ordinate.spectra")
 
 
@@ -112,7 +114,7 @@ def test_a_page_says_whether_its_scheme_is_shift_invariant(name):
 def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
     plan, _, _ = text(DOCS / "study.md").partition("## What is equal")
     listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|.+\|$", plan, re.MULTILINE))
-    words = {"schemes": "all eight", "kv_heads": "as heads", "multiples": "1 2 4 8"}
+    words = {"schemes": "all eight", "mixers": "softmax", "kv_heads": "as heads", "multiples": "1 2 4 8"}
     defaults = Plan().model_dump()
     assert list(defaults) == [name for name in defaults if name in listed]
     for name, default in defaults.items():
@@ -126,6 +128,26 @@ def test_the_page_of_the_study_lists_every_change_of_a_preset(preset):
     assert row, f"docs/study.md has no row for {preset}"
     said = {name: float(value) for name, value in re.findall(r"`(\w+)` ([\d.]+)", row[1])}
     assert said == PRESETS[preset]
+
+
+@pytest.mark.parametrize("preset", TASK_PRESETS)
+def test_the_page_of_the_study_lists_every_change_of_a_preset_for_tasks(preset):
+    _, _, rest = text(DOCS / "study.md").partition("| preset | changes for tasks |")
+    row = re.search(rf"^\| `{preset}` \| (.+) \|$", rest, re.MULTILINE)
+    said = {name: tuple(map(float, value.split())) for name, value in re.findall(r"`(\w+)` ([\d. ]+)", row[1])}
+    assert said == {
+        name: value if isinstance(value, tuple) else (value,) for name, value in TASK_PRESETS[preset].items()
+    }
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_page_lists_the_options_of_its_task_with_their_defaults(name):
+    options = catalog.options(catalog.load("ordinate.tasks", Task, name))
+    _, _, rest = text(DOCS / "tasks" / f"{name}.md").partition("## Options")
+    listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", rest, re.MULTILINE))
+    assert {key: listed[key] for key in options} == listed
+    shown = {key: str(option.default) for key, option in options.items() if option.default is not None}
+    assert {key: listed[key] for key in shown} == shown
 
 
 @pytest.mark.parametrize("name", ordinate.__all__)

@@ -149,8 +149,8 @@ def test_a_folder_without_a_study_is_refused(tmp_path):
 
 
 def test_a_study_of_another_format_is_refused(write):
-    with pytest.raises(ValueError, match="format 1"):
-        build(write([], format=2))
+    with pytest.raises(ValueError, match="format 1 and 2"):
+        build(write([], format=3))
 
 
 def test_a_study_that_cannot_be_read_is_refused(write):

@@ -1,5 +1,6 @@
 import pytest
 
+from ordinate.report.quantity import Bits
 from ordinate.report.read import read
 from ordinate.report.summary import summarise
 from ordinate.report.verdict import holds, verdict, winner
@@ -15,7 +16,7 @@ def said(folder):
 def test_a_winner_is_named_only_when_its_interval_is_clear_of_every_other(write, result):
     clear = write([result(label, 0, spread=0.02) for label in SCHEMES])
     assert "“rope” wins" in said(clear)
-    assert winner(summarise(read(clear))).label == "rope"
+    assert winner(summarise(read(clear)), Bits()).label == "rope"
 
 
 def test_no_winner_is_named_when_the_intervals_overlap(write, result):

@@ -7,7 +7,7 @@ import pytest
 from ordinate.study.folder import Folder, OtherStudyError
 from ordinate.study.plan import Plan
 
-TEXT = {"name": "a", "sha256": "00"}
+TEXT = {"text": {"name": "a", "sha256": "00"}}
 
 
 def test_a_plan_is_written_once_and_read_again(tmp_path):
@@ -36,7 +36,7 @@ def test_another_text_is_refused(tmp_path):
     folder = Folder(tmp_path)
     folder.open(Plan(), TEXT, "x")
     with pytest.raises(OtherStudyError, match=r"text\.sha256: '00' -> '11'"):
-        folder.open(Plan(), TEXT | {"sha256": "11"}, "x")
+        folder.open(Plan(), {"text": {"name": "a", "sha256": "11"}}, "x")
 
 
 def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path):
@@ -76,3 +76,29 @@ def test_what_is_missing_is_told_by_the_results(tmp_path):
             folder.result(run).write_text(text)
     assert [run.label for run in folder.missing(plan)] == ["rope", "alibi", "t5"]
     assert folder.status(plan.runs()[2]) == "pending"
+
+
+def test_a_folder_from_before_there_were_mixers_and_tasks_goes_on(tmp_path):
+    folder, plan = Folder(tmp_path), Plan(schemes=("rope",))
+    folder.open(plan, TEXT, "x")
+    about = json.loads(folder.study.read_text())
+    about["format"] = 1
+    del about["compared"]
+    for name in ("task", "mixers", "fresh"):
+        del about["plan"][name]
+    folder.study.write_text(json.dumps(about))
+    folder.check(plan)
+    folder.open(plan, TEXT, "x")
+    assert folder.plan() == plan
+    with pytest.raises(OtherStudyError, match=r"mixers: None -> \['softmax'\]"):
+        folder.check(plan.model_copy(update={"mixers": ("softmax",)}))
+
+
+def test_a_mixer_whose_usual_scheme_has_changed_since_is_refused(tmp_path):
+    folder, plan = Folder(tmp_path), Plan(mixers=("softmax",))
+    folder.open(plan, {"task": {"name": "copy"}}, "x")
+    about = json.loads(folder.study.read_text())
+    about["compared"][0]["scheme"] = "alibi"
+    folder.study.write_text(json.dumps(about))
+    with pytest.raises(OtherStudyError, match=r"softmax\.scheme: 'alibi' -> 'rope'"):
+        folder.open(plan, {"task": {"name": "copy"}}, "x")

@@ -7,19 +7,23 @@ from ordinate.study.plan import EIGHT, Plan, Run
 PLAN = Plan(width=32, layers=2, heads=4, length=16)
 
 
+def run_of(scheme, mixer="softmax"):
+    return Run(label=scheme, scheme=scheme, mixer=mixer, seed=0)
+
+
 @pytest.mark.parametrize("scheme", EIGHT)
 def test_every_scheme_trains_as_many_parameters_as_none_does(scheme):
-    run = Run(label=scheme, seed=0)
+    run = run_of(scheme)
     shape = shape_of(PLAN, run, 256)
     said = parameters(PLAN, run, shape, Decoder(shape))
-    goal = count(shape_of(PLAN, Run(label="none", seed=0), 256))
+    goal = count(shape_of(PLAN, run_of("none"), 256))
     column = 2 * PLAN.width * PLAN.layers
     assert abs(said["trained"] - goal) <= column / 2
     assert said["total"] == sum(p.numel() for p in Decoder(shape).parameters())
 
 
 def test_rows_of_a_table_beyond_the_trained_length_are_not_counted_and_told():
-    run = Run(label="learned", seed=0)
+    run = run_of("learned")
     shape = shape_of(PLAN, run, 256)
     said = parameters(PLAN, run, shape, Decoder(shape))
     assert said["total"] - said["trained"] == (PLAN.longest - PLAN.length) * PLAN.width
@@ -29,13 +33,13 @@ def test_rows_of_a_table_beyond_the_trained_length_are_not_counted_and_told():
 
 def test_equal_shapes_are_left_alone():
     plan = PLAN.model_copy(update={"equal": "shape"})
-    assert shape_of(plan, Run(label="learned", seed=0), 256).hidden_width == 4 * PLAN.width
+    assert shape_of(plan, run_of("learned"), 256).hidden_width == 4 * PLAN.width
 
 
 def test_a_scheme_that_does_not_fit_is_refused():
     plan = PLAN.model_copy(update={"length": 2048})
     with pytest.raises(ValueError, match="learned alone brings more than the feed-forward can give"):
-        shape_of(plan, Run(label="learned", seed=0), 256)
+        shape_of(plan, run_of("learned"), 256)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +52,9 @@ def test_a_scheme_that_does_not_fit_is_refused():
 )
 def test_an_unknown_scheme_or_option_names_the_nearest(label, message):
     with pytest.raises(ValueError, match=message):
-        shape_of(PLAN, Run(label=label, seed=0), 256)
+        shape_of(PLAN, run_of(label), 256)
 
 
 def test_an_odd_head_width_is_refused_before_anything_is_trained():
     with pytest.raises(ValueError, match="rope needs an even head width; got 7"):
-        shape_of(Plan(width=28, heads=4), Run(label="rope", seed=0), 256)
+        shape_of(Plan(width=28, heads=4), run_of("rope"), 256)

@@ -45,13 +45,17 @@ def test_the_digest_changes_with_everything_but_how_often_checkpoints_are_writte
     )
 
 
+def run_of(label, seed):
+    return Run(label=label, scheme="rope", mixer="softmax", seed=seed)
+
+
 def test_names_of_runs_are_safe_and_differ():
     labels = ["rope", "rope:theta=5e5", "rope:theta=5e5,layout=half", "a/../b", "a/.../b", "x" * 200, "x" * 201]
-    names = [Run(label=label, seed=0).name for label in labels]
+    names = [run_of(label, 0).name for label in labels]
     assert names[:2] == ["rope-s0", "rope-theta=5e5-s0"]
     assert len(set(names)) == len(names)
     assert all(len(name) <= 80 and "/" not in name for name in names)
-    assert Run(label="rope", seed=3).name == "rope-s3"
+    assert run_of("rope", 3).name == "rope-s3"
 
 
 def test_differences_are_told_key_by_key():

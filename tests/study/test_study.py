@@ -7,10 +7,12 @@ import subprocess
 
 import pytest
 
-from ordinate.study.conduct import conduct, settle
+from ordinate.report.build import build
+from ordinate.study.conduct import conduct
 from ordinate.study.engine import Crew
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
+from ordinate.study.settle import settle
 
 
 class Quiet:
@@ -177,7 +179,7 @@ def test_a_run_that_fails_keeps_what_it_said_and_is_tried_again(calm, text, tmp_
             {"length": 4096, "schemes": ("none",)},
             "the text to train on must hold at least 4097 tokens|some held-out document must hold",
         ),
-        ({"schemes": ("rope", "rope")}, "each scheme is compared once"),
+        ({"schemes": ("rope", "rope")}, "each scheme and mixer is compared once"),
         ({"tokenizer": "bite"}, "did you mean 'bytes'"),
         ({"text": "stdlip"}, "did you mean 'stdlib'"),
     ],
@@ -201,3 +203,21 @@ def test_a_crew_told_to_stop_starts_nothing():
     crew = Crew()
     crew.stop()
     assert crew.start(["true"]) is None
+
+
+def test_a_study_of_mixers_on_a_task_counts_right_answers_and_ends_in_a_report(tmp_path):
+    sizes = {"steps": 3, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 1, "fresh": 20}
+    plan = settle(Plan(task="copy:count=4", mixers=("softmax",), multiples=(1, 2), **sizes))
+    folder = conduct(plan, tmp_path / "study", 1, "ordinate study --mixers softmax", Quiet())
+    result = results(folder, plan, costs=True)["softmax-s0"]
+    assert result["status"] == "done"
+    assert (result["run"]["mixer"], result["run"]["scheme"]) == ("softmax", "rope")
+    assert [(row["times"], row["asked"]) for row in result["lengths"]] == [(1, [4] * 20), (2, [8] * 20)]
+    assert not (folder.run(plan.runs()[0]) / "model" / "tokenizer.json").exists()
+    assert not folder.data.exists()
+    page = build(folder.path).read_text(encoding="utf-8")
+    assert "Which mixer? 1 compared on copy:count=4" in page
+    assert "Right answers by place" in page
+    watch = Quiet()
+    conduct(plan, folder.path, 1, "again", watch)
+    assert watch.todo == 0

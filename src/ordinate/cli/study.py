@@ -1,4 +1,4 @@
-"""`ordinate study`: train schemes side by side and report which one to take."""
+"""`ordinate study`: train schemes and mixers side by side and report which one to take."""
 
 import os
 import shlex
@@ -13,9 +13,9 @@ from rich.console import Console
 from ordinate.checks import need
 from ordinate.cli.progress import watcher
 from ordinate.report.build import build
-from ordinate.study.conduct import conduct, settle
+from ordinate.study.conduct import conduct
 from ordinate.study.folder import Folder
-from ordinate.study.plan import PRESETS, Plan
+from ordinate.study.plan import PRESETS, TASK_PRESETS, Plan
 
 Preset = Literal["quick", "standard", "thorough"]
 PLAN = Parameter(name="*", consume_multiple=True, negative="")
@@ -26,11 +26,12 @@ def layers(command: App, commands: tuple[str, ...], arguments: ArgumentCollectio
     chosen = _given(arguments, "--preset") or "quick"
     if file := _given(arguments, "--config"):
         Toml(file, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
+    presets = PRESETS if (_given(arguments, "--task") or Plan().task) == Plan().task else TASK_PRESETS
     # a preset that does not exist is reported when the options are read
-    Dict(PRESETS.get(chosen, {}), use_commands_as_keys=False, source=f"preset {chosen}")(command, commands, arguments)
+    Dict(presets.get(chosen, {}), use_commands_as_keys=False, source=f"preset {chosen}")(command, commands, arguments)
 
 
-app = App(name="study", help="Train schemes side by side on a text and report which one to take.", config=layers)
+app = App(name="study", help="Train schemes and mixers side by side and report which one to take.", config=layers)
 
 
 @app.default
@@ -42,7 +43,7 @@ def study(
     out: Path | None = None,
     workers: int | None = None,
 ) -> int:
-    """Train schemes side by side on a text and report which one to take.
+    """Train schemes, mixers or both side by side, on a text or another task, and report which one to take.
 
     The same command goes on where it was interrupted, and does nothing that is done.
 
@@ -51,8 +52,8 @@ def study(
     plan
         What decides the results.
     preset
-        How much to train: about 5 minutes on two cores, or an estimated 2 hours or 5 days. Other options change a
-        preset in detail.
+        How much to train: eight schemes on a text take about 5 minutes on two cores, or an estimated 2 hours or 5
+        days. Other options change a preset in detail.
     config
         A TOML file with options, below those of the command line and above the preset's.
     out
@@ -60,8 +61,10 @@ def study(
     workers
         Runs at a time; by default as many as there are cores for.
     """
+    from ordinate.study.settle import settle
+
     console = Console(highlight=False)
-    plan = settle(plan)
+    plan = settle(plan, tell=lambda line: console.print(line, markup=False, soft_wrap=True))
     folder, failed = run(plan, out or Path("runs") / f"{preset}-{plan.digest()}", workers, console)
     report = build(folder.path)
     console.print(f"report: {report}", soft_wrap=True)

@@ -7,7 +7,6 @@ from cyclopts import App
 from rich.console import Console
 
 from ordinate.cli.study import PLAN, run
-from ordinate.study.conduct import settle
 from ordinate.study.plan import Plan
 
 app = App(name="train", help="Train one model on a text.")
@@ -20,20 +19,24 @@ def train(
     plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
     out: Path | None = None,
 ) -> int:
-    """Train one model on a text and measure it.
+    """Train one model, on a text or another task, and measure it.
 
     Parameters
     ----------
     scheme
         Its positional scheme, options inline: rope:theta=500000.
     plan
-        What decides the results; `--schemes` is of no use here.
+        What decides the results; `--schemes` is of no use here, and of `--mixers` one can be named.
     out
         Folder for the model and its results; by default one in runs/ named after the plan.
     """
+    from ordinate.study.settle import ALL, settle
+
     console = Console(highlight=False)
-    if plan.schemes != Plan().schemes:
+    if plan.schemes is not None:
         raise ValueError("train trains one scheme; got --schemes; name it first (ordinate train rope), or use study")
+    if plan.mixers is not None and (len(plan.mixers) > 1 or ALL in plan.mixers):
+        raise ValueError(f"train trains one mixer; got {', '.join(plan.mixers)}; name one, or use study")
     plan = settle(plan.model_copy(update={"schemes": (scheme,)}))
     folder, failed = run(plan, out or Path("runs") / f"train-{plan.digest()}", None, console)
     if not failed:

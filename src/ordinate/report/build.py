@@ -18,7 +18,7 @@ def build(folder: Path) -> Path:
     study = read(folder)
     entries = summarise(study)
     table = rows(study, entries)
-    write_text(folder / "results.csv", as_csv(table))
+    write_text(folder / "results.csv", as_csv(table, mixers=bool(study.plan.get("mixers"))))
     report = folder / "report.html"
     write_text(report, page(study, entries, table))
     return report

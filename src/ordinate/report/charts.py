@@ -18,16 +18,16 @@ Spec = dict[str, Any]
 
 
 class Charts:
-    """Every chart of a study, drawn with one colour for each scheme.
+    """Every chart of a study, drawn with one colour for each scheme or mixer.
 
     Args:
         study: the results.
-        entries: the schemes in numbers.
+        entries: the same in numbers.
     """
 
     def __init__(self, study: Study, entries: Sequence[Entry]) -> None:
-        self.study, self.entries = study, entries
-        self.labels = [label for label in study.plan["schemes"] if any(entry.label == label for entry in entries)]
+        self.study, self.entries, self.noun = study, entries, study.noun
+        self.labels = [label for label in study.compared if any(entry.label == label for entry in entries)]
 
     def training(self) -> Spec:
         """Loss while training."""
@@ -38,18 +38,18 @@ class Charts:
             for start in range(0, len(steps) - size + 1, size):
                 mean = sum(losses[start : start + size]) / size
                 rows.append(self._row(label, result, step=steps[start + size - 1], loss=mean))
-        return self._lines(rows, ("step", "step"), ("loss", "loss [nats a token]"))
+        return self._lines(rows, ("step", "step"), ("loss", f"loss [{self.study.quantity.loss}]"))
 
     def lengths(self) -> Spec:
         """Bits per byte by how far is read."""
-        rows = [
+        rows: list[Row] = [
             {
-                "scheme": entry.label,
+                self.noun: entry.label,
                 "times": level.times,
                 "across": level.times * self._aside(entry.label),
-                "bits": level.bits,
-                "low": level.interval[0] if level.interval else level.bits,
-                "high": level.interval[1] if level.interval else level.bits,
+                "bits": level.value,
+                "low": level.interval[0] if level.interval else level.value,
+                "high": level.interval[1] if level.interval else level.value,
             }
             for entry in self.entries
             for level in entry.levels.values()
@@ -58,7 +58,11 @@ class Charts:
         x = alt.X("across:Q", title="times the trained length").scale(type="log", base=2)
         x = x.axis(values=sorted({row["times"] for row in rows}), format="d", grid=False)
         y = alt.Y("bits:Q", title="bits per byte").scale(zero=False)
-        tips = ["scheme:N", "times:Q", *(alt.Tooltip(f"{name}:Q", format=".3f") for name in ("bits", "low", "high"))]
+        tips = [
+            f"{self.noun}:N",
+            "times:Q",
+            *(alt.Tooltip(f"{name}:Q", format=".3f") for name in ("bits", "low", "high")),
+        ]
         lines = base.mark_line(point=True).encode(x=x, y=y, tooltip=tips)
         bars = base.mark_rule(strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q", tooltip=tips)
         return self._spec(alt.layer(bars, lines))
@@ -95,33 +99,34 @@ class Charts:
 
     def cost(self) -> Spec:
         """Speed against quality."""
+        kind = self.study.quantity
         rows = [
-            self._row(label, result, speed=result["cost"]["tokens_per_second"], bits=self._bits(label))
+            self._row(label, result, speed=result["cost"]["tokens_per_second"], value=self._value(label))
             for label, result in self._runs()
             if result["cost"].get("tokens_per_second")
         ]
         x = alt.X("speed:Q", title="training speed [tokens a second]").scale(zero=False, padding=24)
-        y = alt.Y("bits:Q", title="bits per byte").scale(zero=False, padding=16)
+        y = alt.Y("value:Q", title=kind.name).scale(zero=False, padding=16)
         base = self._base(rows, dashed=False)
-        points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tips("speed", "bits"))
-        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text="scheme:N")
+        points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tips("speed", "value"))
+        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text=f"{self.noun}:N")
         return self._spec(alt.layer(points, names))
 
     def _runs(self) -> list[tuple[str, Row]]:
         return [(label, result) for label in self.labels for result in self.study.done(label)]
 
     def _row(self, label: str, result: Row, **numbers: Any) -> Row:
-        return {"scheme": label, "seed": result["run"]["seed"], **numbers}
+        return {self.noun: label, "seed": result["run"]["seed"], **numbers}
 
     def _aside(self, label: str) -> float:
         # a little apart, so that intervals do not hide each other
         return 2 ** (0.03 * (self.labels.index(label) - (len(self.labels) - 1) / 2))
 
-    def _bits(self, label: str) -> float:
-        return next(entry.trained.bits for entry in self.entries if entry.label == label)
+    def _value(self, label: str) -> float:
+        return next(entry.trained.value for entry in self.entries if entry.label == label)
 
     def _tips(self, x: str, y: str) -> list[Any]:
-        return ["scheme:N", "seed:N", f"{x}:Q", alt.Tooltip(f"{y}:Q", format=".3f")]
+        return [f"{self.noun}:N", "seed:N", f"{x}:Q", alt.Tooltip(f"{y}:Q", format=".3f")]
 
     def _lines(self, rows: list[Row], x: tuple[str, str], y: tuple[str, str], *more: alt.Chart) -> Spec:
         across = alt.X(f"{x[0]}:Q", title=x[1]).axis(grid=False)
@@ -132,17 +137,18 @@ class Charts:
         )
 
     def _base(self, rows: list[Row], *, dashed: bool = True) -> alt.Chart:
-        chosen = alt.selection_point(fields=["scheme"], bind="legend", name="chosen")
-        places = [self.study.plan["schemes"].index(label) for label in self.labels]
+        chosen = alt.selection_point(fields=[self.noun], bind="legend", name="chosen")
+        order = list(self.study.compared)
+        places = [order.index(label) for label in self.labels]
         colours = [COLOURS[place % len(COLOURS)] for place in places]
         dashes = [DASHES[place // len(COLOURS) % len(DASHES)] for place in places]
         legend = alt.Legend(title=None, orient="top", columns=4, symbolStrokeWidth=3, labelLimit=220)
         chart = alt.Chart(alt.Data(values=rows)).encode(
-            color=alt.Color("scheme:N", legend=legend).scale(domain=self.labels, range=colours),
+            color=alt.Color(f"{self.noun}:N", legend=legend).scale(domain=self.labels, range=colours),
             opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12)),
         )
         if dashed:
-            dash = alt.StrokeDash("scheme:N", legend=legend).scale(domain=self.labels, range=dashes)
+            dash = alt.StrokeDash(f"{self.noun}:N", legend=legend).scale(domain=self.labels, range=dashes)
             chart = chart.encode(strokeDash=dash)
         return chart.add_params(chosen)
 

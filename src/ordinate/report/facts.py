@@ -4,6 +4,9 @@ from typing import Any
 
 from ordinate.report.read import Study
 
+# fields of a plan that say nothing where something else is learned
+OF_TEXT = ("text", "tokenizer", "windows", "shuffled", "samples", "sample_tokens")
+OF_TASK = ("fresh",)
 Facts = list[tuple[str, list[tuple[str, str]]]]
 
 
@@ -20,33 +23,43 @@ def subtitle(study: Study) -> str:
 
 def method(study: Study) -> str:
     """What is equal between the schemes, and what was held out."""
-    plan, text = study.plan, study.about["text"]
+    plan, noun = study.plan, study.noun
     shared = (
         "the same number of parameters that training can reach (the feed-forward is made narrower or wider to match)"
         if plan["equal"] == "parameters"
-        else "the same shape (a scheme's own parameters come on top)"
+        else f"the same shape (a {noun}'s own parameters come on top)"
     )
     notes = {
         item["run"]["label"]: item["parameters"].get("note") for item in study.results if item["status"] == "done"
     }
     said = " ".join(f"Of {label}, {note}." for label, note in notes.items() if note)
     return (
-        "Every scheme sees the same batches in the same order, takes the same steps, begins with the same weights "
-        f"wherever sizes agree, and has {shared}. Measured on text that no model has seen: {text['held_out']}. {said}"
+        f"Every {noun} sees the same batches in the same order, takes the same steps, begins with the same weights "
+        f"wherever sizes agree, and has {shared}. {_measured(study)} {said}"
     ).strip()
 
 
 def facts(study: Study) -> Facts:
     """Plan, text, machine and versions, name by name."""
     about, machine = study.about, dict(study.about["machine"])
+    source, idle = ("Task", OF_TEXT) if "task" in about else ("Text", OF_TASK)
     if machine.get("memory_bytes"):
         machine["memory"] = f"{machine.pop('memory_bytes') / 2**30:.0f} GB"
     return [
-        ("Plan", _named(study.plan)),
-        ("Text", _named(about["text"])),
+        ("Plan", _named({name: value for name, value in study.plan.items() if name not in idle})),
+        (source, _named(about[source.lower()])),
         ("Machine", _named(machine)),
         ("Versions", _named({**about["versions"], "source": about["code"][:12]})),
     ]
+
+
+def _measured(study: Study) -> str:
+    if "task" in study.about:
+        return (
+            f"Measured on {study.plan['fresh']:,} fresh sequences at each length, the same for all, drawn from seeds "
+            "that no step of training draws from."
+        )
+    return f"Measured on text that no model has seen: {study.about['text']['held_out']}."
 
 
 def _named(values: dict[str, Any]) -> list[tuple[str, str]]:
@@ -54,6 +67,8 @@ def _named(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number}" for name, number in value.items() if number is not None)
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, int) and not isinstance(value, bool):

@@ -11,6 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ordinate.report.charts import Charts
 from ordinate.report.facts import facts, method, subtitle
+from ordinate.report.multiples import multiples
+from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry
 from ordinate.report.table import Row
@@ -26,8 +28,8 @@ for (const chart of JSON.parse(document.getElementById("specs").textContent)) {
 CHARTS = {
     "training": (
         "Learning",
-        "Loss on the training text, step by step, each point the mean of several steps. Lower is better. "
-        "Click a name to see one scheme alone.",
+        "Loss on the training {source}, step by step, each point the mean of several steps. Lower is better. "
+        "Click a name to see one {noun} alone.",
     ),
     "lengths": (
         "Reading further than trained",
@@ -45,9 +47,10 @@ CHARTS = {
     ),
     "cost": (
         "What it costs",
-        "Training speed on this machine against bits per byte at the trained length: low and to the right is good.",
+        "Training speed on this machine against {name} at the trained length: {where} and to the right is good.",
     ),
 }
+QUESTIONS = {"scheme": "Which positional scheme?", "mixer": "Which mixer?", "pair": "Which mixer, which scheme?"}
 
 
 def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
@@ -60,22 +63,32 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    kind, noun = study.quantity, study.noun
+    words = {"source": kind.source, "noun": noun, "name": kind.name, "where": "low" if kind.sign > 0 else "high"}
     charts = [
-        {"id": f"chart-{name}", "title": title, "caption": caption, "spec": getattr(Charts(study, entries), name)()}
-        for name, (title, caption) in CHARTS.items()
+        {
+            "id": f"chart-{name}",
+            "title": CHARTS[name][0],
+            "caption": CHARTS[name][1].format(**words),
+            "spec": getattr(Charts(study, entries), name)(),
+        }
+        for name in kind.charts
         if entries
     ]
     # None, the default, puts vegaEmbed where the page finds it; the library's annotations leave it out
     bundle = vl_convert.javascript_bundle(None)  # pyrefly: ignore[bad-argument-type]
     seeds = study.plan["seeds"]
     return environment.get_template("page.html.jinja").render(
-        title=f"Which positional scheme? {len(study.plan['schemes'])} compared on {study.about['text']['name']}",
+        title=f"{QUESTIONS[noun]} {len(study.compared)} compared on {study.source}",
         subtitle=subtitle(study),
         verdict=verdict(study, entries),
         multiples=_multiples(entries),
-        table=[_row(row, entries) for row in table],
+        table=[_row(row, entries, study) for row in table],
+        kind=kind,
+        noun=noun,
+        slices=multiples(study, entries),
         finished=f"{seeds} done",
-        resampled="documents and seeds" if seeds > 1 else "documents",
+        resampled=f"{kind.units} and seeds" if seeds > 1 else kind.units,
         seeds=seeds,
         charts=charts,
         samples=_samples(study),
@@ -103,40 +116,40 @@ def _multiples(entries: Sequence[Entry]) -> list[int]:
     return sorted({times for entry in entries for times in entry.levels})[1:]
 
 
-def _row(row: Row, entries: Sequence[Entry]) -> dict[str, Any]:
-    multiples = [min(entry.levels) for entry in entries][:1] + _multiples(entries)
-    names = [f"bits_per_byte_{times}x" for times in multiples]
+def _row(row: Row, entries: Sequence[Entry], study: Study) -> dict[str, Any]:
+    kind, numbers = study.quantity, row.numbers
+    lengths = [min(entry.levels) for entry in entries][:1] + _multiples(entries)
+    names = [f"{kind.column}_{times}x" for times in lengths]
     first, rest = names[:1], names[1:]
-    cells = [_cell(row, name, entries, sure=name in first) for name in first]
-    cells.append(_cell(row, "behind_best", entries, sure=True))
-    cells += [_cell(row, name, entries) for name in rest]
-    numbers = row.numbers
+    cells = [_cell(row, name, entries, kind, sure=True) for name in first]
+    cells.append(_cell(row, "behind_best", entries, kind, sure=True))
+    cells += [_cell(row, name, entries, kind) for name in rest]
     memory = numbers.get("peak_memory_mb")
+    plain = [_signed(numbers.get(name)) for name in ("shuffle_2", "shuffle_all") if "order" in kind.sections]
+    plain += [_whole(numbers.get("tokens_per_second")), f"{memory:,.0f} MB" if memory else ""]
+    plain.append(_whole(numbers.get("parameters_trained")))
     return {
-        "label": row.label,
+        "names": [row.label] if study.noun == "scheme" else [row.mixer, row.scheme],
         "status": row.status,
         "cells": [
-            *(cells if entries else [{"value": "", "lowest": False, "sure": ""}] * 2),
-            *(
-                {"value": _signed(numbers.get(name)), "lowest": False, "sure": ""}
-                for name in ("shuffle_2", "shuffle_all")
-            ),
-            {"value": _whole(numbers.get("tokens_per_second")), "lowest": False, "sure": ""},
-            {"value": f"{memory:,.0f} MB" if memory else "", "lowest": False, "sure": ""},
-            {"value": _whole(numbers.get("parameters_trained")), "lowest": False, "sure": ""},
+            *(cells if entries else [{"value": "", "best": False, "sure": ""}] * 2),
+            *({"value": value, "best": False, "sure": ""} for value in plain),
         ],
     }
 
 
-def _cell(row: Row, name: str, entries: Sequence[Entry], *, sure: bool = False) -> dict[str, Any]:
+def _cell(row: Row, name: str, entries: Sequence[Entry], kind: Quantity, *, sure: bool = False) -> dict[str, Any]:
     value, low, high = (row.numbers.get(name + end) for end in ("", "_low", "_high"))
     values = [
-        level.bits for entry in entries for level in entry.levels.values() if name == f"bits_per_byte_{level.times}x"
+        kind.sign * level.value
+        for entry in entries
+        for level in entry.levels.values()
+        if name == f"{kind.column}_{level.times}x"
     ]
     return {
-        "value": "" if value is None else f"{value:.3f}",
-        "lowest": value is not None and bool(values) and value == min(values),
-        "sure": f"[{low:.3f}, {high:.3f}]" if sure and low is not None and high is not None else "",
+        "value": "" if value is None else kind.text(value),
+        "best": value is not None and bool(values) and kind.sign * value == min(values),
+        "sure": kind.bounds((low, high)) if sure and low is not None and high is not None else "",
     }
 
 
@@ -150,9 +163,9 @@ def _whole(number: float | None) -> str:
 
 def _samples(study: Study) -> list[dict[str, Any]]:
     samples = []
-    for label in study.plan["schemes"]:
+    for label in study.compared:
         for result in study.done(label)[:1]:
-            samples.append({"label": label, "texts": result["samples"]})
+            samples.append({"label": label, "texts": result.get("samples")})
     return [sample for sample in samples if sample["texts"]]
 
 

@@ -1,12 +1,16 @@
 """The results of a study, read from its JSON files."""
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+import numpy as np
+
+from ordinate.report.quantity import Accuracy, Bits, Quantity
+
+# the second came with mixers and tasks
+FORMATS = (1, 2)
 ENDED = ("done", "diverged", "failed")
 
 
@@ -30,6 +34,28 @@ class Study:
     def plan(self) -> dict[str, Any]:
         """The plan."""
         return self.about["plan"]
+
+    @property
+    def compared(self) -> dict[str, dict[str, str]]:
+        """What is compared, by label: the scheme and the mixer of each."""
+        return compared(self.about)
+
+    @property
+    def noun(self) -> str:
+        """What is compared, in a word."""
+        if not self.plan.get("mixers"):
+            return "scheme"
+        return "pair" if self.plan["schemes"] else "mixer"
+
+    @property
+    def quantity(self) -> Quantity:
+        """What it is compared by."""
+        return quantity(self.about)
+
+    @property
+    def source(self) -> str:
+        """The name of the text or task."""
+        return self.plan["task"] if "task" in self.about else self.about["text"]["name"]
 
     def done(self, label: str) -> list[dict[str, Any]]:
         """The results of the finished runs of a scheme, seeds in order."""
@@ -56,13 +82,14 @@ def read(folder: Path) -> Study:
         ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"study.json must be readable; {path} is not ({error}); restore it") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") not in FORMATS:
         found = about.get("format") if isinstance(about, dict) else None
         raise ValueError(
-            f"this version reads studies of format {FORMAT}; {path} has {found!r}; use the version that wrote it"
+            f"this version reads studies of format {' and '.join(map(str, FORMATS))}; {path} has {found!r}; "
+            "use the version that wrote it"
         )
     results, damaged = _results(folder, about)
-    order = {label: place for place, label in enumerate(about["plan"]["schemes"])}
+    order = {label: place for place, label in enumerate(compared(about))}
     results.sort(key=lambda item: (order[item["run"]["label"]], item["run"]["seed"]))
     ended = {(item["run"]["label"], item["run"]["seed"]) for item in results}
     planned = [(label, seed) for seed in range(about["plan"]["seeds"]) for label in order]
@@ -70,29 +97,41 @@ def read(folder: Path) -> Study:
     return Study(about, results, pending, damaged)
 
 
+def compared(about: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """What is compared, by label; before there were mixers, schemes alone."""
+    if "compared" not in about:
+        return {label: {"scheme": label, "mixer": "softmax"} for label in about["plan"]["schemes"]}
+    return {one["label"]: {"scheme": one["scheme"], "mixer": one["mixer"]} for one in about["compared"]}
+
+
+def quantity(about: dict[str, Any]) -> Quantity:
+    """Right answers where a task asks questions, bits per byte of a text."""
+    return Accuracy() if "task" in about else Bits()
+
+
 def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    results, damaged = [], []
+    results, damaged, labels = [], [], compared(about)
     for path in sorted(folder.glob("runs/*/result.json")):
         try:
             result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
             run = result["run"]
-            if result["format"] != FORMAT or result["status"] not in ENDED:
+            if result["format"] not in FORMATS or result["status"] not in ENDED:
                 raise ValueError(f"format {result['format']!r}, status {result['status']!r}")
             if result["status"] == "done":
-                _check(result)
+                _check(result, quantity(about))
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             damaged.append(f"{path.parent.name}: the result cannot be read ({type(error).__name__}: {error})")
             continue
-        if run["label"] in about["plan"]["schemes"] and 0 <= run["seed"] < about["plan"]["seeds"]:
+        if run["label"] in labels and 0 <= run["seed"] < about["plan"]["seeds"]:
             results.append(result)
     return results, damaged
 
 
-def _check(result: dict[str, Any]) -> None:
+def _check(result: dict[str, Any], kind: Quantity) -> None:
     for row in result["lengths"]:
-        if row["nats_per_token"] is not None and not math.isfinite(row["bits_per_byte"] + len(row["documents"])):
+        if kind.measured(row) and not all(np.isfinite(side).all() and len(side) for side in kind.table(row)):
             raise ValueError("a measured number is not finite")
-    for section in ("parameters", "training", "positions", "order", "samples", "cost"):
+    for section in ("parameters", "training", "cost", *kind.sections):
         result[section]
 
 

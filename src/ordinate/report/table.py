@@ -17,38 +17,43 @@ COSTS = ("tokens_per_second", "peak_memory_mb")
 
 @dataclass(frozen=True)
 class Row:
-    """One scheme.
+    """One scheme or mixer.
 
     Args:
-        label: the scheme.
+        label: what it is called.
+        scheme: its scheme.
+        mixer: its mixer.
         status: how many runs ended how.
         numbers: by column name; None where there is no number.
-        entry: the scheme in numbers; None if no run has finished.
+        entry: the same with intervals; None if no run has finished.
     """
 
     label: str
+    scheme: str
+    mixer: str
     status: str
     numbers: dict[str, float | int | None]
     entry: Entry | None
 
 
 def rows(study: Study, entries: Sequence[Entry]) -> list[Row]:
-    """One row for each planned scheme, the best first, those without a finished run last."""
+    """One row for each planned scheme or mixer, the best first, those without a finished run last."""
     known = {entry.label: entry for entry in entries}
-    order = [*known, *(label for label in study.plan["schemes"] if label not in known)]
+    order = [*known, *(label for label in study.compared if label not in known)]
     return [_row(study, label, known.get(label)) for label in order]
 
 
-def as_csv(table: Sequence[Row]) -> str:
-    """The table as comma-separated values, costs last."""
+def as_csv(table: Sequence[Row], mixers: bool) -> str:
+    """The table as comma-separated values, costs last; with or without a column of mixers."""
     columns = list(dict.fromkeys(name for row in table for name in row.numbers))
     columns.sort(key=lambda name: name in COSTS)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["scheme", "status", *columns])
+    writer.writerow([*(["mixer"] if mixers else []), "scheme", "status", *columns])
     for row in table:
         numbers = (row.numbers.get(name) for name in columns)
-        writer.writerow([row.label, row.status, *("" if number is None else _plain(number) for number in numbers)])
+        named = [row.mixer, row.scheme] if mixers else [row.label]
+        writer.writerow([*named, row.status, *("" if number is None else _plain(number) for number in numbers)])
     return out.getvalue()
 
 
@@ -58,14 +63,14 @@ def _row(study: Study, label: str, entry: Entry | None) -> Row:
     status = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     numbers: dict[str, float | int | None] = {"seeds": counts["done"]}
     if entry:
-        numbers |= _quality(entry) | _means(study, label)
-    return Row(label, status, numbers, entry)
+        numbers |= _quality(entry, study.quantity.column) | _means(study, label)
+    return Row(label, **study.compared[label], status=status, numbers=numbers, entry=entry)
 
 
-def _quality(entry: Entry) -> dict[str, float | int | None]:
+def _quality(entry: Entry, column: str) -> dict[str, float | int | None]:
     numbers: dict[str, float | int | None] = {}
     for level in entry.levels.values():
-        numbers |= _bounds(f"bits_per_byte_{level.times}x", level.bits, level.interval)
+        numbers |= _bounds(f"{column}_{level.times}x", level.value, level.interval)
     return numbers | _bounds("behind_best", entry.behind, entry.behind_interval)
 
 
@@ -76,9 +81,9 @@ def _bounds(name: str, value: float | None, bounds: tuple[float, float] | None) 
 
 def _means(study: Study, label: str) -> dict[str, float | int | None]:
     done = study.done(label)
+    shuffled = {"shuffle_2": 1, "shuffle_all": -1} if "order" in done[0] else {}
     return {
-        "shuffle_2": _mean(_rise(item, 1) for item in done),
-        "shuffle_all": _mean(_rise(item, -1) for item in done),
+        **{name: _mean(_rise(item, place) for item in done) for name, place in shuffled.items()},
         "parameters_trained": done[0]["parameters"]["trained"],
         "parameters_total": done[0]["parameters"]["total"],
         "tokens_per_second": _mean(item["cost"].get("tokens_per_second") for item in done),

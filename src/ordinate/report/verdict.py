@@ -2,46 +2,51 @@
 
 from collections.abc import Sequence
 
+from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry, Level
 from ordinate.study.statistics import overlap
+
+# of more names than this, the rest are counted
+NAMED = 10
 
 
 def verdict(study: Study, entries: Sequence[Entry]) -> list[str]:
     """The verdict, sentence by sentence. Names a winner only where its interval is clear of every other's."""
     if not entries:
         return ["No run has finished, so there is nothing to say yet.", *_unfinished(study)]
-    sentences = _at_trained_length(entries)
+    kind = study.quantity
+    sentences = _at_trained_length(entries, kind, study.noun) + _chance(study, entries)
     if len(entries[0].levels) > 1:
-        sentences += _beyond(entries)
-    return [*sentences, _advice(entries), _caveat(study, entries), *_unfinished(study)]
+        sentences += _beyond(entries, kind)
+    return [*sentences, _advice(entries, kind), _caveat(study, entries), *_unfinished(study)]
 
 
-def winner(entries: Sequence[Entry], level: str = "trained") -> Entry | None:
-    """The scheme whose interval lies below every other's; None if there is none."""
+def winner(entries: Sequence[Entry], kind: Quantity, level: str = "trained") -> Entry | None:
+    """The one whose interval is better than every other's; None if there is none."""
     if len(entries) < 2:
         return None
-    ordered = sorted(entries, key=lambda entry: getattr(entry, level).bits)
+    ordered = sorted(entries, key=lambda entry: kind.sign * getattr(entry, level).value)
     best, *others = (getattr(entry, level).interval for entry in ordered)
     if best is None or any(other is None or overlap(best, other) for other in others):
         return None
     return ordered[0]
 
 
-def _at_trained_length(entries: Sequence[Entry]) -> list[str]:
+def _at_trained_length(entries: Sequence[Entry], kind: Quantity, noun: str) -> list[str]:
     best = entries[0]
     at = f"At the trained length ({best.trained.length} tokens)"
     if len(entries) == 1:
-        return [f"{at} {_name(best)} needs {_bits(best.trained)}. A comparison needs two schemes."]
-    if winner(entries):
+        return [f"{at} {_name(best)} has {_said(best.trained, kind)}. A comparison needs two {noun}s."]
+    if winner(entries, kind):
         return [
-            f"{at} {_name(best)} wins: {_bits(best.trained)}, clear of every other interval; "
-            f"next is {_name(entries[1])} with {_bits(entries[1].trained)}."
+            f"{at} {_name(best)} wins: {_said(best.trained, kind)}, clear of every other interval; "
+            f"next is {_name(entries[1])} with {_said(entries[1].trained, kind)}."
         ]
     own = best.trained.interval
     close = [entry for entry in entries[1:] if not _clear(own, entry.trained.interval)]
     sentence = (
-        f"{at} no winner can be named: {_name(best)} has the lowest number, {_bits(best.trained)}, "
+        f"{at} no winner can be named: {_name(best)} has the {kind.best} number, {_said(best.trained, kind)}, "
         f"but its interval overlaps with {_list(_names(close))}."
     )
     known = [entry for entry in close if entry.behind_interval]
@@ -50,18 +55,29 @@ def _at_trained_length(entries: Sequence[Entry]) -> list[str]:
     if not known:
         return [sentence]
     if not ahead:
-        return [sentence, f"Compared on the same documents, it cannot be told from {_list(level)} either."]
+        return [sentence, f"Compared on the same {kind.units}, it cannot be told from {_list(level)} either."]
     nearest = min(ahead, key=lambda entry: entry.behind or 0)
     which = f", the nearest of them {_name(nearest)}," if len(ahead) > 1 else ""
-    paired = f"Compared on the same documents, it is ahead of {_list(_names(ahead))}{which} by {_gap(nearest)}"
+    by = kind.gap(nearest.behind or 0.0, nearest.behind_interval)
+    paired = f"Compared on the same {kind.units}, it is ahead of {_list(_names(ahead))}{which} by {by}"
     paired += f", and cannot be told from {_list(level)}." if level else "."
     return [sentence, paired]
 
 
-def _beyond(entries: Sequence[Entry]) -> list[str]:
+def _chance(study: Study, entries: Sequence[Entry]) -> list[str]:
+    """Who cannot be told from one that always gives the likeliest answer."""
+    chance = study.about.get("task", {}).get("chance")
+    if chance is None:
+        return []
+    blind = [entry for entry in entries if entry.trained.interval and entry.trained.interval[0] <= chance]
+    said = f"Always giving the likeliest answer is right in {study.quantity.text(chance)}"
+    return [f"{said}; {_list(_names(blind))} cannot be told from that." if blind else f"{said}."]
+
+
+def _beyond(entries: Sequence[Entry], kind: Quantity) -> list[str]:
     times = entries[0].longest.times
     holding = [entry for entry in entries if holds(entry)]
-    broken = sorted((entry for entry in entries if not holds(entry)), key=lambda entry: entry.longest.rise)
+    broken = sorted((entry for entry in entries if not holds(entry)), key=lambda entry: entry.longest.worse)
     sentences = []
     if holding:
         sentences.append(
@@ -69,48 +85,54 @@ def _beyond(entries: Sequence[Entry]) -> list[str]:
             f"{'holds' if len(holding) == 1 else 'hold'}: no worse than at the trained length."
         )
     if broken:
-        rises = [f"{_name(entry)} by {entry.longest.rise:.2f}" for entry in broken]
+        falls = [f"{_name(entry)} by {kind.difference(entry.longest.worse)}" for entry in broken]
         lead = "Worse there" if holding else f"Read at {times} times that length all get worse"
-        sentences.append(f"{lead}, in bits per byte: {_list(rises)}.")
-    first = winner(entries, "longest")
-    lowest = min(entries, key=lambda entry: entry.longest.bits)
+        sentences.append(f"{lead}, in {kind.name}: {_list(falls)}.")
+    first = winner(entries, kind, "longest")
+    best = _best_beyond(entries, kind)
     if first and len(entries) > 1:
-        sentences.append(f"There {_name(first)} wins: {_bits(first.longest)}, clear of every other interval.")
+        sentences.append(f"There {_name(first)} wins: {_said(first.longest, kind)}, clear of every other interval.")
     elif len(entries) > 1:
         sentences.append(
-            f"The lowest number there is that of {_name(lowest)}, {_bits(lowest.longest)}, not clear of all others."
+            f"The {kind.best} number there is that of {_name(best)}, {_said(best.longest, kind)}, "
+            "not clear of all others."
         )
     return sentences
 
 
 def holds(entry: Entry) -> bool:
-    """Whether reading further than trained makes the scheme no worse than its interval allows."""
+    """Whether reading further than trained makes it no worse than its interval allows."""
     longest = entry.longest
-    return longest.rise_interval[0] <= 0 if longest.rise_interval else longest.rise <= 0
+    return longest.worse_interval[0] <= 0 if longest.worse_interval else longest.worse <= 0
 
 
-def _advice(entries: Sequence[Entry]) -> str:
-    best, short = entries[0], winner(entries)
+def _best_beyond(entries: Sequence[Entry], kind: Quantity) -> Entry:
+    return min(entries, key=lambda entry: kind.sign * entry.longest.value)
+
+
+def _advice(entries: Sequence[Entry], kind: Quantity) -> str:
+    best, short = entries[0], winner(entries, kind)
     others = [entry for entry in entries[1:] if not _clear(best.trained.interval, entry.trained.interval)]
     near = _names([best, *others])
     first = _name(short) if short else f"one of {_list(near, 'or')}" if others else _name(best)
-    far = winner(entries, "longest") or min(entries, key=lambda entry: entry.longest.bits)
+    far = winner(entries, kind, "longest") or _best_beyond(entries, kind)
     if len(best.levels) == 1 or short is far:
-        return f"Take {first} on this text at this size."
+        return f"Take {first} on this {kind.source} at this size."
     return (
-        f"Take {first} if texts stay within the trained length, "
+        f"Take {first} if {kind.inputs} stay within the trained length, "
         f"{_name(far)} if the model must read further than it was trained."
     )
 
 
 def _caveat(study: Study, entries: Sequence[Entry]) -> str:
+    drawn = f"held-out {study.quantity.units}" if study.quantity.sign > 0 else f"fresh {study.quantity.units}"
     if study.plan["seeds"] == 1:
         return (
-            "Each was trained once: the intervals cover the choice of held-out documents, not the luck of training. "
+            f"Each was trained once: the intervals cover the choice of {drawn}, not the luck of training. "
             "With --seeds 3 they cover both."
         )
     most = max(entry.seeds for entry in entries)
-    return f"Each was trained up to {most} times: the intervals cover documents and seeds."
+    return f"Each was trained up to {most} times: the intervals cover {study.quantity.units} and seeds."
 
 
 def _unfinished(study: Study) -> list[str]:
@@ -140,15 +162,11 @@ def _names(entries: Sequence[Entry]) -> list[str]:
     return [_name(entry) for entry in entries]
 
 
-def _bits(level: Level) -> str:
-    sure = f" [{level.interval[0]:.3f}, {level.interval[1]:.3f}]" if level.interval else " (interval unknown)"
-    return f"{level.bits:.3f}{sure} bits per byte"
-
-
-def _gap(entry: Entry) -> str:
-    low, high = entry.behind_interval or (float("nan"),) * 2
-    return f"{entry.behind:.3f} [{low:.3f}, {high:.3f}]"
+def _said(level: Level, kind: Quantity) -> str:
+    return kind.said(level.value, level.interval)
 
 
 def _list(words: Sequence[str], last: str = "and") -> str:
+    if len(words) > NAMED + 1:
+        words = [*words[:NAMED], f"{len(words) - NAMED} others"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else "none"

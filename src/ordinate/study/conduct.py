@@ -28,30 +28,6 @@ class Watcher(Protocol):
         """A run has got further."""
 
 
-def settle(plan: Plan) -> Plan:
-    """The plan with every `auto` decided for this machine, and every run's model checked.
-
-    Raises:
-        ValueError: an unknown scheme or option, sizes that do not fit, two schemes written the same way.
-    """
-    make_tokenizer(*catalog.parse(plan.tokenizer))
-    from ordinate.study.model import shape_of
-    from ordinate.training.precision import fast_precision
-
-    names = [run.name for run in plan.runs()]
-    need(
-        len(set(names)) == len(names),
-        "each scheme is compared once",
-        f"got {', '.join(plan.schemes)}",
-        "drop the one that is there twice; for more runs of it use --seeds",
-    )
-    if plan.precision == "auto":
-        plan = plan.model_copy(update={"precision": fast_precision()})
-    for run in plan.runs():
-        shape_of(plan, run, vocabulary=256)
-    return plan
-
-
 def conduct(plan: Plan, out: Path, workers: int, command: str, watcher: Watcher) -> Folder:
     """Carry out what is missing of a settled plan in the folder `out`.
 
@@ -66,15 +42,17 @@ def conduct(plan: Plan, out: Path, workers: int, command: str, watcher: Watcher)
         OtherStudyError: the folder holds another study, or somebody is at work in it.
         ValueError: a text that is empty, unreadable, or shorter than one window.
     """
+    from ordinate.study.source import TEXT, open_source
+
     need(workers > 0, "workers must be above zero", f"got {workers}", "give how many runs to do at a time")
     folder = Folder(out)
     folder.check(plan)
     with folder.lock():
         folder.check(plan)
-        watcher.reading(plan.text)
-        store = prepare(find(plan.text), folder.data, make_tokenizer(*catalog.parse(plan.tokenizer)))
-        _check_text(store, plan)
-        folder.open(plan, store.identity, command)
+        if plan.task == TEXT:
+            watcher.reading(plan.text)
+            _check_text(prepare(find(plan.text), folder.data, make_tokenizer(*catalog.parse(plan.tokenizer))), plan)
+        folder.open(plan, open_source(folder.data, plan).identity, command)
         todo = folder.missing(plan)
         watcher.planned(plan, len(todo))
         carry_out(folder, plan, todo, workers, watcher.news)

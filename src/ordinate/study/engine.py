@@ -145,9 +145,8 @@ def _conclude(folder: Folder, run: Run, code: int, watch: Watch, crew: Crew) -> 
         return
     said = (folder.run(run) / "messages.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     message = "\n".join(said[-KEPT_LINES:]) or f"the process ended with code {code} and said nothing"
-    about = {"name": run.name, "label": run.label, "seed": run.seed}
     write_json(
         folder.result(run),
-        {"format": FORMAT, "run": about, "status": "failed", "step": 0, "message": message, "parameters": {}},
+        {"format": FORMAT, "run": run.about, "status": "failed", "step": 0, "message": message, "parameters": {}},
     )
     watch(News(run, "failed", message=message))

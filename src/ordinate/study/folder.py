@@ -17,7 +17,7 @@ from ordinate import __version__
 from ordinate.files import write_json
 from ordinate.study.plan import FREE, Plan, Run, differences
 
-FORMAT = 1
+FORMAT = 2
 LIBRARIES = ("torch", "numpy", "pytorch-lightning", "safetensors", "tokenizers", "altair")
 
 
@@ -88,25 +88,31 @@ class Folder:
                 f"a study needs an empty folder or its own; {self.path} holds other files; give another --out"
             )
         try:
-            old = self.read()["plan"]
+            # fields that came later have their defaults
+            old = self.plan().model_dump(mode="json")
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise OtherStudyError(
                 f"study.json must hold a plan; {self.study} cannot be read ({error}); give another --out"
             ) from None
         _refuse(self.path, differences(*(_fixed(x) for x in (old, plan.model_dump(mode="json")))))
 
-    def open(self, plan: Plan, text: dict[str, Any], command: str) -> None:
-        """Write study.json, or make sure that the one there is of the same plan and text."""
+    def open(self, plan: Plan, source: dict[str, Any], command: str) -> None:
+        """Write study.json, or make sure that the one there is of the same plan, models, and text or task."""
+        compared = [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in plan.compared()]
         if self.study.exists():
-            old = self.read()["text"]
-            _refuse(self.path, [f"text.{line}" for line in differences(old, text)])
+            old = self.read()
+            lines = [f"{kind}.{line}" for kind, new in source.items() for line in differences(old[kind], new)]
+            was = {one["label"]: one for one in old.get("compared", compared)}
+            lines += [f"{one['label']}.{line}" for one in compared for line in differences(was[one["label"]], one)]
+            _refuse(self.path, lines)
             return
         write_json(
             self.study,
             {
                 "format": FORMAT,
                 "plan": plan.model_dump(mode="json"),
-                "text": text,
+                "compared": compared,
+                **source,
                 "machine": machine(),
                 "versions": {"ordinate": __version__, **{name: version(name) for name in LIBRARIES}},
                 "command": command,

@@ -2,13 +2,14 @@
 
 import math
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from ordinate.data.store import TokenStore
 from ordinate.data.windows import segments
+from ordinate.models.block import Block
 from ordinate.models.decoder import Decoder
 from ordinate.models.generate import generate
 from ordinate.study.plan import Plan
@@ -93,6 +94,9 @@ def _lengths(model: Decoder, text: Text, plan: Plan) -> tuple[list[dict[str, Any
 
 
 def _samples(model: Decoder, store: TokenStore, text: Text, plan: Plan) -> list[dict[str, str]]:
+    if not all(cast(Block, block).mixer.streams for block in model.blocks):
+        # it cannot go on from what it has read
+        return []
     generator = torch.Generator().manual_seed(0)
     spread = np.linspace(0, len(text.tokens) - 1, plan.samples).round().astype(int)
     samples = []

@@ -1,8 +1,11 @@
 """The model of a run, with as many parameters as every other run's."""
 
+from typing import cast
+
 import torch
 
 from ordinate.checks import need
+from ordinate.models.block import Block
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
 from ordinate.study.plan import Plan, Run
@@ -12,29 +15,32 @@ def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
     """The sizes of this run's model.
 
     Under `equal="parameters"` the feed-forward is made narrower or wider until the model trains as many parameters as
-    the one without positions. Counted are those that training can reach: of a table of positions, the rows within the
-    trained length.
+    the one with softmax attention and without positions. Counted are those that training can reach: of a table of
+    positions, the rows within the trained length.
 
     Raises:
-        ValueError: a scheme or option that does not exist, sizes that do not fit.
+        ValueError: a scheme, mixer or option that does not exist, sizes that do not fit, a mixer that does not honour
+            the scheme.
     """
-    shape = _shape(plan, run.label, vocabulary, plan.longest, None)
+    shape = _shape(plan, run, vocabulary, plan.longest, None)
     if plan.equal == "shape":
+        count(shape)
         return shape
-    goal = count(_shape(plan, "none", vocabulary, plan.length, None))
+    plain = run.model_copy(update={"scheme": "none", "mixer": "softmax"})
+    goal = count(_shape(plan, plain, vocabulary, plan.length, None))
 
     def trained(hidden: int) -> int:
-        return count(_shape(plan, run.label, vocabulary, plan.length, hidden))
+        return count(_shape(plan, run, vocabulary, plan.length, hidden))
 
     one = trained(2) - trained(1)
     hidden = max(1, 1 + round((goal - trained(1)) / one))
     need(
         abs(trained(hidden) - goal) <= one,
-        "a scheme must fit into the parameters of the model without it",
+        "schemes and mixers must fit into the parameters of the model with softmax and without positions",
         f"{run.label} alone brings more than the feed-forward can give ({goal} parameters in all)",
         "give a larger width, or --equal shape",
     )
-    return _shape(plan, run.label, vocabulary, plan.longest, hidden)
+    return _shape(plan, run, vocabulary, plan.longest, hidden)
 
 
 def count(shape: Shape) -> int:
@@ -45,26 +51,28 @@ def count(shape: Shape) -> int:
 
 def parameters(plan: Plan, run: Run, shape: Shape, model: Decoder) -> dict[str, object]:
     """What the report says about the parameters of a run."""
-    short = _shape(plan, run.label, shape.vocabulary, plan.length, shape.hidden)
+    short = _shape(plan, run, shape.vocabulary, plan.length, shape.hidden)
     total, trained = sum(p.numel() for p in model.parameters()), count(short)
     note = "" if total == trained else f"{total - trained} parameters serve lengths beyond the trained one only"
     return {
         "total": total,
         "trained": trained,
         "scheme": sum(p.numel() for p in model.schemes.parameters()),
+        "mixer": sum(p.numel() for block in model.blocks for p in cast(Block, block).mixer.parameters()),
         "feedforward": shape.hidden_width,
         "note": note,
     }
 
 
-def _shape(plan: Plan, scheme: str, vocabulary: int, max_length: int, hidden: int | None) -> Shape:
+def _shape(plan: Plan, run: Run, vocabulary: int, max_length: int, hidden: int | None) -> Shape:
     return Shape(
         vocabulary=vocabulary,
         width=plan.width,
         layers=plan.layers,
         heads=plan.heads,
         kv_heads=plan.kv_heads,
-        scheme=scheme,
+        scheme=run.scheme,
+        mixer=run.mixer,
         max_length=max_length,
         norm=plan.norm,
         feedforward=plan.feedforward,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ordinate import catalog
 from ordinate.checks import need_known
 
 EIGHT = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "alibi", "t5")
@@ -34,9 +35,15 @@ class Plan(Frozen):
     """What to read: a corpus by name (see `ordinate list corpora`), or a file or folder of yours."""
     tokenizer: str = "bytes"
     """How to cut it into tokens: bytes, or bpe:size=4096."""
-    schemes: tuple[str, ...] = Field(EIGHT, min_length=1)
-    """Positional schemes to compare. Options inline: rope:theta=500000; two at once: learned+alibi; a share of the
-    heads each: rope/none; a plan for the layers: rope,rope,rope,none."""
+    task: str = "text"
+    """What to learn: text, or another task with its options inline: recall:pairs=8 (see `ordinate list tasks`)."""
+    schemes: tuple[str, ...] | None = Field(None, min_length=1)
+    """Positional schemes to compare; by default eight, or with mixers the usual one of each. Options inline:
+    rope:theta=500000; two at once: learned+alibi; a share of the heads each: rope/none; a plan for the layers:
+    rope,rope,rope,none."""
+    mixers: tuple[str, ...] | None = Field(None, min_length=1)
+    """Token mixers to compare, options inline: performer:features=64; all: every one that reads from left to right.
+    Beside schemes, every pair is trained; by default softmax alone."""
     seeds: int = Field(1, ge=1)
     """How many times to train each, with other random numbers."""
     length: int = Field(128, ge=2)
@@ -78,6 +85,8 @@ class Plan(Frozen):
     """Held-out pieces of the longest length to measure on."""
     shuffled: int = Field(128, ge=1)
     """Held-out pieces of the trained length to shuffle."""
+    fresh: int = Field(512, ge=1)
+    """Fresh sequences of a task, other than text, to measure on."""
     samples: int = Field(2, ge=0)
     """Texts that each model writes."""
     sample_tokens: int = Field(240, ge=1)
@@ -94,7 +103,19 @@ class Plan(Frozen):
 
     def runs(self) -> list["Run"]:
         """Every run of the study: seeds outside, so that one seed of every scheme is done first."""
-        return [Run(label=text, seed=seed) for seed in range(self.seeds) for text in self.schemes]
+        return [
+            Run(label=label, scheme=scheme, mixer=mixer, seed=seed)
+            for seed in range(self.seeds)
+            for label, scheme, mixer in self.compared()
+        ]
+
+    def compared(self) -> list[tuple[str, str, str]]:
+        """What is compared: the name in the report, the scheme and the mixer of each."""
+        if self.mixers is None:
+            return [(scheme, scheme, "softmax") for scheme in self.schemes or EIGHT]
+        if self.schemes is None:
+            return [(mixer, usual_scheme(mixer), mixer) for mixer in self.mixers]
+        return [(f"{mixer} {scheme}", scheme, mixer) for mixer in self.mixers for scheme in self.schemes]
 
     def digest(self) -> str:
         """Eight letters that change when the plan does."""
@@ -112,10 +133,22 @@ PRESETS: dict[str, dict[str, Any]] = {
 """What each preset changes in the plan: about 5 minutes on two cores; 2 hours and 5 days by estimate."""
 
 
+TASK_PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {"steps": 400, "batch": 64, "layers": 2, "multiples": (1, 2)},
+    "standard": {"steps": 3000, "batch": 64, "seeds": 3, "layers": 2, "multiples": (1, 2), "fresh": 1024,
+                 "warmup": 200},
+    "thorough": {"steps": 20000, "batch": 64, "seeds": 3, "width": 128, "layers": 4, "multiples": (1, 2),
+                 "fresh": 2048, "warmup": 500, "learning_rate": 0.002, "checkpoint_every": 500},
+}  # fmt: skip
+"""What each preset changes for tasks other than text."""
+
+
 class Run(Frozen):
-    """One model to train: a scheme, written in one line, and a seed."""
+    """One model to train: a scheme and a mixer, each written in one line, and a seed."""
 
     label: str
+    scheme: str
+    mixer: str
     seed: int
 
     @property
@@ -125,6 +158,19 @@ class Run(Frozen):
         if label != self.label.replace(":", "-").replace(",", "-") or len(label) > 60:
             label = f"{label[:50]}-{hashlib.sha256(self.label.encode()).hexdigest()[:8]}"
         return f"{label}-s{self.seed}"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its result says of it."""
+        return {"name": self.name, **self.model_dump()}
+
+
+def usual_scheme(mixer: str) -> str:
+    """The scheme that a mixer is compared with where none is named; that of the first layer's."""
+    from ordinate.mixer import Mixer
+    from ordinate.recipe import Recipe
+
+    return catalog.load("ordinate.mixers", Mixer, catalog.parse(Recipe.entries(mixer)[0])[0]).usual_scheme
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

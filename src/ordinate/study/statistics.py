@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -39,20 +40,25 @@ class Draws:
         )
 
 
-def bits_per_byte(nats: Numbers, size: Numbers) -> float:
-    """Surprise of a text in bits for each of its bytes.
+def bits(nats: Numbers) -> Numbers:
+    """Surprise in bits."""
+    return nats / math.log(2)
+
+
+def ratio(amounts: Numbers, sizes: Numbers) -> float:
+    """All amounts over all sizes: bits over bytes, or right answers over questions.
 
     Args:
-        nats: seeds x documents, the surprise of each [nats].
-        size: bytes of each document.
+        amounts: seeds x documents.
+        sizes: of each document.
     """
-    return float(nats.mean(0).sum() / size.sum() / math.log(2))
+    return float(amounts.mean(0).sum() / sizes.sum())
 
 
-def resampled(nats: Numbers, size: Numbers, draws: Draws) -> Numbers:
-    """Bits per byte of every resample."""
-    total = ((draws.seeds @ nats / nats.shape[0]) * draws.documents).sum(1)
-    return total / (draws.documents @ size) / math.log(2)
+def resampled(amounts: Numbers, sizes: Numbers, draws: Draws) -> Numbers:
+    """The ratio of every resample."""
+    total = ((draws.seeds @ amounts / amounts.shape[0]) * draws.documents).sum(1)
+    return total / (draws.documents @ sizes)
 
 
 def interval(values: Numbers, documents: int) -> Interval | None:
@@ -66,9 +72,31 @@ def interval(values: Numbers, documents: int) -> Interval | None:
 
 def bits_per_byte_interval(rows: Sequence[Mapping[str, Any]]) -> Interval | None:
     """The interval of one run's bits per byte, over its documents."""
-    nats = np.array([[row["nats"] for row in rows]], float)
-    size = np.array([row["bytes"] for row in rows], float)
-    return interval(resampled(nats, size, Draws.of(len(rows), 1)), len(rows))
+    amounts = bits(np.array([[row["nats"] for row in rows]], float))
+    sizes = np.array([row["bytes"] for row in rows], float)
+    return interval(resampled(amounts, sizes, Draws.of(len(rows), 1)), len(rows))
+
+
+def share_interval(right: Numbers, asked: Numbers) -> Interval:
+    """The interval of a share of right answers, over sequences, that does not close where all or none are right.
+
+    Wilson's interval for as many independent questions as tell as much as these do, where those of one sequence go
+    together: n = p (1 - p) / var(p). Where all or none are right, n is the number of sequences.
+
+        (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+
+    Args:
+        right: right answers of each sequence, or their mean over seeds.
+        asked: questions of each sequence.
+    Source: Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953; the variance of a ratio from Cochran 1977,
+        Sampling Techniques, section 6.4.
+    """
+    count, share = len(asked), float(right.sum() / asked.sum())
+    spread = float(((right - share * asked) ** 2).sum() / asked.sum() ** 2 * count / max(1, count - 1))
+    n = min(share * (1 - share) / spread, float(asked.sum())) if spread else float(count)
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
 
 
 def overlap(one: Interval, other: Interval) -> bool:

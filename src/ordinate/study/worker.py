@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from ordinate.data.store import TokenStore, open_store
 from ordinate.files import write_json
 from ordinate.models.decoder import Decoder
 from ordinate.study.folder import FORMAT, Folder
-from ordinate.study.measure import measure, peak_memory
+from ordinate.study.measure import peak_memory
 from ordinate.study.model import parameters, shape_of
 from ordinate.study.plan import Plan, Run
-from ordinate.tasks.text import Text
+from ordinate.study.source import open_source
+from ordinate.task import Task
 from ordinate.training.loop import train
 from ordinate.training.settings import Diverged, Settings, Stopped, Trace
 
@@ -49,13 +49,13 @@ def main() -> int:
 def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
     """Train and measure one run, going on from its newest checkpoint, and write its result."""
     began = time.perf_counter()
-    store = open_store(folder.data)
-    shape = shape_of(plan, run, store.tokenizer.size)
+    source = open_source(folder.data, plan)
+    shape = shape_of(plan, run, source.task.vocabulary)
     torch.manual_seed(run.seed)
     model = Decoder(shape)
     result: dict[str, Any] = {
         "format": FORMAT,
-        "run": {"name": run.name, "label": run.label, "seed": run.seed},
+        "run": run.about,
         "status": "done",
         "step": plan.steps,
         "message": "",
@@ -66,15 +66,15 @@ def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
     write_json(place / "run.json", result["run"])
     trace = None
     try:
-        trace = _train(model, store, plan, run, place)
+        trace = _train(model, source.task, plan, run, place)
     except Diverged as error:
         result |= {"status": "diverged", "step": error.step, "message": str(error)}
     else:
         model.save_pretrained(place / "model")
-        store.tokenizer.save(place / "model")
+        source.save(place / "model")
         say(stage="measuring")
         result["training"] = {"steps": list(trace.steps), "loss": list(trace.losses)}
-        result |= measure(model, store, plan)
+        result |= source.measure(model)
     result["cost"] = {
         "tokens_per_second": trace and trace.tokens_per_second,
         "peak_memory_bytes": peak_memory(),
@@ -88,8 +88,7 @@ def say(**news: Any) -> None:
     print(json.dumps(news), flush=True)  # noqa: T201
 
 
-def _train(model: Decoder, store: TokenStore, plan: Plan, run: Run, place: Path) -> Trace:
-    task = Text(tokens=store.train, vocabulary=store.tokenizer.size, length=plan.length)
+def _train(model: Decoder, task: Task, plan: Plan, run: Run, place: Path) -> Trace:
     settings = Settings(
         steps=plan.steps,
         batch=plan.batch,

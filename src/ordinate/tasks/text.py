@@ -28,12 +28,17 @@ class Text(Task):
             f"it holds {len(tokens)}",
             "give more text, or a smaller --length",
         )
-        self.tokens, self.length, self._vocabulary = tokens, length, vocabulary
+        self.tokens, self._length, self._vocabulary = tokens, length, vocabulary
 
     @property
     def vocabulary(self) -> int:
         """How many different tokens there are."""
         return self._vocabulary
+
+    @property
+    def length(self) -> int:
+        """Tokens of a window."""
+        return self._length
 
     def sample(self, generator: torch.Generator, count: int) -> Batch:
         """Windows that begin anywhere, each place as likely."""

@@ -1,0 +1,97 @@
+"""A plan with everything decided: for this machine, this task, and the mixers that there are."""
+
+from collections.abc import Callable
+
+import torch
+
+from ordinate import catalog
+from ordinate.checks import need
+from ordinate.mixer import Mixer
+from ordinate.study.model import shape_of
+from ordinate.study.plan import EIGHT, Plan, Run, usual_scheme
+from ordinate.study.source import TEXT, make_task
+from ordinate.tokenizer import make_tokenizer
+from ordinate.training.precision import fast_precision
+
+ALL = "all"
+# fields that say how a text is read and measured
+OF_TEXT = ("text", "tokenizer", "windows", "shuffled", "samples", "sample_tokens")
+
+
+def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
+    """The plan with everything decided for this machine, and every run's model checked.
+
+    Args:
+        plan: as it was asked for.
+        tell: is told, in a line each, which mixers `all` leaves out and why.
+
+    Raises:
+        ValueError: an unknown task, scheme, mixer or option, sizes that do not fit, a mixer that does not honour the
+            scheme beside it, two models written the same way, an option that has no effect on this task.
+    """
+    make_tokenizer(*catalog.parse(plan.tokenizer))
+    plan, vocabulary = _task(plan)
+    plan = _mixers(plan, vocabulary, tell)
+    if plan.schemes is None and plan.mixers is None:
+        plan = plan.model_copy(update={"schemes": EIGHT})
+    names = [run.name for run in plan.runs()]
+    need(
+        len(set(names)) == len(names),
+        "each scheme and mixer is compared once",
+        f"got {', '.join([*(plan.mixers or ()), *(plan.schemes or ())])}",
+        "drop the one that is there twice; for more runs of it use --seeds",
+    )
+    if plan.precision == "auto":
+        plan = plan.model_copy(update={"precision": fast_precision()})
+    for run in plan.runs():
+        shape_of(plan, run, vocabulary)
+    return plan
+
+
+def _task(plan: Plan) -> tuple[Plan, int]:
+    """The plan with the task's own length, and how many different tokens there are."""
+    if plan.task == TEXT:
+        return plan, 256
+    task = make_task(plan.task)
+    idle = [name for name in OF_TEXT if getattr(plan, name) != Plan.model_fields[name].default]
+    if plan.length not in (task.length, Plan.model_fields["length"].default):
+        idle.append("length")
+    listed = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+    need(
+        not idle,
+        f"options of a study have an effect; {plan.task} makes its own sequences",
+        f"got {listed}",
+        "leave them out; the sizes of a task are options of its own (see `ordinate list tasks`): recall:pairs=8",
+    )
+    return plan.model_copy(update={"length": task.length}), task.vocabulary
+
+
+def _mixers(plan: Plan, vocabulary: int, tell: Callable[[str], None]) -> Plan:
+    """The plan with `all` replaced by the names of those that can be trained."""
+    if plan.mixers is None or ALL not in plan.mixers:
+        return plan
+    found = []
+    for name in catalog.names("ordinate.mixers"):
+        if name in plan.mixers:
+            continue
+        reason = _unfit(name, plan, vocabulary)
+        if reason:
+            tell(f"left out: {name}: {reason}")
+        else:
+            found.append(name)
+    others = [mixer for mixer in plan.mixers if mixer != ALL]
+    return plan.model_copy(update={"mixers": (*found, *others)})
+
+
+def _unfit(name: str, plan: Plan, vocabulary: int) -> str | None:
+    """Why this mixer cannot be trained to read from left to right; None if it can."""
+    if not catalog.load("ordinate.mixers", Mixer, name).causal:
+        return "it has no form that reads from left to right"
+    runs = [Run(label=name, scheme=one, mixer=name, seed=0) for one in plan.schemes or (usual_scheme(name),)]
+    try:
+        shapes = [shape_of(plan, run, vocabulary) for run in runs]
+    except ValueError as error:
+        return str(error)
+    with torch.device("meta"):
+        exact = shapes[0].make_mixer(0).exact_causal
+    return None if exact else "as it is by default, it lets later tokens through"
