@@ -63,18 +63,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    kind, noun = study.quantity, study.noun
-    words = {"source": kind.source, "noun": noun, "name": kind.name, "where": "low" if kind.sign > 0 else "high"}
-    charts = [
-        {
-            "id": f"chart-{name}",
-            "title": CHARTS[name][0],
-            "caption": CHARTS[name][1].format(**words),
-            "spec": getattr(Charts(study, entries), name)(),
-        }
-        for name in kind.charts
-        if entries
-    ]
+    kind, noun, charts = study.quantity, study.noun, _charts(study, entries)
     # None, the default, puts vegaEmbed where the page finds it; the library's annotations leave it out
     bundle = vl_convert.javascript_bundle(None)  # pyrefly: ignore[bad-argument-type]
     seeds = study.plan["seeds"]
@@ -100,6 +89,22 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         draw=DRAW,
         script_hashes=" ".join(f"'sha256-{_digest(script)}'" for script in (bundle, DRAW)),
     )
+
+
+def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    kind = study.quantity
+    words = {"source": kind.source, "noun": study.noun, "name": kind.name}
+    words["where"] = "low" if kind.sign > 0 else "high"
+    return [
+        {
+            "id": f"chart-{name}",
+            "title": CHARTS[name][0],
+            "caption": CHARTS[name][1].format(**words),
+            "spec": getattr(Charts(study, entries), name)(),
+        }
+        for name in kind.charts
+        if entries
+    ]
 
 
 def inert(value: Any) -> str:
