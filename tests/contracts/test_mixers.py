@@ -7,7 +7,7 @@ from ordinate.testing.mixer import MixerCase
 
 NAMES = catalog.names("ordinate.mixers")
 # at which a short text shows what they do
-OPTIONS = {"window": {"window": 5}}
+OPTIONS = {"window": {"window": 5}, "longformer": {"window": 5, "global_tokens": 2}}
 CHECKS = {check.name: check for check in mixer_checks()}
 
 

@@ -82,6 +82,17 @@ def test_a_decoder_writes_the_same_with_a_short_memory():
     assert {state.k.shape[2] for state in cache.states} == {3}
 
 
+def test_it_is_that_of_local_attention():
+    oracle = pytest.importorskip("local_attention").LocalAttention(
+        window_size=4, causal=True, look_backward=1, exact_windowsize=True, use_rotary_pos_emb=False, autopad=True
+    )
+    mixer = Window(width=24, heads=4, window=5)
+    q, k, v = torch.randn(3, 2, 4, 30, 6).unbind()
+    # their window counts the tokens before one, ours that one too
+    ours = mixer.attended(q, k, v, Unmarked().at(Geometry.causal(30)))
+    torch.testing.assert_close(ours, oracle(q, k, v), rtol=0, atol=1e-6)
+
+
 def test_a_window_holds_the_token_itself_at_least():
     with pytest.raises(ValueError, match="a window holds at least the token itself; got 0; give 1 or more"):
         Window(width=8, heads=2, window=0)

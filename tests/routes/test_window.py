@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ordinate import T5, Alibi, Geometry, Shaw, Unmarked, attend, explain
+from ordinate.ops import bands
 from ordinate.routes import window
 from ordinate.testing.route import assert_agrees, draw
 
@@ -38,7 +39,7 @@ GEOMETRIES = {
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     # blocks smaller than the texts
-    monkeypatch.setattr(window, "ROWS", 2)
+    monkeypatch.setattr(bands, "ROWS", 2)
 
 
 @pytest.mark.parametrize("type", TYPES)
@@ -53,7 +54,7 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type)
 @pytest.mark.parametrize("wide", [1, 2, 3, 6, 7])
 @pytest.mark.parametrize("tokens", [63, 64, 65])
 def test_it_agrees_whatever_the_sizes_of_windows_and_blocks(tokens, wide, rows, monkeypatch):
-    monkeypatch.setattr(window, "ROWS", rows)
+    monkeypatch.setattr(bands, "ROWS", rows)
     for where in (Geometry.causal(tokens, window=wide), Geometry.full(tokens, window=wide)):
         assert_agrees("window", t5(), where, *draw(where, batch=1, type=torch.float64))
 
@@ -125,7 +126,7 @@ def test_it_takes_windows_inside_torch_compile(monkeypatch):
 
 
 def test_what_it_holds_grows_with_the_tokens_and_not_with_their_square(monkeypatch):
-    monkeypatch.setattr(window, "ROWS", 64)
+    monkeypatch.setattr(bands, "ROWS", 64)
     held = []
     for tokens in (8192, 16384):
         q = torch.zeros(1, 4, tokens, 16)

@@ -7,13 +7,11 @@ from torch import Tensor
 
 from ordinate.fused import fused, unfit, widens
 from ordinate.geometry import Geometry
+from ordinate.ops.bands import block_rows, pieces, whole_blocks
 from ordinate.ops.blocks import reachable
 from ordinate.route import Call, Route, table_refused
 from ordinate.scheme import Placed
-from ordinate.shapes import Keys, Outputs
-
-# blocks have a multiple of so many rows: fewer cost more steps than they save
-ROWS = 64
+from ordinate.shapes import Outputs
 
 
 class Windowed(Route):
@@ -66,9 +64,8 @@ class _Cut:
 
     def __init__(self, where: Geometry) -> None:
         reach = (where.window or 1) - 1
-        # two blocks and their own for a window of many rows
-        self.rows = ROWS * max(1, -(-reach // (2 * ROWS)))
-        behind = self.rows * -(-reach // self.rows)
+        self.rows = block_rows(reach)
+        behind = whole_blocks(reach, self.rows)
         ahead = 0 if where.hides_future else behind
         self.length = behind + self.rows + ahead
         queries, keys = where.shape
@@ -76,6 +73,14 @@ class _Cut:
         self.key = where.start + self.first - behind
         last = min(queries, keys - where.start - ahead)
         self.count = max(0, last - self.first) // self.rows
+
+    def queries(self, x: Tensor) -> Tensor:
+        """What the queries of these blocks have of the last axis."""
+        return x[..., self.first : self.first + self.count * self.rows]
+
+    def keys(self, x: Tensor) -> Tensor:
+        """What the keys of these blocks have of the last axis."""
+        return x[..., self.key : self.key + (self.count - 1) * self.rows + self.length]
 
 
 def _alone(call: Call, begin: int, end: int) -> Outputs:
@@ -97,20 +102,10 @@ def _side_by_side(call: Call, cut: _Cut) -> Outputs:
     if where.q_document is not None and where.k_document is not None:
         one = replace(
             one,
-            q_document=_pieces(where.q_document.expand(batch, -1), cut.first, cut.rows, cut).flatten(0, 1),
-            k_document=_pieces(where.k_document.expand(batch, -1), cut.key, cut.length, cut).flatten(0, 1),
+            q_document=pieces(cut.queries(where.q_document.expand(batch, -1)), cut.rows, cut.rows),
+            k_document=pieces(cut.keys(where.k_document.expand(batch, -1)), cut.length, cut.rows),
         )
-    q = call.q[:, :, cut.first : cut.first + cut.count * cut.rows].unflatten(2, (cut.count, cut.rows))
-    q = q.transpose(1, 2).flatten(0, 1)
-    k, v = (_batch(_pieces(x.movedim(2, -1), cut.key, cut.length, cut)) for x in (call.k, call.v))
+    q = cut.queries(call.q.mT).mT.unflatten(2, (cut.count, cut.rows)).transpose(1, 2).flatten(0, 1)
+    k, v = (pieces(cut.keys(x.mT), cut.length, cut.rows).mT for x in (call.k, call.v))
     out = fused(replace(call, q=q, k=k, v=v, at=Placed(call.at.scheme, one)))
     return out.unflatten(0, (batch, cut.count)).transpose(1, 2).flatten(2, 3)
-
-
-def _pieces(x: Tensor, begin: int, length: int, cut: _Cut) -> Tensor:
-    """The pieces of the last axis that blocks are given, on an axis of their own."""
-    return x[..., begin : begin + (cut.count - 1) * cut.rows + length].unfold(-1, length, cut.rows)
-
-
-def _batch(pieces: Tensor) -> Keys:
-    return pieces.permute(0, 3, 1, 4, 2).flatten(0, 1)
