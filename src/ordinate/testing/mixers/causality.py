@@ -9,13 +9,13 @@ TOKENS = 9
 
 
 def nothing_reaches_back_from_the_future(case: MixerCase) -> None:
-    """The gradient of each output by every later input is exactly 0; by itself it is not."""
+    """The gradient of each output by every later input is exactly 0; by some input up to its own it is not."""
     case.need(case.kind.causal, "it has no causal form")
     case.need(case.mixer().exact_causal, "it says that its causal form lets something through")
     felt = _felt(case, Geometry.causal(TOKENS))
     for query in range(TOKENS):
         assert not felt[query, query + 1 :].any(), f"token {query} feels a later one"
-        assert felt[query, query], f"token {query} does not feel itself"
+        assert felt[query].any(), f"token {query} feels nothing"
 
 
 def a_changed_future_leaves_the_past_as_it_was(case: MixerCase) -> None:
