@@ -82,9 +82,9 @@ class Rwkv4(SequenceMixer[Rwkv4State]):
     ) -> tuple[Tokens, Rwkv4State]:
         before, last = shifted(x, None if state is None else state.last)
         change = x - before
-        r = linear(before + change * self.gate_share, self.gate)
-        k = wide(linear(before + change * self.key_share, self.key))
-        v = wide(linear(before + change * self.value_share, self.value))
+        r = linear(torch.addcmul(before, change, self.gate_share), self.gate)
+        k = wide(linear(torch.addcmul(before, change, self.key_share), self.key))
+        v = wide(linear(torch.addcmul(before, change, self.value_share), self.value))
         if real is not None:
             k = k.masked_fill(~real[..., None], WEIGHTLESS)
         sums = empty_sums(k) if state is None else state.sums

@@ -104,9 +104,11 @@ class Rwkv6(SequenceMixer[Rwkv6State]):
     def _read(self, x: Tokens, state: Rwkv6State | None) -> tuple[Tokens, Rwkv6State]:
         before, last = shifted(x, None if state is None else state.last)
         change = before - x
-        wish = torch.tanh((x + change * self.share) @ self.mix_in).unflatten(-1, (5, -1))
+        wish = torch.tanh(torch.addcmul(x, change, self.share) @ self.mix_in).unflatten(-1, (5, -1))
         extra = torch.einsum("bnzm,zmw->zbnw", wish, self.mix_out)
-        asks, slows, keys, values, gates = (x + change * part for part in self.shares[:, None, None] + extra)
+        asks, slows, keys, values, gates = (
+            torch.addcmul(x, change, share + own) for share, own in zip(self.shares, extra, strict=True)
+        )
         r, k, v = (
             self._heads(linear(y, weight))
             for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))

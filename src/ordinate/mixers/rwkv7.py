@@ -115,7 +115,8 @@ class Rwkv7(SequenceMixer[Rwkv7State]):
 
     def _read(self, x: Tokens, state: Rwkv7State | None) -> tuple[Tokens, Rwkv7State]:
         before, last = shifted(x, None if state is None else state.last)
-        asks, slows, keys, values, rates, gates = (x + (before - x) * share for share in self.shares)
+        change = before - x
+        asks, slows, keys, values, rates, gates = (torch.addcmul(x, change, share) for share in self.shares)
         r, k, v = (
             wide(linear(y, weight)) for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))
         )

@@ -8,6 +8,10 @@
 // No column depends on another: a panel of them stays in the nearest cache for the whole text. One state in CHUNK is
 // kept for the way back, which makes the others again.
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include <cstring>
 
 #include "job.h"
@@ -59,15 +63,24 @@ struct Row {
   }
 };
 
+// halves are added until one lane is left
+float total(Vector x) {
+#ifdef __AVX512F__
+  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(x));
+#else
+  float lanes[LANES], sum = 0;
+  std::memcpy(lanes, &x, sizeof(Vector));
+#pragma omp simd reduction(+ : sum)
+  for (Index i = 0; i < LANES; ++i) sum += lanes[i];
+  return sum;
+#endif
+}
+
 template <int P>
 float dot(const Row<P>& x, const Row<P>& y) {
   Vector sum = x.of[0] * y.of[0];
   for (int p = 1; p < P; ++p) sum += x.of[p] * y.of[p];
-  float lanes[LANES], total = 0;
-  std::memcpy(lanes, &sum, sizeof(Vector));
-#pragma omp simd reduction(+ : total)
-  for (Index i = 0; i < LANES; ++i) total += lanes[i];
-  return total;
+  return total(sum);
 }
 
 // a panel of columns of one head: what its tokens do to its state, and what is asked of them
