@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from einops import rearrange
@@ -128,26 +129,31 @@ class H3(SequenceMixer[Remembered]):
     ) -> tuple[Tokens, Remembered | None]:
         """Project, let keys and values meet, remember, ask."""
         hides_future = at.where.hides_future
-        projected = self.project(x)
+        projected = _columns(self.project, x)
         if real is not None:
             # biases make something of padding; nothing may be remembered of it
-            projected = projected.masked_fill(~real[..., None], 0)
+            projected = projected.masked_fill(~real[:, None], 0)
         with torch.autocast(x.device.type, enabled=False):
-            q, k, v = rearrange(at_least_float32(projected), "b n (part width) -> part b width n", part=3)
+            q, k, v = at_least_float32(projected).chunk(3, 1)
             k, newest = self.shift(k, hides_future, None if state is None else state.k)
             y, memory = self._remember(q, k, v, hides_future, None if state is None else state.x)
-        y = self.out(rearrange(y, "b width n -> b n width").to(x.dtype))
+        y = self.out(y.mT.to(x.dtype))
         return y, None if memory is None else Remembered(newest, memory)
 
     def _remember(
         self, q: Columns, k: Columns, v: Columns, hides_future: bool, x: Float[Tensor, "b h pairs s"] | None
     ) -> tuple[Columns, Float[Tensor, "b h pairs s"] | None]:
-        heads = "b (h d) n -> h b d n"
-        q, k, v = (rearrange(part, heads, d=self.head_dim) for part in (q, k, v))
+        d = self.head_dim
+        q, k, v = (rearrange(part, "b (h d) n -> h b d n", d=d) for part in (q, k, v))
         pairs = (k[:, :, :, None] * v[:, :, None]).flatten(1, 3)
         before = None if x is None else rearrange(x, "b h pairs s -> h (b pairs) s")
         y, after = self.filter(pairs, hides_future, before)
-        y = y.unflatten(1, (q.shape[1], self.head_dim, self.head_dim))
-        y = rearrange((q[:, :, :, None] * y).sum(2), "h b d n -> b (h d) n")
-        pairs = self.head_dim**2
-        return y, None if after is None else rearrange(after, "h (b pairs) s -> b h pairs s", pairs=pairs)
+        y = y.unflatten(1, (-1, d, d))
+        y = reduce(torch.add, (q[:, :, one, None] * y[:, :, one] for one in range(d)))
+        memory = None if after is None else rearrange(after, "h (b pairs) s -> b h pairs s", pairs=d * d)
+        return rearrange(y, "h b d n -> b (h d) n"), memory
+
+
+def _columns(layer: nn.Linear, x: Tokens) -> Float[Tensor, "b outputs n"]:
+    """What a linear layer gives, with time as the last axis: filters run along it."""
+    return torch.baddbmm(layer.bias[None, :, None], layer.weight.expand(len(x), -1, -1), x.mT)
