@@ -65,7 +65,7 @@ class _Exponentials(torch.autograd.Function):
         if mirrored:
             highest = torch.maximum(highest, -low)
             features = products.new_empty(*x.shape[:-1], 2 * len(directions))
-            torch.neg(products, out=features[..., len(directions) :])
+            features[..., len(directions) :].copy_(products).neg_()
             features[..., : len(directions)] = products
         features.sub_(highest[..., None]).exp_()
         ctx.save_for_backward(features, directions)
