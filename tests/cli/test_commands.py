@@ -155,7 +155,9 @@ def test_list_says_where_each_scheme_enters(capsys):
     assert re.search(r"none +nowhere", said)
     app(["list", "spectra"], result_action="return_value")
     assert re.search(r"linear +Turn everything more slowly", capsys.readouterr().out)
-    for kind in ("mixers", "routes", "corpora", "tokenizers", "tasks"):
+    app(["list", "mixers"], result_action="return_value")
+    assert re.search(r"softmax +left to right, both ways +rope", capsys.readouterr().out)
+    for kind in ("routes", "corpora", "tokenizers", "tasks"):
         app(["list", kind], result_action="return_value")
     assert "stdlib" in capsys.readouterr().out
 

@@ -1,13 +1,16 @@
 """`ordinate list`: what there is."""
 
 import inspect
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App
 from rich.console import Console
 from rich.table import Table
 
 from ordinate import catalog
+
+if TYPE_CHECKING:
+    from ordinate.mixer import Mixer
 
 Kind = Literal["schemes", "spectra", "mixers", "routes", "corpora", "tokenizers", "tasks", "families"]
 CONTRACTS: dict[Kind, str] = {
@@ -21,12 +24,14 @@ CONTRACTS: dict[Kind, str] = {
     "families": "family.Family",
 }
 
-app = App(name="list", help="List what there is: schemes, mixers, routes, corpora.")
+COLUMNS: dict[Kind, tuple[str, ...]] = {"schemes": ("enters at",), "mixers": ("reads", "usual scheme")}
+
+app = App(name="list", help="List what there is: schemes, mixers, tasks, routes, corpora.")
 
 
 @app.default
 def show_list(kind: Kind = "schemes") -> int:
-    """List the members of a kind, with the places where each scheme enters.
+    """List the members of a kind: of schemes, where each enters; of mixers, how each reads and its usual scheme.
 
     Parameters
     ----------
@@ -35,8 +40,8 @@ def show_list(kind: Kind = "schemes") -> int:
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("name", no_wrap=True)
-    if kind == "schemes":
-        table.add_column("enters at")
+    for column in COLUMNS.get(kind, ()):
+        table.add_column(column)
     table.add_column("what it does")
     for name in catalog.names(f"ordinate.{kind}"):
         table.add_row(name, *_cells(kind, name))
@@ -52,10 +57,18 @@ def places(member: type) -> str:
     return ", ".join(used) or "nowhere"
 
 
+def reads(member: "type[Mixer[Any]]") -> str:
+    """In which forms a mixer can be had."""
+    forms = {"left to right": member.causal, "both ways": member.bidirectional}
+    return ", ".join(form for form, there in forms.items() if there)
+
+
 def _cells(kind: Kind, name: str) -> list[str]:
     from importlib import import_module
 
     module, contract = CONTRACTS[kind].split(".")
     member = catalog.load(f"ordinate.{kind}", getattr(import_module(f"ordinate.{module}"), contract), name)
     summary = (inspect.getdoc(member) or "").splitlines()[0]
-    return [places(member), summary] if kind == "schemes" else [summary]
+    if kind == "schemes":
+        return [places(member), summary]
+    return [reads(member), member.usual_scheme, summary] if kind == "mixers" else [summary]
