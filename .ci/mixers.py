@@ -33,7 +33,8 @@ def forms(kind: type[Mixer[Any]]) -> list[str]:
     if own == set(PLACES) - BEFORE_THE_LAYERS:
         hooks = "all"
     can = [kind.bidirectional, kind.causal and kind.streams, not kind.equivariant, born.max_length is None]
-    return [causal, *("yes" if x else "no" for x in can), hooks, f"[{kind.usual_scheme}](schemes/{kind.usual_scheme}.md)"]
+    usual = f"[{kind.usual_scheme}](schemes/{kind.usual_scheme}.md)"
+    return [causal, *("yes" if x else "no" for x in can), hooks, usual]
 
 
 def costs(name: str) -> list[str]:

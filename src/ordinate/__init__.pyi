@@ -10,14 +10,19 @@ from .flex import mask_mod as mask_mod
 from .flex import score_mod as score_mod
 from .geometry import Geometry as Geometry
 from .mixer import Mixer as Mixer
+from .mixers.block_linformer import BlockLinformer as BlockLinformer
 from .mixers.gru import Gru as Gru
 from .mixers.h3 import H3 as H3
 from .mixers.linear import LinearAttention as LinearAttention
+from .mixers.linformer import Linformer as Linformer
+from .mixers.longformer import Longformer as Longformer
 from .mixers.lstm import Lstm as Lstm
 from .mixers.merged import Merged as Merged
+from .mixers.mlp import MlpMixer as MlpMixer
 from .mixers.outside import Outside as Outside
 from .mixers.pairwise import Pairwise as Pairwise
 from .mixers.performer import Performer as Performer
+from .mixers.reformer import Reformer as Reformer
 from .mixers.rnn import Rnn as Rnn
 from .mixers.rwkv4 import Rwkv4 as Rwkv4
 from .mixers.rwkv6 import Rwkv6 as Rwkv6
@@ -29,6 +34,7 @@ from .mixers.sinkhorn import Sinkhorn as Sinkhorn
 from .mixers.softmax import Softmax as Softmax
 from .mixers.symmetric import Symmetric as Symmetric
 from .mixers.tied import Tied as Tied
+from .mixers.triangular_mlp import TriangularMlp as TriangularMlp
 from .mixers.window import Window as Window
 from .models.cache import Cache as Cache
 from .models.decoder import Decoder as Decoder

@@ -95,7 +95,7 @@ class BlockLinformer(Projections, SequenceMixer[Blocks]):
         self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: Blocks | None
     ) -> tuple[Tokens, Blocks | None]:
         """Lay the tokens out in blocks that begin with a row's first token, and attend block by block."""
-        q, k, v = (self._split(part) for part in self.project(x).split(self.widths, -1))
+        q, k, v = self.project_heads(x)
         q, k = at.encode(q, k)
         before = self._nothing(k, v) if state is None else state
         padding = torch.zeros_like(before.filled) if real is None else (~real).sum(1)
