@@ -113,6 +113,16 @@ class Mixer(nn.Module, Generic[Memory]):
             "choose another mixer (`ordinate list mixers` says which have one)",
         )
 
+    @classmethod
+    def check_bidirectional(cls) -> None:
+        """Raise unless it can let all tokens learn of each other."""
+        need(
+            cls.bidirectional,
+            "a model that reads from both sides lets all tokens learn of each other",
+            f"{cls.__name__} has no such form",
+            "choose another mixer (`ordinate list mixers` says which have one)",
+        )
+
     def check_where(self, where: Geometry) -> None:
         """Raise unless it has a form for this geometry, and serves as many tokens."""
         if where.hides_future:

@@ -9,6 +9,8 @@ from torch.nn.functional import gelu, relu, silu
 from ordinate.checks import need_known, need_positive
 from ordinate.shapes import Tokens
 
+Bend = Literal["gelu", "gelu_tanh", "relu", "silu"]
+"""How numbers are bent."""
 Kind = Literal["gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"]
 """How a feed-forward bends its numbers: those that end in glu gate one half by the other."""
 
@@ -18,7 +20,8 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return gelu(x, approximate="tanh")
 
 
-PLAIN: dict[Kind, Callable[[Tensor], Tensor]] = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu}
+BENDS: dict[Bend, Callable[[Tensor], Tensor]] = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu}
+PLAIN: dict[Kind, Callable[[Tensor], Tensor]] = {**BENDS}
 GATED: dict[Kind, Callable[[Tensor], Tensor]] = {"swiglu": silu, "geglu": gelu, "geglu_tanh": gelu_tanh}
 
 
