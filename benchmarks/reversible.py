@@ -18,7 +18,7 @@ from ordinate.models.feedforward import FeedForward
 from ordinate.models.reversible import run_reversible
 from ordinate.schemes.rope import Rope
 
-WIDTH, HEADS, TOKENS, BATCH, DEPTHS = 256, 4, 512, 4, (2, 4, 8, 16)
+WIDTH, HEADS, TOKENS, BATCH, DEPTHS = 128, 4, 1024, 8, (2, 4, 8, 16)
 
 
 def remembered(blocks: list[Block], x: Tensor) -> Tensor:

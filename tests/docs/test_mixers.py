@@ -29,7 +29,7 @@ def test_a_page_without_a_place_for_a_table_is_named():
 
 
 def test_means_are_those_of_their_rows():
-    rows = re.findall(r"^\| (?:\[?[^|]+) \| ((?:[\d.]+ \| ){5})(?:[\d.]+|fails) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| [^|]+ \| ((?:[\d.]+ \| ){5})[\w.]+ \| ([\d.]+) \|$", PAGE, re.MULTILINE)
     assert len(rows) >= 10
     for cells, mean in rows:
         numbers = [float(cell) for cell in cells.split(" | ") if cell]

@@ -5,8 +5,7 @@ import torch
 
 from ordinate import Decoder, Geometry, Shape, Unmarked
 from ordinate.mixers.rwkv4 import Rwkv4
-from ordinate.native import build
-from ordinate.native import wkv as native
+from ordinate.native import build, scan
 
 
 def stirred(**sizes):
@@ -88,24 +87,11 @@ def test_a_long_text_runs_in_cpp(monkeypatch):
     if build.reason("wkv") is not None:
         pytest.skip(build.reason("wkv"))
     mixer, x, at = stirred(width=64).float(), torch.randn(2, 600, 64), Unmarked().at(Geometry.causal(600))
-    assert native.refuses(x) is None
+    assert scan.refuses("wkv", x) is None
     fast = mixer(x, at)[0]
     monkeypatch.setenv(build.SWITCH, "off")
-    assert native.refuses(x) == "it is switched off (ORDINATE_NATIVE)"
+    assert scan.refuses("wkv", x) == "it is switched off (ORDINATE_NATIVE)"
     torch.testing.assert_close(fast, mixer(x, at)[0], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("x", "reason"),
-    [
-        (torch.zeros(1, 2**10, 64, dtype=torch.float64), "it computes in float32"),
-        (torch.zeros(1, 2**10, 63), "there are fewer than 65536 numbers"),
-        (torch.zeros(1, 2**10, 64, device="meta"), "it is made for CPUs"),
-    ],
-)
-def test_what_cpp_does_not_take(x, reason, monkeypatch):
-    monkeypatch.delenv(build.SWITCH)
-    assert native.refuses(x) == reason
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@ import torch
 
 from ordinate import Decoder, Geometry, Shape, Unmarked
 from ordinate.mixers.rwkv6 import Rwkv6
-from ordinate.native import build
-from ordinate.native import recurrence as native
+from ordinate.native import build, scan
 
 
 def stirred(**sizes):
@@ -89,7 +88,7 @@ def test_a_long_text_runs_in_cpp(monkeypatch):
     if build.reason("recurrence") is not None:
         pytest.skip(build.reason("recurrence"))
     mixer, x, at = stirred(width=64, heads=2).float(), torch.randn(2, 600, 64), Unmarked().at(Geometry.causal(600))
-    assert native.refuses(torch.zeros(2, 2, 600, 32)) is None
+    assert scan.refuses("recurrence", torch.zeros(2, 2, 600, 32)) is None
     fast = mixer(x, at)[0]
     monkeypatch.setenv(build.SWITCH, "off")
     torch.testing.assert_close(fast, mixer(x, at)[0], rtol=1e-3, atol=1e-3)

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from ordinate.native import build
-from ordinate.native import recurrence as native
+from ordinate.native import build, scan
 from ordinate.ops.decay import decayed
 from ordinate.testing import assert_as_close
 from ordinate.testing.closeness import assert_near
@@ -20,7 +19,7 @@ def _compiler():
 @pytest.fixture
 def native_on(_compiler, monkeypatch):
     monkeypatch.delenv(build.SWITCH)
-    monkeypatch.setattr(native, "SMALLEST", 0)
+    monkeypatch.setattr(scan, "SMALLEST", 0)
 
 
 def loop(r, k, v, w, bonus, state):
@@ -113,3 +112,16 @@ def test_autocast_does_not_narrow_it():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y, _ = decayed(*inputs)
     assert torch.equal(y, decayed(*inputs)[0])
+
+
+def test_what_does_not_fit_is_refused(untyped):
+    r, k, v, w, bonus, start = draw(9)
+    for inputs, match in (
+        ((r, k[:, :, 1:], v, w, bonus, start), r"k must belong to .* got \(2, 3, 8, 8\), expected \(2, 3, 9, 8\)"),
+        ((r, k, v[:1], w, bonus, start), "v must"),
+        ((r, k, v, w[:, :1], bonus, start), "w must"),
+        ((r, k, v, w, bonus[1:], start), "bonus must"),
+        ((r, k, v, w, bonus, start[:1]), r"start must .* got \(1, 3, 8, 8\)"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            decayed(*inputs)

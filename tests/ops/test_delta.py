@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from ordinate.native import build
-from ordinate.native import recurrence as native
+from ordinate.native import build, scan
 from ordinate.ops.delta import corrected
 from ordinate.testing import assert_as_close
 from ordinate.testing.closeness import assert_near
@@ -21,7 +20,7 @@ def _compiler():
 @pytest.fixture
 def native_on(_compiler, monkeypatch):
     monkeypatch.delenv(build.SWITCH)
-    monkeypatch.setattr(native, "SMALLEST", 0)
+    monkeypatch.setattr(scan, "SMALLEST", 0)
 
 
 def loop(r, k, v, w, a, b, state):
@@ -107,3 +106,13 @@ def test_what_is_written_at_a_key_is_what_is_read_there():
 def test_its_gradients_are_right():
     inputs = [x.double().requires_grad_() for x in draw(5, 2, 3)]
     assert torch.autograd.gradcheck(corrected, inputs, fast_mode=True)
+
+
+def test_what_does_not_fit_is_refused(untyped):
+    r, *rest, start = draw(9)
+    for place, name in enumerate(("k", "v", "w", "a", "b")):
+        wrong = [x[:1] if place == other else x for other, x in enumerate(rest)]
+        with pytest.raises(ValueError, match=f"{name} must belong to the same text"):
+            corrected(r, *wrong, start)
+    with pytest.raises(ValueError, match="start must"):
+        corrected(r, *rest, start[:1])

@@ -21,6 +21,11 @@ def test_each_token_is_beside_the_one_before_it():
     assert torch.equal(last, x[:, 2])
 
 
+def test_what_another_batch_left_is_refused(untyped):
+    with pytest.raises(ValueError, match="what is new need one batch; got 1 and 2; use the state with the batch"):
+        shifted(torch.zeros(2, 4, 3), torch.zeros(1, 3))
+
+
 def test_from_both_sides_a_reversed_text_gives_reversed_results():
     x = torch.randn(2, 5, 3)
     there, back = both_ways(lambda x: x.cumsum(1), x, None), both_ways(lambda x: x.cumsum(1), x.flip(1), None)

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from ordinate.native import build
-from ordinate.native import wkv as native
+from ordinate.native import build, scan
 from ordinate.ops import wkv as ops
 from ordinate.ops.wkv import WEIGHTLESS, empty_sums, wkv
 from ordinate.testing import assert_as_close
@@ -21,7 +20,7 @@ def _compiler():
 @pytest.fixture
 def native_on(_compiler, monkeypatch):
     monkeypatch.delenv(build.SWITCH)
-    monkeypatch.setattr(native, "SMALLEST", 0)
+    monkeypatch.setattr(scan, "SMALLEST", 0)
 
 
 def definition(k, v, decay, bonus, start):
@@ -174,3 +173,29 @@ def test_its_gradients_are_right():
 def test_however_many_chunks_are_read_side_by_side(step, monkeypatch):
     monkeypatch.setattr(ops, "STEP", step)
     assert_agrees(draw(61, channels=1), torch.float64)
+
+
+def test_what_does_not_fit_is_refused(untyped):
+    k, v, decay, bonus, start = draw(9)
+    for inputs, match in (
+        ((k, v[:, 1:], decay, bonus, start), r"v must belong to .*; got \(2, 8, 5\), expected \(2, 9, 5\); give all"),
+        ((k, v, decay[1:], bonus, start), r"decay must .* got \(4,\), expected \(5,\)"),
+        ((k, v, decay, bonus[None], start), "bonus must"),
+        ((k, v, decay, bonus, start[:1]), r"start must .* got \(1, 3, 5\)"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            wkv(*inputs)
+
+
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [
+        (torch.zeros(1, 2**10, 64, dtype=torch.float64), "it computes in float32"),
+        (torch.zeros(1, 2**10, 63), "there are fewer than 65536 numbers"),
+        (torch.zeros(1, 2**10, 64, device="meta"), "it is made for CPUs"),
+    ],
+)
+def test_what_cpp_does_not_take(x, reason, monkeypatch):
+    monkeypatch.delenv(build.SWITCH)
+    assert scan.refuses("wkv", x) == reason
+    assert scan.refuses("wkv", torch.zeros(2**16), x.to(torch.float64)) is not None

@@ -40,6 +40,7 @@ def t5() -> T5:
 def _small(monkeypatch):
     # three rows a block of seventeen keys, two examples, four heads
     monkeypatch.setattr(rows, "SCORES", 2 * 4 * 17 * 3)
+    monkeypatch.setattr(rows, "PAIRS", 1)
 
 
 @pytest.mark.parametrize("type", TYPES)
@@ -111,6 +112,6 @@ def test_it_says_why_it_refuses(monkeypatch):
     with pytest.raises(ValueError, match="it drops nothing"):
         attend(q, k, v, t5().at(where), route="rows", dropout=0.1)
     assert explain(q, k, v, Everywhere().at(where)).route == "rows"
-    monkeypatch.setattr(rows, "SCORES", 2**20)
-    with pytest.raises(ValueError, match="no more than 1048576 scores, which one block holds"):
+    monkeypatch.setattr(rows, "PAIRS", 2**20)
+    with pytest.raises(ValueError, match="there are fewer than 1048576 pairs"):
         attend(q, k, v, t5().at(where), route="rows")

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -110,7 +109,7 @@ class BlockLinformer(Projections, SequenceMixer[Blocks]):
         # told without looking at a tensor where nothing was read before
         alike = None if state is not None or real is not None else x.shape[1] // self.block
         after = self._after(k, v, summaries, before, before.filled + x.shape[1] - padding, alike)
-        return self.out(rearrange(y, "b h n d -> b n (h d)")), after
+        return self.gather(y), after
 
     def _nothing(self, k: Keys, v: Values) -> Blocks:
         filled = torch.zeros(len(k), dtype=torch.long, device=k.device)

@@ -15,6 +15,8 @@ from ordinate.scheme import Placed
 from ordinate.sequence_mixer import SequenceMixer
 from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values, Visible
 
+# multiples of so many columns lie well in memory
+EVEN = 16
 Few = Float[Tensor, "b g global e"]
 Pair = tuple[Tensor, Tensor]
 Places = Int[Tensor, "b places"]
@@ -126,18 +128,22 @@ class Longformer(Projections, SequenceMixer[Read]):
         length = behind + rows + ahead
         # tokens remembered stand before the first block
         front, back = behind - (near[0].shape[2] - tokens), fill + ahead
-        q = pieces(pad(q.mT, (0, fill)), rows, rows).mT
-        k, v = (pieces(pad(x.mT, (front, back)), length, rows).mT for x in near)
-        k, v = (torch.cat([x, y.repeat_interleave(count, 0)], 2) for x, y in zip((k, v), shared, strict=True))
-        asks = pieces(pad(place[:, -tokens:], (0, fill), value=-1), rows, rows)
-        found = pieces(pad(place, (front, back), value=-1), length, rows)
+        q = pieces(pad(q.mT, (0, fill)), rows, rows).mT.flatten(0, 1)
+        # a few columns of nothing: keys of even counts are multiplied faster
+        spare = -self.global_tokens % EVEN
+        k, v = (
+            _beside(pieces(pad(x.mT, (front, back)), length, rows).mT, y, spare)
+            for x, y in zip(near, shared, strict=True)
+        )
+        asks = pieces(pad(place[:, -tokens:], (0, fill), value=-1), rows, rows).flatten(0, 1)
+        found = pieces(pad(place, (front, back), value=-1), length, rows).flatten(0, 1)
         ahead_by = torch.arange(length, device=q.device) - behind - torch.arange(rows, device=q.device)[:, None]
         in_reach = (ahead_by.abs() <= reach) & ((ahead_by <= 0) | (not causal))
         # a token that sees nothing else sees itself: padding, whose result is not used
         seen = in_reach & (found >= self.global_tokens)[:, None] | (ahead_by == 0)
         slot = torch.arange(self.global_tokens, device=q.device)
-        last = asks if causal else (place.amax(1).repeat_interleave(count))[:, None].expand_as(asks)
-        seen = torch.cat([seen, slot <= last[..., None]], -1)
+        last = asks if causal else place.amax(1).repeat_interleave(count)[:, None].expand_as(asks)
+        seen = torch.cat([seen, pad(slot <= last[..., None], (0, spare))], -1)
         out = self._sdpa(q, k, v, seen).unflatten(0, (-1, count))
         return out.transpose(1, 2).flatten(2, 3)[:, :, :tokens]
 
@@ -194,6 +200,12 @@ class _Slots:
     def kept(self, new: Keys, before: Few) -> Few:
         """What stands at each global token: of these, or as it was before."""
         return torch.where(self.new[:, None, :, None], _taken(new, self.index), before)
+
+
+def _beside(near: Float[Tensor, "b count g length e"], few: Few, spare: int) -> Float[Tensor, "blocks g columns e"]:
+    """What is near each block, the global tokens, and columns of nothing: a batch of blocks."""
+    few = pad(few, (0, 0, 0, spare))[:, None].expand(-1, near.shape[1], -1, -1, -1)
+    return torch.cat([near, few], 3).flatten(0, 1)
 
 
 def _taken(x: Keys, index: Int[Tensor, "b some"]) -> Float[Tensor, "b g some d"]:

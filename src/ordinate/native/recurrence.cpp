@@ -23,15 +23,15 @@ constexpr Index CHUNK = 32;
 typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
 
 struct Job {
-  bool back, delta;                       // delta: as in RWKV-7
+  bool back, delta;                          // delta: as in RWKV-7
   Index batch, heads, tokens, width, depth;  // width: channels of a key, depth: of a value
-  View r, w, k, v, a, b, y;               // w: logarithms of decays
-  const float* bonus;                     // (heads, width): u
-  const float* start;                     // (batch, heads, width, depth)
-  float *end, *kept;                      // kept: (batch, heads, panels, chunks, width, columns of a panel), or null
-  View gradient, dr, dw, dk, dv, da, db;  // those of what belongs to keys are zeros at first
-  const float* gradient_end;              // or null
-  float *dbonus, *dstart;                 // dbonus: (batch, heads, width), zeros at first
+  View r, w, k, v, a, b, y;                  // w: logarithms of decays
+  const float* bonus;                        // (heads, width): u
+  const float* start;                        // (batch, heads, width, depth)
+  float *end, *kept;                         // kept: (batch, heads, panels, chunks, width, columns of a panel), or null
+  View gradient, dr, dw, dk, dv, da, db;     // those of what belongs to keys are zeros at first
+  const float* gradient_end;                 // or null
+  float *dbonus, *dstart;                    // dbonus: (batch, heads, width), zeros at first
 
   Index chunks() const { return parts(tokens, CHUNK); }
 };
@@ -49,12 +49,7 @@ struct Row {
     if (count > 0) std::memcpy(&row, from, count * sizeof(float));
     return row;
   }
-  void write(float* to, Index count) const {
-    if (count == P * LANES)
-      std::memcpy(to, this, sizeof(Row));
-    else
-      std::memcpy(to, this, count * sizeof(float));
-  }
+  void write(float* to, Index count) const { std::memcpy(to, this, count * sizeof(float)); }
   void add(float scale, const Row& x) {
     for (int p = 0; p < P; ++p) of[p] += scale * x.of[p];
   }
@@ -88,22 +83,24 @@ template <int P, bool DELTA>
 struct Panel {
   using Columns = Row<P>;
   const Job& job;
-  const Index b, h, first, count;
+  const Index row, head, first, count;
   float* kept;
   Buffer<float> decay;
   const float* bonus;
 
-  Panel(const Job& job, Index b, Index h, Index first)
-      : job(job), b(b), h(h), first(first), count(min(P * LANES, job.depth - first)), decay(job.width) {
-    const Index panels = parts(job.depth, P * LANES), panel = (b * job.heads + h) * panels + first / (P * LANES);
+  Panel(const Job& job, Index row, Index head, Index first)
+      : job(job), row(row), head(head), first(first), count(min(P * LANES, job.depth - first)), decay(job.width) {
+    const Index panels = parts(job.depth, P * LANES), panel = (row * job.heads + head) * panels + first / (P * LANES);
     kept = job.kept ? job.kept + panel * job.chunks() * job.width * P * LANES : nullptr;
-    bonus = DELTA ? nullptr : job.bonus + h * job.width;
+    bonus = DELTA ? nullptr : job.bonus + head * job.width;
   }
 
-  const float* key(const View& view, Index t) const { return view.row<float>(b, h, t); }
-  Columns value(const View& view, Index t) const { return Columns::read(view.row<float>(b, h, t) + first, count); }
-  const float* edge(const float* states, Index j) const {
-    return states + ((b * job.heads + h) * job.width + j) * job.depth + first;
+  float* key(const View& view, Index t) const { return view.row<float>(row, head, t); }
+  Columns value(const View& view, Index t) const { return Columns::read(key(view, t) + first, count); }
+  // row j of this head's state, in the states of all heads
+  template <class T>
+  T* of_state(T* states, Index j) const {
+    return states + ((row * job.heads + head) * job.width + j) * job.depth + first;
   }
 
   void decays(Index t) {
@@ -114,6 +111,7 @@ struct Panel {
     for (Index j = 0; j < job.width; ++j) to[j] = w[j] == w[j] ? exponential(w[j]) : w[j];
   }
 
+  // a S, for the a of token t
   Columns seen(const Columns* state, Index t) const {
     Columns sum = Columns::zero();
     if (DELTA && t < job.tokens)
@@ -121,11 +119,11 @@ struct Panel {
     return sum;
   }
 
-  // the state after token t, from the one before it; returns what the token reads, and what the next one sees
+  // makes the state after token t of the one before it; returns what the token reads, and leaves what the next one sees
   Columns step(const Columns* from, Columns* to, Index t, Columns& saw) {
     decays(t);
     const float *r = key(job.r, t), *k = key(job.k, t), *e = decay;
-    const float *b_ = DELTA ? key(job.b, t) : nullptr, *a = DELTA && t + 1 < job.tokens ? key(job.a, t + 1) : nullptr;
+    const float *b = DELTA ? key(job.b, t) : nullptr, *a = DELTA && t + 1 < job.tokens ? key(job.a, t + 1) : nullptr;
     const Columns v = value(job.v, t), sees = saw;
     Columns y = Columns::zero(), next = Columns::zero();
     float self = 0;
@@ -135,7 +133,7 @@ struct Panel {
       s.scale(e[j]);
       s.add(k[j], v);
       if constexpr (DELTA) {
-        s.add(b_[j], sees);
+        s.add(b[j], sees);
         y.add(r[j], s);
         if (a) next.add(a[j], s);
       }
@@ -148,25 +146,26 @@ struct Panel {
 
   void forward() {
     Buffer<Columns> state(job.width);
-    for (Index j = 0; j < job.width; ++j) state[j] = Columns::read(edge(job.start, j), count);
+    for (Index j = 0; j < job.width; ++j) state[j] = Columns::read(of_state(job.start, j), count);
     Columns saw = seen(state, 0);
     for (Index t = 0; t < job.tokens; ++t) {
       if (kept && t % CHUNK == 0)
         std::memcpy(kept + t / CHUNK * job.width * P * LANES, state.data, job.width * sizeof(Columns));
-      step(state, state, t, saw).write(job.y.row<float>(b, h, t) + first, count);
+      step(state, state, t, saw).write(key(job.y, t) + first, count);
     }
-    for (Index j = 0; j < job.width; ++j) state[j].write(const_cast<float*>(edge(job.end, j)), count);
+    for (Index j = 0; j < job.width; ++j) state[j].write(of_state(job.end, j), count);
   }
 
+  // the gradients of token t, and of the state before it from those of the one after it
   void ask(const Columns* before, const Columns* after, Columns* asked, const Columns& saw, Index t) {
     decays(t);
     const float *r = key(job.r, t), *k = key(job.k, t), *e = decay;
     const Columns g = value(job.gradient, t), v = value(job.v, t);
-    float *dr = job.dr.row<float>(b, h, t), *dw = job.dw.row<float>(b, h, t), *dk = job.dk.row<float>(b, h, t);
+    float *dr = key(job.dr, t), *dw = key(job.dw, t), *dk = key(job.dk, t);
     Columns dv = Columns::zero();
     if constexpr (DELTA) {
-      const float *a = key(job.a, t), *b_ = key(job.b, t);
-      float *da = job.da.row<float>(b, h, t), *db = job.db.row<float>(b, h, t);
+      const float *a = key(job.a, t), *b = key(job.b, t);
+      float *da = key(job.da, t), *db = key(job.db, t);
       Columns dsaw = Columns::zero();
       for (Index j = 0; j < job.width; ++j) {
         Columns d = asked[j];
@@ -176,7 +175,7 @@ struct Panel {
         db[j] += dot(d, saw);
         dw[j] += e[j] * dot(d, before[j]);
         dv.add(k[j], d);
-        dsaw.add(b_[j], d);
+        dsaw.add(b[j], d);
         d.scale(e[j]);
         asked[j] = d;
       }
@@ -186,7 +185,7 @@ struct Panel {
       }
     } else {
       const float own = dot(v, g);
-      float self = 0, *dbonus = job.dbonus + (b * job.heads + h) * job.width;
+      float self = 0, *dbonus = job.dbonus + (row * job.heads + head) * job.width;
       for (Index j = 0; j < job.width; ++j) {
         Columns d = asked[j];
         dr[j] += dot(before[j], g) + bonus[j] * k[j] * own;
@@ -201,13 +200,13 @@ struct Panel {
       }
       dv.add(self, g);
     }
-    dv.write(job.dv.row<float>(b, h, t) + first, count);
+    dv.write(key(job.dv, t) + first, count);
   }
 
   void backward() {
     Buffer<Columns> states((CHUNK + 1) * job.width), asked(job.width), saw(CHUNK + 1);
     for (Index j = 0; j < job.width; ++j)
-      asked[j] = job.gradient_end ? Columns::read(edge(job.gradient_end, j), count) : Columns::zero();
+      asked[j] = job.gradient_end ? Columns::read(of_state(job.gradient_end, j), count) : Columns::zero();
     for (Index chunk = job.chunks(); chunk-- > 0;) {
       const Index begin = chunk * CHUNK, tokens = min(CHUNK, job.tokens - begin);
       std::memcpy(states.data, kept + chunk * job.width * P * LANES, job.width * sizeof(Columns));
@@ -219,7 +218,7 @@ struct Panel {
       for (Index i = tokens; i-- > 0;)
         ask(states + i * job.width, states + (i + 1) * job.width, asked, saw[i], begin + i);
     }
-    for (Index j = 0; j < job.width; ++j) asked[j].write(const_cast<float*>(edge(job.dstart, j)), count);
+    for (Index j = 0; j < job.width; ++j) asked[j].write(of_state(job.dstart, j), count);
   }
 };
 

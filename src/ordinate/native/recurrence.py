@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ordinate.native import build
 from ordinate.native.job import BOOL, POINTER, WHOLE, View, run
 from ordinate.shapes import Outputs, Queries
 
@@ -17,9 +16,6 @@ Matrices = Float[Tensor, "b h d e"]
 
 # as in recurrence.cpp: columns of a vector, and tokens between two states that are kept
 LANES, CHUNK = 16, 32
-# a first text with fewer numbers is not worth the wait for a compiler
-SMALLEST = 2**16
-
 
 # what belongs to each token
 _VIEWS = ("r", "w", "k", "v", "a", "b")
@@ -37,19 +33,6 @@ class _Job(ctypes.Structure):
         *((name, View) for name in ("gradient", *_GRADIENTS)),
         *((name, POINTER) for name in ("gradient_end", "dbonus", "dstart")),
     ]
-
-
-def refuses(r: Queries) -> str | None:
-    """Why such states are not read in C++, or None."""
-    if r.device.type != "cpu":
-        return "it is made for CPUs"
-    if torch.compiler.is_compiling():
-        return "torch.compile cannot look into it"
-    if r.dtype != torch.float32:
-        return "it computes in float32"
-    if r.numel() < SMALLEST:
-        return f"there are fewer than {SMALLEST} numbers"
-    return build.reason("recurrence")
 
 
 def decayed(

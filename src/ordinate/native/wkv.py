@@ -8,16 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ordinate.native import build
 from ordinate.native.job import BOOL, POINTER, WHOLE, run
 
 Channels = Float[Tensor, "b n c"]
 Channel = Float[Tensor, " c"]
 # numerator and denominator without e^exponent, and the exponent, which has no gradient
 Sums = Float[Tensor, "b 3 c"]
-
-# a first text with fewer numbers is not worth the wait for a compiler
-SMALLEST = 2**16
 
 
 class _Job(ctypes.Structure):
@@ -28,19 +24,6 @@ class _Job(ctypes.Structure):
         *((name, POINTER) for name in ("decay", "bonus", "k", "v", "start", "end", "y", "top", "share")),
         *((name, POINTER) for name in ("gradient", "gradient_end", "dk", "dv", "ddecay", "dbonus", "dstart")),
     ]
-
-
-def refuses(k: Channels) -> str | None:
-    """Why the means of these keys are not taken in C++, or None."""
-    if k.device.type != "cpu":
-        return "it is made for CPUs"
-    if torch.compiler.is_compiling():
-        return "torch.compile cannot look into it"
-    if k.dtype != torch.float32:
-        return "it computes in float32"
-    if k.numel() < SMALLEST:
-        return f"there are fewer than {SMALLEST} numbers"
-    return build.reason("wkv")
 
 
 def wkv(k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums) -> tuple[Channels, Sums]:

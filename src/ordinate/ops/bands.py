@@ -17,6 +17,6 @@ def whole_blocks(reach: int, rows: int) -> int:
     return rows * -(-reach // rows)
 
 
-def pieces(x: Shaped[Tensor, "b *rest n"], length: int, step: int) -> Shaped[Tensor, "pieces *rest length"]:
-    """All pieces of this length, each a step after the other, as a batch: the pieces of a row stand together."""
-    return x.unfold(-1, length, step).movedim(-2, 1).flatten(0, 1)
+def pieces(x: Shaped[Tensor, "b *rest n"], length: int, step: int) -> Shaped[Tensor, "b pieces *rest length"]:
+    """All pieces of this length, each a step after the other: a view."""
+    return x.unfold(-1, length, step).movedim(-2, 1)

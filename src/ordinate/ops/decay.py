@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ordinate.native import recurrence
 from ordinate.native.recurrence import Bonus, Matrices
+from ordinate.native.scan import need_shapes, refuses
 from ordinate.shapes import Outputs, Queries
 
 Chunks = Float[Tensor, "b h chunks size d"]
@@ -34,8 +35,16 @@ def decayed(
         bonus: u, how much a token reads of itself.
         start: the state after the tokens before; zeros: there are none.
     """
+    batch, heads, tokens, width = r.shape
+    need_shapes(
+        k=(k, r.shape),
+        v=(v, (batch, heads, tokens, v.shape[-1])),
+        w=(w, r.shape),
+        bonus=(bonus, (heads, width)),
+        start=(start, (batch, heads, width, v.shape[-1])),
+    )
     # one pass in C++ where there is a compiler: the same to rounding
-    if recurrence.refuses(r) is None:
+    if refuses("recurrence", r, k, v, w, bonus, start) is None:
         return recurrence.decayed(r, k, v, w, bonus, start)
     # the digits are needed, whatever autocast says
     with torch.autocast(r.device.type, enabled=False):

@@ -10,6 +10,7 @@ import torch
 
 from ordinate.native import recurrence
 from ordinate.native.recurrence import Matrices
+from ordinate.native.scan import need_shapes, refuses
 from ordinate.ops.decay import carried, earlier_products, in_chunks, sums_after, sums_before
 from ordinate.shapes import Outputs, Queries
 
@@ -28,8 +29,14 @@ def corrected(
         b: where what was read there is written to.
         start: the state after the tokens before; zeros: there are none.
     """
+    batch, heads, tokens, width = r.shape
+    need_shapes(
+        **{name: (x, r.shape) for name, x in (("k", k), ("w", w), ("a", a), ("b", b))},
+        v=(v, (batch, heads, tokens, v.shape[-1])),
+        start=(start, (batch, heads, width, v.shape[-1])),
+    )
     # one pass in C++ where there is a compiler: the same to rounding
-    if recurrence.refuses(r) is None:
+    if refuses("recurrence", r, k, v, w, a, b, start) is None:
         return recurrence.corrected(r, k, v, w, a, b, start)
     # the digits are needed, whatever autocast says
     with torch.autocast(r.device.type, enabled=False):

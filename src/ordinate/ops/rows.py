@@ -57,7 +57,8 @@ class Rows(NamedTuple):
         out = self.q.new_empty(*self.q.shape[:3], self.v.shape[3])
         for row, head in itertools.product(*map(range, self.q.shape[:2])):
             own = self.weights(row, head) if weights is None else weights[row, head]
-            out[row, head] = times_transposed(own, self.v[row, self._group(head)].t())
+            # PyTorch's own product: a long sum by the other one would lose more digits
+            out[row, head] = own @ self.v[row, self._group(head)]
         return out
 
     def backward(

@@ -18,6 +18,12 @@ def shifted(x: Tokens, last: Float[Tensor, "b width"] | None) -> tuple[Tokens, F
         last: the one before them; None: there is none, and zeros stand for it.
     """
     begin = x.new_zeros(x.shape[0], x.shape[2]) if last is None else last
+    need(
+        begin.shape[0] == x.shape[0],
+        "what is remembered and what is new need one batch",
+        lambda: f"got {begin.shape[0]} and {x.shape[0]}",
+        "use the state with the batch and the model that made it",
+    )
     whole = torch.cat([begin[:, None].to(x.dtype), x], 1)
     return whole[:, :-1], whole[:, -1]
 

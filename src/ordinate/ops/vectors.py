@@ -157,7 +157,8 @@ class _Head:
 
     def mixed(self, weights: Scores, block: Block) -> Tensor:
         """What the weights make of the values, and of what they carry."""
-        out = times_transposed(weights, self.v[block.keys].t())
+        # PyTorch's own product: a long sum by the other one would lose more digits
+        out = weights @ self.v[block.keys]
         if self.carried is not None:
             for part in self._parts(block, self.carried):
                 out += Read(weights[:, part.columns], part).of(self.carried)

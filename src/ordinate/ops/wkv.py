@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ordinate.native import wkv as native
+from ordinate.native.scan import need_shapes, refuses
 from ordinate.native.wkv import Channel, Channels, Sums
 
 Cut = Float[Tensor, "b chunks size c"]
@@ -26,7 +27,7 @@ Token = Callable[[int], Held]
 
 # the exponent of a sum that holds nothing yet, and of a token that weighs nothing
 NOTHING, WEIGHTLESS = -1e38, -1e30
-# numbers of one step
+# numbers of one step on a CPU
 STEP = 2**15
 
 
@@ -47,8 +48,12 @@ def wkv(k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums) -
         bonus: u, what is added to that of the token itself.
         start: the sums of the tokens before; `empty_sums`: there are none.
     """
+    batch, _, channels = k.shape
+    need_shapes(
+        v=(v, k.shape), decay=(decay, (channels,)), bonus=(bonus, (channels,)), start=(start, (batch, 3, channels))
+    )
     # one pass in C++ where there is a compiler: the same to rounding
-    if native.refuses(k) is None:
+    if refuses("wkv", k, v, decay, bonus, start) is None:
         return native.wkv(k, v, decay, bonus, start)
     return _Wkv.apply(k, v, decay, bonus, start)
 
@@ -118,7 +123,9 @@ class _Wkv(torch.autograd.Function):
 def _parts(k: Channels) -> list[tuple[slice, int]]:
     """Stretches of the text, and how many chunks of equal length each is cut into."""
     batch, tokens, channels = k.shape
-    chunks = max(1, min(STEP // max(1, batch * channels), math.isqrt(tokens)))
+    # elsewhere steps cost more than what they compute
+    most = STEP // max(1, batch * channels) if k.device.type == "cpu" else tokens
+    chunks = max(1, min(most, math.isqrt(tokens)))
     whole = tokens // chunks * chunks
     parts = [(slice(0, whole), chunks), (slice(whole, tokens), 1)]
     return [(part, chunks) for part, chunks in parts if part.stop > part.start]

@@ -1,7 +1,7 @@
 """Each scheme or mixer in numbers, with intervals, and set against the best."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,10 +67,10 @@ def summarise(study: Study) -> list[Entry]:
     runs = {label: study.done(label) for label in study.compared}
     entries = [_entry(label, results, quantity) for label, results in runs.items() if results]
     entries.sort(key=lambda entry: quantity.sign * entry.trained.value)
-    if len(entries) < 2:
-        return entries
-    best = entries[0]
-    return [best, *(_behind(entry, best, runs, quantity) for entry in entries[1:])]
+    for place, entry in enumerate(entries[1:], 1):
+        if found := behind(study, entry.label, entries[0].label):
+            entries[place] = replace(entry, behind=found[0], behind_interval=found[1])
+    return entries
 
 
 def _entry(label: str, results: Sequence[dict[str, Any]], quantity: Quantity) -> Entry:
@@ -89,19 +89,20 @@ def _entry(label: str, results: Sequence[dict[str, Any]], quantity: Quantity) ->
     return Entry(label, len(results), levels)
 
 
-def _behind(entry: Entry, best: Entry, runs: dict[str, list[dict[str, Any]]], quantity: Quantity) -> Entry:
-    shared = {item["run"]["seed"] for item in runs[entry.label]} & {item["run"]["seed"] for item in runs[best.label]}
-    if not shared:
-        return entry
-    pair = [
-        _table([item for item in runs[label] if item["run"]["seed"] in shared], entry.trained.times, quantity)
-        for label in (entry.label, best.label)
-    ]
-    documents = len(pair[0][1])
-    draws = Draws.of(documents, len(shared))
-    difference = quantity.sign * (resampled(*pair[0], draws) - resampled(*pair[1], draws))
-    value = quantity.sign * (ratio(*pair[0]) - ratio(*pair[1]))
-    return Entry(entry.label, entry.seeds, entry.levels, value, interval(difference, documents))
+def behind(study: Study, label: str, other: str) -> tuple[float, Interval | None] | None:
+    """How much worse one is than another at the trained length, on the same documents and seeds, with the interval.
+
+    None where they share no seed.
+    """
+    runs = {name: {run["run"]["seed"]: run for run in study.done(name)} for name in (label, other)}
+    seeds = sorted(runs[label].keys() & runs[other].keys())
+    if not seeds:
+        return None
+    times = min(row["times"] for row in runs[label][seeds[0]]["lengths"] if study.quantity.measured(row))
+    one, two = (_table([runs[name][seed] for seed in seeds], times, study.quantity) for name in (label, other))
+    draws, sign = Draws.of(len(one[1]), len(seeds)), study.quantity.sign
+    differences = sign * (resampled(*one, draws) - resampled(*two, draws))
+    return sign * (ratio(*one) - ratio(*two)), interval(differences, len(one[1]))
 
 
 def _table(results: Sequence[dict[str, Any]], times: int, quantity: Quantity) -> tuple[Numbers, Numbers]:

@@ -14,8 +14,10 @@ from ordinate.route import Call, Route
 from ordinate.scheme import Placed, Scheme
 from ordinate.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 
-# scores that a block holds of each kind
-SCORES = 2**23
+# queries that a block has at most, and scores that it holds of each kind
+ROWS, SCORES = 256, 2**23
+# with fewer pairs, over batch and heads, the steps of Python cost more than they save
+PAIRS = 2**21
 # hooks whose results have the size of queries x keys
 WIDE = frozenset({"score", "bias", "content_bias", "carry"})
 
@@ -37,8 +39,8 @@ class Rows(Route):
             return "torch.compile cannot look into it"
         if call.dropout:
             return "it drops nothing"
-        if call.pairs <= SCORES:
-            return f"there are no more than {SCORES} scores, which one block holds"
+        if call.pairs < PAIRS:
+            return f"there are fewer than {PAIRS} pairs"
         return None if call.finite else "q, k or v holds a number that is not finite"
 
     def run(self, call: Call) -> Outputs:
@@ -138,7 +140,8 @@ class _WayBack:
 
 
 def _blocks(at: Placed, q: Tensor) -> list[Block]:
-    return blocks(at.where, max(1, SCORES // max(1, q.shape[0] * q.shape[1] * at.where.shape[1])))
+    size = SCORES // max(1, q.shape[0] * q.shape[1] * at.where.shape[1])
+    return blocks(at.where, min(max(1, size), ROWS))
 
 
 def _rows(at: Placed, q: Queries, k: Keys, v: Values, scale: float, added: Bias | None) -> rows.Rows:

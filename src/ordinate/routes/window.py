@@ -102,10 +102,10 @@ def _side_by_side(call: Call, cut: _Cut) -> Outputs:
     if where.q_document is not None and where.k_document is not None:
         one = replace(
             one,
-            q_document=pieces(cut.queries(where.q_document.expand(batch, -1)), cut.rows, cut.rows),
-            k_document=pieces(cut.keys(where.k_document.expand(batch, -1)), cut.length, cut.rows),
+            q_document=pieces(cut.queries(where.q_document.expand(batch, -1)), cut.rows, cut.rows).flatten(0, 1),
+            k_document=pieces(cut.keys(where.k_document.expand(batch, -1)), cut.length, cut.rows).flatten(0, 1),
         )
     q = cut.queries(call.q.mT).mT.unflatten(2, (cut.count, cut.rows)).transpose(1, 2).flatten(0, 1)
-    k, v = (pieces(cut.keys(x.mT), cut.length, cut.rows).mT for x in (call.k, call.v))
+    k, v = (pieces(cut.keys(x.mT), cut.length, cut.rows).mT.flatten(0, 1) for x in (call.k, call.v))
     out = fused(replace(call, q=q, k=k, v=v, at=Placed(call.at.scheme, one)))
     return out.unflatten(0, (batch, cut.count)).transpose(1, 2).flatten(2, 3)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -30,7 +31,9 @@ class Draws:
     documents: Numbers
     seeds: Numbers
 
+    # a study draws alike for each of its comparisons
     @classmethod
+    @lru_cache(maxsize=4)
     def of(cls, documents: int, seeds: int, *, resamples: int = RESAMPLES, seed: int = 0) -> "Draws":
         """Draw with replacement, as many documents and seeds as there are."""
         random = np.random.default_rng(seed)
