@@ -38,6 +38,9 @@ from .mixers.triangular_mlp import TriangularMlp as TriangularMlp
 from .mixers.window import Window as Window
 from .models.cache import Cache as Cache
 from .models.decoder import Decoder as Decoder
+from .models.encoder import Encoder as Encoder
+from .models.encoder import EncoderShape as EncoderShape
+from .models.encoder import mean_of_tokens as mean_of_tokens
 from .models.generate import generate as generate
 from .models.shape import Shape as Shape
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention

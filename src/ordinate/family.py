@@ -10,8 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.checks import need, need_known
+from ordinate.models.decoder import Decoder
 from ordinate.models.feedforward import Kind
 from ordinate.models.shape import Shape
+from ordinate.models.trunk import Trunk
 
 Weight = Float[Tensor, "..."]
 LAYER = "{}"
@@ -102,14 +104,14 @@ class HeadByHead(Rule):
 class Family(ABC):
     """Models of one `model_type`: their sizes as a `Shape`, and the names of their tensors.
 
-    Must: `model_type`, `architecture`, `shape`, `config` (which says a shape in their words) and `rules`.
+    Must: `model_type`, `prefix`, `architecture`, `shape`, `config` (which says a shape in their words) and `rules`.
     May: `defaults` (what a config.json may leave out) and `aside` (tensors in checkpoints that hold no weights).
     """
 
+    kind: ClassVar[type[Trunk]] = Decoder
+    """What it is a family of: decoders or encoders."""
     model_type: ClassVar[str]
     """What its config.json is marked by."""
-    architecture: ClassVar[str]
-    """The class of transformers that reads it."""
     prefix: ClassVar[str]
     """What the names of its tensors begin with in a model with a head, and not without one."""
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -124,6 +126,10 @@ class Family(ABC):
         Raises:
             ValueError: something that this family has and our model does not.
         """
+
+    @abstractmethod
+    def architecture(self, shape: Shape) -> str:
+        """The class of transformers that reads a model of this shape."""
 
     @abstractmethod
     def config(self, shape: Shape) -> dict[str, Any]:

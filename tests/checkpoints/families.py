@@ -49,14 +49,24 @@ CASES = {
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
     "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64},
 }
+BERT = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+# encoders: the class of transformers behind the comma
+ENCODERS = {
+    "bert, ForMaskedLM": BERT,
+    "bert, Model": BERT | {"hidden_act": "gelu_new", "type_vocab_size": 3},
+    "roberta, ForMaskedLM": BERT | {"pad_token_id": 1},
+    "roberta, Model": BERT | {"pad_token_id": 1},
+}
 
 
 def theirs(name):
     """The model of transformers, its numbers drawn so that every one of them shows."""
-    kind = name.split(",")[0]
-    config = transformers.CONFIG_MAPPING[kind](**SIZES, **CASES[name])
+    kind, _, top = name.partition(", ")
+    config = transformers.CONFIG_MAPPING[kind](**(SIZES | (CASES | ENCODERS)[name]))
+    autos = {"ForMaskedLM": transformers.AutoModelForMaskedLM, "Model": transformers.AutoModel}
+    auto = autos[top] if name in ENCODERS else transformers.AutoModelForCausalLM
     transformers.set_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    model = auto.from_config(config).eval()
     for parameter in model.parameters():
         parameter.data.add_(0.1 * parameter.data.clone().normal_())
     return model

@@ -4,6 +4,7 @@ import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from safetensors.torch import save_file
@@ -15,7 +16,9 @@ from ordinate.checks import need, need_known
 from ordinate.family import Family, Rule
 from ordinate.files import write_json
 from ordinate.models.decoder import Decoder
+from ordinate.models.encoder import Encoder
 from ordinate.models.shape import Shape
+from ordinate.models.trunk import Trunk
 from ordinate.scheme import Scheme
 
 _FOLDER = "ordinate.families"
@@ -23,7 +26,7 @@ _FOLDER = "ordinate.families"
 
 def load(
     source: str | Path, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-) -> Decoder:
+) -> Decoder | Encoder:
     """A published model as ours: its logits are the same.
 
     Only JSON and safetensors files are read. No code of a checkpoint is run; where its config.json names some
@@ -46,15 +49,15 @@ def load(
         warnings.warn("config.json names code (auto_map); it is not run: the family is our own", stacklevel=2)
     shape = family.shape(Config({**family.defaults, **given}))
     with torch.device("meta"):
-        model = Decoder(shape)
+        model = family.kind(shape)
     state = _read(family, model, Tensors(folder))
     if dtype is not None:
         state = {name: tensor.to(dtype) for name, tensor in state.items()}
     model.load_state_dict(state, assign=True)
-    return model.to(device or "cpu").eval()
+    return cast(Decoder | Encoder, model.to(device or "cpu").eval())
 
 
-def save(model: Decoder, folder: str | Path, model_type: str) -> None:
+def save(model: Trunk, folder: str | Path, model_type: str) -> None:
     """Write our model as one of a published family, for transformers and whatever reads its files.
 
     Args:
@@ -83,7 +86,7 @@ def save(model: Decoder, folder: str | Path, model_type: str) -> None:
     save_file(tensors, fresh, metadata={"format": "pt"})
     fresh.replace(folder / WHOLE)
     kind = str(model.tokens.weight.dtype).removeprefix("torch.")
-    about = {"model_type": model_type, "architectures": [family.architecture], "dtype": kind}
+    about = {"model_type": model_type, "architectures": [family.architecture(model.shape)], "dtype": kind}
     write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
 
 
@@ -111,7 +114,7 @@ def family_of(model_type: str) -> Family:
     return catalog.load(_FOLDER, Family, model_type)()
 
 
-def _read(family: Family, model: Decoder, tensors: Tensors) -> dict[str, Tensor]:
+def _read(family: Family, model: Trunk, tensors: Tensors) -> dict[str, Tensor]:
     """Our tensors, from those of a checkpoint; each is checked before it is used."""
     wanted, rules = model.state_dict(), family.all_rules(model.shape)
     names = {theirs: _name(family, theirs, tensors) for rule in rules for theirs in rule.theirs}
@@ -134,7 +137,7 @@ def _name(family: Family, theirs: str, tensors: Tensors) -> str:
     return theirs if theirs in tensors else theirs.removeprefix(family.prefix)
 
 
-def _check_extra(family: Family, model: Decoder, tensors: Tensors, used: set[str]) -> None:
+def _check_extra(family: Family, model: Trunk, tensors: Tensors, used: set[str]) -> None:
     extra = [name for name in tensors if name not in used and not name.endswith(family.aside or ("\0",))]
     heads = [name for name in extra if model.shape.tied and tensors.shape(name) == tuple(model.tokens.weight.shape)]
     # a tied head may be written out beside the table that it is
@@ -147,7 +150,7 @@ def _check_extra(family: Family, model: Decoder, tensors: Tensors, used: set[str
     )
 
 
-def _check_shapes(rule: Rule, names: list[str], ours: Tensor, model: Decoder, tensors: Tensors) -> None:
+def _check_shapes(rule: Rule, names: list[str], ours: Tensor, model: Trunk, tensors: Tensors) -> None:
     for name, part in zip(names, rule.write(ours, model.shape), strict=True):
         came = tensors.shape(name)
         need(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cyclopts import App
 
@@ -80,7 +80,10 @@ def _read(folder: Path) -> "tuple[Tokenizer, Decoder]":
     from ordinate.tokenizer import load_tokenizer
 
     if "model_type" in read_config(folder):
-        return load_tokenizer(folder), load(folder)
+        decoder = load(folder)
+        reads = isinstance(decoder, Decoder)
+        need(reads, "a model that writes reads from left to right", f"{folder} holds an encoder", "give a decoder's")
+        return load_tokenizer(folder), cast("Decoder", decoder)
     # the hub's loader prints
     with redirect_stdout(StringIO()):
         return load_tokenizer(folder), Decoder.from_pretrained(str(folder), local_files_only=True)

@@ -17,9 +17,12 @@ class Bloom(Family):
     """
 
     model_type = "bloom"
-    architecture = "BloomForCausalLM"
     prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
+
+    def architecture(self, shape: Shape) -> str:
+        """A language model."""
+        return "BloomForCausalLM"
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         """The sizes in a config.json."""

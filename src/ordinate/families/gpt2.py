@@ -26,7 +26,6 @@ class Gpt2(Family):
     """
 
     model_type = "gpt2"
-    architecture = "GPT2LMHeadModel"
     prefix = "transformer."
     # masks that older versions kept beside the weights
     aside = ("attn.bias", "attn.masked_bias")
@@ -36,6 +35,10 @@ class Gpt2(Family):
         "n_inner": None,
         "tie_word_embeddings": True,
     }
+
+    def architecture(self, shape: Shape) -> str:
+        """A language model."""
+        return "GPT2LMHeadModel"
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         """The sizes in a config.json."""

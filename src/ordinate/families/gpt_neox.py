@@ -27,7 +27,6 @@ class GptNeox(Family):
     """
 
     model_type = "gpt_neox"
-    architecture = "GPTNeoXForCausalLM"
     prefix = "gpt_neox."
     aside = ("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq")
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -36,6 +35,10 @@ class GptNeox(Family):
         "use_parallel_residual": True,
         "tie_word_embeddings": False,
     }
+
+    def architecture(self, shape: Shape) -> str:
+        """A language model."""
+        return "GPTNeoXForCausalLM"
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         """The sizes in a config.json."""

@@ -16,7 +16,6 @@ class Gptj(Family):
     """
 
     model_type = "gptj"
-    architecture = "GPTJForCausalLM"
     prefix = "transformer."
     aside = ("attn.bias", "attn.masked_bias", "attn.embed_positions")
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -26,6 +25,10 @@ class Gptj(Family):
         "rotary_dim": 64,
         "tie_word_embeddings": False,
     }
+
+    def architecture(self, shape: Shape) -> str:
+        """A language model."""
+        return "GPTJForCausalLM"
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         """The sizes in a config.json."""

@@ -1,6 +1,7 @@
 """Llama."""
 
 from ordinate.checkpoints.llama_like import LlamaLike
+from ordinate.models.shape import Shape
 
 
 class Llama(LlamaLike):
@@ -10,4 +11,7 @@ class Llama(LlamaLike):
     """
 
     model_type = "llama"
-    architecture = "LlamaForCausalLM"
+
+    def architecture(self, shape: Shape) -> str:
+        """A language model."""
+        return "LlamaForCausalLM"

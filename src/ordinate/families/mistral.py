@@ -15,7 +15,10 @@ class Mistral(LlamaLike):
     """
 
     model_type = "mistral"
-    architecture = "MistralForCausalLM"
+
+    def architecture(self, shape: Shape) -> str:
+        """A language model."""
+        return "MistralForCausalLM"
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         """One for all layers."""

@@ -15,7 +15,6 @@ class Mpt(Family):
     """
 
     model_type = "mpt"
-    architecture = "MptForCausalLM"
     prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {
         "layer_norm_epsilon": 1e-5,
@@ -23,6 +22,10 @@ class Mpt(Family):
         "tie_word_embeddings": True,
         "attn_config": {},
     }
+
+    def architecture(self, shape: Shape) -> str:
+        """A language model."""
+        return "MptForCausalLM"
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         """The sizes in a config.json."""

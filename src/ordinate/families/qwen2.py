@@ -14,8 +14,11 @@ class Qwen2(LlamaLike):
     """
 
     model_type = "qwen2"
-    architecture = "Qwen2ForCausalLM"
     bias = True
+
+    def architecture(self, shape: Shape) -> str:
+        """A language model."""
+        return "Qwen2ForCausalLM"
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         """Those of `layer_types`."""

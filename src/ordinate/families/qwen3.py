@@ -14,8 +14,11 @@ class Qwen3(LlamaLike):
     """
 
     model_type = "qwen3"
-    architecture = "Qwen3ForCausalLM"
     qk_norm = True
+
+    def architecture(self, shape: Shape) -> str:
+        """A language model."""
+        return "Qwen3ForCausalLM"
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         """Those of `layer_types`."""

@@ -26,8 +26,8 @@ class EncoderShape(Shape):
 
     Args:
         kinds: different kinds of tokens, such as the first and the second sentence; 0: they are not told apart.
-        top: what stands on it: `masked`, which says the tokens that were masked; `pooler`, one vector for a text, made
-            of its first token; `none`.
+        top: what stands on it: `masked` says the tokens that were masked, `pooler` makes one vector for a text of its
+            first token; `none`.
         top_bend: how the masked head bends its numbers.
     """
 

@@ -96,11 +96,8 @@ class Trunk(nn.Module):
         """Draw the numbers of linear layers and tables, each from a generator of its own."""
         # what a mixer keeps outside of linear layers has the numbers that it was born with
         for name, module in self.named_modules():
-            if (
-                not isinstance(module, nn.Linear | nn.Embedding)
-                or module.weight.is_meta
-                or name.startswith("schemes")
-            ):
+            own = isinstance(module, nn.Linear | nn.Embedding) and not name.startswith("schemes.")
+            if not own or module.weight.is_meta:
                 continue
             # each layer adds two branches; the sum should not grow with depth
             branch = name.endswith(("mixer.out", "narrow"))

