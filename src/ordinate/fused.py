@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.route import Call
-from ordinate.shapes import Outputs
+from ordinate.shapes import Keys, Outputs, Queries, Values, Visible
 
 STEEP = 1e6
 
@@ -49,6 +49,22 @@ def fused(call: Call) -> Outputs:
         scale=call.scale,
         enable_gqa=_settled(call.groups > 1),
     )
+
+
+def masked(q: Queries, k: Keys, v: Values, seen: Visible, *, scale: float, dropout: float) -> Outputs:
+    """The same under a mask of one's own, for any numbers: rows that see one that is not finite become NaN."""
+    options = {"dropout_p": dropout, "scale": scale, "enable_gqa": q.shape[1] > k.shape[1]}
+    wide = torch.promote_types(q.dtype, torch.float32)
+    totals = torch.stack([x.detach().sum(dtype=wide) for x in (q, k, v)])
+    if torch.compiler.is_compiling() or bool(totals.isfinite().all()):
+        return scaled_dot_product_attention(q, k, v, seen[:, None], **options)
+    # a hidden NaN would survive multiplication by a zero weight, so it is taken out first
+    sound = [x.isfinite().all(-1) for x in (q, k, v)]
+    q, k, v = (x.masked_fill(~ok[..., None], 0.0) for x, ok in zip((q, k, v), sound, strict=True))
+    out = scaled_dot_product_attention(q, k, v, seen[:, None], **options)
+    keys = (sound[1] & sound[2]).repeat_interleave(q.shape[1] // k.shape[1], 1)
+    poisoned = (seen[:, None] & ~keys[:, :, None]).any(-1) | ~sound[0]
+    return out.masked_fill(poisoned[..., None], float("nan"))
 
 
 def unmasked_causal(call: Call) -> bool:

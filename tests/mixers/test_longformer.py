@@ -157,6 +157,21 @@ def test_it_is_that_of_transformers(global_tokens, monkeypatch):
     assert (mixer(x, Unmarked().at(Geometry.padded(real, causal=False)))[0] - expected).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_number_that_is_not_finite_reaches_who_sees_it_and_no_others(causal):
+    mixer, scheme = Longformer(width=16, heads=4, kv_heads=2, window=3), Rope(head_width=4)
+    x = torch.randn(1, 23, 16)
+    at = scheme.at(Geometry.causal(23) if causal else Geometry.full(23))
+    whole, _ = mixer(x, at)
+    for bad in (float("nan"), float("inf")):
+        x[0, 10] = bad
+        y, _ = mixer(x, at)
+        felt = y.isnan().any(-1)[0]
+        # the global token sees all where all see all
+        assert felt.nonzero().flatten().tolist() == ([10, 11, 12] if causal else [0, 8, 9, 10, 11, 12])
+        torch.testing.assert_close(y[0, ~felt], whole[0, ~felt])
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [

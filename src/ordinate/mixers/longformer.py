@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
 from ordinate.checks import need_positive, need_whole, need_window
+from ordinate.fused import masked
 from ordinate.mixer import State
 from ordinate.ops.bands import block_rows, pieces, whole_blocks
 from ordinate.projections import Projections, Variant
@@ -171,9 +172,7 @@ class Longformer(Projections, SequenceMixer[Read]):
         return q, k, v
 
     def _sdpa(self, q: Queries, k: Keys, v: Values, seen: Visible) -> Outputs:
-        dropout = self.dropout if self.training else 0.0
-        grouped = q.shape[1] > k.shape[1]
-        return scaled_dot_product_attention(q, k, v, seen[:, None], dropout, scale=self.scale, enable_gqa=grouped)
+        return masked(q, k, v, seen, scale=self.scale, dropout=self.dropout if self.training else 0.0)
 
 
 @dataclass(frozen=True, eq=False)
