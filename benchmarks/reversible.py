@@ -1,15 +1,15 @@
 """What layers hold in training, remembered, checkpointed or undone, by depth."""
 
-import subprocess
-import sys
 import time
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.attention.memory import highest, resident
 from benchmarks.saving import save
 from ordinate.geometry import Geometry
 from ordinate.mixers.softmax import Softmax
@@ -18,7 +18,7 @@ from ordinate.models.feedforward import FeedForward
 from ordinate.models.reversible import run_reversible
 from ordinate.schemes.rope import Rope
 
-WIDTH, HEADS, TOKENS, BATCH, DEPTHS = 128, 4, 1024, 8, (2, 4, 8, 16)
+WIDTH, HEADS, TOKENS, BATCH, DEPTHS = 128, 4, 1024, 2, (2, 8, 32)
 
 
 def remembered(blocks: list[Block], x: Tensor) -> Tensor:
@@ -48,34 +48,60 @@ def places(blocks: list[Block]) -> list:
     return [Rope(head_width=WIDTH // HEADS).at(Geometry.causal(TOKENS))] * len(blocks)
 
 
-def measure(way: str, depth: int) -> tuple[int, float]:
-    """Bytes above weights and gradients, and CPU seconds of a step, in this process."""
+class Held(TorchDispatchMode):
+    """Counts the bytes of all tensors that are alive and were not there before."""
+
+    def __init__(self, there: list[Tensor]) -> None:
+        super().__init__()
+        self.alive = {x.untyped_storage().data_ptr() for x in there}
+        self.now = self.highest = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+        """Call it, and look at what came."""
+        out = function(*inputs, **(options or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in self.alive:
+                storage = x.untyped_storage()
+                self.alive.add(storage.data_ptr())
+                self.now += storage.nbytes()
+                self.highest = max(self.highest, self.now)
+                weakref.finalize(storage, self._gone, storage.data_ptr(), storage.nbytes())
+        return out
+
+    def _gone(self, address: int, size: int) -> None:
+        self.alive.remove(address)
+        self.now -= size
+
+
+def measure(way: str, depth: int) -> dict[str, float]:
+    """Bytes between the passes and at the highest, and CPU seconds of a step."""
     torch.set_num_threads(1)
-    blocks = [
-        Block(Softmax(width=WIDTH, heads=HEADS), FeedForward("gelu", WIDTH, 4 * WIDTH), nn.RMSNorm, WIDTH, 0.0)
-        for _ in range(depth)
-    ]
+    torch.manual_seed(0)
+    made = ((Softmax(width=WIDTH, heads=HEADS), FeedForward("gelu", WIDTH, 4 * WIDTH)) for _ in range(depth))
+    blocks = [Block(mixer, feedforward, nn.RMSNorm, WIDTH, 0.0) for mixer, feedforward in made]
+    parameters = [parameter for block in blocks for parameter in block.parameters()]
     x = torch.randn(BATCH, TOKENS, WIDTH)
-    WAYS[way](blocks, x[:1, :TOKENS]).sum().backward()
-    before, began = resident(), time.process_time()
-    WAYS[way](blocks, x).square().sum().backward()
-    return highest() - before, time.process_time() - began
+    WAYS[way](blocks, x).sum().backward()
+    began = time.process_time()
+    WAYS[way](blocks, x).sum().backward()
+    seconds = time.process_time() - began
+    with Held([x, *parameters, *(parameter.grad for parameter in parameters)]) as held:
+        loss = WAYS[way](blocks, x).sum()
+        between = held.now
+        loss.backward()
+    return {"between": between, "highest": held.highest, "seconds": seconds}
 
 
 def main(keep: bool) -> None:
-    """Print what each way holds, by depth; each in a process of its own."""
+    """Print what each way holds, by depth."""
+    print("MiB between the passes, at the highest, and CPU seconds")
+    print(f"{'layers':>8}" + "".join(f"{way:>26}" for way in WAYS))
     results = {}
-    print(f"{'layers':>8}" + "".join(f"{way:>24}" for way in WAYS))
     for depth in DEPTHS:
-        row = {}
-        for way in WAYS:
-            program = f"from benchmarks.reversible import measure; print(*measure({way!r}, {depth}))"
-            done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
-            held, seconds = done.stdout.split()
-            row[way] = {"bytes": int(held), "seconds": float(seconds)}
-        print(
-            f"{depth:>8}" + "".join(f"{r['bytes'] / 2**20:>14.0f} MiB {r['seconds']:>4.1f} s" for r in row.values())
+        results[depth] = row = {way: measure(way, depth) for way in WAYS}
+        cells = (
+            f"{r['between'] / 2**20:>10.1f} {r['highest'] / 2**20:>8.1f} {r['seconds']:>6.2f}" for r in row.values()
         )
-        results[depth] = row
+        print(f"{depth:>8}" + "".join(cells))
     if keep:
         print(f"saved: {save('reversible', results)}")

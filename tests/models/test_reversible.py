@@ -41,6 +41,9 @@ CHOICES = [
     {"scheme": "rope,t5,none"},
     {"scheme": "deberta", "norm": "layer", "feedforward": "swiglu"},
     {"layers": 1},
+    {"mixer": "reformer:chunk_length=2,rounds=1,buckets=4", "dropout": 0.1},
+    {"mixer": "gru", "scheme": "none"},
+    {"mixer": "linear"},
 ]
 
 
