@@ -151,7 +151,7 @@ def test_the_page_shows_mixers_with_their_schemes_and_answers_by_slice(study):
     page = build(folder).read_text(encoding="utf-8")
     for part in (
         "Which mixer? 3 compared on recall:pairs=16",
-        "<th>mixer</th><th>scheme</th><th>accuracy</th>",
+        '<th>mixer</th><th class="name">scheme</th><th>accuracy</th>',
         "The mixers in numbers",
         "Right answers by distance",
         "distance 2 to 4, 1x: 95.0 % [10.0, 90.0]",

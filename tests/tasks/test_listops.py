@@ -54,6 +54,13 @@ def test_levels_and_arguments_keep_their_limits():
     assert int(batch.slices["size"].max()) <= 2 + 3 * 5
 
 
+def test_a_quarter_of_the_arguments_are_lists():
+    # no list of these sizes is too short or too long, so none is drawn again
+    inputs = Listops(length=20, shortest=4, depth=3, arguments=2).sample(torch.Generator().manual_seed(0), 500).inputs
+    inner = ((inputs >= 10) & (inputs < 14)).sum(1) - 1
+    assert 0.21 < inner.float().mean() / 2 < 0.29
+
+
 def test_operations_are_equally_likely():
     inputs = Listops().sample(torch.Generator().manual_seed(0), 300).inputs
     counts = torch.stack([(inputs == operation).sum() for operation in NAMES]).float()

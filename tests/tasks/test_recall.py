@@ -32,7 +32,7 @@ def test_slices_say_how_far_away_the_key_was_and_how_many_there_have_been():
         distance = int(batch.slices["distance"][row, place])
         assert inputs[place - distance] == inputs[place]
         assert inputs[place] not in inputs[place - distance + 2 : place : 2]
-        assert batch.slices["different"][row, place] == len(set(inputs[: place + 1 : 2]))
+        assert batch.slices["keys"][row, place] == len(set(inputs[: place + 1 : 2]))
 
 
 def test_keys_have_other_values_in_other_sequences():

@@ -15,8 +15,8 @@ class Recall(Task):
         b 4 a 7 b 4 c 1 a 7 b  ->  at the second b: 4, at the second a: 7, at the last b: 4
 
     A key keeps its value to the end of the sequence, and has another in the next. The value is asked at each key that
-    came before. Sliced by `distance` from the key's last time [tokens] and by `different`: how many keys there have
-    been so far.
+    came before. Sliced by `distance` from the key's last time [tokens] and by `keys`: how many keys there have been
+    so far.
 
     Args:
         pairs: pairs in a sequence; of the last, the key alone.
@@ -72,7 +72,7 @@ class Recall(Task):
         ago = torch.where(last >= 0, order - last, 0)
         targets = torch.full_like(inputs, SILENT)
         targets[:, ::2] = torch.where(last >= 0, values, SILENT)
-        slices = {"distance": 2 * ago, "different": (last < 0).cumsum(1)}
+        slices = {"distance": 2 * ago, "keys": (last < 0).cumsum(1)}
         return Batch(inputs, targets, {name: _at_keys(numbers) for name, numbers in slices.items()})
 
 
