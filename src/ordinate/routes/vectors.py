@@ -26,7 +26,7 @@ class Vectors(Route):
     is held. The way back is the same. All is computed in float32 at least.
     """
 
-    order = 350
+    order = 360
 
     def refuses(self, call: Call) -> str | None:
         """Other devices, schemes and geometries without such vectors, dropout, small inputs, numbers not finite."""

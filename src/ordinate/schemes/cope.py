@@ -12,7 +12,7 @@ from ordinate.scheme import Scheme
 from ordinate.shapes import Bias, Keys, Queries, Weights
 
 # keys that are counted together
-KEYS = 256
+KEYS = 128
 # of each query and each row of the table
 Products = Float[Tensor, "b h i rows"]
 
@@ -85,9 +85,10 @@ class Cope(Scheme):
 
     def _gates(self, q: Queries, k: Keys, where: Geometry) -> Weights:
         """How much each key counts."""
+        scores = q @ k.mT * self.gate_scale
         # hidden before the sigmoid: whatever they hold, they count nothing and get no gradient
-        hidden = ~where.visible[:, None]
-        return (q @ k.mT * self.gate_scale).masked_fill(hidden, float("-inf")).sigmoid()
+        seen = scores if where.sees_all else scores.masked_fill(~where.visible[:, None], float("-inf"))
+        return seen.sigmoid()
 
     def _backwards(self, q: Queries, k: Keys, products: Products, where: Geometry) -> Bias:
         """The same from the last key back, to where all have counted to the end: keys before share the last row."""
@@ -99,8 +100,8 @@ class Cope(Scheme):
             count = total + gates.flip(-1).cumsum(-1).flip(-1)
             parts.append(read_between(products, count.clamp(max=last)))
             total, stop = count[..., :1], keys.start
-            counting = (total.detach()[..., 0] <= last).any(1)
-            if not bool((counting & where.block(slice(None), slice(0, stop)).visible.any(-1)).any()):
+            counting, before = (total.detach()[..., 0] <= last).any(1), where.block(slice(None), slice(0, stop))
+            if not counting.any() or not (before.sees_all or (counting & before.visible.any(-1)).any()):
                 break
         parts.append(products[..., -1:].expand(*products.shape[:3], stop))
         return torch.cat(parts[::-1], -1)

@@ -27,7 +27,7 @@ class Shaw(Scheme):
         past: from here on all keys in the past share a vector [tokens].
         future: the same for keys in the future [tokens].
         per_head: whether each head has vectors of its own.
-        values: whether the outputs carry vectors too; without them faster routes serve the scheme.
+        values: whether the outputs carry vectors too.
     Raises:
         ValueError: a reach below zero, a head width not above zero, or `per_head` without heads.
     Source: Shaw et al. 2018, Self-Attention with Relative Position Representations, equations 3 to 5,
