@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ordinate.linear_filter import STEPS, LinearFilter
 from ordinate.ops.hippo import legs
 from ordinate.ops.low_rank import LowRank
-from ordinate.ops.state_space import Memories, Signals, StateSpace, as_complex, as_real
+from ordinate.ops.state_space import Memories, Signals, StateSpace, as_complex, as_real, in_type
 from ordinate.state_space_mixer import StateSpaceMixer
 
 
@@ -48,7 +48,7 @@ class LowRankFilter(LinearFilter):
             return torch.view_as_complex(pair.to(type).contiguous())[None]
 
         a = torch.complex(-self.log_decay.to(type).exp(), self.turn.to(type))[None]
-        c, skip = self._c(future).to(type.to_complex()), self._skip(future).to(type)
+        c, skip = in_type(self._c(future), type), self._skip(future).to(type)
         return LowRank(a, number(self.p), number(self.b), c, skip, self._step().to(type))
 
 

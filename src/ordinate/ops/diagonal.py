@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from ordinate.ops.state_space import Memories, StateSpace, as_complex, as_real
+from ordinate.ops.state_space import Memories, StateSpace, as_complex, as_real, in_type
 
 Discretisation = Literal["zoh", "bilinear"]
 Modes = Complex[Tensor, "h m"]
@@ -60,10 +60,10 @@ def diagonal(factor: Modes, weight: Modes, skip: Float[Tensor, "h"], tokens: int
     powers = factor[:, None]
     while powers.shape[1] < tokens:
         powers = torch.cat([powers, powers * powers[:, -1:]], 1)
-    powers = powers[:, :tokens].to(type.to_complex())
+    powers = in_type(powers[:, :tokens], type)
     into = torch.cat([powers[:, :-1].flip(1), torch.ones_like(powers[:, :1])], 1)
     # of a sum of products the real part is wanted
-    out = as_real((2 * weight[:, None].to(powers.dtype) * powers).conj())
+    out = as_real((in_type(2 * weight, type)[:, None] * powers).conj())
     own = 2 * weight.real.sum(1).to(type) + skip.to(type)
     later = out.unflatten(2, (-1, 2))[:, :-1, :, 0].sum(2)
     return Diagonal(torch.cat([own[:, None], later], 1), as_real(into), out, powers)

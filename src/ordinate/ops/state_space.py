@@ -96,6 +96,11 @@ def as_real(x: Complex[Tensor, "h c m"]) -> Rows:
     return torch.view_as_real(x.resolve_conj()).flatten(2)
 
 
+def in_type(x: Complex[Tensor, "*any"], type: torch.dtype) -> Complex[Tensor, "*any"]:
+    """Complex numbers whose parts are of this type."""
+    return torch.view_as_complex(torch.view_as_real(x).to(type))
+
+
 def _toeplitz(kernel: Kernel) -> Float[Tensor, "h c c"]:
     """Entry (j, t) is kernel[t-j]; 0 where t comes before j."""
     size = kernel.shape[1]
