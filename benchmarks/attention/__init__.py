@@ -16,6 +16,7 @@ from benchmarks.attention.contenders import BASE, PEERS, Prepare, Size, copied, 
 from benchmarks.attention.measuring import TYPES, Row, in_turns, is_green, stepped
 from benchmarks.attention.memory import contender, peak
 from benchmarks.attention.printing import show, show_errors
+from benchmarks.attention.threads import scaling
 from benchmarks.saving import save
 from ordinate.attention import ROUTES
 
@@ -154,6 +155,8 @@ def main(keep: bool, quick: bool = False) -> None:
     members = timed(["t5@tiles", "t5@native", "alibi@tiles", "alibi@native", *OTHERS])
     results["memory"] = memory(quick)
     show("memory of training above inputs", results["memory"])
+    results["threads"] = scaling(timed(["t5@tiles", "t5@native"]), 512 if quick else 4096)
+    show("training on two threads, seconds by those on one", results["threads"])
     results["accuracy"] = accuracy(members, 256 if quick else 1024, 512 if quick else 16384)
     show_errors(results["accuracy"])
     results["curve"] = curve(quick)

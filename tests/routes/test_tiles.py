@@ -37,6 +37,7 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type,
     if engine == "onednn" and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         pytest.skip("this build of PyTorch has no oneDNN")
     monkeypatch.setattr(product, "onednn_is_faster", lambda: engine == "onednn")
+    monkeypatch.setattr(product, "bfloat16_is_faster", lambda: engine == "onednn")
     where = GEOMETRIES[geometry](17)
     assert_agrees("tiles", SCHEMES[name](), where, *draw(where, type=type))
 
@@ -153,8 +154,17 @@ def test_small_inputs_and_fast_machines_leave_it_to_pytorch(monkeypatch):
 
 
 def test_the_engine_is_tried_out_once():
-    assert product.onednn_is_faster() in (True, False)
-    assert product.onednn_is_faster.cache_info().currsize == 1
+    for engine in (product.onednn_is_faster, product.bfloat16_is_faster):
+        assert engine() in (True, False)
+        assert engine.cache_info().currsize == 1
+
+
+def test_gradients_of_other_types_are_multiplied_in_float32_at_least(monkeypatch):
+    monkeypatch.setattr(product, "bfloat16_is_faster", lambda: True)
+    types = [product.gradient_type(type) for type in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
+    assert types == [torch.float32, torch.bfloat16, torch.float32, torch.float64]
+    monkeypatch.setattr(product, "bfloat16_is_faster", lambda: False)
+    assert product.gradient_type(torch.bfloat16) == torch.float32
 
 
 def test_it_holds_no_bias_of_queries_times_keys():

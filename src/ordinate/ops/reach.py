@@ -11,6 +11,8 @@ from ordinate.shapes import Keys, Queries, Table
 
 # what is left out weighs at most this share of the distance between 1 and the next number: 2^-26 in float32
 SHARE = 1 / 8
+# tokens
+STEP = 512
 
 
 def first_keys(
@@ -46,7 +48,9 @@ def first_keys(
     longest = torch.linalg.vector_norm(k, dim=-1).amax(-1)[:, :, None, None]
     grouped, mine = q.unflatten(1, (-1, groups)), k[:, :, None, where.start :]
     highest = (torch.linalg.vector_norm(grouped, dim=-1).to(type) * longest * abs(scale)).flatten(1, 2)
-    own_score = (grouped * mine).sum(-1).to(type).flatten(1, 2) * scale
+    # some tokens at a time: what they need stays in the processor's cache
+    pairs = zip(grouped.split(STEP, 3), mine.split(STEP, 3), strict=True)
+    own_score = torch.cat([(a * b).sum(-1) for a, b in pairs], -1).to(type).flatten(1, 2) * scale
     # room for the rounding of these sums, in the type of q
     room = max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
     least = own_score - highest - room + near[:, None] + share

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ordinate.geometry import Geometry
 from ordinate.ops.blocks import Block, blocks
-from ordinate.ops.product import times_transposed
+from ordinate.ops.product import gradient_type, times_transposed
 from ordinate.ops.reach import first_keys
 from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
@@ -57,7 +57,7 @@ def backward(
 ) -> tuple[Queries, Keys, Values, Table | None]:
     """The gradients of q, k, v and, if it is learned, of the table: the weights are computed again."""
     q, k, v, table = inputs
-    wide = torch.promote_types(q.dtype, torch.float32)
+    wide, narrow = torch.promote_types(q.dtype, torch.float32), gradient_type(q.dtype)
     dq = torch.empty_like(q, dtype=wide)
     # transposed, since products of that form are faster
     dk, dv = (torch.zeros(*x.shape[:2], x.shape[3], x.shape[2], dtype=wide, device=x.device) for x in (k, v))
@@ -68,18 +68,20 @@ def backward(
             keys, values = (_wide(x[row, head // groups]) for x in (k, v))
             queries, upstream = _wide(q[row, head]) * scale, _wide(gradient[row, head])
             sinks = dk[row, head // groups], dv[row, head // groups]
+            asked, held = q[row, head].to(narrow), keys.to(narrow)
             for block in cuts(row, head):
                 weights = _weights(queries, keys, table[head], where, row, block)
                 up = upstream[block.rows].flip(0)
-                sinks[1][:, block.keys] += times_transposed(up.t().contiguous(), weights.t())
                 slope = times_transposed(up, values[block.keys])
-                slope = torch._softmax_backward_data(slope, weights, -1, slope.dtype)
-                dq[row, head, block.rows] = times_transposed(slope, keys[block.keys].t()).mul_(scale).flip(0)
-                asked = queries[block.rows].flip(0)
-                sinks[0][:, block.keys] += times_transposed(asked.t().contiguous(), slope.t())
+                torch._softmax_backward_data(slope, weights, -1, slope.dtype, grad_input=slope)
                 if dt is not None:
                     _add_diagonals(dt[head], slope, block)
-    return dq.to(q.dtype), dk.mT.to(k.dtype), dv.mT.to(v.dtype), dt
+                weights, slope = weights.to(narrow), slope.to(narrow)
+                sinks[1][:, block.keys] += times_transposed(up.to(narrow).t().contiguous(), weights.t())
+                dq[row, head, block.rows] = times_transposed(slope, held[block.keys].t()).flip(0)
+                asking = asked[block.rows].flip(0).t().contiguous()
+                sinks[0][:, block.keys] += times_transposed(asking, slope.t())
+    return dq.mul_(scale).to(q.dtype), dk.mul_(scale).mT.to(k.dtype), dv.mT.to(v.dtype), dt
 
 
 def _cuts(q: Queries, k: Keys, table: Table, where: Geometry, scale: float) -> Callable[[int, int], list[Block]]:
@@ -111,8 +113,8 @@ def _add_diagonals(sums: Tensor, slope: Tensor, block: Block) -> None:
     """Add what each entry of the table gets: the sums over the pairs as far apart."""
     rows, keys = block.size
     # a row longer by the number of rows shifts each row by one more place
-    skewed = slope.new_zeros(rows, keys + rows)
-    skewed[:, :keys] = slope
+    skewed = slope.new_empty(rows, keys + rows)
+    skewed[:, :keys], skewed[:, keys:] = slope, 0.0
     summed = skewed.view(-1)[: rows * (keys + rows - 1)].view(rows, keys + rows - 1).sum(0)
     sums[block.first : block.first + keys + rows - 1] += summed
 
