@@ -18,10 +18,9 @@ PLAIN = "softmax"
 # what each study is asked for, beside --mixers all; together about 40 minutes on two quiet cores
 STUDIES = {
     "text": "--steps 300 --windows 32 --shuffled 32 --samples 0",
-    "induction": "--task induction:length=16 --preset quick",
     "copy": "--task copy --preset quick",
-    "listops": "--task listops:length=32 --preset quick --steps 600",
     "recall": "--task recall --preset quick",
+    "listops": "--task listops:length=32 --preset quick",
 }
 
 

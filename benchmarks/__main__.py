@@ -13,7 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(known)}; all if none is named")
     parser.add_argument("--save", action="store_true", help="write each result to benchmarks/results/")
-    parser.add_argument("--quick", action="store_true", help="shorter texts and fewer rounds: attention")
+    parser.add_argument("--quick", action="store_true", help="shorter texts and fewer rounds: attention, mixers")
     chosen = parser.parse_args()
     for name in chosen.names or known:
         if name not in known:

@@ -14,14 +14,14 @@ import torch
 
 from benchmarks.attention.measuring import Row, Step, in_turns, stepped
 from benchmarks.mixers.contenders import beside
-from benchmarks.mixers.members import BASE, SOFTMAX, Prepare, Size, is_green, mixing, names, plain, softmax, whole
+from benchmarks.mixers.members import BASE, SOFTMAX, Prepare, Size, kind, mixing, names, plain, softmax, whole
 from benchmarks.mixers.memory import peaks
 from benchmarks.mixers.printing import show, show_memory
 from benchmarks.saving import save
 
 LENGTHS, SHORT = (1024, 4096, 16384), (256, 1024)
 # a pass that is expected to take longer is not timed [seconds]
-LONGEST = 4.0
+LONGEST = 3.0
 # the ratio of the mixing to reach at each length
 GOALS: dict[str, tuple[float, float, float]] = {
     "s4d": (0.7, 0.3, 0.2),
@@ -88,20 +88,21 @@ def main(keep: bool, quick: bool = False) -> None:
     torch.set_num_threads(1)
     began = time.perf_counter()
     results: dict[str, Any] = {}
-    points: list[dict[str, Any]] = []
-    for causal in (True, False):
-        title = "causal" if causal else "from both sides only"
-        members = [name for name in names(causal=causal) if is_green(name)]
-        others = {name: contender.prepare for name, contender in beside(members).items()}
-        for learn in (False, True):
-            what = f"{title}, {'forward and backward' if learn else 'forward'}"
-            alone = measured((BASE, plain), {name: mixing(name) for name in members}, learn, quick)
-            results[f"mixing, {what}"] = with_goals(alone, learn)
-            show(f"mixing alone, {what}", alone)
-            all = {name: whole(name) for name in members} | others
-            results[f"whole, {what}"] = measured((SOFTMAX, softmax), all, learn, quick)
-            show(f"whole mixer, {what}", results[f"whole, {what}"])
-        points += memory([*([SOFTMAX] if causal else []), *members], results[f"whole, {title}, forward and backward"])
+    members = names()
+    others = beside(members)
+    # one table for what hides later tokens, one for what cannot
+    open_members = [name for name in members if not kind(name).causal]
+    apart = {*open_members, *(name for name, contender in others.items() if contender.ours in open_members)}
+    for learn, passes in ((False, "forward"), (True, "forward and backward")):
+        alone = measured((BASE, plain), {name: mixing(name) for name in members}, learn, quick)
+        together = {name: whole(name) for name in members}
+        together |= {name: contender.prepare for name, contender in others.items()}
+        full = measured((SOFTMAX, softmax), together, learn, quick)
+        for what, table in (("mixing alone", with_goals(alone, learn)), ("whole mixer", full)):
+            results[f"{what}, {passes}"] = table
+            show(f"{what}, {passes}", table, without=apart)
+            show("the same, no causal form", table, without=set(table[min(table)]) - apart - {BASE, SOFTMAX})
+    points = memory([SOFTMAX, *members], results["whole mixer, forward and backward"])
     results["curve"] = points
     show_memory(points)
     print(f"\n{time.perf_counter() - began:.0f} s; * the goal is not reached")

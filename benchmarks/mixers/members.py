@@ -1,13 +1,17 @@
 """Every mixer of the catalog at work: as it is, and the mixing alone on what its projections would have given it."""
 
 import os
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.attention.contenders import HEAD_WIDTH, HEADS, WIDTH, Work
@@ -43,9 +47,10 @@ class Size:
 Prepare = Callable[[Size, bool], Work]
 
 
-def names(*, causal: bool) -> list[str]:
-    """The mixers that have a causal form, or those that have none."""
-    return [name for name in catalog.names(FOLDER) if kind(name).causal == causal]
+def names() -> list[str]:
+    """Every mixer whose promises hold, those that have a causal form first."""
+    green = [name for name in catalog.names(FOLDER) if is_green(name)]
+    return sorted(green, key=lambda name: not kind(name).causal)
 
 
 def kind(name: str) -> type[Mixer[Any]]:
@@ -77,13 +82,12 @@ def mixing(name: str) -> Prepare:
     """A mixer whose projections cost nothing: each gives what it is given, and the last lets through what comes."""
 
     def prepare(size: Size, learn: bool) -> Work:
-        mixer = _make(name, size)
-        given = _without_projections(mixer, learn)
-        x = size.draw(size.tokens, WIDTH, learn=learn)
-        forward = _forward(mixer, name, x)
+        mixer, x = _make(name, size), size.draw(size.tokens, WIDTH, learn=learn)
+        free = Free(mixer, learn)
+        forward = free.wrapped(_forward(mixer, name, x))
         # what the projections give is made when they are asked first
         forward()
-        return forward, [x, *(y for made in given for y in made.made.values()), *trained(mixer)]
+        return forward, [x, *free.given.values(), *trained(mixer)]
 
     return prepare
 
@@ -93,21 +97,49 @@ def trained(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-class Given(nn.Module):
-    """In place of a projection: random numbers of its shape, made once."""
+class Free:
+    """In place of the projections of a mixer: random numbers of their shapes, made once.
 
-    def __init__(self, width: int, learn: bool) -> None:
-        super().__init__()
-        self.width, self.learn = width, learn
-        self.made: dict[torch.Size, Tensor] = {}
+    Args:
+        mixer: whose projections; the last one is called `out`.
+        learn: whether gradients of what is given are wanted.
+    """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """What is given, whatever comes."""
-        if x.shape not in self.made:
-            generator = torch.Generator().manual_seed(len(self.made))
-            made = torch.randn(*x.shape[:-1], self.width, generator=generator)
-            self.made[x.shape] = made.requires_grad_(self.learn)
-        return self.made[x.shape]
+    def __init__(self, mixer: Mixer[Any], learn: bool) -> None:
+        last = getattr(mixer, "out", None)
+        self.last, self.learn = getattr(last, "weight", last), learn
+        self.home = sys.modules[type(mixer).__module__]
+        self.given: dict[tuple[int, ...], Tensor] = {}
+
+    def wrapped(self, forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """The same pass with free projections."""
+        put = {(functional, "linear"): self._linear}
+        # members that took the function out of its module, or have one of their own
+        put |= {(self.home, "linear"): self._linear} if hasattr(self.home, "linear") else {}
+        put |= {(self.home, "_columns"): self._columns} if hasattr(self.home, "_columns") else {}
+
+        def freed() -> Tensor:
+            with ExitStack() as stack:
+                for (place, name), instead in put.items():
+                    stack.enter_context(patch.object(place, name, instead))
+                return forward()
+
+        return freed
+
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if weight is self.last:
+            return x if len(weight) == x.shape[-1] else x.repeat(*(1,) * (x.ndim - 1), len(weight) // x.shape[-1])
+        return self._give(weight, *x.shape[:-1], len(weight))
+
+    def _columns(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        return self._give(layer.weight, x.shape[0], len(layer.weight), x.shape[1])
+
+    def _give(self, weight: Tensor, *shape: int) -> Tensor:
+        key = id(weight), *shape
+        if key not in self.given:
+            generator = torch.Generator().manual_seed(len(self.given))
+            self.given[key] = torch.randn(*shape, generator=generator).requires_grad_(self.learn)
+        return self.given[key]
 
 
 def plain(size: Size, learn: bool) -> Work:
@@ -144,16 +176,3 @@ def _forward(mixer: Mixer[Any], name: str, x: Tensor) -> Callable[[], Tensor]:
     build = Geometry.causal if kind(name).causal else Geometry.full
     where = build(x.shape[1])
     return lambda: mixer(x, Unmarked().at(where))[0]
-
-
-def _without_projections(mixer: Mixer[Any], learn: bool) -> list[Given]:
-    found = []
-    for path, module in list(mixer.named_modules()):
-        if isinstance(module, nn.Linear):
-            parent, _, last = path.rpartition(".")
-            put: nn.Module = nn.Identity()
-            if last != "out" or module.in_features != module.out_features:
-                put = Given(module.out_features, learn)
-                found.append(put)
-            setattr(mixer.get_submodule(parent), last, put)
-    return found
