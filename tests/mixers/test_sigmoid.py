@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,8 +7,8 @@ import torch
 from ordinate import Alibi, Geometry, Rope, Shaw, Unmarked, attend, explain
 from ordinate.attention import attend_with_lse
 from ordinate.mixers.sigmoid import Sigmoid
-from ordinate.route import Formula
-from ordinate.routes import blocks
+from ordinate.route import Call, Formula
+from ordinate.routes import blocks, decode
 from ordinate.testing.route import GEOMETRIES, draw
 
 WHERES = [*(make(7) for name, make in GEOMETRIES.items() if name not in ("cross", "cached", "newest"))]
@@ -69,7 +70,7 @@ def test_long_texts_go_by_blocks_of_rows_and_equal_the_whole(scheme, where, monk
         torch.testing.assert_close(part, full, rtol=1e-9, atol=1e-12)
 
 
-def test_steps_of_decoding_are_the_route_for_few_queries():
+def test_steps_of_decoding_are_the_route_for_few_queries(monkeypatch):
     mixer, scheme = Sigmoid(width=24, heads=4, kv_heads=2), Rope(head_width=6)
     x = torch.randn(2, 9, 24)
     whole, _ = mixer(x, scheme.at(Geometry.causal(9)))
@@ -77,6 +78,13 @@ def test_steps_of_decoding_are_the_route_for_few_queries():
     at, q, (k, v) = scheme.at(Geometry.causal(1, cached=8)), torch.zeros(2, 4, 1, 6), torch.zeros(2, 2, 2, 9, 6)
     assert explain(q, k, v, at, formula=mixer.formula).route == "decode"
     torch.testing.assert_close(mixer(x[:, 8:], at, state)[0], whole[:, 8:])
+    # in C++ that route knows the softmax only
+    monkeypatch.setattr(decode, "MANY", 0)
+    monkeypatch.setattr(decode.build, "reason", lambda kind: None)
+    call = Call(q, k, v, at, 1.0, 0.0)
+    with torch.no_grad():
+        assert decode._native(call)
+        assert not decode._native(replace(call, formula=mixer.formula))
 
 
 def test_a_route_that_knows_the_softmax_only_refuses():

@@ -66,7 +66,8 @@ class Decode(Route):
 def _native(call: Call) -> bool:
     tensors = call.q, call.k, call.v, call.at.bias, call.formula.sinks
     learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    fits = call.q.dtype in (torch.float32, torch.bfloat16) and call.formula.cap is None and 0 not in call.q.shape
+    usual = call.formula.cap is None and call.formula.weights is None
+    fits = usual and call.q.dtype in (torch.float32, torch.bfloat16) and 0 not in call.q.shape
     return fits and not learns and call.k.numel() >= MANY and build.reason("decode") is None
 
 
