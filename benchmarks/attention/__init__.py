@@ -85,7 +85,7 @@ def groups(quick: bool) -> list[Group]:
         Group(
             f"one query, {usual} cached",
             Size(1, cached=usual - 1),
-            {"none@": (), "alibi@": (), "t5@": (), "alibi@decode": (None, 0.25), "t5@decode": (None, 0.25)},
+            {"none@": (), "alibi@": (None, 0.25), "t5@": (None, 0.25)},
             learn=False,
             rounds=3 * rounds,
         ),
