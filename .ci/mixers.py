@@ -32,7 +32,7 @@ def forms(kind: type[Mixer[Any]]) -> list[str]:
     hooks = ", ".join(PLACES[name] for name in PLACES if name in own) or "none"
     if own == set(PLACES) - BEFORE_THE_LAYERS:
         hooks = "all"
-    can = [kind.bidirectional, kind.causal and kind.streams, not kind.equivariant, born.max_length is None]
+    can = [kind.bidirectional, kind.causal and born.streams, not kind.equivariant, born.max_length is None]
     usual = f"[{kind.usual_scheme}](schemes/{kind.usual_scheme}.md)"
     return [causal, *("yes" if x else "no" for x in can), hooks, usual]
 

@@ -71,7 +71,7 @@ class Mixer(nn.Module, Generic[Memory]):
     """Whether it has a form in which no token learns of those after it."""
     bidirectional: ClassVar[bool] = True
     """Whether it has a form in which all tokens learn of each other."""
-    streams: ClassVar[bool] = True
+    streams: bool = True
     """Whether reading may stop and go on: the causal form returns what it remembers."""
     usual_scheme: ClassVar[str] = "rope"
     """The scheme that it is compared with where none is named."""

@@ -135,3 +135,12 @@ def test_settings_without_a_meaning_are_refused_at_once(model, given, match, unt
     usual = {"prompt": torch.zeros(1, 1, dtype=torch.long), "count": 1, "generator": seeded()}
     with pytest.raises(ValueError, match=match):
         generate(model, **(usual | given))
+
+
+def test_a_model_that_cannot_go_on_does_not_begin():
+    sizes = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
+    model = Decoder(Shape(**sizes, mixer="reformer:mode=chunk"))
+    with pytest.raises(ValueError, match="goes on from what it has read; Reformer of this one cannot"):
+        generate(model, torch.zeros(1, 3, dtype=torch.long), 2, temperature=0)
+    model = Decoder(Shape(**sizes, mixer="reformer"))
+    assert len(list(generate(model, torch.zeros(1, 3, dtype=torch.long), 2, temperature=0))) == 2

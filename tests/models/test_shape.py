@@ -118,6 +118,7 @@ def test_any_feedforward_serves(kind):
         ({"bias": ("heads",)}, "no place of a bias is named 'heads'; .*did you mean 'head'"),
         ({"epsilon": 0.0}, "epsilon must be above zero"),
         ({"head_width": 0}, "head_width must be above zero"),
+        ({"mixer": "rnn", "head_width": 8}, "heads of another width than width / heads belong to attention"),
         ({"order": "post", "blocks": "reversible"}, "blocks that can be undone .*; got order='post'"),
     ],
 )

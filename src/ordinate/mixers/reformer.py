@@ -91,7 +91,7 @@ class Reformer(SequenceMixer[Hashed]):
         fits = buckets == 1 or (buckets > 0 and buckets % 2 == 0)
         need(fits, "buckets come in opposite pairs", f"got {buckets}", "give an even number, or 1")
         self.heads, self.chunk_length, self.rounds = heads, chunk_length, rounds
-        self.exact_causal = self.strict = mode == "strict"
+        self.exact_causal = self.streams = self.strict = mode == "strict"
         half = 2 * max(1, round(buckets**0.5 / 2))
         self.factors = (buckets,) if buckets <= FEW else (half, 2 * math.ceil(buckets / half / 2))
         self.scale = (width // heads) ** -0.5 if divided else 1.0

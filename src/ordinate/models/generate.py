@@ -1,12 +1,14 @@
 """Let a decoder write."""
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.checks import need
+from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
 from ordinate.shapes import Ids
@@ -37,6 +39,15 @@ def generate(
         ValueError: an empty prompt, or settings that have no meaning or no effect together.
     """
     _check(prompt, count, temperature, top_k, top_p, generator)
+    deaf = sorted(
+        {type(block.mixer).__name__ for block in cast(list[Block], model.blocks) if not block.mixer.streams}
+    )
+    need(
+        not deaf,
+        "a model that writes goes on from what it has read",
+        f"{', '.join(deaf)} of this one cannot",
+        "choose another mixer, or another mode of it",
+    )
     return _write(model, prompt, count, lambda logits: draw(logits, temperature, top_k, top_p, generator))
 
 

@@ -71,4 +71,4 @@ def _check_pieces(case: MixerCase, sizes: list[int]) -> None:
 
 
 def _need_streams(case: MixerCase) -> None:
-    case.need(case.kind.causal and case.kind.streams, "it does not go on after a pause")
+    case.need(case.kind.causal and case.mixer().streams, "it does not go on after a pause")
