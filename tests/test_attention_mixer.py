@@ -2,11 +2,11 @@ import pytest
 import torch
 
 from ordinate import Alibi, Geometry, Unmarked, catalog
+from ordinate.attention_mixer import AttentionMixer
 from ordinate.mixer import Mixer
-from ordinate.projections import Projections
 
 KINDS = {name: catalog.load("ordinate.mixers", Mixer, name) for name in catalog.names("ordinate.mixers")}
-ATTENTION = {name: kind for name, kind in KINDS.items() if issubclass(kind, Projections)}
+ATTENTION = {name: kind for name, kind in KINDS.items() if issubclass(kind, AttentionMixer)}
 
 
 @pytest.mark.parametrize("name", ATTENTION)

@@ -156,7 +156,10 @@ def test_list_says_where_each_scheme_enters(capsys):
     app(["list", "spectra"], result_action="return_value")
     assert re.search(r"linear +Turn everything more slowly", capsys.readouterr().out)
     app(["list", "mixers"], result_action="return_value")
-    assert re.search(r"softmax +left to right, both ways +rope", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert re.search(r"softmax +either way +rope", said)
+    assert re.search(r"sinkhorn +both sides +rope", said)
+    assert re.search(r"triangular_mlp +left to right +none", said)
     for kind in ("routes", "corpora", "tokenizers", "tasks"):
         app(["list", kind], result_action="return_value")
     assert "stdlib" in capsys.readouterr().out

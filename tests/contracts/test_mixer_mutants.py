@@ -21,7 +21,7 @@ TABLE = [
     ("in_pieces_equals_all_at_once", bad.ForgetsTheCount, "pieces of"),
     ("a_memory_changes_nothing_that_was_returned", bad.WritesIntoItsMemory, "the second reading differs"),
     ("a_memory_changes_nothing_that_was_returned", bad.RemembersBesideTheState, "the second reading differs"),
-    ("a_memory_can_be_taken_apart", bad.RemembersRowsElsewhere, "index 2 is out of bounds"),
+    ("a_memory_can_be_taken_apart", bad.RemembersRowsElsewhere, "need one batch; got 1 and 3 rows"),
     ("reading_on_after_padding_equals_each_row_alone", bad.CountsPadding, "the row of 5 tokens"),
     ("reading_on_after_padding_equals_each_row_alone", bad.RemembersTheWholeBatch, "the row of"),
     ("padding_on_the_left_changes_nothing", bad.CountsPadding, "the row of 4 tokens"),

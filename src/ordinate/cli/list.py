@@ -58,9 +58,10 @@ def places(member: type) -> str:
 
 
 def reads(member: "type[Mixer[Any]]") -> str:
-    """In which forms a mixer can be had."""
-    forms = {"left to right": member.causal, "both ways": member.bidirectional}
-    return ", ".join(form for form, there in forms.items() if there)
+    """In which forms a mixer can be had: from left to right, from both sides, or as is wanted."""
+    if member.causal and member.bidirectional:
+        return "either way"
+    return "left to right" if member.causal else "both sides"
 
 
 def _cells(kind: Kind, name: str) -> list[str]:
