@@ -58,3 +58,14 @@ def test_an_unknown_scheme_or_option_names_the_nearest(label, message):
 def test_an_odd_head_width_is_refused_before_anything_is_trained():
     with pytest.raises(ValueError, match="rope needs an even head width; got 7"):
         shape_of(Plan(width=28, heads=4), run_of("rope"), 256)
+
+
+def test_a_table_serves_the_longest_sequences_of_a_task():
+    from ordinate.study.source import longest
+
+    # twice as many pairs are more than twice as many tokens
+    plan = Plan(task="recall:pairs=16", length=31, multiples=(1, 2), width=32, layers=1, schemes=("learned",))
+    assert longest(plan) == 63
+    assert shape_of(plan, plan.runs()[0], vocabulary=20).max_length == 63
+    assert longest(Plan(task="text", length=31, multiples=(1, 2))) == 62
+    assert longest(Plan(task="listops:length=32", length=32, multiples=(1, 2))) >= 32

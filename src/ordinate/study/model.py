@@ -9,6 +9,7 @@ from ordinate.models.block import Block
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
 from ordinate.study.plan import Plan, Run
+from ordinate.study.source import longest
 
 
 def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
@@ -22,7 +23,7 @@ def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
         ValueError: a scheme, mixer or option that does not exist, sizes that do not fit, a mixer that does not honour
             the scheme.
     """
-    shape = _shape(plan, run, vocabulary, plan.longest, None)
+    shape = _shape(plan, run, vocabulary, longest(plan), None)
     if plan.equal == "shape":
         count(shape)
         return shape
@@ -40,7 +41,7 @@ def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
         f"{run.label} alone brings more than the feed-forward can give ({goal} parameters in all)",
         "give a larger width, or --equal shape",
     )
-    return _shape(plan, run, vocabulary, plan.longest, hidden)
+    return _shape(plan, run, vocabulary, longest(plan), hidden)
 
 
 def count(shape: Shape) -> int:

@@ -1,6 +1,7 @@
 """What a study learns from and is measured on: a text, or a task that makes its own sequences."""
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,18 @@ def make_task(text: str) -> Task:
     name, options = catalog.parse(text)
     kind = catalog.load("ordinate.tasks", Task, name)
     return kind(**catalog.bind(kind, options, {}))
+
+
+def longest(plan: Plan) -> int:
+    """The longest sequence that the models of a plan are to read [tokens]."""
+    if plan.task == TEXT:
+        return plan.longest
+    task, lengths = make_task(plan.task), [plan.length]
+    for times in plan.multiples:
+        # a task need not have sequences of every length
+        with suppress(ValueError):
+            lengths.append(task.longer(times).length)
+    return max(lengths)
 
 
 def open_source(data: Path, plan: Plan) -> Source:
