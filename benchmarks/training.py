@@ -11,8 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.saving import save
 from ordinate import Decoder, Shape
+from ordinate.batch import Batch
 from ordinate.seeds import seed_of
-from ordinate.task import Batch, Task
+from ordinate.task import Task
 from ordinate.training.loop import train
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
 from ordinate.training.settings import Settings

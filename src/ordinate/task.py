@@ -1,40 +1,25 @@
 """What a model is trained on: an endless supply of batches, each a function of a generator."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
+from ordinate.batch import Batch
 from ordinate.checks import need
 
-# a target at places where nothing is asked; losses leave it out
-SILENT = -100
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Some sequences and what the model should say at each of their places.
-
-    Args:
-        inputs: the sequences.
-        targets: what is to be said at each place; SILENT where nothing is asked.
-        slices: by name, a number for each place by which scores are broken down, such as the distance of the answer.
-    """
-
-    inputs: Int[Tensor, "b n"]
-    targets: Int[Tensor, "b n"]
-    slices: Mapping[str, Int[Tensor, "b n"]] = field(default_factory=dict)
+Reader = Literal["decoder", "encoder", "encoder-decoder", "vision"]
 
 
 class Task(ABC):
     """Something to learn. The same generator state always gives the same batch.
 
     Must: `vocabulary` (how many different ids the inputs and targets use) and `sample`.
-    May, for studies: `chance`, and `longer` if it has lengths.
+    May: `reader` (which kind of model learns it); for studies `chance`, and `longer` if it has lengths.
     """
+
+    reader: ClassVar[Reader] = "decoder"
+    """The kind of model that learns it."""
 
     @property
     @abstractmethod

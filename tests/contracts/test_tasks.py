@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ordinate import catalog
-from ordinate.task import SILENT, Task
+from ordinate.batch import SILENT
+from ordinate.task import Task
 
 NAMES = [name for name in catalog.names("ordinate.tasks") if name != "text"]
 

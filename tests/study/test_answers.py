@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from ordinate.batch import SILENT
 from ordinate.seeds import seed_of
 from ordinate.study.answers import RANGES, measure_answers
 from ordinate.study.plan import Plan
 from ordinate.study.statistics import share_interval
-from ordinate.task import SILENT
 from ordinate.tasks.copy import Copy
 from ordinate.tasks.multi_recall import MultiRecall
 from ordinate.tasks.pathfinder import Pathfinder

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ordinate.task import SILENT
+from ordinate.batch import SILENT
 from ordinate.tasks.copy import Copy
 
 

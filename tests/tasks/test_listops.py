@@ -3,7 +3,7 @@ import statistics
 import pytest
 import torch
 
-from ordinate.task import SILENT
+from ordinate.batch import SILENT
 from ordinate.tasks import listops
 from ordinate.tasks.listops import PAD, Listops
 

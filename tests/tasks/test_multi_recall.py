@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ordinate.task import SILENT
+from ordinate.batch import SILENT
 from ordinate.tasks.multi_recall import MultiRecall
 
 TASK = MultiRecall(length=64, pairs=8, vocabulary=256)

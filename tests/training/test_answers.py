@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ordinate.task import SILENT, Batch
+from ordinate.batch import SILENT, Batch
 from ordinate.training.answers import answered, asked
 
 

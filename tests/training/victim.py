@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ordinate.task import Batch, Task
+from ordinate.batch import Batch
+from ordinate.task import Task
 from ordinate.training import lightning  # noqa: F401 - imported once, before the forks
 from ordinate.training.loop import train
 from ordinate.training.settings import Settings

@@ -6,6 +6,7 @@ import torch
 from huggingface_hub import PyTorchModelHubMixin
 from torch import nn
 
+from ordinate.batch import Batch
 from ordinate.checks import need
 from ordinate.geometry import Geometry
 from ordinate.models.block import Block
@@ -58,6 +59,10 @@ class Decoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
         if cache is not None:
             cache.states, cache.where = states, seen
         return self._read(x)
+
+    def answer(self, batch: Batch) -> Logits:
+        """The logits of each place of a batch."""
+        return self(batch.inputs, None if batch.real is None else Geometry.padded(batch.real))
 
     def _read(self, x: Tokens) -> Logits:
         if self.head is not None:

@@ -8,6 +8,7 @@ from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from ordinate.batch import Batch
 from ordinate.checks import need, need_known
 from ordinate.geometry import PADDING, Geometry
 from ordinate.models.block import Block
@@ -112,6 +113,11 @@ class Encoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
         """How likely each token is at each place, from the vectors that `forward` gave."""
         need(self.masked is not None, "the model needs a masked head", "it has none", "build it with top='masked'")
         return cast(Masked, self.masked)(x, self.tokens.weight)
+
+    def answer(self, batch: Batch) -> Logits:
+        """The logits of each place of a batch, by the masked head."""
+        where = None if batch.real is None else Geometry.padded(batch.real, causal=False)
+        return self.predict(self(batch.inputs, where))
 
     def pool(self, x: Tokens) -> Float[Tensor, "b width"]:
         """One vector for each text, of its first token: tanh(W x_0 + b)."""

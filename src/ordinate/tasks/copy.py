@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ordinate.batch import SILENT, Batch
 from ordinate.checks import need, need_counts
-from ordinate.task import SILENT, Batch, Task
+from ordinate.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

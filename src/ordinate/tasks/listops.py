@@ -7,8 +7,9 @@ from statistics import median, multimode
 
 import torch
 
+from ordinate.batch import SILENT, Batch
 from ordinate.checks import need, need_counts
-from ordinate.task import SILENT, Batch, Task
+from ordinate.task import Task
 
 MIN, MAX, MED, SM, END, PAD = range(10, 16)
 # the share of arguments that are lists themselves, as published

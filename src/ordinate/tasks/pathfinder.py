@@ -6,8 +6,9 @@ from random import Random
 
 import torch
 
+from ordinate.batch import SILENT, Batch
 from ordinate.checks import need, need_counts
-from ordinate.task import SILENT, Batch, Task
+from ordinate.task import Task
 
 Cell = tuple[int, int]
 

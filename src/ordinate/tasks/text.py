@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ordinate.batch import Batch
 from ordinate.checks import need
-from ordinate.task import Batch, Task
+from ordinate.task import Task
 
 
 class Text(Task):

@@ -1,11 +1,27 @@
-"""Which of a task's questions a model answers rightly."""
+"""What a model says to a batch, and which of its questions it answers rightly."""
+
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ordinate.task import SILENT, Batch
+from ordinate.batch import SILENT, Batch
 from ordinate.training.evaluate import TOKENS_AT_ONCE, products
+
+
+@runtime_checkable
+class Answers(Protocol):
+    """A model that takes a whole batch: our own do."""
+
+    def answer(self, batch: Batch) -> Float[Tensor, "b *n classes"]:
+        """The logits of each place."""
+
+
+def answer(model: nn.Module, batch: Batch) -> Float[Tensor, "b *n classes"]:
+    """The logits of each place of a batch; a model without a method `answer` is given the inputs alone."""
+    given: object = model
+    return given.answer(batch) if isinstance(given, Answers) else model(batch.inputs)
 
 
 def answered(model: nn.Module, batch: Batch, precision: str) -> Bool[Tensor, "b n"]:
@@ -20,7 +36,7 @@ def answered(model: nn.Module, batch: Batch, precision: str) -> Bool[Tensor, "b 
     model.eval()
     try:
         with torch.inference_mode():
-            said = torch.cat([_said(model, inputs, precision) for inputs in batch.inputs.split(rows)])
+            said = torch.cat([_said(model, part, precision) for part in batch.split(rows)])
     finally:
         model.train(training)
     return (said == batch.targets) & asked(batch)
@@ -31,8 +47,8 @@ def asked(batch: Batch) -> Bool[Tensor, "b n"]:
     return batch.targets != SILENT
 
 
-def _said(model: nn.Module, inputs: Tensor, precision: str) -> Tensor:
+def _said(model: nn.Module, batch: Batch, precision: str) -> Tensor:
     device = next(model.parameters()).device
     with products(precision, device.type):
-        logits: Float[Tensor, "b n vocabulary"] = model(inputs.to(device))
+        logits = answer(model, batch.to(device))
     return logits.argmax(-1).cpu()

@@ -19,8 +19,10 @@ from pytorch_lightning.plugins.environments import LightningEnvironment
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from ordinate.batch import Batch
 from ordinate.seeds import seed_of
-from ordinate.task import Batch, Task
+from ordinate.task import Task
+from ordinate.training.answers import answer
 from ordinate.training.checkpoint import PlainCheckpoints, checkpoints, newest_whole, remove_partial, step_of
 from ordinate.training.metrics import Metrics
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
@@ -92,7 +94,7 @@ class Learner(lightning.LightningModule):
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """The batch where the model is."""
-        return Batch(batch.inputs.to(device), batch.targets.to(device))
+        return batch.to(device)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""
@@ -108,7 +110,7 @@ class Learner(lightning.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         """The loss [nats a token]."""
-        logits = self.model(batch.inputs)
+        logits = answer(self.model, batch)
         loss = nn.functional.cross_entropy(logits.float().flatten(0, -2), batch.targets.flatten())
         self.loss = loss.item()
         if not loss.isfinite():
@@ -188,7 +190,7 @@ def identity(model: nn.Module, task: Task, settings: Settings) -> dict[str, Any]
     """What must be the same when training goes on: settings, data and parameters."""
     kept = {name: value for name, value in asdict(settings).items() if name not in FREE}
     batch = next(iter(Batches(task, settings, 0)))
-    drawn = hashlib.sha256(batch.inputs.cpu().numpy().tobytes() + batch.targets.cpu().numpy().tobytes()).hexdigest()
+    drawn = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in batch.tensors.values())).hexdigest()
     shapes = {f"shape of {name}": list(parameter.shape) for name, parameter in model.named_parameters()}
     types = {f"type of {name}": str(parameter.dtype) for name, parameter in model.named_parameters()}
     return {**kept, "sha256 of the first batch": drawn, **shapes, **types}
