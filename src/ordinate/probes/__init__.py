@@ -1,0 +1,1 @@
+"""Questions about position in a model, one a file."""

@@ -1,0 +1,1 @@
+"""Models that can be measured, one kind a file."""
