@@ -9,7 +9,7 @@ from pathlib import Path
 from ordinate.report.facts import subtitle
 from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study, read
-from ordinate.report.summary import Entry, behind, summarise
+from ordinate.report.summary import Entry, compared_at, summarise
 from ordinate.report.verdict import verdict
 
 ROOT = Path(__file__).parents[1]
@@ -63,11 +63,11 @@ def table(studies: dict[str, Study], entries: dict[str, list[Entry]]) -> str:
 def beside_softmax(name: str, study: Study) -> str:
     """Who is ahead of softmax, who behind, and who cannot be told from it."""
     sides: dict[str, list[str]] = {"ahead of it": [], "behind it": [], "not to be told from it": []}
+    pairs = compared_at(study, min(study.plan["multiples"]))
     for label in study.compared:
-        found = behind(study, label, PLAIN) if label != PLAIN else None
-        if found and found[1]:
-            low, high = found[1]
-            sides["ahead of it" if high < 0 else "behind it" if low > 0 else "not to be told from it"].append(label)
+        if found := pairs.get((label, PLAIN)):
+            side = "ahead of it" if found.difference < 0 else "behind it"
+            sides[side if found.sure else "not to be told from it"].append(label)
     said = "; ".join(f"{side}: {', '.join(labels) or 'none'}" for side, labels in sides.items())
     return f"- **{name}** — {said}."
 

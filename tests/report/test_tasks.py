@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from ordinate.report.build import build
-from ordinate.report.quantity import Accuracy
 from ordinate.report.read import read
-from ordinate.report.summary import behind, summarise
-from ordinate.report.verdict import holds, verdict, winner
+from ordinate.report.summary import compared_at, summarise
+from ordinate.report.verdict import holds, leader, verdict
 
 SHARES = {"softmax": 0.95, "linear": 0.7, "rnn": 0.065}
 TASK = {"name": "recall", "options": {"pairs": 16}, "length": 31, "vocabulary": 32, "chance": 1 / 16}
@@ -80,17 +79,18 @@ def test_the_highest_wins_where_more_is_better(study):
     found = read(folder)
     entries = summarise(found)
     assert [entry.label for entry in entries] == ["softmax", "linear", "rnn"]
-    assert winner(entries, Accuracy()).label == "softmax"
-    assert "“softmax” wins: 9" in said(folder)
-    assert entries[1].behind > 0
-    value, (low, high) = behind(found, "softmax", "rnn")
-    assert low <= value <= high < 0
+    assert leader(entries).label == "softmax"
+    assert "“softmax” leads: 9" in said(folder)
+    assert entries[1].behind.difference > 0
+    pair = compared_at(found, 1)["softmax", "rnn"]
+    assert pair.interval[0] <= pair.difference <= pair.interval[1] < 0
+    assert pair.sure
 
 
 def test_nobody_inside_the_noise_wins(study):
     folder = study([answered(label, 0, share=share) for label, share in zip(SHARES, (0.9, 0.89, 0.9), strict=True)])
     assert "no winner can be named" in said(folder)
-    assert winner(summarise(read(folder)), Accuracy()) is None
+    assert leader(summarise(read(folder))) is None
 
 
 def test_all_right_on_both_sides_is_no_victory(study):
@@ -109,8 +109,8 @@ def test_overlapping_mixers_are_still_compared_on_the_same_sequences(study):
         [answered("softmax", 0, share=0.90), answered("linear", 0, share=0.86)], mixers=("softmax", "linear")
     )
     text = said(folder)
-    assert "no winner can be named" in text
-    assert re.search(r"Compared on the same sequences, it is ahead of “linear” by [2-6]\.\d \[.*\] points", text)
+    assert "“softmax” leads" in text
+    assert re.search(r"next is “linear”, behind by [2-6]\.\d \[.*\] points", text)
 
 
 def test_who_cannot_be_told_from_the_likeliest_answer_is_named(study):

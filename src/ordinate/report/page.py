@@ -154,8 +154,13 @@ def _cell(row: Row, name: str, entries: Sequence[Entry], kind: Quantity, *, sure
     return {
         "value": "" if value is None else kind.text(value),
         "best": value is not None and bool(values) and kind.sign * value == min(values),
-        "sure": kind.bounds((low, high)) if sure and low is not None and high is not None else "",
+        "sure": _beside(row, name, kind, (low, high)) if sure and low is not None and high is not None else "",
     }
+
+
+def _beside(row: Row, name: str, kind: Quantity, bounds: tuple[float, float]) -> str:
+    found = row.entry.behind if row.entry and name == "behind_best" else None
+    return f"{kind.bounds(bounds)}{' sure' if found and found.sure else ''}"
 
 
 def _signed(number: float | None) -> str:

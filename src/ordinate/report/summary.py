@@ -8,7 +8,8 @@ import numpy as np
 
 from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study
-from ordinate.study.statistics import Draws, Interval, Numbers, interval, ratio, resampled
+from ordinate.study.comparison import Comparison, Table, compare
+from ordinate.study.statistics import Draws, Interval, interval, ratio, resampled
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,16 @@ class Entry:
         label: as written in the plan.
         seeds: finished runs.
         levels: by multiple of the trained length.
-        behind: how much worse than the best on the same documents and seeds; None for the best.
-        behind_interval: its interval.
+        behind: how much worse than the best at the trained length, on the same documents and seeds; None for the
+            best, and where they share no seed.
+        behind_longest: the same at the longest length.
     """
 
     label: str
     seeds: int
     levels: dict[int, Level]
-    behind: float | None = None
-    behind_interval: Interval | None = None
+    behind: Comparison | None = None
+    behind_longest: Comparison | None = None
 
     @property
     def trained(self) -> Level:
@@ -67,45 +69,54 @@ def summarise(study: Study) -> list[Entry]:
     runs = {label: study.done(label) for label in study.compared}
     entries = [_entry(label, results, quantity) for label, results in runs.items() if results]
     entries.sort(key=lambda entry: quantity.sign * entry.trained.value)
-    for place, entry in enumerate(entries[1:], 1):
-        if found := behind(study, entry.label, entries[0].label):
-            entries[place] = replace(entry, behind=found[0], behind_interval=found[1])
-    return entries
+    if not entries:
+        return []
+    near, far = (compared_at(study, level) for level in (min(entries[0].levels), max(entries[0].levels)))
+    furthest = min(entries, key=lambda entry: quantity.sign * entry.longest.value).label
+    return [
+        replace(
+            entry,
+            behind=near.get((entry.label, entries[0].label)),
+            behind_longest=far.get((entry.label, furthest)),
+        )
+        for entry in entries
+    ]
+
+
+def compared_at(study: Study, times: int) -> dict[tuple[str, str], Comparison]:
+    """How much worse each is than each other at a multiple of the trained length, on the same documents and seeds."""
+    tables = {}
+    for label in study.compared:
+        results = [run for run in study.done(label) if _measured(run, times, study.quantity)]
+        if results:
+            tables[label] = _table(results, times, study.quantity)
+    found = compare(tables)
+    return found if study.quantity.sign > 0 else {names: pair.turned() for names, pair in found.items()}
 
 
 def _entry(label: str, results: Sequence[dict[str, Any]], quantity: Quantity) -> Entry:
     multiples = [row["times"] for row in results[0]["lengths"] if quantity.measured(row)]
     tables = {times: _table(results, times, quantity) for times in multiples}
     first = tables[min(multiples)]
-    draws = Draws.of(first[0].shape[1], len(results))
-    base = resampled(*first, draws)
+    draws = Draws.of(len(first.sizes), len(results))
+    base = resampled(first.amounts, first.sizes, draws)
     levels = {}
     for times, table in tables.items():
-        values, value = resampled(*table, draws), ratio(*table)
+        values, value = resampled(table.amounts, table.sizes, draws), ratio(table.amounts, table.sizes)
         length = next(row["length"] for row in results[0]["lengths"] if row["times"] == times)
-        worse = quantity.sign * (value - ratio(*first))
-        change = interval(quantity.sign * (values - base), len(table[1]))
-        levels[times] = Level(times, length, value, quantity.interval(values, *table), worse, change)
+        worse = quantity.sign * (value - ratio(first.amounts, first.sizes))
+        change = interval(quantity.sign * (values - base), len(table.sizes))
+        bounds = quantity.interval(values, table.amounts, table.sizes)
+        levels[times] = Level(times, length, value, bounds, worse, change)
     return Entry(label, len(results), levels)
 
 
-def behind(study: Study, label: str, other: str) -> tuple[float, Interval | None] | None:
-    """How much worse one is than another at the trained length, on the same documents and seeds, with the interval.
-
-    None where they share no seed.
-    """
-    runs = {name: {run["run"]["seed"]: run for run in study.done(name)} for name in (label, other)}
-    seeds = sorted(runs[label].keys() & runs[other].keys())
-    if not seeds:
-        return None
-    times = min(row["times"] for row in runs[label][seeds[0]]["lengths"] if study.quantity.measured(row))
-    one, two = (_table([runs[name][seed] for seed in seeds], times, study.quantity) for name in (label, other))
-    draws, sign = Draws.of(len(one[1]), len(seeds)), study.quantity.sign
-    differences = sign * (resampled(*one, draws) - resampled(*two, draws))
-    return sign * (ratio(*one) - ratio(*two)), interval(differences, len(one[1]))
+def _measured(result: dict[str, Any], times: int, quantity: Quantity) -> bool:
+    return any(row["times"] == times and quantity.measured(row) for row in result["lengths"])
 
 
-def _table(results: Sequence[dict[str, Any]], times: int, quantity: Quantity) -> tuple[Numbers, Numbers]:
+def _table(results: Sequence[dict[str, Any]], times: int, quantity: Quantity) -> Table:
     rows = [next(row for row in item["lengths"] if row["times"] == times) for item in results]
     tables = [quantity.table(row) for row in rows]
-    return np.stack([amounts for amounts, _ in tables]), tables[0][1]
+    seeds = tuple(item["run"]["seed"] for item in results)
+    return Table(seeds, np.stack([amounts for amounts, _ in tables]), tables[0][1])

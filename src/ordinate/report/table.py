@@ -71,7 +71,16 @@ def _quality(entry: Entry, column: str) -> dict[str, float | int | None]:
     numbers: dict[str, float | int | None] = {}
     for level in entry.levels.values():
         numbers |= _bounds(f"{column}_{level.times}x", level.value, level.interval)
-    return numbers | _bounds("behind_best", entry.behind, entry.behind_interval)
+    if entry.behind is None:
+        return numbers | _bounds("behind_best", None, None)
+    found = entry.behind
+    return numbers | {
+        **_bounds("behind_best", found.difference, found.interval),
+        "behind_best_p": found.p,
+        "behind_best_p_corrected": found.adjusted,
+        "behind_best_effect": found.effect,
+        "seeds_needed": found.seeds_needed,
+    }
 
 
 def _bounds(name: str, value: float | None, bounds: tuple[float, float] | None) -> dict[str, float | int | None]:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry, Level
-from ordinate.study.statistics import overlap
+from ordinate.study.comparison import MOST_SEEDS
 
 # of more names than this, the rest are counted
 NAMED = 10
 
 
 def verdict(study: Study, entries: Sequence[Entry]) -> list[str]:
-    """The verdict, sentence by sentence. Names a winner only where its interval is clear of every other's."""
+    """The verdict, sentence by sentence. Names a winner only where every other is surely behind it, seed by seed."""
     if not entries:
         return ["No run has finished, so there is nothing to say yet.", *_unfinished(study)]
     kind = study.quantity
@@ -22,46 +22,63 @@ def verdict(study: Study, entries: Sequence[Entry]) -> list[str]:
     return [*sentences, _advice(entries, kind), _caveat(study, entries), *_unfinished(study)]
 
 
-def winner(entries: Sequence[Entry], kind: Quantity, level: str = "trained") -> Entry | None:
-    """The one whose interval is better than every other's; None if there is none."""
-    if len(entries) < 2:
-        return None
-    ordered = sorted(entries, key=lambda entry: kind.sign * getattr(entry, level).value)
-    best, *others = (getattr(entry, level).interval for entry in ordered)
-    if best is None or any(other is None or overlap(best, other) for other in others):
-        return None
-    return ordered[0]
+def leader(entries: Sequence[Entry], level: str = "behind") -> Entry | None:
+    """The one that every other is surely behind, all comparisons considered; None if there is none."""
+    first = [entry for entry in entries if getattr(entry, level) is None]
+    others = [getattr(entry, level) for entry in entries if getattr(entry, level) is not None]
+    return first[0] if len(first) == 1 and others and all(found.sure for found in others) else None
 
 
 def _at_trained_length(entries: Sequence[Entry], kind: Quantity, noun: str) -> list[str]:
-    best = entries[0]
+    best, *others = entries
+    same = f"the same {kind.units}" + (" and seeds" if best.seeds > 1 else "")
     at = f"At the trained length ({best.trained.length} tokens)"
-    if len(entries) == 1:
+    if not others:
         return [f"{at} {_name(best)} has {_said(best.trained, kind)}. A comparison needs two {noun}s."]
-    if winner(entries, kind):
+    corrected = ", also after correction for all comparisons" if len(others) > 1 else ""
+    if leader(entries):
+        nearest = _nearest(others)
+        wins = "wins" if best.seeds > 1 else "leads"
         return [
-            f"{at} {_name(best)} wins: {_said(best.trained, kind)}, clear of every other interval; "
-            f"next is {_name(entries[1])} with {_said(entries[1].trained, kind)}."
+            f"{at} {_name(best)} {wins}: {_said(best.trained, kind)}, surely ahead of every other on "
+            f"{same}{corrected}; next is {_name(nearest)}, behind by {_gap(nearest, kind)}."
         ]
-    own = best.trained.interval
-    close = [entry for entry in entries[1:] if not _clear(own, entry.trained.interval)]
-    sentence = (
-        f"{at} no winner can be named: {_name(best)} has the {kind.best} number, {_said(best.trained, kind)}, "
-        f"but its interval overlaps with {_list(_names(close))}."
-    )
-    known = [entry for entry in close if entry.behind_interval]
-    ahead = [entry for entry in known if entry.behind_interval and entry.behind_interval[0] > 0]
-    level = _names([entry for entry in known if entry not in ahead])
-    if not known:
-        return [sentence]
-    if not ahead:
-        return [sentence, f"Compared on the same {kind.units}, it cannot be told from {_list(level)} either."]
-    nearest = min(ahead, key=lambda entry: entry.behind or 0)
-    which = f", the nearest of them {_name(nearest)}," if len(ahead) > 1 else ""
-    by = kind.gap(nearest.behind or 0.0, nearest.behind_interval)
-    paired = f"Compared on the same {kind.units}, it is ahead of {_list(_names(ahead))}{which} by {by}"
-    paired += f", and cannot be told from {_list(level)}." if level else "."
-    return [sentence, paired]
+    alike = [entry for entry in others if not (entry.behind and entry.behind.sure)]
+    sentences = [
+        f"{at} no winner can be named: {_name(best)} has the {kind.best} number, {_said(best.trained, kind)}, but on "
+        f"{same} it cannot be told from {_list(_names(alike))}."
+    ]
+    ahead = [entry for entry in others if entry not in alike]
+    if ahead:
+        nearest = _nearest(ahead)
+        which = f", the nearest of them {_name(nearest)}," if len(ahead) > 1 else ""
+        sentences.append(f"It is surely ahead of {_list(_names(ahead))}{which} by {_gap(nearest, kind)}{corrected}.")
+    return [*sentences, *_more(alike)]
+
+
+def _nearest(entries: Sequence[Entry]) -> Entry:
+    return min(entries, key=lambda entry: entry.behind.difference if entry.behind else 0.0)
+
+
+def _gap(entry: Entry, kind: Quantity) -> str:
+    found = entry.behind
+    return kind.gap(found.difference, found.interval) if found else "an unknown amount"
+
+
+def _more(alike: Sequence[Entry]) -> list[str]:
+    """How many seeds would decide what these leave open."""
+    open_ = [entry for entry in alike if entry.seeds > 1 and entry.behind]
+    needed = {entry.label: entry.behind.seeds_needed for entry in open_ if entry.behind}
+    decided = {label: seeds for label, seeds in needed.items() if seeds}
+    sentences = []
+    if decided:
+        label, seeds = min(decided.items(), key=lambda item: item[1])
+        last = max(decided.values())
+        more = f", all of them that seeds can decide by {last}" if len(decided) > 1 and last != seeds else ""
+        sentences.append(f"Were the differences what they seem, {seeds} seeds would decide about “{label}”{more}.")
+    if never := [entry for entry in open_ if not needed[entry.label]]:
+        sentences.append(f"No number of seeds up to {MOST_SEEDS} would decide about {_list(_names(never))}.")
+    return sentences
 
 
 def _chance(study: Study, entries: Sequence[Entry]) -> list[str]:
@@ -88,14 +105,15 @@ def _beyond(entries: Sequence[Entry], kind: Quantity) -> list[str]:
         falls = [f"{_name(entry)} by {kind.difference(entry.longest.worse)}" for entry in broken]
         lead = "Worse there" if holding else f"Read at {times} times that length all get worse"
         sentences.append(f"{lead}, in {kind.name}: {_list(falls)}.")
-    first = winner(entries, kind, "longest")
+    first = leader(entries, "behind_longest")
     best = _best_beyond(entries, kind)
     if first and len(entries) > 1:
-        sentences.append(f"There {_name(first)} wins: {_said(first.longest, kind)}, clear of every other interval.")
+        wins = "wins" if first.seeds > 1 else "leads"
+        sentences.append(f"There {_name(first)} {wins}: {_said(first.longest, kind)}, surely ahead of every other.")
     elif len(entries) > 1:
         sentences.append(
             f"The {kind.best} number there is that of {_name(best)}, {_said(best.longest, kind)}, "
-            "not clear of all others."
+            "not surely ahead of all others."
         )
     return sentences
 
@@ -111,11 +129,11 @@ def _best_beyond(entries: Sequence[Entry], kind: Quantity) -> Entry:
 
 
 def _advice(entries: Sequence[Entry], kind: Quantity) -> str:
-    best, short = entries[0], winner(entries, kind)
-    others = [entry for entry in entries[1:] if not _clear(best.trained.interval, entry.trained.interval)]
+    best, short = entries[0], leader(entries)
+    others = [entry for entry in entries[1:] if not (entry.behind and entry.behind.sure)]
     near = _names([best, *others])
     first = _name(short) if short else f"one of {_list(near, 'or')}" if others else _name(best)
-    far = winner(entries, kind, "longest") or _best_beyond(entries, kind)
+    far = leader(entries, "behind_longest") or _best_beyond(entries, kind)
     if len(best.levels) == 1 or short is far:
         return f"Take {first} on this {kind.source} at this size."
     return (
@@ -128,8 +146,8 @@ def _caveat(study: Study, entries: Sequence[Entry]) -> str:
     drawn = f"held-out {study.quantity.units}" if study.quantity.sign > 0 else f"fresh {study.quantity.units}"
     if study.plan["seeds"] == 1:
         return (
-            f"Each was trained once: the intervals cover the choice of {drawn}, not the luck of training. "
-            "With --seeds 3 they cover both."
+            f"Each was trained once: all this covers the choice of {drawn}, not the luck of training, so nothing is "
+            "said to win. With --seeds 3 it covers both."
         )
     most = max(entry.seeds for entry in entries)
     return f"Each was trained up to {most} times: the intervals cover {study.quantity.units} and seeds."
@@ -147,10 +165,6 @@ def _unfinished(study: Study) -> list[str]:
         verb = "run has" if count == 1 else "runs have"
         sentences.append(f"{count} planned {verb} no result yet: {_list(study.pending)}.")
     return [*sentences, *(f"Left out: {line}." for line in study.damaged)]
-
-
-def _clear(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
-    return one is not None and other is not None and not overlap(one, other)
 
 
 def _name(entry: Entry) -> str:

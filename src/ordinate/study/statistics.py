@@ -22,6 +22,8 @@ class Draws:
     """Which documents and seeds each resample holds, as how often each was drawn.
 
     Two schemes read under the same draws are compared on the same documents and seeds: their difference is paired.
+    Of few seeds, resamples vary less than fresh ones would, by (n - 1) / n; how often each was drawn is stretched by
+    the root of that.
 
     Args:
         documents: resamples x documents.
@@ -37,10 +39,10 @@ class Draws:
     def of(cls, documents: int, seeds: int, *, resamples: int = RESAMPLES, seed: int = 0) -> "Draws":
         """Draw with replacement, as many documents and seeds as there are."""
         random = np.random.default_rng(seed)
-        return cls(
-            random.multinomial(documents, np.full(documents, 1 / documents), resamples).astype(float),
-            random.multinomial(seeds, np.full(seeds, 1 / seeds), resamples).astype(float),
-        )
+        drawn = random.multinomial(documents, np.full(documents, 1 / documents), resamples).astype(float)
+        times = random.multinomial(seeds, np.full(seeds, 1 / seeds), resamples).astype(float)
+        stretch = math.sqrt(seeds / (seeds - 1)) if seeds > 1 else 1.0
+        return cls(drawn, 1 + (times - 1) * stretch)
 
 
 def bits(nats: Numbers) -> Numbers:
