@@ -99,6 +99,33 @@ def test_mixers_may_be_planned_for_the_layers():
     }
 
 
+@pytest.mark.parametrize("order", ["pre", "post", "parallel", "shared"])
+def test_scales_multiply_the_columns_of_each_branch(order):
+    torch.manual_seed(0)
+    model, text = build(order=order, layer_scale=1.0, scheme="none"), ids(1, 4)
+    torch.manual_seed(0)
+    plain = build(order=order, scheme="none")
+    assert torch.equal(model(text), plain(text))
+    scales = {name: x for name, x in model.named_parameters() if name.endswith("_scale.weight")}
+    assert len(scales) == 4
+    with torch.no_grad():
+        for name, x in scales.items():
+            x.copy_(torch.linspace(0.5, 1.5, 16) * (2 if "mixer" in name else 3))
+    for layer, block in enumerate(plain.blocks):
+        for branch, out in (("mixer", block.mixer.out), ("feedforward", block.feedforward.narrow)):
+            out.weight.data.mul_(scales[f"blocks.{layer}.{branch}_scale.weight"][:, None])
+    assert torch.allclose(model(text), plain(text), atol=1e-12)
+    model(text).sum().backward()
+    assert all(bool((x.grad != 0).any()) for x in scales.values())
+
+
+def test_the_first_layer_can_go_without_a_norm():
+    model = build(first_norm=False)
+    assert isinstance(model.blocks[0].mixer_norm, torch.nn.Identity)
+    assert isinstance(model.blocks[0].feedforward_norm, torch.nn.RMSNorm)
+    assert isinstance(model.blocks[1].mixer_norm, torch.nn.RMSNorm)
+
+
 @pytest.mark.parametrize("kind", [*PLAIN, *GATED])
 def test_any_feedforward_serves(kind):
     model = build(feedforward=kind)
@@ -119,6 +146,8 @@ def test_any_feedforward_serves(kind):
         ({"epsilon": 0.0}, "epsilon must be above zero"),
         ({"head_width": 0}, "head_width must be above zero"),
         ({"mixer": "rnn", "head_width": 8}, "heads of another width than width / heads belong to attention"),
+        ({"layer_scale": 0.0}, "layer_scale must be above zero"),
+        ({"order": "post", "first_norm": False}, "only a layer that norms .* can go without; got order='post'"),
         ({"order": "post", "blocks": "reversible"}, "blocks that can be undone .*; got order='post'"),
     ],
 )

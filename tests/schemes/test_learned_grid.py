@@ -63,10 +63,28 @@ def test_a_cell_beyond_the_table_is_refused_and_never_taken_for_another(cell, ca
             ask()
 
 
-def test_fractional_cells_and_other_axes_are_refused():
+@pytest.mark.parametrize(("rows", "columns"), [(3, 5), (9, 4), (2, 13), (1, 1)])
+def test_between_cells_the_table_is_interpolated_as_pytorch_does(rows, columns):
+    scheme = LearnedGrid(width=4, max_length=9, rows=3, columns=5).double()
+    cells = (Geometry.grid(rows, columns).q_pos + 0.5) * torch.tensor(
+        [3 / rows, 5 / columns], dtype=torch.float64
+    ) - 0.5
+    weights, plane = torch.randn(1, rows * columns, 4).double(), scheme.table.permute(2, 0, 1)[None]
+    out = scheme.at(Geometry.given(cells)).embed(torch.zeros(1, rows * columns, 4, dtype=torch.float64))
+    expected = torch.nn.functional.interpolate(plane, size=(rows, columns), mode="bicubic")
+    expected = expected.flatten(2).mT
+    assert torch.allclose(out, expected, rtol=0, atol=1e-13)
+    one, other = (torch.autograd.grad((x * weights).sum(), scheme.table)[0] for x in (out, expected))
+    assert torch.allclose(one, other, rtol=0, atol=1e-13)
+
+
+def test_cells_half_a_cell_beyond_the_table_and_other_axes_are_refused():
     scheme = LearnedGrid(width=4, max_length=9)
-    with pytest.raises(ValueError, match=r"LearnedGrid takes whole positions; got torch.float64; round them"):
-        scheme.at(Geometry.given(torch.full((1, 1, 2), 0.5, dtype=torch.float64)))
+    scheme.at(Geometry.given(torch.full((1, 1, 2), -0.5, dtype=torch.float64)))
+    with pytest.raises(ValueError, match=r"got rows -0\.75 to -0\.75"):
+        scheme.at(Geometry.given(torch.full((1, 1, 2), -0.75, dtype=torch.float64)))
+    with pytest.raises(ValueError, match=r"got rows 8\.75 to 8\.75"):
+        scheme.at(Geometry.given(torch.full((1, 1, 2), 8.75, dtype=torch.float64)))
     with pytest.raises(ValueError, match="LearnedGrid takes positions with 2 axis; got 1 axes"):
         scheme.at(Geometry.causal(3))
 

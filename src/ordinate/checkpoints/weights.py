@@ -19,6 +19,7 @@ from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
 from ordinate.models.shape import Shape
 from ordinate.models.trunk import Trunk
+from ordinate.recipe import Recipe
 from ordinate.scheme import Scheme
 
 _FOLDER = "ordinate.families"
@@ -86,7 +87,7 @@ def save(model: Trunk, folder: str | Path, model_type: str) -> None:
     save_file(tensors, fresh, metadata={"format": "pt"})
     fresh.replace(folder / WHOLE)
     kind = str(model.tokens.weight.dtype).removeprefix("torch.")
-    about = {"model_type": model_type, "architectures": [family.architecture(model.shape)], "dtype": kind}
+    about = {"model_type": family.model_type, "architectures": [family.architecture(model.shape)], "dtype": kind}
     write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
 
 
@@ -101,17 +102,24 @@ def _said(shape: Shape) -> dict[str, object]:
         dropout=0.0,
         blocks="plain",
     )
-    name, options = catalog.parse(shape.scheme)
+    plan = Recipe.entries(shape.scheme)
+    said = [_scheme_said(plan[layer % len(plan)], full) for layer in range(shape.layers)]
+    return vars(full) | {"scheme": said}
+
+
+def _scheme_said(entry: str, shape: Shape) -> tuple[str, dict[str, object]]:
+    name, options = catalog.parse(entry)
     kind = catalog.load("ordinate.schemes", Scheme, name)
     usual = {name: option.default for name, option in catalog.options(kind).items()}
-    return vars(full) | {"scheme": (name, usual | catalog.bind(kind, options, full.sizes))}
+    return name, usual | catalog.bind(kind, options, shape.sizes)
 
 
 def family_of(model_type: str) -> Family:
     """The family that a config.json is marked by."""
     names = catalog.names(_FOLDER)
-    need_known("family of models", model_type, names)
-    return catalog.load(_FOLDER, Family, model_type)()
+    name = model_type.replace("-", "_")
+    need_known("family of models", name, names)
+    return catalog.load(_FOLDER, Family, name)()
 
 
 def _read(family: Family, model: Trunk, tensors: Tensors) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from ordinate.mixer import Mixer, State
@@ -10,6 +11,21 @@ from ordinate.scheme import Placed
 from ordinate.shapes import Tokens
 
 Order = Literal["pre", "post", "parallel", "shared"]
+
+
+class LayerScale(nn.Module):
+    """Multiply each column by a trained number, small at first, so that a deep model begins close to doing nothing.
+
+    Source: Touvron et al. 2021, Going deeper with Image Transformers, equation 4, https://arxiv.org/abs/2103.17239.
+    """
+
+    def __init__(self, width: int, scale: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((width,), float(scale)))
+
+    def forward(self, x: Tokens) -> Tokens:
+        """The scaled columns."""
+        return x * self.weight
 
 
 class Block(nn.Module):
@@ -23,6 +39,7 @@ class Block(nn.Module):
         norm: makes a norm for a width.
         width: columns of the model.
         dropout: share of each branch's outputs dropped in training.
+        layer_scale: what each column of a branch is multiplied by at birth, then trained; None: nothing is.
     Source: Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, figure 1b,
         https://arxiv.org/abs/2002.04745.
     """
@@ -34,20 +51,24 @@ class Block(nn.Module):
         norm: Callable[[int], nn.Module],
         width: int,
         dropout: float,
+        layer_scale: float | None = None,
     ) -> None:
         super().__init__()
         self.mixer_norm, self.mixer = norm(width), mixer
         self.feedforward_norm, self.feedforward = norm(width), feedforward
+        self.mixer_scale, self.feedforward_scale = (
+            nn.Identity() if layer_scale is None else LayerScale(width, layer_scale) for _ in range(2)
+        )
         self.dropout = nn.Dropout(dropout)
 
     def mix(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
         """What the tokens learn from each other, and what the layer remembers."""
         mixed, state = self.mixer(self.mixer_norm(x), at, state)
-        return self.dropout(mixed), state
+        return self.dropout(self.mixer_scale(mixed)), state
 
     def think(self, x: Tokens) -> Tokens:
         """What each token learns by itself."""
-        return self.dropout(self.feedforward(self.feedforward_norm(x)))
+        return self.dropout(self.feedforward_scale(self.feedforward(self.feedforward_norm(x))))
 
     def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
         """One layer; returns what it remembers beside the tokens."""
@@ -85,8 +106,8 @@ class PostBlock(Block):
     def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
         """One layer; returns what it remembers beside the tokens."""
         mixed, state = self.mixer(x, at, state)
-        x = self.mixer_norm(x + self.dropout(mixed))
-        return self.feedforward_norm(x + self.dropout(self.feedforward(x))), state
+        x = self.mixer_norm(x + self.dropout(self.mixer_scale(mixed)))
+        return self.feedforward_norm(x + self.dropout(self.feedforward_scale(self.feedforward(x)))), state
 
 
 class ParallelBlock(Block):
@@ -118,8 +139,9 @@ class SharedBlock(Block):
         norm: Callable[[int], nn.Module],
         width: int,
         dropout: float,
+        layer_scale: float | None = None,
     ) -> None:
-        super().__init__(mixer, feedforward, norm, width, dropout)
+        super().__init__(mixer, feedforward, norm, width, dropout, layer_scale)
         # held once: a second name would appear in checkpoints
         self.feedforward_norm = nn.Identity()
 
@@ -127,7 +149,8 @@ class SharedBlock(Block):
         """One layer; returns what it remembers beside the tokens."""
         normed = self.mixer_norm(x)
         mixed, state = self.mixer(normed, at, state)
-        return x + self.dropout(mixed) + self.dropout(self.feedforward(normed)), state
+        mixed, thought = self.mixer_scale(mixed), self.feedforward_scale(self.feedforward(normed))
+        return x + self.dropout(mixed) + self.dropout(thought), state
 
 
 BLOCKS: dict[Order, type[Block]] = {

@@ -30,11 +30,13 @@ class EncoderShape(Shape):
         top: what stands on it: `masked` says the tokens that were masked, `pooler` makes one vector for a text of its
             first token; `none`.
         top_bend: how the masked head bends its numbers.
+        top_bias: whether it adds numbers before it does; numbers for each token it adds in any case.
     """
 
     kinds: int = 0
     top: Head = "masked"
     top_bend: Bend = "gelu"
+    top_bias: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +53,7 @@ class Masked(nn.Module):
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
-        self.transform = nn.Linear(shape.width, shape.width)
+        self.transform = nn.Linear(shape.width, shape.width, bias=shape.top_bias)
         self.bend, self.norm = BENDS[shape.top_bend], shape.make_norm(shape.width)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
 

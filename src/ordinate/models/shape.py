@@ -48,6 +48,8 @@ class Shape:
         dropout: share dropped in training, of attention weights and of each branch.
         tied: whether the output head reads the token table.
         embedding_norm: whether token vectors are normed before the first layer (Bloom).
+        layer_scale: what the columns of each branch are multiplied by at birth, then trained (DINOv2); None: nothing.
+        first_norm: whether the first layer norms what enters its mixer (ModernBERT's does not).
         blocks: `plain`, or `reversible`: training computes each layer twice and remembers none, see `run_reversible`.
 
     Raises:
@@ -73,13 +75,15 @@ class Shape:
     dropout: float = 0.0
     tied: bool = True
     embedding_norm: bool = False
+    layer_scale: float | None = None
+    first_norm: bool = True
     blocks: Blocks = "plain"
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
-        for name in ("hidden", "head_width", "epsilon"):
+        for name in ("hidden", "head_width", "epsilon", "layer_scale"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need(
@@ -107,6 +111,12 @@ class Shape:
         ):
             need_known(kind, name, known)
         need(not self.tied or "head" not in self.bias, "a tied head has no bias", "got one", "give tied=False")
+        need(
+            self.first_norm or self.order == "pre",
+            "only a layer that norms what enters its mixer can go without",
+            f"got order={self.order!r} with first_norm=False",
+            "leave it out, or give order='pre'",
+        )
         need(
             self.blocks == "plain" or self.order == "pre",
             "blocks that can be undone add each branch by itself",
@@ -164,4 +174,9 @@ class Shape:
     def make_block(self, layer: int) -> Block:
         """A layer, counted from 0."""
         inner = FeedForward(self.feedforward, self.width, self.hidden_width, bias="feedforward" in self.bias)
-        return BLOCKS[self.order](self.make_mixer(layer), inner, self.make_norm, self.width, self.dropout)
+        made = BLOCKS[self.order](
+            self.make_mixer(layer), inner, self.make_norm, self.width, self.dropout, self.layer_scale
+        )
+        if layer == 0 and not self.first_norm:
+            made.mixer_norm = nn.Identity()
+        return made

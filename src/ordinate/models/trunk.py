@@ -19,10 +19,10 @@ from ordinate.shapes import Ids, Tokens
 from ordinate.tensors import need_device, need_tensor
 
 
-class Trunk(nn.Module):
-    """A table of tokens, positional schemes, layers and a last norm.
+class Layers(nn.Module):
+    """Positional schemes, layers and a last norm: what token vectors go through, wherever they come from.
 
-        x = norm(table[ids], marked by the scheme);  layers of Block;  norm(x)
+        x = norm(x);  layers of Block;  norm(x)
 
     Args:
         shape: its sizes and choices.
@@ -40,9 +40,13 @@ class Trunk(nn.Module):
             cast(Block, block).mixer.check_scheme(recipe.schemes[scheme])
         # a layer that norms what it adds leaves nothing to norm
         self.norm = nn.Identity() if shape.order == "post" else shape.make_norm(shape.width)
-        self.tokens = nn.Embedding(shape.vocabulary, shape.width - recipe.schemes[0].claims)
         self.embedding_norm = shape.make_norm(shape.width) if shape.embedding_norm else nn.Identity()
         self.schemes, self.scheme_of_layer = nn.ModuleList(recipe.schemes), recipe.layers
+
+    @property
+    def first_scheme(self) -> Scheme:
+        """The scheme of the first layer, which marks the tokens."""
+        return cast(Scheme, self.schemes[0])
 
     def place(self, seen: Geometry) -> list[Placed]:
         """Each scheme where the tokens stand."""
@@ -63,6 +67,50 @@ class Trunk(nn.Module):
         """
         x, states = RUNS[self.shape.blocks](list(self.blocks), self.embedding_norm(x), self._places(placed), states)
         return self.norm(x), states
+
+    def initialise(self, seed: int) -> None:
+        """Draw the numbers of linear layers and tables, each from a generator of its own."""
+        # what a mixer keeps outside of linear layers has the numbers that it was born with
+        for name, module in self.named_modules():
+            own = isinstance(module, nn.Linear | nn.Embedding) and not name.startswith("schemes.")
+            if not own or module.weight.is_meta:
+                continue
+            # each layer adds two branches; the sum should not grow with depth
+            branch = name.endswith(("mixer.out", "narrow"))
+            scale = TOKEN_SCALE / (2 * self.shape.layers) ** 0.5 if branch else TOKEN_SCALE
+            # numbers of its own for each matrix: one of another size leaves the others as they are
+            generator = torch.Generator(module.weight.device).manual_seed(seed_of(seed, f"{name}.weight"))
+            nn.init.normal_(module.weight, std=scale, generator=generator)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def _places(self, placed: list[Placed]) -> list[Placed]:
+        """What each layer's scheme and window let it see; layers with both alike share it."""
+        made: dict[tuple[int, int | None], Placed] = {}
+        pairs = list(zip(self.scheme_of_layer, self.shape.layer_windows, strict=True))
+        for scheme, window in pairs:
+            at = placed[scheme]
+            own = [size for size in (window, at.where.window) if size is not None]
+            same = not own or min(own) == at.where.window
+            made[scheme, window] = at if same else Placed(at.scheme, replace(at.where, window=min(own)))
+        return [made[pair] for pair in pairs]
+
+
+class Trunk(Layers):
+    """A table of tokens, positional schemes, layers and a last norm.
+
+        x = norm(table[ids], marked by the scheme);  layers of Block;  norm(x)
+
+    Args:
+        shape: its sizes and choices.
+
+    Raises:
+        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that a mixer does not honour.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width - self.first_scheme.claims)
 
     def check_ids(self, ids: Ids) -> None:
         """Raise unless these are token ids of this model, on its device."""
@@ -91,33 +139,6 @@ class Trunk(nn.Module):
             f"got {where.shape[0]} queries, {where.shape[1]} keys, {where.rows} rows for ids of {tuple(ids.shape)}",
             "build it for these tokens; a cache adds those before them",
         )
-
-    def initialise(self, seed: int) -> None:
-        """Draw the numbers of linear layers and tables, each from a generator of its own."""
-        # what a mixer keeps outside of linear layers has the numbers that it was born with
-        for name, module in self.named_modules():
-            own = isinstance(module, nn.Linear | nn.Embedding) and not name.startswith("schemes.")
-            if not own or module.weight.is_meta:
-                continue
-            # each layer adds two branches; the sum should not grow with depth
-            branch = name.endswith(("mixer.out", "narrow"))
-            scale = TOKEN_SCALE / (2 * self.shape.layers) ** 0.5 if branch else TOKEN_SCALE
-            # numbers of its own for each matrix: one of another size leaves the others as they are
-            generator = torch.Generator(module.weight.device).manual_seed(seed_of(seed, f"{name}.weight"))
-            nn.init.normal_(module.weight, std=scale, generator=generator)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
-
-    def _places(self, placed: list[Placed]) -> list[Placed]:
-        """What each layer's scheme and window let it see; layers with both alike share it."""
-        made: dict[tuple[int, int | None], Placed] = {}
-        pairs = list(zip(self.scheme_of_layer, self.shape.layer_windows, strict=True))
-        for scheme, window in pairs:
-            at = placed[scheme]
-            own = [size for size in (window, at.where.window) if size is not None]
-            same = not own or min(own) == at.where.window
-            made[scheme, window] = at if same else Placed(at.scheme, replace(at.where, window=min(own)))
-        return [made[pair] for pair in pairs]
 
 
 class SafetensorsOnly:

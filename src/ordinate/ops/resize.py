@@ -1,8 +1,10 @@
 """Resample a trained table to another size."""
 
+from itertools import product
 from typing import Literal
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -45,3 +47,32 @@ def resize_plane(
     wide = table.double().permute(2, 0, 1)[None]
     out = interpolate(wide, size=(rows, columns), mode="bicubic", antialias=antialias)
     return out[0].permute(1, 2, 0).to(table.dtype).contiguous()
+
+
+def sample_plane(table: Float[Tensor, "h w width"], pos: Float[Tensor, "#b n 2"]) -> Float[Tensor, "#b n width"]:
+    """The vectors at places between the cells of a table, by bicubic interpolation with a = -3/4.
+
+    At the middles of the cells of another size, laid on the whole table, it gives what `resize_plane` gives without
+    averaging. Beyond the table the cells at its edge are repeated.
+
+    Args:
+        table: a vector for each row and column.
+        pos: rows and columns, counted from the middle of the first cell.
+    """
+    wide = torch.promote_types(table.dtype, torch.float32)
+    (rows, tall), (columns, broad) = (_taps(pos[..., axis].double(), table.shape[axis], wide) for axis in range(2))
+    parts = [
+        (tall[..., i] * broad[..., j])[..., None] * table[rows[..., i], columns[..., j]].to(wide)
+        for i, j in product(range(4), repeat=2)
+    ]
+    return sum(parts[1:], parts[0]).to(table.dtype)
+
+
+def _taps(
+    pos: Float[Tensor, "#b n"], size: int, dtype: torch.dtype
+) -> tuple[Int[Tensor, "#b n 4"], Float[Tensor, "#b n 4"]]:
+    """The four cells around each place on an axis, and their weights by Keys' cubic."""
+    near = pos.floor()[..., None] + torch.arange(-1, 3, device=pos.device)
+    t, a = (pos[..., None] - near).abs(), -0.75
+    inner, outer = ((a + 2) * t - (a + 3)) * t * t + 1, ((t - 5) * t + 8) * t * a - 4 * a
+    return near.long().clamp(0, size - 1), torch.where(t <= 1, inner, outer).to(dtype)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ordinate.checks import need, need_positive
-from ordinate.ops.resize import resize_plane
+from ordinate.ops.resize import resize_plane, sample_plane
 from ordinate.scheme import Scheme
 from ordinate.shapes import Positions, Tokens
 
@@ -16,8 +16,10 @@ class LearnedGrid(Scheme):
 
         x[p] += table[p_row, p_column]
 
-    Cells never met in training keep the vector that they were born with. `resized` gives a trained table another
-    size, which is how a vision transformer is moved to larger images.
+    Cells never met in training keep the vector that they were born with. Between cells, at fractions, the table is
+    interpolated, by the cubics of PyTorch (a = -3/4) on the four nearest rows and columns; beyond its edge the cells
+    at the edge are repeated. So an image of another size can be laid on the cells of training. `resized` gives a
+    trained table another size for good.
 
     Enters at: tokens.
     Args:
@@ -28,7 +30,7 @@ class LearnedGrid(Scheme):
         scale: standard deviation of the vectors at birth; best the size of a token's numbers in the model, which is
             0.02 in ViT.
     Raises:
-        ValueError: a cell beyond the table, below zero, or fractional.
+        ValueError: a place more than half a cell beyond the middles of the outer cells.
     Source: Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, equation 1 and section 3.2,
         https://arxiv.org/abs/2010.11929.
     Departs: the table knows rows and columns; ViT numbers the cells one after another and recalls their grid when it
@@ -36,7 +38,6 @@ class LearnedGrid(Scheme):
     """
 
     axes = (2,)
-    whole = True
     shift_invariant = False
     citation = """@inproceedings{dosovitskiy2021image,
   title = {An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale},
@@ -61,14 +62,16 @@ class LearnedGrid(Scheme):
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
         """Add each cell's vector."""
         self.check_positions(pos)
-        return x + self.table[pos[..., 0], pos[..., 1]].to(x.dtype)
+        if not pos.is_floating_point():
+            return x + self.table[pos[..., 0], pos[..., 1]].to(x.dtype)
+        return x + sample_plane(self.table, pos).to(x.dtype)
 
     def check_length(self, pos: Positions) -> None:
         """Raise a ValueError unless every cell lies on the table."""
         rows, columns, _ = self.table.shape
         low, high = pos.flatten(0, 1).amin(0).tolist(), pos.flatten(0, 1).amax(0).tolist()
         need(
-            min(low) >= 0 and high[0] < rows and high[1] < columns,
+            min(low) >= -0.5 and high[0] <= rows - 0.5 and high[1] <= columns - 0.5,
             f"LearnedGrid serves {rows} rows and {columns} columns, which count from 0",
             f"got rows {low[0]} to {high[0]} and columns {low[1]} to {high[1]}",
             "resize the table: resized(rows, columns)",
