@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from ordinate.checks import need, need_known
 from ordinate.geometry import Geometry
 from ordinate.mixer import State
-from ordinate.models.block import Block
+from ordinate.models.block import Block, Look
 from ordinate.models.reversible import RUNS
 from ordinate.models.shape import TOKEN_SCALE, Shape
 from ordinate.scheme import Placed, Scheme
@@ -19,10 +20,10 @@ from ordinate.shapes import Ids, Tokens
 from ordinate.tensors import need_device, need_tensor
 
 
-class Trunk(nn.Module):
-    """A table of tokens, positional schemes, layers and a last norm.
+class Stack(nn.Module):
+    """Positional schemes, layers and a last norm.
 
-        x = norm(table[ids], marked by the scheme);  layers of Block;  norm(x)
+        x marked by the scheme;  layers of Block;  norm(x)
 
     Args:
         shape: its sizes and choices.
@@ -40,9 +41,13 @@ class Trunk(nn.Module):
             cast(Block, block).mixer.check_scheme(recipe.schemes[scheme])
         # a layer that norms what it adds leaves nothing to norm
         self.norm = nn.Identity() if shape.order == "post" else shape.make_norm(shape.width)
-        self.tokens = nn.Embedding(shape.vocabulary, shape.width - recipe.schemes[0].claims)
         self.embedding_norm = shape.make_norm(shape.width) if shape.embedding_norm else nn.Identity()
         self.schemes, self.scheme_of_layer = nn.ModuleList(recipe.schemes), recipe.layers
+
+    @property
+    def claims(self) -> int:
+        """Columns of the width that its first scheme appends; the token table has the others."""
+        return cast(Scheme, self.schemes[0]).claims
 
     def place(self, seen: Geometry) -> list[Placed]:
         """Each scheme where the tokens stand."""
@@ -52,7 +57,11 @@ class Trunk(nn.Module):
         return [placed, *(scheme.at(placed.where) for scheme in others)]
 
     def run(
-        self, x: Tokens, placed: list[Placed], states: Sequence[State | None] | None
+        self,
+        x: Tokens,
+        placed: list[Placed],
+        states: Sequence[State | None] | None,
+        looks: Sequence[Look] | None = None,
     ) -> tuple[Tokens, list[State | None]]:
         """Token vectors through all layers, and what each layer remembers.
 
@@ -60,37 +69,13 @@ class Trunk(nn.Module):
             x: the token vectors, marked.
             placed: each scheme where they stand.
             states: what each layer remembered before; None: nothing is to be remembered.
+            looks: what each layer looks at in another sequence; None: there is none.
         """
-        x, states = RUNS[self.shape.blocks](list(self.blocks), self.embedding_norm(x), self._places(placed), states)
+        blocks = list(self.blocks)
+        if looks is not None:
+            blocks = [partial(block, look=look) for block, look in zip(blocks, looks, strict=True)]
+        x, states = RUNS[self.shape.blocks](blocks, self.embedding_norm(x), self._places(placed), states)
         return self.norm(x), states
-
-    def check_ids(self, ids: Ids) -> None:
-        """Raise unless these are token ids of this model, on its device."""
-        need_tensor("ids", ids)
-        need_device("ids", ids, "the model", self.tokens.weight)
-        shape = tuple(ids.shape)
-        need(ids.ndim == 2, "ids need the axes (batch, tokens)", f"got {shape}", "add a batch axis: ids[None]")
-        whole = ids.dtype in (torch.int32, torch.int64)
-        need(whole, "ids are whole numbers", f"got {ids.dtype}", "give what the tokenizer returns")
-        if ids.numel() and not torch.compiler.is_compiling():
-            low, high = int(ids.min()), int(ids.max())
-            need(
-                low >= 0 and high < self.shape.vocabulary,
-                f"token ids lie in 0 to {self.shape.vocabulary - 1}",
-                f"got {low} to {high}",
-                "use the tokenizer that the model was made for",
-            )
-
-    def check_where(self, ids: Ids, where: Geometry) -> None:
-        """Raise unless the geometry places these tokens, and only them."""
-        if not isinstance(where, Geometry):
-            raise TypeError(f"tokens stand at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)")
-        need(
-            where.shape == (ids.shape[1], ids.shape[1]) and where.rows in (1, ids.shape[0]),
-            "the geometry must place the new tokens, and only them",
-            f"got {where.shape[0]} queries, {where.shape[1]} keys, {where.rows} rows for ids of {tuple(ids.shape)}",
-            "build it for these tokens; a cache adds those before them",
-        )
 
     def initialise(self, seed: int) -> None:
         """Draw the numbers of linear layers and tables, each from a generator of its own."""
@@ -99,9 +84,9 @@ class Trunk(nn.Module):
             own = isinstance(module, nn.Linear | nn.Embedding) and not name.startswith("schemes.")
             if not own or module.weight.is_meta:
                 continue
-            # each layer adds two branches; the sum should not grow with depth
-            branch = name.endswith(("mixer.out", "narrow"))
-            scale = TOKEN_SCALE / (2 * self.shape.layers) ** 0.5 if branch else TOKEN_SCALE
+            # each layer adds its branches; the sum should not grow with depth
+            branch = name.endswith(("mixer.out", "cross.out", "narrow"))
+            scale = TOKEN_SCALE / (self.shape.branches * self.shape.layers) ** 0.5 if branch else TOKEN_SCALE
             # numbers of its own for each matrix: one of another size leaves the others as they are
             generator = torch.Generator(module.weight.device).manual_seed(seed_of(seed, f"{name}.weight"))
             nn.init.normal_(module.weight, std=scale, generator=generator)
@@ -118,6 +103,61 @@ class Trunk(nn.Module):
             same = not own or min(own) == at.where.window
             made[scheme, window] = at if same else Placed(at.scheme, replace(at.where, window=min(own)))
         return [made[pair] for pair in pairs]
+
+
+class Trunk(Stack):
+    """A table of tokens, positional schemes, layers and a last norm.
+
+        x = norm(table[ids], marked by the scheme);  layers of Block;  norm(x)
+
+    Args:
+        shape: its sizes and choices.
+
+    Raises:
+        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that a mixer does not honour.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width - self.claims)
+
+    def check_ids(self, ids: Ids) -> None:
+        """Raise unless these are token ids of this model, on its device."""
+        need_ids("ids", ids, self.tokens)
+
+    def check_where(self, ids: Ids, where: Geometry) -> None:
+        """Raise unless the geometry places these tokens, and only them."""
+        check_where(ids, where)
+
+
+def check_where(ids: Ids, where: Geometry) -> None:
+    """Raise unless the geometry places these tokens, and only them."""
+    if not isinstance(where, Geometry):
+        raise TypeError(f"tokens stand at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)")
+    need(
+        where.shape == (ids.shape[1], ids.shape[1]) and where.rows in (1, ids.shape[0]),
+        "the geometry must place the new tokens, and only them",
+        f"got {where.shape[0]} queries, {where.shape[1]} keys, {where.rows} rows for ids of {tuple(ids.shape)}",
+        "build it for these tokens; a cache adds those before them",
+    )
+
+
+def need_ids(name: str, ids: Ids, table: nn.Embedding) -> None:
+    """Raise unless these are token ids that the table has, on its device."""
+    need_tensor(name, ids)
+    need_device(name, ids, "the model", table.weight)
+    shape = tuple(ids.shape)
+    need(ids.ndim == 2, f"{name} need the axes (batch, tokens)", f"got {shape}", "add a batch axis: ids[None]")
+    whole = ids.dtype in (torch.int32, torch.int64)
+    need(whole, f"{name} are whole numbers", f"got {ids.dtype}", "give what the tokenizer returns")
+    if ids.numel() and not torch.compiler.is_compiling():
+        low, high = int(ids.min()), int(ids.max())
+        need(
+            low >= 0 and high < table.num_embeddings,
+            f"token ids lie in 0 to {table.num_embeddings - 1}",
+            f"got {low} to {high}",
+            "use the tokenizer that the model was made for",
+        )
 
 
 class SafetensorsOnly:
