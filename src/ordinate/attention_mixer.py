@@ -11,11 +11,13 @@ class AttentionMixer(Projections, Mixer[KeyValues]):
     """Several heads that attend: every hook of a scheme, every geometry, and a memory of keys and values.
 
     Must: name its options by keyword, and hand the sizes to `Projections`.
-    May: override what `Projections` is made of: `project_heads`, `attended`, `formula`, `gather`.
+    May: override what `Projections` is made of: `project_heads` (then `ask` and `offer` too), `attended`, `formula`,
+        `gather`.
     """
 
     honours = frozenset(PLACES)
     equivariant = True
+    crosses = True
 
     def forward(self, x: Tokens, at: Placed, state: KeyValues | None = None) -> tuple[Tokens, KeyValues | None]:
         """Attend from the tokens of `x` to what is remembered and to themselves."""

@@ -1,7 +1,7 @@
 """Published models as ours: how their sizes and tensors are called there and here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ordinate.checks import need, need_known
 from ordinate.models.decoder import Decoder
+from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.feedforward import Kind
 from ordinate.models.shape import Shape
 from ordinate.models.trunk import Trunk
@@ -105,11 +106,12 @@ class Family(ABC):
     """Models of one `model_type`: their sizes as a `Shape`, and the names of their tensors.
 
     Must: `model_type`, `prefix`, `architecture`, `shape`, `config` (which says a shape in their words) and `rules`.
-    May: `defaults` (what a config.json may leave out) and `aside` (tensors in checkpoints that hold no weights).
+    May: `defaults` (what a config.json may leave out), `complete` (what only the tensors tell) and `aside` (tensors
+        in checkpoints that hold no weights).
     """
 
-    kind: ClassVar[type[Trunk]] = Decoder
-    """What it is a family of: decoders or encoders."""
+    kind: ClassVar[type[Trunk] | type[EncoderDecoder]] = Decoder
+    """What it is a family of: decoders, encoders or both in one."""
     model_type: ClassVar[str]
     """What its config.json is marked by."""
     prefix: ClassVar[str]
@@ -118,6 +120,10 @@ class Family(ABC):
     """What a config.json may leave out."""
     aside: ClassVar[tuple[str, ...]] = ()
     """How the names of tensors end that hold no weights."""
+
+    def complete(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """What a config.json says, and what only the tensors beside it tell, of which these are the names."""
+        return dict(config)
 
     @abstractmethod
     def shape(self, config: Mapping[str, Any]) -> Shape:

@@ -71,6 +71,8 @@ class Mixer(nn.Module, Generic[Memory]):
     """Whether it has a form in which no token learns of those after it."""
     bidirectional: ClassVar[bool] = True
     """Whether it has a form in which all tokens learn of each other."""
+    crosses: ClassVar[bool] = False
+    """Whether it can look at another sequence: its queries from one, keys and values from the other."""
     streams: bool = True
     """Whether reading may stop and go on: the causal form returns what it remembers."""
     usual_scheme: ClassVar[str] = "rope"
@@ -121,6 +123,16 @@ class Mixer(nn.Module, Generic[Memory]):
             "a model that reads from both sides lets all tokens learn of each other",
             f"{cls.__name__} has no such form",
             "choose another mixer (`ordinate list mixers` says which have one)",
+        )
+
+    @classmethod
+    def check_crosses(cls) -> None:
+        """Raise unless it can look at another sequence."""
+        need(
+            cls.crosses,
+            "cross-attention looks at another sequence",
+            f"{cls.__name__} has no such form",
+            "choose another mixer: softmax",
         )
 
     def check_where(self, where: Geometry) -> None:

@@ -1,16 +1,15 @@
 """Attention as a module for people's own models."""
 
 import torch
-from torch.nn.functional import linear
 
 from ordinate.checks import need, need_window
 from ordinate.geometry import Geometry
 from ordinate.mixer import KeyValues
 from ordinate.projections import Projections, Variant
-from ordinate.scheme import Placed, Scheme
+from ordinate.scheme import Scheme
 from ordinate.schemes.none import Unmarked
-from ordinate.shapes import Context, Queries, Tokens
-from ordinate.tensors import need_size, need_tokens, need_vectors
+from ordinate.shapes import Context, Tokens
+from ordinate.tensors import need_size, need_vectors
 
 
 class MultiHeadAttention(Projections):
@@ -96,22 +95,10 @@ class MultiHeadAttention(Projections):
             self._check_tokens("context", context)
         if where is None:
             where = _cross(x, context)
-        return self.attend_across(x, context, self.scheme.at(where))
-
-    def attend_across(self, x: Tokens, context: Context | KeyValues, at: Placed) -> tuple[Tokens, KeyValues]:
-        """Attend from the tokens of `x` to those of `context`, which stand at the places of the keys."""
-        need_tokens("x", x, x.shape[1], at.where.q_pos)
-        q = self.q_norm(self._projected(x, slice(self.widths[0])))
+        at = self.scheme.at(where)
         if not isinstance(context, KeyValues):
-            need_tokens("context", context, context.shape[1], at.where.k_pos)
-            k, v = self._projected(context, slice(self.widths[0], None)).chunk(2, 1)
-            context = KeyValues(at.scheme.encode_key(self.k_norm(k), at.where.k_pos), v)
-        q = at.scheme.encode_query(q, at.where.q_pos)
-        return self.gather(self.attended(q, context.k, context.v, at)), context
-
-    def _projected(self, x: Tokens, rows: slice) -> Queries:
-        bias = None if self.project.bias is None else self.project.bias[rows]
-        return self.split_heads(linear(x, self.project.weight[rows], bias))
+            context = self.remember(context, self.scheme, at.where.k_pos)
+        return self.attend_across(x, context, at), context
 
     def _geometry(self, x: Tokens, state: KeyValues | None) -> Geometry:
         if self.causal:

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 import torch
 from einops import rearrange
 from torch import nn
+from torch.nn.functional import linear
 
 from ordinate.attention import attend
 from ordinate.checks import need_fraction, need_positive
 from ordinate.mixer import KeyValues, check_heads
 from ordinate.route import Formula
-from ordinate.scheme import Placed
-from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values
+from ordinate.scheme import Placed, Scheme
+from ordinate.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
+from ordinate.tensors import need_tokens
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,33 @@ class Projections(nn.Module):
         state = KeyValues(k, v) if state is None else state.extend(k, v)
         return self.gather(self.attended(q, state.k, state.v, at)), state
 
+    def remember(self, context: Context, scheme: Scheme, pos: Positions) -> KeyValues:
+        """The keys and values of tokens that those of another sequence will look at.
+
+        Args:
+            context: these tokens.
+            scheme: marks the keys.
+            pos: where they stand.
+        """
+        need_tokens("context", context, context.shape[1], pos)
+        k, v = self.offer(context)
+        return KeyValues(scheme.encode_key(self.k_norm(k), pos), v)
+
+    def attend_across(self, x: Tokens, seen: KeyValues, at: Placed) -> Tokens:
+        """Attend from the tokens of `x`, which stand where the queries do, to the keys of another sequence."""
+        need_tokens("x", x, x.shape[1], at.where.q_pos)
+        q = at.scheme.encode_query(self.q_norm(self.ask(x)), at.where.q_pos)
+        return self.gather(self.attended(q, seen.k, seen.v, at))
+
+    def ask(self, x: Tokens) -> Queries:
+        """The queries of tokens that look at others, before positions enter."""
+        return self._part(x, slice(self.widths[0]))
+
+    def offer(self, context: Context) -> tuple[Keys, Values]:
+        """The keys and values of tokens that others look at, before positions enter."""
+        k, v = self._part(context, slice(self.widths[0], None)).chunk(2, 1)
+        return k, v
+
     def project_heads(self, x: Tokens) -> tuple[Queries, Keys, Values]:
         """Queries, keys and values of the same tokens, before positions enter."""
         q, k, v = (self.split_heads(part) for part in self.project(x).split(self.widths, -1))
@@ -112,3 +141,7 @@ class Projections(nn.Module):
     def gather(self, y: Outputs) -> Tokens:
         """What the heads have read, as tokens."""
         return self.out(rearrange(y, "b h n d -> b n (h d)"))
+
+    def _part(self, x: Tokens, rows: slice) -> Queries:
+        bias = None if self.project.bias is None else self.project.bias[rows]
+        return self.split_heads(linear(x, self.project.weight[rows], bias))

@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
 Ids = Int[Tensor, "b n"]
+# the tokens of a text that another one is written from
+SourceIds = Int[Tensor, "b m"]
 Tokens = Float[Tensor, "b n width"]
 # what the tokens of another sequence look at
 Context = Float[Tensor, "b j width"]

@@ -1,5 +1,6 @@
 """Tiny models of each published family, with random weights."""
 
+import torch
 import transformers
 
 SIZES = {"vocab_size": 29, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
@@ -57,16 +58,55 @@ ENCODERS = {
     "roberta, ForMaskedLM": BERT | {"pad_token_id": 1},
     "roberta, Model": BERT | {"pad_token_id": 1},
 }
+SEQUENCES = {"vocab_size": 29, "d_model": 32, "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
+T5 = SEQUENCES | {
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 12,
+}
+MARIAN = SEQUENCES | {
+    "decoder_start_token_id": 28,
+    "pad_token_id": 28,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    **{f"{side}_attention_heads": 4 for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": 48 for side in ("encoder", "decoder")},
+    "max_position_embeddings": 64,
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "forced_eos_token_id": None,
+}
+ENCODER_DECODERS = {
+    "t5": T5,
+    # of version 1.1: gates, and a head of its own
+    "t5, untied": T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 6},
+    "marian": MARIAN,
+    "marian, apart": MARIAN
+    | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31, "activation_function": "relu"},
+}
 
 
 def theirs(name):
     """The model of transformers, its numbers drawn so that every one of them shows."""
     kind, _, top = name.partition(", ")
-    config = transformers.CONFIG_MAPPING[kind](**(SIZES | (CASES | ENCODERS)[name]))
+    config = transformers.CONFIG_MAPPING[kind](**(SIZES | (CASES | ENCODERS | ENCODER_DECODERS)[name]))
     autos = {"ForMaskedLM": transformers.AutoModelForMaskedLM, "Model": transformers.AutoModel}
     auto = autos[top] if name in ENCODERS else transformers.AutoModelForCausalLM
+    auto = transformers.AutoModelForSeq2SeqLM if name in ENCODER_DECODERS else auto
     transformers.set_seed(0)
     model = auto.from_config(config).eval()
-    for parameter in model.parameters():
+    if name == "t5, untied":
+        # its checkpoints have a head of their own, which transformers 5 takes from there only
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(29, 32))
+    if kind == "marian":
+        model.final_logits_bias.normal_()
+    for name, parameter in model.named_parameters():
+        # waves are what they are
+        if name.endswith("embed_positions.weight"):
+            continue
         parameter.data.add_(0.1 * parameter.data.clone().normal_())
     return model

@@ -12,6 +12,7 @@ from torch import Tensor
 from ordinate.checks import need
 
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+WRITING = "generation_config.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 
@@ -62,11 +63,22 @@ def read_config(folder: Path) -> Config:
     """
     path = folder / CONFIG
     need(path.is_file(), "a checkpoint has a config.json", f"{folder} has none", "give the folder that holds it")
+    return _object(path)
+
+
+def read_writing(folder: Path) -> Config:
+    """What the checkpoint says of how it writes, beside its config.json; nothing where it says nothing."""
+    path = folder / WRITING
+    return _object(path) if path.is_file() else Config()
+
+
+def _object(path: Path) -> Config:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"config.json holds a JSON object; {path} does not: {error}; fetch it again") from None
-    need(isinstance(found, dict), "config.json holds a JSON object", f"{path} holds another value", "fetch it again")
+        raise ValueError(f"{path.name} holds a JSON object; {path} does not: {error}; fetch it again") from None
+    holds = f"{path.name} holds a JSON object"
+    need(isinstance(found, dict), holds, f"{path} holds another value", "fetch it again")
     return Config(found)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -11,23 +12,25 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ordinate import catalog
-from ordinate.checkpoints.files import CONFIG, WHOLE, Config, Tensors, find_folder, read_config
+from ordinate.checkpoints.files import CONFIG, WHOLE, Config, Tensors, find_folder, read_config, read_writing
 from ordinate.checks import need, need_known
 from ordinate.family import Family, Rule
 from ordinate.files import write_json
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
+from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.shape import Shape
 from ordinate.models.trunk import Trunk
 from ordinate.recipe import Recipe
 from ordinate.scheme import Scheme
 
 _FOLDER = "ordinate.families"
+Model = Trunk | EncoderDecoder
 
 
 def load(
     source: str | Path, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-) -> Decoder | Encoder:
+) -> Decoder | Encoder | EncoderDecoder:
     """A published model as ours: its logits are the same.
 
     Only JSON and safetensors files are read. No code of a checkpoint is run; where its config.json names some
@@ -48,17 +51,19 @@ def load(
     family = family_of(given["model_type"])
     if given.get("auto_map"):
         warnings.warn("config.json names code (auto_map); it is not run: the family is our own", stacklevel=2)
-    shape = family.shape(Config({**family.defaults, **given}))
+    tensors = Tensors(folder)
+    said = {**family.defaults, **read_writing(folder), **given}
+    shape = family.shape(Config(family.complete(said, tensors.keys())))
     with torch.device("meta"):
-        model = family.kind(shape)
-    state = _read(family, model, Tensors(folder))
+        model: Model = cast(Callable[[Shape], Model], family.kind)(shape)
+    state = _read(family, model, tensors)
     if dtype is not None:
         state = {name: tensor.to(dtype) for name, tensor in state.items()}
     model.load_state_dict(state, assign=True)
-    return cast(Decoder | Encoder, model.to(device or "cpu").eval())
+    return cast(Decoder | Encoder | EncoderDecoder, model.to(device or "cpu").eval())
 
 
-def save(model: Trunk, folder: str | Path, model_type: str) -> None:
+def save(model: Model, folder: str | Path, model_type: str) -> None:
     """Write our model as one of a published family, for transformers and whatever reads its files.
 
     Args:
@@ -71,7 +76,9 @@ def save(model: Trunk, folder: str | Path, model_type: str) -> None:
     """
     family, folder = family_of(model_type), Path(folder)
     config = family.config(model.shape)
-    own, came = _said(model.shape), _said(family.shape(Config({**family.defaults, **config})))
+    names = [name for rule in family.all_rules(model.shape) for name in rule.theirs]
+    told = Config(family.complete({**family.defaults, **config}, names))
+    own, came = _said(model.shape), _said(family.shape(told))
     need(
         own == came,
         f"a {model_type} can be said in its config.json",
@@ -93,21 +100,19 @@ def save(model: Trunk, folder: str | Path, model_type: str) -> None:
 
 def _said(shape: Shape) -> dict[str, object]:
     """What a shape says, however it is written; left out is what its weights are not read by."""
-    full = replace(
-        shape,
-        kv_heads=shape.heads if shape.kv_heads is None else shape.kv_heads,
-        head_width=None if shape.sizes["head_width"] * shape.heads == shape.width else shape.head_width,
-        hidden=shape.hidden_width,
-        windows=tuple(shape.layer_windows),
-        dropout=0.0,
-        blocks="plain",
-    )
-    plan = Recipe.entries(shape.scheme)
-    said = [_scheme_said(plan[layer % len(plan)], full) for layer in range(shape.layers)]
-    return vars(full) | {"scheme": said}
+    full = replace(shape.full(), windows=tuple(shape.layer_windows), dropout=0.0, blocks="plain")
+    plans = {name: plan for name, plan in vars(full).items() if name in ("scheme", "source_scheme")}
+    return vars(full) | {name: _plan_said(plan, full) for name, plan in plans.items()}
+
+
+def _plan_said(plan: str, shape: Shape) -> list[tuple[str, dict[str, object]]]:
+    """The scheme of each layer."""
+    entries = Recipe.entries(plan)
+    return [_scheme_said(entries[layer % len(entries)], shape) for layer in range(shape.layers)]
 
 
 def _scheme_said(entry: str, shape: Shape) -> tuple[str, dict[str, object]]:
+    """The name of a scheme and all of its options."""
     name, options = catalog.parse(entry)
     kind = catalog.load("ordinate.schemes", Scheme, name)
     usual = {name: option.default for name, option in catalog.options(kind).items()}
@@ -122,7 +127,7 @@ def family_of(model_type: str) -> Family:
     return catalog.load(_FOLDER, Family, name)()
 
 
-def _read(family: Family, model: Trunk, tensors: Tensors) -> dict[str, Tensor]:
+def _read(family: Family, model: Model, tensors: Tensors) -> dict[str, Tensor]:
     """Our tensors, from those of a checkpoint; each is checked before it is used."""
     wanted, rules = model.state_dict(), family.all_rules(model.shape)
     names = {theirs: _name(family, theirs, tensors) for rule in rules for theirs in rule.theirs}
@@ -145,20 +150,19 @@ def _name(family: Family, theirs: str, tensors: Tensors) -> str:
     return theirs if theirs in tensors else theirs.removeprefix(family.prefix)
 
 
-def _check_extra(family: Family, model: Trunk, tensors: Tensors, used: set[str]) -> None:
+def _check_extra(family: Family, model: Model, tensors: Tensors, used: set[str]) -> None:
     extra = [name for name in tensors if name not in used and not name.endswith(family.aside or ("\0",))]
-    heads = [name for name in extra if model.shape.tied and tensors.shape(name) == tuple(model.tokens.weight.shape)]
-    # a tied head may be written out beside the table that it is
-    table = next(rule for rule in family.all_rules(model.shape) if rule.ours == "tokens.weight").theirs[0]
-    extra = [
-        name for name in extra if name not in heads or not tensors[name].equal(tensors[_name(family, table, tensors)])
-    ]
+    shape = tuple(model.tokens.weight.shape)
+    # a tied head, or a table of one side, may be written out beside the table that it is
+    rules = family.all_rules(model.shape)
+    table = _name(family, next(rule for rule in rules if rule.ours == "tokens.weight").theirs[0], tensors)
+    extra = [name for name in extra if tensors.shape(name) != shape or not tensors[name].equal(tensors[table])]
     need(
         not extra, "every tensor of a checkpoint has a place in the model", f"{_some(extra)} has none", "is it whole?"
     )
 
 
-def _check_shapes(rule: Rule, names: list[str], ours: Tensor, model: Trunk, tensors: Tensors) -> None:
+def _check_shapes(rule: Rule, names: list[str], ours: Tensor, model: Model, tensors: Tensors) -> None:
     for name, part in zip(names, rule.write(ours, model.shape), strict=True):
         came = tensors.shape(name)
         need(

@@ -5,7 +5,7 @@ from torch import nn
 
 from ordinate.attention_mixer import AttentionMixer
 from ordinate.projections import Variant
-from ordinate.shapes import Keys, Queries, Tokens, Values
+from ordinate.shapes import Context, Keys, Queries, Tokens, Values
 
 
 class Pairwise(AttentionMixer):
@@ -34,3 +34,11 @@ class Pairwise(AttentionMixer):
         """Keys and values; a query is its token's key, times the coefficients."""
         k, v = (self.split_heads(part) for part in self.project(x).chunk(2, -1))
         return k @ self.coefficients, k, v
+
+    def ask(self, x: Tokens) -> Queries:
+        """The queries alone."""
+        return self.project_heads(x)[0]
+
+    def offer(self, context: Context) -> tuple[Keys, Values]:
+        """Keys and values alone."""
+        return self.project_heads(context)[1:]

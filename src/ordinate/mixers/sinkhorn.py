@@ -34,6 +34,8 @@ class Sinkhorn(AttentionMixer):
     """
 
     causal = False
+    # a column's sum would tell a query of those after it
+    crosses = False
     streams = False
 
     def __init__(

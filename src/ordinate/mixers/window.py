@@ -31,6 +31,8 @@ class Window(AttentionMixer):
     """
 
     equivariant = False
+    # tokens of another sequence are not near
+    crosses = False
 
     def __init__(
         self,

@@ -1,12 +1,14 @@
 """One layer of a transformer."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from ordinate.mixer import Mixer, State
+from ordinate.attention_mixer import AttentionMixer
+from ordinate.mixer import KeyValues, Mixer, State
 from ordinate.scheme import Placed
 from ordinate.shapes import Tokens
 
@@ -28,10 +30,27 @@ class LayerScale(nn.Module):
         return x * self.weight
 
 
-class Block(nn.Module):
-    """Tokens exchange information, then each thinks by itself; both are added to what was there.
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What the tokens of a layer look at in another sequence.
 
-        x = x + mixer(norm(x));   x = x + feedforward(norm(x))
+    Args:
+        seen: its keys and values, as this layer has made them.
+        at: where the tokens and those of the other sequence stand.
+    """
+
+    seen: KeyValues
+    at: Placed
+
+    def find(self, cross: AttentionMixer, x: Tokens) -> Tokens:
+        """What tokens find there: the queries are theirs, keys and values are not."""
+        return cross.attend_across(x, self.seen, self.at)
+
+
+class Block(nn.Module):
+    """Tokens exchange information, look at another sequence if there is one, and then each thinks by itself.
+
+        x = x + mixer(norm(x));   x = x + cross(norm(x), source);   x = x + feedforward(norm(x))
 
     Args:
         mixer: how tokens exchange information.
@@ -40,6 +59,7 @@ class Block(nn.Module):
         width: columns of the model.
         dropout: share of each branch's outputs dropped in training.
         layer_scale: what each column of a branch is multiplied by at birth, then trained; None: nothing is.
+        cross: how they look at the other sequence; None: there is none.
     Source: Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, figure 1b,
         https://arxiv.org/abs/2002.04745.
     """
@@ -52,10 +72,15 @@ class Block(nn.Module):
         width: int,
         dropout: float,
         layer_scale: float | None = None,
+        cross: AttentionMixer | None = None,
     ) -> None:
         super().__init__()
         self.mixer_norm, self.mixer = norm(width), mixer
-        self.feedforward_norm, self.feedforward = norm(width), feedforward
+        if cross is not None:
+            self.cross_norm: nn.Module = norm(width)
+            self.cross = cross
+        self.feedforward_norm: nn.Module = norm(width)
+        self.feedforward = feedforward
         self.mixer_scale, self.feedforward_scale = (
             nn.Identity() if layer_scale is None else LayerScale(width, layer_scale) for _ in range(2)
         )
@@ -70,15 +95,32 @@ class Block(nn.Module):
         """What each token learns by itself."""
         return self.dropout(self.feedforward_scale(self.feedforward(self.feedforward_norm(x))))
 
-    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
+    def enter(self, norm: nn.Module, x: Tokens) -> Tokens:
+        """What a branch reads."""
+        return norm(x)
+
+    def leave(self, norm: nn.Module, x: Tokens, branch: Tokens) -> Tokens:
+        """The tokens with what a branch has found."""
+        return x + self.dropout(branch)
+
+    def forward(
+        self, x: Tokens, at: Placed, state: State | None = None, look: Look | None = None
+    ) -> tuple[Tokens, State | None]:
         """One layer; returns what it remembers beside the tokens."""
-        mixed, state = self.mix(x, at, state)
-        x = x + mixed
-        return x + self.think(x), state
+        mixed, state = self.mixer(self.enter(self.mixer_norm, x), at, state)
+        x = self.leave(self.mixer_norm, x, self.mixer_scale(mixed))
+        if look is not None:
+            found = look.find(self.cross, self.enter(self.cross_norm, x))
+            x = self.leave(self.cross_norm, x, found)
+        thought = self.feedforward_scale(self.feedforward(self.enter(self.feedforward_norm, x)))
+        return self.leave(self.feedforward_norm, x, thought), state
 
 
 def run(
-    blocks: Sequence[Block], x: Tokens, places: Sequence[Placed], states: Sequence[State | None] | None
+    blocks: Sequence[Callable[..., tuple[Tokens, State | None]]],
+    x: Tokens,
+    places: Sequence[Placed],
+    states: Sequence[State | None] | None,
 ) -> tuple[Tokens, list[State | None]]:
     """The tokens after all blocks, and what each layer remembers.
 
@@ -98,36 +140,42 @@ def run(
 class PostBlock(Block):
     """The layer of the first transformer, and of BERT: the sum is normed, not what enters a branch.
 
-        x = norm(x + mixer(x));   x = norm(x + feedforward(x))
+        x = norm(x + mixer(x));   x = norm(x + cross(x, source));   x = norm(x + feedforward(x))
 
     Source: Vaswani et al. 2017, section 3.1, https://arxiv.org/abs/1706.03762.
     """
 
-    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
-        """One layer; returns what it remembers beside the tokens."""
-        mixed, state = self.mixer(x, at, state)
-        x = self.mixer_norm(x + self.dropout(self.mixer_scale(mixed)))
-        return self.feedforward_norm(x + self.dropout(self.feedforward_scale(self.feedforward(x)))), state
+    def enter(self, norm: nn.Module, x: Tokens) -> Tokens:
+        """The tokens as they are."""
+        return x
+
+    def leave(self, norm: nn.Module, x: Tokens, branch: Tokens) -> Tokens:
+        """The sum, normed."""
+        return norm(x + self.dropout(branch))
 
 
 class ParallelBlock(Block):
-    """Both branches read the same tokens (GPT-NeoX).
+    """All branches read the same tokens (GPT-NeoX).
 
-        x = x + mixer(norm(x)) + feedforward(norm'(x))
+        x = x + mixer(norm(x)) + cross(norm'(x), source) + feedforward(norm"(x))
 
     Source: Black et al. 2022, GPT-NeoX-20B, section 2.1.2, https://arxiv.org/abs/2204.06745.
     """
 
-    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
+    def forward(
+        self, x: Tokens, at: Placed, state: State | None = None, look: Look | None = None
+    ) -> tuple[Tokens, State | None]:
         """One layer; returns what it remembers beside the tokens."""
         mixed, state = self.mix(x, at, state)
+        if look is not None:
+            mixed = mixed + self.dropout(look.find(self.cross, self.cross_norm(x)))
         return x + mixed + self.think(x), state
 
 
 class SharedBlock(Block):
-    """Both branches read the same tokens through one norm (GPT-J).
+    """All branches read the same tokens through one norm (GPT-J).
 
-        n = norm(x);   x = x + mixer(n) + feedforward(n)
+        n = norm(x);   x = x + mixer(n) + cross(n, source) + feedforward(n)
 
     Source: Wang and Komatsuzaki 2021, GPT-J-6B, https://github.com/kingoflolz/mesh-transformer-jax.
     """
@@ -140,15 +188,21 @@ class SharedBlock(Block):
         width: int,
         dropout: float,
         layer_scale: float | None = None,
+        cross: AttentionMixer | None = None,
     ) -> None:
-        super().__init__(mixer, feedforward, norm, width, dropout, layer_scale)
-        # held once: a second name would appear in checkpoints
-        self.feedforward_norm = nn.Identity()
+        super().__init__(mixer, feedforward, norm, width, dropout, layer_scale, cross)
+        # held once: other names would appear in checkpoints
+        self.cross_norm: nn.Module = nn.Identity()
+        self.feedforward_norm: nn.Module = nn.Identity()
 
-    def forward(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
+    def forward(
+        self, x: Tokens, at: Placed, state: State | None = None, look: Look | None = None
+    ) -> tuple[Tokens, State | None]:
         """One layer; returns what it remembers beside the tokens."""
         normed = self.mixer_norm(x)
         mixed, state = self.mixer(normed, at, state)
+        if look is not None:
+            mixed = mixed + look.find(self.cross, normed)
         mixed, thought = self.mixer_scale(mixed), self.feedforward_scale(self.feedforward(normed))
         return x + self.dropout(mixed) + self.dropout(thought), state
 

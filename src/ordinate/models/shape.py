@@ -1,12 +1,13 @@
 """The sizes and choices that make a model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 from torch import nn
 
 from ordinate import catalog
+from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need, need_fraction, need_known, need_positive, need_whole, need_window
 from ordinate.mixer import Mixer
 from ordinate.models.block import BLOCKS, Block, Order
@@ -14,6 +15,7 @@ from ordinate.models.feedforward import GATED, PLAIN, FeedForward, Kind, usual_h
 from ordinate.models.reversible import RUNS, Blocks
 from ordinate.recipe import Recipe
 
+Own = TypeVar("Own", bound="Shape")
 Norm = Literal["rms", "layer"]
 Place = Literal["norm", "feedforward", "head"]
 NORMS: dict[Norm, Callable[..., nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm}
@@ -144,6 +146,11 @@ class Shape:
         return usual_hidden(self.feedforward, self.width) if self.hidden is None else self.hidden
 
     @property
+    def branches(self) -> int:
+        """How many branches a layer adds."""
+        return 2
+
+    @property
     def layer_windows(self) -> list[int | None]:
         """The window of each layer."""
         return [self.windows[layer % len(self.windows)] for layer in range(self.layers)]
@@ -154,7 +161,21 @@ class Shape:
 
     def make_mixer(self, layer: int) -> Mixer[Any]:
         """The token mixer of a layer, counted from 0."""
-        entries = Recipe.entries(self.mixer)
+        return self._mixer(self.mixer, layer)
+
+    def full(self: Own) -> Own:
+        """The same, with everything said that may be left open."""
+        usual = self.sizes["head_width"] * self.heads == self.width
+        return replace(
+            self,
+            kv_heads=self.heads if self.kv_heads is None else self.kv_heads,
+            head_width=None if usual else self.head_width,
+            hidden=self.hidden_width,
+            windows=tuple(self.layer_windows),
+        )
+
+    def _mixer(self, line: str, layer: int) -> Mixer[Any]:
+        entries = Recipe.entries(line)
         name, options = catalog.parse(entries[layer % len(entries)])
         kind = catalog.load("ordinate.mixers", Mixer, name)
         need(
@@ -171,12 +192,16 @@ class Shape:
             return nn.RMSNorm(width, eps=self.epsilon)
         return nn.LayerNorm(width, eps=1e-5 if self.epsilon is None else self.epsilon, bias="norm" in self.bias)
 
+    def make_cross(self, layer: int) -> AttentionMixer | None:
+        """How a layer looks at another sequence, if there is one."""
+        return None
+
     def make_block(self, layer: int) -> Block:
         """A layer, counted from 0."""
         inner = FeedForward(self.feedforward, self.width, self.hidden_width, bias="feedforward" in self.bias)
-        made = BLOCKS[self.order](
-            self.make_mixer(layer), inner, self.make_norm, self.width, self.dropout, self.layer_scale
-        )
+        mixer, cross = self.make_mixer(layer), self.make_cross(layer)
+        norm, width = self.make_norm, self.width
+        made = BLOCKS[self.order](mixer, inner, norm, width, self.dropout, self.layer_scale, cross)
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from ordinate.checks import need, need_known
 from ordinate.geometry import Geometry
 from ordinate.mixer import State
-from ordinate.models.block import Block
+from ordinate.models.block import Block, Look
 from ordinate.models.reversible import RUNS
 from ordinate.models.shape import TOKEN_SCALE, Shape
 from ordinate.scheme import Placed, Scheme
@@ -56,7 +57,11 @@ class Layers(nn.Module):
         return [placed, *(scheme.at(placed.where) for scheme in others)]
 
     def run(
-        self, x: Tokens, placed: list[Placed], states: Sequence[State | None] | None
+        self,
+        x: Tokens,
+        placed: list[Placed],
+        states: Sequence[State | None] | None,
+        looks: Sequence[Look] | None = None,
     ) -> tuple[Tokens, list[State | None]]:
         """Token vectors through all layers, and what each layer remembers.
 
@@ -64,8 +69,12 @@ class Layers(nn.Module):
             x: the token vectors, marked.
             placed: each scheme where they stand.
             states: what each layer remembered before; None: nothing is to be remembered.
+            looks: what each layer looks at in another sequence; None: there is none.
         """
-        x, states = RUNS[self.shape.blocks](list(self.blocks), self.embedding_norm(x), self._places(placed), states)
+        blocks = list(self.blocks)
+        if looks is not None:
+            blocks = [partial(block, look=look) for block, look in zip(blocks, looks, strict=True)]
+        x, states = RUNS[self.shape.blocks](blocks, self.embedding_norm(x), self._places(placed), states)
         return self.norm(x), states
 
     def initialise(self, seed: int) -> None:
@@ -75,9 +84,9 @@ class Layers(nn.Module):
             own = isinstance(module, nn.Linear | nn.Embedding) and not name.startswith("schemes.")
             if not own or module.weight.is_meta:
                 continue
-            # each layer adds two branches; the sum should not grow with depth
-            branch = name.endswith(("mixer.out", "narrow"))
-            scale = TOKEN_SCALE / (2 * self.shape.layers) ** 0.5 if branch else TOKEN_SCALE
+            # each layer adds its branches; the sum should not grow with depth
+            branch = name.endswith(("mixer.out", "cross.out", "narrow"))
+            scale = TOKEN_SCALE / (self.shape.branches * self.shape.layers) ** 0.5 if branch else TOKEN_SCALE
             # numbers of its own for each matrix: one of another size leaves the others as they are
             generator = torch.Generator(module.weight.device).manual_seed(seed_of(seed, f"{name}.weight"))
             nn.init.normal_(module.weight, std=scale, generator=generator)
@@ -114,30 +123,40 @@ class Trunk(Layers):
 
     def check_ids(self, ids: Ids) -> None:
         """Raise unless these are token ids of this model, on its device."""
-        need_tensor("ids", ids)
-        need_device("ids", ids, "the model", self.tokens.weight)
-        shape = tuple(ids.shape)
-        need(ids.ndim == 2, "ids need the axes (batch, tokens)", f"got {shape}", "add a batch axis: ids[None]")
-        whole = ids.dtype in (torch.int32, torch.int64)
-        need(whole, "ids are whole numbers", f"got {ids.dtype}", "give what the tokenizer returns")
-        if ids.numel() and not torch.compiler.is_compiling():
-            low, high = int(ids.min()), int(ids.max())
-            need(
-                low >= 0 and high < self.shape.vocabulary,
-                f"token ids lie in 0 to {self.shape.vocabulary - 1}",
-                f"got {low} to {high}",
-                "use the tokenizer that the model was made for",
-            )
+        need_ids("ids", ids, self.tokens)
 
     def check_where(self, ids: Ids, where: Geometry) -> None:
         """Raise unless the geometry places these tokens, and only them."""
-        if not isinstance(where, Geometry):
-            raise TypeError(f"tokens stand at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)")
+        check_where(ids, where)
+
+
+def check_where(ids: Ids, where: Geometry) -> None:
+    """Raise unless the geometry places these tokens, and only them."""
+    if not isinstance(where, Geometry):
+        raise TypeError(f"tokens stand at a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)")
+    need(
+        where.shape == (ids.shape[1], ids.shape[1]) and where.rows in (1, ids.shape[0]),
+        "the geometry must place the new tokens, and only them",
+        f"got {where.shape[0]} queries, {where.shape[1]} keys, {where.rows} rows for ids of {tuple(ids.shape)}",
+        "build it for these tokens; a cache adds those before them",
+    )
+
+
+def need_ids(name: str, ids: Ids, table: nn.Embedding) -> None:
+    """Raise unless these are token ids that the table has, on its device."""
+    need_tensor(name, ids)
+    need_device(name, ids, "the model", table.weight)
+    shape = tuple(ids.shape)
+    need(ids.ndim == 2, f"{name} need the axes (batch, tokens)", f"got {shape}", "add a batch axis: ids[None]")
+    whole = ids.dtype in (torch.int32, torch.int64)
+    need(whole, f"{name} are whole numbers", f"got {ids.dtype}", "give what the tokenizer returns")
+    if ids.numel() and not torch.compiler.is_compiling():
+        low, high = int(ids.min()), int(ids.max())
         need(
-            where.shape == (ids.shape[1], ids.shape[1]) and where.rows in (1, ids.shape[0]),
-            "the geometry must place the new tokens, and only them",
-            f"got {where.shape[0]} queries, {where.shape[1]} keys, {where.rows} rows for ids of {tuple(ids.shape)}",
-            "build it for these tokens; a cache adds those before them",
+            low >= 0 and high < table.num_embeddings,
+            f"token ids lie in 0 to {table.num_embeddings - 1}",
+            f"got {low} to {high}",
+            "use the tokenizer that the model was made for",
         )
 
 
