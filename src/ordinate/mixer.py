@@ -25,9 +25,43 @@ Memory = TypeVar("Memory", bound="State")
 class State:
     """What one layer remembers of the tokens it has read: tensors, each with the batch as its first axis."""
 
+    @property
+    def rows(self) -> int:
+        """How many rows of a batch it remembers."""
+        return getattr(self, fields(self)[0].name).shape[0]
+
     def take(self: Memory, rows: Int[Tensor, "rows"]) -> Memory:
         """The memory of these rows of the batch, in this order."""
         return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+class Room:
+    """Memory that keys and values grow into, so that what is remembered is not copied for each new token.
+
+    Args:
+        k: keys, with places that are still free.
+        v: their values.
+        filled: places that hold a token; whoever remembers fewer has been left behind, and needs another room.
+    """
+
+    def __init__(self, k: Keys, v: Values, filled: int) -> None:
+        self.k, self.v, self.filled = k, v, filled
+
+    @classmethod
+    def around(cls, k: Keys, v: Values, new: int) -> "Room":
+        """A room for these, so many new ones, and half as many more."""
+        held = k.shape[2]
+        size = held + new + (held + new) // 2 + 16
+        wide = [x.new_empty(*x.shape[:2], size, x.shape[3]) for x in (k, v)]
+        for room, x in zip(wide, (k, v), strict=True):
+            room[:, :, :held] = x
+        return cls(wide[0], wide[1], held)
+
+    def takes(self, k: Keys, held: int) -> bool:
+        """Whether such keys can be put behind those held."""
+        # what was made in inference mode cannot be written to outside of it
+        writable = torch.is_inference_mode_enabled() or not self.k.is_inference()
+        return writable and self.filled == held and held + k.shape[2] <= self.k.shape[2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,20 +71,35 @@ class KeyValues(State):
     Args:
         k: the encoded keys of the tokens.
         v: their values.
+        room: where they grow; None: before something was added.
     """
 
     k: Keys
     v: Values
+    room: Room | None = None
+
+    def take(self, rows: Int[Tensor, "rows"]) -> "KeyValues":
+        """The memory of these rows of the batch, in this order."""
+        return KeyValues(self.k[rows], self.v[rows])
 
     def extend(self, k: Keys, v: Values) -> "KeyValues":
-        """This memory followed by newer keys and values."""
+        """This memory followed by newer keys and values; this one stays as it is."""
         need(
             self.k.shape[:2] == k.shape[:2] and self.k.shape[3] == k.shape[3],
             "what is remembered and what is new need one batch and the same heads",
-            f"got {tuple(self.k.shape)} and {tuple(k.shape)}",
+            lambda: f"got {tuple(self.k.shape)} and {tuple(k.shape)}",
             "use the cache with the batch and the model that filled it",
         )
-        return KeyValues(torch.cat([self.k, k], 2), torch.cat([self.v, v], 2))
+        alike = self.k.dtype == k.dtype and self.v.dtype == v.dtype
+        # a graph of gradients keeps what it has seen
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or not alike:
+            return KeyValues(torch.cat([self.k, k], 2), torch.cat([self.v, v], 2))
+        held, stop = self.k.shape[2], self.k.shape[2] + k.shape[2]
+        room = self.room
+        if room is None or not room.takes(k, held):
+            room = Room.around(self.k, self.v, k.shape[2])
+        room.k[:, :, held:stop], room.v[:, :, held:stop], room.filled = k, v, stop
+        return KeyValues(room.k[:, :, :stop], room.v[:, :, :stop], room)
 
 
 class Mixer(nn.Module, Generic[Memory]):

@@ -1,7 +1,7 @@
 """The positional schemes of a model, written in one line."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,21 @@ class Recipe:
     def entries(text: str) -> list[str]:
         """What a line says of each layer."""
         return _LAYERS.split(text)
+
+    @staticmethod
+    def singles(entry: str) -> list[str]:
+        """The schemes that the entry of a layer is made of, with their options."""
+        return [single for part in _PARTS.split(entry) for single in _HEADS.split(part)]
+
+    @classmethod
+    def rewritten(cls, text: str, rewrite: Callable[[str, int], str]) -> str:
+        """The line with each scheme written anew; `rewrite` is told it and the number of its entry."""
+        return ",".join(
+            "+".join(
+                "/".join(rewrite(single, layer) for single in _HEADS.split(part)) for part in _PARTS.split(entry)
+            )
+            for layer, entry in enumerate(cls.entries(text))
+        )
 
 
 def _entry(text: str, sizes: Mapping[str, Any]) -> Scheme:

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from ordinate import Cache, Decoder, Geometry, Shape
+from ordinate.mixer import KeyValues
 
 SMALL = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4}
 
@@ -60,3 +61,49 @@ def test_place_puts_what_is_remembered_before():
     seen = cache.place(cache.following(2))
     assert torch.equal(seen.visible, Geometry.causal(2, cached=3).visible)
     assert torch.equal(seen.q_pos, Geometry.causal(2, cached=3).q_pos)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_keys_and_values_grow_as_if_they_were_copied(mode):
+    states = KeyValues(torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5))
+    k, v = states.k, states.v
+    with mode():
+        for tokens in (1, 1, 3, 40, 1, 0, 1):
+            new = torch.randn(2, 2, 3, tokens, 5).unbind(0)
+            states = states.extend(*new)
+            k, v = torch.cat([k, new[0]], 2), torch.cat([v, new[1]], 2)
+            assert torch.equal(states.k, k)
+            assert torch.equal(states.v, v)
+
+
+def test_a_token_more_is_no_copy_of_what_is_there():
+    states = KeyValues(torch.randn(1, 2, 60, 4), torch.randn(1, 2, 60, 4))
+    one = torch.randn(1, 2, 1, 4)
+    with torch.no_grad():
+        first = states.extend(one, one)
+        places = set()
+        for _ in range(20):
+            first = first.extend(one, one)
+            places.add(first.k.data_ptr())
+    assert len(places) == 1
+
+
+def test_two_that_go_on_from_one_memory_do_not_write_over_each_other():
+    with torch.no_grad():
+        one = torch.randn(1, 2, 1, 4)
+        states = KeyValues(torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)).extend(one, one)
+        first, second = states.extend(one + 1, one), states.extend(one + 2, one)
+        assert torch.equal(first.k[:, :, -1:], one + 1)
+        assert torch.equal(second.k[:, :, -1:], one + 2)
+        assert torch.equal(first.extend(one, one).k[:, :, 7:8], one + 1)
+        taken = first.take(torch.tensor([0, 0]))
+        assert taken.room is None
+        assert taken.k.shape == (2, 2, 8, 4)
+
+
+def test_a_memory_of_inference_mode_goes_on_outside_of_it():
+    with torch.inference_mode():
+        one = torch.randn(1, 2, 1, 4)
+        states = KeyValues(one, one).extend(one, one)
+    with torch.no_grad():
+        assert states.extend(one, one).k.shape[2] == 3

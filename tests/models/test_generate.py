@@ -1,3 +1,4 @@
+import dataclasses
 import gc
 
 import pytest
@@ -5,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ordinate import Decoder, Shape, generate
-from ordinate.models.generate import draw
+from ordinate import Cache, Decoder, Shape, generate
+from ordinate.models.generate import draw, until
+from ordinate.models.prompt import Prompt
 
 SHAPE = Shape(vocabulary=13, width=16, layers=2, heads=4)
 
@@ -144,3 +146,80 @@ def test_a_model_that_cannot_go_on_does_not_begin():
         generate(model, torch.zeros(1, 3, dtype=torch.long), 2, temperature=0)
     model = Decoder(Shape(**sizes, mixer="reformer"))
     assert len(list(generate(model, torch.zeros(1, 3, dtype=torch.long), 2, temperature=0))) == 2
+
+
+def test_rows_of_several_lengths_write_what_each_writes_alone(model):
+    rows = [[3, 1, 4], [1, 5, 9, 2, 6, 5], [3]]
+    prompt = Prompt.of(rows)
+    assert prompt.real.sum(1).tolist() == [3, 6, 1]
+    together = written(model, prompt, 6, temperature=0)
+    for row, tokens in zip(rows, together, strict=True):
+        assert torch.equal(written(model, torch.tensor([row]), 6, temperature=0)[0], tokens)
+
+
+@pytest.mark.parametrize("scheme", ["rope", "alibi", "learned", "t5"])
+def test_one_reading_serves_many_continuations(scheme):
+    model = Decoder(dataclasses.replace(SHAPE, scheme=scheme)).double().eval()
+    prefix, after = torch.randint(0, 13, (1, 5)), Cache()
+    with torch.inference_mode():
+        model(prefix, cache=after)
+    rows = [[3, 1, 4], [1, 5], [3, 1, 4, 1]]
+    expected = [written(model, torch.cat([prefix, torch.tensor([row])], 1), 6, temperature=0)[0] for row in rows]
+    # in turn, so that each begins while another is under way
+    steps = [generate(model, Prompt.of([row], after=after), 6, temperature=0) for row in rows]
+    found = [torch.cat(parts, 1)[0] for parts in zip(*zip(*steps, strict=True), strict=True)]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    together = written(model, Prompt.of(rows, after=after), 6, temperature=0)
+    assert all(torch.equal(one, other) for one, other in zip(together, expected, strict=True))
+    assert len(after) == 5
+
+
+def test_rows_end_by_themselves(model):
+    prompt = torch.randint(0, 13, (4, 3))
+    free = written(model, prompt, 12, top_k=3, generator=seeded())
+    ends = [int(free[0, 2]), int(free[1, 5])]
+    steps = list(generate(model, prompt, 12, top_k=3, generator=seeded(), ends=ends))
+    rows = until(steps, ends)
+    for row, alone, tokens in zip(rows, free.tolist(), torch.cat(steps, 1).tolist(), strict=True):
+        first = next((place for place, token in enumerate(alone) if token in ends), 12)
+        # rows draw from one generator, so that they go on alike whoever has ended
+        assert row == alone[: len(row)] == alone[:first][: len(row)]
+        assert len(row) == min(first, len(steps))
+        assert set(tokens[first + 1 :]) <= {alone[first]} if first < 12 else True
+    assert len(rows[0]) <= 2
+
+
+def test_writing_stops_when_all_rows_have_ended(model):
+    prompt = torch.randint(0, 13, (1, 3))
+    free = written(model, prompt, 9, temperature=0)[0].tolist()
+    steps = list(generate(model, prompt, 9, temperature=0, ends=[free[4]]))
+    assert len(steps) == free.index(free[4]) + 1
+    assert until(steps, [free[4]]) == [free[: free.index(free[4])]]
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Prompt.of([]), "the prompt needs at least one token"),
+        (
+            lambda: Prompt(torch.zeros(1, 2).long(), torch.tensor([[True, False]])),
+            "filled up on the left; got padding",
+        ),
+        (lambda: Prompt(torch.zeros(1, 2).long(), torch.tensor([[True]])), r"is real or padding; got \(1, 1\) for"),
+        (lambda: Prompt(torch.zeros(3, 1).long(), after=read_rows(2)), "for each prompt; got 2 rows for 3 prompts"),
+    ],
+)
+def test_prompts_that_do_not_fit_are_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def read_rows(rows):
+    cache = Cache()
+    Decoder(SHAPE)(torch.zeros(rows, 2).long(), cache=cache)
+    return cache
+
+
+def test_ends_are_tokens_of_the_model(model):
+    with pytest.raises(ValueError, match="tokens that end a row lie in 0 to 12; got 13"):
+        generate(model, torch.zeros(1, 1).long(), 1, temperature=0, ends=[13])

@@ -38,6 +38,10 @@ class Cache:
             return Geometry.causal(tokens, device=device)
         return self.where.following(tokens)
 
+    def copy(self) -> "Cache":
+        """Another one that holds the same: each grows by itself from here on, and neither copies what both hold."""
+        return Cache(list(self.states), self.where)
+
     def take(self, rows: Int[Tensor, "rows"]) -> "Cache":
         """The memory of these rows of the batch, in this order."""
         states = [None if state is None else state.take(rows) for state in self.states]

@@ -4,7 +4,8 @@ from typing import cast
 
 import torch
 from huggingface_hub import PyTorchModelHubMixin
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ordinate.batch import Batch
 from ordinate.checks import need
@@ -46,6 +47,16 @@ class Decoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
             where: where they stand; None: one text from left to right, following what the cache holds.
             cache: what was read before; it grows by these tokens.
         """
+        return self._read(self.vectors(ids, where, cache))
+
+    def predict_next(
+        self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None
+    ) -> Float[Tensor, "b vocabulary"]:
+        """The logits of what follows the last place alone: all that writing on needs."""
+        return self._read(self.vectors(ids, where, cache)[:, -1:])[:, 0]
+
+    def vectors(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Tokens:
+        """The vector of each token after all layers, of which the head makes logits."""
         self.check_ids(ids)
         if not isinstance(cache, Cache | None):
             raise TypeError(f"what was read stands in a Cache; got {type(cache).__name__}; begin with Cache()")
@@ -58,7 +69,7 @@ class Decoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
         x, states = self.run(placed[0].embed(self.tokens(ids)), placed, before)
         if cache is not None:
             cache.states, cache.where = states, seen
-        return self._read(x)
+        return x
 
     def answer(self, batch: Batch) -> Logits:
         """The logits of each place of a batch."""

@@ -1,6 +1,6 @@
 """Let a decoder write."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
 import torch
@@ -9,36 +9,42 @@ from torch import Tensor
 
 from ordinate.checks import need
 from ordinate.models.block import Block
-from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
+from ordinate.models.prompt import Prompt
 from ordinate.shapes import Ids
 
 
 def generate(
     model: Decoder,
-    prompt: Ids,
+    prompt: Ids | Prompt,
     count: int,
     *,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
     generator: torch.Generator | None = None,
+    ends: Sequence[int] = (),
 ) -> Iterator[Int[Tensor, "b 1"]]:
     """The tokens that follow the prompt, one after another, as they are drawn.
 
     Args:
         model: what writes.
-        prompt: what it goes on from; at least one token.
+        prompt: what it goes on from; at least one token. A `Prompt` holds texts of several lengths, or what comes
+            after something that was read before.
         count: how many tokens to write.
         temperature: below 1 the likely become likelier; 0 always takes the likeliest (greedy).
         top_k: draw among the k likeliest only.
         top_p: draw among the likeliest that together hold this share of the probability.
         generator: where the random numbers come from; needed unless greedy.
+        ends: tokens that end a row: from then on it repeats the one that it ended with. When all rows have ended,
+            nothing more is written. `until` cuts them off.
 
     Raises:
         ValueError: an empty prompt, or settings that have no meaning or no effect together.
     """
-    _check(prompt, count, temperature, top_k, top_p, generator)
+    prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
+    _check(model, count, ends)
+    _check_drawing(temperature, top_k, top_p, generator)
     deaf = sorted(
         {type(block.mixer).__name__ for block in cast(list[Block], model.blocks) if not block.mixer.streams}
     )
@@ -48,19 +54,32 @@ def generate(
         f"{', '.join(deaf)} of this one cannot",
         "choose another mixer, or another mode of it",
     )
-    return _write(model, prompt, count, lambda logits: draw(logits, temperature, top_k, top_p, generator))
+    return _write(model, prompt, count, lambda logits: draw(logits, temperature, top_k, top_p, generator), ends)
+
+
+def until(written: Iterable[Int[Tensor, "b 1"]], ends: Sequence[int]) -> list[list[int]]:
+    """What `generate` wrote, row by row, each up to the token that ended it."""
+    rows = torch.cat(list(written), 1).tolist()
+    return [row[: min((row.index(end) for end in ends if end in row), default=len(row))] for row in rows]
 
 
 @torch.inference_mode()
-def _write(model: Decoder, prompt: Ids, count: int, choose: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+def _write(
+    model: Decoder, prompt: Prompt, count: int, choose: Callable[[Tensor], Tensor], ends: Sequence[int]
+) -> Iterator[Tensor]:
     training = model.training
     model.eval()
     try:
-        cache, new = Cache(), prompt
+        last, ended = torch.tensor(ends, device=prompt.ids.device), None
+        (cache, where), new = prompt.begin(), prompt.ids
         for _ in range(count):
-            logits = model(new, cache=cache)[:, -1].float()
-            new = choose(logits)
+            drawn = choose(model.predict_next(new, where, cache).float())
+            new, where = drawn if ended is None else torch.where(ended, new, drawn), None
             yield new
+            if ends:
+                ended = torch.isin(new, last)
+                if bool(ended.all()):
+                    break
     finally:
         model.train(training)
 
@@ -87,21 +106,16 @@ def draw(
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)
 
 
-def _check(
-    prompt: Ids,
-    count: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    generator: torch.Generator | None,
-) -> None:
-    need(
-        prompt.ndim == 2 and prompt.shape[1] > 0,
-        "the prompt needs at least one token",
-        f"got {tuple(prompt.shape)}",
-        "begin with something, a line break for example",
-    )
+def _check(model: Decoder, count: int, ends: Sequence[int]) -> None:
     need(count >= 0, "count must not be negative", f"got {count}", "give how many tokens to write")
+    known = all(0 <= end < model.shape.vocabulary for end in ends)
+    came = f"got {', '.join(map(str, ends))}"
+    need(known, f"tokens that end a row lie in 0 to {model.shape.vocabulary - 1}", came, "ask the tokenizer for them")
+
+
+def _check_drawing(
+    temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None
+) -> None:
     need(temperature >= 0, "temperature must not be negative", f"got {temperature}", "0 is greedy, 1 is as trained")
     greedy = temperature == 0
     need(

@@ -1,0 +1,160 @@
+"""Exchanging the scheme of a model: what stays, what is new, and that it is the model one would have built."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from ordinate import Decoder, Encoder, EncoderShape, Shape
+from ordinate.models.transplant import completed, transplant
+
+IDS = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
+SIZES = {"vocabulary": 29, "width": 16, "layers": 4, "heads": 4, "max_length": 32}
+
+
+def born(scheme="rope:theta=500.0,rotated=2", kind=Decoder, **given):
+    torch.manual_seed(0)
+    shape = (Shape if kind is Decoder else EncoderShape)(**SIZES, scheme=scheme, **given)
+    return kind(shape).eval()
+
+
+def others(model):
+    return {name: x for name, x in model.state_dict().items() if not name.startswith("schemes.")}
+
+
+@pytest.mark.parametrize("kind", [Decoder, Encoder])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "none",
+        "alibi",
+        "rope:spectrum=yarn,spectrum.factor=2",
+        "t5",
+        "learned+alibi",
+        "rope/none",
+        "rope,rope,rope,none",
+    ],
+)
+@torch.no_grad()
+def test_the_result_is_the_model_one_would_have_built(scheme, kind):
+    model = born(kind=kind)
+    before = model(IDS)
+    done = transplant(model, scheme)
+    assert torch.equal(model(IDS), before)
+    built = kind(dataclasses.replace(model.shape, scheme=completed(scheme, model.shape))).eval()
+    built.load_state_dict(done.model.state_dict())
+    assert torch.equal(done.model(IDS), built(IDS))
+    assert all(torch.equal(x, others(done.model)[name]) for name, x in others(model).items())
+    assert sorted(done.kept + done.resized + done.born) == sorted(set(done.model.state_dict()) - set(others(model)))
+    # its weights are its own
+    done.model.tokens.weight.zero_()
+    assert torch.equal(model(IDS), before)
+
+
+@torch.no_grad()
+def test_the_same_line_gives_the_same_model():
+    for scheme in ("rope:theta=500.0", "learned", "t5,t5,t5,none", "learned+alibi"):
+        model = born(scheme)
+        done = transplant(model, scheme)
+        assert torch.equal(done.model(IDS), model(IDS))
+        assert (done.born, done.resized, done.dropped) == ((), (), ())
+        assert all(torch.equal(x, model.state_dict()[name]) for name, x in done.model.state_dict().items())
+
+
+def test_what_the_line_leaves_open_stays():
+    shape = born("rope:theta=500.0,rotated=2,spectrum=linear,spectrum.factor=3.0").shape
+    assert completed("rope", shape) == "rope:theta=500.0,rotated=2"
+    assert completed("rope:theta=7", shape) == "rope:theta=7,rotated=2"
+    said = "rope:theta=500.0,rotated=2,spectrum=yarn,spectrum.trained_length=32,spectrum.factor=4.0"
+    assert completed("rope:spectrum=yarn", shape, 128) == said
+    assert completed("rope:spectrum=linear", shape, 48) == (
+        "rope:theta=500.0,rotated=2,spectrum=linear,spectrum.factor=1.5"
+    )
+    given = "rope:theta=500.0,rotated=2,spectrum=yarn,spectrum.factor=8,spectrum.trained_length=9"
+    assert completed("rope:spectrum=yarn,spectrum.factor=8,spectrum.trained_length=9", shape, 128) == given
+    # a scheme that the layer had not begins with its own
+    assert completed("rope,alibi", dataclasses.replace(shape, scheme="none,rope:theta=500.0")) == "rope,alibi"
+
+
+@torch.no_grad()
+def test_parameters_go_on_where_the_scheme_stays():
+    model = born("learned")
+    table = model.schemes[0].table
+    done = transplant(model, "learned+alibi")
+    assert torch.equal(done.model.schemes[0].parts[0].table, table)
+    assert (done.kept, done.born, done.dropped) == (("schemes.0.parts.0.table",), (), ())
+    done = transplant(model, "t5")
+    assert done.dropped == ("schemes.0.table",)
+    assert done.born == tuple(name for name in done.model.state_dict() if name.startswith("schemes."))
+    assert len(done.born) == 1
+    again = transplant(model, "t5").model.state_dict()[done.born[0]]
+    assert torch.equal(again, done.model.state_dict()[done.born[0]])
+    assert not torch.equal(again, transplant(model, "t5", seed=1).model.state_dict()[done.born[0]])
+
+
+@torch.no_grad()
+def test_a_learned_table_is_resized():
+    model = born("learned")
+    done = transplant(model, "learned", max_length=64)
+    assert torch.equal(done.model.schemes[0].table, model.schemes[0].resized(64).table)
+    assert done.resized == ("schemes.0.table",)
+    assert done.model(torch.zeros(1, 64).long()).shape == (1, 64, 29)
+
+
+def test_a_scaling_reads_longer_texts_than_the_model_was_made_for():
+    done = transplant(born("rope"), "rope:spectrum=yarn", max_length=128)
+    assert done.model.shape.max_length == 128
+    assert done.model.schemes[0].spectrum.factor == 4.0
+    assert (done.kept, done.resized, done.born, done.dropped) == ((), (), (), ())
+
+
+def test_what_is_trained_stays_so_and_random_numbers_are_left_alone():
+    model = born().train()
+    model.tokens.weight.requires_grad_(False)
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    other = transplant(model, "t5").model
+    assert torch.equal(torch.rand(1), expected)
+    assert other.training
+    assert not other.tokens.weight.requires_grad
+    loss = other(IDS).square().sum()
+    loss.backward()
+    assert all(p.grad is not None for name, p in other.named_parameters() if p.requires_grad), "all learn"
+
+
+def test_types_are_those_of_the_model():
+    model = born().to(torch.bfloat16)
+    assert {x.dtype for x in transplant(model, "t5").model.state_dict().values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "given", "match"),
+    [
+        ("rop", {}, "no scheme is named 'rop'; .*did you mean 'rope'"),
+        ("rope:teta=1", {}, "no option of Rope is named 'teta'; .*did you mean 'theta'"),
+        ("rope:spectrum=yar", {}, "no spectrum is named 'yar'; .*did you mean 'yarn'"),
+        (
+            "rope:spectrum=yarn,spectrum.factor=2,spectrum.facto=2",
+            {},
+            "no option of Yarn is named 'facto'; .*did you mean 'factor'",
+        ),
+        ("rope:spectrum=linear", {}, "Linear needs factor"),
+        ("rope,none,none", {}, "a plan for the layers must fit them a whole number of times; got 3 entries for 4"),
+        ("concatenated", {}, "'concatenated' needs another tokens.weight"),
+        ("none", {"max_length": 0}, "max_length must be above zero; got 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(scheme, given, match):
+    with pytest.raises(ValueError, match=match):
+        transplant(born(), scheme, **given)
+
+
+def test_other_weights_are_never_drawn_anew():
+    model = born("none", mixer="triangular_mlp")
+    with pytest.raises(ValueError, match=r"'none' needs another blocks.0.mixer"):
+        transplant(model, "none", max_length=64)
+    with pytest.raises(ValueError, match="must use every hook of the scheme"):
+        transplant(model, "rope")
+    with pytest.raises(TypeError, match="Linear"):
+        transplant(torch.nn.Linear(1, 1), "none")
