@@ -67,6 +67,8 @@ class Chart(Part):
     caption: str = ""
     scale: Literal["linear", "log"] = "linear"
     """Scale of the axis upwards."""
+    across: Literal["linear", "log"] = "linear"
+    """Scale of the axis across."""
 
 
 class Panel(Part):

@@ -35,6 +35,7 @@ class Facts:
         prefix: tokens in front that stand nowhere: a class token, registers.
         grid: rows and columns of patches; None for text.
         first_token: the id that texts begin with (BOS, [CLS]); None: none.
+        mask_token: the id that stands in the place of a hidden token; None: none.
         dtype: the type of its numbers.
     """
 
@@ -51,6 +52,7 @@ class Facts:
     prefix: int = 0
     grid: tuple[int, int] | None = None
     first_token: int | None = None
+    mask_token: int | None = None
     dtype: torch.dtype = torch.float32
 
     @property

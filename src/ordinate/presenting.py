@@ -1,0 +1,200 @@
+"""Texts and images as a probe gives them to a model: whole, or with places exchanged, and no more than it can pay."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from ordinate.checks import need
+from ordinate.probe import Material
+from ordinate.shapes import Tokens
+from ordinate.subject import Facts, Inputs, Reading, Subject, Watch
+
+# operations that a probe may cost: about half a minute on two cores
+BUDGET = 3e12
+TOKENS_AT_ONCE, LOGITS_AT_ONCE = 4096, 1 << 26
+FEWEST_TEXTS, SHORTEST = 16, 64
+
+Order = Int[Tensor, "texts n"]
+"""Which token of the text stands at each place."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What a probe reads of the material.
+
+    Args:
+        ids: texts; None of images.
+        images: pixels; None of texts.
+        fixed: tokens in front that stay where they are: the first token of a text.
+        grid: rows and columns of patches of an image.
+    """
+
+    ids: Int[Tensor, "texts n"] | None
+    images: Float[Tensor, "texts channels height width"] | None
+    fixed: int
+    grid: tuple[int, int] | None
+
+    @property
+    def texts(self) -> int:
+        """How many texts or images."""
+        return len(self._held)
+
+    @property
+    def length(self) -> int:
+        """Tokens of a text, or patches of an image."""
+        return self.grid[0] * self.grid[1] if self.grid else self._held.shape[1]
+
+    @property
+    def noun(self) -> str:
+        """What there are several of."""
+        return "texts" if self.images is None else "images"
+
+    def first(self, texts: int, length: int | None = None) -> "Sample":
+        """The first texts, and of each its beginning."""
+        ids = None if self.ids is None else self.ids[:texts, : length or self.ids.shape[1]]
+        return Sample(ids, None if self.images is None else self.images[:texts], self.fixed, self.grid)
+
+    def parts(self, facts: Facts) -> Iterator[slice]:
+        """The texts some at a time, as memory allows."""
+        at_once = min(TOKENS_AT_ONCE, LOGITS_AT_ONCE // max(1, facts.vocabulary))
+        rows = max(1, at_once // self.length)
+        return (slice(start, min(start + rows, self.texts)) for start in range(0, self.texts, rows))
+
+    def given(
+        self,
+        rows: slice,
+        order: Order | None = None,
+        *,
+        tokens: bool = True,
+        positions: bool = False,
+        visible: Bool[Tensor, "#texts n n"] | None = None,
+    ) -> Inputs:
+        """The inputs of these texts, what is in them moved about.
+
+        Args:
+            rows: which texts.
+            order: which token stands at each place; None: each its own.
+            tokens: whether tokens, or patches, move.
+            positions: whether each takes its position with it.
+            visible: who sees whom after moving; None: as the model does.
+        """
+        own = None if order is None else order[rows]
+        moved = own if tokens else None
+        ids = self.ids if self.ids is None else self.ids[rows]
+        images = self.images if self.images is None else self.images[rows]
+        if moved is not None:
+            ids = None if ids is None else ids.gather(1, moved)
+            images = None if images is None else self._patches_moved(images, moved)
+        seen = visible if visible is None or len(visible) == 1 else visible[rows]
+        return Inputs(ids, own if positions else None, seen, images)
+
+    @property
+    def _held(self) -> Tensor:
+        held = self.images if self.ids is None else self.ids
+        if held is None:
+            raise ValueError("a model reads something; got neither texts nor images; give one of them")
+        return held
+
+    def _patches_moved(self, images: Tensor, order: Order) -> Tensor:
+        """Images with their patches in this order."""
+        rows, columns = self.grid or (1, 1)
+        count, channels, height, width = images.shape
+        size = height // rows, width // columns
+        cut = images.reshape(count, channels, rows, size[0], columns, size[1]).permute(0, 2, 4, 1, 3, 5)
+        flat = cut.reshape(count, rows * columns, -1)
+        moved = flat.gather(1, order[..., None].expand_as(flat)).reshape(cut.shape)
+        return moved.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
+
+
+def sample(facts: Facts, material: Material, passes: float, budget: float = BUDGET) -> Sample:
+    """As much of the material as can be read so many times: fewer texts first, then shorter ones.
+
+    What is left out depends on the sizes of the model and of the material alone, never on the machine.
+
+    Args:
+        facts: the model.
+        material: what there is.
+        passes: how many times it is read.
+        budget: operations that it may cost.
+    """
+    if material.ids is None:
+        whole = Sample(None, material.images, 0, facts.grid)
+        need(whole.texts > 1, "an interval needs two images or more", f"got {whole.texts}", "give more images")
+    else:
+        whole = Sample(material.ids, None, int(facts.first_token is not None), None)
+        came = f"got {whole.texts} of {whole.length}"
+        need(whole.texts > 1 and whole.length >= 8, "a probe reads two texts of 8 tokens or more", came, "give more")
+    texts, length = whole.texts, whole.length
+    while _operations(facts, length) * texts * passes > budget:
+        if texts > FEWEST_TEXTS:
+            texts = max(FEWEST_TEXTS, texts // 2)
+        elif length > SHORTEST and material.ids is not None:
+            length = max(SHORTEST, length // 2)
+        elif texts > 4:
+            texts -= 4
+        else:
+            break
+    return whole.first(texts, length)
+
+
+def shuffled(sample: Sample, window: int, generator: torch.Generator) -> Order:
+    """A random order inside consecutive windows of so many tokens, for each text; fixed tokens stay."""
+    noise = torch.rand(sample.texts, sample.length, generator=generator)
+    places = torch.arange(sample.length)
+    group = (places - sample.fixed) // window
+    # sorting by (window, noise) permutes inside each window
+    return torch.where(places < sample.fixed, places - sample.length, noise + group).argsort(1)
+
+
+def carried(facts: Facts, order: Order) -> Bool[Tensor, "texts n n"] | None:
+    """Who sees whom when each token takes with it what it saw; None where all see all."""
+    return order[:, None] <= order[:, :, None] if facts.causal else None
+
+
+def undone(moved: Tokens, order: Order) -> Tokens:
+    """What was computed of moved tokens, each back in its place."""
+    back = order.argsort(1)
+    return moved.gather(1, back[..., None].expand_as(moved))
+
+
+def tokens_of(facts: Facts, stream: Tokens) -> Tokens:
+    """The rows of a residual stream that stand somewhere: class tokens and registers left out."""
+    return stream[:, facts.prefix :]
+
+
+class Streams(Watch):
+    """Hands the stream of each layer on.
+
+    Args:
+        facts: the model.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.kept: list[Tokens] = []
+
+    def stream(self, layer: int, x: Tokens) -> None:
+        """Keep it."""
+        self.kept.append(tokens_of(self.facts, x).double())
+
+
+def streams(subject: Subject, inputs: Inputs) -> list[Tokens]:
+    """The residual stream as it enters each layer, and as it leaves the last; short texts only."""
+    watch = Streams(subject.facts)
+    subject.read(inputs, watch)
+    return watch.kept
+
+
+def last(subject: Subject, inputs: Inputs) -> tuple[Reading, Tokens]:
+    """What came out, and the residual stream in the end without what stands nowhere."""
+    reading = subject.read(inputs)
+    return reading, tokens_of(subject.facts, reading.stream).double()
+
+
+def _operations(facts: Facts, length: int) -> float:
+    """About how many multiplications and additions a forward pass takes for each token."""
+    matrices = 12 * facts.layers * facts.width**2 + facts.width * facts.vocabulary
+    return 2.0 * (matrices + 2 * facts.layers * facts.width * length)
