@@ -42,7 +42,7 @@ def forward(q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale
         for head in range(q.shape[1]):
             keys, values = (_wide(x[row, head // groups]) for x in (k, v))
             queries = _wide(q[row, head]) * scale
-            for block in cuts(row, head):
+            for block in reversed(cuts(row, head)):
                 weights = _weights(queries, keys, table[head], where, row, block)
                 out[row, head, block.rows] = times_transposed(weights, values[block.keys].t()).flip(0)
     return out
@@ -69,7 +69,7 @@ def backward(
             queries, upstream = _wide(q[row, head]) * scale, _wide(gradient[row, head])
             sinks = dk[row, head // groups], dv[row, head // groups]
             asked, held = q[row, head].to(narrow), keys.to(narrow)
-            for block in cuts(row, head):
+            for block in reversed(cuts(row, head)):
                 weights = _weights(queries, keys, table[head], where, row, block)
                 up = upstream[block.rows].flip(0)
                 slope = times_transposed(up, values[block.keys])
