@@ -26,6 +26,12 @@ class Block:
         """How many queries and keys."""
         return self.rows.stop - self.rows.start, self.keys.stop - self.keys.start
 
+    @property
+    def reverse(self) -> slice:
+        """Where its rows stand when all queries are in reverse."""
+        start = self.first - self.keys.start
+        return slice(start, start + self.rows.stop - self.rows.start)
+
     def after(self, key: int) -> "Block":
         """The same without the keys before this one; one key is left."""
         low = min(max(key, self.keys.start), self.keys.stop - 1)

@@ -4,6 +4,7 @@ A block's rows are taken in reverse. The bias of row r and key j is then table[j
 strides (1, 1), so that no bias of queries x keys exists. Causality and windows are -inf in the table.
 """
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -38,13 +39,14 @@ def forward(q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale
     """softmax(q k^T scale + table) v over visible pairs; a row that sees nothing gives 0."""
     out = q.new_empty(*q.shape[:3], v.shape[3])
     cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
-    for row in range(q.shape[0]):
-        for head in range(q.shape[1]):
-            keys, values = (_wide(x[row, head // groups]) for x in (k, v))
-            queries = _wide(q[row, head]) * scale
-            for block in cuts(row, head):
-                weights = _weights(queries, keys, table[head], where, row, block)
-                out[row, head, block.rows] = times_transposed(weights, values[block.keys].t()).flip(0)
+    for row, head in itertools.product(*map(range, q.shape[:2])):
+        keys, values, queries = _wide(k[row, head // groups]), _wide(v[row, head // groups]), _reverse(q[row, head])
+        made = queries.new_empty(out.shape[2:])
+        # the longest first: what it frees holds the next
+        for block in reversed(cuts(row, head)):
+            weights = _weights(queries, keys, table[head], where, scale, row, block)
+            made[block.reverse] = times_transposed(weights, values[block.keys].t())
+        out[row, head] = made.flip(0)
     return out
 
 
@@ -57,31 +59,50 @@ def backward(
 ) -> tuple[Queries, Keys, Values, Table | None]:
     """The gradients of q, k, v and, if it is learned, of the table: the weights are computed again."""
     q, k, v, table = inputs
-    wide, narrow = torch.promote_types(q.dtype, torch.float32), gradient_type(q.dtype)
-    dq = torch.empty_like(q, dtype=wide)
-    # transposed, since products of that form are faster
-    dk, dv = (torch.zeros(*x.shape[:2], x.shape[3], x.shape[2], dtype=wide, device=x.device) for x in (k, v))
-    dt = torch.zeros_like(table, dtype=wide) if learned else None
+    dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+    dt = torch.zeros_like(table) if learned else None
     cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
-    for row in range(q.shape[0]):
-        for head in range(q.shape[1]):
-            keys, values = (_wide(x[row, head // groups]) for x in (k, v))
-            queries, upstream = _wide(q[row, head]) * scale, _wide(gradient[row, head])
-            sinks = dk[row, head // groups], dv[row, head // groups]
-            asked, held = q[row, head].to(narrow), keys.to(narrow)
-            for block in cuts(row, head):
-                weights = _weights(queries, keys, table[head], where, row, block)
-                up = upstream[block.rows].flip(0)
-                slope = times_transposed(up, values[block.keys])
-                torch._softmax_backward_data(slope, weights, -1, slope.dtype, grad_input=slope)
-                if dt is not None:
-                    _add_diagonals(dt[head], slope, block)
-                weights, slope = weights.to(narrow), slope.to(narrow)
-                sinks[1][:, block.keys] += times_transposed(up.to(narrow).t().contiguous(), weights.t())
-                dq[row, head, block.rows] = times_transposed(slope, held[block.keys].t()).flip(0)
-                asking = asked[block.rows].flip(0).t().contiguous()
-                sinks[0][:, block.keys] += times_transposed(asking, slope.t())
-    return dq.mul_(scale).to(q.dtype), dk.mul_(scale).mT.to(k.dtype), dv.mT.to(v.dtype), dt
+    for row, group in itertools.product(*map(range, k.shape[:2])):
+        keys, values = _wide(k[row, group]), _wide(v[row, group])
+        back = _WayBack(keys, values, gradient_type(q.dtype))
+        for head in range(group * groups, (group + 1) * groups):
+            queries, upstream = _reverse(q[row, head]), _reverse(gradient[row, head])
+            made, sums = torch.empty_like(queries), None if dt is None else dt[head]
+            for block in reversed(cuts(row, head)):
+                weights = _weights(queries, keys, table[head], where, scale, row, block)
+                made[block.reverse] = back.add(block, weights, queries[block.reverse], upstream[block.reverse], sums)
+            dq[row, head] = made.mul_(scale).flip(0)
+        dk[row, group], dv[row, group] = back.to_keys.mul_(scale).t(), back.to_values.t()
+    return dq, dk, dv, dt
+
+
+class _WayBack:
+    """The gradients of a head of keys, and of the heads of queries that share it, block by block.
+
+    Args:
+        keys: in float32 at least.
+        values: likewise.
+        narrow: the type in which gradients are multiplied.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, narrow: torch.dtype) -> None:
+        self.values, self.held, self.narrow = values, keys.to(narrow), narrow
+        # transposed, since products of that form are faster
+        self.to_keys, self.to_values = keys.new_zeros(keys.shape[::-1]), values.new_zeros(values.shape[::-1])
+
+    def add(self, block: Block, weights: Tensor, queries: Tensor, upstream: Tensor, sums: Tensor | None) -> Tensor:
+        """The gradient of the queries of a block; the others grow, and so do the sums of the table."""
+        slope = times_transposed(upstream, self.values[block.keys])
+        torch._softmax_backward_data(slope, weights, -1, slope.dtype, grad_input=slope)
+        if sums is not None:
+            _add_diagonals(sums, slope, block)
+        weights, slope = weights.to(self.narrow), slope.to(self.narrow)
+        self.to_values[:, block.keys] += times_transposed(self._columns(upstream), weights.t())
+        self.to_keys[:, block.keys] += times_transposed(self._columns(queries), slope.t())
+        return times_transposed(slope, self.held[block.keys].t())
+
+    def _columns(self, x: Tensor) -> Tensor:
+        return x.to(self.narrow).t().contiguous()
 
 
 def _cuts(q: Queries, k: Keys, table: Table, where: Geometry, scale: float) -> Callable[[int, int], list[Block]]:
@@ -95,10 +116,13 @@ def _cuts(q: Queries, k: Keys, table: Table, where: Geometry, scale: float) -> C
     return lambda row, head: [block.after(key) for block, key in zip(found, low[row][head], strict=True)]
 
 
-def _weights(queries: Tensor, keys: Tensor, table: Tensor, where: Geometry, row: int, block: Block) -> Tensor:
+def _weights(
+    queries: Tensor, keys: Tensor, table: Tensor, where: Geometry, scale: float, row: int, block: Block
+) -> Tensor:
     """The weights of a block, its rows in reverse."""
-    scores = times_transposed(queries[block.rows].flip(0), keys[block.keys])
-    scores.add_(table.as_strided(block.size, (1, 1), table.storage_offset() + block.first))
+    scores = times_transposed(queries[block.reverse], keys[block.keys])
+    bias = table.as_strided(block.size, (1, 1), table.storage_offset() + block.first)
+    torch.add(bias, scores, alpha=scale, out=scores)
     if where.q_document is None and where.window is None:
         return torch.softmax(scores, -1, out=scores)
     if where.q_document is not None:
@@ -121,3 +145,7 @@ def _add_diagonals(sums: Tensor, slope: Tensor, block: Block) -> None:
 
 def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32)).contiguous()
+
+
+def _reverse(x: Tensor) -> Tensor:
+    return _wide(x.flip(0))
