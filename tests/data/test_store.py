@@ -146,7 +146,7 @@ def test_a_folder_with_other_files_is_left_alone(text, tmp_path):
     out.mkdir()
     (out / "thesis.tex").write_text("years of work")
     with pytest.raises(
-        ValueError, match=r"tokens need a folder of their own; .*mine holds thesis.tex; give an empty"
+        ValueError, match=r"prepared data need a folder of their own; .*mine holds thesis.tex; give an empty"
     ):
         make(text, out)
     assert (out / "thesis.tex").read_text() == "years of work"

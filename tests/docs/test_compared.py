@@ -11,7 +11,7 @@ def test_the_page_shows_what_was_measured():
 
 
 def test_every_command_is_one_that_the_command_line_takes():
-    from ordinate.study.settle import make_task
+    from ordinate.study.source import make_task
 
     for options in script["STUDIES"].values():
         words = options.split()

@@ -10,7 +10,8 @@ import ordinate
 from ordinate import catalog
 from ordinate.scheme import Scheme
 from ordinate.spectrum import Spectrum
-from ordinate.study.plan import PRESETS, TASK_PRESETS, Plan
+from ordinate.study.plan import Plan
+from ordinate.study.presets import PRESETS, TASK_PRESETS
 from ordinate.task import Task
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ def test_every_scheme_trains_as_many_parameters_as_none_does(scheme):
     run = run_of(scheme)
     shape = shape_of(PLAN, run, 256)
     said = parameters(PLAN, run, shape, Decoder(shape))
-    goal = count(shape_of(PLAN, run_of("none"), 256))
+    goal = count(PLAN, shape_of(PLAN, run_of("none"), 256))
     column = 2 * PLAN.width * PLAN.layers
     assert abs(said["trained"] - goal) <= column / 2
     assert said["total"] == sum(p.numel() for p in Decoder(shape).parameters())
@@ -61,7 +61,10 @@ def test_an_odd_head_width_is_refused_before_anything_is_trained():
 
 
 def test_a_table_serves_the_longest_sequences_of_a_task():
-    from ordinate.study.source import longest
+    from ordinate.study.source import source_of
+
+    def longest(plan):
+        return source_of(plan).sizes(plan, 256).longest
 
     # twice as many pairs are more than twice as many tokens
     plan = Plan(task="recall:pairs=16", length=31, multiples=(1, 2), width=32, layers=1, schemes=("learned",))

@@ -1,7 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from ordinate.study.plan import EIGHT, PRESETS, Plan, Run, differences
+from ordinate.study.plan import EIGHT, Plan, Run, differences
+from ordinate.study.presets import PRESETS
 
 
 def test_the_default_plan_compares_the_eight_schemes_once():
@@ -60,3 +61,9 @@ def test_names_of_runs_are_safe_and_differ():
 
 def test_differences_are_told_key_by_key():
     assert differences({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}) == ["b: 2 -> 3", "c: None -> 4"]
+
+
+def test_each_kind_of_model_learns_its_own_unless_told():
+    assert Plan(model="encoder").task == "masked"
+    assert Plan(model="encoder", task="text").task == "text"
+    assert Plan(model="vision").task == "images"

@@ -103,7 +103,7 @@ def test_mixers_train_as_many_parameters_as_softmax(mixers):
 
     plan = settle(Plan(**SIZES, mixers=("softmax", "zz_good")))
     softmax, good = (shape_of(plan, run, 256) for run in plan.runs())
-    assert abs(count(softmax) - count(good)) <= 2 * plan.width
+    assert abs(count(plan, softmax) - count(plan, good)) <= 2 * plan.width
     assert good.hidden_width > softmax.hidden_width
 
 
@@ -129,3 +129,13 @@ def test_the_length_of_a_task_is_its_own():
 def test_what_makes_no_sense_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         settle(Plan(**changes))
+
+
+def test_a_task_of_another_kind_of_model_is_refused():
+    with pytest.raises(ValueError, match="copy is learned by a model of the kind decoder; got --model encoder"):
+        settle(Plan(task="copy", model="encoder"))
+
+
+def test_an_option_of_another_task_is_refused_for_a_text_too():
+    with pytest.raises(ValueError, match="text goes on with a text; got --fresh; leave them out"):
+        settle(Plan(fresh=20))

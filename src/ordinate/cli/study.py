@@ -15,7 +15,8 @@ from ordinate.cli.progress import watcher
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
 from ordinate.study.folder import Folder
-from ordinate.study.plan import PRESETS, TASK_PRESETS, Plan
+from ordinate.study.plan import Plan
+from ordinate.study.presets import preset
 
 Preset = Literal["quick", "standard", "thorough"]
 PLAN = Parameter(name="*", consume_multiple=True, negative="")
@@ -26,9 +27,9 @@ def layers(command: App, commands: tuple[str, ...], arguments: ArgumentCollectio
     chosen = _given(arguments, "--preset") or "quick"
     if file := _given(arguments, "--config"):
         Toml(file, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
-    presets = PRESETS if (_given(arguments, "--task") or Plan().task) == Plan().task else TASK_PRESETS
     # a preset that does not exist is reported when the options are read
-    Dict(presets.get(chosen, {}), use_commands_as_keys=False, source=f"preset {chosen}")(command, commands, arguments)
+    changes = preset(chosen, _given(arguments, "--task"), _given(arguments, "--model"))
+    Dict(changes, use_commands_as_keys=False, source=f"preset {chosen}")(command, commands, arguments)
 
 
 app = App(name="study", help="Train schemes and mixers side by side and report which one to take.", config=layers)

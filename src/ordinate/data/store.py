@@ -1,9 +1,7 @@
 """A text as two memory-mapped files of tokens: one to learn from, one held out."""
 
-import errno
 import hashlib
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 
 from ordinate.checks import need
 from ordinate.corpus import Corpus, Document
+from ordinate.data.folder import identity, made, need_whole_folder
 from ordinate.data.split import Held, held_out
 from ordinate.files import write_json
 from ordinate.tokenizer import Tokenizer, load_tokenizer
@@ -59,7 +58,7 @@ class TokenStore:
     @property
     def identity(self) -> dict[str, Any]:
         """What decides the results of those who learn from it."""
-        return {name: value for name, value in self.manifest.items() if name not in ("key", "sizes")}
+        return identity(self.manifest)
 
     @cached_property
     def train(self) -> NDArray[np.integer[Any]]:
@@ -108,23 +107,8 @@ def prepare(corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float 
         "cut": [tokenizer.kind, tokenizer.wish],
         "share": share,
     }
-    manifest = _whole(folder)
-    if manifest and manifest["key"] == key:
-        return TokenStore(folder, manifest)
-    _check_own(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        folder.mkdir(parents=True)
-        return _make(corpus, folder, tokenizer, share, key)
-    except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise OSError(
-                error.errno,
-                f"the tokens of {corpus.name} do not fit on the disk; free space and try again",
-                str(folder),
-            ) from None
-        raise
+    manifest = made(folder, key, FILES, corpus.name, lambda: _make(corpus, folder, tokenizer, share))
+    return TokenStore(folder, manifest)
 
 
 def open_store(folder: Path) -> TokenStore:
@@ -133,32 +117,10 @@ def open_store(folder: Path) -> TokenStore:
     Raises:
         ValueError: there is none, or a file of it is not as long as it should be.
     """
-    manifest = _whole(folder)
-    if manifest is None:
-        raise ValueError(f"the tokens of a text must be whole; {folder} holds none that are; prepare the text again")
-    return TokenStore(folder, manifest)
+    return TokenStore(folder, need_whole_folder(folder, "the tokens of a text"))
 
 
-def _whole(folder: Path) -> dict[str, Any] | None:
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        whole = all((folder / name).stat().st_size == size for name, size in manifest["sizes"].items())
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return manifest if whole else None
-
-
-def _check_own(folder: Path) -> None:
-    """Raise a ValueError if this folder, which is about to be emptied, holds what is not of a token store."""
-    held = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    # temporary files of a run that was killed begin with a dot and the name of one of ours
-    own = (*FILES, "manifest.json")
-    others = [name for name in held if name not in own and not name.startswith(tuple(f".{name}." for name in own))]
-    came = f"{folder} holds {', '.join(others[:3])}"
-    need(not others, "tokens need a folder of their own", came, "give an empty or a new one")
-
-
-def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, key: dict[str, Any]) -> TokenStore:
+def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float) -> dict[str, Any]:
     digest, parts, size = hashlib.sha256(), Counter[str](), 0
     for document in corpus.documents():
         raw = document.text.encode("utf-8")
@@ -170,7 +132,7 @@ def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, key:
     tokenizer = tokenizer.fitted(document.text for document in corpus.documents() if not held(document))
     tokenizer.save(folder)
     counts = _write(corpus, folder, tokenizer, held)
-    manifest = {
+    return {
         "name": corpus.name,
         "sha256": digest.hexdigest(),
         "files": len(parts),
@@ -181,11 +143,7 @@ def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, key:
         "held_out": rule,
         "tokenizer": tokenizer.kind,
         "vocabulary": tokenizer.size,
-        "key": key,
-        "sizes": {name: (folder / name).stat().st_size for name in FILES},
     }
-    write_json(folder / "manifest.json", manifest)
-    return TokenStore(folder, manifest)
 
 
 def _write(corpus: Corpus, folder: Path, tokenizer: Tokenizer, held: Held) -> dict[str, tuple[int, int]]:

@@ -6,10 +6,10 @@ import torch
 
 from ordinate.checks import need
 from ordinate.models.block import Block
-from ordinate.models.decoder import Decoder
+from ordinate.models.kinds import KINDS, Model
 from ordinate.models.shape import Shape
 from ordinate.study.plan import Plan, Run
-from ordinate.study.source import longest
+from ordinate.study.source import Sizes, source_of
 
 
 def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
@@ -23,15 +23,16 @@ def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
         ValueError: a scheme, mixer or option that does not exist, sizes that do not fit, a mixer that does not honour
             the scheme.
     """
-    shape = _shape(plan, run, vocabulary, longest(plan), None)
+    sizes = source_of(plan).sizes(plan, vocabulary)
+    shape = _shape(plan, run, sizes, sizes.longest, None)
     if plan.equal == "shape":
-        count(shape)
+        count(plan, shape)
         return shape
     plain = run.model_copy(update={"scheme": "none", "mixer": "softmax"})
-    goal = count(_shape(plan, plain, vocabulary, plan.length, None))
+    goal = count(plan, _shape(plan, plain, sizes, sizes.trained, None))
 
     def trained(hidden: int) -> int:
-        return count(_shape(plan, run, vocabulary, plan.length, hidden))
+        return count(plan, _shape(plan, run, sizes, sizes.trained, hidden))
 
     one = trained(2) - trained(1)
     hidden = max(1, 1 + round((goal - trained(1)) / one))
@@ -41,19 +42,20 @@ def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
         f"{run.label} alone brings more than the feed-forward can give ({goal} parameters in all)",
         "give a larger width, or --equal shape",
     )
-    return _shape(plan, run, vocabulary, longest(plan), hidden)
+    return _shape(plan, run, sizes, sizes.longest, hidden)
 
 
-def count(shape: Shape) -> int:
+def count(plan: Plan, shape: Shape) -> int:
     """How many parameters a model of this shape has; nothing is allocated."""
     with torch.device("meta"):
-        return sum(parameter.numel() for parameter in Decoder(shape).parameters())
+        return sum(parameter.numel() for parameter in KINDS[plan.model].build(shape).parameters())
 
 
-def parameters(plan: Plan, run: Run, shape: Shape, model: Decoder) -> dict[str, object]:
+def parameters(plan: Plan, run: Run, shape: Shape, model: Model) -> dict[str, object]:
     """What the report says about the parameters of a run."""
-    short = _shape(plan, run, shape.vocabulary, plan.length, shape.hidden)
-    total, trained = sum(p.numel() for p in model.parameters()), count(short)
+    sizes = source_of(plan).sizes(plan, shape.vocabulary)
+    short = _shape(plan, run, sizes, sizes.trained, shape.hidden)
+    total, trained = sum(p.numel() for p in model.parameters()), count(plan, short)
     note = "" if total == trained else f"{total - trained} parameters serve lengths beyond the trained one only"
     return {
         "total": total,
@@ -65,9 +67,9 @@ def parameters(plan: Plan, run: Run, shape: Shape, model: Decoder) -> dict[str, 
     }
 
 
-def _shape(plan: Plan, run: Run, vocabulary: int, max_length: int, hidden: int | None) -> Shape:
-    return Shape(
-        vocabulary=vocabulary,
+def _shape(plan: Plan, run: Run, sizes: Sizes, max_length: int, hidden: int | None) -> Shape:
+    return KINDS[plan.model].shape(
+        **sizes.fields,
         width=plan.width,
         layers=plan.layers,
         heads=plan.heads,

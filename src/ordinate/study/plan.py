@@ -15,6 +15,10 @@ EIGHT = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "ali
 FREE = frozenset({"checkpoint_every"})
 
 
+# what each kind of model learns where nothing is said
+TASKS = {"decoder": "text", "encoder": "masked", "encoder-decoder": "translation", "vision": "images"}
+
+
 class Frozen(BaseModel):
     """A value: it cannot be changed, and it refuses fields it does not know."""
 
@@ -35,8 +39,12 @@ class Plan(Frozen):
     """What to read: a corpus by name (see `ordinate list corpora`), or a file or folder of yours."""
     tokenizer: str = "bytes"
     """How to cut it into tokens: bytes, or bpe:size=4096."""
+    model: Literal["decoder", "encoder", "encoder-decoder", "vision"] = "decoder"
+    """The kind of model: decoder, which writes; encoder, which reads from both sides; encoder-decoder, which
+    translates; vision, which looks at images."""
     task: str = "text"
-    """What to learn: text, or another task with its options inline: recall:pairs=8 (see `ordinate list tasks`)."""
+    """What to learn, options inline: recall:pairs=8 (see `ordinate list tasks`); by default text by a decoder, masked
+    by an encoder, translation by an encoder-decoder, images by a vision model."""
     schemes: tuple[str, ...] | None = Field(None, min_length=1)
     """Positional schemes to compare; by default eight, or with mixers the usual one of each. Options inline:
     rope:theta=500000; two at once: learned+alibi; a share of the heads each: rope/none; a plan for the layers:
@@ -96,6 +104,13 @@ class Plan(Frozen):
     checkpoint_every: int = Field(100, ge=1)
     """Steps between checkpoints."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_task(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("task") is None and given.get("model") in TASKS:
+            return {**given, "task": TASKS[given["model"]]}
+        return given
+
     @property
     def longest(self) -> int:
         """The longest length that is read at (tokens)."""
@@ -121,26 +136,6 @@ class Plan(Frozen):
         """Eight letters that change when the plan does."""
         text = json.dumps(self.model_dump(mode="json", exclude=set(FREE)), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {},
-    "standard": {"steps": 3000, "seeds": 2, "width": 128, "layers": 4, "windows": 128, "warmup": 200,
-                 "shuffled": 256, "learning_rate": 3e-3},
-    "thorough": {"steps": 12000, "seeds": 3, "width": 256, "layers": 6, "heads": 8, "length": 256, "windows": 256,
-                 "warmup": 500, "shuffled": 512, "learning_rate": 1.5e-3, "checkpoint_every": 500},
-}  # fmt: skip
-"""What each preset changes in the plan: about 5 minutes on two cores; 2 hours and 5 days by estimate."""
-
-
-TASK_PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"steps": 400, "batch": 64, "layers": 2, "multiples": (1, 2)},
-    "standard": {"steps": 3000, "batch": 64, "seeds": 3, "layers": 2, "multiples": (1, 2), "fresh": 1024,
-                 "warmup": 200},
-    "thorough": {"steps": 20000, "batch": 64, "seeds": 3, "width": 128, "layers": 4, "multiples": (1, 2),
-                 "fresh": 2048, "warmup": 500, "learning_rate": 0.002, "checkpoint_every": 500},
-}  # fmt: skip
-"""What each preset changes for tasks other than text."""
 
 
 class Run(Frozen):

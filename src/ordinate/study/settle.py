@@ -7,15 +7,16 @@ import torch
 from ordinate import catalog
 from ordinate.checks import need
 from ordinate.mixer import Mixer
+from ordinate.models.kinds import KINDS
 from ordinate.study.model import shape_of
 from ordinate.study.plan import EIGHT, Plan, Run, usual_scheme
-from ordinate.study.source import TEXT, make_task
+from ordinate.study.source import kind_of, source_of
 from ordinate.tokenizer import make_tokenizer
 from ordinate.training.precision import fast_precision
 
 ALL = "all"
-# fields that say how a text is read and measured
-OF_TEXT = ("text", "tokenizer", "windows", "shuffled", "samples", "sample_tokens")
+# fields that say how something is read and measured that not every task has
+PARTIAL = ("text", "tokenizer", "windows", "shuffled", "fresh", "samples", "sample_tokens", "length")
 
 
 def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
@@ -27,7 +28,8 @@ def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
 
     Raises:
         ValueError: an unknown task, scheme, mixer or option, sizes that do not fit, a mixer that does not honour the
-            scheme beside it, two models written the same way, an option that has no effect on this task.
+            scheme beside it, two models written the same way, an option that has no effect on this task, a task that
+            another kind of model learns.
     """
     make_tokenizer(*catalog.parse(plan.tokenizer))
     plan, vocabulary = _task(plan)
@@ -50,20 +52,30 @@ def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
 
 def _task(plan: Plan) -> tuple[Plan, int]:
     """The plan with the task's own length, and how many different tokens there are."""
-    if plan.task == TEXT:
-        return plan, 256
-    task = make_task(plan.task)
-    idle = [name for name in OF_TEXT if getattr(plan, name) != Plan.model_fields[name].default]
-    if plan.length not in (task.length, Plan.model_fields["length"].default):
-        idle.append("length")
+    task, _ = kind_of(plan.task)
+    need(
+        task.reader == plan.model,
+        f"{plan.task} is learned by a model of the kind {task.reader}",
+        f"got --model {plan.model}",
+        f"give --model {task.reader}, or leave out --task for what {plan.model} models learn",
+    )
+    source = source_of(plan)
+    length, vocabulary = source.check(plan)
+    idle = [name for name in PARTIAL if name not in source.reads and _given(plan, name, length)]
     listed = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
     need(
         not idle,
-        f"options of a study have an effect; {plan.task} makes its own sequences",
+        f"options of a study have an effect; {plan.task} {source.nature}",
         f"got {listed}",
         "leave them out; the sizes of a task are options of its own (see `ordinate list tasks`): recall:pairs=8",
     )
-    return plan.model_copy(update={"length": task.length}), task.vocabulary
+    return plan.model_copy(update={"length": length}), vocabulary
+
+
+def _given(plan: Plan, name: str, length: int) -> bool:
+    """Whether a field was given a value of its own; a settled plan has the length of its task."""
+    usual = (Plan.model_fields[name].default, length) if name == "length" else (Plan.model_fields[name].default,)
+    return getattr(plan, name) not in usual
 
 
 def _mixers(plan: Plan, vocabulary: int, tell: Callable[[str], None]) -> Plan:
@@ -84,9 +96,12 @@ def _mixers(plan: Plan, vocabulary: int, tell: Callable[[str], None]) -> Plan:
 
 
 def _unfit(name: str, plan: Plan, vocabulary: int) -> str | None:
-    """Why this mixer cannot be trained to read from left to right; None if it can."""
-    if not catalog.load("ordinate.mixers", Mixer, name).causal:
+    """Why this mixer cannot be trained to read as this kind of model does; None if it can."""
+    mixer, kind = catalog.load("ordinate.mixers", Mixer, name), KINDS[plan.model]
+    if kind.causal and not mixer.causal:
         return "it has no form that reads from left to right"
+    if kind.bidirectional and not mixer.bidirectional:
+        return "it has no form that reads from both sides"
     runs = [Run(label=name, scheme=one, mixer=name, seed=0) for one in plan.schemes or (usual_scheme(name),)]
     try:
         shapes = [shape_of(plan, run, vocabulary) for run in runs]
@@ -94,4 +109,4 @@ def _unfit(name: str, plan: Plan, vocabulary: int) -> str | None:
         return str(error)
     with torch.device("meta"):
         exact = shapes[0].make_mixer(0).exact_causal
-    return None if exact else "as it is by default, it lets later tokens through"
+    return None if exact or not kind.causal else "as it is by default, it lets later tokens through"

@@ -1,25 +1,76 @@
-"""What a study learns from and is measured on: a text, or a task that makes its own sequences."""
+"""What the models of a study learn from and are measured on: the contract, and how one is found."""
 
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ordinate import catalog
-from ordinate.data.store import TokenStore, open_store
-from ordinate.models.decoder import Decoder
-from ordinate.study.answers import measure_answers
-from ordinate.study.measure import measure
+from ordinate.models.kinds import Model
 from ordinate.study.plan import Plan
 from ordinate.task import Task
-from ordinate.tasks.text import Text
 
-TEXT = "text"
+PACKAGE = "ordinate.study.sources"
+# of every task that makes its own sequences
+QUESTIONS = "questions"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the data decides of a model.
+
+    Args:
+        fields: fields of its shape.
+        trained: the longest input of training [tokens].
+        longest: the longest input that it is measured on [tokens].
+    """
+
+    fields: dict[str, Any]
+    trained: int
+    longest: int
 
 
 class Source(ABC):
-    """Where the batches of a run come from, and what its model is measured on."""
+    """Where the batches of a run come from, and what its model is measured on.
+
+    Args:
+        plan: of the study.
+        data: where what is prepared lies, in the study's folder.
+    """
+
+    nature: ClassVar[str]
+    """What sort of thing is learned, in words that follow "recall ..."."""
+    reads: ClassVar[frozenset[str]]
+    """Which of the plan's fields that only some sources read this one does."""
+
+    def __init__(self, plan: Plan, data: Path) -> None:
+        self.plan, self.data = plan, data
+
+    @classmethod
+    @abstractmethod
+    def check(cls, plan: Plan) -> tuple[int, int]:
+        """The length of a training sequence, and a size of the vocabulary to try shapes with; nothing is read.
+
+        Raises:
+            ValueError: an option of the task that does not exist, or sizes that do not fit.
+        """
+
+    @classmethod
+    def sizes(cls, plan: Plan, vocabulary: int) -> Sizes:
+        """What it decides of a model."""
+        return Sizes({"vocabulary": vocabulary}, plan.length, plan.longest)
+
+    @abstractmethod
+    def prepare(self, tell: Callable[[str], None]) -> None:
+        """Put what is learned from into the data folder, unless it is there already.
+
+        Args:
+            tell: is told what is being read.
+
+        Raises:
+            ValueError: what is to be read is empty, unreadable, or too little.
+        """
 
     @property
     @abstractmethod
@@ -28,11 +79,11 @@ class Source(ABC):
 
     @property
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, dict[str, Any]]:
         """What decides the results of those who learn from it, as study.json keeps it."""
 
     @abstractmethod
-    def measure(self, model: Decoder) -> dict[str, Any]:
+    def measure(self, model: Model) -> dict[str, Any]:
         """The sections of a result that need the trained model."""
 
     @abstractmethod
@@ -40,93 +91,30 @@ class Source(ABC):
         """Write what belongs to a model beside its weights."""
 
 
-@dataclass(frozen=True)
-class Reading(Source):
-    """A text.
+def source_of(plan: Plan) -> type[Source]:
+    """The kind of source that a plan's task has; a task that makes its own sequences has questions."""
+    name = catalog.parse(plan.task)[0]
+    own = [one for one in catalog.names(PACKAGE) if one != QUESTIONS]
+    return catalog.load(PACKAGE, Source, name if name in own else QUESTIONS)
 
-    Args:
-        store: its tokens.
-        plan: of the study.
+
+def kind_of(text: str) -> tuple[type[Task], dict[str, Any]]:
+    """The task that a line names, and its options: recall:pairs=8.
+
+    Raises:
+        ValueError: an unknown task or option.
     """
-
-    store: TokenStore
-    plan: Plan
-
-    @property
-    def task(self) -> Task:
-        """Windows of the text."""
-        size = self.store.tokenizer.size
-        return Text(tokens=self.store.train, vocabulary=size, length=self.plan.length)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The text."""
-        return {"text": self.store.identity}
-
-    def measure(self, model: Decoder) -> dict[str, Any]:
-        """Measure on text that was held out."""
-        return measure(model, self.store, self.plan)
-
-    def save(self, folder: Path) -> None:
-        """The tokenizer."""
-        self.store.tokenizer.save(folder)
-
-
-@dataclass(frozen=True)
-class Answering(Source):
-    """A task with questions and answers.
-
-    Args:
-        plan: of the study.
-    """
-
-    plan: Plan
-
-    @property
-    def task(self) -> Task:
-        """The task."""
-        return make_task(self.plan.task)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The task and its options."""
-        options = {name: getattr(self.task, name) for name in catalog.options(type(self.task))}
-        sizes = {"length": self.task.length, "vocabulary": self.task.vocabulary, "chance": self.task.chance}
-        return {"task": {"name": catalog.parse(self.plan.task)[0], "options": options, **sizes}}
-
-    def measure(self, model: Decoder) -> dict[str, Any]:
-        """Measure on fresh sequences."""
-        return measure_answers(model, self.task, self.plan)
-
-    def save(self, folder: Path) -> None:
-        """The weights are all there is."""
+    name, given = catalog.parse(text)
+    kind = catalog.load("ordinate.tasks", Task, name)
+    return kind, catalog.read_options(kind, given)
 
 
 def make_task(text: str) -> Task:
-    """The task that a line names, other than text: recall:pairs=8.
+    """The task of this line, of those that make their own sequences.
 
     Raises:
         ValueError: an unknown task or option, or sizes that do not fit.
     """
-    name, options = catalog.parse(text)
+    name, given = catalog.parse(text)
     kind = catalog.load("ordinate.tasks", Task, name)
-    return kind(**catalog.bind(kind, options, {}))
-
-
-def longest(plan: Plan) -> int:
-    """The longest sequence that the models of a plan are to read [tokens]."""
-    if plan.task == TEXT:
-        return plan.longest
-    task, lengths = make_task(plan.task), [plan.length]
-    for times in plan.multiples:
-        # a task need not have sequences of every length
-        with suppress(ValueError):
-            lengths.append(task.longer(times).length)
-    return max(lengths)
-
-
-def open_source(data: Path, plan: Plan) -> Source:
-    """What the runs of a plan learn from; the tokens of a text lie in the folder `data`."""
-    if plan.task == TEXT:
-        return Reading(open_store(data), plan)
-    return Answering(plan)
+    return kind(**catalog.bind(kind, given, {}))

@@ -13,12 +13,12 @@ import torch
 from filelock import FileLock
 
 from ordinate.files import write_json
-from ordinate.models.decoder import Decoder
+from ordinate.models.kinds import KINDS, Model
 from ordinate.study.folder import FORMAT, Folder
 from ordinate.study.measure import peak_memory
 from ordinate.study.model import parameters, shape_of
 from ordinate.study.plan import Plan, Run
-from ordinate.study.source import open_source
+from ordinate.study.source import source_of
 from ordinate.task import Task
 from ordinate.training.loop import train
 from ordinate.training.settings import Diverged, Settings, Stopped, Trace
@@ -49,10 +49,10 @@ def main() -> int:
 def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
     """Train and measure one run, going on from its newest checkpoint, and write its result."""
     began = time.perf_counter()
-    source = open_source(folder.data, plan)
+    source = source_of(plan)(plan, folder.data)
     shape = shape_of(plan, run, source.task.vocabulary)
     torch.manual_seed(run.seed)
-    model = Decoder(shape)
+    model = KINDS[plan.model].build(shape)
     result: dict[str, Any] = {
         "format": FORMAT,
         "run": run.about,
@@ -88,7 +88,7 @@ def say(**news: Any) -> None:
     print(json.dumps(news), flush=True)  # noqa: T201
 
 
-def _train(model: Decoder, task: Task, plan: Plan, run: Run, place: Path) -> Trace:
+def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path) -> Trace:
     settings = Settings(
         steps=plan.steps,
         batch=plan.batch,

@@ -24,7 +24,7 @@ def answer(model: nn.Module, batch: Batch) -> Float[Tensor, "b *n classes"]:
     return given.answer(batch) if isinstance(given, Answers) else model(batch.inputs)
 
 
-def answered(model: nn.Module, batch: Batch, precision: str) -> Bool[Tensor, "b n"]:
+def answered(model: nn.Module, batch: Batch, precision: str) -> Bool[Tensor, "b *n"]:
     """Where the likeliest token is the answer; False where nothing is asked.
 
     Args:
@@ -32,23 +32,38 @@ def answered(model: nn.Module, batch: Batch, precision: str) -> Bool[Tensor, "b 
         batch: the questions.
         precision: `bf16` for bfloat16 matrix products, or `fp32`.
     """
-    training, rows = model.training, max(1, TOKENS_AT_ONCE // batch.inputs.shape[1])
+    return told(model, batch, precision)[1]
+
+
+def told(model: nn.Module, batch: Batch, precision: str) -> tuple[Float[Tensor, "b *n"], Bool[Tensor, "b *n"]]:
+    """How surprising each answer is to the model [nats], and where its likeliest is right; 0 where nothing is asked.
+
+    Args:
+        model: gives the logits of each place.
+        batch: the questions.
+        precision: `bf16` for bfloat16 matrix products, or `fp32`.
+    """
+    training, rows = model.training, max(1, TOKENS_AT_ONCE // batch.inputs[0].numel())
     model.eval()
     try:
         with torch.inference_mode():
-            said = torch.cat([_said(model, part, precision) for part in batch.split(rows)])
+            parts = [_told(model, part, precision) for part in batch.split(rows)]
     finally:
         model.train(training)
-    return (said == batch.targets) & asked(batch)
+    nats, right = (torch.cat(side) for side in zip(*parts, strict=True))
+    return nats, right
 
 
-def asked(batch: Batch) -> Bool[Tensor, "b n"]:
+def asked(batch: Batch) -> Bool[Tensor, "b *n"]:
     """Where something is asked."""
     return batch.targets != SILENT
 
 
-def _said(model: nn.Module, batch: Batch, precision: str) -> Tensor:
+def _told(model: nn.Module, batch: Batch, precision: str) -> tuple[Tensor, Tensor]:
     device = next(model.parameters()).device
+    batch = batch.to(device)
     with products(precision, device.type):
-        logits = answer(model, batch.to(device))
-    return logits.argmax(-1).cpu()
+        logits = answer(model, batch)
+    flat, targets = logits.float().flatten(0, -2), batch.targets
+    nats = nn.functional.cross_entropy(flat, targets.flatten(), reduction="none", ignore_index=SILENT)
+    return nats.view(targets.shape).cpu(), ((logits.argmax(-1) == targets) & asked(batch)).cpu()

@@ -111,16 +111,19 @@ def order_curve(
 
     A model that took no notice of order would not notice.
     """
-    windows = [2**power for power in range(int(math.log2(text.length)) + 1)]
-    if windows[-1] != text.length:
-        windows.append(text.length)
     return [
         {
             "window": window,
             "nats_per_token": float(losses(model, text.shuffled(window, generator), precision).double().mean()),
         }
-        for window in windows
+        for window in windows_to(text.length)
     ]
+
+
+def windows_to(length: int) -> list[int]:
+    """Windows to shuffle in: 1, 2, 4, 8 .. up to the length [tokens]."""
+    windows = [2**power for power in range(int(math.log2(length)) + 1)]
+    return windows if windows[-1] == length else [*windows, length]
 
 
 def products(precision: str, device: str) -> AbstractContextManager[object]:

@@ -1,0 +1,34 @@
+"""Plans of three sizes for each thing that can be learned."""
+
+from typing import Any
+
+from ordinate import catalog
+from ordinate.study.plan import TASKS
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {},
+    "standard": {"steps": 3000, "seeds": 2, "width": 128, "layers": 4, "windows": 128, "warmup": 200,
+                 "shuffled": 256, "learning_rate": 3e-3},
+    "thorough": {"steps": 12000, "seeds": 3, "width": 256, "layers": 6, "heads": 8, "length": 256, "windows": 256,
+                 "warmup": 500, "shuffled": 512, "learning_rate": 1.5e-3, "checkpoint_every": 500},
+}  # fmt: skip
+"""What each preset changes in the plan: about 5 minutes on two cores; 2 hours and 5 days by estimate."""
+
+
+TASK_PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {"steps": 400, "batch": 64, "layers": 2, "multiples": (1, 2)},
+    "standard": {"steps": 3000, "batch": 64, "seeds": 3, "layers": 2, "multiples": (1, 2), "fresh": 1024,
+                 "warmup": 200},
+    "thorough": {"steps": 20000, "batch": 64, "seeds": 3, "width": 128, "layers": 4, "multiples": (1, 2),
+                 "fresh": 2048, "warmup": 500, "learning_rate": 0.002, "checkpoint_every": 500},
+}  # fmt: skip
+"""What each preset changes for tasks that make their own sequences."""
+
+PRESETS_OF: dict[str, dict[str, dict[str, Any]]] = {"text": PRESETS}
+"""The presets of each task that reads data."""
+
+
+def preset(name: str, task: str | None, model: str | None) -> dict[str, Any]:
+    """What a preset changes for this task, or for what this kind of model learns; an unknown one nothing."""
+    learned = task or TASKS.get(model or "decoder", "text")
+    return PRESETS_OF.get(catalog.parse(learned)[0], TASK_PRESETS).get(name, {})

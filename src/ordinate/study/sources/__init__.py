@@ -1,0 +1,1 @@
+"""What studies learn from, one a file: named as the task is that learns it."""

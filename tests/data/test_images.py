@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from ordinate.data.images import open_images, prepare_images
+from ordinate.data.pictures import find_pictures
+
+pillow = pytest.importorskip("PIL.Image")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for place, name in enumerate(("cat", "dog")):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(30):
+            image = pillow.fromarray(np.full((10, 12, 3), 100 * place + number, np.uint8))
+            image.save(tmp_path / "pets" / name / f"{number}.png")
+    return tmp_path / "pets"
+
+
+def test_a_folder_for_each_class_becomes_images_of_one_size(folder, tmp_path):
+    store = prepare_images(find_pictures(str(folder), 8), tmp_path / "out")
+    assert store.classes == ("cat", "dog")
+    seen = []
+    for split in ("train", "validation"):
+        pixels, labels = store.pixels(split), store.labels(split)
+        assert pixels.shape == (len(labels), 3, 8, 8)
+        assert (pixels[:, 0, 0, 0] // 100).tolist() == labels.tolist()
+        seen += pixels[:, 0, 0, 0].tolist()
+    assert sorted(seen) == [*range(30), *range(100, 130)]
+    before = (tmp_path / "out" / "train.npy").stat().st_mtime_ns
+    prepare_images(find_pictures(str(folder), 8), tmp_path / "out")
+    assert (tmp_path / "out" / "train.npy").stat().st_mtime_ns == before
+    assert prepare_images(find_pictures(str(folder), 4), tmp_path / "out").pixels("train").shape[2:] == (4, 4)
+    (tmp_path / "out" / "train.npy").write_bytes(b"half")
+    with pytest.raises(ValueError, match="images must be whole"):
+        open_images(tmp_path / "out")
+
+
+def test_digits_have_ten_classes(tmp_path):
+    pytest.importorskip("sklearn")
+    store = prepare_images(find_pictures("digits", 16), tmp_path / "out")
+    assert store.manifest["train_images"] + store.manifest["validation_images"] == 1797
+    assert store.pixels("train").shape[1:] == (1, 16, 16)
+    assert np.array_equal(store.pixels("train")[:, :, ::2, ::2], store.pixels("train")[:, :, 1::2, 1::2])
+    assert 0.1 <= store.manifest["chance"] < 0.15
+
+
+def test_what_is_no_picture_is_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match="pictures are digits, or the path of a folder; 'digit' is neither"):
+        find_pictures("digit", 8)
+    with pytest.raises(ValueError, match=r"a folder for each class, two at least; .*cat has 0"):
+        find_pictures(str(folder / "cat"), 8)
+    (folder / "dog" / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"a picture must be readable; .*broken.png is not"):
+        prepare_images(find_pictures(str(folder), 8), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    for path in (folder / "dog").iterdir():
+        if path.name != "0.png":
+            path.unlink()
+    with pytest.raises(ValueError, match="each class needs images"):
+        prepare_images(find_pictures(str(folder), 8), tmp_path / "out")
