@@ -52,10 +52,10 @@ class Window(AttentionMixer):
         """Attend from the tokens of `x` to the nearest; those that later ones cannot see are forgotten."""
         y, state = super().attend_self(x, at, state)
         left_over = max(0, state.k.shape[2] - self.window + 1)
-        # a copy: a view would keep what is forgotten
-        return y, state if not left_over else KeyValues(
-            *(part[:, :, left_over:].clone() for part in (state.k, state.v))
-        )
+        if not left_over:
+            return y, state
+        # copies: views would keep what is forgotten
+        return y, KeyValues(state.k[:, :, left_over:].clone(), state.v[:, :, left_over:].clone())
 
     def attended(self, q: Queries, k: Keys, v: Values, at: Placed) -> Outputs:
         """What each head reads of the keys that are left, the newest of the geometry's."""
