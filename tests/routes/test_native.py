@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate import T5, Alibi, Geometry, Kerple, Unmarked, attend, explain
 from ordinate.models.decoder import Decoder
@@ -181,6 +182,26 @@ def test_a_decoder_trains_the_same(monkeypatch):
         return torch.cat([x.grad.flatten() for x in model.parameters()])
 
     assert torch.allclose(slopes("on"), slopes("off"), atol=1e-5)
+
+
+@pytest.mark.parametrize(("tokens", "width"), [(97, 16), (256, 64), (300, 32), (513, 128), (1000, 64)])
+@pytest.mark.parametrize("name", ["t5", "alibi"])
+def test_errors_are_no_larger_than_those_of_pytorchs_attention(name, tokens, width):
+    where, scheme = Geometry.causal(tokens), SCHEMES[name]()
+    mask = scheme.bias(where).detach().masked_fill(~where.visible[:, None], float("-inf"))
+    ours, theirs = torch.zeros(4), torch.zeros(4)
+    for _ in range(3):
+        q, k, v = draw(where, kv_heads=4, width=width, type=torch.float32)
+        upstream, wide = torch.randn_like(q), [x.detach().double().requires_grad_() for x in (q, k, v)]
+        exact = scaled_dot_product_attention(*wide, attn_mask=mask.double())
+        true = exact, *torch.autograd.grad(exact, wide, upstream.double())
+        for errors, out in (
+            (ours, attend(q, k, v, scheme.at(where), route="native")),
+            (theirs, scaled_dot_product_attention(q, k, v, attn_mask=mask)),
+        ):
+            found = out, *torch.autograd.grad(out, [q, k, v], upstream)
+            errors += torch.stack([(a - b).norm() / b.norm() for a, b in zip(found, true, strict=True)]).detach()
+    assert (ours <= 1.1 * theirs).all(), ours / theirs
 
 
 @pytest.mark.parametrize(

@@ -130,10 +130,10 @@ void backward_keys(const Job& job, Asked<T>& asked, BackTile<T>& tile, const T* 
              asked.up_columns + (m + c) * job.depth, tile.slopes + c, PAIRED<T>);
     }
     tile.differentiate(job, asked, b, h, n, rows, m, count);
-    brgemm(rows, job.depth, total, COLUMNS, job.depth, job.depth, true, tile.weights(), asked.up_rows + m * job.depth,
-           tile.dv, PAIRED<T>);
-    brgemm(rows, job.width, total, COLUMNS, job.width, job.width, true, tile.narrowed(), asked.q_rows + m * job.width,
-           tile.dk, PAIRED<T>);
+    add_product<T>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(),
+                   asked.up_rows + m * job.depth, tile.dv);
+    add_product<T>(rows, job.width, total, COLUMNS, job.width, job.width, tile.narrowed(),
+                   asked.q_rows + m * job.width, tile.dk);
     if constexpr (PAIRED<T>) pack_rows<T>(tile.narrowed(), COLUMNS, rows, even, COLUMNS, tile.pairs);
     const T* right = PAIRED<T> ? tile.pairs.data : tile.narrowed();
     for (Index c = 0; c < total; c += PANEL)

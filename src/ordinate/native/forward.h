@@ -81,8 +81,8 @@ void forward_rows(const Job& job, const Held<T>& held, Tile<T>& tile, Index b, I
       soften(tile.scores + r * COLUMNS, tile.weights() + r * COLUMNS,
              hide(table + n - r, holds, asks ? asks[r] : 0, count, tile.room), job.scale, count, total, tile.top[r],
              tile.mass[r], tile.sum + r * job.depth, job.depth);
-    brgemm(rows, job.depth, total, COLUMNS, job.depth, job.depth, true, tile.weights(), held.values + n * job.depth,
-           tile.sum, PAIRED<T>);
+    add_product<T>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(), held.values + n * job.depth,
+                   tile.sum);
   }
   for (Index r = 0; r < rows; ++r) {
     const bool empty = tile.mass[r] == 0.f;

@@ -19,6 +19,7 @@ using at::native::cpublas::brgemm;
 constexpr Index ROWS = 128;     // of a tile: queries on the way forward, keys on the way back
 constexpr Index COLUMNS = 512;  // of a tile: keys on the way forward, queries on the way back
 constexpr Index PANEL = 64;     // columns of one product
+constexpr Index TERMS = 64;     // of a sum that is added to another
 
 template <class T>
 constexpr bool PAIRED = sizeof(T) == 2;
@@ -45,6 +46,15 @@ struct Job {
   Index blocks() const { return parts(queries, ROWS); }
   Index pitch() const { return queries + keys - 1; }
 };
+
+// sums grow by the product, whose own sums are short: long ones lose digits
+template <class T>
+void add_product(Index rows, Index columns, Index inner, Index left_pitch, Index right_pitch, Index pitch,
+                 const T* left, const T* right, float* sums) {
+  for (Index k = 0; k < inner; k += TERMS)
+    brgemm(rows, columns, min(TERMS, inner - k), left_pitch, right_pitch, pitch, true, left + k,
+           right + k * right_pitch, sums, PAIRED<T>);
+}
 
 // eight bits of what rounding takes from a number, and the number from both: floats in order are whole numbers in order
 inline int8_t lose(float exact, c10::BFloat16 rounded) {
