@@ -49,7 +49,7 @@ Prepare = Callable[[Size, bool], Work]
 
 def names() -> list[str]:
     """Every mixer whose promises hold, those that have a causal form first."""
-    green = [name for name in catalog.names(FOLDER) if is_green(name)]
+    green = [name for name in catalog.names(FOLDER) if is_green(name) and reaches(name)]
     return sorted(green, key=lambda name: not kind(name).causal)
 
 
@@ -92,6 +92,18 @@ def mixing(name: str) -> Prepare:
     return prepare
 
 
+@cache
+def reaches(name: str) -> bool:
+    """Whether all that stands in for the projections of a mixer counts in what comes out."""
+    forward, leaves = mixing(name)(Size(64), True)
+    out, given = forward(), leaves[1 : len(leaves) - len(trained(_make(name, Size(64))))]
+    found = torch.autograd.grad(out, given, torch.ones_like(out), allow_unused=True) if given else ()
+    if any(gradient is None for gradient in found):
+        print(f"not timed: {name}: its result does not depend on its projections")
+        return False
+    return True
+
+
 def trained(module: nn.Module) -> list[nn.Parameter]:
     """The parameters that training changes."""
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -108,6 +120,8 @@ class Free:
     def __init__(self, mixer: Mixer[Any], learn: bool) -> None:
         last = getattr(mixer, "out", None)
         self.last, self.learn = getattr(last, "weight", last), learn
+        # one that is no linear layer lets through what comes as it is
+        self.own = last if isinstance(last, nn.Module) and not hasattr(last, "weight") else None
         self.home = sys.modules[type(mixer).__module__]
         self.given: dict[tuple[int, ...], Tensor] = {}
 
@@ -117,6 +131,7 @@ class Free:
         # members that took the function out of its module, or have one of their own
         put |= {(self.home, "linear"): self._linear} if hasattr(self.home, "linear") else {}
         put |= {(self.home, "_columns"): self._columns} if hasattr(self.home, "_columns") else {}
+        put |= {} if self.own is None else {(self.own, "forward"): lambda y: y}
 
         def freed() -> Tensor:
             with ExitStack() as stack:
