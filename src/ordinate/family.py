@@ -15,6 +15,7 @@ from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.feedforward import Kind
 from ordinate.models.shape import Shape
 from ordinate.models.trunk import Trunk
+from ordinate.models.vision import Vision
 
 Weight = Float[Tensor, "..."]
 LAYER = "{}"
@@ -110,8 +111,8 @@ class Family(ABC):
         in checkpoints that hold no weights).
     """
 
-    kind: ClassVar[type[Trunk] | type[EncoderDecoder]] = Decoder
-    """What it is a family of: decoders, encoders or both in one."""
+    kind: ClassVar[type[Trunk] | type[EncoderDecoder] | type[Vision]] = Decoder
+    """What it is a family of: decoders, encoders, both in one, or models for images."""
     model_type: ClassVar[str]
     """What its config.json is marked by."""
     prefix: ClassVar[str]

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -12,11 +12,14 @@ from torch import Tensor, nn
 from ordinate import catalog
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.scheme import Placed, Scheme
+from ordinate.ops.relative import Projection
+from ordinate.scheme import PLACES, Placed, Scheme
 from ordinate.shapes import Keys, Tokens, Values
 
 BEFORE_THE_LAYERS = frozenset({"place", "embed"})
 """Hooks that the model uses itself, whatever its mixers do."""
+HOOKS = frozenset({*PLACES, "borrow"})
+"""All that a scheme may use in a layer: its own hooks, and the layer's projections."""
 Memory = TypeVar("Memory", bound="State")
 """The kind of state that a mixer keeps."""
 
@@ -100,6 +103,17 @@ class KeyValues(State):
             room = Room.around(self.k, self.v, k.shape[2])
         room.k[:, :, held:stop], room.v[:, :, held:stop], room.filled = k, v, stop
         return KeyValues(room.k[:, :, :stop], room.v[:, :, :stop], room)
+
+
+@runtime_checkable
+class Borrower(Protocol):
+    """A scheme that reads vectors of its own by a layer's projections of contents.
+
+    It names `borrow` among its hooks, so that only mixers which lend them take it.
+    """
+
+    def borrow(self, query: Projection, key: Projection) -> Scheme:
+        """The same inside one layer."""
 
 
 class Mixer(nn.Module, Generic[Memory]):

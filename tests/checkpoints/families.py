@@ -51,12 +51,44 @@ CASES = {
     "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64},
 }
 BERT = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+MODERN = BERT | {"num_hidden_layers": 4, "local_attention": 4, "cls_token_id": None, "sep_token_id": None}
+DEBERTA = BERT | {
+    "relative_attention": True,
+    "share_att_key": True,
+    "position_biased_input": False,
+    "norm_rel_ebd": "layer_norm",
+    "position_buckets": 4,
+    "max_position_embeddings": 8,
+    "pos_att_type": ["p2c", "c2p"],
+}
 # encoders: the class of transformers behind the comma
 ENCODERS = {
     "bert, ForMaskedLM": BERT,
     "bert, Model": BERT | {"hidden_act": "gelu_new", "type_vocab_size": 3},
     "roberta, ForMaskedLM": BERT | {"pad_token_id": 1},
     "roberta, Model": BERT | {"pad_token_id": 1},
+    "modernbert, ForMaskedLM": MODERN,
+    "modernbert, Model": MODERN
+    | {
+        "norm_bias": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 8e4}},
+    },
+    "deberta_v2, ForMaskedLM": DEBERTA,
+    "deberta_v2, Model": DEBERTA | {"pos_att_type": ["p2c"], "norm_rel_ebd": "none", "type_vocab_size": 2},
+}
+VIT = BERT | {"image_size": 12, "patch_size": 4, "num_channels": 2}
+DINO = {key: value for key, value in VIT.items() if key != "intermediate_size"} | {"mlp_ratio": 2}
+# models for images
+SEERS = {
+    "vit, ForImageClassification": VIT | {"num_labels": 3},
+    "vit, Model": VIT | {"qkv_bias": False, "hidden_act": "gelu_new", "image_size": [8, 8]},
+    "dinov2, ForImageClassification": DINO | {"id2label": {0: "eel", 1: "newt"}, "layerscale_value": 0.5},
+    "dinov2, Model": DINO | {"use_swiglu_ffn": True},
+    "dinov2_with_registers, ForImageClassification": DINO | {"num_register_tokens": 3},
+    "dinov2_with_registers, Model": DINO,
 }
 SEQUENCES = {"vocab_size": 29, "d_model": 32, "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
 T5 = SEQUENCES | {
@@ -93,9 +125,15 @@ ENCODER_DECODERS = {
 def theirs(name):
     """The model of transformers, its numbers drawn so that every one of them shows."""
     kind, _, top = name.partition(", ")
-    config = transformers.CONFIG_MAPPING[kind](**(SIZES | (CASES | ENCODERS | ENCODER_DECODERS)[name]))
-    autos = {"ForMaskedLM": transformers.AutoModelForMaskedLM, "Model": transformers.AutoModel}
-    auto = autos[top] if name in ENCODERS else transformers.AutoModelForCausalLM
+    kind = {"deberta_v2": "deberta-v2"}.get(kind, kind)
+    config = transformers.CONFIG_MAPPING[kind](**(SIZES | (CASES | ENCODERS | SEERS | ENCODER_DECODERS)[name]))
+    autos = {
+        "ForMaskedLM": transformers.AutoModelForMaskedLM,
+        "ForImageClassification": transformers.AutoModelForImageClassification,
+        "Model": transformers.AutoModel,
+        "": transformers.AutoModelForCausalLM,
+    }
+    auto = autos[top if name in ENCODERS | SEERS else ""]
     auto = transformers.AutoModelForSeq2SeqLM if name in ENCODER_DECODERS else auto
     transformers.set_seed(0)
     model = auto.from_config(config).eval()

@@ -1,19 +1,26 @@
 import math
+from contextlib import contextmanager
 
 import pytest
 import torch
 
-from ordinate import Geometry, attend
+from ordinate import Cache, Decoder, Geometry, Shape, Softmax, attend
 from ordinate.ops.buckets import signed_log_buckets
-from ordinate.schemes.deberta import Deberta
+from ordinate.projections import Variant
+from ordinate.schemes.deberta import Deberta, Version
 from ordinate.testing import check_scheme
 
 WIDTH, HEADS, HEAD_WIDTH = 5, 2, 3
 POSITIONS = [[0, 1, 9, 4], [30, 2, 2, 0]]
 
 
+def made(width=WIDTH, head_width=HEAD_WIDTH, **options):
+    version = {name: options.pop(name) for name in vars(Version()) if name in options}
+    return Deberta(width=width, heads=HEADS, head_width=head_width, version=Version(**version), **options)
+
+
 def born(**options):
-    scheme = Deberta(width=WIDTH, heads=HEADS, head_width=HEAD_WIDTH, **options).double()
+    scheme = made(**options).double()
     with torch.no_grad():
         for parameter in scheme.parameters():
             parameter.add_(torch.randn_like(parameter))
@@ -115,8 +122,9 @@ def test_content_to_position_has_no_bias_because_a_row_would_get_the_same_everyw
         {"buckets": None, "max_distance": 8},
         {"terms": "c2p"},
         {"terms": "p2c"},
-        {"mirrored": True},
-        {"rescale": False},
+        {"version": Version(mirrored=True)},
+        {"version": Version(rescale=False)},
+        {"version": Version(epsilon=1e-5)},
         {"buckets": 6, "max_distance": 12},
     ],
 )
@@ -236,3 +244,84 @@ def test_vectors_for_another_model_are_refused(untyped):
     q, k = torch.randn(2, 1, HEADS + 1, 4, HEAD_WIDTH, dtype=torch.float64)
     with pytest.raises(ValueError, match="must have the heads of the queries, or one for all, and their width; got"):
         born().content_bias(q, k, Geometry.causal(4))
+
+
+def shared(**options):
+    return {"max_distance": 12, "buckets": 6, "shared": True} | options
+
+
+@pytest.mark.parametrize("terms", ["both", "c2p", "p2c"])
+def test_a_shared_table_is_read_by_the_projections_of_contents(terms):
+    scheme = made(width=6, epsilon=1e-7, **shared(terms=terms)).double()
+    mixer = Softmax(width=6, heads=HEADS, variant=Variant(bias=True)).double()
+    for parameter in (*scheme.parameters(), *mixer.parameters()):
+        parameter.data.add_(torch.randn_like(parameter))
+    alone = made(width=6, **shared(terms=terms, shared=False)).double()
+    with torch.no_grad():
+        alone.table.copy_(scheme.norm(scheme.table))
+        query, key, _ = mixer.project.weight.split(6)
+        if alone.query is not None:
+            alone.query.weight.copy_(query)
+            alone.query.bias.copy_(mixer.project.bias[:6])
+        if alone.key is not None:
+            alone.key.weight.copy_(key)
+    x, where = torch.randn(2, 9, 6).double(), Geometry.causal(9)
+    y, expected = mixer(x, scheme.at(where))[0], mixer(x, alone.at(where))[0]
+    assert torch.allclose(y, expected, rtol=0, atol=1e-12)
+    y.square().sum().backward()
+    assert all(bool((x.grad != 0).any()) for x in scheme.parameters())
+    assert scheme.per_layer is False
+    assert alone.per_layer is True
+
+
+def test_a_shared_table_gets_its_gradients_through_the_projections():
+    scheme = made(width=4, head_width=2, max_distance=6, buckets=4, shared=True, epsilon=1e-5).double()
+    mixer = Softmax(width=4, heads=2, variant=Variant(bias=True)).double()
+    x, parts = torch.randn(1, 3, 4).double(), (scheme.table, mixer.project.weight, mixer.project.bias)
+    scheme.table.data.mul_(50)
+
+    def run(table, weight, bias):
+        replaced = {"table": table}
+        with parametrized(scheme, replaced), parametrized(mixer.project, {"weight": weight, "bias": bias}):
+            return mixer(x, scheme.at(Geometry.full(3)))[0]
+
+    assert torch.autograd.gradcheck(run, tuple(part.detach().requires_grad_() for part in parts))
+
+
+@contextmanager
+def parametrized(module, tensors):
+    kept = {name: module._parameters.pop(name) for name in tensors}
+    for name, tensor in tensors.items():
+        object.__setattr__(module, name, tensor)
+    try:
+        yield
+    finally:
+        for name in tensors:
+            object.__delattr__(module, name)
+        module._parameters |= kept
+
+
+def test_a_shared_table_without_projections_is_refused(untyped):
+    scheme = made(width=6, **shared())
+    q = k = v = torch.randn(1, HEADS, 4, 3)
+    with pytest.raises(ValueError, match="a shared table is read by the projections of a layer; got none; use it in"):
+        attend(q, k, v, scheme.at(Geometry.full(4)))
+    with pytest.raises(ValueError, match="Tied must use every hook of the scheme; it ignores borrow of Deberta"):
+        Decoder(Shape(vocabulary=5, width=12, heads=2, mixer="tied", scheme="deberta:version.shared=true"))
+    model = Decoder(Shape(vocabulary=5, width=12, heads=2, kv_heads=1, scheme="deberta:version.shared=true"))
+    with pytest.raises(ValueError, match="borrows projections of as many keys as queries; got fewer; drop kv_heads"):
+        model(torch.zeros(1, 2).long())
+
+
+@torch.no_grad()
+def test_one_shared_table_serves_all_layers_and_reading_on():
+    model = (
+        Decoder(Shape(vocabulary=5, width=12, heads=2, layers=3, scheme="deberta:version.shared=true"))
+        .double()
+        .eval()
+    )
+    model.schemes[0].table.mul_(100)
+    ids, cache = torch.randint(0, 5, (2, 9)), Cache()
+    assert len(model.schemes) == 1
+    pieces = [model(piece, cache=cache) for piece in ids.split([4, 1, 4], 1)]
+    assert torch.allclose(torch.cat(pieces, 1), model(ids), atol=1e-10)

@@ -21,17 +21,18 @@ from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.shape import Shape
 from ordinate.models.trunk import Trunk
+from ordinate.models.vision import Vision
 from ordinate.recipe import Recipe
 from ordinate.scheme import Scheme
 
 _FOLDER = "ordinate.families"
-Model = Trunk | EncoderDecoder
+Model = Trunk | EncoderDecoder | Vision
 
 
 def load(
     source: str | Path, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
-) -> Decoder | Encoder | EncoderDecoder:
-    """A published model as ours: its logits are the same.
+) -> Decoder | Encoder | EncoderDecoder | Vision:
+    """A published model as ours: its outputs are the same.
 
     Only JSON and safetensors files are read. No code of a checkpoint is run; where its config.json names some
     (`auto_map`), that is said and passed over.
@@ -60,7 +61,7 @@ def load(
     if dtype is not None:
         state = {name: tensor.to(dtype) for name, tensor in state.items()}
     model.load_state_dict(state, assign=True)
-    return cast(Decoder | Encoder | EncoderDecoder, model.to(device or "cpu").eval())
+    return cast(Decoder | Encoder | EncoderDecoder | Vision, model.to(device or "cpu").eval())
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:
@@ -85,15 +86,17 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
         ", ".join(f"{name}={own[name]!r} would become {came[name]!r}" for name in own if own[name] != came[name]),
         "save it as another family, or as our own (save_pretrained)",
     )
-    state, tensors = model.state_dict(), {}
+    state, tensors = model.state_dict(), dict[str, Tensor]()
     for rule in family.all_rules(model.shape):
         parts = rule.write(state[rule.ours], model.shape)
-        tensors |= {name: part.contiguous() for name, part in zip(rule.theirs, parts, strict=True)}
+        for name, part in zip(rule.theirs, parts, strict=True):
+            # two of ours may stand in one of theirs, each leaving 0 where the other stands
+            tensors[name] = (tensors[name] + part if name in tensors else part).contiguous()
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f".{WHOLE}"
     save_file(tensors, fresh, metadata={"format": "pt"})
     fresh.replace(folder / WHOLE)
-    kind = str(model.tokens.weight.dtype).removeprefix("torch.")
+    kind = str(next(model.parameters()).dtype).removeprefix("torch.")
     about = {"model_type": family.model_type, "architectures": [family.architecture(model.shape)], "dtype": kind}
     write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
 
@@ -152,11 +155,11 @@ def _name(family: Family, theirs: str, tensors: Tensors) -> str:
 
 def _check_extra(family: Family, model: Model, tensors: Tensors, used: set[str]) -> None:
     extra = [name for name in tensors if name not in used and not name.endswith(family.aside or ("\0",))]
-    shape = tuple(model.tokens.weight.shape)
-    # a tied head, or a table of one side, may be written out beside the table that it is
-    rules = family.all_rules(model.shape)
-    table = _name(family, next(rule for rule in rules if rule.ours == "tokens.weight").theirs[0], tensors)
-    extra = [name for name in extra if tensors.shape(name) != shape or not tensors[name].equal(tensors[table])]
+    if not isinstance(model, Vision):
+        # a tied head, or a table of one side, may be written out beside the table that it is
+        ours = next(rule for rule in family.all_rules(model.shape) if rule.ours == "tokens.weight").theirs[0]
+        size, table = tuple(model.tokens.weight.shape), _name(family, ours, tensors)
+        extra = [name for name in extra if tensors.shape(name) != size or not tensors[name].equal(tensors[table])]
     need(
         not extra, "every tensor of a checkpoint has a place in the model", f"{_some(extra)} has none", "is it whole?"
     )

@@ -3,7 +3,12 @@
 from dataclasses import replace
 
 from ordinate.attention_mixer import AttentionMixer
+from ordinate.checks import need
+from ordinate.mixer import HOOKS, Borrower, KeyValues
+from ordinate.ops.relative import Projection
 from ordinate.projections import Variant
+from ordinate.scheme import Placed
+from ordinate.shapes import Tokens
 
 
 class Softmax(AttentionMixer):
@@ -24,6 +29,8 @@ class Softmax(AttentionMixer):
     Departs: no biases in the projections unless the variant says so.
     """
 
+    honours = HOOKS
+
     def __init__(
         self,
         *,
@@ -39,3 +46,19 @@ class Softmax(AttentionMixer):
             # a model says how wide its heads are, whatever else they have
             variant = replace(variant, head_width=head_width)
         super().__init__(width, heads, kv_heads, dropout, variant)
+
+    def attend_self(self, x: Tokens, at: Placed, state: KeyValues | None) -> tuple[Tokens, KeyValues]:
+        """Attend from the tokens of `x` to what is remembered and to themselves, with a scheme that may borrow."""
+        return super().attend_self(x, self._lend(at), state)
+
+    def _lend(self, at: Placed) -> Placed:
+        """The scheme with the projections of this layer, where it asks for them."""
+        given: object = at.scheme
+        if not isinstance(given, Borrower) or "borrow" not in at.scheme.hooks:
+            return at
+        queries, keys, _ = self.widths
+        need(queries == keys, "a scheme borrows projections of as many keys as queries", "got fewer", "drop kv_heads")
+        weights, bias = self.project.weight.split(self.widths), self.project.bias
+        biases = (None, None, None) if bias is None else bias.split(self.widths)
+        query, key = (Projection(weights[part], biases[part]) for part in range(2))
+        return Placed(given.borrow(query, key), at.where)

@@ -112,19 +112,7 @@ class Shape:
             *(("place of a bias", place, PLACES) for place in self.bias),
         ):
             need_known(kind, name, known)
-        need(not self.tied or "head" not in self.bias, "a tied head has no bias", "got one", "give tied=False")
-        need(
-            self.first_norm or self.order == "pre",
-            "only a layer that norms what enters its mixer can go without",
-            f"got order={self.order!r} with first_norm=False",
-            "leave it out, or give order='pre'",
-        )
-        need(
-            self.blocks == "plain" or self.order == "pre",
-            "blocks that can be undone add each branch by itself",
-            f"got order={self.order!r} with blocks={self.blocks!r}",
-            "give order='pre', or plain blocks",
-        )
+        self._check_choices()
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -205,3 +193,19 @@ class Shape:
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made
+
+    def _check_choices(self) -> None:
+        """Raise unless its choices go together."""
+        need(not self.tied or "head" not in self.bias, "a tied head has no bias", "got one", "give tied=False")
+        need(
+            self.first_norm or self.order == "pre",
+            "only a layer that norms what enters its mixer can go without",
+            f"got order={self.order!r} with first_norm=False",
+            "leave it out, or give order='pre'",
+        )
+        need(
+            self.blocks == "plain" or self.order == "pre",
+            "blocks that can be undone add each branch by itself",
+            f"got order={self.order!r} with blocks={self.blocks!r}",
+            "give order='pre', or plain blocks",
+        )

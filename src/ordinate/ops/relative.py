@@ -16,6 +16,13 @@ Rows = Int[Tensor, "#b i j"]
 Each = Float[Tensor, "#h #offsets d"]
 
 
+class Projection(NamedTuple):
+    """A matrix that makes queries or keys of token vectors, and what is added after it."""
+
+    weight: Float[Tensor, "out width"]
+    bias: Float[Tensor, "out"] | None
+
+
 class Vectors(NamedTuple):
     """A vector for each offset, x, of which a bias from content is made, and what is carried to the output.
 

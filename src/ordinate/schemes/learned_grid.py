@@ -3,7 +3,8 @@
 import copy
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ordinate.checks import need, need_positive
 from ordinate.ops.resize import resize_plane, sample_plane
@@ -29,8 +30,11 @@ class LearnedGrid(Scheme):
         columns: columns of the table; None: max_length.
         scale: standard deviation of the vectors at birth; best the size of a token's numbers in the model, which is
             0.02 in ViT.
+        antialias: whether the cells of another grid, laid on the table, are means over all that they cover, by a
+            cubic of its own (a = -1/2; DINOv2 with registers). Fractions must be the cells of such a grid then.
     Raises:
-        ValueError: a place more than half a cell beyond the middles of the outer cells.
+        ValueError: a place more than half a cell beyond the middles of the outer cells, or with `antialias` one that
+            is no cell of a whole grid.
     Source: Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, equation 1 and section 3.2,
         https://arxiv.org/abs/2010.11929.
     Departs: the table knows rows and columns; ViT numbers the cells one after another and recalls their grid when it
@@ -50,13 +54,20 @@ class LearnedGrid(Scheme):
 }"""
 
     def __init__(
-        self, *, width: int, max_length: int, rows: int | None = None, columns: int | None = None, scale: float = 0.02
+        self,
+        *,
+        width: int,
+        max_length: int,
+        rows: int | None = None,
+        columns: int | None = None,
+        scale: float = 0.02,
+        antialias: bool = False,
     ) -> None:
         super().__init__()
         rows, columns = (max_length if size is None else size for size in (rows, columns))
         for name, value in (("width", width), ("rows", rows), ("columns", columns), ("scale", scale)):
             need_positive(name, value)
-        self.max_length = min(rows, columns)
+        self.max_length, self.antialias = min(rows, columns), antialias
         self.table = nn.Parameter(torch.randn(rows, columns, width) * scale)
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
@@ -64,7 +75,23 @@ class LearnedGrid(Scheme):
         self.check_positions(pos)
         if not pos.is_floating_point():
             return x + self.table[pos[..., 0], pos[..., 1]].to(x.dtype)
-        return x + sample_plane(self.table, pos).to(x.dtype)
+        return x + (self._covered(pos) if self.antialias else sample_plane(self.table, pos)).to(x.dtype)
+
+    def _covered(self, pos: Positions) -> Float[Tensor, "1 n width"]:
+        """The vectors of the cells of another grid, each a mean over all that it covers."""
+        sizes, cells = self.table.shape[:2], [pos[..., axis].unique().tolist() for axis in range(2)]
+        even = [
+            [(cell + 0.5) * size / len(found) - 0.5 for cell in range(len(found))]
+            for size, found in zip(sizes, cells, strict=True)
+        ]
+        whole = torch.cartesian_prod(*(torch.tensor(axis, device=pos.device).to(pos) for axis in even))[None]
+        need(
+            whole.shape == pos.shape and torch.allclose(whole, pos),
+            "with antialias, places between the cells are those of a whole grid laid on the table",
+            f"got {pos.shape[1]} others",
+            "leave antialias out",
+        )
+        return resize_plane(self.table, len(even[0]), len(even[1]), antialias=True).flatten(0, 1)[None]
 
     def check_length(self, pos: Positions) -> None:
         """Raise a ValueError unless every cell lies on the table."""

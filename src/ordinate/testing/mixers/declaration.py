@@ -2,7 +2,7 @@
 
 import inspect
 
-from ordinate.scheme import PLACES
+from ordinate.mixer import HOOKS
 from ordinate.testing.mixer import MixerCase
 
 
@@ -20,7 +20,7 @@ def its_docstring_says_what_it_is_and_where_it_comes_from(case: MixerCase) -> No
 def it_declares_its_properties(case: MixerCase) -> None:
     """The hooks that it honours, whether it is equivariant, its forms, and a usual scheme that it honours."""
     kind = case.kind
-    unknown = sorted(set(getattr(kind, "honours", {"nothing"})) - set(PLACES))
+    unknown = sorted(set(getattr(kind, "honours", {"nothing"})) - HOOKS)
     assert not unknown, f"it declares to honour {', '.join(unknown)}, which no scheme has"
     assert isinstance(getattr(kind, "equivariant", None), bool), "it does not declare equivariant"
     assert kind.causal or kind.bidirectional, "it declares no form at all"
