@@ -94,8 +94,8 @@ SEQUENCES = {"vocab_size": 29, "d_model": 32, "decoder_start_token_id": 0, "pad_
 T5 = SEQUENCES | {
     "d_kv": 8,
     "d_ff": 48,
-    "num_layers": 2,
-    "num_decoder_layers": 3,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
     "num_heads": 4,
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 12,

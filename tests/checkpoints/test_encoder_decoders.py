@@ -140,7 +140,7 @@ KEY = "decoder.block.1.layer.1.EncDecAttention.k.weight"
         ("t5", {"tensors": {KEY: torch.full((32, 32), float("inf"))}}, f"finite numbers; {KEY} holds others"),
         ("t5", {"config": {"feed_forward_proj": "gated-relu"}}, "no feed_forward_proj is named 'gated-relu'"),
         ("t5", {"config": {"eos_token_id": [1, 2]}}, r"one token ends a text; got eos_token_id=\[1, 2\]"),
-        ("t5", {"config": {"num_layers": 4}}, "it lacks encoder.block.2.layer"),
+        ("t5", {"config": {"num_layers": 4}}, "it lacks encoder.block.3.layer"),
         ("marian", {"drop": ("final_logits_bias",)}, "it lacks final_logits_bias; fetch it again"),
         ("marian", {"config": {"encoder_ffn_dim": 40}}, r"encoder and decoder have one ffn_dim; got \[40, 48\]"),
         ("marian", {"config": {"tie_word_embeddings": False}}, "our marian is one with tie_word_embeddings=True"),

@@ -1,0 +1,115 @@
+from itertools import product
+
+import pytest
+import torch
+
+from ordinate.models.beam import beam_search
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.translate import translate
+
+SOURCE = torch.randint(0, 7, (2, 4), generator=torch.Generator().manual_seed(1))
+START, END = 0, 1
+
+
+def build(**choices):
+    sizes = {"vocabulary": 7, "width": 16, "layers": 1, "heads": 2, "start": START, "end": END}
+    torch.manual_seed(3)
+    model = EncoderDecoder(EncoderDecoderShape(**sizes | choices)).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return model
+
+
+@torch.no_grad()
+def test_a_score_is_the_mean_log_probability_of_its_text():
+    model = build()
+    found = beam_search(model, model.read(SOURCE), 6, beams=3, length_penalty=1.0)
+    for row, beam in product(range(2), range(3)):
+        text = found.ids[row, beam].tolist()
+        text = text[: text.index(END) + 1] if END in text else text
+        said = model(SOURCE[row : row + 1], torch.tensor([[START, *text[:-1]]]))[0].log_softmax(-1)
+        mean = said[torch.arange(len(text)), text].mean()
+        assert torch.isclose(mean.float(), found.scores[row, beam], atol=1e-5)
+
+
+def test_one_beam_is_greedy():
+    model = build()
+    memory = model.read(SOURCE)
+    greedy = translate(model, memory, 8)
+    found = beam_search(model, memory, 8, beams=1).ids[:, 0]
+    for row in range(2):
+        text = greedy[row].tolist()
+        length = text.index(END) + 1 if END in text else len(text)
+        assert found[row, :length].tolist() == text[:length]
+
+
+def test_greedy_takes_the_likeliest_and_stops_at_the_end():
+    model = build()
+    written = translate(model, model.read(SOURCE), 8)
+    for row in range(2):
+        text = [START]
+        while len(text) <= 8 and text[-1] != END:
+            text.append(int(model(SOURCE[row : row + 1], torch.tensor([text]))[0, -1].argmax()))
+        rest = written[row].tolist()
+        assert rest[: len(text) - 1] == text[1:]
+        assert set(rest[len(text) - 1 :]) <= {model.shape.padding}
+
+
+def test_what_must_not_be_written_is_not():
+    first = translate(build(), build().read(SOURCE), 8)
+    banned = int(first[0, 0]) if int(first[0, 0]) != END else 5
+    model = build(never=(banned,))
+    memory = model.read(SOURCE)
+    drawn = translate(model, memory, 30, temperature=2.0, generator=torch.Generator().manual_seed(0))
+    ended = (drawn == END).cumsum(1) - (drawn == END).long()
+    assert not ((drawn == banned) & (ended == 0)).any()
+    assert not (beam_search(model, memory, 4, beams=2).ids[:, 0, :1] == banned).any()
+
+
+def test_drawing_is_a_function_of_its_generator():
+    model = build()
+    memory = model.read(SOURCE)
+    one, same, other = (
+        translate(model, memory, 20, temperature=1.0, generator=torch.Generator().manual_seed(seed))
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, same)
+    assert one.shape != other.shape or not torch.equal(one, other)
+
+
+def test_nothing_is_dropped_while_writing_and_the_model_is_left_as_it_was():
+    model = build(dropout=0.5)
+    memory = model.read(SOURCE)
+    model.train()
+    assert torch.equal(translate(model, memory, 6), translate(model, memory, 6))
+    assert torch.equal(*(beam_search(model, memory, 4, beams=2).scores for _ in range(2)))
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("ask", "match"),
+    [
+        (lambda m, s: beam_search(m, s, 0), "count must be above zero"),
+        (lambda m, s: beam_search(m, s, 4, beams=0), "beams must be above zero"),
+        (lambda m, s: beam_search(m, s, 4, beams=4), "a beam needs two tokens; got 4 beams for 7 tokens"),
+        (lambda m, s: beam_search(m, s, 4, beams=2, length_penalty=float("nan")), "length_penalty must be a finite"),
+        (lambda m, s: translate(m, s, 0), "count must be above zero"),
+        (lambda m, s: translate(m, s, 4, temperature=1.0), "drawing needs a generator"),
+        (lambda m, s: translate(m, s, 4, top_k=3), "greedy writing looks at no other token"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(ask, match, untyped):
+    model = build()
+    with pytest.raises(ValueError, match=match):
+        ask(model, model.read(SOURCE))
+
+
+def test_a_model_that_cannot_go_on_does_not_begin():
+    model = build(mixer="reformer:mode=chunk", scheme="none", source_mixer="softmax")
+    memory = model.read(SOURCE)
+    with pytest.raises(ValueError, match="goes on from what it has read; Reformer of this one cannot"):
+        translate(model, memory, 4)
+    with pytest.raises(ValueError, match="goes on from what it has read; Reformer of this one cannot"):
+        beam_search(model, memory, 4, beams=2)

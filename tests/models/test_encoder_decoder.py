@@ -1,0 +1,231 @@
+import math
+
+import pytest
+import torch
+
+from ordinate import Cache, Geometry, catalog
+from ordinate.batch import SILENT, Batch
+from ordinate.mixer import Mixer
+from ordinate.models.encoder_decoder import EncoderDecoder, across
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.schemes.none import Unmarked
+
+SIZES = {"vocabulary": 13, "width": 16, "layers": 2, "heads": 4, "max_length": 32}
+CROSSING = [name for name in catalog.names("ordinate.mixers") if catalog.load("ordinate.mixers", Mixer, name).crosses]
+
+
+def build(**choices):
+    return stirred(EncoderDecoder(EncoderDecoderShape(**SIZES | choices)).double().eval())
+
+
+def stirred(model):
+    """Numbers that cannot hide: norms, tables and biases begin at ones or zeros."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def ids(*shape):
+    return torch.randint(0, 13, shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+SOURCE, TARGET = ids(2, 7), ids(2, 5)
+REAL, WRITTEN = torch.arange(7) < torch.tensor([[7], [4]]), torch.arange(5) < torch.tensor([[5], [3]])
+KINDS = {
+    "plain": {},
+    "first": {
+        "order": "post",
+        "norm": "layer",
+        "feedforward": "relu",
+        "bias": ("norm", "feedforward"),
+        "mixer": "softmax:variant.bias=true",
+        "cross_mixer": "softmax:variant.bias=true",
+        "scheme": "sinusoidal",
+        "embedding_scale": 4.0,
+    },
+    "parallel": {"order": "parallel", "scheme": "t5", "source_scheme": "alibi", "logit_bias": True},
+    "shared": {"order": "shared", "kv_heads": 2, "logit_scale": 0.25, "tied": False},
+    "of two sizes": {"source_layers": 1, "source_vocabulary": 13, "source_scheme": "concatenated"},
+    "a plan": {"scheme": "rope,none", "mixer": "softmax,linear", "cross_mixer": "softmax,tied", "windows": (4, None)},
+    "mixers of one form": {"source_mixer": "sinkhorn", "mixer": "lstm", "scheme": "none", "source_scheme": "none"},
+    "shared axis": {"cross_scheme": "rope", "scheme": "none"},
+    "shared axis, biased": {"cross_scheme": "t5,none"},
+    "scaled axis": {"cross_scheme": "rope", "cross_axis": "scaled", "cross_ratio": 1.5},
+    "scaled to the length": {"cross_scheme": "alibi", "cross_axis": "scaled"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_padding_changes_nothing(kind):
+    model = build(**KINDS[kind])
+    together = model(SOURCE, TARGET, Geometry.padded(REAL, causal=False), Geometry.padded(WRITTEN))
+    for row in range(2):
+        source, target = (x[row : row + 1, real[row]] for x, real in ((SOURCE, REAL), (TARGET, WRITTEN)))
+        assert torch.allclose(together[row, WRITTEN[row]], model(source, target)[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_writing_in_pieces_is_writing_at_once(kind):
+    model, cache = build(**KINDS[kind]), Cache()
+    where = Geometry.padded(REAL, causal=False)
+    memory = model.read(SOURCE, where, 5 if model.scaled_to_length else None)
+    pieces = [model.write(piece, memory, cache=cache) for piece in TARGET.split([2, 1, 1, 1], 1)]
+    assert torch.allclose(torch.cat(pieces, 1), model(SOURCE, TARGET, where), atol=1e-10)
+    assert len(cache) == 5
+
+
+@torch.no_grad()
+def test_a_target_knows_all_of_the_source_and_nothing_of_its_own_future():
+    model = build()
+    out = model(SOURCE, TARGET)
+    for changed in range(7):
+        other = SOURCE.clone()
+        other[:, changed] = (other[:, changed] + 1) % 13
+        assert not torch.isclose(model(other, TARGET), out).all(-1).any()
+    later = TARGET.clone()
+    later[:, 3] = (later[:, 3] + 1) % 13
+    assert torch.allclose(model(SOURCE, later)[:, :3], out[:, :3], atol=1e-12)
+    assert not torch.isclose(model(SOURCE, later)[:, 3:], out[:, 3:]).all(-1).any()
+
+
+@pytest.mark.parametrize("mixer", CROSSING)
+@torch.no_grad()
+def test_looking_at_ones_own_tokens_is_attention(mixer):
+    made = build(cross_mixer=mixer, scheme="none").decoder.blocks[0].cross
+    x, scheme, where = torch.randn(2, 5, 16).double(), Unmarked(), Geometry.full(5)
+    expected, _ = made(x, scheme.at(where))
+    seen = made.remember(x, scheme, where.k_pos)
+    assert torch.allclose(made.attend_across(x, seen, scheme.at(where)), expected, atol=1e-12)
+
+
+@torch.no_grad()
+def test_cross_attention_is_the_formula():
+    model = build(layers=1, cross_scheme="rope", cross_axis="scaled", cross_ratio=2.0)
+    cross, x, y = model.decoder.blocks[0].cross, torch.randn(1, 3, 16).double(), torch.randn(1, 5, 16).double()
+    rope = model.cross_schemes[0]
+    weights = cross.project.weight.split(16)
+    q, k, v = ((z[0] @ w.T).unflatten(-1, (4, 4)) for z, w in zip((x, y, y), weights, strict=True))
+    out = torch.zeros(3, 4, 4).double()
+    for h in range(4):
+        for i in range(3):
+            # source token j stands at 2 j
+            scores = torch.stack([turned(rope, q[i, h], i) @ turned(rope, k[j, h], 2 * j) / 2 for j in range(5)])
+            out[i, h] = scores.softmax(0) @ v[:, h]
+    expected = out.flatten(1) @ cross.out.weight.T
+    where = across(Geometry.causal(3), model._scaled(Geometry.full(5), None))
+    found = cross.attend_across(x, cross.remember(y, rope, where.k_pos), rope.at(where))
+    assert torch.allclose(found[0], expected, atol=1e-10)
+
+
+def turned(rope, vector, position):
+    return rope.encode_query(vector[None, None, None], torch.tensor([[[float(position)]]]).double())[0, 0, 0]
+
+
+@torch.no_grad()
+def test_a_source_scaled_to_the_length_ends_where_the_target_does():
+    model = build(cross_scheme="rope", cross_axis="scaled")
+    memory = model.read(SOURCE, Geometry.padded(REAL, causal=False), torch.tensor([14, 6]))
+    assert memory.where.k_pos[0, :, 0].tolist() == [2 * j for j in range(7)]
+    assert memory.where.k_pos[1, :4, 0].tolist() == [1.5 * j for j in range(4)]
+
+
+@torch.no_grad()
+def test_packed_pairs_look_at_their_own_sources():
+    model = build(scheme="rope", cross_scheme="t5")
+    lengths, asked = [4, 3], [2, 3]
+    packed = model(SOURCE[:1], TARGET[:1], Geometry.packed(lengths, causal=False), Geometry.packed(asked))[0].split(
+        asked
+    )
+    parts = zip(SOURCE[:1].split(lengths, 1), TARGET[:1].split(asked, 1), packed, strict=True)
+    for source, target, found in parts:
+        assert torch.allclose(model(source, target)[0], found, atol=1e-10)
+
+
+@torch.no_grad()
+def test_rows_are_taken_in_any_order():
+    model, cache, rows = build(cross_scheme="rope"), Cache(), torch.tensor([1, 0, 1])
+    memory = model.read(SOURCE, Geometry.padded(REAL, causal=False))
+    model.write(TARGET[:, :3], memory, cache=cache)
+    then = model.write(TARGET[rows, 3:], memory.take(rows), cache=cache.take(rows))
+    assert torch.allclose(then, model.write(TARGET, memory)[rows, 3:], atol=1e-10)
+
+
+def test_a_batch_is_answered_as_it_is_padded():
+    model = build()
+    batch = Batch(TARGET, TARGET.masked_fill(~WRITTEN, SILENT), {}, WRITTEN, SOURCE, REAL)
+    expected = model(SOURCE, TARGET, Geometry.padded(REAL, causal=False), Geometry.padded(WRITTEN))
+    assert torch.equal(model.answer(batch), expected)
+    with pytest.raises(ValueError, match="reads a source; got a batch without one"):
+        model.answer(Batch(TARGET, TARGET))
+
+
+def test_every_number_is_trained():
+    model = build(cross_scheme="t5", tied=False, logit_bias=True, source_vocabulary=13)
+    logits = model(SOURCE, TARGET)
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), TARGET.flatten()).backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    # of a table of distances, those that came up
+    assert all((parameter.grad != 0).any() for parameter in model.parameters())
+
+
+def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
+    for kind in ("first", "of two sizes", "shared"):
+        model = build(**KINDS[kind], never=(3,)).float()
+        model.save_pretrained(tmp_path / kind)
+        again = EncoderDecoder.from_pretrained(str(tmp_path / kind), local_files_only=True).eval()
+        assert again.shape == model.shape
+        assert torch.equal(again(SOURCE, TARGET), model(SOURCE, TARGET))
+
+
+def test_reversing_can_be_learned_by_heart():
+    torch.manual_seed(0)
+    model = EncoderDecoder(EncoderDecoderShape(**SIZES | {"width": 32, "layers": 1}))
+    source = torch.randint(2, 13, (24, 5))
+    said = source.flip(1)
+    target = torch.cat([torch.zeros(24, 1).long(), said[:, :-1]], 1)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(80):
+        loss = torch.nn.functional.cross_entropy(model(source, target).flatten(0, 1), said.flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    # a guess would cost ln 11
+    assert loss < math.log(11) / 3
+
+
+@pytest.mark.parametrize(
+    ("ask", "match"),
+    [
+        (lambda: build()(SOURCE, TARGET, Geometry.causal(7)), "a source is read from both sides; got a causal"),
+        (lambda: build()(SOURCE, TARGET, None, Geometry.full(5)), "a target is written from left to right"),
+        (lambda: build()(SOURCE, TARGET, Geometry.full(6)), "the geometry must place the new tokens, and only them"),
+        (lambda: build()(SOURCE + 9, TARGET), "token ids lie in 0 to 12; got"),
+        (lambda: build()(SOURCE, TARGET[:1]), "each target has its source; got 1 and 2; give memory.take"),
+        (lambda: build().read(SOURCE, None, 5), "no other does; got one; leave length out"),
+        (lambda: build(cross_scheme="rope", cross_axis="scaled").read(SOURCE), "needs it.*; got none; give length"),
+        (lambda: build(mixer="sinkhorn"), "hides later tokens; Sinkhorn has no such form"),
+        (
+            lambda: build(source_mixer="triangular_mlp", scheme="none"),
+            "reads from both sides .*; TriangularMlp has no",
+        ),
+        (lambda: build(cross_mixer="window"), "cross-attention looks at another sequence; Window has no such form"),
+        (lambda: build(cross_scheme="sinusoidal"), "schemes that act inside it; Sinusoidal uses embed"),
+        (lambda: build(cross_axis="scaled"), "an axis is for a scheme to count along"),
+        (
+            lambda: build(cross_scheme="rope", cross_ratio=2.0),
+            "a ratio scales the source's axis; got cross_ratio=2.0",
+        ),
+        (lambda: build(cross_axis="scale"), "no cross_axis is named 'scale'; .*did you mean 'scaled'"),
+        (lambda: build(cross_scheme="learned"), "schemes that act inside it; Learned uses embed"),
+        (lambda: build(end=13), "tokens lie in 0 to 12; got 13"),
+        (lambda: build(blocks="reversible"), "an encoder-decoder has plain blocks"),
+        (lambda: build(source_scheme="concatenated"), "one table of tokens serves schemes that leave it as many"),
+        (lambda: build(embedding_scale=0.0), "embedding_scale must be above zero"),
+    ],
+)
+def test_what_does_not_fit_is_refused(ask, match, untyped):
+    with pytest.raises(ValueError, match=match):
+        ask()
