@@ -21,7 +21,7 @@ def test_an_unknown_field_names_the_nearest():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"length": 1}, {"steps": 0}, {"dropout": 1.0}, {"schemes": ()}, {"norm": "batch"}]
+    "changes", [{"length": 1}, {"steps": -1}, {"dropout": 1.0}, {"schemes": ()}, {"norm": "batch"}]
 )
 def test_values_without_meaning_are_refused(changes):
     with pytest.raises(ValidationError, match=next(iter(changes))):

@@ -48,13 +48,9 @@ def load(
             shape, or not finite.
     """
     folder = find_folder(source)
-    given = read_config(folder)
-    family = family_of(given["model_type"])
-    if given.get("auto_map"):
+    if read_config(folder).get("auto_map"):
         warnings.warn("config.json names code (auto_map); it is not run: the family is our own", stacklevel=2)
-    tensors = Tensors(folder)
-    said = {**family.defaults, **read_writing(folder), **given}
-    shape = family.shape(Config(family.complete(said, tensors.keys())))
+    family, shape, tensors = _opened(folder)
     with torch.device("meta"):
         model: Model = cast(Callable[[Shape], Model], family.kind)(shape)
     state = _read(family, model, tensors)
@@ -62,6 +58,22 @@ def load(
         state = {name: tensor.to(dtype) for name, tensor in state.items()}
     model.load_state_dict(state, assign=True)
     return cast(Decoder | Encoder | EncoderDecoder | Vision, model.to(device or "cpu").eval())
+
+
+def published_shape(source: str | Path) -> Shape:
+    """The sizes and choices of a published model; of its tensors only the names are read.
+
+    Raises:
+        ValueError: as `load`, of its config.json.
+    """
+    return _opened(find_folder(source))[1]
+
+
+def _opened(folder: Path) -> tuple[Family, Shape, Tensors]:
+    given, tensors = read_config(folder), Tensors(folder)
+    family = family_of(given["model_type"])
+    said = {**family.defaults, **read_writing(folder), **given}
+    return family, family.shape(Config(family.complete(said, tensors.keys()))), tensors
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:

@@ -18,6 +18,7 @@ from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 from ordinate.study.presets import preset
 
+SIZES = frozenset({"width", "layers", "heads", "length", "learning_rate"})
 Preset = Literal["quick", "standard", "thorough"]
 PLAN = Parameter(name="*", consume_multiple=True, negative="")
 
@@ -29,6 +30,9 @@ def layers(command: App, commands: tuple[str, ...], arguments: ArgumentCollectio
         Toml(file, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
     # a preset that does not exist is reported when the options are read
     changes = preset(chosen, _given(arguments, "--task"), _given(arguments, "--model"))
+    if _given(arguments, "--from"):
+        # a trained model has its sizes already
+        changes = {name: value for name, value in changes.items() if name not in SIZES}
     Dict(changes, use_commands_as_keys=False, source=f"preset {chosen}")(command, commands, arguments)
 
 

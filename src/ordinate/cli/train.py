@@ -14,7 +14,7 @@ app = App(name="train", help="Train one model on a text.")
 
 @app.default
 def train(
-    scheme: str = "rope",
+    scheme: str | None = None,
     *,
     plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
     out: Path | None = None,
@@ -24,7 +24,8 @@ def train(
     Parameters
     ----------
     scheme
-        Its positional scheme, options inline: rope:theta=500000.
+        Its positional scheme, options inline: rope:theta=500000; by default rope, or that of the model named by
+        `--from`.
     plan
         What decides the results; `--schemes` is of no use here, and of `--mixers` one can be named.
     out
@@ -37,7 +38,8 @@ def train(
         raise ValueError("train trains one scheme; got --schemes; name it first (ordinate train rope), or use study")
     if plan.mixers is not None and (len(plan.mixers) > 1 or ALL in plan.mixers):
         raise ValueError(f"train trains one mixer; got {', '.join(plan.mixers)}; name one, or use study")
-    plan = settle(plan.model_copy(update={"schemes": (scheme,)}))
+    chosen = None if scheme is None and plan.base else (scheme or "rope",)
+    plan = settle(plan.model_copy(update={"schemes": chosen}))
     folder, failed = run(plan, out or Path("runs") / f"train-{plan.digest()}", None, console)
     if not failed:
         for item in plan.runs():

@@ -85,7 +85,9 @@ class TokenStore:
         return [Piece(name, start, stop) for name, start, stop in rows]
 
 
-def prepare(corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float = 0.1) -> TokenStore:
+def prepare(
+    corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float = 0.1, fitted: bool = False
+) -> TokenStore:
     """The tokens of a corpus in this folder, made unless they are there already.
 
     The text is read twice, document by document: once to know it (its hash, its files, the tokenizer's pieces), once
@@ -96,6 +98,7 @@ def prepare(corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float 
         folder: where the token files go.
         tokenizer: how to cut it; it is fitted to the documents that are learned from only.
         share: how much to hold out.
+        fitted: whether the tokenizer is used as it is.
 
     Raises:
         ValueError: an empty text, or too little to hold anything out; a folder with files that are not of a store.
@@ -104,10 +107,10 @@ def prepare(corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float 
     key = {
         "format": FORMAT,
         "fingerprint": corpus.fingerprint(),
-        "cut": [tokenizer.kind, tokenizer.wish],
+        "cut": [tokenizer.kind, _digest(tokenizer.state()) if fitted else tokenizer.wish],
         "share": share,
     }
-    manifest = made(folder, key, FILES, corpus.name, lambda: _make(corpus, folder, tokenizer, share))
+    manifest = made(folder, key, FILES, corpus.name, lambda: _make(corpus, folder, tokenizer, share, fitted))
     return TokenStore(folder, manifest)
 
 
@@ -120,7 +123,11 @@ def open_store(folder: Path) -> TokenStore:
     return TokenStore(folder, need_whole_folder(folder, "the tokens of a text"))
 
 
-def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float) -> dict[str, Any]:
+def _digest(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, fitted: bool) -> dict[str, Any]:
     digest, parts, size = hashlib.sha256(), Counter[str](), 0
     for document in corpus.documents():
         raw = document.text.encode("utf-8")
@@ -129,7 +136,8 @@ def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float) -> d
         size += len(raw)
     need(size > 0, "a text must say something", f"{corpus.name} is empty", "give another text")
     held, rule = held_out(sorted(parts.items()), share)
-    tokenizer = tokenizer.fitted(document.text for document in corpus.documents() if not held(document))
+    if not fitted:
+        tokenizer = tokenizer.fitted(document.text for document in corpus.documents() if not held(document))
     tokenizer.save(folder)
     counts = _write(corpus, folder, tokenizer, held)
     return {

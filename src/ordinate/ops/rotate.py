@@ -61,7 +61,8 @@ class Rotation:
         # torch.compile makes one loop of the plain formula
         if learned or torch.compiler.is_compiling():
             return self._plain(x)
-        return _Turn.apply(x, self, False)
+        # a decoder turns few numbers at a time: the bookkeeping of a way back would cost as much
+        return _Turn.apply(x, self, False) if torch.is_grad_enabled() else self.turned(x, False)
 
     def _plain(self, x: Heads) -> Heads:
         wide = torch.promote_types(x.dtype, torch.float32)

@@ -101,7 +101,7 @@ def _samples(model: Decoder, store: TokenStore, text: Text, plan: Plan) -> list[
     spread = np.linspace(0, len(text.tokens) - 1, plan.samples).round().astype(int)
     samples = []
     for index in spread.tolist():
-        prompt = text.tokens[index, :PROMPT]
+        prompt = text.tokens[index, : min(PROMPT, plan.longest // 2)]
         room = min(plan.sample_tokens, plan.longest - len(prompt))
         written = generate(model, prompt[None], room, temperature=0.8, generator=generator)
         ids = [int(token) for token in written]

@@ -8,6 +8,7 @@ from ordinate.checks import need
 from ordinate.models.block import Block
 from ordinate.models.kinds import KINDS, Model
 from ordinate.models.shape import Shape
+from ordinate.study.beginning import new_shape
 from ordinate.study.plan import Plan, Run
 from ordinate.study.source import Sizes, source_of
 
@@ -23,6 +24,10 @@ def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
         ValueError: a scheme, mixer or option that does not exist, sizes that do not fit, a mixer that does not honour
             the scheme.
     """
+    if plan.base is not None:
+        shape = new_shape(plan, run)
+        count(plan, shape)
+        return shape
     sizes = source_of(plan).sizes(plan, vocabulary)
     shape = _shape(plan, run, sizes, sizes.longest, None)
     if plan.equal == "shape":
@@ -54,7 +59,7 @@ def count(plan: Plan, shape: Shape) -> int:
 def parameters(plan: Plan, run: Run, shape: Shape, model: Model) -> dict[str, object]:
     """What the report says about the parameters of a run."""
     sizes = source_of(plan).sizes(plan, shape.vocabulary)
-    short = _shape(plan, run, sizes, sizes.trained, shape.hidden)
+    short = shape if plan.base else _shape(plan, run, sizes, sizes.trained, shape.hidden)
     total, trained = sum(p.numel() for p in model.parameters()), count(plan, short)
     note = "" if total == trained else f"{total - trained} parameters serve lengths beyond the trained one only"
     return {

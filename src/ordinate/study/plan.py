@@ -22,13 +22,16 @@ TASKS = {"decoder": "text", "encoder": "masked", "encoder-decoder": "translation
 class Frozen(BaseModel):
     """A value: it cannot be changed, and it refuses fields it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_by_name=True, validate_by_alias=True
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: Any) -> Any:
         for name in given if isinstance(given, dict) else ():
-            need_known(f"field of a {cls.__name__.lower()}", name, cls.model_fields)
+            aliases = [field.alias for field in cls.model_fields.values() if field.alias]
+            need_known(f"field of a {cls.__name__.lower()}", name, [*cls.model_fields, *aliases])
         return given
 
 
@@ -45,6 +48,10 @@ class Plan(Frozen):
     task: str = "text"
     """What to learn, options inline: recall:pairs=8 (see `ordinate list tasks`); by default text by a decoder, masked
     by an encoder, translation by an encoder-decoder, images by a vision model."""
+    base: str | None = Field(None, alias="from")
+    """A trained model to begin with, in place of new ones: a folder, as `ordinate train` prints it or of a published
+    model, or its name on the hub. Its scheme is exchanged, all other weights are kept; sizes and tokenizer are its
+    own. --length is the length it was trained at, by default the longest it serves."""
     schemes: tuple[str, ...] | None = Field(None, min_length=1)
     """Positional schemes to compare; by default eight, or with mixers the usual one of each. Options inline:
     rope:theta=500000; two at once: learned+alibi; a share of the heads each: rope/none; a plan for the layers:
@@ -56,8 +63,8 @@ class Plan(Frozen):
     """How many times to train each, with other random numbers."""
     length: int = Field(128, ge=2)
     """Length that the models are trained at (tokens)."""
-    steps: int = Field(500, ge=1)
-    """Optimiser steps of each run."""
+    steps: int = Field(500, ge=0)
+    """Optimiser steps of each run; 0 measures a trained model as it is."""
     batch: int = Field(32, ge=1)
     """Sequences in a step."""
     width: int = Field(96, ge=1)
@@ -78,7 +85,7 @@ class Plan(Frozen):
     """What is equal between schemes: `parameters` narrows the feed-forward of schemes that bring their own, `shape`
     leaves all sizes alone."""
     learning_rate: float = Field(4e-3, gt=0)
-    """Highest learning rate of AdamW, the same for all schemes."""
+    """Highest learning rate of AdamW, the same for all schemes; by default 1e-4 where a trained model goes on."""
     warmup: int = Field(40, ge=0)
     """Steps in which the learning rate rises."""
     weight_decay: float = Field(0.1, ge=0)

@@ -8,6 +8,7 @@ from ordinate.checks import need
 from ordinate.data.find import find
 from ordinate.data.store import TokenStore, prepare
 from ordinate.data.windows import segments
+from ordinate.study.beginning import base_tokenizer
 from ordinate.study.plan import Plan
 from ordinate.tokenizer import make_tokenizer
 
@@ -22,7 +23,10 @@ def prepare_text(plan: Plan, data: Path, tell: Callable[[str], None]) -> TokenSt
         ValueError: a text that is empty, unreadable, or shorter than one window.
     """
     tell(f"the text: {plan.text}")
-    store = prepare(find(plan.text), data, make_tokenizer(*catalog.parse(plan.tokenizer)))
+    if plan.base is None:
+        store = prepare(find(plan.text), data, make_tokenizer(*catalog.parse(plan.tokenizer)))
+    else:
+        store = prepare(find(plan.text), data, base_tokenizer(plan), fitted=True)
     need(
         len(store.train) > plan.length,
         f"the text to train on must hold at least {plan.length + 1} tokens",

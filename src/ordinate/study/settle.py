@@ -8,6 +8,7 @@ from ordinate import catalog
 from ordinate.checks import need
 from ordinate.mixer import Mixer
 from ordinate.models.kinds import KINDS
+from ordinate.study.beginning import with_base
 from ordinate.study.model import shape_of
 from ordinate.study.plan import EIGHT, Plan, Run, usual_scheme
 from ordinate.study.source import kind_of, source_of
@@ -32,6 +33,7 @@ def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
             another kind of model learns.
     """
     make_tokenizer(*catalog.parse(plan.tokenizer))
+    plan = with_base(plan)
     plan, vocabulary = _task(plan)
     plan = _mixers(plan, vocabulary, tell)
     if plan.schemes is None and plan.mixers is None:

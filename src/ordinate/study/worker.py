@@ -13,7 +13,8 @@ import torch
 from filelock import FileLock
 
 from ordinate.files import write_json
-from ordinate.models.kinds import KINDS, Model
+from ordinate.models.kinds import Model
+from ordinate.study.beginning import begin
 from ordinate.study.folder import FORMAT, Folder
 from ordinate.study.measure import peak_memory
 from ordinate.study.model import parameters, shape_of
@@ -52,7 +53,7 @@ def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
     source = source_of(plan)(plan, folder.data)
     shape = shape_of(plan, run, source.task.vocabulary)
     torch.manual_seed(run.seed)
-    model = KINDS[plan.model].build(shape)
+    model = begin(plan, run, shape)
     result: dict[str, Any] = {
         "format": FORMAT,
         "run": run.about,
@@ -66,7 +67,7 @@ def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
     write_json(place / "run.json", result["run"])
     trace = None
     try:
-        trace = _train(model, source.task, plan, run, place)
+        trace = _train(model, source.task, plan, run, place) if plan.steps else Trace((), (), None)
     except Diverged as error:
         result |= {"status": "diverged", "step": error.step, "message": str(error)}
     else:
