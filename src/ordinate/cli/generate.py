@@ -2,8 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -74,19 +72,10 @@ def generate(
 
 
 def _read(folder: Path) -> "tuple[Tokenizer, Decoder]":
-    from ordinate.checkpoints.files import read_config
-    from ordinate.checkpoints.weights import load
-    from ordinate.models.decoder import Decoder
+    from ordinate.checkpoints.read import read_model
     from ordinate.tokenizer import load_tokenizer
 
-    if "model_type" in read_config(folder):
-        decoder = load(folder)
-        reads = isinstance(decoder, Decoder)
-        need(reads, "a model that writes reads from left to right", f"{folder} holds an encoder", "give a decoder's")
-        return load_tokenizer(folder), cast("Decoder", decoder)
-    # the hub's loader prints
-    with redirect_stdout(StringIO()):
-        return load_tokenizer(folder), Decoder.from_pretrained(str(folder), local_files_only=True)
+    return load_tokenizer(folder), cast("Decoder", read_model(folder, "decoder"))
 
 
 def _check_room(model: "Decoder", prompt: int, tokens: int) -> None:

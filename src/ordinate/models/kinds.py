@@ -6,9 +6,12 @@ from typing import Any, cast
 
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.shape import Shape
+from ordinate.models.vision import Vision, VisionShape
 
-Model = Decoder | Encoder
+Model = Decoder | Encoder | EncoderDecoder | Vision
 
 
 @dataclass(frozen=True)
@@ -37,4 +40,8 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "decoder": Kind(Decoder, Shape, causal=True, bidirectional=False, command="generate"),
     "encoder": Kind(Encoder, EncoderShape, causal=False, bidirectional=True, command="fill"),
+    "encoder-decoder": Kind(
+        EncoderDecoder, EncoderDecoderShape, causal=True, bidirectional=True, command="translate"
+    ),
+    "vision": Kind(Vision, VisionShape, causal=False, bidirectional=True, command="classify"),
 }

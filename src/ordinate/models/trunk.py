@@ -163,6 +163,12 @@ def need_ids(name: str, ids: Ids, table: nn.Embedding) -> None:
 class SafetensorsOnly:
     """How a model of the hub's mixin reads its files: safetensors, all of them, with a shape of fields it knows."""
 
+    def save_pretrained(self, save_directory: Any, *, config: Any = None, **rest: Any) -> Any:
+        """Write model.safetensors and config.json, which names the class too, into a folder."""
+        given: Any = self
+        named = {"architectures": [type(self).__name__], **given._hub_mixin_config} if config is None else config
+        return super().save_pretrained(save_directory, config=named, **rest)  # type: ignore[misc]
+
     @classmethod
     def _decode_arg(cls, expected_type: Any, value: Any) -> Any:
         if isinstance(expected_type, type) and issubclass(expected_type, Shape):

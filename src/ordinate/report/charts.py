@@ -41,13 +41,13 @@ class Charts:
         return self._lines(rows, ("step", "step"), ("loss", f"loss [{self.study.quantity.loss}]"))
 
     def lengths(self) -> Spec:
-        """Bits per byte by how far is read."""
+        """The number compared by how far is read."""
         rows: list[Row] = [
             {
                 self.noun: entry.label,
                 "times": level.times,
                 "across": level.times * self._aside(entry.label),
-                "bits": level.value,
+                "value": level.value,
                 "low": level.interval[0] if level.interval else level.value,
                 "high": level.interval[1] if level.interval else level.value,
             }
@@ -55,13 +55,13 @@ class Charts:
             for level in entry.levels.values()
         ]
         base = self._base(rows)
-        x = alt.X("across:Q", title="times the trained length").scale(type="log", base=2)
+        x = alt.X("across:Q", title=f"times the trained {self.study.quantity.extent}").scale(type="log", base=2)
         x = x.axis(values=sorted({row["times"] for row in rows}), format="d", grid=False)
-        y = alt.Y("bits:Q", title="bits per byte").scale(zero=False)
+        y = alt.Y("value:Q", title=self.study.quantity.name).scale(zero=False)
         tips = [
             f"{self.noun}:N",
             "times:Q",
-            *(alt.Tooltip(f"{name}:Q", format=".3f") for name in ("bits", "low", "high")),
+            *(alt.Tooltip(f"{name}:Q", format=".3f") for name in ("value", "low", "high")),
         ]
         lines = base.mark_line(point=True).encode(x=x, y=y, tooltip=tips)
         bars = base.mark_rule(strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q", tooltip=tips)
@@ -93,7 +93,7 @@ class Charts:
         values = sorted({row["window"] for row in rows})
         x = alt.X("window:Q", title="tokens shuffled inside windows of").scale(type="log", base=2)
         x = x.axis(values=values, format="d", grid=False)
-        y = alt.Y("loss:Q", title="loss [nats a token]").scale(zero=False)
+        y = alt.Y("loss:Q", title=f"loss [{self.study.quantity.loss}]").scale(zero=False)
         tips = self._tips("window", "loss")
         return self._spec(self._base(rows).mark_line(point=True).encode(x=x, y=y, tooltip=tips, detail="seed:N"))
 
@@ -105,7 +105,7 @@ class Charts:
             for label, result in self._runs()
             if result["cost"].get("tokens_per_second")
         ]
-        x = alt.X("speed:Q", title="training speed [tokens a second]").scale(zero=False, padding=24)
+        x = alt.X("speed:Q", title=f"training speed [{kind.speed} a second]").scale(zero=False, padding=24)
         y = alt.Y("value:Q", title=kind.name).scale(zero=False, padding=16)
         base = self._base(rows, dashed=False)
         points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tips("speed", "value"))

@@ -3,10 +3,8 @@
 from typing import Any
 
 from ordinate.report.read import Study
+from ordinate.study.plan import idle
 
-# fields of a plan that say nothing where something else is learned
-OF_TEXT = ("text", "tokenizer", "windows", "shuffled", "samples", "sample_tokens")
-OF_TASK = ("fresh",)
 Facts = list[tuple[str, list[tuple[str, str]]]]
 
 
@@ -15,9 +13,8 @@ def subtitle(study: Study) -> str:
     plan = study.plan
     seeds = "once" if plan["seeds"] == 1 else f"{plan['seeds']} times"
     return (
-        f"Decoders of {plan['layers']} layers and width {plan['width']}, each trained {seeds} for {plan['steps']:,} "
-        f"steps of {plan['batch']} x {plan['length']} tokens, then made to read up to "
-        f"{max(plan['multiples'])} times that length."
+        f"{study.quantity.models} of {plan['layers']} layers and width {plan['width']}, each trained {seeds} for "
+        f"{plan['steps']:,} steps of {study.quantity.step(plan, study.learned)}."
     )
 
 
@@ -35,31 +32,22 @@ def method(study: Study) -> str:
     said = " ".join(f"Of {label}, {note}." for label, note in notes.items() if note)
     return (
         f"Every {noun} sees the same batches in the same order, takes the same steps, begins with the same weights "
-        f"wherever sizes agree, and has {shared}. {_measured(study)} {said}"
+        f"wherever sizes agree, and has {shared}. {study.quantity.measured_on(plan, study.learned)} {said}"
     ).strip()
 
 
 def facts(study: Study) -> Facts:
     """Plan, text, machine and versions, name by name."""
     about, machine = study.about, dict(study.about["machine"])
-    source, idle = ("Task", OF_TEXT) if "task" in about else ("Text", OF_TASK)
+    silent = idle(str(study.plan.get("task", "text")))
     if machine.get("memory_bytes"):
         machine["memory"] = f"{machine.pop('memory_bytes') / 2**30:.0f} GB"
     return [
-        ("Plan", _named({name: value for name, value in study.plan.items() if name not in idle})),
-        (source, _named(about[source.lower()])),
+        ("Plan", _named({name: value for name, value in study.plan.items() if name not in silent})),
+        (study.quantity.section.capitalize(), _named(study.learned)),
         ("Machine", _named(machine)),
         ("Versions", _named({**about["versions"], "source": about["code"][:12]})),
     ]
-
-
-def _measured(study: Study) -> str:
-    if "task" in study.about:
-        return (
-            f"Measured on {study.plan['fresh']:,} fresh sequences at each length, the same for all, drawn from seeds "
-            "that no step of training draws from."
-        )
-    return f"Measured on text that no model has seen: {study.about['text']['held_out']}."
 
 
 def _named(values: dict[str, Any]) -> list[tuple[str, str]]:

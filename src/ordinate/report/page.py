@@ -33,8 +33,7 @@ CHARTS = {
     ),
     "lengths": (
         "Reading further than trained",
-        "Bits per byte of the same held-out text read in windows of the trained length and of its multiples. A "
-        "line that falls uses the additional context; one that rises is lost in it. Bars: 95 % intervals.",
+        "{curve}",
     ),
     "positions": (
         "Loss by position",
@@ -47,7 +46,7 @@ CHARTS = {
     ),
     "cost": (
         "What it costs",
-        "Training speed on this machine against {name} at the trained length: {where} and to the right is good.",
+        "Training speed on this machine against {name} at the trained {extent}: {where} and to the right is good.",
     ),
 }
 QUESTIONS = {"scheme": "Which positional scheme?", "mixer": "Which mixer?", "pair": "Which mixer, which scheme?"}
@@ -64,6 +63,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         lstrip_blocks=True,
     )
     kind, noun, charts = study.quantity, study.noun, _charts(study, entries)
+    also = _also(kind, table)
     # None, the default, puts vegaEmbed where the page finds it; the library's annotations leave it out
     bundle = vl_convert.javascript_bundle(None)  # pyrefly: ignore[bad-argument-type]
     seeds = study.plan["seeds"]
@@ -72,8 +72,9 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         subtitle=subtitle(study),
         verdict=verdict(study, entries),
         multiples=_multiples(entries),
-        table=[_row(row, entries, study) for row in table],
+        table=[_row(row, entries, study, also) for row in table],
         kind=kind,
+        also=[head for _, head, _ in also],
         noun=noun,
         slices=multiples(study, entries),
         finished=f"{seeds} done",
@@ -93,7 +94,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
 
 def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     kind = study.quantity
-    words = {"source": kind.source, "noun": study.noun, "name": kind.name}
+    words = {"source": kind.source, "noun": study.noun, "name": kind.name, "extent": kind.extent, "curve": kind.curve}
     words["where"] = "low" if kind.sign > 0 else "high"
     return [
         {
@@ -121,7 +122,7 @@ def _multiples(entries: Sequence[Entry]) -> list[int]:
     return sorted({times for entry in entries for times in entry.levels})[1:]
 
 
-def _row(row: Row, entries: Sequence[Entry], study: Study) -> dict[str, Any]:
+def _row(row: Row, entries: Sequence[Entry], study: Study, also: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
     kind, numbers = study.quantity, row.numbers
     lengths = [min(entry.levels) for entry in entries][:1] + _multiples(entries)
     names = [f"{kind.column}_{times}x" for times in lengths]
@@ -131,6 +132,7 @@ def _row(row: Row, entries: Sequence[Entry], study: Study) -> dict[str, Any]:
     cells += [_cell(row, name, entries, kind) for name in rest]
     memory = numbers.get("peak_memory_mb")
     plain = [_signed(numbers.get(name)) for name in ("shuffle_2", "shuffle_all") if "order" in kind.sections]
+    plain += [_formatted(numbers.get(name), form) for name, _, form in also]
     plain += [_whole(numbers.get("tokens_per_second")), f"{memory:,.0f} MB" if memory else ""]
     plain.append(_whole(numbers.get("parameters_trained")))
     return {
@@ -161,6 +163,15 @@ def _cell(row: Row, name: str, entries: Sequence[Entry], kind: Quantity, *, sure
 def _beside(row: Row, name: str, kind: Quantity, bounds: tuple[float, float]) -> str:
     found = row.entry.behind if row.entry and name == "behind_best" else None
     return f"{kind.bounds(bounds)}{' sure' if found and found.sure else ''}"
+
+
+def _also(kind: Quantity, table: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """What else some run has told."""
+    return [one for one in kind.also if any(row.numbers.get(one[0]) is not None for row in table)]
+
+
+def _formatted(number: float | None, form: str) -> str:
+    return "" if number is None else f"{number:{form}}".replace("%", " %")
 
 
 def _signed(number: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What the models of a study are compared by, and how it is said."""
+"""What the models of a study are compared by, and how it is said: the contract, and two sorts of numbers."""
 
 import math
 from abc import ABC, abstractmethod
@@ -7,7 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ordinate import catalog
 from ordinate.study.statistics import Interval, Numbers, bits, interval, share_interval
+
+PACKAGE = "ordinate.report.quantities"
+# of every task that makes its own sequences
+QUESTIONS = "questions"
 
 Row = Mapping[str, Any]
 Bounds = Interval | None
@@ -24,18 +29,40 @@ class Quantity(ABC):
     """Which number is the best: the lowest or the highest."""
     sign: ClassVar[int]
     """1 where more is worse, -1 where more is better."""
+    section: ClassVar[str]
+    """Where study.json says what was learned from."""
     units: ClassVar[str]
     """What it is measured on, and drawn again for the intervals."""
+    drawn: ClassVar[str] = "held-out"
+    """Why no model has seen them: held-out, or fresh."""
     source: ClassVar[str]
     """What was learned from."""
     inputs: ClassVar[str]
     """What a model reads."""
     loss: ClassVar[str]
-    """The unit of training losses."""
+    """The unit of losses."""
+    models: ClassVar[str] = "Decoders"
+    """What the models are."""
+    extent: ClassVar[str] = "length"
+    """What grows beyond that of training: a length, or a size."""
+    extent_unit: ClassVar[str] = "tokens"
+    """What that is counted in."""
+    speed: ClassVar[str] = "tokens"
+    """What is counted in a second of training."""
     charts: ClassVar[tuple[str, ...]]
     """Which charts there are."""
     sections: ClassVar[tuple[str, ...]]
     """Sections of a finished run's result."""
+    also: ClassVar[tuple[tuple[str, str, str], ...]] = ()
+    """What else is told of the trained length: its name in the result, the head of its column, its format."""
+    explained: ClassVar[str]
+    """What it is, for the note under the table."""
+    further: ClassVar[str]
+    """What reading further than trained means, for the note under the table."""
+    curve: ClassVar[str] = ""
+    """What the chart of reading further shows."""
+    written: ClassVar[str] = ""
+    """What the samples show."""
 
     @abstractmethod
     def measured(self, row: Row) -> bool:
@@ -69,23 +96,37 @@ class Quantity(ABC):
     def gap(self, number: float, bounds: Bounds) -> str:
         """A paired difference in a sentence."""
 
+    def title(self, plan: Row, learned: Row) -> str:
+        """What the models were compared on."""
+        return str(learned["name"])
 
-class Bits(Quantity):
-    """Bits that a model needs to say each next byte of a text."""
+    def step(self, plan: Row, learned: Row) -> str:
+        """What a step of training is made of, and what the models were then made to read."""
+        return (
+            f"{plan['batch']} x {plan['length']} tokens, then made to read up to "
+            f"{max(plan['multiples'])} times that length"
+        )
 
-    name, column, best, sign = "bits per byte", "bits_per_byte", "lowest", 1
-    units, source, inputs, loss = "documents", "text", "texts", "nats a token"
-    charts = ("training", "lengths", "positions", "order", "cost")
-    sections = ("positions", "order", "samples")
+    @abstractmethod
+    def measured_on(self, plan: Row, learned: Row) -> str:
+        """A sentence on what is measured on."""
+
+
+class Surprise(Quantity):
+    """Bits that a model needs to say something: the lower, the better."""
+
+    best, sign = "lowest", 1
+    size: ClassVar[str]
+    """What the bits are divided by, of each row's documents or pairs."""
 
     def measured(self, row: Row) -> bool:
-        """Whether some document is as long."""
+        """Whether something held out is as long."""
         return row["nats_per_token"] is not None
 
     def table(self, row: Row) -> tuple[Numbers, Numbers]:
-        """Bits and bytes of each document."""
+        """Bits, and what they are divided by, of each."""
         amounts = bits(np.array([document["nats"] for document in row["documents"]], float))
-        return amounts, np.array([document["bytes"] for document in row["documents"]], float)
+        return amounts, np.array([document[self.size] for document in row["documents"]], float)
 
     def interval(self, values: Numbers, amounts: Numbers, sizes: Numbers) -> Bounds:
         """The middle of the resamples."""
@@ -101,7 +142,7 @@ class Bits(Quantity):
 
     def said(self, number: float, bounds: Bounds) -> str:
         """With its interval and unit."""
-        return f"{number:.3f} {self.bounds(bounds) if bounds else '(interval unknown)'} bits per byte"
+        return f"{number:.3f} {self.bounds(bounds) if bounds else '(interval unknown)'} {self.name}"
 
     def difference(self, number: float) -> str:
         """Two digits."""
@@ -111,21 +152,22 @@ class Bits(Quantity):
         """With its interval."""
         return f"{number:.3f} {self.bounds(bounds or (math.nan, math.nan))}"
 
+    def measured_on(self, plan: Row, learned: Row) -> str:
+        """What was held out."""
+        return f"Measured on {self.source} that no model has seen: {learned['held_out']}."
 
-class Accuracy(Quantity):
-    """The share of a task's questions that a model answers rightly."""
+
+class Share(Quantity):
+    """The share of right answers: the higher, the better."""
 
     name, column, best, sign = "accuracy", "accuracy", "highest", -1
-    units, source, inputs, loss = "sequences", "task", "sequences", "nats an answer"
-    charts = ("training", "cost")
-    sections = ()
 
     def measured(self, row: Row) -> bool:
-        """Whether the task can be as long."""
+        """Whether there are questions as long."""
         return row["accuracy"] is not None
 
     def table(self, row: Row) -> tuple[Numbers, Numbers]:
-        """Right answers and questions of each sequence."""
+        """Right answers and questions of each unit."""
         return np.array(row["right"], float), np.array(row["asked"], float)
 
     def interval(self, values: Numbers, amounts: Numbers, sizes: Numbers) -> Bounds:
@@ -152,3 +194,10 @@ class Accuracy(Quantity):
     def gap(self, number: float, bounds: Bounds) -> str:
         """With its interval, in points."""
         return f"{100 * number:.1f} {self.bounds(bounds or (math.nan, math.nan))} points"
+
+
+def quantity_of(plan: Row) -> Quantity:
+    """What the models of a plan are compared by: named as its task is, or of all that make their own sequences."""
+    name = str(plan.get("task", "text")).partition(":")[0]
+    own = [one for one in catalog.names(PACKAGE) if one != QUESTIONS]
+    return catalog.load(PACKAGE, Quantity, name if name in own else QUESTIONS)()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ordinate.report.quantity import Accuracy, Bits, Quantity
+from ordinate.report.quantity import Quantity, quantity_of
 
 # the second came with mixers and tasks
 FORMATS = (1, 2)
@@ -50,12 +50,17 @@ class Study:
     @property
     def quantity(self) -> Quantity:
         """What it is compared by."""
-        return quantity(self.about)
+        return quantity_of(self.plan)
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        """What study.json says of what was learned from."""
+        return self.about[self.quantity.section]
 
     @property
     def source(self) -> str:
-        """The name of the text or task."""
-        return self.plan["task"] if "task" in self.about else self.about["text"]["name"]
+        """What it was compared on, in words."""
+        return self.quantity.title(self.plan, self.learned)
 
     def done(self, label: str) -> list[dict[str, Any]]:
         """The results of the finished runs of a scheme, seeds in order."""
@@ -104,11 +109,6 @@ def compared(about: dict[str, Any]) -> dict[str, dict[str, str]]:
     return {one["label"]: {"scheme": one["scheme"], "mixer": one["mixer"]} for one in about["compared"]}
 
 
-def quantity(about: dict[str, Any]) -> Quantity:
-    """Right answers where a task asks questions, bits per byte of a text."""
-    return Accuracy() if "task" in about else Bits()
-
-
 def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     results, damaged, labels = [], [], compared(about)
     for path in sorted(folder.glob("runs/*/result.json")):
@@ -118,7 +118,7 @@ def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]],
             if result["format"] not in FORMATS or result["status"] not in ENDED:
                 raise ValueError(f"format {result['format']!r}, status {result['status']!r}")
             if result["status"] == "done":
-                _check(result, quantity(about))
+                _check(result, quantity_of(about["plan"]))
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             damaged.append(f"{path.parent.name}: the result cannot be read ({type(error).__name__}: {error})")
             continue

@@ -93,6 +93,7 @@ def _means(study: Study, label: str) -> dict[str, float | int | None]:
     shuffled = {"shuffle_2": 1, "shuffle_all": -1} if "order" in done[0] else {}
     return {
         **{name: _mean(_rise(item, place) for item in done) for name, place in shuffled.items()},
+        **{name: _mean(item["lengths"][0].get(name) for item in done) for name, _, _ in study.quantity.also},
         "parameters_trained": done[0]["parameters"]["trained"],
         "parameters_total": done[0]["parameters"]["total"],
         "tokens_per_second": _mean(item["cost"].get("tokens_per_second") for item in done),

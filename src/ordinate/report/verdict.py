@@ -32,7 +32,7 @@ def leader(entries: Sequence[Entry], level: str = "behind") -> Entry | None:
 def _at_trained_length(entries: Sequence[Entry], kind: Quantity, noun: str) -> list[str]:
     best, *others = entries
     same = f"the same {kind.units}" + (" and seeds" if best.seeds > 1 else "")
-    at = f"At the trained length ({best.trained.length} tokens)"
+    at = f"At the trained {kind.extent} ({best.trained.length} {kind.extent_unit})"
     if not others:
         return [f"{at} {_name(best)} has {_said(best.trained, kind)}. A comparison needs two {noun}s."]
     corrected = ", also after correction for all comparisons" if len(others) > 1 else ""
@@ -83,7 +83,7 @@ def _more(alike: Sequence[Entry]) -> list[str]:
 
 def _chance(study: Study, entries: Sequence[Entry]) -> list[str]:
     """Who cannot be told from one that always gives the likeliest answer."""
-    chance = study.about.get("task", {}).get("chance")
+    chance = study.learned.get("chance")
     if chance is None:
         return []
     blind = [entry for entry in entries if entry.trained.interval and entry.trained.interval[0] <= chance]
@@ -98,12 +98,12 @@ def _beyond(entries: Sequence[Entry], kind: Quantity) -> list[str]:
     sentences = []
     if holding:
         sentences.append(
-            f"Read at {times} times that length, {_list(_names(holding))} "
-            f"{'holds' if len(holding) == 1 else 'hold'}: no worse than at the trained length."
+            f"Read at {times} times that {kind.extent}, {_list(_names(holding))} "
+            f"{'holds' if len(holding) == 1 else 'hold'}: no worse than at the trained {kind.extent}."
         )
     if broken:
         falls = [f"{_name(entry)} by {kind.difference(entry.longest.worse)}" for entry in broken]
-        lead = "Worse there" if holding else f"Read at {times} times that length all get worse"
+        lead = "Worse there" if holding else f"Read at {times} times that {kind.extent} all get worse"
         sentences.append(f"{lead}, in {kind.name}: {_list(falls)}.")
     first = leader(entries, "behind_longest")
     best = _best_beyond(entries, kind)
@@ -137,13 +137,13 @@ def _advice(entries: Sequence[Entry], kind: Quantity) -> str:
     if len(best.levels) == 1 or short is far:
         return f"Take {first} on this {kind.source} at this size."
     return (
-        f"Take {first} if {kind.inputs} stay within the trained length, "
+        f"Take {first} if {kind.inputs} stay within the trained {kind.extent}, "
         f"{_name(far)} if the model must read further than it was trained."
     )
 
 
 def _caveat(study: Study, entries: Sequence[Entry]) -> str:
-    drawn = f"held-out {study.quantity.units}" if study.quantity.sign > 0 else f"fresh {study.quantity.units}"
+    drawn = f"{study.quantity.drawn} {study.quantity.units}"
     if study.plan["seeds"] == 1:
         return (
             f"Each was trained once: all this covers the choice of {drawn}, not the luck of training, so nothing is "

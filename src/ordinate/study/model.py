@@ -1,13 +1,13 @@
 """The model of a run, with as many parameters as every other run's."""
 
-from typing import cast
-
 import torch
+from torch import nn
 
 from ordinate.checks import need
-from ordinate.models.block import Block
+from ordinate.mixer import Mixer
 from ordinate.models.kinds import KINDS, Model
 from ordinate.models.shape import Shape
+from ordinate.scheme import Scheme
 from ordinate.study.beginning import new_shape
 from ordinate.study.plan import Plan, Run
 from ordinate.study.source import Sizes, source_of
@@ -65,11 +65,17 @@ def parameters(plan: Plan, run: Run, shape: Shape, model: Model) -> dict[str, ob
     return {
         "total": total,
         "trained": trained,
-        "scheme": sum(p.numel() for p in model.schemes.parameters()),
-        "mixer": sum(p.numel() for block in model.blocks for p in cast(Block, block).mixer.parameters()),
+        "scheme": _held(model, Scheme),
+        "mixer": _held(model, Mixer),
         "feedforward": shape.hidden_width,
         "note": note,
     }
+
+
+def _held(model: Model, kind: type[nn.Module]) -> int:
+    """How many parameters the modules of a kind hold, each counted once."""
+    modules = [module for module in model.modules() if isinstance(module, kind)]
+    return sum(p.numel() for p in {id(p): p for module in modules for p in module.parameters()}.values())
 
 
 def _shape(plan: Plan, run: Run, sizes: Sizes, max_length: int, hidden: int | None) -> Shape:

@@ -18,6 +18,16 @@ FREE = frozenset({"checkpoint_every"})
 # what each kind of model learns where nothing is said
 TASKS = {"decoder": "text", "encoder": "masked", "encoder-decoder": "translation", "vision": "images"}
 
+# fields that say how something is read and measured, and not everything is: those of each task that reads data
+READS = {
+    "text": {"text", "tokenizer", "length", "windows", "shuffled", "samples", "sample_tokens"},
+    "masked": {"text", "tokenizer", "length", "windows", "shuffled"},
+    "translation": {"pairs", "tokenizer", "length", "windows", "samples"},
+    "images": {"images", "pixels", "patch", "windows"},
+}
+# of those that make their own sequences
+READ_BY_QUESTIONS = {"fresh"}
+
 
 class Frozen(BaseModel):
     """A value: it cannot be changed, and it refuses fields it does not know."""
@@ -45,6 +55,15 @@ class Plan(Frozen):
     model: Literal["decoder", "encoder", "encoder-decoder", "vision"] = "decoder"
     """The kind of model: decoder, which writes; encoder, which reads from both sides; encoder-decoder, which
     translates; vision, which looks at images."""
+    pairs: str = "docstrings"
+    """What to translate: docstrings (from signatures of Python's functions), gettext:de (what this machine's programs
+    brought in a language), or a file or folder of yours that ends in .tsv, .po or .mo."""
+    images: str = "digits"
+    """What to look at: digits, or a folder of yours with a folder of images for each class."""
+    pixels: int | None = Field(None, ge=1)
+    """Height and width that images are brought to (pixels); by default 8 for digits, 32 for others."""
+    patch: int | None = Field(None, ge=1)
+    """Height and width of a patch (pixels); by default an eighth of the image's."""
     task: str = "text"
     """What to learn, options inline: recall:pairs=8 (see `ordinate list tasks`); by default text by a decoder, masked
     by an encoder, translation by an encoder-decoder, images by a vision model."""
@@ -173,6 +192,13 @@ def usual_scheme(mixer: str) -> str:
     from ordinate.recipe import Recipe
 
     return catalog.load("ordinate.mixers", Mixer, catalog.parse(Recipe.entries(mixer)[0])[0]).usual_scheme
+
+
+def idle(task: str) -> list[str]:
+    """The fields of a plan that say nothing of this task, though they do of others."""
+    read = READS.get(catalog.parse(task)[0], READ_BY_QUESTIONS)
+    every = set().union(READ_BY_QUESTIONS, *READS.values())
+    return [name for name in Plan.model_fields if name in every - read]
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

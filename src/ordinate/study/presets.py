@@ -24,7 +24,31 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """What each preset changes for tasks that make their own sequences."""
 
-PRESETS_OF: dict[str, dict[str, dict[str, Any]]] = {"text": PRESETS}
+
+MASKED_PRESETS = PRESETS
+TRANSLATION_PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {"tokenizer": "bpe:size=1024", "length": 48, "steps": 500, "layers": 2, "multiples": (1, 2),
+              "windows": 256},
+    "standard": {"tokenizer": "bpe:size=2048", "length": 64, "steps": 3000, "seeds": 2, "width": 128,
+                 "multiples": (1, 2), "windows": 512, "warmup": 200, "learning_rate": 2e-3, "dropout": 0.1},
+    "thorough": {"tokenizer": "bpe:size=4096", "length": 64, "steps": 12000, "seeds": 3, "width": 256, "layers": 4,
+                 "heads": 8, "multiples": (1, 2), "windows": 1024, "warmup": 500, "learning_rate": 1e-3,
+                 "dropout": 0.1, "checkpoint_every": 500},
+}  # fmt: skip
+IMAGE_PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {"steps": 400, "batch": 64, "layers": 2, "multiples": (1, 2), "windows": 512},
+    "standard": {"steps": 2000, "batch": 64, "seeds": 3, "multiples": (1, 2), "windows": 2048, "warmup": 200,
+                 "learning_rate": 2e-3, "dropout": 0.1},
+    "thorough": {"steps": 10000, "batch": 64, "seeds": 3, "width": 192, "layers": 6, "multiples": (1, 2),
+                 "windows": 8192, "warmup": 500, "learning_rate": 1e-3, "dropout": 0.1, "checkpoint_every": 500},
+}  # fmt: skip
+
+PRESETS_OF: dict[str, dict[str, dict[str, Any]]] = {
+    "text": PRESETS,
+    "masked": MASKED_PRESETS,
+    "translation": TRANSLATION_PRESETS,
+    "images": IMAGE_PRESETS,
+}
 """The presets of each task that reads data."""
 
 

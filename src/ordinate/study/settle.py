@@ -10,14 +10,12 @@ from ordinate.mixer import Mixer
 from ordinate.models.kinds import KINDS
 from ordinate.study.beginning import with_base
 from ordinate.study.model import shape_of
-from ordinate.study.plan import EIGHT, Plan, Run, usual_scheme
+from ordinate.study.plan import EIGHT, Plan, Run, idle, usual_scheme
 from ordinate.study.source import kind_of, source_of
 from ordinate.tokenizer import make_tokenizer
 from ordinate.training.precision import fast_precision
 
 ALL = "all"
-# fields that say how something is read and measured that not every task has
-PARTIAL = ("text", "tokenizer", "windows", "shuffled", "fresh", "samples", "sample_tokens", "length")
 
 
 def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
@@ -63,10 +61,10 @@ def _task(plan: Plan) -> tuple[Plan, int]:
     )
     source = source_of(plan)
     length, vocabulary = source.check(plan)
-    idle = [name for name in PARTIAL if name not in source.reads and _given(plan, name, length)]
-    listed = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+    given = [name for name in idle(plan.task) if _given(plan, name, length)]
+    listed = ", ".join(f"--{name.replace('_', '-')}" for name in given)
     need(
-        not idle,
+        not given,
         f"options of a study have an effect; {plan.task} {source.nature}",
         f"got {listed}",
         "leave them out; the sizes of a task are options of its own (see `ordinate list tasks`): recall:pairs=8",

@@ -41,8 +41,6 @@ class Source(ABC):
 
     nature: ClassVar[str]
     """What sort of thing is learned, in words that follow "recall ..."."""
-    reads: ClassVar[frozenset[str]]
-    """Which of the plan's fields that only some sources read this one does."""
 
     def __init__(self, plan: Plan, data: Path) -> None:
         self.plan, self.data = plan, data

@@ -127,7 +127,7 @@ class Learner(lightning.LightningModule):
         """Write the loss down, and a checkpoint now and then."""
         step = self.global_step
         self.metrics.append(step, self.loss)
-        self.clock.count(batch.inputs.numel())
+        self.clock.count(batch.targets.numel())
         if self.watch:
             self.watch(step, self.loss)
         if step % self.settings.checkpoint_every == 0 or step == self.settings.steps or self.signal:

@@ -17,7 +17,6 @@ class Questions(Source):
     """A task with questions and answers."""
 
     nature = "makes its own sequences"
-    reads = frozenset({"fresh"})
 
     @classmethod
     def check(cls, plan: Plan) -> tuple[int, int]:

@@ -19,7 +19,6 @@ class Reading(Source):
     """A text read from left to right."""
 
     nature = "goes on with a text"
-    reads = frozenset({"text", "tokenizer", "length", "windows", "shuffled", "samples", "sample_tokens"})
 
     @classmethod
     def check(cls, plan: Plan) -> tuple[int, int]:

@@ -1,0 +1,1 @@
+"""What models are compared by, one a file: named as the task is that they learn."""

@@ -1,0 +1,45 @@
+"""Translations."""
+
+from ordinate.report.quantity import Row, Surprise
+
+
+class TranslatedBits(Surprise):
+    """Bits that a model needs to say each byte of a translation."""
+
+    name, column, size, section = "bits per byte", "bits_per_byte", "bytes", "pairs"
+    units, source, inputs, loss = "pairs", "pairs", "sentences", "nats a token"
+    models = "Encoder-decoders"
+    charts = ("training", "lengths", "cost")
+    sections = ("samples",)
+    also = (
+        ("accuracy", "tokens right", ".1%"),
+        ("exact", "whole sentences right", ".1%"),
+        ("chrf", "chrF", ".1f"),
+    )
+    explained = (
+        "Bits per byte of held-out translations: how many bits the model needs to say each next byte of the "
+        "translation, given the source and what comes before; lower is better. Tokens right: its likeliest next "
+        "token is the one. Whole sentences right and chrF (0 to 100, higher is better): of what it writes by "
+        "itself, the likeliest token each time."
+    )
+    further = (
+        "At 2x and more: so many pairs behind each other in one, sources and translations both; the same bytes said "
+        "from more."
+    )
+    curve = (
+        "Bits per byte of the same held-out translations, a pair at a time and several behind each other as one. "
+        "Nothing as long was ever trained. Bars: 95 % intervals."
+    )
+    written = (
+        "Each model translates the grey source, which was held out, taking the likeliest token each time. Below what "
+        "it writes, what was wanted."
+    )
+
+    def title(self, plan: Row, learned: Row) -> str:
+        """The pairs."""
+        return f"translating {learned['name']}"
+
+    def step(self, plan: Row, learned: Row) -> str:
+        """Pairs, and several behind each other."""
+        further = f", then given {max(plan['multiples'])} of them as one" if max(plan["multiples"]) > 1 else ""
+        return f"{plan['batch']} pairs of up to {plan['length']} tokens on each side{further}"
