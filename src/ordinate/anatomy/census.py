@@ -33,17 +33,17 @@ def measured_part(model: Any) -> tuple[Any, Kind]:
     return model, "vision" if getattr(model, "main_input_name", "") == "pixel_values" else "decoder"
 
 
-def example_of(part: Any, kind: Kind) -> Inputs:
-    """Two short random texts, or images, for a model."""
+def example_of(part: Any, kind: Kind, rows: int = 2, length: int = LENGTH) -> Inputs:
+    """Short random texts, or images, for a model."""
     generator, config = torch.Generator().manual_seed(0), part.config
     weight = next(part.parameters())
     if kind == "vision":
         size = config.image_size
         height, width = (size, size) if isinstance(size, int) else size
-        pixels = torch.randn(2, config.num_channels, height, width, generator=generator)
+        pixels = torch.randn(rows, config.num_channels, height, width, generator=generator)
         return Inputs(images=pixels.to(weight.device, weight.dtype))
     vocabulary = part.get_input_embeddings().weight.shape[0]
-    ids = torch.randint(vocabulary, (2, LENGTH), generator=generator)
+    ids = torch.randint(vocabulary, (rows, length), generator=generator)
     # some models do not count padding
     padding = getattr(config, "pad_token_id", None)
     ids = torch.where(ids == padding, (ids + 1) % vocabulary, ids) if padding is not None else ids

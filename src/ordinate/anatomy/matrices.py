@@ -12,7 +12,7 @@ Maps = Callable[[Tokens], Sequence[Float[Tensor, "b h n d"]]]
 """What a linear map makes of tokens, head by head; several at once."""
 
 
-def matrices(maps: Maps, like: Float[Tensor, "width"], *, rows: int = 512) -> list[Float[Tensor, "h width d"]] | None:
+def matrices(maps: Maps, like: Float[Tensor, "width"], rows: int = 512) -> list[Float[Tensor, "h width d"]] | None:
     """The matrices W of maps x -> x W + b, head by head.
 
     Row r of W is what the map makes of the unit vector r, less what it makes of 0.
@@ -20,24 +20,21 @@ def matrices(maps: Maps, like: Float[Tensor, "width"], *, rows: int = 512) -> li
     Args:
         maps: the maps.
         like: a vector of the width, type and device of what enters.
-        rows: unit vectors tried at once; a map may be given fewer tokens.
+        rows: tokens that the maps are given at once.
 
     Returns:
         The matrices; None: the maps are not linear.
     """
     width = len(like)
     eye = torch.eye(width, dtype=like.dtype, device=like.device)
-    zero = [part[:, :, :1] for part in maps(like.new_zeros(1, min(rows, width), width))]
-    parts = [maps(_filled(eye[first : first + rows], min(rows, width))) for first in range(0, width, rows)]
+    zero = [part[:, :, :1] for part in maps(like.new_zeros(1, rows, width))]
+    parts = [maps(_filled(few, rows)) for few in eye.split(rows)]
     found = [torch.cat([part[which][0] for part in parts], 1)[:, :width] - none[0] for which, none in enumerate(zero)]
     generator = torch.Generator().manual_seed(0)
-    tried = torch.randn(min(rows, width), width, generator=generator).to(like)
-    seen = maps(tried[None])
-    for matrix, none, out in zip(found, zero, seen, strict=True):
-        expected = tried @ matrix + none[0]
-        if not torch.allclose(out[0], expected, rtol=0.0, atol=float(_tolerance(out) * out.abs().max())):
-            return None
-    return found
+    tried = torch.randn(rows, width, generator=generator).to(like)
+    ways = zip(found, zero, maps(tried[None]), strict=True)
+    linear = all(_close(out[0], tried @ matrix + none[0]) for matrix, none, out in ways)
+    return found if linear else None
 
 
 def gain(norm: nn.Module | None, like: Float[Tensor, "width"]) -> Float[Tensor, "width"] | None:
@@ -53,13 +50,14 @@ def gain(norm: nn.Module | None, like: Float[Tensor, "width"]) -> Float[Tensor, 
     if norm is None:
         return torch.ones_like(like)
     generator = torch.Generator().manual_seed(0)
-    tried = torch.randn(2, 1, len(like), generator=generator, dtype=torch.float64).to(like) * 100
+    tried = torch.randn(1, 16, len(like), generator=generator, dtype=torch.float64).to(like) * 100
     # what is added afterwards cancels
     out = (norm(tried) - norm(-tried)) / 2
-    for length in (tried - tried.mean(-1, keepdim=True), tried):
-        ratio = out / (length / length.square().mean(-1, keepdim=True).sqrt())
-        if torch.allclose(ratio[0], ratio[1], rtol=0.0, atol=float(8 * _tolerance(out) * ratio.abs().max())):
-            return ratio.mean((0, 1))
+    for centred in (tried - tried.mean(-1, keepdim=True), tried):
+        unit = centred / centred.square().mean(-1, keepdim=True).sqrt()
+        scale = (out * unit).sum((0, 1)) / unit.square().sum((0, 1))
+        if _close(out, scale * unit):
+            return scale
     return None
 
 
@@ -68,5 +66,6 @@ def _filled(rows: Float[Tensor, "some width"], count: int) -> Tokens:
     return torch.cat([rows, rows.new_zeros(count - len(rows), rows.shape[1])])[None]
 
 
-def _tolerance(x: Tensor) -> float:
-    return 64 * torch.finfo(x.dtype).eps
+def _close(x: Tensor, y: Tensor) -> bool:
+    # norms add a little to what they divide by
+    return bool((x - y).abs().max() <= max(64 * torch.finfo(x.dtype).eps, 1e-6) * y.abs().max())

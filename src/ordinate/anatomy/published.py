@@ -12,13 +12,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ordinate.anatomy.census import Sizes, example_of, grid_of, measured_part, need_plain, reads_ahead
+from ordinate.anatomy.extract import Part
 from ordinate.anatomy.positions import Places, Way, find_rotation, find_table
 from ordinate.anatomy.replaced import at_rest, changed, entering
 from ordinate.anatomy.residual import find_branches, first_of, stack, with_first
 from ordinate.anatomy.ways import find_ways
 from ordinate.checks import need
 from ordinate.shapes import Tokens
-from ordinate.subject import ATTENTION, Facts, Inputs, Reading, Subject, Unfit, Watch
+from ordinate.subject import ATTENTION, Facts, Inputs, Projection, Reading, Subject, Unfit, Watch
 from ordinate.tokenizer import Tokenizer
 
 Change = AbstractContextManager[Any]
@@ -96,6 +97,16 @@ class Published(Subject):
         rows = self.table.rows
         need(length <= len(rows), f"{self._facts.name} has {len(rows)} positions", f"got {length}", "ask for fewer")
         return rows[:length]
+
+    def projection(self, layer: int) -> Projection:
+        """The matrices of a layer's queries, keys and values, before any norm of queries and keys."""
+        if self.windowed:
+            raise Unfit(f"{self._facts.name} attends within windows, not among all tokens")
+        example = example_of(self.model, self.kind, 1, min(64, self._facts.max_length or 64))
+        modules = self.layers[layer], self.attentions[layer], self.branches[layer]
+        with at_rest(self.model):
+            part = Part(layer, *modules, partial(self._run, example), partial(self.attend, Inputs()))
+            return part.projection(self._facts)
 
     def tokens_of(self, text: str) -> Int[Tensor, "n"]:
         """A text in tokens, without tokens in front."""
