@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from ordinate.anatomy.matrices import gain, matrices
 from ordinate.anatomy.replaced import changed, entering, replaced
 from ordinate.anatomy.residual import Trace, first_of
+from ordinate.anatomy.rotation import ROTATE, unrotated
 from ordinate.shapes import Keys, Queries, Tokens, Values, Weights
 from ordinate.subject import Facts, Projection, Unfit, Watch
 
 Call = Callable[[Tokens, Watch], object]
 """Runs a layer with these tokens entering its attention, watched."""
-ROTATE = "apply_rotary_pos_emb"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Part:
         )
         if found is None or scale is None:
             raise Unfit(f"layer {self.number} of {facts.name} makes its queries and keys by no matrix")
-        query, key, value = found
+        query, key, value = (part.to(like.dtype) for part in found)
         for site in dict.fromkeys([self.branch, self.attention]):
             read = None if site is None else read_out(site, call, x, facts.heads, value.shape[2])
             if read is not None and read.shape[2] == facts.width:
@@ -107,7 +107,7 @@ def bare(attention: nn.Module) -> Iterator[None]:
             if "Norm" in type(module).__name__:
                 changes.enter_context(replaced(module, "forward", lambda x: x))
         if hasattr(space, ROTATE):
-            changes.enter_context(replaced(space, ROTATE, _unrotated))
+            changes.enter_context(replaced(space, ROTATE, unrotated))
         yield
 
 
@@ -183,7 +183,7 @@ def read_out(site: nn.Module, call: Call, x: Tokens, heads: int, channels: int) 
 def gain_before(
     layer: nn.Module, attention: nn.Module, run: Callable[[], object], like: Float[Tensor, "width"]
 ) -> Float[Tensor, "width"] | None:
-    """What the norm between a layer's input and its attention multiplies columns by; None: something else is there."""
+    """What the norm between a layer's input and its attention multiplies columns by; None: no norm is there."""
     trace = Trace()
     with trace.follow(layer):
         run()
@@ -197,7 +197,3 @@ def gain_before(
     norms = [event.module for event in before if event.left is not None and event.left.equal(look.entered)]
     return gain(norms[0], like) if norms else None
 
-
-def _unrotated(*given: Any, **named: Any) -> Any:
-    first, second = [*given, *named.values()][:2]
-    return (first, second) if second.ndim == first.ndim else first

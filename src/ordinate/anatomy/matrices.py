@@ -33,7 +33,7 @@ def matrices(maps: Maps, like: Float[Tensor, "width"], rows: int = 512) -> list[
     generator = torch.Generator().manual_seed(0)
     tried = torch.randn(rows, width, generator=generator).to(like)
     ways = zip(found, zero, maps(tried[None]), strict=True)
-    linear = all(_close(out[0], tried @ matrix + none[0]) for matrix, none, out in ways)
+    linear = all(_close(out[0], tried.to(matrix.dtype) @ matrix + none[0]) for matrix, none, out in ways)
     return found if linear else None
 
 

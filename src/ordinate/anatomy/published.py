@@ -230,13 +230,29 @@ class Published(Subject):
             kv_heads=kv_heads,
             width=width,
             vocabulary=rows,
-            max_length=length if images else None if self.table is None else len(self.table.rows),
+            max_length=length if images else self._longest(example),
             position=self._position(),
             prefix=0 if grid is None else length - grid[0] * grid[1],
             grid=grid,
             first_token=first,
             dtype=next(self.model.parameters()).dtype,
         )
+
+    def _longest(self, example: Inputs) -> int | None:
+        """The longest input that it takes; None: any."""
+        if self.table is not None:
+            return len(self.table.rows)
+        # MPT makes its biases for one length, GPT-J its angles for so many positions
+        fixed = getattr(self.model.config, "max_seq_len", None)
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        if fixed is not None or limit is None or not any(way.named(torch.zeros(1, 1)) for way in self.ways):
+            return fixed
+        beyond = torch.full_like(cast(Tensor, example.ids), limit)
+        try:
+            self._read(Inputs(example.ids, beyond), Watch())
+        except (IndexError, RuntimeError):
+            return limit
+        return None
 
     def _position(self) -> str:
         """How position enters, as far as it was seen."""

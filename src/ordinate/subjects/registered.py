@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ordinate.anatomy.published import Change, Published, Run
-from ordinate.anatomy.replaced import entering, replaced
+from ordinate.anatomy.rotation import Rotations
 from ordinate.anatomy.softmax import Softmax, Softmaxes
 from ordinate.shapes import Visible
 from ordinate.subject import Attended, Inputs, Watch
@@ -88,7 +87,7 @@ class Registered(Published):
         layers = {module: layer for layer, module in enumerate(self.attentions)}
         yield self._watched(Session(layers, watch, inputs.visible))
         if "raw" in watch.hooks:
-            yield from self._rotations(watch)
+            yield from Rotations(watch).follow(self.attentions)
 
     def plain(self) -> Change:
         """The model's own plain function."""
@@ -104,16 +103,6 @@ class Registered(Published):
         finally:
             _SESSION.reset(token)
 
-    def _rotations(self, watch: Watch) -> Iterator[Change]:
-        """Queries and keys on their way into the function that rotates them."""
-        now: list[int] = [0]
-        for layer, module in enumerate(self.attentions):
-            yield entering(module, partial(_note, now, layer))
-        for space in {sys.modules[type(module).__module__] for module in self.attentions}:
-            rotate = getattr(space, "apply_rotary_pos_emb", None)
-            if rotate is not None:
-                yield replaced(space, "apply_rotary_pos_emb", partial(_rotated, rotate, now, watch))
-
 
 class _Asked(Session):
     """Notes who asks for attention."""
@@ -125,15 +114,6 @@ class _Asked(Session):
     def attend(self, module: nn.Module, *given: Any, **named: Any) -> Any:
         self.found.append(module)
         return super().attend(module, *given, **named)
-
-
-def _rotated(rotate: Any, now: list[int], watch: Watch, q: Tensor, k: Tensor, *given: Any, **named: Any) -> Any:
-    q, k = watch.raw(now[0], q, k) or (q, k)
-    return rotate(q, k, *given, **named)
-
-
-def _note(now: list[int], layer: int, _: Tensor) -> None:
-    now[0] = layer
 
 
 def _plain_of(module: nn.Module) -> Any:
