@@ -1,0 +1,222 @@
+"""Watch attention that is written in plain operations of torch, by catching them on their way."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+from ordinate.anatomy.replaced import replaced
+from ordinate.anatomy.softmax import SOFTMAX, Softmax
+from ordinate.shapes import Keys, Queries, Values
+from ordinate.subject import Attended, Watch
+
+# where each function has its two factors
+PRODUCTS: Mapping[Any, tuple[int, int]] = {
+    torch.matmul: (0, 1),
+    Tensor.matmul: (0, 1),
+    Tensor.__matmul__: (0, 1),
+    torch.bmm: (0, 1),
+    Tensor.bmm: (0, 1),
+    torch.baddbmm: (1, 2),
+    Tensor.baddbmm: (1, 2),
+}
+Marked = tuple[Queries, Keys, Values]
+
+
+@dataclass(eq=False)
+class Pass:
+    """One call of the module that computes a layer's attention.
+
+    Args:
+        layer: its number.
+        rows: of the batch.
+        tokens: how many.
+        watch: what looks on; None: nothing yet.
+        given: queries, keys and values that stand in for its own; None: its own.
+        ends: whether it ends by `Found` when its values are used.
+    """
+
+    layer: int
+    rows: int
+    tokens: int
+    watch: Watch
+    given: Marked | None = None
+    ends: bool = False
+    q: Tensor | None = None
+    k: Tensor | None = None
+    v: Tensor | None = None
+    softmax: Softmax | None = None
+
+    def product(self, run: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
+        """A product of two tensors: of queries and keys, of weights and values, or of others."""
+        if self.softmax is None:
+            return self._compared(run, a, b)
+        if self.v is not None or a.shape[-2:] != (self.tokens, self.tokens):
+            return run(a, b)
+        if self.given is not None:
+            b = _as(self.given[2], b)
+        self.v = self._heads(b)
+        if self.ends and self.q is not None and self.k is not None:
+            raise Found((self.q, self.k, self.v))
+        out = run(a, b)
+        if "attended" in self.watch.hooks and self.softmax.seen and self.q is not None and self.k is not None:
+            self.watch.attended(self.layer, Attended(self.q, self.k, self.v, *self.softmax.seen, self._heads(out)))
+        return out
+
+    def weigh(self, run: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
+        """The softmax of the scores."""
+        if self.q is None or scores.shape[-2:] != (self.tokens, self.tokens):
+            return run(scores)
+        self.softmax = Softmax(self.watch, self.layer, self.tokens)
+        flat = scores.ndim == 3
+        weights = self.softmax(lambda x: self._heads(run(x.flatten(0, 1) if flat else x)), self._heads(scores))
+        return weights.flatten(0, 1) if flat else weights
+
+    def whole(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+        """All of attention at once, by its formula."""
+        if k.shape[1] < q.shape[1]:
+            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        scores = self.product(torch.matmul, q, k.mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        if causal:
+            seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+            scores = scores.masked_fill(~seen, float("-inf"))
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        return self.product(torch.matmul, self.weigh(lambda x: x.softmax(-1), scores), v)
+
+    def _compared(self, run: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
+        first = self.q is None and a.shape[-2] == b.shape[-1] == self.tokens and a.ndim == b.ndim > 2
+        if not first:
+            return run(a, b)
+        if self.given is not None:
+            a, b = _as(self.given[0], a), _as(self.given[1].mT, b)
+        self.q, self.k = self._heads(a), self._heads(b).mT
+        return run(a, b)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x if x.ndim == 4 else x.unflatten(0, (self.rows, -1))
+
+
+class Found(Exception):  # noqa: N818 - no error: what was looked for
+    """Queries, keys and values of a pass that was made for them only."""
+
+    def __init__(self, marked: Marked) -> None:
+        super().__init__()
+        self.marked = marked
+
+
+def _as(new: Tensor, like: Tensor) -> Tensor:
+    return new.reshape(like.shape).to(like.dtype)
+
+
+class Tracing(TorchFunctionMode):
+    """While it is entered, the operations of attention go through the pass that is under way, if one is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: Pass | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch, or have it looked at."""
+        kwargs, now = kwargs or {}, self.now
+        if now is None:
+            return func(*args, **kwargs)
+        if func in SOFTMAX:
+            return now.weigh(lambda scores: func(scores, *args[1:], **kwargs), args[0])
+        if func in PRODUCTS:
+            return self._product(now, func, args, kwargs)
+        if func is scaled_dot_product_attention:
+            return now.whole(*_call(*args, **kwargs))
+        return func(*args, **kwargs)
+
+    def _product(self, now: Pass, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        names = {"batch1": 1, "batch2": 2, "mat2": 1, "other": 1}
+        given = dict(enumerate(args)) | {names[name]: x for name, x in kwargs.items() if name in names}
+        rest = {name: x for name, x in kwargs.items() if name not in names}
+        first, second = PRODUCTS[func]
+
+        def run(a: Tensor, b: Tensor) -> Tensor:
+            both = given | {first: a, second: b}
+            return func(*(both[place] for place in sorted(both)), **rest)
+
+        return now.product(run, given[first], given[second])
+
+    @contextmanager
+    def follow(self, module: nn.Module, layer: int, watch: Watch) -> Iterator[None]:
+        """Let what a module computes be the attention of a layer."""
+        original = module.forward
+
+        def forward(*given: Any, **named: Any) -> Any:
+            x = next(x for x in (*given, *named.values()) if isinstance(x, Tensor) and x.is_floating_point())
+            under = self.now
+            try:
+                marked = None
+                if "marked" in watch.hooks:
+                    marked = self._marked(partial(original, *given, **named), layer, x, watch)
+                self.now = Pass(layer, *x.shape[:2], watch, marked)
+                return original(*given, **named)
+            finally:
+                self.now = under
+
+        with replaced(module, "forward", forward):
+            yield
+
+    def _marked(self, run: Callable[[], Any], layer: int, x: Tensor, watch: Watch) -> Marked | None:
+        """What a watch makes of queries, keys and values; they are known when the last of them is used."""
+        self.now = Pass(layer, *x.shape[:2], Watch(), ends=True)
+        try:
+            run()
+        except Found as found:
+            return watch.marked(layer, *found.marked)
+        return None
+
+
+def _call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, float | None]:
+    return query, key, value, attn_mask, is_causal, scale
+
+
+class Search(TorchFunctionMode):
+    """Finds the modules that compute attention: the innermost with parameters around a softmax of square scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside: list[nn.Module] = []
+        self.found: list[nn.Module] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function of torch, and note whose it is."""
+        square = func in SOFTMAX and args[0].ndim > 2 and args[0].shape[-1] == args[0].shape[-2]
+        if square or func is scaled_dot_product_attention:
+            owner = next((m for m in reversed(self.inside) if next(m.parameters(), None) is not None), None)
+            if owner is not None and owner not in self.found:
+                self.found.append(owner)
+        return func(*args, **(kwargs or {}))
+
+    @contextmanager
+    def within(self, model: nn.Module) -> Iterator[None]:
+        """Follow which module is under way."""
+        handles = []
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(lambda m, _: self.inside.append(m)))
+            handles.append(module.register_forward_hook(lambda *_: self.inside.pop() and None, always_call=True))
+        try:
+            with self:
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
