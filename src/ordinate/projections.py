@@ -130,8 +130,14 @@ class Projections(nn.Module):
 
     def attended(self, q: Queries, k: Keys, v: Values, at: Placed) -> Outputs:
         """What each head reads; queries and keys come encoded."""
+        return self.compute(q, k, v, at, self.formula)
+
+    def compute(
+        self, q: Queries, k: Keys, v: Values, at: Placed, formula: Formula, route: str | None = None
+    ) -> Outputs:
+        """The attention itself: what watches a model puts a function of its own in this place."""
         dropout = self.dropout if self.training else 0.0
-        return attend(q, k, v, at, scale=self.scale, dropout=dropout, formula=self.formula)
+        return attend(q, k, v, at, scale=self.scale, dropout=dropout, formula=formula, route=route)
 
     @property
     def formula(self) -> Formula:

@@ -130,7 +130,7 @@ class Call:
 def plain(call: Call) -> Outputs:
     """The formula of attention in plain lines, for numbers that are finite: every score is held."""
     v = call.v.repeat_interleave(call.groups, 1)
-    weights = weigh(_scores(call), call.where.visible, call.formula).to(v.dtype)
+    weights = weigh(scores(call), call.where.visible, call.formula).to(v.dtype)
     weights = nn.functional.dropout(weights, call.dropout)
     carried = call.at.scheme.carry(weights, call.where)
     return weights @ v if carried is None else weights @ v + carried
@@ -156,23 +156,23 @@ def log_sum_exp(call: Call) -> Totals:
     for begin in range(0, max(queries, 1), size):
         rows = slice(begin, begin + size)
         part = replace(call, q=call.q[:, :, rows], at=call.at.block(rows))
-        scores = _scores(part).masked_fill(~part.where.visible[:, None], float("-inf"))
-        parts.append(torch.cat([scores, call.formula.column(scores)], -1).logsumexp(-1))
+        scored = scores(part).masked_fill(~part.where.visible[:, None], float("-inf"))
+        parts.append(torch.cat([scored, call.formula.column(scored)], -1).logsumexp(-1))
     return torch.cat(parts, 2)
 
 
-def _scores(call: Call) -> Weights:
-    """The scores of all pairs, hidden ones too."""
+def scores(call: Call) -> Weights:
+    """What the softmax is taken of, for all pairs, hidden ones too."""
     scheme, k = call.at.scheme, call.k.repeat_interleave(call.groups, 1)
     # 16-bit scores overflow and forget neighbours: they are held in float32 at least
     wide = torch.promote_types(call.q.dtype, torch.float32)
     q, k = call.q.to(wide), k.to(wide)
     own = scheme.score(q, k, call.where)
-    scores = call.formula.bend((q @ k.mT if own is None else own) * call.scale)
+    scored = call.formula.bend((q @ k.mT if own is None else own) * call.scale)
     for bias in (call.at.bias, scheme.content_bias(q, k, call.where)):
         if bias is not None:
-            scores = scores + bias
-    return scores
+            scored = scored + bias
+    return scored
 
 
 def weigh(scores: Weights, visible: Visible, formula: Formula) -> Weights:

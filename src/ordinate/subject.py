@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -109,6 +109,11 @@ class Watch:
     leaves it. Only what is overridden costs anything. Tensors are the model's own: keep sums, never the maps.
     """
 
+    @property
+    def hooks(self) -> frozenset[str]:
+        """The names of the methods that it overrides."""
+        return frozenset(name for name in HOOKS if getattr(type(self), name) is not getattr(Watch, name))
+
     def stream(self, layer: int, x: Tokens) -> Tokens | None:
         """The residual stream as it enters a layer; with layer == layers, as it leaves the last (before any norm)."""
 
@@ -129,6 +134,12 @@ class Watch:
 
     def branch(self, layer: int, a: Tokens) -> Tokens | None:
         """What the attention of a layer adds to the residual stream."""
+
+
+HOOKS = ("stream", "raw", "marked", "scores", "weights", "attended", "branch")
+"""What a watch may override."""
+ATTENTION = frozenset(HOOKS) - {"stream", "branch"}
+"""What of it asks for attention."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,12 +178,20 @@ class Projection:
 class Subject(ABC):
     """A model as a probe sees it.
 
-    Must: `facts`, `read`, `token_table`.
+    Must: `order`, `refuses`, `facts`, `read`, `token_table`.
     May: `position_table`, `projection`, `tokens_of`; where they cannot be, they raise `Unfit` with the reason.
 
     Each proves itself when it is made: with an empty watch the results are those of the model by itself, and where
     the blocks allow it the stream plus the branch is what enters the next part.
     """
+
+    order: ClassVar[int]
+    """Kinds of subjects are tried from the lowest order up."""
+
+    @classmethod
+    @abstractmethod
+    def refuses(cls, model: object) -> str | None:
+        """Why this kind of subject cannot be made of a model; None: it can be tried."""
 
     @property
     @abstractmethod

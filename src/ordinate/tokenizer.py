@@ -21,6 +21,7 @@ class Tokenizer(ABC):
     """Text to token ids and back; the way back of the way there is the text itself.
 
     Must: `size`, `byte_lengths`, `encode`, `decode`, `state`, `from_state` and `fitted`.
+    May: `bare` and `first`, where it adds tokens of its own.
     """
 
     @property
@@ -36,6 +37,15 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode(self, text: str) -> NDArray[np.integer[Any]]:
         """The tokens of a text."""
+
+    def bare(self, text: str) -> NDArray[np.integer[Any]]:
+        """The tokens of a text of any length, and no others."""
+        return self.encode(text)
+
+    @property
+    def first(self) -> int | None:
+        """The token that it puts in front of texts; None: none."""
+        return None
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:

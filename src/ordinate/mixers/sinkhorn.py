@@ -2,7 +2,6 @@
 
 import torch
 
-from ordinate.attention import attend
 from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need
 from ordinate.mixer import KeyValues
@@ -60,9 +59,7 @@ class Sinkhorn(AttentionMixer):
 
     def attended(self, q: Queries, k: Keys, v: Values, at: Placed) -> Outputs:
         """What each head reads; columns need all queries at once, which the route `reference` has."""
-        dropout = self.dropout if self.training else 0.0
-        formula = Formula(weights=self._weigh)
-        return attend(q, k, v, at, scale=self.scale, dropout=dropout, formula=formula, route="reference")
+        return self.compute(q, k, v, at, Formula(weights=self._weigh), route="reference")
 
     def _weigh(self, scores: Weights, visible: Visible) -> Weights:
         hidden = ~visible[:, None]

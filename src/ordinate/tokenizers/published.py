@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,24 @@ class Published(Tokenizer):
     def encode(self, text: str) -> NDArray[np.integer[Any]]:
         """The tokens of the text, with those that the model wants around it."""
         return np.array(self.inner.encode(text).ids, self.type)
+
+    def bare(self, text: str) -> NDArray[np.integer[Any]]:
+        """The tokens of the text alone, however long it is."""
+        return np.array(self._whole.encode(text, add_special_tokens=False).ids, self.type)
+
+    @property
+    def first(self) -> int | None:
+        """The token that it puts in front of texts."""
+        marked = self._whole.encode("a").ids
+        return marked[0] if marked[:1] != self.bare("a")[:1].tolist() else None
+
+    @cached_property
+    def _whole(self) -> tokenizers.Tokenizer:
+        whole = tokenizers.Tokenizer.from_str(self.inner.to_str())
+        # it may be set to cut texts to the length that its model was used with, or to fill them up
+        whole.no_truncation()
+        whole.no_padding()
+        return whole
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the tokens; numbers that a model has beyond its tokenizer stand for nothing."""

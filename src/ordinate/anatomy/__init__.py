@@ -1,0 +1,1 @@
+"""How a probe finds its way inside a model: what subjects share."""

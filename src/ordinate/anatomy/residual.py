@@ -1,0 +1,132 @@
+"""Find, by comparing numbers, where a layer adds what its attention has found to the residual stream."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ordinate.shapes import Tokens
+
+
+def stack(model: nn.Module, attending: Sequence[nn.Module]) -> list[tuple[nn.Module, nn.Module]]:
+    """The layers that attend, each with its attention: the members of one list of modules.
+
+    It is the list with the most members that hold exactly one of these modules each; the outermost where several do.
+
+    Args:
+        model: what holds them.
+        attending: the modules that compute attention, in the order in which they run.
+    """
+    best: list[tuple[nn.Module, nn.Module]] = []
+    wanted = {id(module) for module in attending}
+    for parent in model.modules():
+        if not isinstance(parent, nn.ModuleList | nn.Sequential):
+            continue
+        held = [(member, [one for one in member.modules() if id(one) in wanted]) for member in parent]
+        found = [(member, ones[0]) for member, ones in held if len(ones) == 1]
+        best = found if len(found) > len(best) else best
+    return best
+
+
+@dataclass(eq=False)
+class Event:
+    """What entered and left a module."""
+
+    module: nn.Module
+    entered: Tensor | None
+    left: Tensor | None = None
+    began: int = 0
+    ended: int = 0
+
+
+@dataclass(eq=False)
+class Trace:
+    """What entered and left every module inside of a layer, in the order of time."""
+
+    events: list[Event] = field(default_factory=list)
+    time: int = 0
+
+    def follow(self, layer: nn.Module) -> ExitStack:
+        """Note what happens inside of it, until the result is closed."""
+        stop = ExitStack()
+        for module in layer.modules():
+            stop.callback(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
+            stop.callback(module.register_forward_hook(self._leave).remove)
+        return stop
+
+    def _enter(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.time += 1
+        first = next((x for x in (*given, *named.values()) if _floating(x)), None)
+        self.events.append(Event(module, None if first is None else first.clone(), began=self.time))
+
+    def _leave(self, module: nn.Module, given: tuple[Any, ...], out: Any) -> None:
+        self.time += 1
+        event = next(event for event in reversed(self.events) if event.module is module and not event.ended)
+        first = first_of(out)
+        event.left, event.ended = first.clone() if _floating(first) else None, self.time
+
+
+def find_branches(layers: Sequence[tuple[nn.Module, nn.Module]], run: Callable[[], object]) -> list[nn.Module | None]:
+    """In each layer the module whose output A is what attention adds to x, which enters the layer.
+
+    Either x + A enters a later module, or x + A + M leaves the layer. Numbers are compared; names are not looked at.
+
+    Args:
+        layers: each layer with what computes attention in it.
+        run: a forward pass of the model.
+
+    Returns:
+        For each layer the module; None: no sum fits.
+    """
+    traces = [Trace() for _ in layers]
+    with ExitStack() as stop:
+        for (layer, _), trace in zip(layers, traces, strict=True):
+            stop.enter_context(trace.follow(layer))
+        run()
+    return [_branch(trace, *layer) for layer, trace in zip(layers, traces, strict=True)]
+
+
+def _branch(trace: Trace, layer: nn.Module, attention: nn.Module) -> nn.Module | None:
+    whole = next((event for event in trace.events if event.module is layer), None)
+    look = next((event for event in trace.events if event.module is attention), None)
+    if whole is None or look is None or whole.entered is None or whole.left is None:
+        return None
+    x, left = whole.entered, whole.left
+    parts = [
+        (event, event.left.reshape(x.shape))
+        for event in sorted(trace.events, key=lambda event: event.ended)
+        if event.began >= look.began and event.left is not None and event.left.numel() == x.numel()
+    ]
+    for part, a in parts:
+        if any(_same(x + a, event.entered) for event in trace.events if event.began > part.ended):
+            return part.module
+    for place, (part, a) in enumerate(parts):
+        others = (m for _, m in parts[place + 1 :])
+        if part.ended <= look.ended and any(_same(x + a + m, left) for m in others):
+            return part.module
+    return None
+
+
+def first_of(out: Any) -> Any:
+    """What a module gives first: layers of some models give a tuple."""
+    return out[0] if isinstance(out, tuple | list) else out
+
+
+def with_first(out: Any, new: Tokens | None) -> Any:
+    """The same with something else in the first place; None: nothing else."""
+    if new is None:
+        return None
+    return (new, *out[1:]) if isinstance(out, tuple | list) else new
+
+
+def _floating(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _same(x: Tensor, y: Tensor | None) -> bool:
+    if y is None or y.numel() != x.numel() or y.shape[-1] != x.shape[-1]:
+        return False
+    return bool((x - y.reshape(x.shape)).abs().max() <= 16 * torch.finfo(x.dtype).eps * x.abs().max())
