@@ -1,7 +1,6 @@
 import pytest
 
 from ordinate.lab.answer import ask
-from ordinate.lab.model import subject_of
 from ordinate.testing.plain import Plain, texts
 
 
@@ -31,10 +30,3 @@ def test_what_cannot_be_asked_is_said(answer):
     assert "no tokenizer" in str(found)
     with pytest.raises(ValueError, match="did you mean 'windows'"):
         ask(Plain(), "order", material=texts(), window=3)
-    with pytest.raises(TypeError, match="a probe looks at a model; got int"):
-        ask(3, "order")
-
-
-def test_a_subject_is_taken_as_it_is():
-    subject = Plain()
-    assert subject_of(subject) is subject

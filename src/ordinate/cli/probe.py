@@ -54,18 +54,18 @@ def probe(
     seed
         Decides every random number.
     """
+    from ordinate.attach import attach
     from ordinate.lab.answer import material_of
     from ordinate.lab.conduct import conduct
     from ordinate.lab.conduct import questions as parsed
     from ordinate.lab.folder import Folder
-    from ordinate.lab.model import identity, read_model, subject_of
+    from ordinate.lab.model import identity
     from ordinate.report.build import build_findings
 
     console = Console(highlight=False)
     asked = parsed(_listed(questions))
     place = model or _default(console)
-    found, tokenizer = read_model(place)
-    subject = subject_of(found, name=_name(place), tokenizer=tokenizer)
+    subject = attach(place, name=_name(place))
     folder = Folder(out or Path("runs") / f"probe-{_name(place)}")
     with folder.lock():
         material = _images(images) if images else material_of(subject, text, sequences=sequences, length=length)
