@@ -9,7 +9,7 @@ import pytest
 
 from ordinate.report.build import build
 from ordinate.report.charts import Charts
-from ordinate.report.page import inert
+from ordinate.report.offline import inert
 from ordinate.report.read import read
 from ordinate.report.summary import summarise
 

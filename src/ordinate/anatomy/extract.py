@@ -196,4 +196,3 @@ def gain_before(
     before = [event for event in trace.events if event.left is not None and 0 < event.ended < look.began]
     norms = [event.module for event in before if event.left is not None and event.left.equal(look.entered)]
     return gain(norms[0], like) if norms else None
-

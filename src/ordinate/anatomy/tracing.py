@@ -78,7 +78,9 @@ class Pass:
         weights = self.softmax(lambda x: self._heads(run(x.flatten(0, 1) if flat else x)), self._heads(scores))
         return weights.flatten(0, 1) if flat else weights
 
-    def whole(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    def whole(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None
+    ) -> Tensor:
         """All of attention at once, by its formula."""
         if k.shape[1] < q.shape[1]:
             k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))

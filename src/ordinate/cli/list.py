@@ -12,7 +12,7 @@ from ordinate import catalog
 if TYPE_CHECKING:
     from ordinate.mixer import Mixer
 
-Kind = Literal["schemes", "spectra", "mixers", "routes", "corpora", "tokenizers", "tasks", "families"]
+Kind = Literal["schemes", "spectra", "mixers", "routes", "corpora", "tokenizers", "tasks", "families", "probes"]
 CONTRACTS: dict[Kind, str] = {
     "schemes": "scheme.Scheme",
     "spectra": "spectrum.Spectrum",
@@ -22,6 +22,7 @@ CONTRACTS: dict[Kind, str] = {
     "tokenizers": "tokenizer.Tokenizer",
     "tasks": "task.Task",
     "families": "family.Family",
+    "probes": "probe.Probe",
 }
 
 COLUMNS: dict[Kind, tuple[str, ...]] = {"schemes": ("enters at",), "mixers": ("reads", "usual scheme")}

@@ -20,7 +20,8 @@ app = App(
 # named, not imported: `ordinate --help` need not wait for torch
 for name, help_line in {
     "study": "Train schemes and mixers side by side and report which one to take.",
-    "report": "Build the report of a study again from its results.",
+    "probe": "Measure what position does inside a model.",
+    "report": "Build the report of a study or a probed model again from its results.",
     "train": "Train one model on a text.",
     "generate": "Let a trained model go on from a prompt.",
     "list": "List what there is: schemes, mixers, tasks, routes, corpora.",

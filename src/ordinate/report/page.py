@@ -1,17 +1,12 @@
 """One offline page from the results of a study."""
 
-import base64
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
-
-import vl_convert
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ordinate.report.charts import Charts
 from ordinate.report.facts import facts, method, subtitle
 from ordinate.report.multiples import multiples
+from ordinate.report.offline import bundle, environment, hashes, inert
 from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry
@@ -54,20 +49,11 @@ QUESTIONS = {"scheme": "Which positional scheme?", "mixer": "Which mixer?", "pai
 
 def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
     """The page as HTML: everything in one file, nothing fetched, every text from the data escaped."""
-    environment = Environment(
-        loader=PackageLoader("ordinate.report", "."),
-        autoescape=True,
-        finalize=readable,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     kind, noun, charts = study.quantity, study.noun, _charts(study, entries)
     also = _also(kind, table)
-    # None, the default, puts vegaEmbed where the page finds it; the library's annotations leave it out
-    bundle = vl_convert.javascript_bundle(None)  # pyrefly: ignore[bad-argument-type]
-    seeds = study.plan["seeds"]
-    return environment.get_template("page.html.jinja").render(
+    library, seeds = bundle(), study.plan["seeds"]
+    template = environment().get_template("page.html.jinja")
+    return template.render(
         title=f"{QUESTIONS[noun]} {len(study.compared)} compared on {study.source}",
         subtitle=subtitle(study),
         verdict=verdict(study, entries),
@@ -86,9 +72,9 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         facts=facts(study),
         command=study.about["command"],
         specs=inert([{"id": chart["id"], "spec": chart["spec"]} for chart in charts]),
-        bundle=bundle,
+        bundle=library,
         draw=DRAW,
-        script_hashes=" ".join(f"'sha256-{_digest(script)}'" for script in (bundle, DRAW)),
+        script_hashes=hashes(library, DRAW),
     )
 
 
@@ -106,16 +92,6 @@ def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         for name in kind.charts
         if entries
     ]
-
-
-def inert(value: Any) -> str:
-    """JSON that can stand inside a script element: nothing in it can end the element."""
-    text = json.dumps(value, ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _multiples(entries: Sequence[Entry]) -> list[int]:
@@ -188,10 +164,3 @@ def _samples(study: Study) -> list[dict[str, Any]]:
         for result in study.done(label)[:1]:
             samples.append({"label": label, "texts": result.get("samples")})
     return [sample for sample in samples if sample["texts"]]
-
-
-def readable(value: Any) -> Any:
-    """A text whose characters all have a picture and leave the reading direction alone; anything else as it is."""
-    if type(value) is not str:
-        return value
-    return "".join(c if c in "\n\t" or c.isprintable() else "\ufffd" for c in value)

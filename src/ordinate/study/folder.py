@@ -11,10 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from ordinate import __version__
-from ordinate.files import write_json
+from ordinate.files import alone, write_json
 from ordinate.study.plan import FREE, Plan, Run, differences
 
 FORMAT = 2
@@ -127,19 +125,12 @@ class Folder:
         Raises:
             OtherStudyError: somebody else does.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise OtherStudyError(
-                f"one study writes to a folder; another process is at work in {self.path}; "
-                "wait for it, or give another --out"
-            ) from None
-        try:
+        busy = (
+            f"one study writes to a folder; another process is at work in {self.path}; "
+            "wait for it, or give another --out"
+        )
+        with alone(self.path, OtherStudyError(busy)):
             yield
-        finally:
-            lock.release()
 
 
 def machine() -> dict[str, Any]:

@@ -66,7 +66,9 @@ class Traced(Published):
         """Other masks, where the model makes its own."""
         hidden = ~visible[:, None]
         if hasattr(self._space, "create_causal_mask"):
-            yield replaced(self._space, "create_causal_mask", partial(_masked, self._space.create_causal_mask, hidden))
+            yield replaced(
+                self._space, "create_causal_mask", partial(_masked, self._space.create_causal_mask, hidden)
+            )
         for module in self.model.modules():
             if hasattr(module, "get_attention_mask"):
                 yield replaced(module, "get_attention_mask", lambda _: ~hidden)

@@ -58,6 +58,13 @@ class Plain(Subject):
         ]
         self.head = drawn(width, known["vocabulary"], size=width**-0.5) if head else None
 
+    order = 1_000_000
+
+    @classmethod
+    def refuses(cls, model: object) -> str | None:
+        """It is made of nothing but sizes."""
+        return "it looks into no other model"
+
     @property
     def facts(self) -> Facts:
         """What is known of it."""

@@ -1,0 +1,32 @@
+import pytest
+
+from ordinate.lab.answer import ask
+from ordinate.testing.plain import Plain, texts
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return ask(Plain("rope"), "order", material=texts(6, 12), windows=(2,))
+
+
+def test_a_question_is_asked_in_a_line(answer):
+    assert answer["change, tokens, positions and mask permuted"].value < 1e-13
+    assert str(answer).startswith("Does order matter to it")
+    with pytest.raises(KeyError, match="order: nothing"):
+        answer["nothing"]
+
+
+def test_an_answer_shows_itself_in_a_notebook(answer):
+    shown = answer._repr_html_()
+    assert "<svg" in shown
+    assert "<script" not in shown
+    assert "http" not in shown.replace("http://www.w3.org", "")
+    assert answer.finding.answer.split(".")[0] in shown
+
+
+def test_what_cannot_be_asked_is_said(answer):
+    found = ask(Plain("rope"), "order", text="stdlib")
+    assert found.finding.status == "skipped"
+    assert "no tokenizer" in str(found)
+    with pytest.raises(ValueError, match="did you mean 'windows'"):
+        ask(Plain(), "order", material=texts(), window=3)

@@ -1,0 +1,73 @@
+import pytest
+import torch
+
+from ordinate.lab.material import texts
+from ordinate.subject import Unfit
+from ordinate.testing.plain import Plain
+
+
+class Reader(Plain):
+    def __init__(self, **sizes):
+        super().__init__("rope", **({"vocabulary": 256} | sizes))
+
+    def tokens_of(self, text):
+        return torch.tensor(list(text.encode()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text")
+    for number in range(30):
+        (path / f"{number}.txt").write_text("".join(f"{number} {line}\n" for line in range(100)))
+    return str(path)
+
+
+def test_texts_have_one_length_and_come_from_different_documents(folder):
+    material = texts(Reader(), folder, sequences=20, length=40)
+    assert material.ids.shape == (20, 40)
+    begun = {bytes(row.tolist()).decode().split("\n")[1].split(" ")[0] for row in material.ids}
+    assert len(begun) == 20
+    assert "20 pieces of 40 tokens" in material.source
+
+
+def test_the_first_token_stands_in_front_and_the_model_says_how_long(folder):
+    material = texts(Reader(first_token=7, max_length=32), folder, sequences=4, length=512)
+    assert material.ids.shape == (4, 32)
+    assert (material.ids[:, 0] == 7).all()
+    assert (material.ids[:, 1] != 7).all()
+
+
+def test_documents_give_a_second_piece_only_when_there_are_too_few(folder):
+    material = texts(Reader(), folder, sequences=64, length=100)
+    assert len(material.ids) == 64
+    assert len(material.ids.unique(dim=0)) == 64
+
+
+def test_what_a_study_holds_out_comes_first(folder):
+    from ordinate.data.find import find
+    from ordinate.data.split import held_out
+
+    corpus = find(folder)
+    held, _ = held_out([(document.source, 1) for document in corpus.documents()], 0.1)
+    kept = [document.text.encode() for document in corpus.documents() if held(document)]
+    first = texts(Reader(), folder, sequences=max(2, len(kept)), length=40).ids
+    assert all(any(bytes(row.tolist()) in text for text in kept) for row in first[: len(kept)])
+
+
+def test_the_same_text_gives_the_same_pieces(folder):
+    assert torch.equal(*(texts(Reader(), folder, sequences=9, length=40).ids for _ in range(2)))
+
+
+def test_a_text_that_is_too_short_is_refused(tmp_path):
+    (tmp_path / "short.txt").write_text("too short")
+    with pytest.raises(ValueError, match=r"must hold two pieces of 512 tokens.*holds 0.*smaller --length"):
+        texts(Reader(), str(tmp_path / "short.txt"))
+    with pytest.raises(ValueError, match="two sequences or more; got 1"):
+        texts(Reader(), "stdlib", sequences=1)
+    with pytest.raises(ValueError, match="8 tokens or more; got 4"):
+        texts(Reader(), "stdlib", length=4)
+
+
+def test_a_model_without_a_tokenizer_cannot_read(folder):
+    with pytest.raises(Unfit, match="no tokenizer"):
+        texts(Plain(), folder)
