@@ -20,6 +20,7 @@ app = App(
 # named, not imported: `ordinate --help` need not wait for torch
 for name, help_line in {
     "study": "Train schemes and mixers side by side and report which one to take.",
+    "status": "Say how far a study is, from another terminal.",
     "probe": "Measure what position does inside a model.",
     "report": "Build the report of a study or a probed model again from its results.",
     "train": "Train one model on a text.",
