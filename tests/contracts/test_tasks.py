@@ -7,7 +7,15 @@ from ordinate import catalog
 from ordinate.batch import SILENT
 from ordinate.task import Task
 
-NAMES = [name for name in catalog.names("ordinate.tasks") if name != "text"]
+# the others are made of what is given to them
+NAMES = [
+    name
+    for name in catalog.names("ordinate.tasks")
+    if all(
+        option.default is not option.empty
+        for option in catalog.options(catalog.load("ordinate.tasks", Task, name)).values()
+    )
+]
 
 
 def made(name, **options):
