@@ -54,7 +54,9 @@ def leaning(model):
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_images_are_classified_by_our_models_and_by_published_ones(published, pictures, tmp_path, capsys, monkeypatch):
+def test_images_are_classified_by_our_models_and_by_published_ones(
+    published, pictures, tmp_path, capsys, monkeypatch
+):
     folder = tmp_path / "model"
     # a short path has room in the table
     monkeypatch.chdir(tmp_path)
