@@ -1,6 +1,7 @@
 """Train a translator on the default pairs, and measure it on those held out: writes studies/translation.
 
-Run it from the root: python .ci/translation.py. A run that was stopped goes on where it was.
+Run it from the root: python .ci/translation.py. A run that was killed goes on where it was; one that is interrupted
+(Ctrl-C) is measured as it is, and goes on from there the next time.
 """
 
 import sys
@@ -26,7 +27,8 @@ from ordinate.report.translation import translation_page
 from ordinate.tasks.translation import Translation
 from ordinate.tokenizer import Tokenizer, make_tokenizer
 from ordinate.training.loop import train
-from ordinate.training.settings import Settings
+from ordinate.training.metrics import Metrics
+from ordinate.training.settings import Settings, Stopped
 
 RUN, STUDY = Path("runs/translation"), Path("studies/translation")
 LENGTH, TOGETHER = 64, 32
@@ -53,7 +55,10 @@ def trained(store: PairStore) -> EncoderDecoder:
         if step % 50 == 0:
             print(f"step {step} loss {loss:.3f} after {time.time() - began:.0f} s", flush=True)
 
-    train(model, task, SETTINGS, RUN / "checkpoints", watch)
+    try:
+        train(model, task, SETTINGS, RUN / "checkpoints", watch)
+    except Stopped:
+        print("stopped: measuring what was learned so far")
     model.save_pretrained(RUN / "model")
     store.tokenizer.save(RUN / "model")
     return model.eval()
@@ -136,18 +141,20 @@ def main() -> None:
     torch.set_num_threads(1)
     store = prepare_pairs(find_sentences("docstrings"), RUN / "pairs", make_tokenizer("bpe", {"size": "2048"}))
     model = trained(store)
-    found = measured(model, store)
+    found, done = measured(model, store), len(Metrics(RUN / "checkpoints" / "metrics.jsonl").read())
     pairs, parameters = found["pairs"], sum(parameter.numel() for parameter in model.parameters())
     result = {
         "title": "Signatures into what functions do",
         "about": f"An encoder-decoder of {parameters:,} numbers learned {pairs['learned']} pairs of Python's "
-        f"standard library, a function's signature and the first line of its docstring, in {SETTINGS.steps} steps "
+        f"standard library, a function's signature and the first line of its docstring, in {done} steps "
         f"of {SETTINGS.batch} pairs.",
         "measured": f"On all {pairs['held out']} held-out pairs, chosen by a hash of the source. Of their summaries, "
         f"{pairs['of these never heard']} are of no pair that was learned from. chrF and BLEU by sacrebleu "
         f"{sacrebleu.__version__}, 0 to 100, higher is better.",
         "command": "python .ci/translation.py",
-        "settings": asdict(SETTINGS) | SIZES | {"tokenizer": "bpe:size=2048", "length": LENGTH, "beams": BEAMS},
+        "settings": asdict(SETTINGS)
+        | SIZES
+        | {"steps done": done, "tokenizer": "bpe:size=2048", "length": LENGTH, "beams": BEAMS},
         "data": store.identity,
         **found,
     }
