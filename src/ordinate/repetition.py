@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ordinate.checks import need, need_counts
 from ordinate.batch import SILENT, Batch
+from ordinate.checks import need, need_counts
 from ordinate.task import Task
 
 Kind = TypeVar("Kind", bound="Repetition")
