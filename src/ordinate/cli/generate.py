@@ -37,7 +37,7 @@ def generate(
     prompt
         What it goes on from.
     tokens
-        How many tokens to write.
+        How many tokens to write; a published model may end its text earlier.
     temperature
         Below 1 the likely become likelier; 0 always takes the likeliest.
     top_k
@@ -47,6 +47,7 @@ def generate(
     seed
         The same seed writes the same text.
     """
+    from ordinate.checkpoints.files import read_ends
     from ordinate.tokenizer import pieces
 
     files = ("config.json", "tokenizer.json")
@@ -67,7 +68,8 @@ def generate(
     )
     ids = [int(token) for token in tokenizer.encode(prompt)]
     _check_room(decoder, len(ids), tokens)
-    drawn = _draw(decoder, ids, tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    ends = [end for end in read_ends(model) if end < decoder.shape.vocabulary]
+    drawn = _draw(decoder, ids, tokens, ends=ends, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     sys.stdout.write(prompt)
     for piece in pieces(tokenizer, drawn, after=ids):
         sys.stdout.write(piece)
