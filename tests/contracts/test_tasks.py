@@ -7,7 +7,9 @@ from ordinate import catalog
 from ordinate.batch import SILENT
 from ordinate.task import Task
 
-NAMES = [name for name in catalog.names("ordinate.tasks") if name != "text"]
+# what these ask comes from data
+FROM_DATA = {"text", "masked", "images", "translation"}
+NAMES = [name for name in catalog.names("ordinate.tasks") if name not in FROM_DATA]
 
 
 def made(name, **options):
