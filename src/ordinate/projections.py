@@ -106,9 +106,12 @@ class Projections(nn.Module):
 
     def attend_across(self, x: Tokens, seen: KeyValues, at: Placed) -> Tokens:
         """Attend from the tokens of `x`, which stand where the queries do, to the keys of another sequence."""
+        return self.gather(self.attended(self.queries(x, at), seen.k, seen.v, at))
+
+    def queries(self, x: Tokens, at: Placed) -> Queries:
+        """The queries of tokens that look at others, where they stand."""
         need_tokens("x", x, x.shape[1], at.where.q_pos)
-        q = at.scheme.encode_query(self.q_norm(self.ask(x)), at.where.q_pos)
-        return self.gather(self.attended(q, seen.k, seen.v, at))
+        return at.scheme.encode_query(self.q_norm(self.ask(x)), at.where.q_pos)
 
     def ask(self, x: Tokens) -> Queries:
         """The queries of tokens that look at others, before positions enter."""

@@ -7,9 +7,15 @@ from ordinate import catalog
 from ordinate.batch import SILENT
 from ordinate.task import Task
 
-# what these ask comes from data
-FROM_DATA = {"text", "masked", "images", "translation"}
-NAMES = [name for name in catalog.names("ordinate.tasks") if name not in FROM_DATA]
+# the others are made of what is given to them
+NAMES = [
+    name
+    for name in catalog.names("ordinate.tasks")
+    if all(
+        option.default is not option.empty
+        for option in catalog.options(catalog.load("ordinate.tasks", Task, name)).values()
+    )
+]
 
 
 def made(name, **options):

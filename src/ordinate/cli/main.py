@@ -24,6 +24,7 @@ for name, help_line in {
     "report": "Build the report of a study or a probed model again from its results.",
     "train": "Train one model on a text.",
     "generate": "Let a trained model go on from a prompt.",
+    "translate": "Let a trained model translate.",
     "list": "List what there is: schemes, mixers, tasks, routes, corpora.",
     "show": "Say what a scheme is, and draw what it does.",
     "cite": "Print the BibTeX entry of a scheme.",

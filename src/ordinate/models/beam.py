@@ -8,8 +8,9 @@ from torch import Tensor
 
 from ordinate.checks import need, need_number, need_positive, need_whole
 from ordinate.models.cache import Cache
-from ordinate.models.encoder_decoder import EncoderDecoder, Memory
+from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.generate import check_streams, evaluating
+from ordinate.models.memory import Memory
 
 NEVER = float("-inf")
 

@@ -1,7 +1,7 @@
 """The original Transformer: a text is read from both sides, and another is written while looking at it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from ordinate.batch import Batch
 from ordinate.checks import need
 from ordinate.geometry import Geometry
-from ordinate.mixer import KeyValues
+from ordinate.mixer import State
 from ordinate.models.block import Block, Look
-from ordinate.models.cache import Cache, take_rows
+from ordinate.models.cache import Cache
 from ordinate.models.encoder import real_tokens
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.memory import Memory, across
 from ordinate.models.shape import TOKEN_SCALE
 from ordinate.models.trunk import Layers, SafetensorsOnly, check_where, need_ids
 from ordinate.scheme import Placed, Scheme
@@ -24,28 +25,6 @@ from ordinate.seeds import seed_of
 from ordinate.shapes import Ids, Logits, SourceIds, Tokens
 
 Lengths = Int[Tensor, "b"] | int
-
-
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """What the decoder looks at: the source as each of its layers sees it, computed once.
-
-    Args:
-        layers: the keys and values of the source, for each layer.
-        where: where its tokens stand as cross-attention counts, and which are real.
-    """
-
-    layers: Sequence[KeyValues]
-    where: Geometry
-
-    @property
-    def rows(self) -> int:
-        """How many sources."""
-        return self.layers[0].k.shape[0]
-
-    def take(self, rows: Int[Tensor, "rows"]) -> "Memory":
-        """The memory of these rows of the batch, in this order."""
-        return Memory([layer.take(rows) for layer in self.layers], take_rows(self.where, rows))
 
 
 class EncoderDecoder(nn.Module, SafetensorsOnly, PyTorchModelHubMixin):
@@ -183,13 +162,20 @@ class EncoderDecoder(nn.Module, SafetensorsOnly, PyTorchModelHubMixin):
             "give memory.take(rows)",
         )
         seen = where if cache is None else cache.place(where)
-        placed, looks = self.decoder.place(seen), self._looks(seen, memory)
         before = None if cache is None else cache.states or [None] * len(self.decoder.blocks)
-        x = placed[0].embed(self.tokens(target) * self.shape.embedding_scale)
-        x, states = self.decoder.run(x, placed, before, looks)
+        x, states = self.decode(target, seen, self.looks(seen, memory), before)
         if cache is not None:
             cache.states, cache.where = states, seen
         return self._logits(x)
+
+    def decode(
+        self, target: Ids, seen: Geometry, looks: Sequence[Look], before: Sequence[State | None] | None
+    ) -> tuple[Tokens, list[State | None]]:
+        """The tokens of a target after all layers, and what each layer remembers."""
+        placed = self.decoder.place(seen)
+        return self.decoder.run(
+            placed[0].embed(self.tokens(target) * self.shape.embedding_scale), placed, before, looks
+        )
 
     def _logits(self, x: Tokens) -> Logits:
         # a scheme that claims columns leaves the table narrower than the model
@@ -197,7 +183,7 @@ class EncoderDecoder(nn.Module, SafetensorsOnly, PyTorchModelHubMixin):
         x = x[..., : table.shape[1]] * self.shape.logit_scale
         return nn.functional.linear(x, table, self.logit_bias)
 
-    def _looks(self, target: Geometry, memory: Memory) -> list[Look]:
+    def looks(self, target: Geometry, memory: Memory) -> list[Look]:
         """What each layer looks at; layers with one scheme share what depends on positions."""
         where = across(target, memory.where)
         placed = [cast(Scheme, scheme).at(where) for scheme in self.cross_schemes]
@@ -229,17 +215,3 @@ class EncoderDecoder(nn.Module, SafetensorsOnly, PyTorchModelHubMixin):
             if module is not None and not module.weight.is_meta:
                 generator = torch.Generator(module.weight.device).manual_seed(seed_of(seed, f"{name}.weight"))
                 nn.init.normal_(module.weight, std=TOKEN_SCALE, generator=generator)
-
-
-def across(target: Geometry, source: Geometry) -> Geometry:
-    """The tokens of a target, which see all real tokens of the source, or those of their own document."""
-    plain = target.q_document is None and source.k_document is None
-    pairs = ((target.q_pos, target.q_document), (source.k_pos, source.k_document))
-    queries, keys = (pos.new_zeros(pos.shape[:2]).long() if document is None else document for pos, document in pairs)
-    return Geometry(
-        target.q_pos,
-        source.k_pos,
-        start=target.start,
-        q_document=None if plain else queries,
-        k_document=None if plain else keys,
-    )

@@ -1,11 +1,12 @@
 """Let a decoder write."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from ordinate.checks import need
 from ordinate.models.block import Block
@@ -44,16 +45,8 @@ def generate(
     """
     prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
     _check(model, count, ends)
-    _check_drawing(temperature, top_k, top_p, generator)
-    deaf = sorted(
-        {type(block.mixer).__name__ for block in cast(list[Block], model.blocks) if not block.mixer.streams}
-    )
-    need(
-        not deaf,
-        "a model that writes goes on from what it has read",
-        f"{', '.join(deaf)} of this one cannot",
-        "choose another mixer, or another mode of it",
-    )
+    check_drawing(temperature, top_k, top_p, generator)
+    check_streams(model.blocks)
     return _write(model, prompt, count, lambda logits: draw(logits, temperature, top_k, top_p, generator), ends)
 
 
@@ -67,9 +60,7 @@ def until(written: Iterable[Int[Tensor, "b 1"]], ends: Sequence[int]) -> list[li
 def _write(
     model: Decoder, prompt: Prompt, count: int, choose: Callable[[Tensor], Tensor], ends: Sequence[int]
 ) -> Iterator[Tensor]:
-    training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         last, ended = torch.tensor(ends, device=prompt.ids.device), None
         (cache, where), new = prompt.begin(), prompt.ids
         for _ in range(count):
@@ -80,8 +71,29 @@ def _write(
                 ended = torch.isin(new, last)
                 if bool(ended.all()):
                     break
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation; afterwards as it was."""
+    training = model.training
+    model.eval()
+    try:
+        yield
     finally:
         model.train(training)
+
+
+def check_streams(blocks: Iterable[nn.Module]) -> None:
+    """Raise unless these layers can go on from what they have read."""
+    mixers = [cast(Block, block).mixer for block in blocks]
+    deaf = sorted({type(mixer).__name__ for mixer in mixers if not mixer.streams})
+    need(
+        not deaf,
+        "a model that writes goes on from what it has read",
+        f"{', '.join(deaf)} of this one cannot",
+        "choose another mixer, or another mode of it",
+    )
 
 
 def draw(
@@ -113,9 +125,10 @@ def _check(model: Decoder, count: int, ends: Sequence[int]) -> None:
     need(known, f"tokens that end a row lie in 0 to {model.shape.vocabulary - 1}", came, "ask the tokenizer for them")
 
 
-def _check_drawing(
+def check_drawing(
     temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None
 ) -> None:
+    """Raise unless these say how to draw a token."""
     need(temperature >= 0, "temperature must not be negative", f"got {temperature}", "0 is greedy, 1 is as trained")
     greedy = temperature == 0
     need(

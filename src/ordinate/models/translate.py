@@ -6,8 +6,9 @@ from torch import Tensor
 
 from ordinate.checks import need_positive, need_whole
 from ordinate.models.cache import Cache
-from ordinate.models.encoder_decoder import EncoderDecoder, Memory
+from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.generate import check_drawing, check_streams, draw, evaluating
+from ordinate.models.memory import Memory
 
 
 def translate(
