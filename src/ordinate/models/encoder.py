@@ -60,7 +60,8 @@ class Masked(nn.Module):
 
     def forward(self, x: Tokens, table: Float[Tensor, "vocabulary width"]) -> Logits:
         """The logits of each token at each place."""
-        return nn.functional.linear(self.norm(self.bend(self.transform(x))), table, self.bias)
+        # in mixed precision a product is narrower than the norm's weights
+        return nn.functional.linear(self.norm(self.bend(self.transform(x)).to(x.dtype)), table, self.bias)
 
 
 class Encoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
