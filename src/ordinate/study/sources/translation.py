@@ -1,6 +1,6 @@
 """Pairs of sentences, one of which is to be said when the other is read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from ordinate.study.plan import Plan
 from ordinate.study.reading import BYTES
 from ordinate.study.source import Sizes, Source, kind_of
 from ordinate.study.translations import measure_translations
-from ordinate.tasks.translation import SIGNS, Line, Translation
+from ordinate.tasks.translation import SIGNS, Translation
 from ordinate.tokenizer import make_tokenizer
 
 
@@ -65,5 +65,5 @@ class Pairs(Source):
         open_pairs(self.data).tokenizer.save(folder)
 
     def _pairs(self, store: PairStore, split: Split) -> Translation:
-        sources, targets = (cast(Sequence[Line], store.lines(split, side)) for side in SIDES)
+        sources, targets = (store.lines(split, side) for side in SIDES)
         return Translation(sources=sources, targets=targets, tokens=store.tokenizer.size, length=self.plan.length)
