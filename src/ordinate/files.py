@@ -3,12 +3,8 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 
 def write_text(path: Path, text: str) -> None:
@@ -30,21 +26,6 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Put `value` at `path` as JSON, whole or not at all; a number that is not finite is refused."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-@contextmanager
-def alone(folder: Path, otherwise: Exception) -> Iterator[None]:
-    """Be the only process that writes into a folder, made if there is none; raise `otherwise` if one does already."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise otherwise from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def sync_folder(folder: Path) -> None:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 SCHEMES = catalog.names("ordinate.schemes")
-TASKS = [name for name in catalog.names("ordinate.tasks") if name not in ("text", "translation")]
+TASKS = [name for name in catalog.names("ordinate.tasks") if name not in ("text", "translation", "masked", "images")]
 SPECTRA = catalog.names("ordinate.spectra")
 
 

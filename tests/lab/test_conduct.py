@@ -5,6 +5,7 @@ import pytest
 from ordinate.finding import Finding
 from ordinate.lab.conduct import Question, conduct, questions
 from ordinate.lab.folder import Folder, OtherModelError
+from ordinate.lock import OccupiedError
 from ordinate.subject import Unfit
 from ordinate.testing.plain import Plain, texts
 
@@ -84,7 +85,7 @@ def test_other_inputs_are_refused_and_named(folder):
 
 
 def test_two_do_not_write_at_once_and_other_folders_are_left_alone(folder, tmp_path):
-    with folder.lock(), pytest.raises(OtherModelError, match="another is at work"), folder.lock():
+    with folder.lock(), pytest.raises(OccupiedError, match="is at work in"), folder.lock():
         pass
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")

@@ -113,7 +113,7 @@ def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_p
                     os.kill(int(line), signal.SIGKILL)
 
     first = conduct(plan, tmp_path / "study", 1, "ordinate study", Killer())
-    assert first.status(plan.runs()[0]) == "failed"
+    assert first.status(plan.runs()[0]) == "killed"
     watch = Quiet()
     folder = conduct(plan, tmp_path / "study", 1, "ordinate study", watch)
     assert watch.todo == 1

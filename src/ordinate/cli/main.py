@@ -20,11 +20,14 @@ app = App(
 # named, not imported: `ordinate --help` need not wait for torch
 for name, help_line in {
     "study": "Train schemes and mixers side by side and report which one to take.",
+    "status": "Say how far a study is, from another terminal.",
     "probe": "Measure what position does inside a model.",
     "report": "Build the report of a study or a probed model again from its results.",
     "train": "Train one model on a text.",
     "generate": "Let a trained model go on from a prompt.",
     "translate": "Let a trained model translate.",
+    "fill": "Say the hidden words of a text, by a trained encoder.",
+    "classify": "Say what images show, by a trained model.",
     "list": "List what there is: schemes, mixers, tasks, routes, corpora.",
     "show": "Say what a scheme is, and draw what it does.",
     "cite": "Print the BibTeX entry of a scheme.",

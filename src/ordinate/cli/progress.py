@@ -8,7 +8,14 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from ordinate.study.engine import News
 from ordinate.study.plan import Plan, Run
 
-STYLES = {"done": "green", "diverged": "red", "failed": "bold red", "measuring": "cyan"}
+STYLES = {
+    "done": "green",
+    "diverged": "red",
+    "failed": "bold red",
+    "oom": "bold red",
+    "killed": "bold red",
+    "measuring": "cyan",
+}
 
 
 class Bars:
@@ -55,7 +62,7 @@ class Bars:
         if news.loss is not None:
             self.progress.update(bar, completed=news.step, loss=f"loss {news.loss:.3f}")
         if news.message:
-            self.progress.console.print(f"{news.run.label} failed:\n{news.message}", markup=False)
+            self.progress.console.print(f"{news.run.label}: {news.stage}\n{news.message}", markup=False)
         if news.stage == "done":
             self.progress.stop_task(bar)
 

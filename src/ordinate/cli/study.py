@@ -14,6 +14,7 @@ from ordinate.checks import need
 from ordinate.cli.progress import watcher
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
+from ordinate.study.engine import PATIENCE
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 from ordinate.study.presets import preset
@@ -47,6 +48,7 @@ def study(
     config: Path | None = None,
     out: Path | None = None,
     workers: int | None = None,
+    patience: float = PATIENCE / 60,
 ) -> int:
     """Train schemes, mixers or both side by side, on a text or another task, and report which one to take.
 
@@ -65,22 +67,26 @@ def study(
         Folder for the results; by default one in runs/ named after the plan.
     workers
         Runs at a time; by default as many as there are cores for.
+    patience
+        A run that says nothing for so many minutes is ended, and counts as killed.
     """
     from ordinate.study.settle import settle
 
     console = Console(highlight=False)
     plan = settle(plan, tell=lambda line: console.print(line, markup=False, soft_wrap=True))
-    folder, failed = run(plan, out or Path("runs") / f"{preset}-{plan.digest()}", workers, console)
+    folder, failed = run(plan, out or Path("runs") / f"{preset}-{plan.digest()}", workers, console, 60 * patience)
     report = build(folder.path)
     console.print(f"report: {report}", soft_wrap=True)
     return 1 if failed else 0
 
 
-def run(plan: Plan, out: Path, workers: int | None, console: Console) -> tuple[Folder, list[str]]:
-    """Carry out a settled plan in view of a person: the folder, and the names of runs that failed or diverged."""
+def run(
+    plan: Plan, out: Path, workers: int | None, console: Console, patience: float = PATIENCE
+) -> tuple[Folder, list[str]]:
+    """Carry out a settled plan in view of a person: the folder, and the names of runs that are not done."""
     watching = watcher(console)
     try:
-        folder = conduct(plan, out, _workers(workers, plan), _command(), watching)
+        folder = conduct(plan, out, _workers(workers, plan), _command(), watching, patience)
     finally:
         watching.close()
     return folder, [item.name for item in plan.runs() if folder.status(item) != "done"]

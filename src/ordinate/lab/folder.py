@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ordinate import __version__
-from ordinate.files import alone, write_json
+from ordinate.files import write_json
 from ordinate.finding import Finding
+from ordinate.lock import LOCK, OWNER, only_writer
 
 FORMAT = 1
 
@@ -87,17 +88,19 @@ class Folder:
         """Be the only one who writes here.
 
         Raises:
-            OtherModelError: somebody else does, or the folder is of something else.
+            OtherModelError: the folder is of something else.
+            OccupiedError: somebody else does.
         """
-        foreign = self.path.exists() and not self.subject.exists() and {*self.path.iterdir()} - {self.path / ".lock"}
+        foreign = (
+            self.path.exists()
+            and not self.subject.exists()
+            and {*self.path.iterdir()} - {self.path / LOCK, self.path / OWNER}
+        )
         if foreign:
             raise OtherModelError(
                 f"findings need an empty folder or their own; {self.path} holds other files; give another --out"
             )
-        busy = (
-            f"one process writes to a folder; another is at work in {self.path}; wait for it, or give another --out"
-        )
-        with alone(self.path, OtherModelError(busy)):
+        with only_writer(self.path):
             yield
 
     def _read(self) -> dict[str, Any] | None:

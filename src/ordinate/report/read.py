@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ordinate.report.quantity import Quantity, quantity_of
+from ordinate.study.state import STATES
 
 # the second came with mixers and tasks
 FORMATS = (1, 2)
-ENDED = ("done", "diverged", "failed")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]],
         try:
             result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
             run = result["run"]
-            if result["format"] not in FORMATS or result["status"] not in ENDED:
+            if result["format"] not in FORMATS or result["status"] not in STATES:
                 raise ValueError(f"format {result['format']!r}, status {result['status']!r}")
             if result["status"] == "done":
                 _check(result, quantity_of(about["plan"]))

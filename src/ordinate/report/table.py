@@ -9,6 +9,7 @@ from typing import Any
 
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry
+from ordinate.study.state import STATES, State
 
 MEGABYTE = 1 << 20
 # the only numbers that may differ between two runs of one plan
@@ -58,7 +59,7 @@ def as_csv(table: Sequence[Row], mixers: bool) -> str:
 
 
 def _row(study: Study, label: str, entry: Entry | None) -> Row:
-    counts = {status: study.count(label, status) for status in ("done", "diverged", "failed")}
+    counts: dict[State, int] = {state: study.count(label, state) for state in STATES if state != "pending"}
     counts["pending"] = study.plan["seeds"] - sum(counts.values())
     status = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     numbers: dict[str, float | int | None] = {"seeds": counts["done"]}

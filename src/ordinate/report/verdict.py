@@ -6,6 +6,7 @@ from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry, Level
 from ordinate.study.comparison import MOST_SEEDS
+from ordinate.study.state import WORDS
 
 # of more names than this, the rest are counted
 NAMED = 10
@@ -155,11 +156,12 @@ def _caveat(study: Study, entries: Sequence[Entry]) -> str:
 
 def _unfinished(study: Study) -> list[str]:
     sentences = []
-    for status, word in (("diverged", "diverged (the loss stopped being a number)"), ("failed", "failed")):
+    for status, word in WORDS.items():
         runs = [item["run"] for item in study.results if item["status"] == status]
         if runs:
             names = [f"“{run['label']}” seed {run['seed']}" for run in runs]
-            sentences.append(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} {word}: {_list(names)}.")
+            noun = "run" if len(runs) == 1 else "runs"
+            sentences.append(f"{len(runs)} {noun} {word}: {_list(names)}.")
     if study.pending:
         count = len(study.pending)
         verb = "run has" if count == 1 else "runs have"

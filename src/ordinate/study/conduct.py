@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ordinate.checks import need
-from ordinate.study.engine import News, carry_out
+from ordinate.study.engine import PATIENCE, News, carry_out
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 
@@ -23,7 +23,9 @@ class Watcher(Protocol):
         """A run has got further."""
 
 
-def conduct(plan: Plan, out: Path, workers: int, command: str, watcher: Watcher) -> Folder:
+def conduct(
+    plan: Plan, out: Path, workers: int, command: str, watcher: Watcher, patience: float = PATIENCE
+) -> Folder:
     """Carry out what is missing of a settled plan in the folder `out`.
 
     Args:
@@ -32,13 +34,16 @@ def conduct(plan: Plan, out: Path, workers: int, command: str, watcher: Watcher)
         workers: runs at a time.
         command: how the study was asked for, kept for the report.
         watcher: is told how far it is.
+        patience: a run that says nothing for so long is ended [seconds].
 
     Raises:
-        OtherStudyError: the folder holds another study, or somebody is at work in it.
+        OtherStudyError: the folder holds another study.
+        OccupiedError: somebody is at work in the folder.
         ValueError: what is to be learned from is empty, unreadable, or too little.
     """
     from ordinate.study.source import source_of
 
+    need(patience > 0, "patience must be above zero", f"got {patience}", "give how long a run may say nothing")
     need(workers > 0, "workers must be above zero", f"got {workers}", "give how many runs to do at a time")
     folder = Folder(out)
     folder.check(plan)
@@ -49,5 +54,5 @@ def conduct(plan: Plan, out: Path, workers: int, command: str, watcher: Watcher)
         folder.open(plan, source.identity, command)
         todo = folder.missing(plan)
         watcher.planned(plan, len(todo))
-        carry_out(folder, plan, todo, workers, watcher.news)
+        carry_out(folder, plan, todo, workers, watcher.news, patience)
     return folder

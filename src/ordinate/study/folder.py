@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ordinate import __version__
-from ordinate.files import alone, write_json
+from ordinate.files import write_json
+from ordinate.lock import LOCK, OWNER, only_writer
 from ordinate.study.plan import FREE, Plan, Run, differences
+from ordinate.study.state import FINAL, STATES, State
 
 FORMAT = 2
 LIBRARIES = ("torch", "numpy", "pytorch-lightning", "safetensors", "tokenizers", "altair")
@@ -59,16 +61,24 @@ class Folder:
         """The plan that is written there."""
         return Plan(**self.read()["plan"])
 
-    def status(self, run: Run) -> str:
-        """How the run ended: done, diverged or failed; pending if it has not, or its result cannot be read."""
+    def status(self, run: Run) -> State:
+        """How the run ended; pending if it has not, or its result cannot be read."""
         try:
-            return str(json.loads(self.result(run).read_text(encoding="utf-8"))["status"])
+            found = json.loads(self.result(run).read_text(encoding="utf-8"))["status"]
         except (OSError, ValueError, KeyError, TypeError):
             return "pending"
+        return found if found in STATES else "pending"
 
     def missing(self, plan: Plan) -> list[Run]:
-        """The runs that are still to do; a failed one is tried again."""
-        return [run for run in plan.runs() if self.status(run) in ("pending", "failed")]
+        """The runs that are still to do; one that failed, ran out of memory or was killed is tried again."""
+        return [run for run in plan.runs() if self.status(run) not in FINAL]
+
+    def end(self, run: Run, state: State, message: str) -> None:
+        """Write down how a run ended that has measured nothing."""
+        write_json(
+            self.result(run),
+            {"format": FORMAT, "run": run.about, "status": state, "step": 0, "message": message, "parameters": {}},
+        )
 
     def check(self, plan: Plan) -> None:
         """Raise unless this plan may be carried out here.
@@ -80,7 +90,7 @@ class Folder:
             return
         if not self.study.exists():
             # the token files are written before study.json is
-            if {item.name for item in self.path.iterdir()} <= {"data", ".lock"}:
+            if {item.name for item in self.path.iterdir()} <= {"data", LOCK, OWNER}:
                 return
             raise OtherStudyError(
                 f"a study needs an empty folder or its own; {self.path} holds other files; give another --out"
@@ -123,13 +133,9 @@ class Folder:
         """Be the only one who writes here.
 
         Raises:
-            OtherStudyError: somebody else does.
+            OccupiedError: somebody else does.
         """
-        busy = (
-            f"one study writes to a folder; another process is at work in {self.path}; "
-            "wait for it, or give another --out"
-        )
-        with alone(self.path, OtherStudyError(busy)):
+        with only_writer(self.path):
             yield
 
 

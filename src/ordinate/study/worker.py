@@ -4,6 +4,7 @@ Started as `python -m ordinate.study.worker FOLDER RUN`; says how far it is on s
 """
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from ordinate.study.measure import peak_memory
 from ordinate.study.model import parameters, shape_of
 from ordinate.study.plan import Plan, Run
 from ordinate.study.source import source_of
+from ordinate.study.state import FINAL
 from ordinate.task import Task
 from ordinate.training.loop import train
 from ordinate.training.settings import Diverged, Settings, Stopped, Trace
@@ -34,7 +36,7 @@ def main() -> int:
     folder.run(run).mkdir(parents=True, exist_ok=True)
     # a process whose study was killed may still be at the same run, and ends within a step
     with FileLock(folder.run(run) / ".lock"):
-        if folder.status(run) in ("done", "diverged"):
+        if folder.status(run) in FINAL:
             return 0
         try:
             carry_out(folder, plan, run)
@@ -44,7 +46,18 @@ def main() -> int:
             # a full disk, say: the message says all there is to say
             print(error, file=sys.stderr)  # noqa: T201
             return 1
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            folder.end(run, "oom", str(error).splitlines()[0] if str(error) else "not enough memory")
     return 0
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether this is what Python, PyTorch on a processor or PyTorch on a GPU says when memory is short."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and bool(re.search("can't allocate memory|not enough memory", str(error)))
 
 
 def carry_out(folder: Folder, plan: Plan, run: Run) -> None:

@@ -1,0 +1,148 @@
+"""Every planned run ends in exactly one state, whatever becomes of its process; all are counted in the report."""
+
+import json
+
+import pytest
+
+from ordinate.cli.main import app
+from ordinate.report.build import build
+from ordinate.study.conduct import conduct
+from ordinate.study.folder import Folder
+from ordinate.study.plan import Plan
+from ordinate.study.settle import settle
+from ordinate.study.state import STATES
+
+# what a worker does when it has said that step 2 is done
+FAULTS = {
+    "segfault": "os.kill(os.getpid(), signal.SIGSEGV)",
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "leaves": "os._exit(0)",
+    "hangs": "time.sleep(600)",
+    "memory": "import torch; torch.empty(1 << 50)",
+    "python memory": "raise MemoryError",
+    "loud": "sys.stderr.write('y' * 5_000_000 + '\\nlast words\\n'); raise RuntimeError('no')",
+    "unwritable": "class Odd(Exception): __reduce__ = None\nraise Odd('strange')",
+}
+EXPECTED = {
+    "segfault": ("killed", "SIGSEGV ended it"),
+    "killed": ("killed", "SIGKILL ended it; the system does that when memory runs out"),
+    "leaves": ("failed", "the process ended with code 0 and said nothing"),
+    "hangs": ("killed", "it gave no sign of life for"),
+    "memory": ("oom", "allocate memory"),
+    "python memory": ("oom", "not enough memory"),
+    "loud": ("failed", "RuntimeError: no"),
+    "unwritable": ("failed", "Odd: strange"),
+}
+
+
+class Quiet:
+    def reading(self, name):
+        pass
+
+    def planned(self, plan, todo):
+        self.todo = todo
+
+    def news(self, news):
+        pass
+
+
+SCHEMES = dict(zip(FAULTS, ("rope", "alibi", "t5", "learned", "sinusoidal", "scalar", "none", "shaw"), strict=True))
+# loaded by Python itself as a worker begins
+SABOTAGE = """
+import builtins, os, signal, sys, time
+say, run = builtins.print, sys.argv[-1].removesuffix("-s0")
+
+def print_(*values, **options):
+    say(*values, **options)
+    if values and str(values[0]).startswith('{"step": 2,'):
+        exec(FAULTS.get(run, ""))
+
+FAULTS = %r
+builtins.print = print_
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    text = tmp_path / "text"
+    text.mkdir()
+    for number in range(20):
+        (text / f"{number}.txt").write_text("".join(f"line {number * word} is {word % 13}\n" for word in range(60)))
+    sizes = {"length": 16, "steps": 4, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 2}
+    measures = {"windows": 4, "shuffled": 4, "samples": 0, "checkpoint_every": 2, "multiples": (1,)}
+    return settle(Plan(text=str(text), schemes=("rope", "none"), **sizes, **measures))
+
+
+@pytest.fixture
+def sabotage(tmp_path, monkeypatch):
+    """Workers of the schemes in SCHEMES end as FAULTS say."""
+    (tmp_path / "broken").mkdir()
+    faults = {SCHEMES[name]: fault for name, fault in FAULTS.items()}
+    (tmp_path / "broken" / "sitecustomize.py").write_text(SABOTAGE % faults)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+
+
+def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabotage):
+    plan = plan.model_copy(update={"schemes": (*SCHEMES.values(), "kerple")})
+    folder = conduct(plan, tmp_path / "study", 2, "ordinate study", Quiet(), patience=25.0)
+    found = {run.label: folder.status(run) for run in plan.runs()}
+    assert found.pop("kerple") == "done"
+    assert found == {SCHEMES[name]: state for name, (state, _) in EXPECTED.items()}
+    results = {run.label: json.loads(folder.result(run).read_text()) for run in plan.runs()}
+    for name, (_, message) in EXPECTED.items():
+        assert message in results[SCHEMES[name]]["message"]
+    page = build(folder.path).read_text(encoding="utf-8")
+    assert "3 runs ended from outside: “rope” seed 0, “alibi” seed 0 and “learned” seed 0" in page
+    assert "2 runs ran out of memory: “sinusoidal” seed 0 and “scalar” seed 0" in page
+    assert "3 runs failed: “t5” seed 0, “none” seed 0 and “shaw” seed 0" in page
+    table = (folder.path / "results.csv").read_text().splitlines()
+    assert sorted(line.split(",")[1] for line in table[1:]) == sorted(
+        ["1 done", *(f"1 {one}" for one in found.values())]
+    )
+
+
+@pytest.mark.crash
+def test_the_next_call_makes_up_for_all_of_them(plan, tmp_path, sabotage, monkeypatch):
+    plan = plan.model_copy(update={"schemes": tuple(SCHEMES.values())})
+    conduct(plan, tmp_path / "study", 2, "ordinate study", Quiet(), patience=25.0)
+    monkeypatch.delenv("PYTHONPATH")
+    watch = Quiet()
+    folder = conduct(plan, tmp_path / "study", 2, "ordinate study", watch)
+    assert watch.todo == len(FAULTS)
+    assert {folder.status(run) for run in plan.runs()} == {"done"}
+
+
+def test_a_result_of_no_known_state_is_no_result(plan, tmp_path):
+    folder = Folder(tmp_path)
+    (run, _) = plan.runs()
+    folder.run(run).mkdir(parents=True)
+    for state in STATES:
+        folder.result(run).write_text(json.dumps({"status": state}))
+        assert folder.status(run) == state
+    folder.result(run).write_text(json.dumps({"status": "fine"}))
+    assert folder.status(run) == "pending"
+
+
+def test_status_tells_how_far_every_run_is(plan, tmp_path, capsys):
+    folder = Folder(tmp_path / "study")
+    with folder.lock():
+        folder.open(plan, {"text": {"name": "x"}}, "ordinate study")
+    rope, none = plan.runs()
+    losses = folder.run(none) / "checkpoints" / "metrics.jsonl"
+    losses.parent.mkdir(parents=True)
+    # the last line is torn
+    losses.write_text("".join(f'{{"step": {step}, "loss": 2.5}}\n' for step in (1, 2, 3)) + '{"step": 4, "lo')
+    folder.run(rope).mkdir(parents=True)
+    folder.end(rope, "killed", "SIGKILL ended it")
+    app(["status", str(folder.path)])
+    said = capsys.readouterr().out
+    assert "2 runs: 1 killed, 1 pending; nobody is at work" in said
+    assert "3/4  2.500" in said
+    with folder.lock():
+        app(["status", str(folder.path)])
+        assert "process" in capsys.readouterr().out
+
+
+def test_status_of_no_study_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"has no study\.json; check the path"):
+        app(["status", str(tmp_path)])
