@@ -32,7 +32,7 @@ def train_small(say: Say, runs: Path = RUNS) -> Path:
 
     class Told(Watcher):
         def reading(self, name: str) -> None:
-            say(f"reading the text: {name}")
+            say(f"reading {name}")
 
         def planned(self, plan: Plan, todo: int) -> None:
             say(f"training a decoder with rope for {plan.steps} steps")
