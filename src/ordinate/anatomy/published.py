@@ -98,7 +98,11 @@ class Published(Readable):
         # MPT makes its biases for one length, GPT-J its angles for so many positions
         fixed = getattr(self.model.config, "max_seq_len", None)
         limit = getattr(self.model.config, "max_position_embeddings", None)
-        if fixed is not None or limit is None or not any(way.named(torch.zeros(1, 1, dtype=torch.long)) for way in self.ways):
+        if (
+            fixed is not None
+            or limit is None
+            or not any(way.named(torch.zeros(1, 1, dtype=torch.long)) for way in self.ways)
+        ):
             return fixed
         beyond = torch.full_like(cast(Tensor, example.ids), limit)
         try:
