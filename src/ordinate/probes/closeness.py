@@ -201,8 +201,11 @@ def _answer(estimates: list[Estimate], position: str) -> str:
     else:
         told.append(f"Nothing is added to tokens: position enters by {position}.")
     swapped, beyond = (found.get(f"rise, neighbours exchanged{end}") for end in ("", ", beyond the control"))
-    if swapped is not None:
-        told.append(f"Exchanging neighbouring positions costs {said(swapped)}.")
+    if swapped is not None and swapped.low is not None and swapped.high is not None:
+        if swapped.low <= 0 <= swapped.high:
+            told.append(f"Exchanging neighbouring positions makes no measurable difference: {said(swapped)}.")
+        else:
+            told.append(f"Exchanging neighbouring positions costs {said(swapped)}.")
     if beyond is not None and beyond.low is not None and beyond.high is not None:
         sure = "more than" if beyond.low > 0 else "less than" if beyond.high < 0 else "no more and no less than"
         told.append(f"That is {sure} moving the same tokens as far at random.")

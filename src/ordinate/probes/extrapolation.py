@@ -207,7 +207,9 @@ def _answer(facts: Facts, estimates: list[Estimate]) -> str:
         if abs(one.value) < 1e-3:
             told.append(f"{one.name.removeprefix('rise, ').capitalize()}, texts read the same: only distances count.")
         else:
-            told.append(f"{one.name.removeprefix('rise, ').capitalize()}, texts cost {said(one)} more.")
+            open_ = one.low is None or one.high is None or one.low <= 0 <= one.high
+            how = "cost no more that could be measured" if open_ else "cost more"
+            told.append(f"{one.name.removeprefix('rise, ').capitalize()}, texts {how}: {said(one)}.")
     if facts.max_length:
         told.append(f"It takes {facts.max_length:,} tokens.")
     return " ".join(told)
