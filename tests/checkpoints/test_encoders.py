@@ -132,6 +132,7 @@ def test_a_trained_model_gives_its_own_sentence_vectors():
 def test_what_our_model_has_not_is_refused_by_name(name, change, match, folders, tmp_path):
     config = json.loads((folders(name) / "config.json").read_text()) | change
     (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folders(name) / "model.safetensors").read_bytes())
     with pytest.raises(ValueError, match=match):
         load(tmp_path)
 

@@ -11,14 +11,14 @@ from ordinate import catalog
 from ordinate.scheme import Scheme
 from ordinate.spectrum import Spectrum
 from ordinate.study.plan import Plan
-from ordinate.study.presets import PRESETS, TASK_PRESETS
+from ordinate.study.presets import IMAGE_PRESETS, PRESETS, TASK_PRESETS, TRANSLATION_PRESETS
 from ordinate.task import Task
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 SCHEMES = catalog.names("ordinate.schemes")
-TASKS = [name for name in catalog.names("ordinate.tasks") if name not in ("text", "translation")]
+TASKS = [name for name in catalog.names("ordinate.tasks") if name not in ("text", "translation", "masked", "images")]
 SPECTRA = catalog.names("ordinate.spectra")
 
 
@@ -116,7 +116,9 @@ def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
     plan, _, _ = text(DOCS / "study.md").partition("## What is equal")
     listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|.+\|$", plan, re.MULTILINE))
     words = {"schemes": "all eight", "mixers": "softmax", "kv_heads": "as heads", "multiples": "1 2 4 8"}
-    defaults = Plan().model_dump()
+    words |= {"pixels": "8 or 32", "patch": "an eighth", "from": "new models"}
+    words |= {"learning_rate": "0.004, or 0.0001 with `from`"}
+    defaults = {"from" if name == "base" else name: value for name, value in Plan().model_dump().items()}
     assert list(defaults) == [name for name in defaults if name in listed]
     for name, default in defaults.items():
         shown = words.get(name) or (f"{default:g}" if isinstance(default, int | float) else str(default))
@@ -131,13 +133,17 @@ def test_the_page_of_the_study_lists_every_change_of_a_preset(preset):
     assert said == PRESETS[preset]
 
 
-@pytest.mark.parametrize("preset", TASK_PRESETS)
-def test_the_page_of_the_study_lists_every_change_of_a_preset_for_tasks(preset):
-    _, _, rest = text(DOCS / "study.md").partition("| preset | changes for tasks |")
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    ("what", "presets"), [("tasks", TASK_PRESETS), ("translation", TRANSLATION_PRESETS), ("images", IMAGE_PRESETS)]
+)
+def test_the_page_of_the_study_lists_every_change_of_a_preset_for_a_task(preset, what, presets):
+    _, _, rest = text(DOCS / "study.md").partition(f"| preset | changes for {what} |")
     row = re.search(rf"^\| `{preset}` \| (.+) \|$", rest, re.MULTILINE)
-    said = {name: tuple(map(float, value.split())) for name, value in re.findall(r"`(\w+)` ([\d. ]+)", row[1])}
+    said = {name: value.strip() for name, value in re.findall(r"`(\w+)` ([^,]+)", row[1])}
     assert said == {
-        name: value if isinstance(value, tuple) else (value,) for name, value in TASK_PRESETS[preset].items()
+        name: " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for name, value in presets[preset].items()
     }
 
 

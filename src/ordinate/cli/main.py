@@ -26,6 +26,8 @@ for name, help_line in {
     "train": "Train one model on a text.",
     "generate": "Let a trained model go on from a prompt.",
     "translate": "Let a trained model translate.",
+    "fill": "Say the hidden words of a text, by a trained encoder.",
+    "classify": "Say what images show, by a trained model.",
     "list": "List what there is: schemes, mixers, tasks, routes, corpora.",
     "show": "Say what a scheme is, and draw what it does.",
     "cite": "Print the BibTeX entry of a scheme.",

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,8 +29,8 @@ FILES = (
 Tokens = NDArray[np.integer[Any]]
 
 
-@dataclass(frozen=True)
-class Lines:
+@dataclass(frozen=True, eq=False)
+class Lines(Sequence[Tokens]):
     """Many lines of tokens, one behind the other.
 
     Args:
@@ -45,14 +45,12 @@ class Lines:
         """How many lines."""
         return len(self.ends)
 
-    def __getitem__(self, place: int) -> Tokens:
-        """The tokens of a line."""
-        need(0 <= place < len(self), f"lines lie in 0 to {len(self) - 1}", f"got {place}", "ask for one of them")
-        return self.tokens[self.ends[place - 1] if place else 0 : self.ends[place]]
-
-    def __iter__(self) -> Iterator[Tokens]:
-        """Line by line."""
-        return (self[place] for place in range(len(self)))
+    def __getitem__(self, place: Any) -> Any:
+        """The tokens of a line, or a list of some."""
+        found = range(len(self))[place]
+        if isinstance(found, range):
+            return [self[one] for one in found]
+        return self.tokens[self.ends[found - 1] if found else 0 : self.ends[found]]
 
     @property
     def lengths(self) -> NDArray[np.int64]:

@@ -5,12 +5,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ordinate.checks import need
 from ordinate.sources import fingerprint
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 DIGITS = "digits"
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
@@ -144,16 +148,26 @@ def read_picture(file: Path, size: int, channels: int) -> NDArray[np.uint8]:
     Raises:
         ValueError: no picture, or the package that reads pictures is missing.
     """
+    pixels = np.asarray(open_picture(file, channels).resize((size, size)), np.uint8)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def open_picture(file: Path, channels: int) -> "Image":
+    """A picture in its own size, upright, grey or in colours.
+
+    Raises:
+        ValueError: no picture, or the package that reads pictures is missing.
+    """
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
         raise ValueError(f"pictures are read by pillow; it is not here; {MISSING}") from None
+    need(channels in (1, 3), "pictures are grey or in colours", f"got {channels} channels", "give 1 or 3")
     try:
         with Image.open(file) as image:
-            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB").resize((size, size)), np.uint8)
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+            return ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
+    except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise ValueError(f"a picture must be readable; {file} is not ({error}); mend or remove it") from None
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
 
 
 def brought(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

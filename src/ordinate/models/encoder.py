@@ -51,15 +51,17 @@ class Masked(nn.Module):
     Source: Devlin et al. 2019, BERT, section 3.1, https://arxiv.org/abs/1810.04805, and its code.
     """
 
-    def __init__(self, shape: EncoderShape) -> None:
+    def __init__(self, shape: EncoderShape, columns: int) -> None:
         super().__init__()
-        self.transform = nn.Linear(shape.width, shape.width, bias=shape.top_bias)
-        self.bend, self.norm = BENDS[shape.top_bend], shape.make_norm(shape.width)
+        # of a scheme that claims columns of the model, the table lacks as many
+        self.transform = nn.Linear(shape.width, columns, bias=shape.top_bias)
+        self.bend, self.norm = BENDS[shape.top_bend], shape.make_norm(columns)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
 
     def forward(self, x: Tokens, table: Float[Tensor, "vocabulary width"]) -> Logits:
         """The logits of each token at each place."""
-        return nn.functional.linear(self.norm(self.bend(self.transform(x))), table, self.bias)
+        # in mixed precision a product is narrower than the norm's weights
+        return nn.functional.linear(self.norm(self.bend(self.transform(x)).to(x.dtype)), table, self.bias)
 
 
 class Encoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
@@ -84,7 +86,7 @@ class Encoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
         for block in self.blocks:
             cast(Block, block).mixer.check_bidirectional()
         self.kinds = nn.Embedding(shape.kinds, self.tokens.embedding_dim) if shape.kinds else None
-        self.masked = Masked(shape) if shape.top == "masked" else None
+        self.masked = Masked(shape, self.tokens.embedding_dim) if shape.top == "masked" else None
         self.pooler = nn.Linear(shape.width, shape.width) if shape.top == "pooler" else None
         self.initialise(seed)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import altair as alt
 
+from ordinate.report.crossing import crossing
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry
 
@@ -97,6 +98,11 @@ class Charts:
         tips = self._tips("window", "loss")
         return self._spec(self._base(rows).mark_line(point=True).encode(x=x, y=y, tooltip=tips, detail="seed:N"))
 
+    def crossing(self) -> Spec:
+        """What the best one looks at in a source."""
+        found = self.study.done(self.entries[0].label)[0]["crossing"]
+        return self._styled(crossing(found["source"], found["target"], found["weights"]))
+
     def cost(self) -> Spec:
         """Speed against quality."""
         kind = self.study.quantity
@@ -156,5 +162,8 @@ class Charts:
         sized = chart.properties(
             width="container", height=300, autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
         )
-        styled = sized.configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridColor="#eee")
+        return self._styled(sized)
+
+    def _styled(self, chart: Any) -> Spec:
+        styled = chart.configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridColor="#eee")
         return styled.configure_view(stroke=None).configure_legend(labelFontSize=12).to_dict()

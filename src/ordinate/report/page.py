@@ -39,6 +39,11 @@ CHARTS = {
         "Loss when the tokens of a text are shuffled inside windows of 2, 4, 8 and more. A model that took no notice "
         "of order would draw a flat line.",
     ),
+    "crossing": (
+        "What it looks at",
+        "Cross-attention of the best {noun}, {first}, on a held-out pair: how much each token of the translation, "
+        "from top to bottom, takes from each token of the source. The mean over layers and heads.",
+    ),
     "cost": (
         "What it costs",
         "Training speed on this machine against {name} at the trained {extent}: {where} and to the right is good.",
@@ -81,6 +86,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
 def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     kind = study.quantity
     words = {"source": kind.source, "noun": study.noun, "name": kind.name, "extent": kind.extent, "curve": kind.curve}
+    words["first"] = entries[0].label if entries else ""
     words["where"] = "low" if kind.sign > 0 else "high"
     return [
         {

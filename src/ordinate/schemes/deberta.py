@@ -153,8 +153,11 @@ class Deberta(Scheme):
     def _vectors(self, project: nn.Linear | Projection, dtype: torch.dtype) -> Float[Tensor, "h rows d"]:
         wide = torch.promote_types(dtype, torch.float32)
         bias = None if project.bias is None else project.bias.to(wide)
-        table = self.table if self.norm is None else self.norm(self.table)
-        vectors = nn.functional.linear(table.to(wide), project.weight.to(wide), bias)
+        table, norm = self.table.to(wide), self.norm
+        if norm is not None:
+            sizes = list(norm.normalized_shape)
+            table = nn.functional.layer_norm(table, sizes, norm.weight.to(wide), norm.bias.to(wide), norm.eps)
+        vectors = nn.functional.linear(table, project.weight.to(wide), bias)
         return vectors.unflatten(-1, (-1, self.head_width)).transpose(0, 1)
 
     def _rows(self, where: Geometry) -> tuple[Rows, Rows]:

@@ -38,15 +38,23 @@ def _length(model: nn.Module, task: Task, plan: Plan, times: int) -> dict[str, A
         "interval": share_interval(rights.double().numpy(), counts.double().numpy()),
         "right": rights.tolist(),
         "asked": counts.tolist(),
-        "slices": {name: _slice(numbers, right, questions) for name, numbers in batch.slices.items()},
+        "slices": {name: by_number(numbers, right, questions, RANGES) for name, numbers in batch.slices.items()},
     }
 
 
-def _slice(numbers: Tensor, right: Tensor, questions: Tensor) -> list[dict[str, Any]]:
-    """The share of right answers by a number that belongs to each question: from .. to, both included."""
+def by_number(numbers: Tensor, right: Tensor, questions: Tensor, ranges: int | None) -> list[dict[str, Any]]:
+    """The share of right answers by a number that belongs to each question: from .. to, both included.
+
+    Args:
+        numbers: of each question.
+        right: where the answer is right.
+        questions: where something is asked.
+        ranges: more different numbers than this are cut into as many ranges; None: each stands by itself.
+    """
+    numbers, right, questions = (part.reshape(len(part), -1) for part in (numbers, right, questions))
     known = np.unique(numbers[questions].numpy())
-    if len(known) > RANGES:
-        edges = np.unique(np.quantile(numbers[questions].numpy(), np.linspace(0, 1, RANGES + 1)[1:], method="lower"))
+    if ranges is not None and len(known) > ranges:
+        edges = np.unique(np.quantile(numbers[questions].numpy(), np.linspace(0, 1, ranges + 1)[1:], method="lower"))
     else:
         edges = known
     rows, low = [], int(known[0])

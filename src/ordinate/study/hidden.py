@@ -10,20 +10,19 @@ from ordinate.data.store import TokenStore
 from ordinate.study.measure import held_out
 from ordinate.study.plan import Plan
 from ordinate.study.statistics import Draws, bits, interval, resampled, share_interval
+from ordinate.tasks.masked import Masked
 from ordinate.training.answers import asked, told
 from ordinate.training.evaluate import windows_to
 from ordinate.training.hidden import Hidden, hide
 
-# of the tokens of held-out text, as many are hidden as BERT's training hides
-SHARE = 0.15
 
-
-def measure_hidden(model: nn.Module, store: TokenStore, mask: int, plan: Plan) -> dict[str, Any]:
+def measure_hidden(model: nn.Module, store: TokenStore, task: Masked, plan: Plan) -> dict[str, Any]:
     """The sections of a result that need the trained model: lengths and order.
 
-    The same tokens are hidden at every length and in every order, so that the same are to be said.
+    The same tokens are hidden at every length and in every order, so that the same are to be said. The mask
+    stands for each of them: that a few are swapped or stay is for training alone.
     """
-    hidden = hide(held_out(store, plan), SHARE, mask, torch.Generator().manual_seed(0))
+    hidden = hide(held_out(store, plan), task.share, task.mask, torch.Generator().manual_seed(0))
     return {
         "lengths": [_length(model, hidden, plan, times) for times in sorted(plan.multiples)],
         "order": _order(model, hidden.cut(plan.length).first(plan.shuffled), plan),

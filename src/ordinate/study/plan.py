@@ -11,6 +11,8 @@ from ordinate import catalog
 from ordinate.checks import need_known
 
 EIGHT = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "alibi", "t5")
+# for images: of each, the form that knows rows and columns
+EIGHT_FOR_IMAGES = ("none", "grid", "learned_grid", "fourier", "axial", "mixed", "alibi", "swin")
 # the only fields that may differ when a study is taken up again: they change no result
 FREE = frozenset({"checkpoint_every"})
 
@@ -142,6 +144,11 @@ class Plan(Frozen):
         """The longest length that is read at (tokens)."""
         return self.length * max(self.multiples)
 
+    @property
+    def usual_schemes(self) -> tuple[str, ...]:
+        """What is compared where nothing is named."""
+        return EIGHT_FOR_IMAGES if self.model == "vision" else EIGHT
+
     def runs(self) -> list["Run"]:
         """Every run of the study: seeds outside, so that one seed of every scheme is done first."""
         return [
@@ -153,9 +160,9 @@ class Plan(Frozen):
     def compared(self) -> list[tuple[str, str, str]]:
         """What is compared: the name in the report, the scheme and the mixer of each."""
         if self.mixers is None:
-            return [(scheme, scheme, "softmax") for scheme in self.schemes or EIGHT]
+            return [(scheme, scheme, "softmax") for scheme in self.schemes or self.usual_schemes]
         if self.schemes is None:
-            return [(mixer, usual_scheme(mixer), mixer) for mixer in self.mixers]
+            return [(mixer, usual_scheme(mixer, self.model), mixer) for mixer in self.mixers]
         return [(f"{mixer} {scheme}", scheme, mixer) for mixer in self.mixers for scheme in self.schemes]
 
     def digest(self) -> str:
@@ -186,12 +193,14 @@ class Run(Frozen):
         return {"name": self.name, **self.model_dump()}
 
 
-def usual_scheme(mixer: str) -> str:
+def usual_scheme(mixer: str, model: str) -> str:
     """The scheme that a mixer is compared with where none is named; that of the first layer's."""
     from ordinate.mixer import Mixer
     from ordinate.recipe import Recipe
 
-    return catalog.load("ordinate.mixers", Mixer, catalog.parse(Recipe.entries(mixer)[0])[0]).usual_scheme
+    usual = catalog.load("ordinate.mixers", Mixer, catalog.parse(Recipe.entries(mixer)[0])[0]).usual_scheme
+    # rope counts along one axis
+    return "axial" if (model, usual) == ("vision", "rope") else usual
 
 
 def idle(task: str) -> list[str]:

@@ -10,7 +10,7 @@ from ordinate.mixer import Mixer
 from ordinate.models.kinds import KINDS
 from ordinate.study.beginning import with_base
 from ordinate.study.model import shape_of
-from ordinate.study.plan import EIGHT, Plan, Run, idle, usual_scheme
+from ordinate.study.plan import Plan, Run, idle, usual_scheme
 from ordinate.study.source import kind_of, source_of
 from ordinate.tokenizer import make_tokenizer
 from ordinate.training.precision import fast_precision
@@ -35,7 +35,7 @@ def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
     plan, vocabulary = _task(plan)
     plan = _mixers(plan, vocabulary, tell)
     if plan.schemes is None and plan.mixers is None:
-        plan = plan.model_copy(update={"schemes": EIGHT})
+        plan = plan.model_copy(update={"schemes": plan.usual_schemes})
     names = [run.name for run in plan.runs()]
     need(
         len(set(names)) == len(names),
@@ -102,7 +102,9 @@ def _unfit(name: str, plan: Plan, vocabulary: int) -> str | None:
         return "it has no form that reads from left to right"
     if kind.bidirectional and not mixer.bidirectional:
         return "it has no form that reads from both sides"
-    runs = [Run(label=name, scheme=one, mixer=name, seed=0) for one in plan.schemes or (usual_scheme(name),)]
+    runs = [
+        Run(label=name, scheme=one, mixer=name, seed=0) for one in plan.schemes or (usual_scheme(name, plan.model),)
+    ]
     try:
         shapes = [shape_of(plan, run, vocabulary) for run in runs]
     except ValueError as error:

@@ -9,8 +9,8 @@ class TranslatedBits(Surprise):
     name, column, size, section = "bits per byte", "bits_per_byte", "bytes", "pairs"
     units, source, inputs, loss = "pairs", "pairs", "sentences", "nats a token"
     models = "Encoder-decoders"
-    charts = ("training", "lengths", "cost")
-    sections = ("samples",)
+    charts = ("training", "lengths", "crossing", "cost")
+    sections = ("samples", "crossing")
     also = (
         ("accuracy", "tokens right", ".1%"),
         ("exact", "whole sentences right", ".1%"),

@@ -1,0 +1,87 @@
+"""Images, whose class is to be said."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ordinate.checks import need
+from ordinate.data.images import open_images, prepare_images
+from ordinate.data.pictures import DIGITS, find_pictures
+from ordinate.data.store import Split
+from ordinate.models.kinds import Model
+from ordinate.study.plan import Plan
+from ordinate.study.seen import measure_seen
+from ordinate.study.source import Sizes, Source, kind_of
+from ordinate.tasks.images import Images
+
+# height and width where nothing is said [pixels]
+DIGITS_SIDE, USUAL_SIDE = 8, 32
+# an image has as many patches on each side where nothing is said
+PATCHES = 8
+# classes to try shapes with
+CLASSES = 10
+
+
+class Seeing(Source):
+    """Images by class."""
+
+    nature = "looks at images"
+
+    @classmethod
+    def check(cls, plan: Plan) -> tuple[int, int]:
+        """The patches of an image, and some classes."""
+        kind_of(plan.task)
+        side, patch = _sizes(plan)
+        need(
+            side % patch == 0,
+            "patches must cover an image",
+            f"got --patch {patch} for {side} pixels",
+            "give one that divides --pixels",
+        )
+        return (side // patch) ** 2, CLASSES
+
+    @classmethod
+    def sizes(cls, plan: Plan, vocabulary: int) -> Sizes:
+        """Those of an image too; a token more than patches stands for the image."""
+        side, patch = _sizes(plan)
+        fields = {
+            "vocabulary": vocabulary,
+            "image": (side, side),
+            "patch": (patch, patch),
+            "channels": 1 if plan.images == DIGITS else 3,
+            "tied": False,
+            "bias": ("norm", "head"),
+        }
+        return Sizes(fields, 1 + plan.length, 1 + plan.length * max(plan.multiples) ** 2)
+
+    def prepare(self, tell: Callable[[str], None]) -> None:
+        """Bring the images to one size."""
+        tell(f"the images: {self.plan.images}")
+        prepare_images(find_pictures(self.plan.images, _sizes(self.plan)[0]), self.data)
+
+    @property
+    def task(self) -> Images:
+        """The images to learn from."""
+        return self._images("train", **kind_of(self.plan.task)[1])
+
+    @property
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """The images."""
+        return {"images": open_images(self.data).identity}
+
+    def measure(self, model: Model) -> dict[str, Any]:
+        """Measure on images that were held out."""
+        return measure_seen(model, self._images("validation"), self.plan)
+
+    def save(self, folder: Path) -> None:
+        """The weights are all there is."""
+
+    def _images(self, split: Split, **options: Any) -> Images:
+        store = open_images(self.data)
+        return Images(pixels=store.pixels(split), labels=store.labels(split), classes=store.classes, **options)
+
+
+def _sizes(plan: Plan) -> tuple[int, int]:
+    """Height and width of an image and of a patch [pixels]."""
+    side = plan.pixels or (DIGITS_SIDE if plan.images == DIGITS else USUAL_SIDE)
+    return side, plan.patch or max(1, side // PATCHES)

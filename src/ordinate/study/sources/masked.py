@@ -1,0 +1,49 @@
+"""A text, some of whose tokens are hidden and to be said."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ordinate.data.store import open_store
+from ordinate.models.kinds import Model
+from ordinate.study.hidden import measure_hidden
+from ordinate.study.plan import Plan
+from ordinate.study.reading import BYTES, prepare_text
+from ordinate.study.source import Source, kind_of
+from ordinate.tasks.masked import Masked
+
+
+class Hiding(Source):
+    """A text read from both sides."""
+
+    nature = "says hidden tokens of a text"
+
+    @classmethod
+    def check(cls, plan: Plan) -> tuple[int, int]:
+        """The plan's length; bytes and the mask."""
+        kind_of(plan.task)
+        return plan.length, BYTES + 1
+
+    def prepare(self, tell: Callable[[str], None]) -> None:
+        """Cut the text into tokens."""
+        prepare_text(self.plan, self.data, tell)
+
+    @property
+    def task(self) -> Masked:
+        """Windows of the text."""
+        store, (_, options) = open_store(self.data), kind_of(self.plan.task)
+        sizes = {"vocabulary": store.tokenizer.size + 1, "length": self.plan.length}
+        return Masked(tokens=store.train, **sizes | options)
+
+    @property
+    def identity(self) -> dict[str, dict[str, Any]]:
+        """The text."""
+        return {"text": open_store(self.data).identity}
+
+    def measure(self, model: Model) -> dict[str, Any]:
+        """Measure on text that was held out."""
+        return measure_hidden(model, open_store(self.data), self.task, self.plan)
+
+    def save(self, folder: Path) -> None:
+        """The tokenizer."""
+        open_store(self.data).tokenizer.save(folder)

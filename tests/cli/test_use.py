@@ -1,0 +1,147 @@
+"""`ordinate classify` and `ordinate fill`: models that were trained here, and published ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+
+from ordinate import Encoder, EncoderShape, save
+from ordinate.cli.classify import classify
+from ordinate.cli.fill import fill
+from ordinate.models.vision import Vision, VisionShape
+from ordinate.tokenizers.bytes import Bytes
+
+Image = pytest.importorskip("PIL.Image")
+SIZES = {"width": 16, "layers": 1, "heads": 2}
+SEEN = {"vocabulary": 3, "image": (8, 8), "patch": (4, 4), "labels": ("eel", "[bold]newt[/bold]", "owl")}
+LIKE_VIT = {
+    "norm": "layer",
+    "epsilon": 1e-6,
+    "mixer": "softmax:variant.bias=true",
+    "class_position": True,
+    "bias": ("norm", "feedforward", "head"),
+}
+LIKE_BERT = {
+    "norm": "layer",
+    "epsilon": 1e-12,
+    "mixer": "softmax:variant.bias=true",
+    "bias": ("norm", "feedforward"),
+    "order": "post",
+    "embedding_norm": True,
+    "kinds": 2,
+    "scheme": "learned",
+    "max_length": 32,
+}
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    made = []
+    for name, grey in (("dark.png", 20), ("bright.jpg", 230)):
+        Image.fromarray(np.full((9, 12, 3), grey, np.uint8)).save(tmp_path / name)
+        made.append(tmp_path / name)
+    return made
+
+
+def leaning(model):
+    """Its head says the second class, whatever it sees."""
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.copy_(torch.tensor([0.0, 2.0, 1.0]))
+    return model
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_images_are_classified_by_our_models_and_by_published_ones(
+    published, pictures, tmp_path, capsys, monkeypatch
+):
+    folder = tmp_path / "model"
+    # a short path has room in the table
+    monkeypatch.chdir(tmp_path)
+    pictures = [Path(picture.name) for picture in pictures]
+    model = leaning(Vision(VisionShape(**SEEN, **SIZES, **(LIKE_VIT if published else {}))))
+    save(model, folder, "vit") if published else model.save_pretrained(folder)
+    assert classify(folder, *pictures, top=2) == 0
+    out = capsys.readouterr().out
+    shares = torch.tensor([0.0, 2.0, 1.0]).softmax(0)
+    # what looks like markup is a name
+    assert out.count("[bold]newt[/bold]") == out.count(f"{shares[1]:.1%}") == 2
+    assert out.count(f"{shares[2]:.1%}") == 2
+    assert "eel" not in out
+    assert "dark.png" in out
+
+
+def test_classes_without_names_are_numbered(pictures, tmp_path, capsys):
+    leaning(Vision(VisionShape(**SEEN | {"labels": ()}, **SIZES))).save_pretrained(tmp_path / "model")
+    classify(tmp_path / "model", pictures[0], top=9)
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "%" in line]
+    assert [row[2].strip() for row in rows] == ["1", "2", "0"]
+
+
+def test_images_that_cannot_be_classified_are_named(pictures, tmp_path):
+    leaning(Vision(VisionShape(**SEEN, **SIZES))).save_pretrained(tmp_path / "model")
+    (tmp_path / "broken.png").write_text("no picture")
+    with pytest.raises(ValueError, match=r"broken.png is not"):
+        classify(tmp_path / "model", tmp_path / "broken.png")
+    with pytest.raises(ValueError, match="classify looks at images; got none; name their files"):
+        classify(tmp_path / "model")
+    Vision(VisionShape(**SEEN | {"labels": ()}, **SIZES, top="none")).save_pretrained(tmp_path / "headless")
+    with pytest.raises(ValueError, match=r"a model that classifies has a head; .*headless has none"):
+        classify(tmp_path / "headless", pictures[0])
+
+
+def sure(model, token):
+    """Its head says this token, whatever it reads."""
+    with torch.no_grad():
+        model.masked.norm.weight.zero_()
+        model.masked.bias.zero_()
+        model.masked.bias[token] = 4.0
+    return model
+
+
+def test_our_encoder_fills_each_mask(tmp_path, capsys):
+    model = Encoder(EncoderShape(vocabulary=257, scheme="rope", **SIZES))
+    with torch.no_grad():
+        sure(model, ord("e")).masked.bias[256] = 99.0
+    model.save_pretrained(tmp_path)
+    Bytes().save(tmp_path)
+    assert fill(tmp_path, "[MASK]els sw[MASK]m [up]", top=2) == 0
+    out = capsys.readouterr().out
+    share = torch.cat([torch.full((1,), 4.0), torch.zeros(255)]).softmax(0)[0]
+    assert out.count(f"{share:.1%}") == 2
+    assert "eels swem [up]" in out
+
+
+@pytest.mark.parametrize(("family", "mask"), [("bert", "[MASK]"), ("roberta", "<mask>")])
+def test_a_published_encoder_fills_with_its_own_mask(family, mask, tmp_path, capsys):
+    words = {word: place for place, word in enumerate(["[UNK]", "eels", "swim", "fast", mask, "[CLS]"])}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    inner.add_special_tokens([mask, "[CLS]"])
+    inner.post_processor = tokenizers.processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 5)])
+    model = sure(Encoder(EncoderShape(vocabulary=6, **SIZES, **LIKE_BERT)), words["swim"])
+    save(model, tmp_path, family)
+    inner.save(str(tmp_path / "tokenizer.json"))
+    assert fill(tmp_path, "eels [MASK] fast") == 0
+    out = capsys.readouterr().out
+    assert "eels swim fast" in out
+    assert mask not in out
+
+
+def test_a_text_or_a_model_without_a_mask_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"fill says what stands at \[MASK\]; got 'eels'; write \[MASK\] for each"):
+        fill(tmp_path, "eels")
+    Encoder(EncoderShape(vocabulary=257, scheme="rope", top="none", **SIZES)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"an encoder that fills has a masked head; .* has none"):
+        fill(tmp_path, "[MASK]")
+    Encoder(EncoderShape(vocabulary=100, scheme="rope", **SIZES)).save_pretrained(tmp_path)
+    Bytes().save(tmp_path)
+    with pytest.raises(
+        ValueError, match="the model knows every token of its tokenizer; got token 256 for a model of"
+    ):
+        fill(tmp_path, "[MASK]")
+    Vision(VisionShape(**SEEN, **SIZES)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"kind encoder is needed; .* of the kind vision; use it by `ordinate class"):
+        fill(tmp_path, "[MASK]")

@@ -1,0 +1,169 @@
+"""A study of each kind of model in small: data prepared, a run trained and measured, a report built."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ordinate.checkpoints.read import read_model
+from ordinate.report.build import build
+from ordinate.report.read import read
+from ordinate.study.folder import Folder
+from ordinate.study.plan import Plan
+from ordinate.study.settle import settle
+from ordinate.study.source import source_of
+from ordinate.study.worker import carry_out
+
+SIZES = {"steps": 3, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 1, "multiples": (1, 2), "windows": 8}
+SIZES |= {"precision": "fp32"}
+COLOURS = {"dark": 40, "light": 200}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Data of each kind."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "text").mkdir()
+    for number in range(20):
+        lines = (f"the {word} of line {number * word} is {word * 7 % 13}\n" for word in range(40))
+        (folder / "text" / f"{number}.txt").write_text("".join(lines))
+    pairs = (f"say {number} and {number % 7}\t{number % 7} und {number}\n" for number in range(200))
+    (folder / "pairs.tsv").write_text("".join(pairs))
+    image = pytest.importorskip("PIL.Image")
+    for name, level in COLOURS.items():
+        (folder / "images" / name).mkdir(parents=True)
+        for number in range(30):
+            pixels = np.random.default_rng(number).integers(level - 30, level + 30, (8, 8, 3), np.uint8)
+            image.fromarray(pixels).save(folder / "images" / name / f"{number}.png")
+    return folder
+
+
+OPTIONS = {
+    "encoder": {"text": "text", "length": 16, "shuffled": 4},
+    "encoder-decoder": {"pairs": "pairs.tsv", "length": 32, "samples": 2},
+    "vision": {"images": "images", "pixels": 8, "patch": 2, "schemes": ("learned_grid",)},
+}
+
+
+def plan_of(model, made, **changes):
+    own = {name: str(made / value) if isinstance(value, str) else value for name, value in OPTIONS[model].items()}
+    return settle(Plan(model=model, **({"schemes": ("rope",)} | SIZES | own | changes)))
+
+
+def begin(plan, path):
+    folder = Folder(path)
+    folder.path.mkdir()
+    source = source_of(plan)(plan, folder.data)
+    source.prepare(lambda what: None)
+    folder.open(plan, source.identity, "ordinate study")
+    return folder
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def done(request, made, tmp_path_factory):
+    plan = plan_of(request.param, made)
+    folder = begin(plan, tmp_path_factory.mktemp(request.param) / "study")
+    (run,) = plan.runs()
+    carry_out(folder, plan, run)
+    return plan, folder, json.loads(folder.result(run).read_text()), folder.run(run) / "model"
+
+
+def test_a_run_is_trained_and_measured_on_what_was_held_out(done):
+    plan, _, result, _ = done
+    assert result["status"] == "done"
+    assert result["training"]["steps"] == [1, 2, 3]
+    for row in result["lengths"]:
+        kind = "bits_per_token" if plan.model == "encoder" else "bits_per_byte"
+        value = row["accuracy"] if plan.model == "vision" else row[kind]
+        assert row["interval"][0] - 1e-9 <= value <= row["interval"][1] + 1e-9
+    sizes = [row.get("asked") or [one.get("asked") for one in row["documents"]] for row in result["lengths"]]
+    if plan.model != "encoder-decoder":
+        assert sizes[0] == sizes[1], "the same is asked at each length"
+    assert [row["times"] for row in result["lengths"]] == [1, 2]
+
+
+def test_its_model_is_of_the_kind_and_says_which_command_uses_it(done):
+    plan, _, _, model = done
+    assert read_model(model, plan.model).shape.width == 16
+    with pytest.raises(ValueError, match=r"use it by `ordinate (fill|translate|classify)`"):
+        read_model(model, "decoder")
+    assert (model / "tokenizer.json").exists() == (plan.model != "vision")
+
+
+def test_its_report_is_of_its_own_quantity(done):
+    plan, folder, _, _ = done
+    page = build(folder.path).read_text(encoding="utf-8")
+    study = read(folder.path)
+    assert study.damaged == []
+    assert f"1 compared on {study.source}" in page
+    words = {
+        "encoder": ("bits per hidden token", "hidden tokens right", "pairs shuffled", "Encoders of 1 layers"),
+        "encoder-decoder": ("tokens right", "What it looks at", "pairs of up to 32 tokens", "Encoder-decoders of"),
+        "vision": (
+            "Right answers by class",
+            "images / s",
+            "images of 8 x 8 pixels",
+            "at the trained size (8 pixels)",
+        ),
+    }
+    for part in words[plan.model]:
+        assert part.lower() in page.lower()
+    silent = {"encoder": "fresh", "encoder-decoder": "shuffled", "vision": "tokenizer"}
+    assert f"<dt>{silent[plan.model]}</dt>" not in page
+
+
+def test_the_same_tokens_are_hidden_whatever_the_length(done):
+    plan, _, result, _ = done
+    if plan.model == "encoder":
+        asked = [[document["asked"] for document in row["documents"]] for row in result["lengths"]]
+        assert asked[0] == asked[1]
+        assert sum(asked[0]) == 8 * round(0.15 * 32)
+        assert [row["window"] for row in result["order"]] == [1, 2, 4, 8, 16]
+
+
+def test_translations_are_written_and_the_map_has_rows_that_sum_to_one(done):
+    plan, _, result, _ = done
+    if plan.model == "encoder-decoder":
+        assert [set(sample) for sample in result["samples"]] == [{"prompt", "text", "wanted"}] * 2
+        assert 0 <= result["lengths"][0]["exact"] <= 1
+        found = result["crossing"]
+        assert np.array(found["weights"]).shape == (len(found["target"]), len(found["source"]))
+        assert np.array(found["weights"]).sum(1) == pytest.approx(1, abs=1e-2)
+
+
+def test_a_run_that_was_stopped_goes_on_and_ends_alike(done, made, tmp_path):
+    plan, folder, result, _ = done
+    (run,) = plan.runs()
+    again = begin(plan, tmp_path / "study")
+    half = plan.model_copy(update={"checkpoint_every": 1})
+    place = again.run(run)
+    (place / "checkpoints").mkdir(parents=True)
+    for name in ("metrics.jsonl", *(path.name for path in (folder.run(run) / "checkpoints").glob("step-*"))):
+        found = folder.run(run) / "checkpoints" / name
+        if found.is_dir():
+            (place / "checkpoints" / name).mkdir()
+            for part in found.iterdir():
+                (place / "checkpoints" / name / part.name).write_bytes(part.read_bytes())
+        else:
+            (place / "checkpoints" / name).write_bytes(found.read_bytes())
+    carry_out(again, half, run)
+    other = json.loads(again.result(run).read_text())
+    for one in (result, other):
+        one.pop("cost", None)
+    assert other == result
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        ("encoder", {"samples": 3}, "masked says hidden tokens of a text; got --samples; leave them out"),
+        ("encoder", {"task": "masked:shar=0.3"}, "did you mean 'share'"),
+        ("encoder", {"task": "text"}, "text is learned by a model of the kind decoder; got --model encoder"),
+        ("encoder-decoder", {"text": "docs"}, "translation learns pairs of sentences; got --text"),
+        ("vision", {"length": 64}, "images looks at images; got --length"),
+        ("vision", {"patch": 3}, "patches must cover an image; got --patch 3 for 8 pixels"),
+    ],
+)
+def test_what_has_no_effect_or_does_not_fit_is_refused(made, model, changes, message):
+    with pytest.raises(ValueError, match=message):
+        plan_of(model, made, **changes)
