@@ -16,7 +16,7 @@ from ordinate.data.pictures import open_picture
 
 PREPROCESSOR = "preprocessor_config.json"
 # the names of the classes, beside a model that does not hold them itself
-CLASSES = "classes.json"
+NAMES = "classes.json"
 # how pillow numbers its filters
 BICUBIC = 3
 
@@ -98,7 +98,7 @@ def class_names(folder: Path, labels: Sequence[str], count: int) -> list[str]:
     Raises:
         ValueError: a file that does not name each class.
     """
-    path = folder / CLASSES
+    path = folder / NAMES
     if labels or not path.is_file():
         return list(labels or map(str, range(count)))
     try:
@@ -108,7 +108,7 @@ def class_names(folder: Path, labels: Sequence[str], count: int) -> list[str]:
     sound = isinstance(names, list) and len(names) == count and all(isinstance(name, str) for name in names)
     need(
         sound,
-        f"{CLASSES} is a list of {count} names",
+        f"{NAMES} is a list of {count} names",
         f"{path} holds something else",
         "name each class, or remove it",
     )
