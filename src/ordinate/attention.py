@@ -6,22 +6,15 @@ from dataclasses import dataclass
 
 import torch
 
-from ordinate import catalog
 from ordinate.checks import need, need_fraction, need_known, need_number
-from ordinate.route import Call, Formula, Route
+from ordinate.route import Call, Formula, routes
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Totals, Values
 from ordinate.tensors import need_size, need_vectors
 
-_FOLDER = "ordinate.routes"
 FORCED = "ORDINATE_ROUTE"
 """The environment variable that forces a route by its name, where no argument names one."""
-ROUTES: dict[str, Route] = dict(
-    sorted(
-        ((name, catalog.load(_FOLDER, Route, name)()) for name in catalog.names(_FOLDER)),
-        key=lambda entry: entry[1].order,
-    )
-)
+ROUTES = routes()
 """Every route by name, in the order in which they are tried."""
 PLAIN = Formula()
 

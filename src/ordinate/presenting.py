@@ -30,12 +30,14 @@ class Sample:
         images: pixels; None of texts.
         fixed: tokens in front that stay where they are: the first token of a text.
         grid: rows and columns of patches of an image.
+        prefix: tokens in front of an image's patches: a class token, registers.
     """
 
     ids: Int[Tensor, "texts n"] | None
     images: Float[Tensor, "texts channels height width"] | None
     fixed: int
     grid: tuple[int, int] | None
+    prefix: int = 0
 
     @property
     def texts(self) -> int:
@@ -55,7 +57,8 @@ class Sample:
     def first(self, texts: int, length: int | None = None) -> "Sample":
         """The first texts, and of each its beginning."""
         ids = None if self.ids is None else self.ids[:texts, : length or self.ids.shape[1]]
-        return Sample(ids, None if self.images is None else self.images[:texts], self.fixed, self.grid)
+        images = None if self.images is None else self.images[:texts]
+        return Sample(ids, images, self.fixed, self.grid, self.prefix)
 
     def parts(self, facts: Facts) -> Iterator[slice]:
         """The texts some at a time, as memory allows."""
@@ -89,7 +92,7 @@ class Sample:
             ids = None if ids is None else ids.gather(1, moved)
             images = None if images is None else self._patches_moved(images, moved)
         seen = visible if visible is None or len(visible) == 1 else visible[rows]
-        return Inputs(ids, own if positions else None, seen, images)
+        return Inputs(ids, self._places(own) if positions and own is not None else None, seen, images)
 
     @property
     def _held(self) -> Tensor:
@@ -97,6 +100,11 @@ class Sample:
         if held is None:
             raise ValueError("a model reads something; got neither texts nor images; give one of them")
         return held
+
+    def _places(self, order: Order) -> Order:
+        """The positions of all tokens; those in front of patches keep theirs."""
+        front = torch.arange(self.prefix).expand(len(order), -1)
+        return torch.cat([front, order + self.prefix], 1)
 
     def _patches_moved(self, images: Tensor, order: Order) -> Tensor:
         """Images with their patches in this order."""
@@ -121,7 +129,7 @@ def sample(facts: Facts, material: Material, passes: float, budget: float = BUDG
         budget: operations that it may cost.
     """
     if material.ids is None:
-        whole = Sample(None, material.images, 0, facts.grid)
+        whole = Sample(None, material.images, 0, facts.grid, facts.prefix)
         need(whole.texts > 1, "an interval needs two images or more", f"got {whole.texts}", "give more images")
     else:
         whole = Sample(material.ids, None, int(facts.first_token is not None), None)

@@ -4,12 +4,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ordinate import catalog
 from ordinate.checks import need, need_positive
 from ordinate.geometry import Geometry
 from ordinate.scheme import Placed
@@ -230,3 +232,11 @@ class Route(ABC):
     @abstractmethod
     def bytes(self, call: Call) -> int:
         """How much the forward pass holds beyond its inputs and its output."""
+
+
+@cache
+def routes() -> dict[str, Route]:
+    """Every route by name, in the order in which they are tried."""
+    folder = "ordinate.routes"
+    made = {name: catalog.load(folder, Route, name)() for name in catalog.names(folder)}
+    return dict(sorted(made.items(), key=lambda entry: entry[1].order))

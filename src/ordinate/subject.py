@@ -153,7 +153,7 @@ class Reading:
     """
 
     stream: Tokens
-    logits: Float[Tensor, "b n classes"] | None
+    logits: Float[Tensor, "b places classes"] | None
 
 
 @dataclass(frozen=True, eq=False)

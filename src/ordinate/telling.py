@@ -34,3 +34,13 @@ def said(estimate: Estimate, digits: int = 3) -> str:
     """A number in a sentence, with its interval and unit."""
     sure = f" [{estimate.low:.{digits}g}, {estimate.high:.{digits}g}]" if estimate.low is not None else ""
     return f"{estimate.value:.{digits}g}{sure} {estimate.unit}".rstrip()
+
+
+def blocks(matrix: Float[ndarray, "rows columns"], side: int = 64) -> tuple[tuple[float, ...], ...]:
+    """A matrix as a picture shows it: of a large one, the means of blocks."""
+    rows, columns = (
+        np.unique(np.linspace(0, size, min(size, side) + 1).round().astype(int)) for size in matrix.shape
+    )
+    summed = np.add.reduceat(np.add.reduceat(np.asarray(matrix, float), rows[:-1], 0), columns[:-1], 1)
+    means = summed / np.diff(rows)[:, None] / np.diff(columns)
+    return tuple(tuple(row) for row in means.tolist())

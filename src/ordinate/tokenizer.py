@@ -15,6 +15,8 @@ from ordinate.files import write_json
 
 PACKAGE = "ordinate.tokenizers"
 FILE = "tokenizer.json"
+# what bytes that make no character become
+UNFINISHED = "\ufffd"
 
 
 class Tokenizer(ABC):
@@ -105,6 +107,27 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             f"a tokenizer file holds its kind and state; {folder / FILE} does not ({error}); make it again"
         ) from None
     return catalog.load(PACKAGE, Tokenizer, name).from_state(state)
+
+
+def pieces(tokenizer: Tokenizer, drawn: Iterable[int], *, after: Sequence[int] = ()) -> Iterator[str]:
+    """The text of tokens as they come, in pieces that are never taken back: a character waits for all its bytes.
+
+    Args:
+        tokenizer: makes text of them.
+        drawn: the tokens.
+        after: those before them, whose text is not repeated: some tokenizers drop the space that a text begins with.
+    """
+    context, new = list(after), list[int]()
+    for token in drawn:
+        new.append(int(token))
+        known, text = tokenizer.decode(context), tokenizer.decode(context + new)
+        if len(text) > len(known) and not text.endswith(UNFINISHED):
+            yield text[len(known) :]
+            # what has been said need not be decoded again, but for how the next token goes on from it
+            context, new = new, []
+    rest = tokenizer.decode(context + new)[len(tokenizer.decode(context)) :]
+    if rest:
+        yield rest
 
 
 def check_ids(ids: Iterable[int], size: int) -> list[int]:

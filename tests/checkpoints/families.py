@@ -122,6 +122,12 @@ ENCODER_DECODERS = {
 }
 
 
+def no_worse(out, other, exact):
+    """Ours in 16 bits is about as close to what 32 bits give as theirs is."""
+    error, theirs = ((x.float() - exact).abs().max() for x in (out, other))
+    assert error <= 2 * theirs + 0.02 * exact.abs().max()
+
+
 def theirs(name):
     """The model of transformers, its numbers drawn so that every one of them shows."""
     kind, _, top = name.partition(", ")

@@ -13,7 +13,7 @@ from ordinate.checkpoints.weights import load, save
 
 pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
-CASES, theirs = FAMILIES["CASES"], FAMILIES["theirs"]
+CASES, theirs, no_worse = FAMILIES["CASES"], FAMILIES["theirs"], FAMILIES["no_worse"]
 TEXT = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
 REAL = torch.arange(9) >= torch.tensor([[0], [3]])
 
@@ -75,8 +75,7 @@ def test_16_bit_weights_give_nearly_the_same_logits(name, folders):
     expected = theirs(name)(TEXT).logits
     out, other = load(folders(name), dtype=torch.bfloat16)(TEXT), theirs(name).to(torch.bfloat16)(TEXT).logits
     assert out.dtype == torch.bfloat16
-    error, other = ((x.float() - expected).abs().max() for x in (out, other))
-    assert error <= 2 * other + 0.02 * expected.abs().max()
+    no_worse(out, other, expected)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -231,3 +230,37 @@ def test_our_own_model_can_be_read_by_transformers(tmp_path):
     other, text = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval(), TEXT % 11
     with torch.no_grad():
         near(other(text).logits, model(text))
+
+
+@pytest.mark.parametrize(
+    ("config", "writing", "ends"),
+    [
+        ({}, None, []),
+        ({"eos_token_id": 3}, None, [3]),
+        ({"eos_token_id": 3}, {"eos_token_id": [4, 5]}, [4, 5]),
+        ({"eos_token_id": None}, {}, []),
+    ],
+)
+def test_the_tokens_that_end_a_text_are_read(config, writing, ends, tmp_path):
+    from ordinate.checkpoints.files import read_ends
+
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if writing is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(writing))
+    assert read_ends(tmp_path) == ends
+
+
+@torch.no_grad()
+def test_batches_of_prompts_are_written_as_transformers_does(folders):
+    from ordinate import generate
+    from ordinate.models.generate import until
+    from ordinate.models.prompt import Prompt
+
+    model, other = load(folders("llama")), theirs("llama")
+    rows = [TEXT[0, :4].tolist(), TEXT[1].tolist(), TEXT[0, 2:8].tolist()]
+    prompt = Prompt.of(rows)
+    free = until(generate(model, prompt, 10, temperature=0), [])
+    end = free[0][3]
+    told = {"attention_mask": prompt.real.long(), "do_sample": False, "eos_token_id": end, "pad_token_id": end}
+    expected = other.generate(prompt.ids, max_new_tokens=10, **told)[:, 9:]
+    assert torch.equal(torch.cat(list(generate(model, prompt, 10, temperature=0, ends=[end])), 1), expected)

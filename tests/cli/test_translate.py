@@ -77,7 +77,9 @@ def test_a_folder_of_another_kind_is_refused(tmp_path, folder):
         app(["translate", str(tmp_path), "one"])
     Decoder(Shape(vocabulary=256, width=16, layers=1, heads=2)).save_pretrained(tmp_path)
     Bytes().save(tmp_path)
-    with pytest.raises(ValueError, match=r"an encoder-decoder translates; .* holds a model of another kind"):
+    with pytest.raises(
+        ValueError, match=r"kind encoder-decoder is needed; .*kind decoder; use it by `ordinate generate`"
+    ):
         app(["translate", str(tmp_path), "one"])
     small = tmp_path / "small"
     EncoderDecoder(EncoderDecoderShape(vocabulary=20, width=16, layers=1, heads=2)).save_pretrained(small)

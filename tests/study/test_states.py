@@ -7,6 +7,7 @@ import pytest
 from ordinate.cli.main import app
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
+from ordinate.study.engines.local import Local
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 from ordinate.study.settle import settle
@@ -84,7 +85,7 @@ def sabotage(tmp_path, monkeypatch):
 
 def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabotage):
     plan = plan.model_copy(update={"schemes": (*SCHEMES.values(), "kerple")})
-    folder = conduct(plan, tmp_path / "study", 2, "ordinate study", Quiet(), patience=25.0)
+    folder = conduct(plan, tmp_path / "study", Local(2, 25.0), "ordinate study", Quiet())
     found = {run.label: folder.status(run) for run in plan.runs()}
     assert found.pop("kerple") == "done"
     assert found == {SCHEMES[name]: state for name, (state, _) in EXPECTED.items()}
@@ -104,10 +105,10 @@ def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabota
 @pytest.mark.crash
 def test_the_next_call_makes_up_for_all_of_them(plan, tmp_path, sabotage, monkeypatch):
     plan = plan.model_copy(update={"schemes": tuple(SCHEMES.values())})
-    conduct(plan, tmp_path / "study", 2, "ordinate study", Quiet(), patience=25.0)
+    conduct(plan, tmp_path / "study", Local(2, 25.0), "ordinate study", Quiet())
     monkeypatch.delenv("PYTHONPATH")
     watch = Quiet()
-    folder = conduct(plan, tmp_path / "study", 2, "ordinate study", watch)
+    folder = conduct(plan, tmp_path / "study", Local(2), "ordinate study", watch)
     assert watch.todo == len(FAULTS)
     assert {folder.status(run) for run in plan.runs()} == {"done"}
 

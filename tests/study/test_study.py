@@ -9,9 +9,10 @@ import pytest
 
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
-from ordinate.study.engine import Crew
+from ordinate.study.engines.local import Local
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
+from ordinate.study.process import Crew
 from ordinate.study.settle import settle
 
 
@@ -57,7 +58,7 @@ def results(folder, plan, costs=False):
 @pytest.fixture(scope="module")
 def calm(text, tmp_path_factory):
     plan, watch = small(text), Quiet()
-    folder = conduct(plan, tmp_path_factory.mktemp("calm") / "study", 2, "ordinate study", watch)
+    folder = conduct(plan, tmp_path_factory.mktemp("calm") / "study", Local(2), "ordinate study", watch)
     return plan, folder, watch
 
 
@@ -93,7 +94,7 @@ def test_the_models_can_be_read_again(calm):
 def test_a_second_time_there_is_nothing_to_do(calm):
     plan, folder, _ = calm
     before, watch = results(folder, plan, costs=True), Quiet()
-    conduct(plan, folder.path, 1, "ordinate study", watch)
+    conduct(plan, folder.path, Local(1), "ordinate study", watch)
     assert watch.todo == 0
     assert results(folder, plan, costs=True) == before
 
@@ -112,10 +113,10 @@ def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_p
                 for line in found.stdout.split():
                     os.kill(int(line), signal.SIGKILL)
 
-    first = conduct(plan, tmp_path / "study", 1, "ordinate study", Killer())
+    first = conduct(plan, tmp_path / "study", Local(1), "ordinate study", Killer())
     assert first.status(plan.runs()[0]) == "killed"
     watch = Quiet()
-    folder = conduct(plan, tmp_path / "study", 1, "ordinate study", watch)
+    folder = conduct(plan, tmp_path / "study", Local(1), "ordinate study", watch)
     assert watch.todo == 1
     # it went on from a checkpoint
     assert min(news.step for news in watch.told if news.loss is not None) >= 3
@@ -132,18 +133,18 @@ def test_interrupted_it_saves_stops_and_goes_on(calm, tmp_path):
                 os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(plan, tmp_path / "study", 1, "ordinate study", Interrupter())
+        conduct(plan, tmp_path / "study", Local(1), "ordinate study", Interrupter())
     folder = Folder(tmp_path / "study")
     assert [folder.status(run) for run in plan.runs()] == ["pending", "pending"]
     assert list((folder.run(plan.runs()[0]) / "checkpoints").glob("step-*"))
-    conduct(plan, tmp_path / "study", 2, "ordinate study", Quiet())
+    conduct(plan, tmp_path / "study", Local(2), "ordinate study", Quiet())
     assert results(folder, plan) == results(undisturbed, plan)
 
 
 def test_a_run_that_diverges_says_at_which_step_and_the_others_go_on(text, tmp_path):
     plan = small(text, learning_rate=1e30, clip=1e30, warmup=0, schemes=("none", "rope"))
     watch = Quiet()
-    folder = conduct(plan, tmp_path / "study", 2, "ordinate study", watch)
+    folder = conduct(plan, tmp_path / "study", Local(2), "ordinate study", watch)
     for result in results(folder, plan).values():
         assert result["status"] == "diverged"
         assert 1 < result["step"] <= 6
@@ -162,13 +163,13 @@ def test_a_run_that_fails_keeps_what_it_said_and_is_tried_again(calm, text, tmp_
             blocker.parent.mkdir(parents=True)
             blocker.write_text("in the way")
 
-    conduct(plan, out, 2, "ordinate study", Blocker())
+    conduct(plan, out, Local(2), "ordinate study", Blocker())
     failed = json.loads(folder.result(plan.runs()[0]).read_text())
     assert failed["status"] == "failed"
     assert "model" in failed["message"]
     assert folder.status(plan.runs()[1]) == "done"
     blocker.unlink()
-    conduct(plan, out, 1, "ordinate study", Quiet())
+    conduct(plan, out, Local(1), "ordinate study", Quiet())
     assert results(folder, plan) == results(undisturbed, plan)
 
 
@@ -186,13 +187,13 @@ def test_a_run_that_fails_keeps_what_it_said_and_is_tried_again(calm, text, tmp_
 )
 def test_bad_input_is_told_before_anything_is_trained(text, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        conduct(small(text, **changes), tmp_path / "study", 1, "x", Quiet())
+        conduct(small(text, **changes), tmp_path / "study", Local(1), "x", Quiet())
     assert not (tmp_path / "study" / "runs").exists()
 
 
 def test_a_length_that_no_document_has_is_said_not_dropped(text, tmp_path):
     plan = small(text, schemes=("none",), length=256, steps=2)
-    folder = conduct(plan, tmp_path / "study", 1, "x", Quiet())
+    folder = conduct(plan, tmp_path / "study", Local(1), "x", Quiet())
     rows = results(folder, plan)["none-s0"]["lengths"]
     assert rows[0]["nats_per_token"] is not None
     assert rows[-1]["nats_per_token"] is None
@@ -208,7 +209,7 @@ def test_a_crew_told_to_stop_starts_nothing():
 def test_a_study_of_mixers_on_a_task_counts_right_answers_and_ends_in_a_report(tmp_path):
     sizes = {"steps": 3, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 1, "fresh": 20}
     plan = settle(Plan(task="copy:count=4", mixers=("softmax",), multiples=(1, 2), **sizes))
-    folder = conduct(plan, tmp_path / "study", 1, "ordinate study --mixers softmax", Quiet())
+    folder = conduct(plan, tmp_path / "study", Local(1), "ordinate study --mixers softmax", Quiet())
     result = results(folder, plan, costs=True)["softmax-s0"]
     assert result["status"] == "done"
     assert (result["run"]["mixer"], result["run"]["scheme"]) == ("softmax", "rope")
@@ -219,5 +220,5 @@ def test_a_study_of_mixers_on_a_task_counts_right_answers_and_ends_in_a_report(t
     assert "Which mixer? 1 compared on copy:count=4" in page
     assert "Right answers by place" in page
     watch = Quiet()
-    conduct(plan, folder.path, 1, "again", watch)
+    conduct(plan, folder.path, Local(1), "again", watch)
     assert watch.todo == 0

@@ -18,7 +18,7 @@ def test_a_target_is_said_after_the_start_and_up_to_its_end():
     batch = task.batch([0, 1, 4])
     assert (task.vocabulary, task.end, task.start) == (8, 6, 7)
     assert batch.source.tolist() == [[1, 2, 3], [4, 5, 7], [2, 7, 7]]
-    assert batch.inputs.tolist() == [[7, 3, 2, 1], [7, 5, 4, 7], [7, 7, 7, 7]]
+    assert batch.inputs.tolist() == [[7, 3, 2, 1], [7, 5, 4, 6], [7, 6, 7, 7]]
     assert batch.targets.tolist() == [[3, 2, 1, 6], [5, 4, 6, SILENT], [6, SILENT, SILENT, SILENT]]
     assert batch.real.tolist() == (batch.targets != SILENT).tolist()
     assert batch.source_real.sum(1).tolist() == [3, 2, 1]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ordinate.shapes import Keys, Queries, Tokens, Values
 from ordinate.subject import Inputs, Kind, Unfit, Watch
@@ -66,6 +66,11 @@ class Sizes(Watch):
         self.streams: set[tuple[int, ...]] = set()
         self.rotated: set[int] = set()
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the stream."""
+        return next(iter(self.streams))
+
     def stream(self, layer: int, x: Tokens) -> Tokens | None:
         """Its shape."""
         self.streams.add(tuple(x.shape))
@@ -80,8 +85,3 @@ class Sizes(Watch):
         """Heads of queries and keys, and tokens."""
         self.heads.append((q.shape[1], k.shape[1], q.shape[2]))
         return None
-
-
-def reads_ahead(whole: Tensor, other: Tensor) -> bool:
-    """Whether tokens know of the last one: two streams are given, of texts that differ in the last token only."""
-    return not torch.equal(whole[:, :-1], other[:, :-1])

@@ -59,15 +59,19 @@ def changed(module: nn.Module, look: Callable[[Any], Any]) -> Iterator[None]:
 
 @contextmanager
 def entering(module: nn.Module, look: Callable[[Any], Any]) -> Iterator[None]:
-    """Let something look at what a module is given first, by place or by name; None: it is left."""
+    """Let something look at what a module is given first, by place or by name; what it returns stands for it.
+
+    Where the same tensor is given again, as keys and values beside queries, it is replaced there too.
+    """
 
     def enter(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any] | None:
-        if given:
-            new = look(given[0])
-            return None if new is None else ((new, *given[1:]), named)
-        first = next(iter(named))
-        new = look(named[first])
-        return None if new is None else (given, named | {first: new})
+        first = next(iter((*given, *named.values())))
+        new = look(first)
+        if new is None:
+            return None
+        return tuple(new if x is first else x for x in given), {
+            name: new if x is first else x for name, x in named.items()
+        }
 
     handle = module.register_forward_pre_hook(enter, with_kwargs=True)
     try:

@@ -78,10 +78,9 @@ class Pass:
         weights = self.softmax(lambda x: self._heads(run(x.flatten(0, 1) if flat else x)), self._heads(scores))
         return weights.flatten(0, 1) if flat else weights
 
-    def whole(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None
-    ) -> Tensor:
+    def whole(self, given: Marked, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
         """All of attention at once, by its formula."""
+        q, k, v = given
         if k.shape[1] < q.shape[1]:
             k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         scores = self.product(torch.matmul, q, k.mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -161,7 +160,7 @@ class Tracing(TorchFunctionMode):
                 marked = None
                 if "marked" in watch.hooks:
                     marked = self._marked(partial(original, *given, **named), layer, x, watch)
-                self.now = Pass(layer, *x.shape[:2], watch, marked)
+                self.now = Pass(layer, x.shape[0], x.shape[1], watch, marked)
                 return original(*given, **named)
             finally:
                 self.now = under
@@ -171,7 +170,7 @@ class Tracing(TorchFunctionMode):
 
     def _marked(self, run: Callable[[], Any], layer: int, x: Tensor, watch: Watch) -> Marked | None:
         """What a watch makes of queries, keys and values; they are known when the last of them is used."""
-        self.now = Pass(layer, *x.shape[:2], Watch(), ends=True)
+        self.now = Pass(layer, x.shape[0], x.shape[1], Watch(), ends=True)
         try:
             run()
         except Found as found:
@@ -188,8 +187,8 @@ def _call(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool, float | None]:
-    return query, key, value, attn_mask, is_causal, scale
+) -> tuple[Marked, Tensor | None, bool, float | None]:
+    return (query, key, value), attn_mask, is_causal, scale
 
 
 class Search(TorchFunctionMode):

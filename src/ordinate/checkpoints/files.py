@@ -72,6 +72,12 @@ def read_writing(folder: Path) -> Config:
     return _object(path) if path.is_file() else Config()
 
 
+def read_ends(folder: Path) -> list[int]:
+    """The tokens that end a text, as the checkpoint says; none where it says nothing."""
+    said = {**read_config(folder), **read_writing(folder)}.get("eos_token_id")
+    return said if isinstance(said, list) else [] if said is None else [int(said)]
+
+
 def _object(path: Path) -> Config:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ def generate(
     prompt
         What it goes on from.
     tokens
-        How many tokens to write.
+        How many tokens to write; a published model may end its text earlier.
     temperature
         Below 1 the likely become likelier; 0 always takes the likeliest.
     top_k
@@ -47,6 +47,9 @@ def generate(
     seed
         The same seed writes the same text.
     """
+    from ordinate.checkpoints.files import read_ends
+    from ordinate.tokenizer import pieces
+
     files = ("config.json", "tokenizer.json")
     missing = [name for name in files if not (model / name).is_file()]
     inside = sorted(model.glob("runs/*/model")) if model.is_dir() else []
@@ -65,9 +68,13 @@ def generate(
     )
     ids = [int(token) for token in tokenizer.encode(prompt)]
     _check_room(decoder, len(ids), tokens)
-    drawn = _draw(decoder, ids, tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    ends = [end for end in read_ends(model) if end < decoder.shape.vocabulary]
+    drawn = _draw(decoder, ids, tokens, ends=ends, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     sys.stdout.write(prompt)
-    _stream(tokenizer, drawn)
+    for piece in pieces(tokenizer, drawn, after=ids):
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
     return 0
 
 
@@ -96,16 +103,3 @@ def _draw(model: "Decoder", ids: list[int], tokens: int, *, seed: int, **setting
 
     generator = torch.Generator().manual_seed(seed)
     return (int(token) for token in write(model, torch.tensor([ids]), tokens, generator=generator, **settings))
-
-
-def _stream(tokenizer: "Tokenizer", drawn: Iterator[int]) -> None:
-    written: list[int] = []
-    shown = ""
-    for token in drawn:
-        written.append(token)
-        # a character may need more bytes than have been written so far
-        text = tokenizer.decode(written).rstrip("\ufffd")
-        sys.stdout.write(text[len(shown) :])
-        sys.stdout.flush()
-        shown = text
-    sys.stdout.write("\n")

@@ -69,7 +69,7 @@ def probe(
     folder = Folder(out or Path("runs") / f"probe-{_name(place)}")
     with folder.lock():
         material = _images(images) if images else material_of(subject, text, sequences=sequences, length=length)
-        inputs = {"model": str(place.resolve()), "files": identity(place), "text": str(images or text)}
+        inputs: dict[str, Any] = {"model": subject.facts.name, "files": identity(place), "text": str(images or text)}
         inputs |= {"sequences": sequences, "length": length, "seed": seed, "read": _digest(material)}
         folder.open(inputs, _about(subject, material))
         with _Bars(console) as bars:

@@ -14,7 +14,8 @@ from ordinate.checks import need
 from ordinate.cli.progress import watcher
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
-from ordinate.study.engine import PATIENCE
+from ordinate.study.engine import PATIENCE, Engine
+from ordinate.study.engines.local import Local
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 from ordinate.study.presets import preset
@@ -49,6 +50,7 @@ def study(
     out: Path | None = None,
     workers: int | None = None,
     patience: float = PATIENCE / 60,
+    ray: str | None = None,
 ) -> int:
     """Train schemes, mixers or both side by side, on a text or another task, and report which one to take.
 
@@ -69,35 +71,49 @@ def study(
         Runs at a time; by default as many as there are cores for.
     patience
         A run that says nothing for so many minutes is ended, and counts as killed.
+    ray
+        Carry the runs out on a Ray cluster: its address, or `auto` for the one at hand or one of this machine alone.
+        `--out` is then a folder that all of its machines share.
     """
     from ordinate.study.settle import settle
 
     console = Console(highlight=False)
     plan = settle(plan, tell=lambda line: console.print(line, markup=False, soft_wrap=True))
-    folder, failed = run(plan, out or Path("runs") / f"{preset}-{plan.digest()}", workers, console, 60 * patience)
+    engine = _engine(plan, workers, 60 * patience, ray)
+    folder, failed = run(plan, out or Path("runs") / f"{preset}-{plan.digest()}", engine, console)
     report = build(folder.path)
     console.print(f"report: {report}", soft_wrap=True)
     return 1 if failed else 0
 
 
-def run(
-    plan: Plan, out: Path, workers: int | None, console: Console, patience: float = PATIENCE
-) -> tuple[Folder, list[str]]:
+def run(plan: Plan, out: Path, engine: Engine | None, console: Console) -> tuple[Folder, list[str]]:
     """Carry out a settled plan in view of a person: the folder, and the names of runs that are not done."""
     watching = watcher(console)
     try:
-        folder = conduct(plan, out, _workers(workers, plan), _command(), watching, patience)
+        folder = conduct(plan, out, engine or Local(usual_workers(plan)), _command(), watching)
     finally:
         watching.close()
     return folder, [item.name for item in plan.runs() if folder.status(item) != "done"]
 
 
-def _workers(given: int | None, plan: Plan) -> int:
+def usual_workers(plan: Plan) -> int:
+    """As many runs at a time as there are cores for."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // plan.threads)
+
+
+def _engine(plan: Plan, workers: int | None, patience: float, ray: str | None) -> Engine:
+    if ray is None:
+        return Local(usual_workers(plan) if workers is None else workers, patience)
     need(
-        given is None or given > 0, "workers must be above zero", f"got {given}", "give how many runs to do at a time"
+        workers is None,
+        "a cluster decides how many runs are done at a time",
+        f"got --workers {workers} with --ray {ray}",
+        "leave it out",
     )
-    return given or max(1, cores // plan.threads)
+    from ordinate.study.engines.cluster import Cluster
+
+    return Cluster(ray, patience)
 
 
 def _command() -> str:

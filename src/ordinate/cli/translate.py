@@ -2,9 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -114,9 +112,8 @@ def _sentences(text: str) -> list[str]:
 
 
 def _read(folder: Path) -> "tuple[Tokenizer, EncoderDecoder]":
-    from ordinate.checkpoints.files import CONFIG, read_config
-    from ordinate.checkpoints.weights import load
-    from ordinate.models.encoder_decoder import EncoderDecoder
+    from ordinate.checkpoints.files import CONFIG
+    from ordinate.checkpoints.read import read_model
     from ordinate.tokenizer import FILE, load_tokenizer
 
     missing = [name for name in (CONFIG, FILE) if not (folder / name).is_file()]
@@ -127,19 +124,10 @@ def _read(folder: Path) -> "tuple[Tokenizer, EncoderDecoder]":
         f"{folder} lacks {', '.join(missing)}",
         f"give one of: {', '.join(map(str, inside))}" if inside else "give the folder that `ordinate train` prints",
     )
-    config = read_config(folder)
-    if "model_type" in config:
-        model = load(folder)
-    else:
-        ours = "start" in config.get("shape", config)
-        came = f"{folder} holds a model of another kind"
-        need(ours, "an encoder-decoder translates", came, "train one (--model encoder-decoder)")
-        # the hub's loader prints
-        with redirect_stdout(StringIO()):
-            model = EncoderDecoder.from_pretrained(str(folder), local_files_only=True)
-    came = f"{folder} holds another kind of model"
-    need(isinstance(model, EncoderDecoder), "an encoder-decoder translates", came, "give t5, marian or one of ours")
-    translator, tokenizer = cast(EncoderDecoder, model.eval()), load_tokenizer(folder)
+    translator, tokenizer = (
+        cast("EncoderDecoder", read_model(folder, "encoder-decoder").eval()),
+        load_tokenizer(folder),
+    )
     known = translator.shape.source_vocabulary or translator.shape.vocabulary
     need(
         tokenizer.size <= known,

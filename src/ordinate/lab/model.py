@@ -27,12 +27,13 @@ def last_trained(runs: Path = RUNS) -> Path | None:
 def train_small(say: Say, runs: Path = RUNS) -> Path:
     """Train a small decoder with rope on the standard library, a minute or two, and give its folder."""
     from ordinate.study.conduct import Watcher, conduct
+    from ordinate.study.engines.local import Local
     from ordinate.study.plan import Plan
     from ordinate.study.settle import settle
 
     class Told(Watcher):
-        def reading(self, name: str) -> None:
-            say(f"reading {name}")
+        def reading(self, what: str) -> None:
+            say(f"reading {what}")
 
         def planned(self, plan: Plan, todo: int) -> None:
             say(f"training a decoder with rope for {plan.steps} steps")
@@ -42,7 +43,7 @@ def train_small(say: Say, runs: Path = RUNS) -> Path:
                 say(news.message)
 
     plan = settle(Plan(schemes=("rope",), steps=400, samples=0, windows=8, shuffled=8))
-    folder = conduct(plan, runs / f"probed-{plan.digest()}", 1, "ordinate probe", Told())
+    folder = conduct(plan, runs / f"probed-{plan.digest()}", Local(1), "ordinate probe", Told())
     (run,) = plan.runs()
     need(folder.status(run) == "done", "a model must have been trained", f"{run.name} was not", "try again")
     return folder.run(run) / "model"

@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.functional import elu
+from torch.nn.functional import elu, pad
 
 from ordinate.mixer import State
 from ordinate.ops.chunks import linear_attention
@@ -81,6 +81,7 @@ class LinearAttention(Projections, SequenceMixer[Sums]):
         self, q: Queries, k: Keys, v: Values, at: Placed, real: Bool[Tensor, "b n"] | None, state: Sums | None
     ) -> tuple[Outputs, Sums | None]:
         asked, marked = at.encode(q, k)
+        unmarked = asked is q and marked is k
         if real is not None:
             k, marked = (key * real[:, None, :, None] for key in (k, marked))
         if q.shape[1] != k.shape[1]:
@@ -89,6 +90,11 @@ class LinearAttention(Projections, SequenceMixer[Sums]):
             return ratio(asked @ (marked.mT @ v), (q * k.sum(2, keepdim=True)).sum(-1)), None
         before = Sums(v.new_zeros(*q.shape[:2], marked.shape[3], v.shape[3]), v.new_zeros(*q.shape[:2], q.shape[3]))
         before = before if state is None else state
+        if unmarked:
+            # a value of 1 beside the others sums up the weights
+            sums = torch.cat([before.values, before.keys[..., None]], -1)
+            out, sums = linear_attention(q, k, pad(v, (0, 1), value=1.0), sums)
+            return ratio(out[..., :-1], out[..., -1]), Sums(sums[..., :-1], sums[..., -1])
         out, values = linear_attention(asked, marked, v, before.values)
         keys = before.keys[:, :, None] + k.cumsum(2)
         return ratio(out, (q * keys).sum(-1)), Sums(values, before.keys + k.sum(2))

@@ -122,7 +122,8 @@ class Longformer(Projections, SequenceMixer[Read]):
 
     def _near(self, q: Queries, near: Pair, shared: Pair, place: Places, causal: bool) -> Outputs:
         """Attend to the nearest tokens and to the global ones, block by block."""
-        tokens, reach = q.shape[2], self.window - 1
+        # no further than there are tokens: blocks of nothing would be read too
+        tokens, reach = q.shape[2], min(self.window, near[0].shape[2]) - 1
         rows = min(block_rows(reach), tokens)
         behind, count = whole_blocks(reach, rows), -(-tokens // rows)
         ahead, fill = 0 if causal else behind, count * rows - tokens

@@ -12,6 +12,7 @@ from ordinate.checks import need_positive
 from ordinate.mixer import State, check_heads
 from ordinate.native.recurrence import Matrices
 from ordinate.ops.decay import decayed
+from ordinate.ops.product import multiplied
 from ordinate.ops.shift import both_ways, depth, shifted, wide
 from ordinate.scheme import Placed
 from ordinate.sequence_mixer import SequenceMixer
@@ -104,8 +105,8 @@ class Rwkv6(SequenceMixer[Rwkv6State]):
     def _read(self, x: Tokens, state: Rwkv6State | None) -> tuple[Tokens, Rwkv6State]:
         before, last = shifted(x, None if state is None else state.last)
         change = before - x
-        wish = torch.tanh(torch.addcmul(x, change, self.share) @ self.mix_in).unflatten(-1, (5, -1))
-        extra = torch.einsum("bnzm,zmw->zbnw", wish, self.mix_out)
+        wishes = torch.tanh(multiplied(torch.addcmul(x, change, self.share), self.mix_in)).chunk(5, -1)
+        extra = (multiplied(wish, out) for wish, out in zip(wishes, self.mix_out, strict=True))
         asks, slows, keys, values, gates = (
             torch.addcmul(x, change, share + own) for share, own in zip(self.shares, extra, strict=True)
         )
@@ -113,7 +114,9 @@ class Rwkv6(SequenceMixer[Rwkv6State]):
             self._heads(linear(y, weight))
             for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))
         )
-        w = -torch.exp(wide(self.decay) + wide(torch.tanh(slows @ self.decay_in) @ self.decay_out))
+        w = -torch.exp(
+            wide(self.decay) + wide(multiplied(torch.tanh(multiplied(slows, self.decay_in)), self.decay_out))
+        )
         size = x.shape[2] // self.heads
         start = r.new_zeros(x.shape[0], self.heads, size, size) if state is None else state.matrices
         y, matrices = decayed(r, k, v, self._heads(w), wide(self.bonus), start)

@@ -12,6 +12,7 @@ from ordinate.checks import need_positive
 from ordinate.mixer import State, check_heads
 from ordinate.native.recurrence import Matrices
 from ordinate.ops.delta import corrected
+from ordinate.ops.product import multiplied
 from ordinate.ops.shift import both_ways, depth, shifted, wide
 from ordinate.scheme import Placed
 from ordinate.sequence_mixer import SequenceMixer
@@ -120,8 +121,9 @@ class Rwkv7(SequenceMixer[Rwkv7State]):
         r, k, v = (
             wide(linear(y, weight)) for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))
         )
-        w = -STRONGEST * torch.sigmoid(wide(self.decay) + wide(torch.tanh(slows @ self.decay_in) @ self.decay_out))
-        rate = torch.sigmoid(wide(self.rate) + wide(rates @ self.rate_in @ self.rate_out))
+        slow = multiplied(torch.tanh(multiplied(slows, self.decay_in)), self.decay_out)
+        w = -STRONGEST * torch.sigmoid(wide(self.decay) + wide(slow))
+        rate = torch.sigmoid(wide(self.rate) + wide(multiplied(multiplied(rates, self.rate_in), self.rate_out)))
         erased = normalize(self._heads(k * wide(self.erased)), dim=-1)
         k = k * (1 + (rate - 1) * wide(self.replaced))
         r, k, v, w, rate = (self._heads(y) for y in (r, k, v, w, rate))
@@ -131,7 +133,7 @@ class Rwkv7(SequenceMixer[Rwkv7State]):
         own = (r * k * wide(self.bonus)[:, None]).sum(-1, keepdim=True) * v
         y, own = (rearrange(z, "b h n d -> (b n) (h d)") for z in (y, own))
         y = own + group_norm(y, self.heads, wide(self.norm_scale), wide(self.norm_shift), NORM_EPSILON)
-        gate = torch.sigmoid(gates @ self.gate_in) @ self.gate_out
+        gate = multiplied(torch.sigmoid(multiplied(gates, self.gate_in)), self.gate_out)
         return linear(y.view(x.shape).to(gate.dtype) * gate, self.out).to(x.dtype), Rwkv7State(last, matrices)
 
     def _heads(self, x: Tokens) -> Float[Tensor, "b h n d"]:

@@ -41,9 +41,9 @@ def linear_attention(
     """
     if q.shape[2] == 0:
         return v, sums
-    rows = [x.flatten(0, 1) for x in (q, k, v, sums)]
-    out, sums_after = _Chunks.apply(*rows, None if peaks is None else peaks.detach().flatten(0, 1))
-    return out.unflatten(0, q.shape[:2]), sums_after.unflatten(0, q.shape[:2])
+    known = None if peaks is None else peaks.detach().flatten(0, 1)
+    out, sums_after = _Chunks.apply(q, k, v, sums.flatten(0, 1), known)
+    return out, sums_after.unflatten(0, q.shape[:2])
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,13 @@ class _Chunks(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sums: Tensor, peaks: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        out, before = v.new_empty(*q.shape[:2], v.shape[2]), []
+        out, before = _beside(q, v.shape[3]), []
         for rows in _cuts(q):
-            a, b, c, fade = q[:, rows], k[:, rows], v[:, rows], _fade(q, peaks, rows)
+            (a, b, c), fade = _taken(rows, q, k, v), _fade(q, peaks, rows)
             before.append(sums)
             entered = torch.bmm(a, sums).mul_(fade.enter)
-            out[:, rows] = entered.baddbmm_(torch.bmm(a, b.mT).mul_(fade.pairs), c)
+            read = entered.baddbmm_(torch.bmm(a, b.mT).mul_(fade.pairs), c)
+            out[:, :, rows] = read.unflatten(0, q.shape[:2])
             sums = torch.baddbmm(sums * fade.keep, b.mT, c * fade.leave)
         ctx.save_for_backward(q, k, v, peaks, *before)
         return out, sums
@@ -77,23 +78,34 @@ class _Chunks(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         gradient, after = grad_outputs
         q, k, v, peaks, *before = ctx.saved_tensors
-        made = [torch.empty_like(x) for x in (q, k, v)]
+        made = [_beside(x, x.shape[3]) for x in (q, k, v)]
         for rows, sums in zip(reversed(_cuts(q)), reversed(before), strict=True):
-            a, b, c, fade, up = q[:, rows], k[:, rows], v[:, rows], _fade(q, peaks, rows), gradient[:, rows]
+            (a, b, c, up), fade = _taken(rows, q, k, v, gradient), _fade(q, peaks, rows)
             pairs, slopes = torch.bmm(a, b.mT).mul_(fade.pairs), torch.bmm(up, c.mT).mul_(fade.pairs)
             entered = up * fade.enter
             dq = torch.baddbmm(torch.bmm(slopes, b), entered, sums.mT)
             dk = torch.baddbmm(torch.bmm(slopes.mT, a), c * fade.leave, after.mT)
             dv = torch.bmm(pairs.mT, up).add_(torch.bmm(b, after).mul_(fade.leave))
             for whole, part in zip(made, (dq, dk, dv), strict=True):
-                whole[:, rows] = part
+                whole[:, :, rows] = part.unflatten(0, q.shape[:2])
             after = torch.baddbmm(after * fade.keep, a.mT, entered)
         return *made, after, None
 
 
 def _cuts(q: Tensor) -> list[slice]:
     length = ON_CPU if q.device.type == "cpu" else ELSEWHERE
-    return [slice(begin, min(begin + length, q.shape[1])) for begin in range(0, q.shape[1], length)]
+    return [slice(begin, min(begin + length, q.shape[2])) for begin in range(0, q.shape[2], length)]
+
+
+def _taken(rows: slice, *tensors: Tensor) -> list[Tensor]:
+    """Some tokens of all heads, laid out one head after another while they are near."""
+    return [x[:, :, rows].flatten(0, 1) for x in tensors]
+
+
+def _beside(x: Queries, columns: int) -> Outputs:
+    """Room for so many numbers of each token, the heads of a token side by side: there its projections read them."""
+    batch, heads, tokens, _ = x.shape
+    return x.new_empty(batch, tokens, heads, columns).transpose(1, 2)
 
 
 def _fade(q: Tensor, peaks: Tensor | None, rows: slice) -> _Fade:

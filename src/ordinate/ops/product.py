@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 Matrix = Float[Tensor, "rows inner"]
 Product = Callable[[Tensor, Tensor], Tensor]
@@ -21,6 +23,34 @@ def times_transposed(
     if known and not torch.compiler.is_compiling() and onednn_is_faster():
         return _onednn(a, b)
     return _plain(a, b)
+
+
+def multiplied(
+    x: Float[Tensor, "*any inner"], weight: Float[Tensor, "inner columns"]
+) -> Float[Tensor, "*any columns"]:
+    """The product x W, and its gradients, by that engine; whatever autocast says, in the wider of their types."""
+    wide = torch.promote_types(x.dtype, weight.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        y = _Multiplied.apply(x.flatten(0, -2).to(wide), weight.to(wide))
+    return y.unflatten(0, x.shape[:-1])
+
+
+class _Multiplied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return times_transposed(x.contiguous(), weight.contiguous().t())
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (x, weight), (slope,) = ctx.saved_tensors, grad_outputs
+        of_x = times_transposed(slope.contiguous(), weight.contiguous()) if ctx.needs_input_grad[0] else None
+        # the narrower of the two is laid out anew
+        narrow, other = (slope, x) if slope.shape[1] < x.shape[1] else (x, slope)
+        of_weight = times_transposed(narrow.t().contiguous(), other.contiguous().t())
+        return of_x, of_weight.t() if narrow is slope else of_weight
 
 
 def gradient_type(type: torch.dtype) -> torch.dtype:

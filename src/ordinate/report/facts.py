@@ -3,7 +3,7 @@
 from typing import Any
 
 from ordinate.report.read import Study
-from ordinate.study.plan import idle
+from ordinate.study.fields import idle
 
 Facts = list[tuple[str, list[tuple[str, str]]]]
 
@@ -39,7 +39,7 @@ def method(study: Study) -> str:
 def facts(study: Study) -> Facts:
     """Plan, text, machine and versions, name by name."""
     about, machine = study.about, dict(study.about["machine"])
-    silent = idle(str(study.plan.get("task", "text")))
+    silent = idle(str(study.plan.get("task", "text")), study.plan)
     if machine.get("memory_bytes"):
         machine["memory"] = f"{machine.pop('memory_bytes') / 2**30:.0f} GB"
     return [

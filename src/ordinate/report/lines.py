@@ -26,8 +26,8 @@ def spec(chart: Chart) -> Spec:
     places = sorted({place for line in chart.lines for place in line.x})
     x = alt.X("x:Q", title=chart.x).scale(**_scale(chart.across), nice=False)
     marks: dict[str, Any] = {"values": places} if len(places) <= FEW else {}
-    x = x.axis(grid=False, labelOverlap=True, format="~s", **marks)
-    y = alt.Y("y:Q", title=chart.y).scale(**_scale(chart.scale))
+    x = x.axis(grid=False, labelOverlap=True, format=",.6~g", **marks)
+    y = alt.Y("y:Q", title=chart.y).scale(**_scale(chart.scale)).axis(format=_format(chart))
     tips = [
         alt.Tooltip("line:N", title="what"),
         alt.Tooltip("x:Q", title=chart.x),
@@ -37,7 +37,7 @@ def spec(chart: Chart) -> Spec:
         ),
     ]
     base = alt.Chart(alt.Data(values=_rows(chart))).encode(x=x, color=_colours(chart, names), tooltip=tips)
-    ends = alt.Y("low:Q", title=chart.y).scale(**_scale(chart.scale))
+    ends = alt.Y("low:Q", title=chart.y).scale(**_scale(chart.scale)).axis(format=_format(chart))
     band = base.mark_area(opacity=0.16).encode(y=ends, y2="high:Q")
     lines = base.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=22))
     lines = lines.encode(y=y, strokeDash=_dashes(chart, names))
@@ -61,6 +61,12 @@ def _clean(value: Any) -> Any:
 
 def _scale(kind: str) -> dict[str, Any]:
     return {"type": "log", "base": 2} if kind == "log" else {"zero": False}
+
+
+def _format(chart: Chart) -> str:
+    """How numbers of the axis upwards are written: with powers of ten where all are small."""
+    most = max((abs(y) for line in chart.lines for y in line.y if y is not None), default=0.0)
+    return ".1e" if most < 1e-3 or chart.scale == "log" else ",.6~g"
 
 
 def _rows(chart: Chart) -> list[dict[str, Any]]:

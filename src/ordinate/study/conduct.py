@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ordinate.checks import need
-from ordinate.study.engine import PATIENCE, News, carry_out
+from ordinate.study.engine import Engine, News
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 
@@ -23,18 +22,15 @@ class Watcher(Protocol):
         """A run has got further."""
 
 
-def conduct(
-    plan: Plan, out: Path, workers: int, command: str, watcher: Watcher, patience: float = PATIENCE
-) -> Folder:
+def conduct(plan: Plan, out: Path, engine: Engine, command: str, watcher: Watcher) -> Folder:
     """Carry out what is missing of a settled plan in the folder `out`.
 
     Args:
         plan: what to do, settled.
         out: the study's folder; new, empty, or of the same plan.
-        workers: runs at a time.
+        engine: where the runs are carried out.
         command: how the study was asked for, kept for the report.
         watcher: is told how far it is.
-        patience: a run that says nothing for so long is ended [seconds].
 
     Raises:
         OtherStudyError: the folder holds another study.
@@ -43,8 +39,6 @@ def conduct(
     """
     from ordinate.study.source import source_of
 
-    need(patience > 0, "patience must be above zero", f"got {patience}", "give how long a run may say nothing")
-    need(workers > 0, "workers must be above zero", f"got {workers}", "give how many runs to do at a time")
     folder = Folder(out)
     folder.check(plan)
     with folder.lock():
@@ -54,5 +48,5 @@ def conduct(
         folder.open(plan, source.identity, command)
         todo = folder.missing(plan)
         watcher.planned(plan, len(todo))
-        carry_out(folder, plan, todo, workers, watcher.news, patience)
+        engine.carry_out(folder, plan, todo, watcher.news)
     return folder

@@ -1,28 +1,14 @@
-"""Carry out the runs of a study on this machine, each in a process of its own."""
+"""Where the runs of a study are carried out: the contract."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any
 
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan, Run
-from ordinate.study.state import FINAL, State
 
-# the end of a failed run's messages that its result keeps
-KEPT_LINES = 20
 # a run that says nothing for so long hangs [seconds]
 PATIENCE = 3600.0
-# how a process ends that was asked to stop: by itself, or by the signal
-STOPPED = (130, 143, -2, -15)
 
 
 @dataclass(frozen=True)
@@ -47,169 +33,23 @@ class News:
 Watch = Callable[[News], None]
 
 
-def carry_out(
-    folder: Folder, plan: Plan, runs: list[Run], workers: int, watch: Watch, patience: float = PATIENCE
-) -> None:
-    """Do these runs, `workers` at a time; returns when each has a result.
+class Engine(ABC):
+    """Carries out runs, each in a process of its own. What is true stands in the files of the study's folder: engines
+    only start processes, and start them again.
 
-    A run that fails is recorded, with the end of what it said, and the others go on. When the study is interrupted
-    the runs are told to stop, and each saves a checkpoint before it ends.
-
-    Args:
-        folder: of the study.
-        plan: what decides the results.
-        runs: which of its runs.
-        workers: so many at a time.
-        watch: is told how far each is.
-        patience: a run that says nothing for so long is ended [seconds].
-    """
-    crew = Crew()
-    with ThreadPoolExecutor(max_workers=workers) as pool, _terminable():
-        futures = [pool.submit(_one, folder, plan, run, watch, crew, patience) for run in runs]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            crew.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-class Crew:
-    """The processes at work, which can be asked to stop together."""
-
-    def __init__(self) -> None:
-        self.stopped = False
-        self._lock = threading.Lock()
-        self._processes: list[subprocess.Popen[str]] = []
-
-    def start(self, command: list[str], **options: Any) -> subprocess.Popen[str] | None:
-        """Start a process; None once all were asked to stop."""
-        with self._lock:
-            if self.stopped:
-                return None
-            process = subprocess.Popen(command, text=True, **options)
-            self._processes.append(process)
-            return process
-
-    def stop(self) -> None:
-        """Ask each process to save what it has and end, and start no more."""
-        with self._lock:
-            self.stopped = True
-            for process in self._processes:
-                if process.poll() is None:
-                    process.terminate()
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM interrupts a study just as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _one(folder: Folder, plan: Plan, run: Run, watch: Watch, crew: Crew, patience: float) -> None:
-    place = folder.run(run)
-    place.mkdir(parents=True, exist_ok=True)
-    if folder.status(run) not in FINAL:
-        # how an earlier try ended is no result of this one
-        folder.result(run).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "ordinate.study.worker", str(folder.path), run.name]
-    threads = {"OMP_NUM_THREADS": str(plan.threads), "MKL_NUM_THREADS": str(plan.threads)}
-    with (place / "messages.txt").open("w", encoding="utf-8") as messages:
-        environment = {**os.environ, **threads}
-        process = crew.start(command, stdout=subprocess.PIPE, stderr=messages, env=environment)
-        if process is None or process.stdout is None:
-            return
-        watch(News(run, "training"))
-        guard = Guard(process, patience)
-        with process.stdout:
-            for line in process.stdout:
-                guard.hear()
-                _pass_on(line, plan, run, watch)
-        code = process.wait()
-        guard.leave()
-    _conclude(folder, run, code, watch, crew, guard)
-
-
-class Guard:
-    """Ends a process that says nothing for too long; to its first word it has ten times as long.
-
-    Args:
-        process: which one.
-        patience: so long [seconds].
+    Must: `carry_out`.
     """
 
-    def __init__(self, process: subprocess.Popen[str], patience: float) -> None:
-        self.process, self.patience, self.ended = process, patience, False
-        self.timer = self._timer(10 * patience)
+    @abstractmethod
+    def carry_out(self, folder: Folder, plan: Plan, runs: list[Run], watch: Watch) -> None:
+        """Do these runs; returns when each has a result.
 
-    def hear(self) -> None:
-        """It has said something."""
-        self.leave()
-        self.timer = self._timer(self.patience)
+        A run that fails is recorded, with the end of what it said, and the others go on. When the study is
+        interrupted the runs are told to stop, and each saves a checkpoint before it ends.
 
-    def leave(self) -> None:
-        """It need not be watched any more."""
-        self.timer.cancel()
-
-    def _timer(self, seconds: float) -> threading.Timer:
-        timer = threading.Timer(seconds, self._end)
-        timer.daemon = True
-        timer.start()
-        return timer
-
-    def _end(self) -> None:
-        self.ended = True
-        self.process.kill()
-
-
-def _pass_on(line: str, plan: Plan, run: Run, watch: Watch) -> None:
-    try:
-        news = json.loads(line)
-    except ValueError:
-        # a library's own word on standard output
-        return
-    if isinstance(news, dict):
-        done = plan.steps if news.get("stage") == "measuring" else int(news.get("step", 0))
-        watch(News(run, str(news.get("stage", "training")), done, news.get("loss")))
-
-
-def _conclude(folder: Folder, run: Run, code: int, watch: Watch, crew: Crew, guard: Guard) -> None:
-    state = folder.status(run)
-    if state != "pending":
-        watch(News(run, state, message="" if state == "done" else _message(folder, run)))
-        return
-    if (crew.stopped or code in STOPPED) and not guard.ended:
-        watch(News(run, "waiting"))
-        return
-    said = (folder.run(run) / "messages.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    end = "\n".join(said[-KEPT_LINES:])
-    state, message = _ending(code, end, guard)
-    folder.end(run, state, message)
-    watch(News(run, state, message=message))
-
-
-def _ending(code: int, said: str, guard: Guard) -> tuple[State, str]:
-    """How a process ended that left no result, and the message that says so."""
-    if guard.ended:
-        return "killed", f"it gave no sign of life for {guard.patience:g} seconds, and was ended\n{said}".strip()
-    if code < 0:
-        name = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
-        hint = "; the system does that when memory runs out" if name == "SIGKILL" else ""
-        return "killed", f"{name} ended it{hint}\n{said}".strip()
-    return "failed", said or f"the process ended with code {code} and said nothing"
-
-
-def _message(folder: Folder, run: Run) -> str:
-    return str(json.loads(folder.result(run).read_text(encoding="utf-8"))["message"])
+        Args:
+            folder: of the study.
+            plan: what decides the results.
+            runs: which of its runs.
+            watch: is told how far each is.
+        """

@@ -37,10 +37,11 @@ class Standing:
 
 def standings(folder: Folder, plan: Plan) -> list[Standing]:
     """Every planned run, in the order of the plan."""
-    return [_standing(folder, plan, run) for run in plan.runs()]
+    return [standing(folder, plan, run) for run in plan.runs()]
 
 
-def _standing(folder: Folder, plan: Plan, run: Run) -> Standing:
+def standing(folder: Folder, plan: Plan, run: Run) -> Standing:
+    """How far this run is."""
     checkpoints, state = folder.run(run) / "checkpoints", folder.status(run)
     losses = checkpoints / "metrics.jsonl"
     step, loss = _last(losses)

@@ -20,16 +20,6 @@ FREE = frozenset({"checkpoint_every"})
 # what each kind of model learns where nothing is said
 TASKS = {"decoder": "text", "encoder": "masked", "encoder-decoder": "translation", "vision": "images"}
 
-# fields that say how something is read and measured, and not everything is: those of each task that reads data
-READS = {
-    "text": {"text", "tokenizer", "length", "windows", "shuffled", "samples", "sample_tokens"},
-    "masked": {"text", "tokenizer", "length", "windows", "shuffled"},
-    "translation": {"pairs", "tokenizer", "length", "windows", "samples"},
-    "images": {"images", "pixels", "patch", "windows"},
-}
-# of those that make their own sequences
-READ_BY_QUESTIONS = {"fresh"}
-
 
 class Frozen(BaseModel):
     """A value: it cannot be changed, and it refuses fields it does not know."""
@@ -201,13 +191,6 @@ def usual_scheme(mixer: str, model: str) -> str:
     usual = catalog.load("ordinate.mixers", Mixer, catalog.parse(Recipe.entries(mixer)[0])[0]).usual_scheme
     # rope counts along one axis
     return "axial" if (model, usual) == ("vision", "rope") else usual
-
-
-def idle(task: str) -> list[str]:
-    """The fields of a plan that say nothing of this task, though they do of others."""
-    read = READS.get(catalog.parse(task)[0], READ_BY_QUESTIONS)
-    every = set().union(READ_BY_QUESTIONS, *READS.values())
-    return [name for name in Plan.model_fields if name in every - read]
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

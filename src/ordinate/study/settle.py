@@ -9,8 +9,9 @@ from ordinate.checks import need
 from ordinate.mixer import Mixer
 from ordinate.models.kinds import KINDS
 from ordinate.study.beginning import with_base
+from ordinate.study.fields import idle
 from ordinate.study.model import shape_of
-from ordinate.study.plan import Plan, Run, idle, usual_scheme
+from ordinate.study.plan import Plan, Run, usual_scheme
 from ordinate.study.source import kind_of, source_of
 from ordinate.tokenizer import make_tokenizer
 from ordinate.training.precision import fast_precision
@@ -61,7 +62,7 @@ def _task(plan: Plan) -> tuple[Plan, int]:
     )
     source = source_of(plan)
     length, vocabulary = source.check(plan)
-    given = [name for name in idle(plan.task) if _given(plan, name, length)]
+    given = [name for name in idle(plan.task, Plan.model_fields) if _given(plan, name, length)]
     listed = ", ".join(f"--{name.replace('_', '-')}" for name in given)
     need(
         not given,

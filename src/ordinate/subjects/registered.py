@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ordinate.anatomy.published import Change, Published, Run
+from ordinate.anatomy.published import Published
+from ordinate.anatomy.readable import Change, Run
 from ordinate.anatomy.rotation import Rotations
 from ordinate.anatomy.softmax import Softmax, Softmaxes
 from ordinate.shapes import Visible

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ordinate.anatomy.published import Change, Published, Run
+from ordinate.anatomy.published import Published
+from ordinate.anatomy.readable import Change, Run
 from ordinate.anatomy.replaced import replaced
 from ordinate.anatomy.rotation import Rotations
 from ordinate.anatomy.tracing import Search, Tracing

@@ -1,16 +1,15 @@
 """Copying."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
+from jaxtyping import Int
+from torch import Tensor
 
-from ordinate.batch import SILENT, Batch
-from ordinate.checks import need, need_counts
-from ordinate.task import Task
+from ordinate.repetition import Repetition, Symbols
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy(Task):
+class Copy(Repetition):
     """Say again what was said, from the first to the last.
 
         a b c ! a b  ->  a b c, from the sign on, each after what came before it
@@ -26,38 +25,10 @@ class Copy(Task):
     Departs: symbols where there are vectors of bits; a fixed count.
     """
 
-    count: int = 16
-    symbols: int = 32
+    def again(self, said: Symbols) -> Symbols:
+        """As they were said."""
+        return said
 
-    def __post_init__(self) -> None:
-        need_counts(count=self.count, symbols=self.symbols)
-        need(self.count > 0, "copy needs something to copy", f"got count={self.count}", "give 1 or more")
-        need(self.symbols > 1, "copy needs symbols to tell apart", f"got symbols={self.symbols}", "give 2 or more")
-
-    @property
-    def length(self) -> int:
-        """The symbols, the sign, and all but the last symbol again [tokens]."""
-        return 2 * self.count
-
-    @property
-    def vocabulary(self) -> int:
-        """Symbols, then the sign."""
-        return self.symbols + 1
-
-    @property
-    def chance(self) -> float:
-        """Symbols are equally likely."""
-        return 1 / self.symbols
-
-    def longer(self, times: int) -> "Copy":
-        """So many times as many symbols."""
-        return replace(self, count=times * self.count)
-
-    def sample(self, generator: torch.Generator, count: int) -> Batch:
-        """Draw the symbols."""
-        said = torch.randint(self.symbols, (count, self.count), generator=generator)
-        sign = torch.full((count, 1), self.symbols)
-        inputs = torch.cat([said, sign, said[:, :-1]], 1)
-        targets = torch.cat([torch.full_like(said, SILENT), said], 1)
-        place = torch.arange(self.length) - self.count + 1
-        return Batch(inputs, targets, {"place": place.expand_as(inputs)})
+    def sliced(self, asked: Int[Tensor, "n"]) -> dict[str, Int[Tensor, "n"]]:
+        """By the place of the symbol."""
+        return {"place": asked + 1}

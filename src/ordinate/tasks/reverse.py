@@ -1,16 +1,15 @@
 """Reversing."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
+from jaxtyping import Int
+from torch import Tensor
 
-from ordinate.batch import SILENT, Batch
-from ordinate.checks import need, need_counts
-from ordinate.task import Task
+from ordinate.repetition import Repetition, Symbols
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reverse(Task):
+class Reverse(Repetition):
     """Say again what was said, from the last to the first.
 
         a b c ! c b  ->  c b a, from the sign on, each after what came before it
@@ -27,38 +26,10 @@ class Reverse(Task):
     Departs: a fixed count.
     """
 
-    count: int = 16
-    symbols: int = 32
+    def again(self, said: Symbols) -> Symbols:
+        """The last first."""
+        return said.flip(1)
 
-    def __post_init__(self) -> None:
-        need_counts(count=self.count, symbols=self.symbols)
-        need(self.count > 0, "reverse needs something to reverse", f"got count={self.count}", "give 1 or more")
-        need(self.symbols > 1, "reverse needs symbols to tell apart", f"got symbols={self.symbols}", "give 2 or more")
-
-    @property
-    def length(self) -> int:
-        """The symbols, the sign, and all but the first symbol again [tokens]."""
-        return 2 * self.count
-
-    @property
-    def vocabulary(self) -> int:
-        """Symbols, then the sign."""
-        return self.symbols + 1
-
-    @property
-    def chance(self) -> float:
-        """Symbols are equally likely."""
-        return 1 / self.symbols
-
-    def longer(self, times: int) -> "Reverse":
-        """So many times as many symbols."""
-        return replace(self, count=times * self.count)
-
-    def sample(self, generator: torch.Generator, count: int) -> Batch:
-        """Draw the symbols."""
-        said = torch.randint(self.symbols, (count, self.count), generator=generator)
-        sign, back = torch.full((count, 1), self.symbols), said.flip(1)
-        inputs = torch.cat([said, sign, back[:, :-1]], 1)
-        targets = torch.cat([torch.full_like(said, SILENT), back], 1)
-        distance = 2 * (torch.arange(self.length) - self.count) + 1
-        return Batch(inputs, targets, {"distance": distance.expand_as(inputs)})
+    def sliced(self, asked: Int[Tensor, "n"]) -> dict[str, Int[Tensor, "n"]]:
+        """By how far back the symbol was said."""
+        return {"distance": 2 * asked + 1}

@@ -1,0 +1,224 @@
+"""What becomes of a model beyond the length it was trained at."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+
+from ordinate.finding import Chart, Estimate, Finding, Table
+from ordinate.harm import Gauge, Numbers, Surprise, gauge
+from ordinate.presenting import Sample, sample
+from ordinate.probe import Material, Probe, Tell
+from ordinate.subject import Facts, Subject, Unfit
+from ordinate.telling import estimate_of, line_of, said
+
+BINS = 16
+KINDS = (torch.float32, torch.bfloat16, torch.float16)
+WIDTH, THETA = 64, 10_000.0
+METHOD = (
+    "By position: the loss of each token of {texts} texts of {length} tokens, and of texts {times} times as long "
+    "that are joined of them. Joined: the tokens of a text are read after others and by themselves, and compared. "
+    "Shifted: the same texts stand further back, and the {what} is compared. Rounding: what is left of a position, "
+    "and of its sines and cosines, when it is held in fewer digits; arithmetic, of no model. Intervals: 95 %, "
+    "bootstrap over texts. Position 0 is left out."
+)
+NULL = "A model that reads as well anywhere: no rise however far a text is shifted, and none after other texts."
+
+
+class Extrapolation(Probe):
+    """What becomes of a model beyond the length it was trained at, and of positions in few digits.
+
+    Args:
+        times: how many texts are joined to a longer one; those that the model cannot take are left out.
+        shifts: how far texts are shifted [tokens]; None: 1, 8, 64 and so on to 32768, or to the model's end.
+    """
+
+    title = "What becomes of it beyond the length it was trained at?"
+
+    def __init__(self, *, times: tuple[int, ...] = (2, 4), shifts: tuple[int, ...] | None = None) -> None:
+        self.times, self.shifts = times, shifts
+
+    def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
+        """Answer it for this model."""
+        began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
+        if material.ids is None:
+            raise Unfit("an image has one size; this question is asked of texts")
+        chosen = sample(facts, material, passes=9 + sum(self.times))
+        scale = gauge(subject, chosen, seed)
+        charts, estimates = [], list[Estimate]()
+        fitting = [times for times in self.times if _fits(facts, chosen, times)]
+        if isinstance(scale, Surprise):
+            own = places(subject, chosen)
+            charts.append(_by_place({1: own}, seed, facts))
+            longer = {times: _joined(subject, chosen, times, reasons) for times in fitting}
+            found = {times: values for times, values in longer.items() if values is not None}
+            estimates = [_rise(times, values, own, seed) for times, values in found.items()]
+            charts = [_by_place({1: own, **found}, seed, facts)]
+        else:
+            reasons["loss by position"] = "it predicts no next token"
+        for times in sorted({*self.times} - {*fitting}):
+            reasons[f"texts {times} times as long"] = f"it takes {facts.max_length} tokens, and there must be enough"
+        tell(0.5)
+        shifts = self._shifts(scale, seed, reasons, tell)
+        estimates += [
+            estimate_of(f"rise, shifted by {by:,}", values, seed, scale.unit) for by, values in shifts.items()
+        ]
+        if not estimates:
+            raise Unfit("; ".join(f"{what}: {reason}" for what, reason in reasons.items()))
+        words = {"texts": chosen.texts, "length": chosen.length, "what": scale.name}
+        return Finding(
+            question="extrapolation",
+            title=self.title,
+            answer=_answer(facts, estimates),
+            estimates=tuple(estimates),
+            tables=(rounding_table(),),
+            charts=(*charts, *_by_shift(scale, shifts, seed)),
+            method=METHOD.format(times=" and ".join(map(str, fitting)) or "no", **words),
+            null=NULL,
+            caveats=(*(f"Not measured, {what}: {reason}." for what, reason in reasons.items()), *_caveats(fitting)),
+            seed=seed,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _shifts(self, scale: Gauge, seed: int, reasons: dict[str, str], tell: Tell) -> dict[int, Numbers]:
+        end, length = scale.subject.facts.max_length, scale.sample.length
+        wanted = self.shifts or tuple(8**power for power in range(6))
+        room = [by for by in wanted if end is None or by + length <= end]
+        if not room:
+            reasons["shifted texts"] = f"it has no positions beyond {end}, and texts of {length} fill them"
+            return {}
+        plain, found = scale.measure(), {}
+        for place, by in enumerate(room):
+            order = (torch.arange(length) + by).expand(scale.sample.texts, -1)
+            try:
+                found[by] = scale.measure(order, tokens=False, positions=True) - plain
+            except Unfit as reason:
+                reasons[f"shifted by {by}"] = str(reason)
+                break
+            tell(0.5 + 0.5 * (place + 1) / len(room))
+        return found
+
+
+def places(subject: Subject, chosen: Sample) -> Float[ndarray, "texts places"]:
+    """The loss of each token but the first two [nats]."""
+    found = []
+    for rows in chosen.parts(subject.facts):
+        given = chosen.given(rows)
+        logits = subject.read(given).logits
+        if logits is None or given.ids is None:
+            raise Unfit("it predicts no next token")
+        ids = given.ids[:, 1:]
+        nats = torch.nn.functional.cross_entropy(
+            logits[:, :-1].float().flatten(0, 1), ids.flatten(), reduction="none"
+        )
+        found.append(nats.view(ids.shape)[:, 1:].double().cpu())
+    return torch.cat(found).numpy()
+
+
+def rounding_table(positions: Sequence[int] = tuple(2**power for power in (8, 10, 12, 14, 17))) -> Table:
+    """What is left of a position in few digits: by arithmetic."""
+    rows = []
+    for kind in KINDS:
+        for place in positions:
+            kept = torch.tensor(float(place + 1)).to(kind)
+            apart = "yes" if float(kept) == place + 1 else "no"
+            rows.append((str(kind).removeprefix("torch."), place, apart, wave_error(place, kind)))
+    caption = (
+        f"Sines and cosines of {WIDTH // 2} frequencies down from 1, base {THETA:,.0f}, with positions, angles and "
+        "waves all held in this type. This is arithmetic and of no model: most models compute angles in float32."
+    )
+    columns = ("held in", "position", "the next position is kept", "largest error of its waves")
+    return Table(title="What is left of a position in few digits", columns=columns, rows=tuple(rows), caption=caption)
+
+
+def wave_error(place: int, kind: torch.dtype) -> float:
+    """The largest error of a sine or cosine of a position that is computed in this type; 2 where it overflows."""
+    rates = THETA ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
+    exact, angles = place * rates, torch.tensor(float(place)).to(kind) * rates.to(kind)
+    if not angles.isfinite().all():
+        return 2.0
+    errors = [(wave(angles).double() - wave(exact)).abs().max() for wave in (torch.sin, torch.cos)]
+    return float(max(errors))
+
+
+def _fits(facts: Facts, chosen: Sample, times: int) -> bool:
+    return times * chosen.length <= (facts.max_length or times * chosen.length) and chosen.texts >= 2 * times
+
+
+def _joined(subject: Subject, chosen: Sample, times: int, reasons: dict[str, str]) -> ndarray | None:
+    """The loss of each token of longer texts; the first token of a text stands in front once."""
+    ids = chosen.given(slice(0, chosen.texts // times * times)).ids
+    if ids is None:
+        return None
+    body = ids[:, chosen.fixed :].reshape(len(ids) // times, -1)
+    long = Sample(torch.cat([ids[::times, : chosen.fixed], body], 1), None, chosen.fixed, None)
+    try:
+        return places(subject, long)
+    except Unfit as reason:
+        reasons[f"texts {times} times as long"] = str(reason)
+        return None
+
+
+def _rise(times: int, values: ndarray, own: ndarray, seed: int) -> Estimate:
+    """What the last text of each joined one loses beside itself alone, over the places that both have."""
+    alone = own[times - 1 : len(values) * times : times]
+    # the first tokens of a text lose nothing by something before them
+    later = alone.shape[1] // 2
+    rise = values[:, -later:].mean(1) - alone[:, -later:].mean(1)
+    return estimate_of(f"rise, read {times} times as far in", rise, seed, "nats a token")
+
+
+def _by_place(lengths: dict[int, ndarray], seed: int, facts: Facts) -> Chart:
+    lines = []
+    for times, values in lengths.items():
+        edges = np.unique(np.linspace(0, values.shape[1], BINS * times + 1).round().astype(int))
+        means = np.add.reduceat(values, edges[:-1], 1) / np.diff(edges)
+        across = (edges[:-1] + edges[1:] + 3) / 2
+        lines.append(line_of("texts" if times == 1 else f"{times} texts joined", across.tolist(), means, seed))
+    end = f" It takes {facts.max_length:,} tokens." if facts.max_length else ""
+    caption = f"Mean loss by place.{end} A line that rises where no text was as long in training is lost there."
+    return Chart(title="Loss by position", x="position [tokens]", y="loss [nats a token]", lines=tuple(lines),
+                 caption=caption)  # fmt: skip
+
+
+def _by_shift(scale: Gauge, shifts: dict[int, Numbers], seed: int) -> list[Chart]:
+    if len(shifts) < 2:
+        return []
+    line = line_of("shifted", list(shifts), np.stack(list(shifts.values()), 1), seed)
+    caption = "The same texts with all their positions moved on. Where only distances count nothing changes."
+    return [Chart(title="The same texts further back", x="shifted by [tokens]", y=f"rise [{scale.unit}]",
+                  lines=(line,), caption=caption, across="log")]  # fmt: skip
+
+
+def _answer(facts: Facts, estimates: list[Estimate]) -> str:
+    further = [one for one in estimates if one.name.startswith("rise, read")]
+    shifted = [one for one in estimates if one.name.startswith("rise, shifted")]
+    told = []
+    if further:
+        one = further[-1]
+        worse = one.low is not None and one.low > 0
+        how = "It loses its way" if worse and one.value > 0.5 else "It reads worse" if worse else "It reads no worse"
+        told.append(f"{how} further in: {one.name.removeprefix('rise, ')}, a token costs {said(one)} more.")
+    if shifted:
+        one = shifted[-1]
+        if abs(one.value) < 1e-3:
+            told.append(f"{one.name.removeprefix('rise, ').capitalize()}, texts read the same: only distances count.")
+        else:
+            open_ = one.low is None or one.high is None or one.low <= 0 <= one.high
+            how = "cost no more that could be measured" if open_ else "cost more"
+            told.append(f"{one.name.removeprefix('rise, ').capitalize()}, texts {how}: {said(one)}.")
+    if facts.max_length:
+        told.append(f"It takes {facts.max_length:,} tokens.")
+    return " ".join(told)
+
+
+def _caveats(fitting: list[int]) -> list[str]:
+    found = ["How long the texts of its training were is not written in a model; its longest input is but a hint."]
+    if fitting:
+        found.append(
+            "Joined texts have nothing to do with each other: a rise may be distraction as well as distance."
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Places where the runs of a study are carried out, one a file."""

@@ -1,0 +1,131 @@
+"""The runs of a study on a Ray cluster."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ordinate.checks import need
+from ordinate.study.engine import PATIENCE, Engine, News, Watch
+from ordinate.study.engines.local import terminable
+from ordinate.study.folder import Folder
+from ordinate.study.follow import standing
+from ordinate.study.plan import Plan, Run
+from ordinate.study.process import Crew, attempt
+
+AUTO = "auto"
+# how often a run is begun again on another machine before it counts as killed
+TRIES = 5
+# seconds between two looks at how far the runs are
+EVERY = 1.0
+# how machines of a cluster know each other, where nothing else was said
+TRUST = "token"
+
+
+@dataclass(frozen=True)
+class Cluster(Engine):
+    """Runs wherever a Ray cluster has cores free.
+
+    Ray only places processes and starts them again where a machine is lost; a run goes on from its checkpoint. What is
+    true stands in the study's folder, which every machine must share, so results are those of a study on one machine.
+    Nothing is reported to the makers of Ray, and no dashboard is opened.
+
+    Args:
+        address: of the cluster; `auto` takes the one at hand, or begins one on this machine.
+        patience: a run that says nothing for so long is ended [seconds].
+    """
+
+    address: str = AUTO
+    patience: float = PATIENCE
+
+    def __post_init__(self) -> None:
+        need(
+            self.patience > 0, "patience must be above zero", f"got {self.patience}", "give how long it may be silent"
+        )
+
+    def carry_out(self, folder: Folder, plan: Plan, runs: list[Run], watch: Watch) -> None:
+        """Do these runs; returns when each has a result."""
+        if not runs:
+            return
+        with _session(self.address) as ray, terminable():
+            remote = ray.remote(num_cpus=plan.threads, max_retries=TRIES)(_attempt)
+            place = folder.path.resolve()
+            waiting = {remote.remote(place, run.name, self.patience): run for run in runs}
+            while waiting:
+                ended, _ = ray.wait(list(waiting), timeout=EVERY)
+                for reference in ended:
+                    _end(ray, reference, waiting.pop(reference), folder, watch)
+                for run in waiting.values():
+                    _tell(folder, plan, run, watch)
+
+
+def _attempt(path: Path, name: str, patience: float) -> None:
+    """What a machine of the cluster does: one run, in a process of its own."""
+    folder = Folder(path)
+    need(folder.study.exists(), "machines of a cluster share the study's folder", f"{path} is not here", "mount it")
+    plan, crew = folder.plan(), Crew()
+    (run,) = [run for run in plan.runs() if run.name == name]
+    try:
+        attempt(folder, plan, run, lambda news: None, crew, patience)
+    finally:
+        crew.stop()
+
+
+def _end(ray: ModuleType, reference: Any, run: Run, folder: Folder, watch: Watch) -> None:
+    message = ""
+    try:
+        ray.get(reference)
+    except ray.exceptions.RayError as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        message = f"the cluster gave it up after {TRIES + 1} tries: {lines[-1]}"
+        if isinstance(error, ray.exceptions.RayTaskError):
+            message = lines[-1]
+        folder.end(run, "failed" if isinstance(error, ray.exceptions.RayTaskError) else "killed", message)
+    watch(News(run, folder.status(run), message=message))
+
+
+def _tell(folder: Folder, plan: Plan, run: Run, watch: Watch) -> None:
+    found = standing(folder, plan, run)
+    if found.stage == "running":
+        watch(News(run, "training", found.step, found.loss))
+
+
+@contextmanager
+def _session(address: str) -> Iterator[ModuleType]:
+    """Ray, connected to a cluster; one that was begun here ends with the study."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise ValueError("--ray needs Ray; it is not installed; pip install 'ordinate[cluster]'") from None
+    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    began = not ray.is_initialized()
+    try:
+        if began:
+            _connect(ray, address, options)
+        yield ray
+    finally:
+        if began:
+            ray.shutdown()
+
+
+def _connect(ray: ModuleType, address: str, options: dict[str, Any]) -> None:
+    try:
+        # machines that know each other by a token say so; one machine alone needs none
+        os.environ.setdefault("RAY_AUTH_MODE", TRUST if _has_token() else "disabled")
+        ray.init(address=address, **options)
+    except ConnectionError as error:
+        if address != AUTO:
+            raise ValueError(
+                f"--ray names a cluster that answers; {address} does not ({str(error).splitlines()[0]}); "
+                "start it by `ray start --head`, or give auto"
+            ) from None
+        ray.init(include_dashboard=False, **options)
+
+
+def _has_token() -> bool:
+    return "RAY_AUTH_TOKEN" in os.environ or (Path.home() / ".ray" / "auth_token").exists()

@@ -1,0 +1,152 @@
+"""One run in a process of its own, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from ordinate.study.engine import News, Watch
+from ordinate.study.folder import Folder
+from ordinate.study.plan import Plan, Run
+from ordinate.study.state import FINAL, State
+
+# the end of a failed run's messages that its result keeps
+KEPT_LINES = 20
+# how a process ends that was asked to stop: by itself, or by the signal
+STOPPED = (130, 143, -2, -15)
+
+
+class Crew:
+    """The processes at work, which can be asked to stop together."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._lock = threading.Lock()
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[str] | None:
+        """Start a process; None once all were asked to stop."""
+        with self._lock:
+            if self.stopped:
+                return None
+            process = subprocess.Popen(command, text=True, **options)
+            self._processes.append(process)
+            return process
+
+    def stop(self) -> None:
+        """Ask each process to save what it has and end, and start no more."""
+        with self._lock:
+            self.stopped = True
+            for process in self._processes:
+                if process.poll() is None:
+                    process.terminate()
+
+
+class Guard:
+    """Ends a process that says nothing for too long; to its first word it has ten times as long.
+
+    Args:
+        process: which one.
+        patience: so long [seconds].
+    """
+
+    def __init__(self, process: subprocess.Popen[str], patience: float) -> None:
+        self.process, self.patience, self.ended = process, patience, False
+        self.timer = self._timer(10 * patience)
+
+    def hear(self) -> None:
+        """It has said something."""
+        self.leave()
+        self.timer = self._timer(self.patience)
+
+    def leave(self) -> None:
+        """It need not be watched any more."""
+        self.timer.cancel()
+
+    def _timer(self, seconds: float) -> threading.Timer:
+        timer = threading.Timer(seconds, self._end)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _end(self) -> None:
+        self.ended = True
+        self.process.kill()
+
+
+def attempt(folder: Folder, plan: Plan, run: Run, watch: Watch, crew: Crew, patience: float) -> None:
+    """Do one run in a process of its own, and write down how it ended.
+
+    Args:
+        folder: of the study.
+        plan: what decides the results.
+        run: which of its runs.
+        watch: is told how far it is.
+        crew: the processes that can be asked to stop together.
+        patience: a run that says nothing for so long is ended [seconds].
+    """
+    place = folder.run(run)
+    place.mkdir(parents=True, exist_ok=True)
+    if folder.status(run) not in FINAL:
+        # how an earlier try ended is no result of this one
+        folder.result(run).unlink(missing_ok=True)
+    command = [sys.executable, "-m", "ordinate.study.worker", str(folder.path), run.name]
+    threads = {"OMP_NUM_THREADS": str(plan.threads), "MKL_NUM_THREADS": str(plan.threads)}
+    with (place / "messages.txt").open("w", encoding="utf-8") as messages:
+        environment = {**os.environ, **threads}
+        process = crew.start(command, stdout=subprocess.PIPE, stderr=messages, env=environment)
+        if process is None or process.stdout is None:
+            return
+        watch(News(run, "training"))
+        guard = Guard(process, patience)
+        with process.stdout:
+            for line in process.stdout:
+                guard.hear()
+                _pass_on(line, plan, run, watch)
+        code = process.wait()
+        guard.leave()
+    _conclude(folder, run, code, watch, crew, guard)
+
+
+def _pass_on(line: str, plan: Plan, run: Run, watch: Watch) -> None:
+    try:
+        news = json.loads(line)
+    except ValueError:
+        # a library's own word on standard output
+        return
+    if isinstance(news, dict):
+        done = plan.steps if news.get("stage") == "measuring" else int(news.get("step", 0))
+        watch(News(run, str(news.get("stage", "training")), done, news.get("loss")))
+
+
+def _conclude(folder: Folder, run: Run, code: int, watch: Watch, crew: Crew, guard: Guard) -> None:
+    state = folder.status(run)
+    if state != "pending":
+        watch(News(run, state, message="" if state == "done" else _message(folder, run)))
+        return
+    if (crew.stopped or code in STOPPED) and not guard.ended:
+        watch(News(run, "waiting"))
+        return
+    said = (folder.run(run) / "messages.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+    end = "\n".join(said[-KEPT_LINES:])
+    state, message = _ending(code, end, guard)
+    folder.end(run, state, message)
+    watch(News(run, state, message=message))
+
+
+def _ending(code: int, said: str, guard: Guard) -> tuple[State, str]:
+    """How a process ended that left no result, and the message that says so."""
+    if guard.ended:
+        return "killed", f"it gave no sign of life for {guard.patience:g} seconds, and was ended\n{said}".strip()
+    if code < 0:
+        name = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
+        hint = "; the system does that when memory runs out" if name == "SIGKILL" else ""
+        return "killed", f"{name} ended it{hint}\n{said}".strip()
+    return "failed", said or f"the process ended with code {code} and said nothing"
+
+
+def _message(folder: Folder, run: Run) -> str:
+    return str(json.loads(folder.result(run).read_text(encoding="utf-8"))["message"])

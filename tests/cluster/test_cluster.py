@@ -1,0 +1,107 @@
+"""The same study on a Ray cluster of two nodes, one of which is lost on the way."""
+
+import json
+import os
+import time
+
+import pytest
+
+from ordinate.report.build import build
+from ordinate.study.conduct import conduct
+from ordinate.study.engines.cluster import Cluster
+from ordinate.study.engines.local import Local
+from ordinate.study.plan import Plan
+from ordinate.study.settle import settle
+from ordinate.study.state import FINAL
+
+pytest.importorskip("ray")
+
+
+class Quiet:
+    def reading(self, name):
+        pass
+
+    def planned(self, plan, todo):
+        self.todo = todo
+
+    def news(self, news):
+        pass
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    text = tmp_path_factory.mktemp("text")
+    for number in range(20):
+        (text / f"{number}.txt").write_text("".join(f"line {number * word} is {word % 13}\n" for word in range(60)))
+    sizes = {"length": 16, "steps": 60, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 2}
+    measures = {"windows": 4, "shuffled": 4, "samples": 0, "checkpoint_every": 5, "multiples": (1,)}
+    return settle(Plan(text=str(text), schemes=("rope", "none"), **sizes, **measures))
+
+
+@pytest.fixture(scope="module")
+def local(plan, tmp_path_factory):
+    folder = conduct(plan, tmp_path_factory.mktemp("local") / "study", Local(2), "ordinate study", Quiet())
+    build(folder.path)
+    return folder
+
+
+@pytest.fixture
+def nodes(monkeypatch):
+    """Two machines of one core each; the first only leads."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    import ray
+    from ray.cluster_utils import Cluster as Machines
+
+    machines = Machines(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "include_dashboard": False, "object_store_memory": 100 << 20},
+    )
+    machines.workers = [machines.add_node(num_cpus=1, object_store_memory=100 << 20) for _ in range(2)]
+    yield machines
+    ray.shutdown()
+    machines.shutdown()
+
+
+def without_costs(path):
+    costs = ("tokens_per_second", "peak_memory_mb")
+    head, *lines = [line.split(",") for line in (path / "results.csv").read_text().splitlines()]
+    kept = [place for place, name in enumerate(head) if name not in costs]
+    return [[line[place] for place in kept] for line in (head, *lines)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_gives_the_results_of_one_machine_though_a_node_is_lost(plan, local, nodes, tmp_path):
+    lost = []
+
+    class Saboteur(Quiet):
+        def news(self, news):
+            if news.step >= 10 and not lost:
+                lost.append(news)
+                nodes.remove_node(nodes.workers[0])
+
+    folder = conduct(plan, tmp_path / "study", Cluster(nodes.address, 300.0), "ordinate study", Saboteur())
+    assert lost
+    assert {folder.status(run) for run in plan.runs()} == {"done"}
+    build(folder.path)
+    assert without_costs(folder.path) == without_costs(local.path)
+    for run in plan.runs():
+        one, other = (json.loads(place.result(run).read_text()) for place in (folder, local))
+        assert {**one, "cost": 0} == {**other, "cost": 0}
+    watch = Quiet()
+    conduct(plan, folder.path, Cluster(nodes.address), "ordinate study", watch)
+    assert watch.todo == 0
+
+
+def test_an_address_that_does_not_answer_is_refused(plan, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="names a cluster that answers; 127.0.0.1:1 does not"):
+        conduct(plan, tmp_path / "study", Cluster("127.0.0.1:1"), "ordinate study", Quiet())
+    assert time.monotonic() - began < 120
+    assert not any(folder.name in FINAL for folder in tmp_path.iterdir())
+
+
+def test_nothing_is_told_to_the_makers_of_ray(plan, local, tmp_path):
+    conduct(plan, local.path, Cluster(), "ordinate study", Quiet())
+    assert os.environ.get("RAY_USAGE_STATS_ENABLED", "0") == "0"

@@ -1,0 +1,101 @@
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from ordinate import T5, Alibi, Fire, Geometry, attend, explain
+from ordinate.routes import compiled
+from ordinate.testing.route import draw
+
+PROGRAM = """
+import torch
+from ordinate import T5, Geometry, Unmarked, attend
+from ordinate.routes import compiled
+
+compiled.PAIRS = 0
+torch.manual_seed(0)
+biased = T5(heads=4)
+torch.nn.init.normal_(biased.table)
+real = torch.arange(40) < torch.tensor([[40], [21]])
+for scheme, where in (
+    (Unmarked(), Geometry.causal(40, window=3)),
+    (biased, Geometry.causal(40)),
+    (biased, Geometry.causal(3, cached=40)),
+    (biased, Geometry.padded(real)),
+):
+    torch._dynamo.reset()
+    q = torch.randn(2, 4, where.shape[0], 8, requires_grad=True)
+    k, v = (torch.randn(2, 2, where.shape[1], 8, requires_grad=True) for _ in range(2))
+    learned = [q, k, v, *scheme.parameters()]
+
+    def run(q, k, v):
+        # twice in one graph
+        return attend(q, k, v, scheme.at(where)) + attend(q * 2, k, v, scheme.at(where), scale=0.3)
+
+    whole = torch.compile(run, fullgraph=True, backend=BACKEND)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found = [[out, *torch.autograd.grad(out.square().sum(), learned)] for out in (run(q, k, v), whole(q, k, v))]
+        for one, two in zip(*found):
+            torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-4)
+    with torch.autocast("cpu"):
+        assert whole(q, k, v).dtype == torch.bfloat16
+    poisoned = k.detach().clone()
+    poisoned[0, 0, 5, 0] = float("nan")
+    assert torch.equal(run(q, poisoned, v).isnan(), whole(q, poisoned, v).isnan())
+"""
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_one_graph_gives_what_the_routes_give(backend):
+    # without the check of types that the other tests run under, as a user has it
+    program = PROGRAM.replace("BACKEND", repr(backend))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "where",
+    [Geometry.causal(9), Geometry.causal(4, cached=5), Geometry.full(9, window=3), Geometry.cross(3, 9)],
+)
+def test_a_table_stands_for_the_bias(where):
+    scheme = T5(heads=4)
+    torch.nn.init.normal_(scheme.table)
+    tabled = compiled._Tabled(scheme.at(where).table).at(where)
+    assert torch.equal(tabled.bias, scheme.bias(where))
+    assert torch.equal(tabled.table, scheme.at(where).table)
+    rows, keys = slice(1, 3), slice(0, 2)
+    assert torch.equal(tabled.block(rows, keys).bias, scheme.bias(where)[:, :, rows, keys])
+
+
+def test_the_operator_is_what_pytorch_asks_of_one(monkeypatch):
+    monkeypatch.setenv("ORDINATE_NATIVE", "off")
+    q, k, v = draw(Geometry.causal(6), type=torch.float32)
+    table = torch.randn(4, 11, requires_grad=True)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    for given in (table, None):
+        torch.library.opcheck(compiled._attention, (q, k, v, given, [], [1, 0, 0], 0.5), test_utils=checks)
+
+
+def test_it_says_why_it_refuses(monkeypatch):
+    where = Geometry.causal(300)
+    q, k, v = draw(where, type=torch.float32)
+    assert explain(q, k, v, Alibi(heads=4).at(where)).refused["compiled"] == "torch.compile is not at work"
+    with pytest.raises(ValueError, match=r"torch\.compile is not at work"):
+        attend(q, k, v, Alibi(heads=4).at(where), route="compiled")
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert explain(q, k, v, Alibi(heads=4).at(where)).route == "compiled"
+    small = [x[:, :, :9] for x in (q, k, v)]
+    said = explain(*small, Alibi(heads=4).at(Geometry.causal(9))).refused
+    assert said["compiled"] == "there are fewer than 65536 pairs"
+    said = explain(q, k, v, Alibi(heads=4).at(where), dropout=0.5).refused
+    assert said["compiled"] == "it drops nothing"
+    assert "no table" in explain(q, k, v, Fire(heads=4).at(Geometry.given(where.q_pos))).refused["compiled"]
+
+
+def test_it_holds_nothing_of_queries_times_keys(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    q = torch.zeros(1, 4, 4000, 8)
+    assert explain(q, q, q, Alibi(heads=4).at(Geometry.causal(4000))).bytes < 4000 * 4000

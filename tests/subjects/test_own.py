@@ -1,0 +1,169 @@
+"""Our own models as subjects: watched by the plain formula, whatever they are made of."""
+
+import pytest
+import torch
+
+from ordinate import Decoder, Geometry, Shape
+from ordinate.attach import attach
+from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.subject import Inputs, Unfit, Watch
+
+SIZES = {"vocabulary": 40, "width": 32, "layers": 3, "heads": 4}
+MODELS = {
+    "rope": {"scheme": "rope"},
+    "learned, groups": {"scheme": "learned", "kv_heads": 2, "max_length": 32},
+    "alibi, window": {"scheme": "alibi", "mixer": "window:window=4"},
+    "shaw, tied": {"scheme": "shaw", "mixer": "tied"},
+    "t5, norms, sinks": {"scheme": "t5", "mixer": "softmax:variant.qk_norm=true,variant.sinks=true,variant.cap=5"},
+    "sinusoidal, parallel": {"scheme": "sinusoidal", "order": "parallel", "bias": ("norm", "feedforward")},
+    "concatenated, post": {"scheme": "concatenated", "order": "post"},
+    "merged": {"scheme": "none", "mixer": "merged"},
+    "sigmoid": {"scheme": "rope", "mixer": "sigmoid"},
+}
+
+
+class All(Watch):
+    def __init__(self):
+        self.streams, self.seen, self.branches, self.raws = {}, {}, {}, {}
+
+    def stream(self, layer, x):
+        self.streams[layer] = x
+
+    def attended(self, layer, seen):
+        self.seen[layer] = seen
+
+    def branch(self, layer, a):
+        self.branches[layer] = a
+
+    def raw(self, layer, q, k):
+        self.raws[layer] = q, k
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    torch.manual_seed(0)
+    model = Decoder(Shape(**SIZES, **MODELS[request.param])).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+@pytest.fixture(scope="module")
+def subject(model):
+    return attach(model, name="own")
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return torch.randint(40, (2, 9), generator=torch.Generator().manual_seed(1))
+
+
+def test_what_is_read_is_what_the_model_computes(model, subject, ids):
+    watch = All()
+    reading = subject.read(Inputs(ids), watch)
+    with torch.no_grad():
+        expected = model.eval()(ids)
+    torch.testing.assert_close(reading.logits, expected)
+    assert sorted(watch.streams) == [0, 1, 2, 3]
+    for layer, seen in watch.seen.items():
+        x, a = watch.streams[layer], watch.branches[layer]
+        made = torch.einsum("bhie,hew->biw", seen.out, subject.projection(layer).out)
+        torch.testing.assert_close(made - made[:, :1], a - a[:, :1], rtol=1e-6, atol=1e-9)
+        if model.shape.order == "pre":
+            block = model.blocks[layer]
+            with torch.no_grad():
+                torch.testing.assert_close(x + a + block.think(x + a), watch.streams[layer + 1])
+    assert bool(watch.raws) == (model.shape.scheme == "rope")
+
+
+def test_matrices_make_the_queries_before_they_are_marked(model, subject, ids):
+    watch = All()
+    subject.read(Inputs(ids), watch)
+    found = subject.projection(1)
+    if model.shape.order == "post" or "variant" in model.shape.mixer:
+        return
+    with torch.no_grad():
+        normed = model.blocks[1].mixer_norm(watch.streams[1])
+    q, k = watch.raws.get(1, (watch.seen[1].q, watch.seen[1].k))
+    torch.testing.assert_close(torch.einsum("bnw,hwd->bhnd", normed, found.query), q)
+    torch.testing.assert_close(torch.einsum("bnw,gwd->bgnd", normed, found.key), k)
+    torch.testing.assert_close(torch.einsum("bnw,gwd->bgnd", normed, found.value), watch.seen[1].v)
+
+
+def test_permuted_tokens_positions_and_sight_permute_the_result(model, subject, ids):
+    if model.shape.mixer.startswith(("window", "sigmoid")):
+        pytest.skip("who is seen is decided by places in memory too")
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
+    sight = torch.ones(9, 9, dtype=torch.bool).tril()[order][:, order][None]
+    usual = subject.read(Inputs(ids)).stream
+    both = subject.read(Inputs(ids[:, order], order.expand(2, -1), sight)).stream
+    torch.testing.assert_close(both, usual[:, order], rtol=1e-11, atol=1e-11)
+    if model.shape.scheme != "none":
+        alone = subject.read(Inputs(ids[:, order], visible=sight)).stream
+        assert (alone - usual[:, order]).abs().max() > 1e-3
+
+
+def test_sight_takes_the_place_of_causality(subject, ids):
+    alone = torch.eye(9, dtype=torch.bool)[None]
+    other = torch.cat([ids[:, :3], (ids[:, 3:4] + 1) % 40, ids[:, 4:]], 1)
+    rest = [0, 1, 2, 4, 5, 6, 7, 8]
+    first, second = (subject.read(Inputs(x, visible=alone)).stream[:, rest] for x in (ids, other))
+    assert first.equal(second)
+
+
+class Severed(Watch):
+    def branch(self, layer, a):
+        return torch.zeros_like(a)
+
+
+def test_without_branches_no_token_learns_of_another(subject, ids):
+    other = torch.cat([ids[:, :3], (ids[:, 3:4] + 1) % 40, ids[:, 4:]], 1)
+    first, second = (subject.read(Inputs(x), Severed()).stream for x in (ids, other))
+    assert first[:, 4:].equal(second[:, 4:])
+    assert not first[:, 3].equal(second[:, 3])
+
+
+def test_vectors_stand_in_the_place_of_tokens(subject, ids):
+    table = subject.token_table()
+    assert table.shape == (40, 32)
+    assert subject.read(Inputs(vectors=table[ids])).stream.equal(subject.read(Inputs(ids)).stream)
+
+
+def test_the_table_of_positions_is_what_is_added():
+    torch.manual_seed(0)
+    model = Decoder(Shape(**SIZES, scheme="learned", max_length=32))
+    one = attach(model)
+    assert one.position_table(5).equal(model.schemes[0].table[:5])
+    assert one.facts.max_length == 32
+    with pytest.raises(Unfit, match="adds nothing"):
+        attach(Decoder(Shape(**SIZES))).position_table(3)
+
+
+def test_an_encoder_reads_from_both_sides(tmp_path):
+    torch.manual_seed(0)
+    model = Encoder(EncoderShape(**SIZES, scheme="learned", max_length=32)).double()
+    one = attach(model)
+    ids = torch.randint(40, (2, 9))
+    with torch.no_grad():
+        expected = model.predict(model.eval()(ids, Geometry.full(9)))
+    torch.testing.assert_close(one.read(Inputs(ids), All()).logits, expected)
+    order = torch.randperm(9)
+    both, usual = one.read(Inputs(ids[:, order], order.expand(2, -1))), one.read(Inputs(ids))
+    torch.testing.assert_close(both.stream, usual.stream[:, order], rtol=1e-13, atol=1e-13)
+    assert one.facts.kind == "encoder"
+
+
+def test_what_has_no_attention_says_so():
+    one = attach(Decoder(Shape(**SIZES, mixer="rwkv7,softmax,rwkv7", scheme="none")))
+    with pytest.raises(Unfit, match="no attention to look at in layers of Rwkv7"):
+        one.read(Inputs(torch.zeros(1, 3, dtype=torch.long)), All())
+    with pytest.raises(Unfit, match="no attention"):
+        one.projection(0)
+    assert one.projection(1).query.shape == (4, 32, 8)
+    with pytest.raises(Unfit, match="two streams"):
+        attach(Decoder(Shape(**SIZES, blocks="reversible"))).read(Inputs(torch.zeros(1, 3, dtype=torch.long)), All())
+    with pytest.raises(Unfit, match="reads texts"):
+        one.read(Inputs(images=torch.zeros(1, 3, 4, 4)))
+    with pytest.raises(Unfit, match="no tokenizer"):
+        one.tokens_of("a")
