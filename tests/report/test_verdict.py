@@ -93,3 +93,15 @@ def test_one_document_has_no_interval(write, result):
 def test_a_damaged_result_is_reported_not_raised(write, result):
     assert "Left out: broken: the result cannot be read" in said(write([result("rope", 0), "{"]))
     assert "NaN is not a number" in said(write([result("rope", 0), '{"format": NaN}']))
+
+
+def test_who_serves_the_trained_length_only_is_not_said_to_hold(write, result):
+    short = result("learned", 0, level=2.4)
+    for row in short["lengths"][1:]:
+        row["nats_per_token"] = None
+    folder = write([short, result("rope", 0), result("alibi", 0)], schemes=("learned", "rope", "alibi"))
+    study = read(folder)
+    text = " ".join(verdict(study, summarise(study)))
+    assert "“learned” cannot be read at 8 times that length." in text
+    assert "“alibi” holds" in text
+    assert "“alibi” if the model must read further" in text

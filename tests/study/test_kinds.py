@@ -85,6 +85,8 @@ def test_a_run_is_trained_and_measured_on_what_was_held_out(done):
 def test_its_model_is_of_the_kind_and_says_which_command_uses_it(done):
     plan, _, _, model = done
     assert read_model(model, plan.model).shape.width == 16
+    if plan.model == "vision":
+        assert read_model(model).shape.labels == ("dark", "light")
     with pytest.raises(ValueError, match=r"use it by `ordinate (fill|translate|classify)`"):
         read_model(model, "decoder")
     assert (model / "tokenizer.json").exists() == (plan.model != "vision")

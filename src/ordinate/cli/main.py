@@ -23,7 +23,7 @@ for name, help_line in {
     "status": "Say how far a study is, from another terminal.",
     "probe": "Measure what position does inside a model.",
     "report": "Build the report of a study or a probed model again from its results.",
-    "train": "Train one model on a text.",
+    "train": "Train one model.",
     "generate": "Let a trained model go on from a prompt.",
     "translate": "Let a trained model translate.",
     "fill": "Say the hidden words of a text, by a trained encoder.",

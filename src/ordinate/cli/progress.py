@@ -39,9 +39,9 @@ class Bars:
         )
         self.bars: dict[str, TaskID] = {}
 
-    def reading(self, name: str) -> None:
+    def reading(self, what: str) -> None:
         """Say what is being read."""
-        self.console.print(f"reading {name}", markup=False)
+        self.console.print(f"reading {what}", markup=False)
 
     def planned(self, plan: Plan, todo: int) -> None:
         """Say what is to do, and begin to draw."""
@@ -89,9 +89,9 @@ class Lines:
         self.console, self.every = console, every
         self.last: dict[str, tuple[float, str]] = {}
 
-    def reading(self, name: str) -> None:
+    def reading(self, what: str) -> None:
         """Say what is being read."""
-        self._print(f"reading {name}")
+        self._print(f"reading {what}")
 
     def planned(self, plan: Plan, todo: int) -> None:
         """Say what is to do."""

@@ -7,9 +7,9 @@ from cyclopts import App
 from rich.console import Console
 
 from ordinate.cli.study import PLAN, run
-from ordinate.study.plan import Plan
+from ordinate.study.plan import Plan, usual_scheme
 
-app = App(name="train", help="Train one model on a text.")
+app = App(name="train", help="Train one model.")
 
 
 @app.default
@@ -24,13 +24,14 @@ def train(
     Parameters
     ----------
     scheme
-        Its positional scheme, options inline: rope:theta=500000; by default rope, or that of the model named by
-        `--from`.
+        Its positional scheme, options inline: rope:theta=500000; by default rope, axial for images, or that of the
+        model named by `--from`.
     plan
         What decides the results; `--schemes` is of no use here, and of `--mixers` one can be named.
     out
         Folder for the model and its results; by default one in runs/ named after the plan.
     """
+    from ordinate.models.kinds import KINDS
     from ordinate.study.settle import ALL, settle
 
     console = Console(highlight=False)
@@ -38,10 +39,12 @@ def train(
         raise ValueError("train trains one scheme; got --schemes; name it first (ordinate train rope), or use study")
     if plan.mixers is not None and (len(plan.mixers) > 1 or ALL in plan.mixers):
         raise ValueError(f"train trains one mixer; got {', '.join(plan.mixers)}; name one, or use study")
-    chosen = None if scheme is None and plan.base else (scheme or "rope",)
+    chosen = None if scheme is None and plan.base else (scheme or usual_scheme("softmax", plan.model),)
     plan = settle(plan.model_copy(update={"schemes": chosen}))
     folder, failed = run(plan, out or Path("runs") / f"train-{plan.digest()}", None, console)
     if not failed:
         for item in plan.runs():
             console.print(f"model: {folder.run(item) / 'model'}", soft_wrap=True)
+        used = folder.run(plan.runs()[0]) / "model"
+        console.print(f"use it by: ordinate {KINDS[plan.model].command} {used}", soft_wrap=True)
     return 1 if failed else 0

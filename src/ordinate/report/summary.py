@@ -71,8 +71,11 @@ def summarise(study: Study) -> list[Entry]:
     entries.sort(key=lambda entry: quantity.sign * entry.trained.value)
     if not entries:
         return []
-    near, far = (compared_at(study, level) for level in (min(entries[0].levels), max(entries[0].levels)))
-    furthest = min(entries, key=lambda entry: quantity.sign * entry.longest.value).label
+    # some may serve the trained length only
+    longest = max(times for entry in entries for times in entry.levels)
+    near, far = (compared_at(study, times) for times in (min(entries[0].levels), longest))
+    able = [entry for entry in entries if longest in entry.levels]
+    furthest = min(able, key=lambda entry: quantity.sign * entry.longest.value).label
     return [
         replace(
             entry,

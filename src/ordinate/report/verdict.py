@@ -18,7 +18,7 @@ def verdict(study: Study, entries: Sequence[Entry]) -> list[str]:
         return ["No run has finished, so there is nothing to say yet.", *_unfinished(study)]
     kind = study.quantity
     sentences = _at_trained_length(entries, kind, study.noun) + _chance(study, entries)
-    if len(entries[0].levels) > 1:
+    if any(len(entry.levels) > 1 for entry in entries):
         sentences += _beyond(entries, kind)
     return [*sentences, _advice(entries, kind), _caveat(study, entries), *_unfinished(study)]
 
@@ -93,10 +93,14 @@ def _chance(study: Study, entries: Sequence[Entry]) -> list[str]:
 
 
 def _beyond(entries: Sequence[Entry], kind: Quantity) -> list[str]:
-    times = entries[0].longest.times
-    holding = [entry for entry in entries if holds(entry)]
-    broken = sorted((entry for entry in entries if not holds(entry)), key=lambda entry: entry.longest.worse)
+    able = _able(entries)
+    times = able[0].longest.times
+    unable = [entry for entry in entries if entry not in able]
+    holding = [entry for entry in able if holds(entry)]
+    broken = sorted((entry for entry in able if not holds(entry)), key=lambda entry: entry.longest.worse)
     sentences = []
+    if unable:
+        sentences.append(f"{_list(_names(unable))} cannot be read at {times} times that {kind.extent}.")
     if holding:
         sentences.append(
             f"Read at {times} times that {kind.extent}, {_list(_names(holding))} "
@@ -125,8 +129,14 @@ def holds(entry: Entry) -> bool:
     return longest.worse_interval[0] <= 0 if longest.worse_interval else longest.worse <= 0
 
 
+def _able(entries: Sequence[Entry]) -> list[Entry]:
+    """Those that were read as far as any was."""
+    times = max(entry.longest.times for entry in entries)
+    return [entry for entry in entries if entry.longest.times == times]
+
+
 def _best_beyond(entries: Sequence[Entry], kind: Quantity) -> Entry:
-    return min(entries, key=lambda entry: kind.sign * entry.longest.value)
+    return min(_able(entries), key=lambda entry: kind.sign * entry.longest.value)
 
 
 def _advice(entries: Sequence[Entry], kind: Quantity) -> str:
@@ -135,7 +145,7 @@ def _advice(entries: Sequence[Entry], kind: Quantity) -> str:
     near = _names([best, *others])
     first = _name(short) if short else f"one of {_list(near, 'or')}" if others else _name(best)
     far = leader(entries, "behind_longest") or _best_beyond(entries, kind)
-    if len(best.levels) == 1 or short is far:
+    if all(len(entry.levels) == 1 for entry in entries) or short is far:
         return f"Take {first} on this {kind.source} at this size."
     return (
         f"Take {first} if {kind.inputs} stay within the trained {kind.extent}, "

@@ -12,7 +12,7 @@ from ordinate.study.plan import Plan
 class Watcher(Protocol):
     """Somebody who wants to know how far a study is."""
 
-    def reading(self, name: str) -> None:
+    def reading(self, what: str) -> None:
         """Something is being read, before any run begins."""
 
     def planned(self, plan: Plan, todo: int) -> None:

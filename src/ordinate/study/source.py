@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ordinate import catalog
 from ordinate.models.kinds import Model
+from ordinate.models.shape import Shape
 from ordinate.study.plan import Plan
 from ordinate.task import Task
 
@@ -79,6 +80,10 @@ class Source(ABC):
     @abstractmethod
     def identity(self) -> dict[str, dict[str, Any]]:
         """What decides the results of those who learn from it, as study.json keeps it."""
+
+    def complete(self, shape: Shape) -> Shape:
+        """The shape of a run's model with what only the data know: the names of classes."""
+        return shape
 
     @abstractmethod
     def measure(self, model: Model) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
     """Train and measure one run, going on from its newest checkpoint, and write its result."""
     began = time.perf_counter()
     source = source_of(plan)(plan, folder.data)
-    shape = shape_of(plan, run, source.task.vocabulary)
+    shape = source.complete(shape_of(plan, run, source.task.vocabulary))
     torch.manual_seed(run.seed)
     model = begin(plan, run, shape)
     result: dict[str, Any] = {

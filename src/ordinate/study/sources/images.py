@@ -1,8 +1,9 @@
 """Images, whose class is to be said."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ordinate.checks import need
 from ordinate.data.images import open_images, prepare_images
@@ -11,6 +12,8 @@ from ordinate.data.store import Split
 from ordinate.data.views import NAMES
 from ordinate.files import write_json
 from ordinate.models.kinds import Model
+from ordinate.models.shape import Shape
+from ordinate.models.vision import VisionShape
 from ordinate.study.plan import Plan
 from ordinate.study.seen import measure_seen
 from ordinate.study.source import Sizes, Source, kind_of
@@ -70,6 +73,10 @@ class Seeing(Source):
     def identity(self) -> dict[str, dict[str, Any]]:
         """The images."""
         return {"images": open_images(self.data).identity}
+
+    def complete(self, shape: Shape) -> Shape:
+        """With the names of the classes."""
+        return replace(cast(VisionShape, shape), labels=open_images(self.data).classes)
 
     def measure(self, model: Model) -> dict[str, Any]:
         """Measure on images that were held out."""
