@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from ordinate import catalog
+from ordinate.anatomy.body import OURS
 from ordinate.checkpoints.files import CONFIG, Tensors, read_config
 from ordinate.checks import need
-from ordinate.models.decoder import Decoder
-from ordinate.models.encoder import Encoder
 from ordinate.subject import Subject, Unfit
 from ordinate.tokenizer import FILE, load_tokenizer
 
 _FOLDER = "ordinate.subjects"
-OURS: tuple[type[Any], ...] = (Decoder, Encoder)
 
 
 def attach(model: Any, *, name: str | None = None) -> Subject:
