@@ -61,6 +61,7 @@ class Own(Subject):
             max_length=self._longest(schemes),
             position=shape.scheme.partition(":")[0],
             first_token=None if tokenizer is None else tokenizer.first,
+            mask_token=self._mask(),
             prefix=body.prefix,
             grid=body.grid,
             dtype=body.weight.dtype,
@@ -137,6 +138,14 @@ class Own(Subject):
         if self.body.grid is not None:
             return self.body.prefix + math.prod(self.body.grid)
         return min((scheme.max_length for scheme in schemes if scheme.max_length is not None), default=None)
+
+    def _mask(self) -> int | None:
+        """The token of an encoder that its tokenizer does not have stands for hidden ones."""
+        table, tokenizer = self.body.tokens, self.tokenizer
+        if tokenizer is None or table is None or self.body.kind != "encoder":
+            return None
+        beyond = tokenizer.mask is None and tokenizer.size < table.num_embeddings
+        return table.num_embeddings - 1 if beyond else tokenizer.mask
 
     def _prove(self) -> list[bool]:
         """Which layers attend by the formula; raise unless a watched pass gives what the model gives."""
