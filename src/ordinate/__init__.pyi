@@ -1,14 +1,18 @@
+from .attach import attach as attach
 from .attention import Explanation as Explanation
 from .attention import attend as attend
 from .attention import attend_with_lse as attend_with_lse
 from .attention import explain as explain
+from .batch import Batch as Batch
 from .checkpoints.weights import load as load
 from .checkpoints.weights import save as save
 from .composition import Heads as Heads
 from .composition import Sum as Sum
+from .finding import Finding as Finding
 from .flex import mask_mod as mask_mod
 from .flex import score_mod as score_mod
 from .geometry import Geometry as Geometry
+from .lab.answer import ask as ask
 from .mixer import Mixer as Mixer
 from .mixers.block_linformer import BlockLinformer as BlockLinformer
 from .mixers.gru import Gru as Gru
@@ -36,14 +40,24 @@ from .mixers.symmetric import Symmetric as Symmetric
 from .mixers.tied import Tied as Tied
 from .mixers.triangular_mlp import TriangularMlp as TriangularMlp
 from .mixers.window import Window as Window
+from .models.beam import beam_search as beam_search
 from .models.cache import Cache as Cache
 from .models.decoder import Decoder as Decoder
 from .models.encoder import Encoder as Encoder
 from .models.encoder import EncoderShape as EncoderShape
 from .models.encoder import mean_of_tokens as mean_of_tokens
+from .models.encoder_decoder import EncoderDecoder as EncoderDecoder
+from .models.encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
 from .models.generate import generate as generate
+from .models.generate import until as until
+from .models.prompt import Prompt as Prompt
 from .models.shape import Shape as Shape
+from .models.translate import translate as translate
+from .models.transplant import transplant as transplant
+from .models.vision import Vision as Vision
+from .models.vision import VisionShape as VisionShape
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
+from .probe import Probe as Probe
 from .projections import Variant as Variant
 from .recipe import Recipe as Recipe
 from .route import Formula as Formula
@@ -90,5 +104,6 @@ from .spectra.ntk import Ntk as Ntk
 from .spectra.proportional import Proportional as Proportional
 from .spectra.yarn import Yarn as Yarn
 from .spectrum import Spectrum as Spectrum
+from .subject import Subject as Subject
 
 __version__: str
