@@ -318,3 +318,12 @@ def test_a_layer_by_itself_reads_as_it_says(models):
             plain(q, k, v, is_causal=causal, enable_gqa=True),
             plain(*(x.double() for x in (q, k, v)), is_causal=causal, enable_gqa=True),
         )
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_a_compiled_model_gives_the_same(models):
+    model = models("llama")
+    given = {"input_ids": IDS, "attention_mask": LEFT.long(), "use_cache": False}
+    hf.use(model)
+    near(torch.compile(model, backend="eager")(**given).logits[LEFT], out(model, **given)[LEFT])
