@@ -1,6 +1,8 @@
 """Models of transformers whose attention is ours: the same numbers as their own."""
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -318,3 +320,24 @@ def test_a_layer_by_itself_reads_as_it_says(models):
             plain(q, k, v, is_causal=causal, enable_gqa=True),
             plain(*(x.double() for x in (q, k, v)), is_causal=causal, enable_gqa=True),
         )
+
+
+COMPILED = """
+import torch, transformers
+from ordinate import hf
+sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(vocab_size=29, **sizes)).eval()
+hf.use(model)
+ids, mask = torch.arange(18).reshape(2, 9), torch.ones(2, 9).long()
+mask[1, :3] = 0
+with torch.no_grad():
+    given = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+    ours, compiled = model(**given).logits, torch.compile(model, backend="eager")(**given).logits
+assert (ours - compiled)[mask.bool()].abs().max() < 1e-5
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_model_gives_the_same():
+    # in a process of its own: the checks of types in these tests cannot be compiled
+    subprocess.run([sys.executable, "-c", COMPILED], check=True)
