@@ -12,7 +12,7 @@ import vl_convert
 from ordinate import catalog
 from ordinate.finding import Finding
 from ordinate.report.card import card
-from ordinate.report.findings import Questioned, read_findings
+from ordinate.report.findings import Questioned, findings_page, read_findings
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "questions"
@@ -96,3 +96,5 @@ if __name__ == "__main__":
             path.write_text(written, encoding="utf-8")
             for name, model in known.items():
                 draw(question, name, model)
+        if "minilm" in known:
+            (PAGES / "minilm.html").write_text(findings_page(known["minilm"]), encoding="utf-8")

@@ -1,7 +1,7 @@
 """How many tokens a second our decoder writes beside `transformers.generate`, on the same weights.
 
-A Llama of the size of GPT-2 small with random weights, on one thread, greedy. Reading the prompt counts. Both take turns,
-and CPU time is measured, so that a busy moment of the machine hits both.
+A Llama of the size of GPT-2 small with random weights, on one thread, greedy. Reading the prompt counts. Both take
+turns, and CPU time is measured, so that a busy moment of the machine hits both.
 """
 
 import statistics

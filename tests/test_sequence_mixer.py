@@ -103,3 +103,17 @@ def test_no_tokens_and_no_rows_are_well():
     for x in (torch.randn(2, 0, 4), torch.randn(0, 3, 4)):
         where = Geometry.padded(torch.ones(x.shape[:2]).bool())
         assert mixed(where, x)[0].shape == x.shape
+
+
+def test_texts_are_laid_out_once_for_all_layers(monkeypatch):
+    made = []
+    lay_out = Rows.of
+    monkeypatch.setattr(Rows, "of", lambda document: made.append(1) or lay_out(document))
+    mixer, at = Watching(width=4), Unmarked().at(Geometry.packed([2, 3]))
+    for layer in range(3):
+        x = torch.randn(2, 5, 4)
+        assert torch.equal(mixer(x, at)[0], 2 * x), layer
+    assert len(made) == 1
+    # another batch has rows of its own
+    mixer(torch.randn(1, 5, 4), at)
+    assert len(made) == 2

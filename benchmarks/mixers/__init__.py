@@ -7,9 +7,9 @@ shifts, RWKV's products of low rank, norms. And the whole mixer, as a ratio to o
 mixers of public packages stand beside it.
 
 Forward alone, and forward and backward, in float32, in CPU time of one thread, members in turns, the median over
-rounds. Members with a goal read eight texts, all members one. Memory that was freed is kept by the process (see
-`benchmarks.mixers.memory.keep`). A member that breaks a promise of the contract is not timed, nor is one at a length
-at which a pass would take too long.
+rounds; the longest texts one member after another. Members with a goal read eight texts, all members one. Memory that
+was freed is kept by the process (see `benchmarks.mixers.memory.keep`). A member that breaks a promise of the contract
+is not timed, nor is one at a length at which a pass would take too long.
 
 With `--save`, each length of a case is kept as soon as it is measured, and a run that was interrupted goes on.
 """
@@ -41,9 +41,8 @@ def cases(members: list[str], quick: bool) -> Iterator[Case]:
         lengths = SHORT if quick else LENGTHS
         for learn in (False, True):
             yield Case("mixing alone", (BASE, plain), alone, batch, learn, lengths, goals=batch > 1)
-            # the longest texts one by one: beside projections there is nothing more to learn of eight
-            fewer = lengths if batch == 1 else lengths[:2]
-            yield Case("whole mixer", (SOFTMAX, softmax), full, batch, learn, fewer)
+            # long ones one by one: some packages hold gigabytes for each
+            yield Case("whole mixer", (SOFTMAX, softmax), full, batch, learn, lengths if batch == 1 else lengths[:1])
 
 
 def curve(members: list[str], timed: Table) -> list[dict[str, Any]]:

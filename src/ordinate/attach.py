@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from ordinate import catalog
+from ordinate.anatomy.body import OURS
 from ordinate.checkpoints.files import CONFIG, Tensors, read_config
 from ordinate.checks import need
-from ordinate.models.decoder import Decoder
-from ordinate.models.encoder import Encoder
 from ordinate.subject import Subject, Unfit
 from ordinate.tokenizer import FILE, load_tokenizer
 
 _FOLDER = "ordinate.subjects"
-OURS: tuple[type[Any], ...] = (Decoder, Encoder)
 
 
 def attach(model: Any, *, name: str | None = None) -> Subject:
@@ -58,7 +56,7 @@ def _read(folder: Path) -> Any:
     # whatever reads it later, pickles are refused here
     Tensors(folder)
     if "model_type" in config:
-        return _published(folder, config.get("architectures") or [])
+        return _published(folder, config["model_type"], config.get("architectures") or [])
     shape = set(config.get("shape") or {})
     fitting = [kind for kind in OURS if shape == set(_fields(kind))]
     need(bool(fitting), "config.json says what model it is", "its fields are those of none", "fetch it again")
@@ -71,13 +69,19 @@ def _fields(kind: type[Any]) -> dict[str, Any]:
     return kind.__init__.__annotations__["shape"].__dataclass_fields__
 
 
-def _published(folder: Path, architectures: list[str]) -> Any:
+def _published(folder: Path, family: str, architectures: list[str]) -> Any:
     try:
         import transformers
     except ImportError:
         raise ValueError(
             "a checkpoint of transformers is read by it; it is not installed; pip install 'ordinate[hf]'"
         ) from None
+    need(
+        family in transformers.CONFIG_MAPPING,
+        "transformers knows the family of a checkpoint (model_type)",
+        f"it does not know {family!r}",
+        "code that lies beside a checkpoint is not run: update transformers, or give a model object",
+    )
     safe = {"trust_remote_code": False, "local_files_only": True}
     config = transformers.AutoConfig.from_pretrained(folder, **safe)
     heads = (

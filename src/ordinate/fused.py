@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import torch
+from jaxtyping import Bool
 from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.route import Call
-from ordinate.shapes import Keys, Outputs, Queries, Values, Visible
+from ordinate.shapes import Keys, Outputs, Queries, Values
 
 STEEP = 1e6
 
@@ -51,7 +52,9 @@ def fused(call: Call) -> Outputs:
     )
 
 
-def masked(q: Queries, k: Keys, v: Values, seen: Visible, *, scale: float, dropout: float) -> Outputs:
+def masked(
+    q: Queries, k: Keys, v: Values, seen: Bool[torch.Tensor, "#b #i j"], *, scale: float, dropout: float
+) -> Outputs:
     """The same under a mask of one's own, for any numbers: rows that see one that is not finite become NaN."""
     options = {"dropout_p": dropout, "scale": scale, "enable_gqa": q.shape[1] > k.shape[1]}
     wide = torch.promote_types(q.dtype, torch.float32)

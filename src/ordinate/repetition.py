@@ -20,7 +20,7 @@ Symbols = Int[Tensor, "b count"]
 class Repetition(Task):
     """Random symbols, a sign, and the symbols again, each asked for after what came before it.
 
-    Must: `again` and `sliced`.
+    Must: `again` and `sliced`. May: `draw`.
 
     Args:
         count: symbols that are said.
@@ -37,6 +37,10 @@ class Repetition(Task):
         need_counts(count=self.count, symbols=self.symbols)
         need(self.count > 0, f"{name} needs something to {name}", f"got count={self.count}", "give 1 or more")
         need(self.symbols > 1, f"{name} needs symbols to tell apart", f"got symbols={self.symbols}", "give 2 or more")
+
+    def draw(self, generator: torch.Generator, rows: int) -> Symbols:
+        """The symbols that are said: each as likely as every other, whatever came before it."""
+        return torch.randint(self.symbols, (rows, self.count), generator=generator)
 
     @abstractmethod
     def again(self, said: Symbols) -> Symbols:
@@ -67,7 +71,7 @@ class Repetition(Task):
 
     def sample(self, generator: torch.Generator, count: int) -> Batch:
         """Draw the symbols."""
-        said = torch.randint(self.symbols, (count, self.count), generator=generator)
+        said = self.draw(generator, count)
         sign, asked = torch.full((count, 1), self.symbols), self.again(said)
         inputs = torch.cat([said, sign, asked[:, :-1]], 1)
         targets = torch.cat([torch.full_like(said, SILENT), asked], 1)

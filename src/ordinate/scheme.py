@@ -1,8 +1,8 @@
 """How a model knows where its tokens stand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,6 +28,7 @@ from ordinate.shapes import (
 from ordinate.tensors import need_below, need_served, need_size, need_tokens, need_vectors
 
 Encoder = Callable[[Tensor], Tensor]
+Made = TypeVar("Made")
 PLACES = {
     "place": "positions",
     "embed": "tokens",
@@ -185,7 +186,13 @@ class Placed:
         self.scheme = scheme
         self.where = where
         # functools.cached_property takes a lock, which torch.compile cannot trace
-        self._made: dict[str, Any] = {}
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
+        """What is made of the positions alone: by the first layer that asks for it, for all of them."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
 
     def embed(self, x: Tokens) -> Marked:
         """Mark the token vectors."""
@@ -201,24 +208,18 @@ class Placed:
             need_tokens(name, x, x.shape[2], self.where.q_pos)
             need_size(name, self.scheme, "head_width", x.shape[3])
         need_size("q", self.scheme, "heads", q.shape[1])
-        if "encoders" not in self._made:
-            self._made["encoders"] = self.scheme.encoders(self.where.q_pos)
-        mark_query, mark_key = self._made["encoders"]
+        mark_query, mark_key = self.once("encoders", lambda: self.scheme.encoders(self.where.q_pos))
         return mark_query(q), mark_key(k)
 
     @property
     def bias(self) -> Bias | None:
         """What positions alone add to the scores, whole."""
-        if "bias" not in self._made:
-            self._made["bias"] = self.scheme.bias(self.where)
-        return self._made["bias"]
+        return self.once("bias", lambda: self.scheme.bias(self.where))
 
     @property
     def mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
         """Bias and visibility in one: added to the scores (a bias, -inf where invisible) or True where visible."""
-        if "mask" not in self._made:
-            self._made["mask"] = self._mask()
-        return self._made["mask"]
+        return self.once("mask", self._mask)
 
     @property
     def table(self) -> Float[Tensor, "#h offsets"] | None:
@@ -227,9 +228,7 @@ class Placed:
         Entry x is for keys x - queries + 1 places after the query. None where the distance in memory does not say it
         all, or nothing is added.
         """
-        if "table" not in self._made:
-            self._made["table"] = self._table()
-        return self._made["table"]
+        return self.once("table", self._table)
 
     def _table(self) -> Float[Tensor, "#h offsets"] | None:
         where, (queries, keys) = self.where, self.where.shape

@@ -99,17 +99,18 @@ class SequenceMixer(Mixer[Memory]):
         self.check_where(at.where)
         self._check_row(at.where, state)
         _check_batch(state, x.shape[0])
-        own = at.where if state is None else at.where.block(slice(None), slice(at.where.start, None))
-        if own.q_document is None:
-            return self.mix(x, at if state is None else Placed(at.scheme, own), None, state)
+        start = at.where.start
+        own = at.once("new", lambda: at.block(slice(None), slice(start, None))) if start else at
+        documents = own.where.q_document
+        if documents is None:
+            return self.mix(x, own, None, state)
         if not x.shape[0] * x.shape[1]:
-            return self.mix(x, Placed(at.scheme, own), torch.zeros_like(x[..., 0], dtype=torch.bool), state)
-        rows = Rows.of(own.q_document.expand(x.shape[0], -1))
+            return self.mix(x, own, torch.zeros_like(x[..., 0], dtype=torch.bool), state)
+        documents = documents.expand(x.shape[0], -1)
+        rows, laid = own.once(("rows", len(documents)), lambda: _laid_out(own, documents))
         if state is not None:
             _check_goes_on(at.where, rows)
-        pos = rows.spread(own.q_pos.expand(x.shape[0], -1, -1))
-        laid = Geometry(pos, pos, own.hides_future, q_document=rows.real.long() - 1, k_document=rows.real.long() - 1)
-        y, state = self.mix(rows.spread(x), Placed(at.scheme, laid), rows.real, state)
+        y, state = self.mix(rows.spread(x), laid, rows.real, state)
         return rows.gather(y), None if state is None else state.take(rows.newest)
 
     def _check_row(self, where: Geometry, state: Memory | None) -> None:
@@ -133,6 +134,14 @@ class SequenceMixer(Mixer[Memory]):
             lambda: f"got {where.start} in the geometry and {'no' if state is None else 'a'} state",
             "hand in the state that the tokens before returned",
         )
+
+
+def _laid_out(own: Placed, documents: Int[Tensor, "b n"]) -> tuple[Rows, Placed]:
+    """The documents of new tokens as rows, and the scheme where their tokens stand."""
+    rows = Rows.of(documents)
+    pos, document = rows.spread(own.where.q_pos.expand(len(documents), -1, -1)), rows.real.long() - 1
+    where = Geometry(pos, pos, own.where.hides_future, q_document=document, k_document=document)
+    return rows, Placed(own.scheme, where)
 
 
 def _check_batch(state: State | None, batch: int) -> None:

@@ -23,7 +23,7 @@ class Tokenizer(ABC):
     """Text to token ids and back; the way back of the way there is the text itself.
 
     Must: `size`, `byte_lengths`, `encode`, `decode`, `state`, `from_state` and `fitted`.
-    May: `bare` and `first`, where it adds tokens of its own.
+    May: `bare`, `first` and `mask`, where it has tokens of its own.
     """
 
     @property
@@ -47,6 +47,11 @@ class Tokenizer(ABC):
     @property
     def first(self) -> int | None:
         """The token that it puts in front of texts; None: none."""
+        return None
+
+    @property
+    def mask(self) -> int | None:
+        """The token that stands for a hidden one; None: none."""
         return None
 
     @abstractmethod

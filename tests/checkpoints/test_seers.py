@@ -13,7 +13,7 @@ from ordinate.models.vision import Vision, VisionShape
 
 pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
-CASES, theirs = FAMILIES["SEERS"], FAMILIES["theirs"]
+CASES, theirs, no_worse = FAMILIES["SEERS"], FAMILIES["theirs"], FAMILIES["no_worse"]
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +91,7 @@ def test_16_bit_weights_give_nearly_the_same(name, folders):
         x = model(pixels)
         out = model.predict(x) if model.shape.top == "classes" else x
         assert out.dtype == torch.bfloat16
-        error = (out.float() - expected).abs().max()
-        plain = (said(other.to(torch.bfloat16), pixels.bfloat16())[0].float() - expected).abs().max()
-        assert error <= 2 * plain + 0.02 * expected.abs().max()
+        no_worse(out, said(other.to(torch.bfloat16), pixels.bfloat16())[0], expected)
 
 
 def test_classes_have_the_names_of_the_checkpoint(folders):

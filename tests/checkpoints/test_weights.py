@@ -131,6 +131,10 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ({"tensors": {GATE: torch.zeros(48, 32).long()}}, "weights are finite numbers"),
         ({"config": {"model_type": "lama"}}, "no family of models is named 'lama'; .*did you mean 'llama'"),
         ({"config": {"hidden_act": "relu"}}, "our llama is one with hidden_act='silu'; got 'relu'"),
+        (
+            {"config": {"quantization_config": {"quant_method": "gptq", "bits": 4}}},
+            r"they are quantised \(gptq\); load",
+        ),
         ({"config": {"mlp_bias": True}}, "our llama is one with mlp_bias=False; got True"),
         ({"config": {"tie_word_embeddings": True}}, "lm_head.weight has none"),
         ({"config": {"rope_parameters": {"rope_type": "spiral"}}}, "no rope_type is named 'spiral'"),

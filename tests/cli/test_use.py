@@ -73,11 +73,18 @@ def test_images_are_classified_by_our_models_and_by_published_ones(
     assert "dark.png" in out
 
 
-def test_classes_without_names_are_numbered(pictures, tmp_path, capsys):
+def test_classes_have_the_names_beside_the_model_or_numbers(pictures, tmp_path, capsys):
     leaning(Vision(VisionShape(**SEEN | {"labels": ()}, **SIZES))).save_pretrained(tmp_path / "model")
     classify(tmp_path / "model", pictures[0], top=9)
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "%" in line]
     assert [row[2].strip() for row in rows] == ["1", "2", "0"]
+    (tmp_path / "model" / "classes.json").write_text('["ant", "bee", "cat"]')
+    classify(tmp_path / "model", pictures[0], top=9)
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "%" in line]
+    assert [row[2].strip() for row in rows] == ["bee", "cat", "ant"]
+    (tmp_path / "model" / "classes.json").write_text('["ant"]')
+    with pytest.raises(ValueError, match=r"classes.json is a list of 3 names; .* holds something else"):
+        classify(tmp_path / "model", pictures[0])
 
 
 def test_images_that_cannot_be_classified_are_named(pictures, tmp_path):

@@ -96,7 +96,7 @@ def test_a_cluster_gives_the_results_of_one_machine_though_a_node_is_lost(plan, 
 def test_an_address_that_does_not_answer_is_refused(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     began = time.monotonic()
-    with pytest.raises(ValueError, match="names a cluster that answers; 127.0.0.1:1 does not"):
+    with pytest.raises(ValueError, match=r"names a cluster that answers; 127\.0\.0\.1:1 does not"):
         conduct(plan, tmp_path / "study", Cluster("127.0.0.1:1"), "ordinate study", Quiet())
     assert time.monotonic() - began < 120
     assert not any(folder.name in FINAL for folder in tmp_path.iterdir())

@@ -158,3 +158,16 @@ def test_other_weights_are_never_drawn_anew():
         transplant(model, "rope")
     with pytest.raises(TypeError, match="Linear"):
         transplant(torch.nn.Linear(1, 1), "none")
+
+
+@torch.no_grad()
+def test_what_looks_at_images_takes_another_scheme_too():
+    from ordinate.models.vision import Vision, VisionShape
+
+    torch.manual_seed(0)
+    sizes = {"width": 16, "layers": 2, "heads": 2, "image": (8, 8), "patch": (4, 4), "channels": 2}
+    model, pixels = Vision(VisionShape(vocabulary=3, **sizes)).eval(), torch.randn(2, 2, 8, 8)
+    assert torch.equal(transplant(model, model.shape.scheme).model(pixels), model(pixels))
+    done = transplant(model, "grid")
+    assert done.dropped == ("schemes.0.table",)
+    assert not torch.equal(done.model(pixels), model(pixels))

@@ -117,6 +117,29 @@ def test_a_lost_diagonal_is_noticed(monkeypatch):
         assert_agrees("tiles", t5(), where, *draw(where, type=torch.float64))
 
 
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_dropped_weights_give_nothing_and_the_others_make_up_for_it(geometry):
+    where = GEOMETRIES[geometry](17)
+    scheme = t5().double()
+    q, k, _ = draw(where, type=torch.float64)
+    # the values are one key each: what comes out are the weights
+    v = torch.eye(where.shape[1], dtype=torch.float64).expand(2, 2, -1, -1).clone().requires_grad_()
+    whole = attend(q, k, v, scheme.at(where), route="reference")
+    torch.manual_seed(3)
+    out = attend(q, k, v, scheme.at(where), dropout=0.3, route="tiles")
+    factors = torch.where(whole > 1e-12, out.detach() / whole.detach(), 0.0)
+    values = factors[whole > 1e-12]
+    assert torch.allclose(values * (values - 1 / 0.7), torch.zeros_like(values), atol=1e-6)
+    assert abs(float((values == 0).double().mean()) - 0.3) < 5 * (0.21 / len(values)) ** 0.5
+    # the way back drops the same ones
+    upstream, learned = torch.randn_like(out), [q, k, v, scheme.table]
+    found = torch.autograd.grad(out, learned, upstream)
+    weights = attend(q, k, v.detach(), scheme.at(where), route="reference") * factors
+    true = torch.autograd.grad(weights @ v.repeat_interleave(2, 1), learned, upstream)
+    for one, two in zip(found, true, strict=True):
+        torch.testing.assert_close(one, two)
+
+
 @pytest.mark.parametrize(
     ("scheme", "where", "dropout", "says"),
     [
@@ -126,7 +149,6 @@ def test_a_lost_diagonal_is_noticed(monkeypatch):
             0.0,
             "no table of distances in this geometry",
         ),
-        (Alibi(heads=4), Geometry.causal(3), 0.5, "it drops nothing"),
     ],
 )
 def test_it_says_why_it_refuses(scheme, where, dropout, says):

@@ -1,11 +1,16 @@
 """Our own models as subjects: watched by the plain formula, whatever they are made of."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from ordinate import Decoder, Geometry, Shape
 from ordinate.attach import attach
 from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.vision import Vision, VisionShape
 from ordinate.subject import Inputs, Unfit, Watch
 
 SIZES = {"vocabulary": 40, "width": 32, "layers": 3, "heads": 4}
@@ -167,3 +172,36 @@ def test_what_has_no_attention_says_so():
         one.read(Inputs(images=torch.zeros(1, 3, 4, 4)))
     with pytest.raises(Unfit, match="no tokenizer"):
         one.tokens_of("a")
+
+
+def test_an_image_is_read_with_its_leading_tokens():
+    torch.manual_seed(0)
+    shape = VisionShape(vocabulary=5, width=32, layers=2, heads=4, image=(16, 16), patch=(4, 4), registers=1)
+    model = Vision(replace(shape, layer_scale=0.1)).double()
+    one, images = attach(model), torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    reading, watch = one.read(Inputs(images=images), All()), All()
+    with torch.no_grad():
+        torch.testing.assert_close(reading.logits[:, 0], model.predict(model.eval()(images)))
+    assert (one.facts.prefix, one.facts.grid, one.facts.max_length) == (2, (4, 4), 18)
+    one.read(Inputs(images=images), watch)
+    made = torch.einsum("bhie,hew->biw", watch.seen[0].out, one.projection(0).out)
+    torch.testing.assert_close(made, watch.branches[0])
+    order = torch.cat([torch.arange(2), torch.arange(17, 1, -1)])
+    patches = images.unflatten(2, (4, 4)).unflatten(4, (4, 4)).permute(0, 2, 4, 1, 3, 5).flatten(1, 2).flip(1)
+    turned = patches.unflatten(1, (4, 4)).permute(0, 3, 1, 4, 2, 5).flatten(2, 3).flatten(3, 4)
+    both = one.read(Inputs(images=turned, positions=order.expand(2, -1))).stream
+    torch.testing.assert_close(both, reading.stream[:, order], rtol=1e-12, atol=1e-12)
+    assert (one.read(Inputs(images=turned)).stream - reading.stream[:, order]).abs().max() > 1e-3
+
+
+def test_of_an_encoder_decoder_the_encoder_is_read(tmp_path):
+    torch.manual_seed(0)
+    model = EncoderDecoder(EncoderDecoderShape(**SIZES, embedding_scale=2.0))
+    model.save_pretrained(tmp_path)
+    one, ids = attach(tmp_path, name="both"), torch.randint(40, (2, 9))
+    reading = one.read(Inputs(ids), All())
+    with torch.no_grad():
+        torch.testing.assert_close(model.encoder.norm(reading.stream), model.eval().encode(ids))
+        torch.testing.assert_close(one.read(Inputs(vectors=one.token_table()[ids])).stream, reading.stream)
+    assert reading.logits is None
+    assert one.facts.kind == "encoder-decoder"

@@ -88,6 +88,7 @@ class Published(Readable):
             prefix=0 if grid is None else length - grid[0] * grid[1],
             grid=grid,
             first_token=first,
+            mask_token=None if self.tokenizer is None else self.tokenizer.mask,
             dtype=next(self.model.parameters()).dtype,
         )
 

@@ -166,10 +166,17 @@ class Readable(Subject):
 
     def _prove(self, example: Inputs) -> Sizes:
         """The sizes of heads and streams; raise unless a watched pass gives what the model gives."""
-        sizes = Sizes()
+        left: list[Tokens] = []
+        with self.plain(), changed(self.layers[-1], lambda out: left.append(first_of(out))):
+            self.run(example)
+        plain, sizes = left[0], Sizes()
+        if (
+            plain.ndim != 3
+            or plain.shape[0] != 2
+            or (example.ids is not None and plain.shape[:2] != example.ids.shape)
+        ):
+            raise Unfit(f"its layers do not pass on a vector for each token of each text, but {tuple(plain.shape)}")
         watched = self._read(example, sizes).stream
-        with self.plain():
-            plain = self._read(example, Watch()).stream
         error = float((watched - plain).abs().max() / plain.abs().max())
         if not error <= 16 * torch.finfo(plain.dtype).eps:
             raise Unfit(f"a watched pass does not give what the model gives: it is {error:.1e} off")

@@ -70,8 +70,16 @@ def published_shape(source: str | Path) -> Shape:
 
 
 def _opened(folder: Path) -> tuple[Family, Shape, Tensors]:
-    given, tensors = read_config(folder), Tensors(folder)
+    given = read_config(folder)
     family = family_of(given["model_type"])
+    packed = given.get("quantization_config") or {}
+    need(
+        not packed,
+        "weights are numbers as the model was trained with, or rounded to 16 bits",
+        f"config.json says that they are quantised ({packed.get('quant_method', 'quantization_config')})",
+        "load the checkpoint that they were quantised from, or save it anew after model.dequantize() in transformers",
+    )
+    tensors = Tensors(folder)
     said = {**family.defaults, **read_writing(folder), **given}
     return family, family.shape(Config(family.complete(said, tensors.keys()))), tensors
 

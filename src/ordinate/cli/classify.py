@@ -30,7 +30,7 @@ def classify(model: Path, *images: Path, top: Annotated[int, Parameter(alias="-n
     import torch
 
     from ordinate.checkpoints.read import read_model
-    from ordinate.data.views import View
+    from ordinate.data.views import View, class_names
     from ordinate.models.vision import Vision
 
     need_positive("top", top)
@@ -38,7 +38,7 @@ def classify(model: Path, *images: Path, top: Annotated[int, Parameter(alias="-n
     seer = cast(Vision, read_model(model, "vision")).eval()
     need(seer.head is not None, "a model that classifies has a head", f"{model} has none", "give one with a head")
     view = View.of(model, seer.vision.image, seer.vision.channels)
-    names = seer.vision.labels or tuple(map(str, range(seer.vision.vocabulary)))
+    names = class_names(model, seer.vision.labels, seer.vision.vocabulary)
     table = Table("image", "class", "probability")
     for image in images:
         with torch.inference_mode():

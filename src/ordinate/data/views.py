@@ -15,6 +15,8 @@ from ordinate.checks import need
 from ordinate.data.pictures import open_picture
 
 PREPROCESSOR = "preprocessor_config.json"
+# the names of the classes, beside a model that does not hold them itself
+NAMES = "classes.json"
 # how pillow numbers its filters
 BICUBIC = 3
 
@@ -88,6 +90,29 @@ class View:
         pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         mean, deviation = (np.array(numbers, np.float32)[:, None, None] for numbers in (self.mean, self.deviation))
         return torch.from_numpy((pixels - mean) / deviation)
+
+
+def class_names(folder: Path, labels: Sequence[str], count: int) -> list[str]:
+    """The names of a model's classes: its own, or those in classes.json beside it, or numbers.
+
+    Raises:
+        ValueError: a file that does not name each class.
+    """
+    path = folder / NAMES
+    if labels or not path.is_file():
+        return list(labels or map(str, range(count)))
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        names = None
+    sound = isinstance(names, list) and len(names) == count and all(isinstance(name, str) for name in names)
+    need(
+        sound,
+        f"{NAMES} is a list of {count} names",
+        f"{path} holds something else",
+        "name each class, or remove it",
+    )
+    return [str(name) for name in names or []]
 
 
 def _sides(said: Any) -> Sequence[int]:

@@ -32,8 +32,8 @@ def train_small(say: Say, runs: Path = RUNS) -> Path:
     from ordinate.study.settle import settle
 
     class Told(Watcher):
-        def reading(self, what: str) -> None:
-            say(f"reading {what}")
+        def reading(self, name: str) -> None:
+            say(f"reading {name}")
 
         def planned(self, plan: Plan, todo: int) -> None:
             say(f"training a decoder with rope for {plan.steps} steps")

@@ -11,13 +11,13 @@ from ordinate import catalog
 from ordinate.checks import need, need_positive
 from ordinate.composition import Composition
 from ordinate.models.shape import Shape
-from ordinate.models.trunk import Trunk
+from ordinate.models.trunk import Layers
 from ordinate.recipe import Recipe
 from ordinate.scheme import Scheme
 from ordinate.schemes.learned import Learned
 from ordinate.spectrum import Spectrum
 
-Model = TypeVar("Model", bound=Trunk)
+Model = TypeVar("Model", bound=Layers)
 _SCHEMES = "schemes."
 
 
@@ -65,8 +65,10 @@ def transplant(model: Model, scheme: str, *, max_length: int | None = None, seed
         https://arxiv.org/abs/2306.15595; for learned tables Dosovitskiy et al. 2021, section 3.2,
         https://arxiv.org/abs/2010.11929.
     """
-    if not isinstance(model, Trunk):
-        raise TypeError(f"schemes are exchanged in a Decoder or an Encoder; got {type(model).__name__}; load one")
+    if not isinstance(model, Layers):
+        raise TypeError(
+            f"schemes are exchanged in a Decoder, Encoder or Vision; got {type(model).__name__}; load one"
+        )
     need_positive("max_length", 1 if max_length is None else max_length)
     line = completed(scheme, model.shape, max_length)
     shape = replace(model.shape, scheme=line, max_length=max_length or model.shape.max_length)
@@ -74,7 +76,7 @@ def transplant(model: Model, scheme: str, *, max_length: int | None = None, seed
         torch.manual_seed(seed)
         with torch.device("meta"):
             other = type(model)(shape)  # type: ignore[call-arg]
-        schemes = nn.ModuleList(shape.make_schemes().schemes).to(model.tokens.weight)
+        schemes = nn.ModuleList(shape.make_schemes().schemes).to(next(model.parameters()))
     _check_weights(model, other, scheme)
     other.schemes = schemes
     kept, resized, dropped = _taken_over(model, schemes, other.scheme_of_layer)
@@ -150,7 +152,7 @@ def _of_schemes(name: str) -> bool:
     return name.startswith(_SCHEMES)
 
 
-def _check_weights(model: Trunk, other: Trunk, scheme: str) -> None:
+def _check_weights(model: Layers, other: Layers, scheme: str) -> None:
     """Raise unless the weights outside of the schemes serve both."""
     has, wants = ({name: tuple(x.shape) for name, x in one.state_dict().items()} for one in (model, other))
     unlike = [
@@ -165,7 +167,7 @@ def _check_weights(model: Trunk, other: Trunk, scheme: str) -> None:
 
 
 def _taken_over(
-    model: Trunk, schemes: nn.ModuleList, of_layer: list[int]
+    model: Layers, schemes: nn.ModuleList, of_layer: list[int]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]:
     """Parameters of old schemes that new ones of their kind serve on with: as they are, and resized; and the rest."""
     kept: dict[str, Tensor] = {}

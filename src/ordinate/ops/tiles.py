@@ -6,6 +6,7 @@ strides (1, 1), so that no bias of queries x keys exists. Causality and windows 
 
 import itertools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool
@@ -18,6 +19,7 @@ from ordinate.ops.reach import first_keys
 from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
 ROWS = 256
+Factors = Callable[[Tensor], Tensor]
 
 
 def hidden_offsets(where: Geometry, device: torch.device) -> Bool[Tensor, " offsets"]:
@@ -35,8 +37,28 @@ def masked_table(table: Table | None, where: Geometry, heads: int, type: torch.d
     return table.masked_fill(hidden, float("-inf")).expand(heads, -1)
 
 
-def forward(q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float) -> Outputs:
+class Drop(NamedTuple):
+    """Weights set to zero at random, the others larger to make up for it: the same each time it begins.
+
+    Args:
+        share: of the weights.
+        seed: of the generator.
+    """
+
+    share: float
+    seed: int
+
+    def begin(self) -> Factors:
+        """What draws a factor for each weight of a block, block after block."""
+        kept, generator = 1 - self.share, torch.Generator().manual_seed(self.seed)
+        return lambda weights: torch.empty_like(weights).bernoulli_(kept, generator=generator).div_(kept)
+
+
+def forward(
+    q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale: float, drop: Drop | None = None
+) -> Outputs:
     """softmax(q k^T scale + table) v over visible pairs; a row that sees nothing gives 0."""
+    factors = None if drop is None else drop.begin()
     out = q.new_empty(*q.shape[:3], v.shape[3])
     cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, head in itertools.product(*map(range, q.shape[:2])):
@@ -45,6 +67,7 @@ def forward(q: Queries, k: Keys, v: Values, table: Table, where: Geometry, scale
         # the longest first: what it frees holds the next
         for block in reversed(cuts(row, head)):
             weights = _weights(queries, keys, table[head], where, scale, row, block)
+            weights = weights if factors is None else weights.mul_(factors(weights))
             made[block.reverse] = times_transposed(weights, values[block.keys].t())
         out[row, head] = made.flip(0)
     return out
@@ -56,15 +79,17 @@ def backward(
     where: Geometry,
     scale: float,
     learned: bool,
+    drop: Drop | None = None,
 ) -> tuple[Queries, Keys, Values, Table | None]:
     """The gradients of q, k, v and, if it is learned, of the table: the weights are computed again."""
     q, k, v, table = inputs
     dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
     dt = torch.zeros_like(table) if learned else None
+    factors = None if drop is None else drop.begin()
     cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, group in itertools.product(*map(range, k.shape[:2])):
         keys, values = _wide(k[row, group]), _wide(v[row, group])
-        back = _WayBack(keys, values, gradient_type(q.dtype))
+        back = _WayBack(keys, values, gradient_type(q.dtype), factors)
         for head in range(group * groups, (group + 1) * groups):
             queries, upstream = _reverse(q[row, head]), _reverse(gradient[row, head])
             made, sums = torch.empty_like(queries), None if dt is None else dt[head]
@@ -83,21 +108,25 @@ class _WayBack:
         keys: in float32 at least.
         values: likewise.
         narrow: the type in which gradients are multiplied.
+        factors: of the weights of each block, in the order of the way forward; None: nothing is dropped.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, narrow: torch.dtype) -> None:
-        self.values, self.held, self.narrow = values, keys.to(narrow), narrow
+    def __init__(self, keys: Tensor, values: Tensor, narrow: torch.dtype, factors: Factors | None) -> None:
+        self.values, self.held, self.narrow, self.factors = values, keys.to(narrow), narrow, factors
         # transposed, since products of that form are faster
         self.to_keys, self.to_values = keys.new_zeros(keys.shape[::-1]), values.new_zeros(values.shape[::-1])
 
     def add(self, block: Block, weights: Tensor, queries: Tensor, upstream: Tensor, sums: Tensor | None) -> Tensor:
         """The gradient of the queries of a block; the others grow, and so do the sums of the table."""
-        slope = times_transposed(upstream, self.values[block.keys])
+        slope, kept = times_transposed(upstream, self.values[block.keys]), weights
+        if self.factors is not None:
+            factor = self.factors(weights)
+            slope, kept = slope.mul_(factor), factor.mul_(weights)
         torch._softmax_backward_data(slope, weights, -1, slope.dtype, grad_input=slope)
         if sums is not None:
             _add_diagonals(sums, slope, block)
-        weights, slope = weights.to(self.narrow), slope.to(self.narrow)
-        self.to_values[:, block.keys] += times_transposed(self._columns(upstream), weights.t())
+        kept, slope = kept.to(self.narrow), slope.to(self.narrow)
+        self.to_values[:, block.keys] += times_transposed(self._columns(upstream), kept.t())
         self.to_keys[:, block.keys] += times_transposed(self._columns(queries), slope.t())
         return times_transposed(slope, self.held[block.keys].t())
 

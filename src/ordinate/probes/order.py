@@ -11,7 +11,7 @@ from numpy import ndarray
 from ordinate.equivariance import ARMS, PAIRS, TOKENS, arms, prefix_swaps, rounding
 from ordinate.finding import Chart, Estimate, Finding, Table
 from ordinate.harm import Gauge, Numbers, Turned, gauge
-from ordinate.ops.bootstrap import mean_interval, mean_intervals, percentiles, resampled_means
+from ordinate.ops.bootstrap import mean_intervals, percentiles, resampled_means
 from ordinate.ops.discovery import adjusted
 from ordinate.ops.permutation import sign_flips
 from ordinate.presenting import Sample, sample, shuffled
@@ -164,8 +164,10 @@ def _of_depths(depths: Mapping[str, ndarray], seed: int) -> list[Estimate]:
 
 
 def _of_rises(scale: Gauge, rises: Mapping[int, Numbers], again: Numbers | None, seed: int) -> list[Estimate]:
-    chance = None if again is None else mean_interval(again, seed)
-    beside = {"null_low": chance.low, "null_high": chance.high} if chance else {}
+    beside = {}
+    if again is not None:
+        low, high = (float(end) for end in percentiles(sign_flips(again, seed)[1]))
+        beside = {"null_low": low, "null_high": high}
     shown = {"shuffled in pairs": min(rises), "shuffled whole": max(rises)}
     return [_rise(name, rises[window], scale, seed).model_copy(update=beside) for name, window in shown.items()]
 

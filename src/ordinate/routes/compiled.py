@@ -123,8 +123,9 @@ def _run(call: Call) -> Outputs:
 def _where(q: Tensor, k: Tensor, documents: Sequence[Tensor], structure: Sequence[int]) -> Geometry:
     """The geometry, with places in memory for positions: with a table of distances that is all there is to know."""
     hides_future, start, window = structure
-    places = (torch.arange(first, first + x.shape[2])[None, :, None] for x, first in ((q, start), (k, 0)))
-    return Geometry(*places, bool(hides_future), start, window or None, *(documents or (None, None)), ordered=True)
+    asks, holds = (torch.arange(first, first + x.shape[2])[None, :, None] for x, first in ((q, start), (k, 0)))
+    q_document, k_document = documents or (None, None)
+    return Geometry(asks, holds, bool(hides_future), start, window or None, q_document, k_document, ordered=True)
 
 
 class _Tabled(Scheme):

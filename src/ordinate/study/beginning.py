@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import cast
 
 from ordinate.checkpoints.files import find_folder, read_config
-from ordinate.checkpoints.weights import load, published_shape
+from ordinate.checkpoints.read import read_model
+from ordinate.checkpoints.weights import published_shape
 from ordinate.checks import need
 from ordinate.models.decoder import Decoder
 from ordinate.models.kinds import KINDS, Model
@@ -70,13 +71,14 @@ def base_shape(plan: Plan) -> Shape:
     """The sizes of the model that a plan begins with; its weights are not read."""
     folder = Path(cast(str, plan.base))
     config = read_config(folder)
-    if "model_type" not in config:
-        kind = KINDS[plan.model]
-        return cast(Shape, kind.model._decode_arg(kind.shape, config["shape"]))
-    shape = published_shape(folder)
-    # those of encoders and encoder-decoders are kinds of their own
-    need(type(shape) is Shape, "a model that goes on with a text is a decoder", f"{folder} holds another", "give one")
-    return shape
+    published = "model_type" in config
+    shape = published_shape(folder) if published else None
+    # the shapes of other models are kinds of their own
+    reads = (
+        type(shape) is Shape if published else config.get("architectures", [Decoder.__name__]) == [Decoder.__name__]
+    )
+    need(reads, "a model that goes on with a text is a decoder", f"{folder} holds another", "give one")
+    return shape or cast(Shape, Decoder._decode_arg(Shape, config["shape"]))
 
 
 def base_tokenizer(plan: Plan) -> Tokenizer:
@@ -95,11 +97,7 @@ def begin(plan: Plan, run: Run, shape: Shape) -> Model:
     """The model of a run before its first step."""
     if plan.base is None:
         return KINDS[plan.model].build(shape)
-    folder = Path(plan.base)
-    if "model_type" in read_config(folder):
-        model = cast(Decoder, load(folder))
-    else:
-        model = cast(Decoder, KINDS[plan.model].model.from_pretrained(str(folder), local_files_only=True))
+    model = cast(Decoder, read_model(plan.base, "decoder"))
     return transplant(model.float(), shape.scheme, max_length=shape.max_length, seed=run.seed).model
 
 

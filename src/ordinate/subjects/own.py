@@ -1,5 +1,6 @@
 """Our own models."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -9,13 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ordinate.anatomy.body import OURS, Body
 from ordinate.anatomy.formula import Plainly, Seen
 from ordinate.anatomy.matrices import gain, matrices
 from ordinate.anatomy.replaced import at_rest, changed, hooked, replaced
 from ordinate.geometry import Geometry
 from ordinate.models.block import Block
-from ordinate.models.decoder import Decoder
-from ordinate.models.encoder import Encoder
 from ordinate.projections import Projections
 from ordinate.scheme import Placed, Scheme
 from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values
@@ -26,7 +26,7 @@ Change = AbstractContextManager[Any]
 
 
 class Own(Subject):
-    """A Decoder or an Encoder of ours, read through its own parts.
+    """A model of ours, read through its own parts; of an encoder-decoder the encoder.
 
     What is not watched is computed as always. Where attention is watched, or who sees whom is given, the plain
     formula stands in the place of `attend`; both are compared when the subject is made.
@@ -43,31 +43,35 @@ class Own(Subject):
     order = 0
 
     def __init__(self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None) -> None:
-        self.model, self.tokenizer = cast(Decoder | Encoder, model), tokenizer
-        self.blocks = [cast(Block, block) for block in self.model.blocks]
-        schemes = [cast(Scheme, scheme) for scheme in self.model.schemes]
-        self.schemes = [schemes[place] for place in self.model.scheme_of_layer]
-        shape = self.model.shape
+        self.model, self.tokenizer, self.body = model, tokenizer, Body.of(model)
+        self.stack = self.body.layers
+        self.blocks = [cast(Block, block) for block in self.stack.blocks]
+        schemes = [cast(Scheme, scheme) for scheme in self.stack.schemes]
+        self.schemes = [schemes[place] for place in self.stack.scheme_of_layer]
+        shape, body = self.stack.shape, self.body
         self._facts = Facts(
             name=name,
             family="ours",
-            kind="decoder" if isinstance(model, Decoder) else "encoder",
+            kind=body.kind,
             layers=shape.layers,
             heads=shape.heads,
             kv_heads=shape.heads if shape.kv_heads is None else shape.kv_heads,
             width=shape.width,
-            vocabulary=shape.vocabulary,
-            max_length=min((scheme.max_length for scheme in schemes if scheme.max_length is not None), default=None),
+            vocabulary=0 if body.tokens is None else body.tokens.num_embeddings,
+            max_length=self._longest(schemes),
             position=shape.scheme.partition(":")[0],
             first_token=None if tokenizer is None else tokenizer.first,
-            dtype=self.model.tokens.weight.dtype,
+            mask_token=self._mask(),
+            prefix=body.prefix,
+            grid=body.grid,
+            dtype=body.weight.dtype,
         )
         self.attending = self._prove()
 
     @classmethod
     def refuses(cls, model: object) -> str | None:
         """Why it is no model of ours."""
-        return None if isinstance(model, Decoder | Encoder) else "it is none of our models"
+        return None if isinstance(model, OURS) else "it is none of our models"
 
     @property
     def facts(self) -> Facts:
@@ -78,29 +82,31 @@ class Own(Subject):
         """A forward pass, in evaluation mode, without gradients, watched."""
         watch = Watch() if watch is None else watch
         self._check(inputs, watch)
-        ids, last = inputs.ids, []
-        if ids is None:
+        given, last = inputs.images if inputs.ids is None else inputs.ids, []
+        if given is None:
             shape = cast(Tensor, inputs.vectors).shape[:2]
-            ids = torch.zeros(shape, dtype=torch.long, device=self.model.tokens.weight.device)
+            given = torch.zeros(shape, dtype=torch.long, device=self.body.weight.device)
         with at_rest(self.model), ExitStack() as changes:
             for change in [*self._enter(inputs), *self._pass(watch, last), *self._attend(inputs, watch)]:
                 changes.enter_context(change)
-            out = self.model(ids)
-            if isinstance(self.model, Encoder):
-                out = None if self.model.masked is None else self.model.predict(out)
-        return Reading(last[0], out)
+            logits = self.body.run(given)
+        return Reading(last[0], logits)
 
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
         """The vectors that tokens enter by; 0 in columns that a scheme appends."""
-        table = self.model.tokens.weight.detach()
+        if self.body.tokens is None:
+            raise Unfit(f"{self._facts.name} reads images")
+        table = self.body.tokens.weight.detach() * self.body.scale
         return nn.functional.pad(table, (0, self._facts.width - table.shape[1]))
 
     def position_table(self, length: int) -> Float[Tensor, "length width"]:
         """What the first scheme adds to a token of each position, or appends."""
         if "embed" not in self.schemes[0].hooks:
             return super().position_table(length)
+        if self.body.tokens is None:
+            raise Unfit(f"{self._facts.name} adds vectors to patches, which stand in rows and columns")
         with at_rest(self.model):
-            nothing = self.model.tokens.weight.new_zeros(1, length, self.model.tokens.embedding_dim)
+            nothing = self.body.weight.new_zeros(1, length, self.body.columns)
             return self.schemes[0].at(Geometry.causal(length, device=nothing.device)).embed(nothing)[0]
 
     def projection(self, layer: int) -> Projection:
@@ -109,13 +115,14 @@ class Own(Subject):
         block = self.blocks[layer]
         mixer = cast(Projections, block.mixer)
         like = mixer.project.weight.detach().new_zeros(self._facts.width)
-        norm = None if self.model.shape.order == "post" else block.mixer_norm
+        norm = None if self.stack.shape.order == "post" else block.mixer_norm
         with at_rest(self.model):
             found, scale = matrices(partial(_projected, mixer), like), gain(norm, like)
             size = mixer.head_width * self._facts.heads
             unit = torch.eye(size, dtype=like.dtype, device=like.device).unflatten(1, (self._facts.heads, -1))
             outputs = unit.transpose(0, 1)[None]
-            read = (mixer.gather(outputs) - mixer.gather(torch.zeros_like(outputs)))[0]
+            gathered = mixer.gather(outputs) - mixer.gather(torch.zeros_like(outputs))
+            read = block.mixer_scale(gathered)[0]
         if found is None or scale is None:
             raise Unfit(f"layer {layer} makes its queries and keys by no matrix")
         query, key, value = found
@@ -127,10 +134,22 @@ class Own(Subject):
             return super().tokens_of(text)
         return torch.from_numpy(self.tokenizer.bare(text).astype("int64"))
 
+    def _longest(self, schemes: list[Scheme]) -> int | None:
+        if self.body.grid is not None:
+            return self.body.prefix + math.prod(self.body.grid)
+        return min((scheme.max_length for scheme in schemes if scheme.max_length is not None), default=None)
+
+    def _mask(self) -> int | None:
+        """The token of an encoder that its tokenizer does not have stands for hidden ones."""
+        table, tokenizer = self.body.tokens, self.tokenizer
+        if tokenizer is None or table is None or self.body.kind != "encoder":
+            return None
+        beyond = tokenizer.mask is None and tokenizer.size < table.num_embeddings
+        return table.num_embeddings - 1 if beyond else tokenizer.mask
+
     def _prove(self) -> list[bool]:
         """Which layers attend by the formula; raise unless a watched pass gives what the model gives."""
-        ids = torch.arange(8, device=self.model.tokens.weight.device)[None] % self._facts.vocabulary
-        inputs, seen = Inputs(ids), Seen()
+        inputs, seen = self.body.example(self.model), Seen()
         self.attending = [True] * len(self.blocks)
         plain, watched_ = self.read(inputs), self.read(inputs, seen)
         error = float((plain.stream - watched_.stream).abs().max() / plain.stream.abs().max())
@@ -139,11 +158,11 @@ class Own(Subject):
         return [layer in seen.layers for layer in range(len(self.blocks))]
 
     def _check(self, inputs: Inputs, watch: Watch) -> None:
-        if inputs.images is not None:
-            raise Unfit(f"{self._facts.name} reads texts, not images")
+        if (inputs.images is None) != (self.body.tokens is not None):
+            raise Unfit(f"{self._facts.name} reads {'images' if self.body.tokens is None else 'texts'}")
         if watch.hooks & ATTENTION or inputs.visible is not None:
             self._need_attention(range(len(self.blocks)))
-        if "stream" in watch.hooks and self.model.shape.blocks == "reversible":
+        if "stream" in watch.hooks and self.stack.shape.blocks == "reversible":
             raise Unfit("reversible layers pass two streams on")
 
     def _need_attention(self, layers: Any) -> None:
@@ -154,16 +173,10 @@ class Own(Subject):
     def _enter(self, inputs: Inputs) -> Iterator[Change]:
         """What enters: other vectors, other positions."""
         if inputs.vectors is not None:
-            columns = self.model.tokens.embedding_dim
-            yield changed(self.model.tokens, lambda _: cast(Tensor, inputs.vectors)[..., :columns])
+            vectors = inputs.vectors[..., : self.body.columns] / self.body.scale
+            yield changed(cast(nn.Module, self.body.tokens), lambda _: vectors)
         if inputs.positions is not None:
-            positions = inputs.positions[..., None]
-            place = self.model.place
-
-            def moved(seen: Geometry) -> list[Placed]:
-                return place(Geometry.given(positions.to(seen.q_pos.device), causal=seen.hides_future))
-
-            yield replaced(self.model, "place", moved)
+            yield replaced(self.stack, "place", partial(_moved, self.stack.place, inputs.positions))
 
     def _pass(self, watch: Watch, last: list[Tokens]) -> Iterator[Change]:
         """What is passed on from layer to layer, and what is added to it."""
@@ -171,14 +184,14 @@ class Own(Subject):
             if "stream" in watch.hooks:
                 yield hooked(block, partial(_first, partial(watch.stream, layer)))
             if "branch" in watch.hooks:
-                yield changed(block.mixer, partial(_pair, partial(watch.branch, layer)))
+                yield changed(block.mixer_scale, partial(watch.branch, layer))
 
         def leave(x: Tokens) -> Tokens | None:
             new = watch.stream(self._facts.layers, x)
             last.append(x if new is None else new)
             return new
 
-        yield hooked(self.model.norm, partial(_first, leave))
+        yield hooked(self.stack.norm, partial(_first, leave))
 
     def _attend(self, inputs: Inputs, watch: Watch) -> Iterator[Change]:
         """Attention by the plain formula, watched."""
@@ -226,6 +239,11 @@ def _first(look: Callable[[Tokens], Tokens | None], given: tuple[Any, ...]) -> t
     return None if new is None else (new, *given[1:])
 
 
-def _pair(look: Callable[[Tokens], Tokens | None], out: tuple[Tokens, Any]) -> tuple[Tokens, Any] | None:
-    new = look(out[0])
-    return None if new is None else (new, out[1])
+def _moved(place: Callable[[Geometry], list[Placed]], positions: Int[Tensor, "b n"], seen: Geometry) -> list[Placed]:
+    """Each scheme where the tokens are said to stand: at the places of others, or at numbers beyond."""
+    index = positions.to(seen.q_pos.device)
+    moved = index[..., None]
+    if not seen.ordered:
+        rows = torch.arange(len(index), device=index.device)[:, None]
+        moved = seen.q_pos.expand(len(index), -1, -1)[rows, index]
+    return place(Geometry.given(moved, causal=seen.hides_future))

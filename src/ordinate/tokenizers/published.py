@@ -51,6 +51,12 @@ class Published(Tokenizer):
         marked = self._whole.encode("a").ids
         return marked[0] if marked[:1] != self.bare("a")[:1].tolist() else None
 
+    @property
+    def mask(self) -> int | None:
+        """The special token whose name says that it is a mask."""
+        special = self.inner.get_added_tokens_decoder().items()
+        return next((token for token, added in special if added.special and "mask" in added.content.lower()), None)
+
     @cached_property
     def _whole(self) -> tokenizers.Tokenizer:
         whole = tokenizers.Tokenizer.from_str(self.inner.to_str())

@@ -29,9 +29,9 @@ TRUST = "token"
 class Cluster(Engine):
     """Runs wherever a Ray cluster has cores free.
 
-    Ray only places processes and starts them again where a machine is lost; a run goes on from its checkpoint. What is
-    true stands in the study's folder, which every machine must share, so results are those of a study on one machine.
-    Nothing is reported to the makers of Ray, and no dashboard is opened.
+    Ray only places processes and starts them again where a machine is lost; a run goes on from its checkpoint. What
+    is true stands in the study's folder, which every machine must share, so results are those of a study on one
+    machine. Nothing is reported to the makers of Ray, and no dashboard is opened.
 
     Args:
         address: of the cluster; `auto` takes the one at hand, or begins one on this machine.

@@ -9,6 +9,8 @@ from ordinate.checks import need
 from ordinate.data.images import open_images, prepare_images
 from ordinate.data.pictures import DIGITS, find_pictures
 from ordinate.data.store import Split
+from ordinate.data.views import NAMES
+from ordinate.files import write_json
 from ordinate.models.kinds import Model
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionShape
@@ -81,7 +83,8 @@ class Seeing(Source):
         return measure_seen(model, self._images("validation"), self.plan)
 
     def save(self, folder: Path) -> None:
-        """The weights are all there is."""
+        """The names of the classes."""
+        write_json(folder / NAMES, list(open_images(self.data).classes))
 
     def _images(self, split: Split, **options: Any) -> Images:
         store = open_images(self.data)
