@@ -109,7 +109,7 @@ def _make(pictures: Pictures, folder: Path, share: float) -> dict[str, Any]:
         "train_images": len(labels["train"]),
         "validation_images": len(labels["validation"]),
         "held_out": f"{share:.0%} of the images, by a hash of their names",
-        "chance": max(np.bincount(labels["validation"]).tolist()) / len(labels["validation"]),
+        "chance": round(max(np.bincount(labels["validation"]).tolist()) / len(labels["validation"]), 4),
     }
 
 
