@@ -117,6 +117,18 @@ def test_a_lost_diagonal_is_noticed(monkeypatch):
         assert_agrees("tiles", t5(), where, *draw(where, type=torch.float64))
 
 
+def test_a_route_that_is_wrong_is_not_timed(monkeypatch, capsys):
+    from benchmarks.attention import timed
+    from benchmarks.attention.measuring import is_green
+
+    assert timed(["t5@tiles", "t5@no such route"]) == ["t5@tiles"]
+    is_green.cache_clear()
+    monkeypatch.setattr(blocks, "_add_diagonals", lambda sums, slope, block: None)
+    assert timed(["t5@tiles"]) == []
+    assert "not timed: t5 by tiles: gradient of the scheme" in capsys.readouterr().out
+    is_green.cache_clear()
+
+
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_dropped_weights_give_nothing_and_the_others_make_up_for_it(geometry):
     where = GEOMETRIES[geometry](17)
