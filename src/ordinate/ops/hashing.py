@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -127,10 +128,10 @@ def compare_mates(q: Queries, k: Keys, v: Values, mates: Mates) -> Outputs:
     are added: o = sum_r sum_j exp(s_ij) v_j / sum_r sum_j exp(s_ij).
     """
     found = [_round(turn, q, k, v, mates) for turn in range(mates.rounds)]
-    highest = torch.stack([top for _, _, top in found]).amax(0)
-    shares = [(top - highest).exp() for _, _, top in found]
-    whole = sum((share * total for share, (_, total, _) in zip(shares, found, strict=True)), highest * 0)
-    return sum((share * o for share, (o, _, _) in zip(shares, found, strict=True)), torch.zeros_like(v)) / whole
+    highest = reduce(torch.maximum, (top for _, _, top in found))
+    shares = [(top - highest).exp() for _, _, top in found] if len(found) > 1 else [1.0]
+    whole = reduce(torch.add, (total * share for share, (_, total, _) in zip(shares, found, strict=True)))
+    return reduce(torch.add, (o * (share / whole) for share, (o, _, _) in zip(shares, found, strict=True)))
 
 
 def _round(turn: int, q: Queries, k: Keys, v: Values, mates: Mates) -> tuple[Outputs, Sums, Sums]:
