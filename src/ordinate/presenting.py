@@ -101,7 +101,7 @@ class Sample:
             raise ValueError("a model reads something; got neither texts nor images; give one of them")
         return held
 
-    def _places(self, order: Order) -> Order:
+    def _places(self, order: Order) -> Int[Tensor, "texts tokens"]:
         """The positions of all tokens; those in front of patches keep theirs."""
         front = torch.arange(self.prefix).expand(len(order), -1)
         return torch.cat([front, order + self.prefix], 1)

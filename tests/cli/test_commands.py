@@ -49,7 +49,7 @@ def test_help_needs_no_torch():
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["study", "report", "train", "generate", "list", "show", "cite", "check"])
+@pytest.mark.parametrize("name", ["study", "probe", "report", "train", "generate", "list", "show", "cite", "check"])
 def test_every_command_explains_itself(name, capsys):
     app([name, "--help"], result_action="return_value")
     said = capsys.readouterr().out

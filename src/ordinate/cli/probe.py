@@ -152,7 +152,7 @@ def _images(file: Path) -> "Material":
     from ordinate.checks import need
     from ordinate.probe import Material
 
-    pixels = np.load(file, allow_pickle=False)
+    pixels = np.load(file)
     came = f"{file} holds {pixels.shape}"
     need(pixels.ndim == 4, "images have the axes (images, channels, rows, columns)", came, "reshape them")
     return Material(None, torch.from_numpy(pixels).float(), f"{len(pixels)} images of {file.name}")
