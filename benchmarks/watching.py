@@ -16,7 +16,7 @@ from ordinate import Decoder, Shape
 from ordinate.attach import attach
 from ordinate.subject import Attended, Inputs, Subject, Watch
 
-ROUNDS, TOKENS = 5, 512
+ROUNDS, TOKENS = 3, 512
 
 
 class Sums(Watch):

@@ -1,6 +1,7 @@
 """Make a subject of a model, or of the folder of one."""
 
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any, cast
@@ -97,10 +98,23 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
         if set(names) & set(architectures):
             chosen = head
             break
-    model, report = chosen.from_pretrained(folder, **safe, use_safetensors=True, output_loading_info=True)
+    with _quiet(transformers.utils.logging):
+        model, report = chosen.from_pretrained(folder, **safe, use_safetensors=True, output_loading_info=True)
     # what makes one vector of a text is not measured
     missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     need(
         not missing, "a checkpoint has every tensor of its model", f"it lacks {', '.join(missing)}", "fetch it again"
     )
     return model
+
+
+@contextmanager
+def _quiet(logging: Any) -> Iterator[None]:
+    """Without the bars that transformers draws while it reads."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

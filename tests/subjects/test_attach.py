@@ -163,3 +163,10 @@ def test_a_model_without_positions_says_so():
     one = attach(model, name="blind")
     with pytest.raises(Unfit, match="cannot be told other positions"):
         one.read(Inputs(torch.zeros(1, 3, dtype=torch.long), torch.arange(3)[None]))
+
+
+def test_attention_in_one_piece_is_refused():
+    from ordinate.subjects import registered
+
+    with pytest.raises(Unfit, match="in one piece only"):
+        registered._plain_of(torch.nn.Linear(1, 1))

@@ -15,7 +15,7 @@ from ordinate.anatomy.readable import Change, Run
 from ordinate.anatomy.rotation import Rotations
 from ordinate.anatomy.softmax import Softmax, Softmaxes
 from ordinate.shapes import Visible
-from ordinate.subject import Attended, Inputs, Watch
+from ordinate.subject import Attended, Inputs, Unfit, Watch
 
 NAME = "ordinate"
 
@@ -118,7 +118,12 @@ class _Asked(Session):
 
 
 def _plain_of(module: nn.Module) -> Any:
-    return sys.modules[type(module).__module__].eager_attention_forward
+    plain = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    if plain is None:
+        raise Unfit(
+            f"{type(module).__name__} computes its attention in one piece only: nothing inside it can be seen"
+        )
+    return plain
 
 
 def _attention(module: nn.Module, *given: Any, **named: Any) -> Any:
