@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from benchmarks.saving import save
 from ordinate import Decoder, Shape
-from ordinate.attach import attach
+from ordinate.attachment import attach
 from ordinate.subject import Attended, Inputs, Subject, Watch
 
 ROUNDS, TOKENS = 3, 512

@@ -1,4 +1,4 @@
-from .attach import attach as attach
+from .attachment import attach as attach
 from .attention import Explanation as Explanation
 from .attention import attend as attend
 from .attention import attend_with_lse as attend_with_lse

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate.nearness import by_offset, chance_of_closest, closest, confusability, distances, neighbours
+from ordinate.measures.nearness import by_offset, chance_of_closest, closest, confusability, distances, neighbours
 from ordinate.ops.waves import sinusoids
 from ordinate.probes.closeness import Closeness
 from ordinate.subject import Unfit
-from ordinate.telling import blocks
+from ordinate.measures.telling import blocks
 from ordinate.testing.plain import Plain, texts
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate.presenting import sample
+from ordinate.measures.presenting import sample
 from ordinate.probe import Material
 from ordinate.probes.extrapolation import Extrapolation, places, rounding_table, wave_error
 from ordinate.subject import Reading, Unfit

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate.equivariance import arms, prefix_swaps
-from ordinate.presenting import sample
+from ordinate.measures.equivariance import arms, prefix_swaps
+from ordinate.measures.presenting import sample
 from ordinate.probes.order import Order
 from ordinate.testing.plain import Plain, texts
 

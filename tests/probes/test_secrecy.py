@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from ordinate.attack import recognised, recovered
-from ordinate.disguise import about_ones, channels, features, renamed, rotation
-from ordinate.presenting import Sample, sample
+from ordinate.measures.attack import recognised, recovered
+from ordinate.measures.disguise import about_ones, channels, features, renamed, rotation
+from ordinate.measures.presenting import Sample, sample
 from ordinate.probe import Material
 from ordinate.probes.secrecy import Secrecy
 from ordinate.subject import Inputs, Unfit

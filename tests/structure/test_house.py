@@ -22,7 +22,10 @@ CONTRACTS = {
     "corpora": "corpus.Corpus",
     "tokenizers": "tokenizer.Tokenizer",
     "tasks": "task.Task",
+    "probes": "probe.Probe",
 }
+# a probe is known to its readers by its question
+PAGES = {"probes": "questions"}
 MEMBERS = [(folder, name) for folder in CONTRACTS for name in catalog.names(f"ordinate.{folder}")]
 
 
@@ -64,7 +67,7 @@ def test_a_member_has_its_tests(folder, name):
 
 @pytest.mark.parametrize(("folder", "name"), MEMBERS)
 def test_a_member_has_its_page(folder, name):
-    path = ROOT / "docs" / folder / f"{name}.md"
+    path = ROOT / "docs" / PAGES.get(folder, folder) / f"{name}.md"
     assert path.is_file(), f"write {path.relative_to(ROOT)}"
     assert "```python" in path.read_text(encoding="utf-8"), f"give {path.relative_to(ROOT)} an example that runs"
 

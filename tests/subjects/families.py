@@ -91,6 +91,6 @@ def make(name, **options):
 
 @cache
 def subject(name):
-    from ordinate.attach import attach
+    from ordinate.attachment import attach
 
     return attach(make(name), name=name)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ordinate import Decoder, Shape
-from ordinate.attach import attach
+from ordinate.attachment import attach
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.subject import Inputs, Unfit, Watch
 from ordinate.tokenizers.bytes import Bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordinate.attach import attach
+from ordinate.attachment import attach
 from ordinate.subject import Inputs, Unfit, Watch
 
 pytest.importorskip("transformers")

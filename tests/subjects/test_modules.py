@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate.attach import attach
+from ordinate.attachment import attach
 from ordinate.subject import Inputs, Unfit, Watch
 
 

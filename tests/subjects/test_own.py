@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ordinate import Decoder, Geometry, Shape
-from ordinate.attach import attach
+from ordinate.attachment import attach
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape

@@ -54,7 +54,7 @@ def probe(
     seed
         Decides every random number.
     """
-    from ordinate.attach import attach
+    from ordinate.attachment import attach
     from ordinate.lab.answer import material_of
     from ordinate.lab.conduct import conduct
     from ordinate.lab.conduct import questions as parsed

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ordinate.attach import attach
+from ordinate.attachment import attach
 from ordinate.finding import Estimate, Finding, estimate
 from ordinate.lab.conduct import Question, answer
 from ordinate.lab.material import texts

@@ -6,10 +6,10 @@ import numpy as np
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.exchange import Exchange, exchanged
+from ordinate.measures.exchange import Exchange, exchanged
 from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture
-from ordinate.harm import Gauge, gauge
-from ordinate.nearness import (
+from ordinate.measures.harm import Gauge, gauge
+from ordinate.measures.nearness import (
     by_offset,
     chance_of_closest,
     chance_of_neighbours,
@@ -20,10 +20,10 @@ from ordinate.nearness import (
     scores_of_places,
 )
 from ordinate.ops.permutation import mantel
-from ordinate.presenting import Sample, sample
+from ordinate.measures.presenting import Sample, sample
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
-from ordinate.telling import blocks, estimate_of, line_of, said
+from ordinate.measures.telling import blocks, estimate_of, line_of, said
 
 MOST = 256
 METHOD = (

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from ordinate.finding import Chart, Estimate, Finding, Table
-from ordinate.harm import Gauge, Numbers, Surprise, gauge
-from ordinate.presenting import Sample, sample
+from ordinate.measures.harm import Gauge, Numbers, Surprise, gauge
+from ordinate.measures.presenting import Sample, sample
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Facts, Subject, Unfit
-from ordinate.telling import estimate_of, line_of, said
+from ordinate.measures.telling import estimate_of, line_of, said
 
 BINS = 16
 KINDS = (torch.float32, torch.bfloat16, torch.float16)

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ordinate.presenting import Sample, streams
+from ordinate.measures.presenting import Sample, streams
 from ordinate.subject import Facts, Inputs, Subject
 
 # hidden vectors of one text that are tried against candidates

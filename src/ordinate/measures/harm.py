@@ -11,7 +11,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ordinate.presenting import Order, Sample, last, undone
+from ordinate.measures.presenting import Order, Sample, last, undone
 from ordinate.subject import Inputs, Subject
 
 # of a text for a model with a masked head, the share of tokens that are to be said

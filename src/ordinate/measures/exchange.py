@@ -8,8 +8,8 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.harm import Change, Gauge
-from ordinate.presenting import Sample
+from ordinate.measures.harm import Change, Gauge
+from ordinate.measures.presenting import Sample
 from ordinate.probe import Tell
 from ordinate.subject import Inputs, Subject, Unfit
 

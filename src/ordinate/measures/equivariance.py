@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.presenting import Order, Sample, carried, last, shuffled, streams, undone
+from ordinate.measures.presenting import Order, Sample, carried, last, shuffled, streams, undone
 from ordinate.subject import Subject, Unfit
 
 # sequences of the exact arms are short: an identity needs no long text

@@ -1,6 +1,6 @@
 import torch
 
-from ordinate.presenting import Sample, carried, sample, shuffled, undone
+from ordinate.measures.presenting import Sample, carried, sample, shuffled, undone
 from ordinate.testing.plain import Plain, texts
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ordinate.presenting import Sample, tokens_of
+from ordinate.measures.presenting import Sample, tokens_of
 from ordinate.shapes import Keys, Queries, Values
 from ordinate.subject import Facts, Inputs, Projection, Subject, Unfit, Watch
 
