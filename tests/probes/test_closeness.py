@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from ordinate.measures.nearness import by_offset, chance_of_closest, closest, confusability, distances, neighbours
+from ordinate.measures.telling import blocks
 from ordinate.ops.waves import sinusoids
 from ordinate.probes.closeness import Closeness
 from ordinate.subject import Unfit
-from ordinate.measures.telling import blocks
 from ordinate.testing.plain import Plain, texts
 
 

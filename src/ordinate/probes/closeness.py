@@ -6,8 +6,8 @@ import numpy as np
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.measures.exchange import Exchange, exchanged
 from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture
+from ordinate.measures.exchange import Exchange, exchanged
 from ordinate.measures.harm import Gauge, gauge
 from ordinate.measures.nearness import (
     by_offset,
@@ -19,11 +19,11 @@ from ordinate.measures.nearness import (
     neighbours,
     scores_of_places,
 )
-from ordinate.ops.permutation import mantel
 from ordinate.measures.presenting import Sample, sample
+from ordinate.measures.telling import blocks, estimate_of, line_of, said
+from ordinate.ops.permutation import mantel
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
-from ordinate.measures.telling import blocks, estimate_of, line_of, said
 
 MOST = 256
 METHOD = (

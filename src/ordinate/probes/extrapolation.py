@@ -11,9 +11,9 @@ from numpy import ndarray
 from ordinate.finding import Chart, Estimate, Finding, Table
 from ordinate.measures.harm import Gauge, Numbers, Surprise, gauge
 from ordinate.measures.presenting import Sample, sample
+from ordinate.measures.telling import estimate_of, line_of, said
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Facts, Subject, Unfit
-from ordinate.measures.telling import estimate_of, line_of, said
 
 BINS = 16
 KINDS = (torch.float32, torch.bfloat16, torch.float16)

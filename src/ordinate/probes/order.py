@@ -8,16 +8,16 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
-from ordinate.measures.equivariance import ARMS, PAIRS, TOKENS, arms, prefix_swaps, rounding
 from ordinate.finding import Chart, Estimate, Finding, Table
+from ordinate.measures.equivariance import ARMS, PAIRS, TOKENS, arms, prefix_swaps, rounding
 from ordinate.measures.harm import Gauge, Numbers, Turned, gauge
+from ordinate.measures.presenting import Sample, sample, shuffled
+from ordinate.measures.telling import estimate_of, line_of, said
 from ordinate.ops.bootstrap import mean_intervals, percentiles, resampled_means
 from ordinate.ops.discovery import adjusted
 from ordinate.ops.permutation import sign_flips
-from ordinate.measures.presenting import Sample, sample, shuffled
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Facts, Subject, Unfit
-from ordinate.measures.telling import estimate_of, line_of, said
 
 LENGTH = "share of its length"
 METHOD = (

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 
 from numpy import ndarray
 
+from ordinate.finding import Chart, Estimate, Finding, Line
 from ordinate.measures.attack import FROM, TRIED, recognised, recovered
 from ordinate.measures.disguise import Features, channels, features, renamed
 from ordinate.measures.equivariance import PAIRS, TOKENS, arms, rounding
-from ordinate.finding import Chart, Estimate, Finding, Line
 from ordinate.measures.presenting import Sample, sample
+from ordinate.measures.telling import estimate_of, line_of
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
-from ordinate.measures.telling import estimate_of, line_of
 
 LENGTH = "share of its length"
 ATTACKED = 64
