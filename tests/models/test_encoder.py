@@ -94,3 +94,10 @@ def test_masked_tokens_can_be_learned_by_heart():
 def test_what_does_not_fit_is_refused(ask, match, untyped):
     with pytest.raises(ValueError, match=match):
         ask()
+
+
+def test_the_shape_of_another_model_is_refused():
+    from ordinate import Shape
+
+    with pytest.raises(TypeError, match=r"made by an EncoderShape; got Shape; give EncoderShape"):
+        Encoder(Shape(vocabulary=11))

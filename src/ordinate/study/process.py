@@ -6,6 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from ordinate.study.engine import News, Watch
@@ -43,6 +46,23 @@ class Crew:
             for process in self._processes:
                 if process.poll() is None:
                     process.terminate()
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM interrupts a study just as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Guard:

@@ -10,11 +10,10 @@ from typing import Any
 
 from ordinate.checks import need
 from ordinate.study.engine import PATIENCE, Engine, News, Watch
-from ordinate.study.engines.local import terminable
 from ordinate.study.folder import Folder
 from ordinate.study.follow import standing
 from ordinate.study.plan import Plan, Run
-from ordinate.study.process import Crew, attempt
+from ordinate.study.process import Crew, attempt, terminable
 
 AUTO = "auto"
 # how often a run is begun again on another machine before it counts as killed

@@ -1,18 +1,13 @@
 """The runs of a study on this machine."""
 
-import signal
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
 
 from ordinate.checks import need
 from ordinate.study.engine import PATIENCE, Engine, Watch
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan, Run
-from ordinate.study.process import Crew, attempt
+from ordinate.study.process import Crew, attempt, terminable
 
 
 @dataclass(frozen=True)
@@ -47,20 +42,3 @@ class Local(Engine):
                 crew.stop()
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM interrupts a study just as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
