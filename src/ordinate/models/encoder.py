@@ -82,7 +82,8 @@ class Encoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
 
     def __init__(self, shape: EncoderShape) -> None:
         if not isinstance(shape, EncoderShape):
-            raise TypeError(f"an encoder is made by an EncoderShape; got {type(shape).__name__}; give EncoderShape(...)")
+            came = type(shape).__name__
+            raise TypeError(f"an encoder is made by an EncoderShape; got {came}; give EncoderShape(...)")
         seed = int(torch.randint(2**62, (), device="cpu"))
         super().__init__(shape)
         for block in self.blocks:
