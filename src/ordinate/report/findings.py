@@ -101,8 +101,9 @@ def _failed(name: str, title: str, message: str) -> dict[str, Any]:
 
 def _subtitle(facts: dict[str, Any], read: str) -> str:
     kind = {"vision": "model of images"}.get(facts["kind"], facts["kind"])
+    article = "An" if kind[0] in "aeiou" else "A"
     return (
-        f"A {kind} of the family {facts['family']}, {facts['layers']} layers of {facts['heads']} heads and width "
+        f"{article} {kind} of the family {facts['family']}, {facts['layers']} layers of {facts['heads']} heads and width "
         f"{facts['width']:,}; position enters by {facts['position']}. It read {read}."
     )
 
