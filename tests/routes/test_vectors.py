@@ -18,6 +18,7 @@ from ordinate import (
 )
 from ordinate.ops import skew, vectors
 from ordinate.routes import vectors as route
+from ordinate.schemes.deberta import Version
 from ordinate.schemes.music import Music
 from ordinate.testing.route import GEOMETRIES, draw
 from ordinate.testing.tolerance import assert_as_close
@@ -31,7 +32,7 @@ SCHEMES = {
     "transformer_xl": lambda: TransformerXl(**SIZES, width=12),
     "transformer_xl, clamped": lambda: TransformerXl(**SIZES, width=12, clamp=6.5, layout="interleaved"),
     "deberta": lambda: Deberta(**SIZES, **BUCKETS),
-    "deberta, mirrored": lambda: Deberta(**SIZES, **BUCKETS, terms="p2c", mirrored=True),
+    "deberta, mirrored": lambda: Deberta(**SIZES, **BUCKETS, terms="p2c", version=Version(mirrored=True)),
     "sum": lambda: Sum(
         T5(heads=4),
         Deberta(**SIZES, **BUCKETS),

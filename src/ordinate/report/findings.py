@@ -103,8 +103,8 @@ def _subtitle(facts: dict[str, Any], read: str) -> str:
     kind = {"vision": "model of images"}.get(facts["kind"], facts["kind"])
     article = "An" if kind[0] in "aeiou" else "A"
     return (
-        f"{article} {kind} of the family {facts['family']}, {facts['layers']} layers of {facts['heads']} heads and width "
-        f"{facts['width']:,}; position enters by {facts['position']}. It read {read}."
+        f"{article} {kind} of the family {facts['family']}, {facts['layers']} layers of {facts['heads']} heads and "
+        f"width {facts['width']:,}; position enters by {facts['position']}. It read {read}."
     )
 
 

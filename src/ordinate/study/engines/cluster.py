@@ -1,6 +1,7 @@
 """The runs of a study on a Ray cluster."""
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ AUTO = "auto"
 TRIES = 5
 # seconds between two looks at how far the runs are
 EVERY = 1.0
+# how long a machine may take to answer [seconds]
+ANSWER = 10.0
 # how machines of a cluster know each other, where nothing else was said
 TRUST = "token"
 
@@ -113,17 +116,33 @@ def _session(address: str) -> Iterator[ModuleType]:
 
 
 def _connect(ray: ModuleType, address: str, options: dict[str, Any]) -> None:
+    _need_answer(address)
     try:
         # machines that know each other by a token say so; one machine alone needs none
         os.environ.setdefault("RAY_AUTH_MODE", TRUST if _has_token() else "disabled")
         ray.init(address=address, **options)
     except ConnectionError as error:
         if address != AUTO:
-            raise ValueError(
-                f"--ray names a cluster that answers; {address} does not ({str(error).splitlines()[0]}); "
-                "start it by `ray start --head`, or give auto"
-            ) from None
+            raise _silent(address, str(error).splitlines()[0]) from None
         ray.init(include_dashboard=False, **options)
+
+
+def _need_answer(address: str) -> None:
+    """Raise if nobody listens there: Ray itself would try for a quarter of an hour."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()) or "://" in address:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER).close()
+    except OSError as error:
+        raise _silent(address, str(error)) from None
+
+
+def _silent(address: str, why: str) -> ValueError:
+    return ValueError(
+        f"--ray names a cluster that answers; {address} does not ({why}); "
+        "start it by `ray start --head`, or give auto"
+    )
 
 
 def _has_token() -> bool:
