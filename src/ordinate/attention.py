@@ -2,11 +2,12 @@
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from ordinate.checks import need, need_fraction, need_known, need_number
+from ordinate.room import Longest
 from ordinate.route import Call, Formula, routes
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Totals, Values
@@ -94,6 +95,41 @@ def attend_with_lse(
     name, _ = _choose(call, route)
     with torch.autocast(q.device.type, enabled=False):
         return ROUTES[name].run_with_lse(call)
+
+
+def attend_cached(
+    q: Queries,
+    k: Keys,
+    v: Values,
+    at: Placed,
+    longest: Longest,
+    *,
+    scale: float | None = None,
+    formula: Formula = PLAIN,
+    route: str | None = None,
+) -> Outputs:
+    """What `attend` gives for keys and values that were measured as they came: a step of decoding.
+
+    Keys that a decaying bias makes weightless are then not read at all (`ordinate.routes.decode` has the proof).
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        at: a scheme at a geometry.
+        longest: asked for the length of the longest key of each head, at least: (batch, key heads) in float32. It
+            must not be finite where any number of a head's keys and values is not: what is not read is not looked at.
+        scale: as in `attend`.
+        formula: likewise.
+        route: likewise.
+
+    Raises:
+        ValueError: as `attend` does.
+    """
+    call = replace(_call(q, k, v, at, scale, 0.0, formula), longest=longest)
+    name, _ = _choose(call, route)
+    with torch.autocast(q.device.type, enabled=False):
+        return ROUTES[name].run(call)
 
 
 def explain(

@@ -13,6 +13,7 @@ from ordinate import catalog
 from ordinate.checks import need
 from ordinate.geometry import Geometry
 from ordinate.ops.relative import Projection
+from ordinate.room import Longest, Room
 from ordinate.scheme import PLACES, Placed, Scheme
 from ordinate.shapes import Keys, Tokens, Values
 
@@ -38,35 +39,6 @@ class State:
         return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-class Room:
-    """Memory that keys and values grow into, so that what is remembered is not copied for each new token.
-
-    Args:
-        k: keys, with places that are still free.
-        v: their values.
-        filled: places that hold a token; whoever remembers fewer has been left behind, and needs another room.
-    """
-
-    def __init__(self, k: Keys, v: Values, filled: int) -> None:
-        self.k, self.v, self.filled = k, v, filled
-
-    @classmethod
-    def around(cls, k: Keys, v: Values, new: int) -> "Room":
-        """A room for these, so many new ones, and half as many more."""
-        held = k.shape[2]
-        size = held + new + (held + new) // 2 + 16
-        wide = [x.new_empty(*x.shape[:2], size, x.shape[3]) for x in (k, v)]
-        for room, x in zip(wide, (k, v), strict=True):
-            room[:, :, :held] = x
-        return cls(wide[0], wide[1], held)
-
-    def takes(self, k: Keys, held: int) -> bool:
-        """Whether such keys can be put behind those held."""
-        # what was made in inference mode cannot be written to outside of it
-        writable = torch.is_inference_mode_enabled() or not self.k.is_inference()
-        return writable and self.filled == held and held + k.shape[2] <= self.k.shape[2]
-
-
 @dataclass(frozen=True, eq=False)
 class KeyValues(State):
     """What attention remembers.
@@ -80,6 +52,11 @@ class KeyValues(State):
     k: Keys
     v: Values
     room: Room | None = None
+
+    @property
+    def longest(self) -> Longest | None:
+        """What tells the length of the longest key of each head, as `attend_cached` takes it; None: nothing does."""
+        return None if self.room is None else self.room.longest
 
     def take(self, rows: Int[Tensor, "rows"]) -> "KeyValues":
         """The memory of these rows of the batch, in this order."""

@@ -7,9 +7,10 @@ from einops import rearrange
 from torch import nn
 from torch.nn.functional import linear
 
-from ordinate.attention import attend
+from ordinate.attention import attend, attend_cached
 from ordinate.checks import need_fraction, need_positive
 from ordinate.mixer import KeyValues, check_heads
+from ordinate.room import Longest
 from ordinate.route import Formula
 from ordinate.scheme import Placed, Scheme
 from ordinate.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
@@ -90,7 +91,7 @@ class Projections(nn.Module):
         q, k, v = self.project_heads(x)
         q, k = at.encode(self.q_norm(q), self.k_norm(k))
         state = KeyValues(k, v) if state is None else state.extend(k, v)
-        return self.gather(self.attended(q, state.k, state.v, at)), state
+        return self.gather(self.attended(q, state.k, state.v, at, state.longest)), state
 
     def remember(self, context: Context, scheme: Scheme, pos: Positions) -> KeyValues:
         """The keys and values of tokens that those of another sequence will look at.
@@ -131,15 +132,24 @@ class Projections(nn.Module):
         """Columns as heads."""
         return rearrange(x, "b n (h d) -> b h n d", d=self.head_width)
 
-    def attended(self, q: Queries, k: Keys, v: Values, at: Placed) -> Outputs:
+    def attended(self, q: Queries, k: Keys, v: Values, at: Placed, longest: Longest | None = None) -> Outputs:
         """What each head reads; queries and keys come encoded."""
-        return self.compute(q, k, v, at, self.formula)
+        return self.compute(q, k, v, at, self.formula, longest=longest)
 
     def compute(
-        self, q: Queries, k: Keys, v: Values, at: Placed, formula: Formula, route: str | None = None
+        self,
+        q: Queries,
+        k: Keys,
+        v: Values,
+        at: Placed,
+        formula: Formula,
+        route: str | None = None,
+        longest: Longest | None = None,
     ) -> Outputs:
         """The attention itself: what watches a model puts a function of its own in this place."""
         dropout = self.dropout if self.training else 0.0
+        if longest is not None and not dropout:
+            return attend_cached(q, k, v, at, longest, scale=self.scale, formula=formula, route=route)
         return attend(q, k, v, at, scale=self.scale, dropout=dropout, formula=formula, route=route)
 
     @property

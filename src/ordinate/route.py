@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ordinate import catalog
 from ordinate.checks import need, need_positive
 from ordinate.geometry import Geometry
+from ordinate.room import Longest
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Totals, Values, Visible, Weights
 from ordinate.tensors import need_vectors
@@ -81,6 +82,7 @@ class Call:
         scale: multiplies q.k.
         dropout: share of the weights set to zero, the others grow to make up for it.
         formula: what is changed in the formula.
+        longest: tells the length of each head's longest key; None: nothing is known of the keys.
     """
 
     q: Queries
@@ -90,6 +92,7 @@ class Call:
     scale: float
     dropout: float
     formula: Formula = Formula()
+    longest: Longest | None = None
 
     @property
     def where(self) -> Geometry:

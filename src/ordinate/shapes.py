@@ -29,6 +29,8 @@ Values = Float[Tensor, "b g j e"]
 Outputs = Float[Tensor, "b h i e"]
 # a number for each query
 Totals = Float[Tensor, "b h i"]
+# of the longest key of each head
+Lengths = Float[Tensor, "b g"]
 Bias = Float[Tensor, "#b #h i j"]
 # a bias by distance: entry x is for keys x - queries + 1 places after the query
 Table = Float[Tensor, "h offsets"]

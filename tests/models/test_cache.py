@@ -107,3 +107,30 @@ def test_a_memory_of_inference_mode_goes_on_outside_of_it():
         states = KeyValues(one, one).extend(one, one)
     with torch.no_grad():
         assert states.extend(one, one).k.shape[2] == 3
+
+
+def test_a_memory_measures_its_longest_key_once():
+    k, v = torch.randn(2, 2, 3, 50, 4)
+    with torch.no_grad():
+        states = KeyValues(k, v).extend(k[:, :, :1], v[:, :, :1])
+        assert torch.equal(states.longest(), k.norm(dim=-1).amax(-1))
+        # what was measured is not looked at again
+        states.k[:, :, 0] = 1e3
+        long = torch.full((2, 3, 1, 4), 5.0)
+        states = states.extend(long, long)
+        assert (states.longest() == 10.0).all()
+        assert KeyValues(k, v).longest is None
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("which", ["k", "v"])
+@pytest.mark.parametrize("type", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_memory_knows_of_numbers_that_are_not_finite(type, which, wrong):
+    new = {name: torch.randn(2, 3, 4, 5).to(type) for name in ("k", "v")}
+    with torch.no_grad():
+        states = KeyValues(*torch.randn(2, 2, 3, 6, 5).to(type)).extend(**new)
+        assert states.longest().isfinite().all()
+        new[which][1, 2, 3, 4] = wrong
+        found = states.extend(**new).longest().isfinite()
+    assert not found[1, 2]
+    assert found.sum() == 5

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from ordinate import T5, Alibi, Geometry, Unmarked, attend
+from ordinate.attention import attend_cached
+from ordinate.multi_head_attention import MultiHeadAttention
 from ordinate.native import build, decode
+from ordinate.room import Room
 from ordinate.route import Formula
 from ordinate.routes import decode as route
 from ordinate.testing.route import draw
@@ -124,6 +127,96 @@ def test_keys_that_a_window_hides_are_not_read():
     assert attend(q, k, v, Unmarked().at(where), route="decode").equal(out)
 
 
+def far(type=torch.float32, kv_heads=2, queries=1):
+    """What the steepest of four heads cannot see the far end of, and the flattest can."""
+    where = Geometry.causal(queries, cached=4096)
+    q, k, v = (x.detach() for x in draw(where, kv_heads=kv_heads, width=16, type=type))
+    return where, q, k, v, Room(k, v, k.shape[2])
+
+
+def slopes(flattest):
+    return Alibi(heads=4, flattest=flattest)
+
+
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("flattest", [1, 4, 8])
+def test_leaving_out_what_weighs_nothing_costs_a_rounding_at_most(flattest, kv_heads, queries, type):
+    where, q, k, v, room = far(type, kv_heads, queries)
+    at = slopes(flattest).at(where)
+    out = attend_cached(q, k, v, at, room.longest, route="decode")
+    exact = attend(q.double(), k.double(), v.double(), slopes(flattest).double().at(where), route="reference")
+    assert_as_close(out, attend(q, k, v, at, route="reference"), exact)
+    assert (out.float() - attend(q, k, v, at, route="decode").float()).abs().max() <= 2 * torch.finfo(type).eps
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_keys_that_weigh_nothing_are_not_read(type):
+    where, q, k, v, room = far(type)
+    room.longest()
+    at = slopes(2).at(where)
+    out = attend_cached(q, k, v, at, room.longest)
+    k[:, :, :3000], v[:, :, :3000] = float("nan"), float("nan")
+    # the room has measured what it held, and does not see what was written over it
+    assert attend_cached(q, k, v, at, room.longest).equal(out)
+
+
+@pytest.mark.parametrize("formula", [PLAIN, Formula(sinks=torch.tensor([0.5, -1.0, 2.0, 30.0]))])
+def test_a_long_key_far_away_is_read(formula):
+    where, q, k, v, room = far(kv_heads=4)
+    # as like the query as can be, where the bias of the head is -10, and of weight beside the many that are nearer
+    k[:, :, 4096 - 640] = 30 * q[:, :, 0]
+    at = slopes(6).at(where)
+    out = attend_cached(q, k, v, at, room.longest, formula=formula)
+    assert torch.allclose(out, attend(q, k, v, at, formula=formula, route="reference"), atol=1e-5)
+    short = attend_cached(q, k, v, at, lambda: room.longest() / 100, formula=formula)
+    assert (short - out).abs().max() > 0.1, "what is said to be short is left out"
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("which", "kv")
+def test_what_is_not_finite_shows_though_it_weighs_nothing(which, bad):
+    where, q, k, v, _ = far()
+    (k if which == "k" else v)[1, 0, 100, 3] = bad
+    at = slopes(2).at(where)
+    out = attend_cached(q, k, v, at, Room(k, v, k.shape[2]).longest)
+    exact = attend(q, k, v, at, route="reference")
+    assert out[1, :2].isnan().all()
+    assert torch.equal(out.isfinite(), exact.isfinite())
+    assert torch.allclose(out, exact, atol=1e-6, equal_nan=True)
+
+
+def test_lengths_for_other_heads_are_refused():
+    where, q, k, v, _ = far()
+    with pytest.raises(ValueError, match=r"each head has a longest key; got \(2, 4\) for \(2, 2\)"):
+        attend_cached(q, k, v, slopes(2).at(where), lambda: torch.ones(2, 4))
+
+
+def test_lengths_are_asked_for_only_where_a_bias_fades():
+    where, q, k, v, room = far()
+    wanted = []
+    for scheme in (Unmarked(), t5(), slopes(2)):
+        attend_cached(q, k, v, scheme.at(where), lambda: wanted.append(1) or room.longest())
+    assert len(wanted) == 1
+
+
+def test_a_layer_that_remembers_leaves_out_what_weighs_nothing(monkeypatch):
+    given, whole = [], decode.attend
+    monkeypatch.setattr(
+        decode, "attend", lambda *all, **named: given.append(named["longest"]) or whole(*all, **named)
+    )
+    layer, x = MultiHeadAttention(32, 4, kv_heads=2, scheme=slopes(2)), torch.randn(2, 1300, 32)
+    with torch.no_grad():
+        full, _ = layer(x)
+        _, state = layer(x[:, :1297])
+        for token in range(1297, 1300):
+            y, state = layer(x[:, token : token + 1], state=state)
+            assert torch.allclose(y[:, 0], full[:, token], atol=1e-5)
+    assert len(given) == 3
+    assert all((longest == state.k.norm(dim=-1).amax(-1)).all() for longest in given[-1:])
+
+
 def test_two_threads_change_no_bit():
     where = Geometry.causal(3, cached=1500)
     q, k, v = (x.detach() for x in draw(where, type=torch.float32))
@@ -131,6 +224,10 @@ def test_two_threads_change_no_bit():
     try:
         torch.set_num_threads(2)
         assert attend(q, k, v, Alibi(heads=4).at(where), route="decode").equal(alone)
+        where, q, k, v, room = far()
+        many = attend_cached(q, k, v, slopes(4).at(where), room.longest)
+        torch.set_num_threads(1)
+        assert attend_cached(q, k, v, slopes(4).at(where), room.longest).equal(many)
     finally:
         torch.set_num_threads(1)
 

@@ -28,7 +28,7 @@ class Plainly:
     visible: Visible | None
 
     def __call__(
-        self, q: Queries, k: Keys, v: Values, at: Placed, formula: Formula, route: str | None = None
+        self, q: Queries, k: Keys, v: Values, at: Placed, formula: Formula, route: str | None = None, **_: object
     ) -> Outputs:
         """What each head reads."""
         hooks, watch, layer = self.watch.hooks, self.watch, self.layer

@@ -6,6 +6,7 @@ from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need
 from ordinate.mixer import KeyValues
 from ordinate.projections import Variant
+from ordinate.room import Longest
 from ordinate.route import Formula
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values, Visible, Weights
@@ -57,7 +58,7 @@ class Sinkhorn(AttentionMixer):
         y, _ = super().forward(x, at, state)
         return y, None
 
-    def attended(self, q: Queries, k: Keys, v: Values, at: Placed) -> Outputs:
+    def attended(self, q: Queries, k: Keys, v: Values, at: Placed, longest: Longest | None = None) -> Outputs:
         """What each head reads; columns need all queries at once, which the route `reference` has."""
         return self.compute(q, k, v, at, Formula(weights=self._weigh), route="reference")
 

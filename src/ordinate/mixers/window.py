@@ -6,6 +6,7 @@ from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need_window
 from ordinate.mixer import KeyValues
 from ordinate.projections import Variant
+from ordinate.room import Longest
 from ordinate.scheme import Placed
 from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values
 
@@ -57,11 +58,11 @@ class Window(AttentionMixer):
         # copies: views would keep what is forgotten
         return y, KeyValues(state.k[:, :, left_over:].clone(), state.v[:, :, left_over:].clone())
 
-    def attended(self, q: Queries, k: Keys, v: Values, at: Placed) -> Outputs:
+    def attended(self, q: Queries, k: Keys, v: Values, at: Placed, longest: Longest | None = None) -> Outputs:
         """What each head reads of the keys that are left, the newest of the geometry's."""
         keys = at.where.shape[1]
         window = min(self.window, at.where.window or self.window)
         near = at.where.block(slice(None), slice(keys - k.shape[2], None))
         # a window that hides nothing need not be looked at
         near = replace(near, window=window if window < k.shape[2] else None)
-        return super().attended(q, k, v, Placed(at.scheme, near))
+        return super().attended(q, k, v, Placed(at.scheme, near), longest)

@@ -1,6 +1,9 @@
 // A few queries against many keys: softmax(q k^T scale + bias) v, in one pass over keys and values.
 //
 // Keys are cut into chunks of a fixed size, whose sums are put together in their order: threads change no bit.
+//
+// Chunks that weigh nothing are not read, where the longest key is known: |q| |k| scale + bias is above every score of
+// a chunk (Cauchy and Schwarz), so what all such chunks weigh is known to be nothing beside the newest, which is read.
 
 #include <cmath>
 #include <memory>
@@ -9,7 +12,9 @@
 
 namespace {
 
-constexpr Index CHUNK = 512;  // keys
+constexpr Index CHUNK = 512;      // keys
+constexpr double SHARE = -26.0;   // the logarithm, to 2, of what all that is left out weighs beside what is read
+constexpr double ROOM = 1.001;    // for the rounding of scores and lengths
 
 struct Job {
   bool bfloat16;
@@ -18,7 +23,8 @@ struct Job {
   double scale;
   View q, k, v, out;
   View bias;     // (batch, heads, queries, keys) in float, or null; -inf hides
-  float* sinks;  // (heads), or null
+  float* sinks;    // (heads), or null
+  float* longest;  // (batch, key heads): no key is longer; not finite where a number is not; or null: not known
   bool* finite;  // whether all products and results are; not looked at: numbers of hidden keys
 
   Index rows() const { return heads / key_heads * queries; }  // of one head of keys
@@ -72,14 +78,35 @@ inline void soften(float* __restrict scores, const float* __restrict bias, float
   part.mass = mass;
 }
 
+Index head_of(const Job& job, Index g, Index r) { return g * (job.heads / job.key_heads) + r / job.queries; }
+
+// whether a chunk, and as many like it as there are, weigh nothing to any row beside what the newest chunk has for it
+template <class T>
+bool weightless(const Job& job, Index b, Index g, Index begin, const Part* newest) {
+  const Index count = min(CHUNK, job.last - begin);
+  const double room = std::log(static_cast<double>(count * job.chunks())) - SHARE * std::log(2.0);
+  for (Index r = 0; r < job.rows(); ++r) {
+    const T* q = job.q.row<T>(b, head_of(job, g, r), r % job.queries);
+    const float* bias = job.bias.row<float>(b, head_of(job, g, r), r % job.queries) + begin;
+    float square = 0.f, top = NEVER;
+#pragma omp simd reduction(+ : square)
+    for (Index c = 0; c < job.width; ++c) square += static_cast<float>(q[c]) * static_cast<float>(q[c]);
+#pragma omp simd reduction(max : top)
+    for (Index j = 0; j < count; ++j) top = top < bias[j] ? bias[j] : top;
+    const double most = std::sqrt(square) * job.longest[b * job.key_heads + g] * std::abs(job.scale) * ROOM + top;
+    // whatever is not finite is false
+    if (!(most + room < newest[r].top + std::log(newest[r].mass))) return false;
+  }
+  return true;
+}
+
 template <Index SIZE, class T>
 double attend_chunk(const Job& job, Index b, Index g, Index begin, Part* parts_of_rows) {
   const Index count = min(CHUNK, job.last - begin), rows = job.rows(), even = count / 4 * 4;
   Buffer<float> scores(rows * CHUNK), q(rows * job.width);
   double total = 0.;
-  const auto head = [&](Index r) { return g * (job.heads / job.key_heads) + r / job.queries; };
   for (Index r = 0; r < rows; ++r) {
-    const T* from = job.q.row<T>(b, head(r), r % job.queries);
+    const T* from = job.q.row<T>(b, head_of(job, g, r), r % job.queries);
     for (Index c = 0; c < job.width; ++c) q[r * job.width + c] = from[c];
   }
   for (Index j = 0; j < count; ++j)
@@ -91,7 +118,7 @@ double attend_chunk(const Job& job, Index b, Index g, Index begin, Part* parts_o
 #pragma omp simd reduction(+ : sum)
     for (Index j = 0; j < count; ++j) sum += row[j];
     total += sum;
-    const float* bias = job.bias.data ? job.bias.row<float>(b, head(r), r % job.queries) + begin : nullptr;
+    const float* bias = job.bias.data ? job.bias.row<float>(b, head_of(job, g, r), r % job.queries) + begin : nullptr;
     soften(row, bias, job.scale, count, parts_of_rows[r]);
     std::fill_n(parts_of_rows[r].sum, job.depth, 0.f);
   }
@@ -104,6 +131,16 @@ double attend_chunk(const Job& job, Index b, Index g, Index begin, Part* parts_o
       for (Index c = 0; c < job.depth; ++c)
         parts_of_rows[r].sum[c] += scores[r * CHUNK + j] * static_cast<float>(job.v.row<T>(b, g, begin + j)[c]);
   return total;
+}
+
+// a chunk that was not read
+double leave_out(const Job& job, Part* parts_of_rows) {
+  for (Index r = 0; r < job.rows(); ++r) {
+    parts_of_rows[r].top = NEVER;
+    parts_of_rows[r].mass = 0.f;
+    std::fill_n(parts_of_rows[r].sum, job.depth, 0.f);
+  }
+  return 0.;
 }
 
 // the parts of one row, each `step` after the one before, as one softmax
@@ -139,12 +176,23 @@ void decode(const Job& job) {
                      : job.width == 64      ? attend_chunk<64, T>
                      : job.width == 128     ? attend_chunk<128, T>
                                             : attend_chunk<0, T>;
-  at::parallel_for(0, heads * chunks, 1, [&](Index begin, Index end) {
-    for (Index task = begin; task < end; ++task) {
-      const Index head = task / chunks, key = job.first + task % chunks * CHUNK;
-      totals[task] = work(job, head / job.key_heads, head % job.key_heads, key, &found[task * rows]);
-    }
-  });
+  // the chunks from one to another of every head
+  const auto attend = [&](Index from, Index to, bool far) {
+    at::parallel_for(0, heads * (to - from), 1, [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i) {
+        const Index head = i / (to - from), chunk = from + i % (to - from), task = head * chunks + chunk;
+        const Index b = head / job.key_heads, g = head % job.key_heads, key = job.first + chunk * CHUNK;
+        Part* const made = &found[task * rows];
+        if (far && weightless<T>(job, b, g, key, &found[(head * chunks + chunks - 1) * rows]))
+          totals[task] = leave_out(job, made);
+        else
+          totals[task] = work(job, b, g, key, made);
+      }
+    });
+  };
+  const bool known = job.longest && job.bias.data;
+  if (known) attend(chunks - 1, chunks, false);
+  attend(0, chunks - known, known);
   double total = 0.;
   for (Index task = 0; task < heads * chunks; ++task) total += totals[task];
   for (Index head = 0; head < heads; ++head)

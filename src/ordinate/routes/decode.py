@@ -4,10 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.checks import need
 from ordinate.native import build, decode
 from ordinate.ops.blocks import blocks
 from ordinate.route import Call, Route, careful, weigh
-from ordinate.shapes import Bias, Keys, Outputs, Values
+from ordinate.shapes import Bias, Keys, Lengths, Outputs, Values
 
 # of more queries PyTorch's own attention makes blocks
 QUERIES = 4
@@ -15,6 +16,8 @@ QUERIES = 4
 STEP = 2**19
 # numbers of keys from which on it is worth building C++, once
 MANY = 2**16
+# a bias that falls less leaves weight to all keys: 2^-26 is e^-18
+FALL = 18.0
 
 Wide = Float[Tensor, "b g rows d"]
 Scores = Float[Tensor, "b g rows j"]
@@ -27,8 +30,19 @@ class Decode(Route):
     and values are widened piece by piece. A bias is asked for these queries only. Without gradients all is one pass
     over keys and values, in C++ where it can be built (`ordinate.native`).
 
-    Keys that weigh nothing are read too: how far a decaying bias reaches depends on the longest key, and to find it
-    takes as long as the answer. Keys that a window hides are not.
+    Keys that a window hides are not read. Neither are keys that a decaying bias makes weightless, where the longest
+    key is known (`attend_cached`; what a layer remembers measures each key as it comes): to find it takes as long as
+    the answer, so `attend`, which cannot know it, reads all. They are left out in chunks of 512 keys:
+
+        sum over j of chunk c of exp(score_ij)  <=  512 exp(|q_i| max|k| |scale| + max of bias_ij over j of c)  =  U_c
+
+    by Cauchy and Schwarz, while the newest chunk, which is read, has M_i = sum of exp(score_ij). Chunk c is left out
+    if U_c <= 2^-26 M_i / (number of chunks) for each of its rows. All that is left out then weighs at most 2^-26 of
+    the row, an eighth of float32's epsilon 2^-23 and a quarter of what one rounding changes: as in
+    `ordinate.ops.reach`.
+
+    A number that is not finite shows although it is left out, as it does by `tiles` and `native`: then the length of
+    the longest key is not finite either, no U_c is below anything, and all is read.
     """
 
     order = 100
@@ -74,7 +88,24 @@ def _native(call: Call) -> bool:
 def _natively(call: Call) -> Outputs | None:
     (block,) = blocks(call.where, QUERIES)
     sinks = None if call.formula.sinks is None else call.formula.sinks.detach().float()
-    return decode.attend(call.q, call.k, call.v, _added(call), sinks, scale=call.scale, seen=block.keys)
+    added = _added(call)
+    longest = None if added is None else _longest(call, added)
+    return decode.attend(call.q, call.k, call.v, added, sinks, scale=call.scale, seen=block.keys, longest=longest)
+
+
+def _longest(call: Call, added: Bias) -> Lengths | None:
+    """The length of the longest key of each head, if it is known and a bias falls so far that keys weigh nothing."""
+    # the first layer looks, for all
+    if call.longest is None or not call.at.once("fades", lambda: _fades(added)):
+        return None
+    lengths, heads = call.longest(), call.k.shape[:2]
+    came = f"got {tuple(lengths.shape)} for {tuple(heads)}"
+    need(lengths.shape == heads, "each head has a longest key", came, "give (batch, key heads) numbers")
+    return lengths.detach().float()
+
+
+def _fades(added: Bias) -> bool:
+    return bool((added.amax(-1) - added.amin(-1) > FALL).any())
 
 
 def _added(call: Call) -> Bias | None:
