@@ -74,7 +74,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         tensors = dict(zip(ctx.names, ctx.saved_tensors, strict=True)) | {"kept": ctx.kept}
         pairs = zip(_GRADIENTS, _VIEWS, strict=True)
-        made = {name: empty_beside(tensors[of]).zero_() for name, of in pairs if of in tensors}
+        made = {name: empty_beside(tensors[of]) for name, of in pairs if of in tensors}
         made["dstart"] = torch.empty_like(tensors["start"])
         if "bonus" in tensors:
             made["dbonus"] = tensors["start"].new_zeros(*tensors["start"].shape[:3])
