@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from ordinate.checks import need, need_positive, need_whole
 from ordinate.mixer import State
+from ordinate.native.performer import performed
+from ordinate.native.scan import refuses
 from ordinate.ops.chunks import linear_attention
 from ordinate.ops.random_features import Features, Levels, exponential_features, orthogonal_directions
 from ordinate.ops.ratio import ratio
@@ -129,12 +131,19 @@ class Performer(Projections, SequenceMixer[Sums]):
     ) -> tuple[Outputs, Sums | None]:
         if q.shape[1] != k.shape[1]:
             k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+        # finite, so that the difference of two is a number
+        before = v.new_full(v.shape[:2], torch.finfo(v.dtype).min) if state is None else state.peak
+        nothing = (*v.shape[:2], self.features, v.shape[3] + 1)
+        sums = v.new_zeros(nothing) if state is None else state.values
+        # by chunks whose features stay near, in C++ where there is a compiler: the same to rounding
+        if causal and self.kernel != "relu" and refuses("performer", q, k, v, sums, before) is None:
+            scale, mirrored = self.head_width**-0.25, self.kernel == "hyperbolic"
+            out, *after = performed((q, k, v), self.directions.to(q.dtype), scale, mirrored, real, (sums, before))
+            return out, Sums(*after)
         # any factor of a query is in numerator and denominator
         (asked, _), (written, levels) = self._features(q), self._features(k)
         if real is not None:
             levels = levels.masked_fill(~real[:, None], -math.inf)
-        # finite, so that the difference of two is a number
-        before = v.new_full(v.shape[:2], torch.finfo(v.dtype).min) if state is None else state.peak
         peaks = torch.cat([before[..., None], levels.detach()], -1).cummax(-1).values
         # a value of 1 beside the others sums up the weights
         weights = (levels - (peaks[..., 1:] if causal else peaks[..., -1:])).exp()
@@ -142,7 +151,6 @@ class Performer(Projections, SequenceMixer[Sums]):
         if not causal:
             out = asked @ (written.mT @ v)
             return ratio(out[..., :-1], out[..., -1]), None
-        sums = v.new_zeros(*v.shape[:2], written.shape[3], v.shape[3]) if state is None else state.values
         out, sums = linear_attention(asked, written, v, sums, peaks)
         return ratio(out[..., :-1], out[..., -1]), Sums(sums, peaks[..., -1])
 

@@ -6,19 +6,18 @@ import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import group_norm, linear, silu
+from torch.nn.functional import linear, silu
 
 from ordinate.checks import need_positive
 from ordinate.mixer import State, check_heads
 from ordinate.native.recurrence import Matrices
 from ordinate.ops.decay import decayed
+from ordinate.ops.gated_norm import gated_norm
 from ordinate.ops.product import multiplied
 from ordinate.ops.shift import both_ways, depth, shifted, wide
 from ordinate.scheme import Placed
 from ordinate.sequence_mixer import SequenceMixer
 from ordinate.shapes import Tokens
-
-NORM_EPSILON = 64e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +119,8 @@ class Rwkv6(SequenceMixer[Rwkv6State]):
         size = x.shape[2] // self.heads
         start = r.new_zeros(x.shape[0], self.heads, size, size) if state is None else state.matrices
         y, matrices = decayed(r, k, v, self._heads(w), wide(self.bonus), start)
-        y = rearrange(y, "b h n d -> (b n) (h d)")
-        y = group_norm(y, self.heads, wide(self.norm_scale), wide(self.norm_shift), NORM_EPSILON).view(x.shape)
-        gate = silu(linear(gates, self.gate))
-        return linear(y.to(gate.dtype) * gate, self.out).to(x.dtype), Rwkv6State(last, matrices)
+        y = gated_norm(y, silu(linear(gates, self.gate)), wide(self.norm_scale), wide(self.norm_shift))
+        return linear(y, self.out).to(x.dtype), Rwkv6State(last, matrices)
 
     def _heads(self, x: Tokens) -> Float[Tensor, "b h n d"]:
         return rearrange(wide(x), "b n (h d) -> b h n d", h=self.heads)

@@ -6,19 +6,19 @@ import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import group_norm, linear, normalize
+from torch.nn.functional import linear, normalize
 
 from ordinate.checks import need_positive
 from ordinate.mixer import State, check_heads
 from ordinate.native.recurrence import Matrices
 from ordinate.ops.delta import corrected
+from ordinate.ops.gated_norm import gated_norm
 from ordinate.ops.product import multiplied
 from ordinate.ops.shift import both_ways, depth, shifted, wide
 from ordinate.scheme import Placed
 from ordinate.sequence_mixer import SequenceMixer
 from ordinate.shapes import Tokens
 
-NORM_EPSILON = 64e-5
 # e^-0.5: the logarithm of a decay lies between minus this and 0
 STRONGEST = 0.6065306597126334
 
@@ -131,10 +131,9 @@ class Rwkv7(SequenceMixer[Rwkv7State]):
         start = r.new_zeros(x.shape[0], self.heads, size, size) if state is None else state.matrices
         y, matrices = corrected(r, k, v, w, -erased, erased * rate, start)
         own = (r * k * wide(self.bonus)[:, None]).sum(-1, keepdim=True) * v
-        y, own = (rearrange(z, "b h n d -> (b n) (h d)") for z in (y, own))
-        y = own + group_norm(y, self.heads, wide(self.norm_scale), wide(self.norm_shift), NORM_EPSILON)
         gate = multiplied(torch.sigmoid(multiplied(gates, self.gate_in)), self.gate_out)
-        return linear(y.view(x.shape).to(gate.dtype) * gate, self.out).to(x.dtype), Rwkv7State(last, matrices)
+        y = gated_norm(y, gate, wide(self.norm_scale), wide(self.norm_shift), own)
+        return linear(y, self.out).to(x.dtype), Rwkv7State(last, matrices)
 
     def _heads(self, x: Tokens) -> Float[Tensor, "b h n d"]:
         return rearrange(x, "b n (h d) -> b h n d", h=self.heads)

@@ -20,6 +20,16 @@ class View(ctypes.Structure):
         return cls(x.data_ptr(), *x.stride()[:3])
 
 
+def laid_out(x: Tensor) -> Tensor:
+    """With the channels side by side."""
+    return x if x.stride(3) == 1 else x.contiguous()
+
+
+def empty_beside(x: Tensor) -> Tensor:
+    """Room for a tensor (batch, heads, tokens, channels) like this one, the heads of a token side by side."""
+    return x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2)
+
+
 def run(name: str, job: ctypes.Structure) -> None:
     """Do a job by `ordinate_<name>`.
 

@@ -7,7 +7,6 @@
 //
 // No column depends on another: a panel of them stays in the nearest cache for the whole text. One state in CHUNK is
 // kept for the way back, which makes the others again.
-
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
@@ -29,7 +28,7 @@ struct Job {
   const float* bonus;                        // (heads, width): u
   const float* start;                        // (batch, heads, width, depth)
   float *end, *kept;                         // kept: (batch, heads, panels, chunks, width, columns of a panel), or null
-  View gradient, dr, dw, dk, dv, da, db;     // those of what belongs to keys are zeros at first
+  View gradient, dr, dw, dk, dv, da, db;
   const float* gradient_end;                 // or null
   float *dbonus, *dstart;                    // dbonus: (batch, heads, width), zeros at first
 
@@ -96,6 +95,10 @@ struct Panel {
   }
 
   float* key(const View& view, Index t) const { return view.row<float>(row, head, t); }
+  // what panels of columns add to: the first one to zeros
+  float* cleared(const View& view, Index t) const {
+    return first ? key(view, t) : std::fill_n(key(view, t), job.width, 0.f) - job.width;
+  }
   Columns value(const View& view, Index t) const { return Columns::read(key(view, t) + first, count); }
   // row j of this head's state, in the states of all heads
   template <class T>
@@ -161,11 +164,11 @@ struct Panel {
     decays(t);
     const float *r = key(job.r, t), *k = key(job.k, t), *e = decay;
     const Columns g = value(job.gradient, t), v = value(job.v, t);
-    float *dr = key(job.dr, t), *dw = key(job.dw, t), *dk = key(job.dk, t);
+    float *dr = cleared(job.dr, t), *dw = cleared(job.dw, t), *dk = cleared(job.dk, t);
     Columns dv = Columns::zero();
     if constexpr (DELTA) {
       const float *a = key(job.a, t), *b = key(job.b, t);
-      float *da = key(job.da, t), *db = key(job.db, t);
+      float *da = cleared(job.da, t), *db = cleared(job.db, t);
       Columns dsaw = Columns::zero();
       for (Index j = 0; j < job.width; ++j) {
         Columns d = asked[j];

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ordinate.native.job import BOOL, POINTER, WHOLE, View, run
+from ordinate.native.job import BOOL, POINTER, WHOLE, View, empty_beside, laid_out, run
 from ordinate.shapes import Outputs, Queries
 
 Bonus = Float[Tensor, "h d"]
@@ -59,10 +59,10 @@ class _Recurrence(torch.autograd.Function):
     def forward(ctx: Any, learns: bool, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         given = {name: x for name, x in zip((*_VIEWS, "bonus", "start"), inputs, strict=True) if x is not None}
-        tensors = {name: _laid_out(x) if name in _VIEWS else x.contiguous() for name, x in given.items()}
+        tensors = {name: laid_out(x) if name in _VIEWS else x.contiguous() for name, x in given.items()}
         ctx.save_for_backward(*tensors.values())
         ctx.names = tuple(tensors)
-        tensors["y"] = _empty_like(tensors["v"])
+        tensors["y"] = empty_beside(tensors["v"])
         tensors["end"] = torch.empty_like(tensors["start"])
         ctx.kept = _kept(tensors) if learns else None
         _run(False, tensors | ({} if ctx.kept is None else {"kept": ctx.kept}))
@@ -74,27 +74,17 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         tensors = dict(zip(ctx.names, ctx.saved_tensors, strict=True)) | {"kept": ctx.kept}
         pairs = zip(_GRADIENTS, _VIEWS, strict=True)
-        made = {name: _empty_like(tensors[of]).zero_() for name, of in pairs if of in tensors}
+        made = {name: empty_beside(tensors[of]) for name, of in pairs if of in tensors}
         made["dstart"] = torch.empty_like(tensors["start"])
         if "bonus" in tensors:
             made["dbonus"] = tensors["start"].new_zeros(*tensors["start"].shape[:3])
         asked, end = grad_outputs
-        tensors["gradient"] = torch.zeros_like(tensors["v"]) if asked is None else _laid_out(asked)
+        tensors["gradient"] = torch.zeros_like(tensors["v"]) if asked is None else laid_out(asked)
         if end is not None:
             tensors["gradient_end"] = end.contiguous()
         _run(True, tensors | made)
         dbonus = made["dbonus"].sum(0) if "dbonus" in made else None
         return None, *(made.get(name) for name in _GRADIENTS), dbonus, made["dstart"]
-
-
-def _laid_out(x: Tensor) -> Tensor:
-    """With the channels side by side."""
-    return x if x.stride(3) == 1 else x.contiguous()
-
-
-def _empty_like(x: Tensor) -> Tensor:
-    """A tensor (batch, heads, tokens, channels) in which the heads of a token lie side by side."""
-    return x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2)
 
 
 def _kept(tensors: dict[str, Tensor]) -> Tensor:
