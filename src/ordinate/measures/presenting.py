@@ -168,7 +168,7 @@ def undone(moved: Tokens, order: Order) -> Tokens:
     return moved.gather(1, back[..., None].expand_as(moved))
 
 
-def tokens_of(facts: Facts, stream: Tokens) -> Tokens:
+def tokens_of(facts: Facts, stream: Tokens) -> Float[Tensor, "b _ width"]:
     """The rows of a residual stream that stand somewhere: class tokens and registers left out."""
     return stream[:, facts.prefix :]
 

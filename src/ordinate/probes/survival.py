@@ -1,0 +1,227 @@
+"""Whether a token's position survives to the last layer, and what carries it there."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+
+from ordinate.finding import Chart, Estimate, Finding, Line
+from ordinate.measures.harm import gauge
+from ordinate.measures.intervening import Intervened
+from ordinate.measures.presenting import Sample, sample, shuffled
+from ordinate.measures.telling import estimate_of, line_of, said
+from ordinate.measures.whereabouts import Dose, Places, Streams, Without, added, directions, kept, places_of
+from ordinate.ops.readout import likeness, nearest_mean, ridge
+from ordinate.ops.variance import place_share
+from ordinate.probe import Material, Probe, Tell
+from ordinate.subject import Subject, Unfit
+
+DOSES = (Dose(0.25), Dose(4.0), Dose(16.0), Dose(skip=0.5), Dose(skip=0.0), Dose(skip=0.0, blind=True))
+# directions that are cut out, and how much of what tells places apart they hold
+CUT, ENERGY = 16, 0.9
+SHARE = "of the variance"
+METHOD = (
+    "{texts} {noun}, {places} places of each, evenly spread{front}; the residual stream as it enters each layer and "
+    "as it leaves the last. Share: analysis of variance, places and {noun} crossed, less what chance gives. Told: "
+    "the nearest mean of the same place in the other {noun}; and ridge regression of {targets} fitted to one half of "
+    "the {noun}, scored on the other, beside a control task: numbers drawn for each token in the texts. Carried: "
+    "|A| / |x|, what attention adds beside what it is added to; then A and x are weighted anew in every layer, and "
+    "all is measured again. Used: the directions in which the means of places differ are cut out before a layer, and "
+    "the {what} is compared with cutting out as many random ones. Intervals: 95 %, bootstrap over {noun}; of shares, "
+    "over their jackknife's pseudo-values."
+)
+NULL = (
+    "A stream that knows no place: share 0, one place in {places} told, R^2 of 0 or a little below. Shuffled: tokens "
+    "in random order, so that only the place and not what stands there can be told."
+)
+
+# a column for each layer, or for each time that the stream passes from one to the next
+Numbers = Float[ndarray, "texts _"]
+
+
+class Survival(Probe):
+    """Whether a token's position survives to the last layer, and what carries it there.
+
+    Args:
+        doses: how attention and the skip are weighted anew.
+    """
+
+    title = "Does position survive to the last layer, and why?"
+
+    def __init__(self, *, doses: bool = True) -> None:
+        self.doses = DOSES if doses else ()
+
+    def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
+        """Answer it for this model."""
+        began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
+        chosen = sample(facts, material, passes=16)
+        if chosen.texts < 4:
+            raise Unfit(f"what is common to texts needs 4 of them; there are {chosen.texts}; give more")
+        places = places_of(chosen, facts)
+        plain = kept(subject, chosen, places)
+        order = shuffled(chosen, chosen.length, torch.Generator().manual_seed(seed))
+        arms = {"as it is": _shares(plain), "shuffled": _shares(kept(subject, chosen, places, order=order))}
+        told = {"as it is": _by(nearest_mean, plain)}
+        tell(0.3)
+        estimates = _of_places(arms, told, len(places), seed) + _of_ridge(plain, chosen, places, seed)
+        tell(0.5)
+        ratios = self._dosed(subject, chosen, places, (arms, told), reasons)
+        estimates += _of_doses(arms, told, len(places), seed) + _of_ratios(ratios, seed)
+        tell(0.8)
+        scale = gauge(subject, chosen, seed)
+        estimates += _of_cuts(subject, chosen, plain, seed, reasons)
+        words = {"texts": chosen.texts, "noun": chosen.noun, "places": len(places), "what": scale.name}
+        words["front"] = ", the first token left out" if chosen.grid is None else ", class tokens left out"
+        words["targets"] = "the place" if chosen.grid is None else "the row and the column"
+        return Finding(
+            question="survival",
+            title=self.title,
+            answer=_answer({one.name: one for one in estimates}, len(places)),
+            estimates=tuple(estimates),
+            charts=tuple(_charts(arms, told, ratios, len(places), seed)),
+            method=METHOD.format(**words),
+            null=NULL.format(places=len(places)),
+            caveats=(
+                "A stream that is weighted anew is not what the model was trained with; its arms tell what carries "
+                "position, not how another model would learn.",
+                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+            ),
+            seed=seed,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _dosed(
+        self, subject: Subject, chosen: Sample, places: Places, found: tuple[dict, dict], reasons: dict[str, str]
+    ) -> dict[str, Numbers]:
+        """Share and telling in each arm into what was found; and how much attention adds."""
+        for dose in self.doses:
+            if dose.blind and not subject.facts.causal:
+                continue
+            try:
+                streams = kept(subject, chosen, places, dose)
+            except Unfit as reason:
+                reasons[dose.name] = str(reason)
+                continue
+            found[0][dose.name], found[1][dose.name] = _shares(streams), _by(nearest_mean, streams)
+        try:
+            ratios, mixed = added(subject, chosen, places, reasons)
+        except Unfit as reason:
+            reasons["what attention adds"] = str(reason)
+            return {}
+        own = {"what attention adds, beside what it is added to": ratios.numpy()}
+        return own if mixed is None else own | {"mixing ratio": mixed.numpy()}
+
+
+def _by(measure: Callable[[Tensor], Tensor], streams: Streams) -> Numbers:
+    return np.stack([measure(x).numpy() for x in streams], 1)
+
+
+def _shares(streams: Streams) -> Numbers:
+    return _by(place_share, streams)
+
+
+def _of_places(arms: dict[str, Numbers], told: dict[str, Numbers], places: int, seed: int) -> list[Estimate]:
+    found = []
+    for name, layer in (("as it enters", 0), ("in the end", -1)):
+        found.append(estimate_of(f"share of position, {name}", arms["as it is"][:, layer], seed, SHARE))
+        found.append(estimate_of(f"the same of shuffled tokens, {name}", arms["shuffled"][:, layer], seed, SHARE))
+        found.append(estimate_of(f"places told, {name}", told["as it is"][:, layer], seed, "share", 1 / places))
+    return found
+
+
+def _of_ridge(plain: Streams, chosen: Sample, places: Places, seed: int) -> list[Estimate]:
+    spread = places.double().expand(chosen.texts, -1)
+    targets = {"place": spread}
+    if chosen.grid is not None:
+        targets = {"row": spread // chosen.grid[1], "column": spread % chosen.grid[1]}
+    found = []
+    for name, layer in (("as it enters", 0), ("in the end", -1)):
+        x = plain[layer]
+        for what, target in targets.items():
+            for squares, how in ((False, "linearly"), (True, "with squares")):
+                values = ridge(x, target, squares=squares).numpy()
+                found.append(estimate_of(f"R^2 of the {what} read {how}, {name}", values, seed, ""))
+        if chosen.ids is not None:
+            drawn = torch.rand(int(chosen.ids.max()) + 1, generator=torch.Generator().manual_seed(seed))
+            values = ridge(x, drawn[chosen.ids[:, places]]).numpy()
+            found.append(estimate_of(f"R^2 of the control task read linearly, {name}", values, seed, "", None))
+        found.append(estimate_of(f"distance told by likeness, {name}", likeness(x, places.double()), seed, "rho"))
+    return found
+
+
+def _of_doses(arms: dict[str, Numbers], told: dict[str, Numbers], places: int, seed: int) -> list[Estimate]:
+    found = []
+    for name in list(told)[1:]:
+        found.append(estimate_of(f"share of position in the end, {name}", arms[name][:, -1], seed, SHARE))
+        found.append(estimate_of(f"places told in the end, {name}", told[name][:, -1], seed, "share", 1 / places))
+    return found
+
+
+def _of_ratios(ratios: dict[str, Numbers], seed: int) -> list[Estimate]:
+    return [estimate_of(f"{name}, mean of layers", values.mean(1), seed, "", None) for name, values in ratios.items()]
+
+
+def _of_cuts(subject: Subject, chosen: Sample, plain: Streams, seed: int, reasons: dict[str, str]) -> list[Estimate]:
+    """What it costs to cut the directions of position out before the first and the middle layer."""
+    draw, found = torch.Generator().manual_seed(seed), []
+    base = gauge(subject, chosen, seed)
+    usual = base.measure()
+    for layer in sorted({0, subject.facts.layers // 2}):
+        x = plain[layer].double()
+        own, middle = directions(x, ENERGY, min(CUT, x.shape[2] // 2)), x.mean((0, 1))
+        other = torch.linalg.qr(torch.randn(own.T.shape, dtype=torch.float64, generator=draw))[0].T
+        try:
+            rises = []
+            for rows in (own, other):
+                base.subject = Intervened(subject, Without(layer, rows, middle))
+                rises.append(base.measure() - usual)
+        except Unfit as reason:
+            reasons[f"cutting position out before layer {layer + 1}"] = str(reason)
+            continue
+        name = f"position cut out before layer {layer + 1} ({len(own)} directions)"
+        found.append(estimate_of(f"rise, {name}", rises[0], seed, base.unit))
+        found.append(estimate_of(f"rise beyond random directions, {name}", rises[0] - rises[1], seed, base.unit))
+    return found
+
+
+def _charts(
+    arms: dict[str, Numbers], told: dict[str, Numbers], ratios: dict[str, Numbers], places: int, seed: int
+) -> list[Chart]:
+    layers = range(next(iter(arms.values())).shape[1])
+    ends = (0.0, float(layers[-1]))
+    chance = Line(name="by chance", x=ends, y=(1 / places, 1 / places), null=True)
+    shares = [line_of(name, layers, values, seed, null=name == "shuffled") for name, values in arms.items()]
+    right = [line_of(name, layers, values, seed) for name, values in told.items()]
+    found = [
+        Chart(title="How much of the stream is position", x="after layer", y=f"share {SHARE}", lines=tuple(shares),
+              caption="0: as the tokens enter. Sums of stream and attention are weighted anew in every layer."),
+        Chart(title="How often a place is told by the nearest mean", x="after layer", y="share",
+              lines=(*right, chance)),
+    ]  # fmt: skip
+    if ratios:
+        lines = [line_of(name, range(1, values.shape[1] + 1), values, seed) for name, values in ratios.items()]
+        found.append(Chart(title="What attention adds", x="layer", y="ratio", lines=tuple(lines)))
+    return found
+
+
+def _answer(found: dict[str, Estimate], places: int) -> str:
+    first, last = (found[f"share of position, {name}"] for name in ("as it enters", "in the end"))
+    right = found["places told, in the end"]
+    sure = last.low is not None and last.low > 0
+    parts = [
+        f"Position is {said(last)} in the end, {said(first)} as it enters." if sure
+        else f"No position is left in the end that shows: it is {said(last)}.",
+        f"In the end {100 * right.value:.0f} % of {places} places are told by the nearest mean (chance: "
+        f"{100 / places:.1f} %).",
+    ]  # fmt: skip
+    ratio = found.get("what attention adds, beside what it is added to, mean of layers")
+    if ratio is not None:
+        parts.append(f"What attention adds is {said(ratio)} as long as what it is added to.")
+    severed = found.get("share of position in the end, skip severed")
+    if severed is not None:
+        parts.append(f"With the skip severed position is {said(severed)} in the end.")
+    return " ".join(parts)
