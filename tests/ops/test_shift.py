@@ -5,7 +5,9 @@ import sys
 import pytest
 import torch
 
-from ordinate.ops.shift import both_ways, depth, shifted
+from ordinate.native import blend, build, scan
+from ordinate.ops.shift import blended, both_ways, depth, newest, shifted
+from ordinate.testing.closeness import assert_near
 
 
 def test_each_token_is_beside_the_one_before_it():
@@ -24,6 +26,72 @@ def test_each_token_is_beside_the_one_before_it():
 def test_what_another_batch_left_is_refused(untyped):
     with pytest.raises(ValueError, match="what is new need one batch; got 1 and 2; use the state with the batch"):
         shifted(torch.zeros(2, 4, 3), torch.zeros(1, 3))
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Each job that C++ was given: it is switched on, however small the tensors."""
+    monkeypatch.delenv(build.SWITCH)
+    if build.reason("blend") is not None:
+        pytest.skip(build.reason("blend"))
+    monkeypatch.setattr(scan, "SMALLEST", 0)
+    made, run = [], blend._run
+    monkeypatch.setattr(blend, "_run", lambda *given, **named: made.append(given) or run(*given, **named))
+    return made
+
+
+def blends(x, last, shares, *extra):
+    """By the formula."""
+    before = torch.cat([last[:, None], x[:, :-1]], 1)
+    own = [share + more for share, more in zip(shares, extra, strict=True)] if extra else shares
+    return tuple((1 - share) * x + share * before for share in own)
+
+
+def results(function, inputs, dtype):
+    leaves = [y.detach().to(dtype).requires_grad_() for y in inputs]
+    out = function(*leaves)
+    total = sum((place + 1) * (y * y.detach().cos()).sum() for place, y in enumerate(out))
+    return [*out, *torch.autograd.grad(total, leaves)]
+
+
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize(("tokens", "width", "ways"), [(1, 3, 1), (7, 20, 6), (128, 16, 2), (300, 33, 5)])
+def test_blends_are_the_formula_in_cpp_and_without(tokens, width, ways, more, calls, monkeypatch):
+    inputs = [torch.randn(2, tokens, width), torch.randn(2, width), torch.randn(ways, width)]
+    inputs += [torch.randn(2, tokens, width) for _ in range(ways)] if more else []
+    exact = results(blends, inputs, torch.float64)
+    for place, (one, other) in enumerate(zip(results(blended, inputs, torch.float32), exact, strict=True)):
+        assert_near(one, other, 5e-6, f"result {place}")
+    assert len(calls) == 2
+    for one, other in zip(results(blended, inputs, torch.float64), exact, strict=True):
+        torch.testing.assert_close(one, other)
+    assert len(calls) == 2
+    # a mutant: the way back begins one token late
+    run = blend._run
+    monkeypatch.setattr(
+        blend, "_run", lambda back, given, *rest, **made: run(back, _late(*given, back), *rest, **made)
+    )
+    if tokens > 1:
+        assert (results(blended, inputs, torch.float32)[ways + 2] - exact[ways + 2]).abs().max() > 0.01
+
+
+def _late(x, first, shares, back):
+    return (torch.cat([first[:, None], x[:, :-1]], 1) if back else x), first, shares
+
+
+def test_blends_in_pieces_and_on_two_threads_are_the_same(calls):
+    x, shares = torch.randn(2, 300, 8), torch.randn(3, 8)
+    whole = blended(x, None, shares)
+    begin, end = blended(x[:, :131], None, shares), blended(x[:, 131:], newest(x[:, :131], None), shares)
+    assert all(torch.equal(torch.cat(parts, 1), out) for *parts, out in zip(begin, end, whole, strict=True))
+    alone = results(blended, [x, x[:, 0], shares], torch.float32)
+    try:
+        torch.set_num_threads(2)
+        together = results(blended, [x, x[:, 0], shares], torch.float32)
+    finally:
+        torch.set_num_threads(1)
+    assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+    assert torch.equal(newest(x[:, :0], x[:, 3]), x[:, 3])
 
 
 def test_from_both_sides_a_reversed_text_gives_reversed_results():

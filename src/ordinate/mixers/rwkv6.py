@@ -14,7 +14,7 @@ from ordinate.native.recurrence import Matrices
 from ordinate.ops.decay import decayed
 from ordinate.ops.gated_norm import gated_norm
 from ordinate.ops.product import multiplied
-from ordinate.ops.shift import both_ways, depth, shifted, wide
+from ordinate.ops.shift import blended, both_ways, depth, newest, wide
 from ordinate.scheme import Placed
 from ordinate.sequence_mixer import SequenceMixer
 from ordinate.shapes import Tokens
@@ -102,13 +102,12 @@ class Rwkv6(SequenceMixer[Rwkv6State]):
         return both_ways(lambda x: self._read(x, None)[0], x, real), None
 
     def _read(self, x: Tokens, state: Rwkv6State | None) -> tuple[Tokens, Rwkv6State]:
-        before, last = shifted(x, None if state is None else state.last)
-        change = before - x
-        wishes = torch.tanh(multiplied(torch.addcmul(x, change, self.share), self.mix_in)).chunk(5, -1)
+        before = None if state is None else state.last
+        last = newest(x, before)
+        (mixed,) = blended(x, before, self.share[None])
+        wishes = torch.tanh(multiplied(mixed, self.mix_in)).chunk(5, -1)
         extra = (multiplied(wish, out) for wish, out in zip(wishes, self.mix_out, strict=True))
-        asks, slows, keys, values, gates = (
-            torch.addcmul(x, change, share + own) for share, own in zip(self.shares, extra, strict=True)
-        )
+        asks, slows, keys, values, gates = blended(x, before, self.shares, *extra)
         r, k, v = (
             self._heads(linear(y, weight))
             for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))

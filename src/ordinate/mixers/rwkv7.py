@@ -14,7 +14,7 @@ from ordinate.native.recurrence import Matrices
 from ordinate.ops.delta import corrected
 from ordinate.ops.gated_norm import gated_norm
 from ordinate.ops.product import multiplied
-from ordinate.ops.shift import both_ways, depth, shifted, wide
+from ordinate.ops.shift import blended, both_ways, depth, newest, wide
 from ordinate.scheme import Placed
 from ordinate.sequence_mixer import SequenceMixer
 from ordinate.shapes import Tokens
@@ -115,9 +115,9 @@ class Rwkv7(SequenceMixer[Rwkv7State]):
         return both_ways(lambda x: self._read(x, None)[0], x, real), None
 
     def _read(self, x: Tokens, state: Rwkv7State | None) -> tuple[Tokens, Rwkv7State]:
-        before, last = shifted(x, None if state is None else state.last)
-        change = before - x
-        asks, slows, keys, values, rates, gates = (torch.addcmul(x, change, share) for share in self.shares)
+        before = None if state is None else state.last
+        last = newest(x, before)
+        asks, slows, keys, values, rates, gates = blended(x, before, self.shares)
         r, k, v = (
             wide(linear(y, weight)) for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))
         )

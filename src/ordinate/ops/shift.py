@@ -7,6 +7,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ordinate.checks import need, need_counts
+from ordinate.native.blend import MOST
+from ordinate.native.blend import blended as native
+from ordinate.native.scan import refuses
 from ordinate.shapes import Tokens
 
 
@@ -17,15 +20,34 @@ def shifted(x: Tokens, last: Float[Tensor, "b width"] | None) -> tuple[Tokens, F
         x: the tokens.
         last: the one before them; None: there is none, and zeros stand for it.
     """
-    begin = x.new_zeros(x.shape[0], x.shape[2]) if last is None else last
-    need(
-        begin.shape[0] == x.shape[0],
-        "what is remembered and what is new need one batch",
-        lambda: f"got {begin.shape[0]} and {x.shape[0]}",
-        "use the state with the batch and the model that made it",
-    )
-    whole = torch.cat([begin[:, None].to(x.dtype), x], 1)
+    begin = _first(x, last)
+    whole = torch.cat([begin[:, None], x], 1)
     return whole[:, :-1], whole[:, -1]
+
+
+def newest(x: Tokens, last: Float[Tensor, "b width"] | None) -> Float[Tensor, "b width"]:
+    """The newest token of all; of none, the one before them, or zeros."""
+    return x[:, -1] if x.shape[1] else _first(x, last)
+
+
+def blended(
+    x: Tokens, last: Float[Tensor, "b width"] | None, shares: Float[Tensor, "ways width"], *extra: Tokens
+) -> tuple[Tokens, ...]:
+    """Each token with some of the one before it, a result for each way: x + (before - x) (share + extra).
+
+    Args:
+        x: the tokens.
+        last: the one before them; None: there is none, and zeros stand for it.
+        shares: how much of the one before, for each channel.
+        extra: how much more each token takes, one for each way; none at all: nothing.
+    """
+    first = _first(x, last)
+    # one pass over memory in C++ where there is a compiler: the same to rounding
+    if len(shares) <= MOST and refuses("blend", x, first, shares, *extra) is None:
+        return native(x, first, shares, extra)
+    change = shifted(x, last)[0] - x
+    own = [share + more for share, more in zip(shares, extra, strict=True)] if extra else shares
+    return tuple(torch.addcmul(x, change, share) for share in own)
 
 
 def both_ways(read: Callable[[Tokens], Tokens], x: Tokens, real: Bool[Tensor, "b n"] | None) -> Tokens:
@@ -63,3 +85,15 @@ def _turned(x: Tokens, real: Bool[Tensor, "b n"] | None) -> Tokens:
     place, first = torch.arange(x.shape[1], device=x.device), x.shape[1] - real.sum(1, keepdim=True)
     index = torch.where(place < first, place, first + x.shape[1] - 1 - place)
     return x.gather(1, index[..., None].expand_as(x))
+
+
+def _first(x: Tokens, last: Float[Tensor, "b width"] | None) -> Float[Tensor, "b width"]:
+    """What stands before the first token."""
+    begin = x.new_zeros(x.shape[0], x.shape[2]) if last is None else last
+    need(
+        begin.shape[0] == x.shape[0],
+        "what is remembered and what is new need one batch",
+        lambda: f"got {begin.shape[0]} and {x.shape[0]}",
+        "use the state with the batch and the model that made it",
+    )
+    return begin.to(x.dtype)
