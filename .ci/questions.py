@@ -53,7 +53,7 @@ def measured(question: str, models: dict[str, Questioned]) -> str:
             if shown["charts"]:
                 first = shown["charts"][0]
                 parts += [f"![{first['title']}, {name}](../images/questions/{question}-{name}.png)", ""]
-    return "\n".join(parts).rstrip()
+    return "\n".join(parts).rstrip() or "Nothing is kept here yet: ask it of a model of yours."
 
 
 def draw(question: str, name: str, model: Questioned) -> None:
