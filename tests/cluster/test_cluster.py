@@ -8,6 +8,7 @@ import pytest
 
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
+from ordinate.study.engines import cluster
 from ordinate.study.engines.cluster import Cluster
 from ordinate.study.engines.local import Local
 from ordinate.study.plan import Plan
@@ -50,6 +51,8 @@ def nodes(monkeypatch):
     """Two machines of one core each; the first only leads."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    # tests may not use the network, and the head listens at this machine's own address
+    monkeypatch.setattr(cluster, "_need_answer", lambda address: None)
     import ray
     from ray.cluster_utils import Cluster as Machines
 

@@ -99,5 +99,5 @@ def test_what_does_not_fit_is_refused(ask, match, untyped):
 def test_the_shape_of_another_model_is_refused():
     from ordinate import Shape
 
-    with pytest.raises(TypeError, match=r"made by an EncoderShape; got Shape; give EncoderShape"):
+    with pytest.raises(TypeError, match="EncoderShape"):
         Encoder(Shape(vocabulary=11))

@@ -135,7 +135,10 @@ def test_interrupted_it_saves_stops_and_goes_on(calm, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         conduct(plan, tmp_path / "study", Local(1), "ordinate study", Interrupter())
     folder = Folder(tmp_path / "study")
-    assert [folder.status(run) for run in plan.runs()] == ["pending", "pending"]
+    first, second = (folder.status(run) for run in plan.runs())
+    # three small steps may be done before the signal arrives
+    assert first in ("pending", "done")
+    assert second == "pending"
     assert list((folder.run(plan.runs()[0]) / "checkpoints").glob("step-*"))
     conduct(plan, tmp_path / "study", Local(2), "ordinate study", Quiet())
     assert results(folder, plan) == results(undisturbed, plan)
