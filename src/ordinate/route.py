@@ -181,13 +181,16 @@ def scores(call: Call) -> Weights:
 
 
 def weigh(scores: Weights, visible: Visible, formula: Formula) -> Weights:
-    """The softmax of the scores over what each query sees, and its sink; 0 for a query that sees nothing."""
+    """The softmax of the scores over what each query sees, and its sink; 0 for a query that sees nothing.
+
+    A bias of -inf hides a key as visibility does.
+    """
     if formula.weights is not None:
         return formula.weights(scores, visible)
-    hidden = ~visible[:, None]
+    scores = scores.masked_fill(~visible[:, None], float("-inf"))
+    hidden = scores == float("-inf")
     # a row that sees nothing is reset before the softmax: masking its NaN afterwards would poison the gradient
-    empty = hidden.all(-1, keepdim=True)
-    scores = scores.masked_fill(hidden & ~empty, float("-inf"))
+    scores = scores.masked_fill(hidden.all(-1, keepdim=True), 0.0)
     scores = torch.cat([scores, formula.column(scores)], -1) if formula.sinks is not None else scores
     return scores.softmax(-1)[..., : hidden.shape[-1]].masked_fill(hidden, 0.0)
 

@@ -9,7 +9,7 @@ from copy import deepcopy
 import pytest
 import torch
 
-from ordinate import T5, Alibi, Geometry, Shaw, Unmarked, attend, explain
+from ordinate import T5, Alibi, Geometry, Scheme, Shaw, Unmarked, attend, explain
 from ordinate.attention import ROUTES
 from ordinate.testing.route import assert_agrees, draw
 from ordinate.testing.tolerance import assert_as_close
@@ -80,6 +80,28 @@ def test_every_length_is_right(route, tokens, name, geometry, monkeypatch):
     assert_agrees(route, scheme, where, q, k, v)
 
 
+@pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("tokens", [2, 129, 257])
+@each_route
+def test_odd_lengths_with_padding_are_right_in_sixteen_bits(route, tokens, type):
+    where, scheme = PLACES["padded"](tokens), made("alibi")
+    q, k, v = draw(where, width=7, type=type)
+    taken(route, scheme.at(where), q, k, v)
+    assert_agrees(route, scheme, where, q, k, v)
+
+
+@pytest.mark.parametrize("name", ["alibi", "t5"])
+@pytest.mark.parametrize("place", PLACES)
+@each_route
+def test_autocast_changes_neither_visibility_nor_the_bias(route, place, name):
+    where, scheme = PLACES[place](257), made(name)
+    q, k, v = (x.detach() for x in draw(where, type=torch.bfloat16))
+    taken(route, scheme.at(where), q, k, v)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = attend(q.float(), k.float(), v.float(), scheme.at(where), route=route)
+    assert out.equal(attend(q, k, v, scheme.at(where), route=route))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", [Unmarked(), Alibi(heads=1)], ids=["none", "alibi"])
 def test_more_tokens_than_sixteen_bits_can_count(scheme, monkeypatch):
@@ -96,6 +118,41 @@ def test_more_tokens_than_sixteen_bits_can_count(scheme, monkeypatch):
         (true,) = torch.autograd.grad(exact.sum(), some)
         assert torch.allclose(out[:, :, rows].double(), exact, atol=1e-5)
         assert torch.allclose(slope[:, :, rows].double(), true, atol=1e-5)
+
+
+class Wall(Scheme):
+    """Hides by -inf what is less than 4 tokens away: the first four queries see nothing."""
+
+    shift_invariant = True
+
+    def bias(self, where):
+        near = where.offset[:, None, :, :, 0] < 4
+        return torch.zeros(near.shape).masked_fill(near, -INF)
+
+
+class Blind(Wall):
+    """The same, and says less of itself."""
+
+    shift_invariant = False
+
+
+@pytest.mark.parametrize("scheme", [Wall(), Blind()], ids=["table", "bias"])
+@pytest.mark.parametrize("where", [Geometry.causal(9), Geometry.causal(2, cached=7), Geometry.causal(9, window=5)])
+@pytest.mark.parametrize("type", [torch.float32, torch.bfloat16, torch.float16])
+@each_route
+def test_a_bias_of_minus_infinity_hides_as_visibility_does(route, type, where, scheme):
+    q, k, v = draw(where, type=type)
+    out = attended(route, scheme.at(where), q, k, v)
+    seen = where.visible & (where.offset[..., 0] >= 4)
+    scores = q.double() @ k.double().repeat_interleave(2, 1).mT / 8**0.5
+    weights = scores.masked_fill(~seen[:, None], -INF).softmax(-1).nan_to_num(0.0)
+    exact = weights @ v.double().repeat_interleave(2, 1)
+    blind = ~seen.any(-1)[:, None].expand(out.shape[:3])
+    assert (out[blind] == 0).all()
+    assert torch.allclose(out.double(), exact, atol=8 * torch.finfo(type).eps)
+    lost = torch.autograd.grad(out[blind].sum(), [q, k, v], retain_graph=True)
+    assert all((x == 0).all() for x in lost)
+    assert all(x.isfinite().all() for x in torch.autograd.grad(out.sum(), [q, k, v]))
 
 
 def padded():

@@ -34,6 +34,15 @@ class Rows(NamedTuple):
 
     def weights(self, row: int, head: int) -> Float[Tensor, "i j"]:
         """The weights of one head of one row of the batch; 0 where a query sees nothing."""
+        scores = self._scores(row, head)
+        weights = torch.softmax(scores, -1, out=scores)
+        if bool(weights[:, 0].isnan().any()):
+            # a bias of -inf left nothing to a query, or a score is too large for a number: that stays none
+            nothing = self._scores(row, head).amax(-1, keepdim=True) == float("-inf")
+            weights.masked_fill_(nothing, 0.0)
+        return weights if self.hidden is None else self.hidden.blind(weights, row)
+
+    def _scores(self, row: int, head: int) -> Float[Tensor, "i j"]:
         added = None if self.added is None else _of(self.added, row, head)
         if self.scale is None and added is not None:
             scores = added.clone()
@@ -42,8 +51,7 @@ class Rows(NamedTuple):
             scores = scores if added is None else scores.add_(added)
         if self.hidden is not None:
             self.hidden.hide(scores, row)
-        weights = torch.softmax(scores, -1, out=scores)
-        return weights if self.hidden is None else self.hidden.blind(weights, row)
+        return scores
 
     def all_weights(self) -> Weights:
         """The weights of all heads."""

@@ -42,6 +42,8 @@ class Tiles(Route):
         fewest = PAIRS if biased else 4 * PAIRS
         if math.prod(call.where.shape) < fewest:
             return f"there are fewer than {fewest} pairs in a head"
+        if call.at.table is not None and bool(call.at.table.isneginf().any()):
+            return "a bias of -inf may leave nothing to a query"
         if not biased and not onednn_is_faster():
             return "without a bias PyTorch's own attention is as fast here"
         return None if call.finite else "q, k or v holds a number that is not finite"

@@ -41,6 +41,8 @@ class Vectors(Route):
             return "the scheme's score is no sum of products"
         if not (where.ordered and scheme.shift_invariant):
             return "offsets are no distances in memory in this geometry"
+        if call.at.table is not None and bool(call.at.table.isneginf().any()):
+            return "a bias of -inf may leave nothing to a query"
         if call.dropout:
             return "it drops nothing"
         if math.prod(where.shape) < PAIRS:
