@@ -57,7 +57,7 @@ def picture(folder: Folder, plan: Plan) -> Group:
     for row in found:
         loss = "" if row.loss is None else f"{row.loss:.3f}"
         stage = Text(row.stage, style=STYLES.get(row.stage, ""))
-        table.add_row(Text(row.run.name), stage, f"{row.step}/{plan.steps}", loss, _time(row.left))
+        table.add_row(Text(row.run.name), stage, f"{row.step}/{row.steps}", loss, _time(row.left))
     return Group(table, Text(_summary(folder, found)))
 
 

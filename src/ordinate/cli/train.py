@@ -7,7 +7,8 @@ from cyclopts import App
 from rich.console import Console
 
 from ordinate.cli.study import PLAN, run
-from ordinate.study.plan import Plan, usual_scheme
+from ordinate.study.design import Wish, planned
+from ordinate.study.plan import usual_scheme
 
 app = App(name="train", help="Train one model.")
 
@@ -16,7 +17,7 @@ app = App(name="train", help="Train one model.")
 def train(
     scheme: str | None = None,
     *,
-    plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
+    plan: Annotated[Wish, PLAN] = Wish(),  # noqa: B008  # pyrefly: ignore[not-a-type]
     out: Path | None = None,
 ) -> int:
     """Train one model, on a text or another task, and measure it.
@@ -35,12 +36,17 @@ def train(
     from ordinate.study.settle import ALL, settle
 
     console = Console(highlight=False)
-    if plan.schemes is not None:
+    ((values, asked), *others) = planned(plan, lambda task, model: {})
+    if others:
+        raise ValueError(
+            f"train trains one model; got several of {', '.join(values)}; give one of each, or use study"
+        )
+    if asked.schemes is not None:
         raise ValueError("train trains one scheme; got --schemes; name it first (ordinate train rope), or use study")
-    if plan.mixers is not None and (len(plan.mixers) > 1 or ALL in plan.mixers):
-        raise ValueError(f"train trains one mixer; got {', '.join(plan.mixers)}; name one, or use study")
-    chosen = None if scheme is None and plan.base else (scheme or usual_scheme("softmax", plan.model),)
-    plan = settle(plan.model_copy(update={"schemes": chosen}))
+    if asked.mixers is not None and (len(asked.mixers) > 1 or ALL in asked.mixers):
+        raise ValueError(f"train trains one mixer; got {', '.join(asked.mixers)}; name one, or use study")
+    chosen = None if scheme is None and asked.base else (scheme or usual_scheme("softmax", asked.model),)
+    plan = settle(asked.model_copy(update={"schemes": chosen}))
     folder, failed = run(plan, out or Path("runs") / f"train-{plan.digest()}", None, console)
     if not failed:
         for item in plan.runs():

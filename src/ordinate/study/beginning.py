@@ -12,7 +12,8 @@ from ordinate.models.decoder import Decoder
 from ordinate.models.kinds import KINDS, Model
 from ordinate.models.shape import Shape
 from ordinate.models.transplant import completed, transplant
-from ordinate.study.plan import Plan, Run
+from ordinate.study.plan import Plan
+from ordinate.study.run import Run
 from ordinate.tokenizer import FILE, Tokenizer, load_tokenizer
 
 # what a trained model has decided already

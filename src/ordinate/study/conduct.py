@@ -43,10 +43,19 @@ def conduct(plan: Plan, out: Path, engine: Engine, command: str, watcher: Watche
     folder.check(plan)
     with folder.lock():
         folder.check(plan)
-        source = source_of(plan)(plan, folder.data)
-        source.prepare(watcher.reading)
-        folder.open(plan, source.identity, command)
-        todo = folder.missing(plan)
-        watcher.planned(plan, len(todo))
-        engine.carry_out(folder, plan, todo, watcher.news)
+        sources, ready = [], set()
+        for part, values in plan.parts():
+            place = folder.prepared(part, values)
+            source = source_of(part)(part, place)
+            # what several cells read is told once
+            source.prepare((lambda what: None) if place in ready else watcher.reading)
+            ready.add(place)
+            sources.append(source.identity)
+        folder.open(plan, sources[0], command, *sources[1:])
+        missing = {run.name for run in folder.missing(plan)}
+        watcher.planned(plan, len(missing))
+        for stage in plan.stages():
+            todo = [run for run in stage if run.name in missing]
+            if todo:
+                engine.carry_out(folder, plan, todo, watcher.news)
     return folder

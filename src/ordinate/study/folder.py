@@ -14,7 +14,9 @@ from typing import Any
 from ordinate import __version__
 from ordinate.files import write_json
 from ordinate.lock import LOCK, OWNER, only_writer
-from ordinate.study.plan import FREE, Plan, Run, differences
+from ordinate.study.fields import prepared
+from ordinate.study.plan import FREE, LISTED, Plan, differences
+from ordinate.study.run import Run, digest
 from ordinate.study.state import FINAL, STATES, State
 
 FORMAT = 2
@@ -44,6 +46,10 @@ class Folder:
     def data(self) -> Path:
         """The token files."""
         return self.path / "data"
+
+    def prepared(self, plan: Plan, cell: dict[str, Any]) -> Path:
+        """Where what this plan learns from is prepared; the cells of a grid that learn from the same share it."""
+        return self.data / digest(prepared(dict(plan))) if cell else self.data
 
     def run(self, run: Run) -> Path:
         """The folder of one run."""
@@ -97,36 +103,48 @@ class Folder:
             )
         try:
             # fields that came later have their defaults
-            old = self.plan().model_dump(mode="json")
+            old = self.plan()
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise OtherStudyError(
                 f"study.json must hold a plan; {self.study} cannot be read ({error}); give another --out"
             ) from None
-        _refuse(self.path, differences(*(_fixed(x) for x in (old, plan.model_dump(mode="json")))))
+        _refuse(self.path, _changed(old, plan))
 
-    def open(self, plan: Plan, source: dict[str, Any], command: str) -> None:
-        """Write study.json, or make sure that the one there is of the same plan, models, and text or task."""
-        compared = [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in plan.compared()]
+    def open(self, plan: Plan, source: dict[str, Any], command: str, *more: dict[str, Any]) -> None:
+        """Write study.json, or make sure that the one there is of the same plan, models, and text or task.
+
+        More seeds, schemes or mixers may be asked for, and a grid may have other cells: what is done of it stays.
+
+        Args:
+            plan: the study's.
+            source: what decides the results of its runs: the text or the task; of a grid, of those in its first cell.
+            command: how it was asked for.
+            more: the same of the other cells.
+        """
+        cells = [
+            {"values": values, "compared": _compared(part), **learned}
+            for (part, values), learned in zip(plan.parts(), (source, *more), strict=True)
+        ]
+        about = {
+            "format": FORMAT,
+            "plan": plan.model_dump(mode="json"),
+            **({"cells": cells} if plan.cells else {"compared": cells[0]["compared"], **source}),
+            "machine": machine(),
+            "versions": {"ordinate": __version__, **{name: version(name) for name in LIBRARIES}},
+            "command": command,
+            "code": code_digest(),
+        }
         if self.study.exists():
-            old = self.read()
-            lines = [f"{kind}.{line}" for kind, new in source.items() for line in differences(old[kind], new)]
-            was = {one["label"]: one for one in old.get("compared", compared)}
-            lines += [f"{one['label']}.{line}" for one in compared for line in differences(was[one["label"]], one)]
-            _refuse(self.path, lines)
-            return
-        write_json(
-            self.study,
-            {
-                "format": FORMAT,
-                "plan": plan.model_dump(mode="json"),
-                "compared": compared,
-                **source,
-                "machine": machine(),
-                "versions": {"ordinate": __version__, **{name: version(name) for name in LIBRARIES}},
-                "command": command,
-                "code": code_digest(),
-            },
-        )
+            old, parts = self.read(), plan.parts()
+            was = self.plan()
+            known = {_place(part, values): one for (part, values), one in zip(was.parts(), _cells(old), strict=True)}
+            lines = []
+            for (part, values), new in zip(parts, cells, strict=True):
+                lines += _others(known.get(_place(part, values), new), new)
+            _refuse(self.path, list(dict.fromkeys(lines)))
+            if was.model_copy(update={name: getattr(plan, name) for name in FREE}) == plan:
+                return
+        write_json(self.study, about)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -159,8 +177,46 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def _fixed(plan: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in plan.items() if key not in FREE}
+def _changed(old: Plan, new: Plan) -> list[str]:
+    """What must not differ between two plans of one folder, and does: "key: old -> new"."""
+    if old.cells and new.cells:
+        # the name of a run in a grid says everything that it is
+        return []
+    if old.cells or new.cells:
+        said = [f"{len(plan.cells)} cells" if plan.cells else "no grid" for plan in (old, new)]
+        return [f"grid: {said[0]} -> {said[1]}"]
+    first, second = (plan.model_dump(mode="json", exclude=set(FREE)) for plan in (old, new))
+    for name in LISTED:
+        if (first[name] is None) == (second[name] is None):
+            del first[name], second[name]
+    steps = [f"steps of {label}" for label in (old.budgets or {}) if label in (new.budgets or {})]
+    for said, budgets in ((first, old.budgets), (second, new.budgets)):
+        said.update({name: (budgets or {})[name.removeprefix("steps of ")] for name in steps})
+    return differences(first, second)
+
+
+def _compared(plan: Plan) -> list[dict[str, str]]:
+    return [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in plan.compared()]
+
+
+def _cells(about: dict[str, Any]) -> list[dict[str, Any]]:
+    """What study.json says of each cell; of a study without a grid, of itself."""
+    return about.get("cells") or [about]
+
+
+def _place(plan: Plan, values: dict[str, Any]) -> str:
+    """What learns from the same."""
+    return digest([prepared(dict(plan)), plan.task]) if values else ""
+
+
+def _others(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What models are, and what they learn from, that has changed since."""
+    sources = [kind for kind in new if kind not in ("values", "compared")]
+    lines = [f"{kind}.{line}" for kind in sources for line in differences(old[kind], new[kind])]
+    was = {one["label"]: one for one in old.get("compared", new["compared"])}
+    return lines + [
+        f"{one['label']}.{line}" for one in new["compared"] for line in differences(was.get(one["label"], one), one)
+    ]
 
 
 def _refuse(path: Path, lines: list[str]) -> None:

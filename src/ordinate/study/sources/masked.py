@@ -6,6 +6,7 @@ from typing import Any
 
 from ordinate.data.store import open_store
 from ordinate.models.kinds import Model
+from ordinate.study.aside import part
 from ordinate.study.hidden import measure_hidden
 from ordinate.study.plan import Plan
 from ordinate.study.reading import BYTES, prepare_text
@@ -31,9 +32,12 @@ class Hiding(Source):
     @property
     def task(self) -> Masked:
         """Windows of the text."""
-        store, (_, options) = open_store(self.data), kind_of(self.plan.task)
-        sizes = {"vocabulary": store.tokenizer.size + 1, "length": self.plan.length}
-        return Masked(tokens=store.train, **sizes | options)
+        return self._windows(aside=False)
+
+    @property
+    def aside(self) -> Masked:
+        """Windows of its end."""
+        return self._windows(aside=True)
 
     @property
     def identity(self) -> dict[str, dict[str, Any]]:
@@ -47,3 +51,8 @@ class Hiding(Source):
     def save(self, folder: Path) -> None:
         """The tokenizer."""
         open_store(self.data).tokenizer.save(folder)
+
+    def _windows(self, *, aside: bool) -> Masked:
+        store, (_, options) = open_store(self.data), kind_of(self.plan.task)
+        sizes = {"vocabulary": store.tokenizer.size + 1, "length": self.plan.length}
+        return Masked(tokens=part(store.train, self.plan, aside=aside), **sizes | options)

@@ -7,6 +7,7 @@ from typing import Any, cast
 from ordinate.data.store import open_store
 from ordinate.models.decoder import Decoder
 from ordinate.models.kinds import Model
+from ordinate.study.aside import part
 from ordinate.study.measure import measure
 from ordinate.study.plan import Plan
 from ordinate.study.reading import BYTES, prepare_text
@@ -33,8 +34,12 @@ class Reading(Source):
     @property
     def task(self) -> Task:
         """Windows of the text."""
-        store = open_store(self.data)
-        return Text(tokens=store.train, vocabulary=store.tokenizer.size, length=self.plan.length)
+        return self._windows(aside=False)
+
+    @property
+    def aside(self) -> Task:
+        """Windows of its end."""
+        return self._windows(aside=True)
 
     @property
     def identity(self) -> dict[str, dict[str, Any]]:
@@ -48,3 +53,8 @@ class Reading(Source):
     def save(self, folder: Path) -> None:
         """The tokenizer."""
         open_store(self.data).tokenizer.save(folder)
+
+    def _windows(self, *, aside: bool) -> Text:
+        store = open_store(self.data)
+        tokens = part(store.train, self.plan, aside=aside)
+        return Text(tokens=tokens, vocabulary=store.tokenizer.size, length=self.plan.length)

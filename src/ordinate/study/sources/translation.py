@@ -10,6 +10,7 @@ from ordinate.data.sentences import find_sentences
 from ordinate.data.store import Split
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.kinds import Model
+from ordinate.study.aside import places
 from ordinate.study.plan import Plan
 from ordinate.study.reading import BYTES
 from ordinate.study.source import Sizes, Source, kind_of
@@ -50,6 +51,11 @@ class Pairs(Source):
         return self._pairs(open_pairs(self.data), "train")
 
     @property
+    def aside(self) -> Translation:
+        """Every tenth of them."""
+        return self._pairs(open_pairs(self.data), "train", aside=True)
+
+    @property
     def identity(self) -> dict[str, dict[str, Any]]:
         """The pairs."""
         return {"pairs": open_pairs(self.data).identity}
@@ -64,6 +70,9 @@ class Pairs(Source):
         """The tokenizer."""
         open_pairs(self.data).tokenizer.save(folder)
 
-    def _pairs(self, store: PairStore, split: Split) -> Translation:
+    def _pairs(self, store: PairStore, split: Split, *, aside: bool = False) -> Translation:
         sources, targets = (store.lines(split, side) for side in SIDES)
+        if split == "train" and self.plan.tune:
+            kept = places(len(sources), aside=aside)
+            sources, targets = ([side[place] for place in kept] for side in (sources, targets))
         return Translation(sources=sources, targets=targets, tokens=store.tokenizer.size, length=self.plan.length)
