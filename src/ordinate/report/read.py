@@ -1,17 +1,20 @@
 """The results of a study, read from its JSON files."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ordinate.report.quantity import Quantity, quantity_of
+from ordinate.study.plan import Plan
 from ordinate.study.state import STATES
 
 # the second came with mixers and tasks
 FORMATS = (1, 2)
+# what a file says that is no result
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,14 @@ class Study:
         results: the contents of each readable result.json, in the order of the plan.
         pending: names of planned runs without a result.
         damaged: one line for each result that cannot be read.
+        trials: the results of trials of learning rates.
     """
 
     about: dict[str, Any]
     results: list[dict[str, Any]]
     pending: list[str]
     damaged: list[str]
+    trials: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -73,7 +78,24 @@ class Study:
 
 
 def read(folder: Path) -> Study:
-    """Read a study's folder; folders that are no planned run are passed over.
+    """Read the folder of a study without a grid; folders that are no planned run are passed over.
+
+    Raises:
+        ValueError: no study there, or one that this version cannot read.
+    """
+    about = read_about(folder)
+    found, damaged = _results(folder, about)
+    order = {label: place for place, label in enumerate(compared(about))}
+    found.sort(key=lambda item: (order[item["run"]["label"]], item["run"]["seed"]))
+    results, trials = ([item for item in found if ("rate" in item["run"]) == tried] for tried in (False, True))
+    ended = {(item["run"]["label"], item["run"]["seed"]) for item in results}
+    planned = [(label, seed) for seed in range(about["plan"]["seeds"]) for label in order]
+    pending = [f"{label} seed {seed}" for label, seed in planned if (label, seed) not in ended]
+    return Study(about, results, pending, damaged, trials)
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """The contents of study.json.
 
     Raises:
         ValueError: no study there, or one that this version cannot read.
@@ -93,13 +115,31 @@ def read(folder: Path) -> Study:
             f"this version reads studies of format {' and '.join(map(str, FORMATS))}; {path} has {found!r}; "
             "use the version that wrote it"
         )
-    results, damaged = _results(folder, about)
-    order = {label: place for place, label in enumerate(compared(about))}
-    results.sort(key=lambda item: (order[item["run"]["label"]], item["run"]["seed"]))
-    ended = {(item["run"]["label"], item["run"]["seed"]) for item in results}
-    planned = [(label, seed) for seed in range(about["plan"]["seeds"]) for label in order]
-    pending = [f"{label} seed {seed}" for label, seed in planned if (label, seed) not in ended]
-    return Study(about, results, pending, damaged)
+    return about
+
+
+def read_cells(folder: Path, about: dict[str, Any]) -> list[tuple[dict[str, Any], Study]]:
+    """The cells of a grid: the values of its factors, and the cell as a study of its own."""
+    plan, cells = Plan(**about["plan"]), []
+    for cell in about["cells"]:
+        part, values = plan.at(cell["values"]), cell["values"]
+        own = {**about, **cell, "plan": part.model_dump(mode="json")}
+        lines = [tuple(one[name] for name in ("label", "scheme", "mixer")) for one in cell["compared"]]
+        runs = [part.run(values, seed, *line) for line in lines for seed in range(part.seeds)]
+        trials = part.own_trials(values, lines)
+        found, damaged, pending = [], [], []
+        for run in [*runs, *trials]:
+            path = folder / "runs" / run.name / "result.json"
+            if not path.exists():
+                pending.append(run.title)
+                continue
+            try:
+                found.append(_result(path, own))
+            except UNREADABLE as error:
+                damaged.append(f"{run.name}: the result cannot be read ({type(error).__name__}: {error})")
+        tried = [item for item in found if "rate" in item["run"]]
+        cells.append((values, Study(own, [item for item in found if item not in tried], pending, damaged, tried)))
+    return cells
 
 
 def compared(about: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -113,18 +153,31 @@ def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]],
     results, damaged, labels = [], [], compared(about)
     for path in sorted(folder.glob("runs/*/result.json")):
         try:
-            result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+            result = _result(path, about)
             run = result["run"]
-            if result["format"] not in FORMATS or result["status"] not in STATES:
-                raise ValueError(f"format {result['format']!r}, status {result['status']!r}")
-            if result["status"] == "done":
-                _check(result, quantity_of(about["plan"]))
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        except UNREADABLE as error:
             damaged.append(f"{path.parent.name}: the result cannot be read ({type(error).__name__}: {error})")
             continue
-        if run["label"] in labels and 0 <= run["seed"] < about["plan"]["seeds"]:
+        planned = run.get("rate") in (about["plan"].get("tune") or ()) if "rate" in run else _seed(run, about)
+        if run["label"] in labels and planned:
             results.append(result)
     return results, damaged
+
+
+def _seed(run: dict[str, Any], about: dict[str, Any]) -> bool:
+    return 0 <= run["seed"] < about["plan"]["seeds"]
+
+
+def _result(path: Path, about: dict[str, Any]) -> dict[str, Any]:
+    result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+    if result["format"] not in FORMATS or result["status"] not in STATES:
+        raise ValueError(f"format {result['format']!r}, status {result['status']!r}")
+    result["run"]["label"], result["run"]["seed"]
+    if result["status"] == "done" and "rate" in result["run"]:
+        result["aside"], result["training"], result["cost"]
+    elif result["status"] == "done":
+        _check(result, quantity_of(about["plan"]))
+    return result
 
 
 def _check(result: dict[str, Any], kind: Quantity) -> None:
