@@ -21,10 +21,19 @@ from ordinate.study.engines.local import Local
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 from ordinate.study.presets import preset as preset_of
+from ordinate.study.state import FINAL
 
 SIZES = frozenset({"width", "layers", "heads", "length", "learning_rate"})
 Preset = Literal["quick", "standard", "thorough"]
 PLAN = Parameter(name="*", consume_multiple=True, negative="")
+
+
+def plainly(default: tuple[object, ...] | object) -> object:
+    """A default as a person would write it; one of several values may stand alone."""
+    return default if not isinstance(default, tuple) else None if default == (None,) else " ".join(map(str, default))
+
+
+WISH = Parameter(name="*", consume_multiple=True, negative="", show_default=plainly)
 
 
 class File(Toml):
@@ -46,7 +55,7 @@ app = App(name="study", help="Train schemes and mixers side by side and report w
 @app.default
 def study(
     *,
-    plan: Annotated[Wish, PLAN] = Wish(),  # noqa: B008  # pyrefly: ignore[not-a-type]
+    plan: Annotated[Wish, WISH] = Wish(),  # noqa: B008  # pyrefly: ignore[not-a-type]
     preset: Preset = "quick",
     config: Path | None = None,
     out: Path | None = None,
@@ -98,7 +107,9 @@ def run(plan: Plan, out: Path, engine: Engine | None, console: Console) -> tuple
         folder = conduct(plan, out, engine or Local(usual_workers(plan)), _command(), watching)
     finally:
         watching.close()
-    return folder, [item.name for item in plan.runs() if folder.status(item) != "done"]
+    # a learning rate may be too high, which is what trials are for
+    fine = {item.name: ("done",) if item.rate is None else FINAL for item in plan.runs()}
+    return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]
 
 
 def usual_workers(plan: Plan) -> int:

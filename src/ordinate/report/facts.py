@@ -1,5 +1,6 @@
 """What a report says about the plan, the text and the machine."""
 
+from collections.abc import Collection
 from typing import Any
 
 from ordinate.report.read import Study
@@ -44,8 +45,8 @@ def method(study: Study) -> str:
     ).strip()
 
 
-def facts(study: Study) -> Facts:
-    """Plan, text, machine and versions, name by name."""
+def facts(study: Study, varied: Collection[str] = ()) -> Facts:
+    """Plan, text, machine and versions, name by name; of the plan what is not told elsewhere."""
     about, machine = study.about, dict(study.about["machine"])
     silent = idle(str(study.plan.get("task", "text")), study.plan)
     if machine.get("memory_bytes"):
@@ -53,7 +54,7 @@ def facts(study: Study) -> Facts:
     return [
         (
             "Plan",
-            _named({name: value for name, value in study.plan.items() if name not in silent and name not in HIDDEN}),
+            _named({name: value for name, value in study.plan.items() if name not in {*silent, *HIDDEN, *varied}}),
         ),
         (study.quantity.section.capitalize(), _named(study.learned)),
         ("Machine", _named(machine)),

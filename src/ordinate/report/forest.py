@@ -28,7 +28,7 @@ def _forest(cell: Cell, entries: Sequence[Entry], ends: Sequence[float]) -> dict
     (values, study), kind = cell, cell[1].quantity
     known, low, high = {entry.label: entry for entry in entries}, min(ends, default=0.0), max(ends, default=1.0)
     first = leader(entries)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for place, label in enumerate(study.compared):
         entry, y = known.get(label), ROW * (place + 0.5)
         if entry is None:

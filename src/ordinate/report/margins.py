@@ -87,7 +87,7 @@ def pooled(parts: Sequence[Table], units: Sequence[Sequence[str]], seeds: Sequen
     for part, names in zip(parts, units, strict=True):
         where, weight = [places[name] for name in names], whole / part.sizes.sum()
         np.add.at(sizes, where, part.sizes * weight)
-        np.add.at(amounts, (slice(None), where), part.of(seeds) * weight)
+        np.add.at(amounts.T, where, part.of(seeds).T * weight)
     return Table(tuple(seeds), amounts, sizes)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ordinate.report.quantity import Quantity, quantity_of
-from ordinate.study.plan import Plan
 from ordinate.study.state import STATES
 
 # the second came with mixers and tasks
@@ -120,25 +119,20 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 def read_cells(folder: Path, about: dict[str, Any]) -> list[tuple[dict[str, Any], Study]]:
     """The cells of a grid: the values of its factors, and the cell as a study of its own."""
-    plan, cells = Plan(**about["plan"]), []
+    cells = []
     for cell in about["cells"]:
-        part, values = plan.at(cell["values"]), cell["values"]
-        own = {**about, **cell, "plan": part.model_dump(mode="json")}
-        lines = [tuple(one[name] for name in ("label", "scheme", "mixer")) for one in cell["compared"]]
-        runs = [part.run(values, seed, *line) for line in lines for seed in range(part.seeds)]
-        trials = part.own_trials(values, lines)
-        found, damaged, pending = [], [], []
-        for run in [*runs, *trials]:
-            path = folder / "runs" / run.name / "result.json"
+        own, found, damaged, pending = {**about, **cell}, [], [], []
+        for run in cell["runs"]:
+            path = folder / "runs" / run["name"] / "result.json"
             if not path.exists():
-                pending.append(run.title)
+                pending.append(run["title"])
                 continue
             try:
                 found.append(_result(path, own))
             except UNREADABLE as error:
-                damaged.append(f"{run.name}: the result cannot be read ({type(error).__name__}: {error})")
-        tried = [item for item in found if "rate" in item["run"]]
-        cells.append((values, Study(own, [item for item in found if item not in tried], pending, damaged, tried)))
+                damaged.append(f"{run['name']}: the result cannot be read ({type(error).__name__}: {error})")
+        results, trials = ([item for item in found if ("rate" in item["run"]) == tried] for tried in (False, True))
+        cells.append((cell["values"], Study(own, results, pending, damaged, trials)))
     return cells
 
 

@@ -6,7 +6,8 @@ from typing import Any
 from ordinate.report.read import Study
 from ordinate.study.run import described
 
-Cells = list[str]
+# more than so many are not named one by one
+NAMED = 4
 
 
 def tuning_said(studies: Sequence[Study]) -> list[str]:
@@ -15,16 +16,15 @@ def tuning_said(studies: Sequence[Study]) -> list[str]:
     Args:
         studies: a study, or the cells of a grid.
     """
-    edges = [
-        (study, label, choice) for study in studies for label, choice in choices(study).items() if choice["edge"]
-    ]
+    found = [(study, label, choice) for study in studies for label, choice in choices(study).items()]
+    edges = [one for one in found if one[2]["edge"]]
     if not edges:
         return []
-    listed = [f"{_where(study)}“{label}” ({choice['edge']}, {choice['rate']:g})" for study, label, choice in edges]
-    more = f" and {len(listed) - 6} more" if len(listed) > 6 else ""
+    listed = [f"{_where(study)}“{label}” ({choice['edge']}, {choice['rate']:.3g})" for study, label, choice in edges]
+    which = f": {', '.join(listed)}" if len(listed) <= NAMED else ", see below"
     return [
-        "The best learning rate lies at the end of the list, so that a better one may lie beyond, for "
-        f"{', '.join(listed[:6])}{more}."
+        f"For {len(edges)} of {len(found)} the best learning rate lies at an end of those tried, so a better one "
+        f"may lie beyond{which}."
     ]
 
 

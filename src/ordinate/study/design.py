@@ -24,11 +24,13 @@ Preset = Callable[[str | None, str | None], Mapping[str, Any]]
 def _several(name: str) -> tuple[Any, Any]:
     """The type and the default of a field of which several values may be given."""
     field = Options.model_fields[name]
-    kind = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    kind: Any = field.annotation
+    if field.metadata:
+        kind = Annotated[kind, *field.metadata]  # pyrefly: ignore[not-a-type]
     words: Values = {"description": field.description, "alias": field.alias}
     if not varies(name):
         return kind, Field(field.default, **words)
-    return tuple[kind, ...], Field((field.default,), min_length=1, **words)
+    return tuple.__class_getitem__((kind, ...)), Field((field.default,), min_length=1, **words)
 
 
 def varies(name: str) -> bool:
@@ -41,10 +43,9 @@ def _kinds(annotation: Any) -> Sequence[Any]:
     return getattr(annotation, "__args__", ()) if get_origin(annotation) is not tuple else (annotation,)
 
 
-Wish: type[Frozen] = create_model(
-    "Plan", __base__=Frozen, __doc__="What a person says of a study; several values of an option are a grid.",
-    **{name: _several(name) for name in Options.model_fields},
-)  # fmt: skip
+_FIELDS: Any = {name: _several(name) for name in Options.model_fields}
+Wish: type[Frozen] = create_model("Plan", __base__=Frozen, **_FIELDS)
+"""What a person says of a study: several values of an option are a grid."""
 
 
 def planned(wish: Frozen, preset: Preset, exceptions: Sequence[Values] = ()) -> list[tuple[Values, Plan]]:

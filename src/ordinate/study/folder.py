@@ -20,6 +20,8 @@ from ordinate.study.run import Run, digest
 from ordinate.study.state import FINAL, STATES, State
 
 FORMAT = 2
+# what study.json says of a cell beside what is learned in it
+PLANNED = ("values", "compared", "plan", "runs")
 LIBRARIES = ("torch", "numpy", "pytorch-lightning", "safetensors", "tokenizers", "altair")
 
 
@@ -122,7 +124,7 @@ class Folder:
             more: the same of the other cells.
         """
         cells = [
-            {"values": values, "compared": _compared(part), **learned}
+            {**_planned(part, values), **learned}
             for (part, values), learned in zip(plan.parts(), (source, *more), strict=True)
         ]
         about = {
@@ -195,8 +197,16 @@ def _changed(old: Plan, new: Plan) -> list[str]:
     return differences(first, second)
 
 
-def _compared(plan: Plan) -> list[dict[str, str]]:
-    return [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in plan.compared()]
+def _planned(plan: Plan, values: dict[str, Any]) -> dict[str, Any]:
+    """What study.json says of a cell, so that a report need load no scheme."""
+    lines = [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in plan.compared()]
+    trials, runs = plan.own_trials(values), [run for seed in range(plan.seeds) for run in plan.own_runs(values, seed)]
+    return {
+        "values": values,
+        "compared": lines,
+        "plan": plan.model_dump(mode="json"),
+        "runs": [{"name": run.name, "title": run.title} for run in [*trials, *runs]],
+    }
 
 
 def _cells(about: dict[str, Any]) -> list[dict[str, Any]]:
@@ -211,7 +221,7 @@ def _place(plan: Plan, values: dict[str, Any]) -> str:
 
 def _others(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """What models are, and what they learn from, that has changed since."""
-    sources = [kind for kind in new if kind not in ("values", "compared")]
+    sources = [kind for kind in new if kind not in PLANNED]
     lines = [f"{kind}.{line}" for kind in sources for line in differences(old[kind], new[kind])]
     was = {one["label"]: one for one in old.get("compared", new["compared"])}
     return lines + [

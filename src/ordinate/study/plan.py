@@ -1,6 +1,5 @@
 """What a study trains and measures: a value that says everything, from which each run follows."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from ordinate import catalog
@@ -14,9 +13,6 @@ EIGHT_FOR_IMAGES = ("none", "grid", "learned_grid", "fourier", "axial", "mixed",
 FREE = frozenset({"checkpoint_every"})
 # fields that say which runs there are, and not what becomes of each
 LISTED = frozenset({"schemes", "mixers", "seeds", "budgets", "cells"})
-
-# the name of what is compared, its scheme and its mixer
-Compared = tuple[str, str, str]
 
 
 class Plan(Options):
@@ -75,22 +71,21 @@ class Plan(Options):
 
     def own_runs(self, cell: dict[str, Any], seed: int) -> list[Run]:
         """The runs of one seed, all in one cell."""
-        return [self.run(cell, seed, *one) for one in self.compared()]
+        return [self._run(cell, seed, *one) for one in self.compared()]
 
-    def own_trials(self, cell: dict[str, Any], lines: Sequence[Compared] | None = None) -> list[Run]:
-        """The trials of learning rates, all in one cell; of all that is compared, where these lines do not say it."""
+    def own_trials(self, cell: dict[str, Any]) -> list[Run]:
+        """The trials of learning rates, all in one cell."""
         seeds, rates = range(TUNING, TUNING + self.trials), self.tune or ()
         # where nothing is tried, nothing need be loaded to know what would be
-        lines = (self.compared() if lines is None else lines) if rates else ()
-        return [self.run(cell, seed, *one, rate=rate) for seed in seeds for one in lines for rate in rates]
+        lines = self.compared() if rates else ()
+        return [self._run(cell, seed, *one, rate=rate) for seed in seeds for one in lines for rate in rates]
 
     def _in(self, cell: Cell) -> "Plan":
-        return Plan(**{**dict(self), "cells": (), **cell.changes})
+        return Plan.model_validate({**dict(self), "cells": (), **cell.changes})
 
-    def run(
+    def _run(
         self, cell: dict[str, Any], seed: int, label: str, scheme: str, mixer: str, rate: float | None = None
     ) -> Run:
-        """A run of this plan, which is that of a cell, or of a study without a grid."""
         run = Run(label=label, scheme=scheme, mixer=mixer, seed=seed, rate=rate, cell=cell)
         if not cell:
             return run
@@ -98,7 +93,7 @@ class Plan(Options):
         said = whole.model_dump(mode="json", exclude=set(FREE | LISTED))
         return run.model_copy(update={"key": digest([said, scheme, mixer])})
 
-    def compared(self) -> list[Compared]:
+    def compared(self) -> list[tuple[str, str, str]]:
         """What is compared: the name in the report, the scheme and the mixer of each."""
         if self.mixers is None:
             return [(scheme, scheme, "softmax") for scheme in self.schemes or self.usual_schemes]
