@@ -11,7 +11,8 @@ from ordinate.checks import need
 from ordinate.models.decoder import Decoder
 from ordinate.models.kinds import KINDS, Model
 from ordinate.models.shape import Shape
-from ordinate.models.transplant import completed, transplant
+from ordinate.models.line import completed
+from ordinate.models.transplant import transplant
 from ordinate.study.plan import Plan, Run
 from ordinate.tokenizer import FILE, Tokenizer, load_tokenizer
 
