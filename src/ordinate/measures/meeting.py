@@ -1,7 +1,5 @@
 """How queries meet keys: turned by their places, seen on real tokens, and put in each other's place."""
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -96,39 +94,30 @@ class Mixed(Watch):
         return q @ torch.linalg.qr(drawn).Q.to(q), k, v
 
 
-class Scaled(Watch):
-    """Leaves the scale 1 / sqrt(d) out of the softmax, and multiplies what comes out of it by the same, or not.
+class Symmetric(Watch):
+    """Keeps of the products of queries and keys the part that is symmetric, or the part that is antisymmetric.
+
+        scale (q_i . k_j + q_j . k_i) / 2,    scale (q_i . k_j - q_j . k_i) / 2
+
+    What is added to them, biases, and who sees whom stay as they are.
 
     Args:
-        width: of a head.
-        outside: whether the weights are scaled instead.
+        scale: what the model multiplies products by.
+        sign: 1 for the symmetric part, -1 for the other.
     """
 
-    def __init__(self, width: int, *, outside: bool) -> None:
-        self.factor, self.outside = math.sqrt(width), outside
+    def __init__(self, scale: float, sign: int) -> None:
+        self.scale, self.sign = scale, sign
+        self.products = torch.empty(0)
+
+    def marked(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
+        """Remember how queries meet keys."""
+        self.products = q @ for_heads(k.transpose(0, 1), q.shape[1]).transpose(0, 1).mT
 
     def scores(self, layer: int, scores: Weights) -> Weights:
-        """Take the scale back."""
-        return scores * self.factor
-
-    def weights(self, layer: int, weights: Weights) -> Weights | None:
-        """Put it outside: rows then sum to 1 / sqrt(d), and what comes out is no mean of values any more."""
-        return weights / self.factor if self.outside else None
-
-
-class Spread(Watch):
-    """How widely rows of weights are spread: their entropy beside that of looking at all alike, by layer."""
-
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
-        self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
-
-    def weights(self, layer: int, weights: Weights) -> None:
-        """Measure them, in the last half of a text."""
-        own = weights[..., weights.shape[-2] // 2 :, :].double()
-        seen = own.shape[-1] - (own.shape[-2] - 1) / 2 if self.facts.causal else own.shape[-1]
-        entropy = -torch.special.xlogy(own, own).sum(-1) / math.log(seen)
-        self.found[layer].append(entropy.mean((-2, -1)).cpu())
+        """Put the part in the place of the whole."""
+        change = (self.sign * self.products.mT - self.products) / 2
+        return scores + self.scale * change.to(scores)
 
 
 def turns(subject: Subject, text: Tensor, width: int) -> dict[int, Float[Tensor, "offsets d d"]]:
@@ -152,12 +141,4 @@ def transposed(subject: Subject, sample: Sample) -> Float[Tensor, "texts layers 
     watch = Transposed(subject.facts)
     for rows in short.parts(subject.facts):
         subject.read(short.given(rows, visible=everything), watch)
-    return torch.stack([torch.cat(layer) for layer in watch.found], 1)
-
-
-def spread(subject: Subject, sample: Sample) -> Float[Tensor, "texts layers"]:
-    """How widely weights are spread in each layer."""
-    watch = Spread(subject.facts)
-    for rows in sample.parts(subject.facts):
-        subject.read(sample.given(rows), watch)
     return torch.stack([torch.cat(layer) for layer in watch.found], 1)

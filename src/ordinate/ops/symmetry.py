@@ -6,8 +6,8 @@ from torch import Tensor
 
 from ordinate.ops.heads import for_heads
 
-# random heads that are drawn, and numbers that they may have
-FEWEST, MOST, NUMBERS = 500, 20_000, 1 << 27
+# heads that are drawn, numbers that they may have, and heads drawn at once
+FEWEST, MOST, NUMBERS, AT_ONCE = 2_000, 20_000, 1 << 27, 500
 
 # heads of a layer side by side
 Matrices = Float[Tensor, "h width d"]
@@ -56,20 +56,38 @@ def summed_symmetry(query: Matrices, key: Float[Tensor, "g width d"]) -> float:
 
 def ranks(query: Matrices, key: Float[Tensor, "g width d"], energy: float) -> list[int]:
     """How many singular values of M hold so much of its squares, for each head."""
-    q, k = query.double(), for_heads(key.double(), len(query))
-    values = torch.linalg.svdvals(torch.linalg.qr(q).R @ torch.linalg.qr(k).R.mT).square()
-    share = values.cumsum(-1) / values.sum(-1, keepdim=True).clamp(min=1e-300)
+    squares = _sizes(query, key).square()
+    share = squares.cumsum(-1) / squares.sum(-1, keepdim=True).clamp(min=1e-300)
     return [int(found) for found in (share < energy).sum(-1) + 1]
 
 
-def by_chance(width: int, d: int, seed: int) -> Float[Tensor, "draws"]:
-    """The symmetry of heads whose weights are drawn from a normal distribution: as many as `NUMBERS` allow."""
-    generator = torch.Generator().manual_seed(seed)
-    count, found = min(MOST, max(FEWEST, NUMBERS // (width * d))), []
-    for start in range(0, count, FEWEST):
-        shape = (2, min(FEWEST, count - start), width, d)
-        found.append(_beside(*torch.randn(shape, generator=generator).unbind()))
+def by_chance(query: Matrices, key: Float[Tensor, "g width d"], seed: int) -> Float[Tensor, "draws h"]:
+    """The symmetry that each head would have if its queries and keys had nothing to do with each other.
+
+        M = U S V^T,    s = sum over a, b of S_a S_b X_ab X_ba / sum over a of S_a^2,    X = V^T U
+
+    S is the head's own: where few directions count, chance makes heads that are far from its mean more often. U and V
+    are drawn evenly from all frames; each number of X is then normal with variance 1 / width.
+
+    Args:
+        query: W_q.
+        key: W_k.
+        seed: of the draws.
+    """
+    sizes, width = _sizes(query, key), query.shape[1]
+    unit = torch.nn.functional.normalize(sizes, dim=1).float().cpu()
+    count, generator = unit.shape[1], torch.Generator().manual_seed(seed)
+    found = []
+    for _ in range(0, min(MOST, max(FEWEST, NUMBERS // count**2)), AT_ONCE):
+        x = torch.randn(AT_ONCE, count, count, generator=generator)
+        found.append(((unit @ (x * x.mT)) * unit).sum(-1) / width)
     return torch.cat(found).double()
+
+
+def _sizes(query: Matrices, key: Float[Tensor, "g width d"]) -> Float[Tensor, "h d"]:
+    """The singular values of M."""
+    q, k = query.double(), for_heads(key.double(), len(query))
+    return torch.linalg.svdvals(torch.linalg.qr(q).R @ torch.linalg.qr(k).R.mT)
 
 
 def _beside(q: Matrices, k: Matrices) -> Float[Tensor, "h"]:
