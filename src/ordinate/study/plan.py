@@ -120,8 +120,8 @@ class Plan(Frozen):
     """Texts that each model writes."""
     sample_tokens: int = Field(240, ge=1)
     """Length of each of them (tokens)."""
-    threads: int = Field(1, ge=1)
-    """Processor threads of each run."""
+    threads: int | None = Field(None, ge=1)
+    """Processor threads of each run; by default as many as trials on this machine show to be fastest."""
     checkpoint_every: int = Field(100, ge=1)
     """Steps between checkpoints."""
 
