@@ -1,8 +1,8 @@
 """`ordinate study`: train schemes and mixers side by side and report which one to take."""
 
-import os
 import shlex
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -80,7 +80,8 @@ def study(
     out
         Folder for the results; by default one in runs/ named after the plan.
     workers
-        Runs at a time; by default as many as there are cores for.
+        Runs at a time; by default as many as there are cores for, with as many threads each as short trials show to
+        be fastest.
     patience
         A run that says nothing for so many minutes is ended, and counts as killed.
     ray
@@ -90,10 +91,9 @@ def study(
     from ordinate.study.settle import settle
 
     console = Console(highlight=False)
-    tell = lambda line: console.print(line, markup=False, soft_wrap=True)  # noqa: E731
     cells = planned(plan, partial(_preset, preset, based="base" in plan.model_fields_set), read_exceptions(config))
-    whole = grid([(values, settle(one, tell)) for values, one in cells])
-    engine = _engine(whole, workers, 60 * patience, ray)
+    whole = grid([(values, settle(one, _tell(console))) for values, one in cells])
+    engine = _engine(workers, 60 * patience, ray, _tell(console))
     folder, failed = run(whole, out or Path("runs") / f"{preset}-{whole.digest()}", engine, console)
     report = build(folder.path)
     console.print(f"report: {report}", soft_wrap=True)
@@ -104,7 +104,7 @@ def run(plan: Plan, out: Path, engine: Engine | None, console: Console) -> tuple
     """Carry out a settled plan in view of a person: the folder, and the names of runs that are not done."""
     watching = watcher(console)
     try:
-        folder = conduct(plan, out, engine or Local(usual_workers(plan)), _command(), watching)
+        folder = conduct(plan, out, engine or Local(tell=_tell(console)), _command(), watching)
     finally:
         watching.close()
     # a learning rate may be too high, which is what trials are for
@@ -112,15 +112,9 @@ def run(plan: Plan, out: Path, engine: Engine | None, console: Console) -> tuple
     return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]
 
 
-def usual_workers(plan: Plan) -> int:
-    """As many runs at a time as there are cores for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // plan.threads)
-
-
-def _engine(plan: Plan, workers: int | None, patience: float, ray: str | None) -> Engine:
+def _engine(workers: int | None, patience: float, ray: str | None, tell: Callable[[str], None]) -> Engine:
     if ray is None:
-        return Local(usual_workers(plan) if workers is None else workers, patience)
+        return Local(workers, patience, tell)
     need(
         workers is None,
         "a cluster decides how many runs are done at a time",
@@ -130,6 +124,10 @@ def _engine(plan: Plan, workers: int | None, patience: float, ray: str | None) -
     from ordinate.study.engines.cluster import Cluster
 
     return Cluster(ray, patience)
+
+
+def _tell(console: Console) -> Callable[[str], None]:
+    return lambda line: console.print(line, markup=False, soft_wrap=True)
 
 
 def _command() -> str:

@@ -31,7 +31,7 @@ def ridge(
 ) -> Float[Tensor, "texts"]:
     """How much of the targets of each text ridge regression tells that was fitted to the other half of the texts.
 
-        R^2 = 1 - |y - y^|^2 / |y - mean y|^2
+        R^2 = 1 - |y - y^|^2 / |y - mean y|^2,    below the line the mean of the texts
 
     The strength is chosen by generalised cross-validation among the texts that it is fitted to.
 
@@ -49,7 +49,7 @@ def ridge(
         known = torch.arange(count) % 2 == turn
         features = _features(wide, wide[known], squares)
         guess = _fitted(features[known].flatten(0, 1), wanted[known].flatten(), features[~known])
-        spread = (wanted[~known] - wanted[known].mean()).square().sum(1)
+        spread = (wanted[~known] - wanted[known].mean()).square().sum(1).mean()
         found[~known] = 1 - (wanted[~known] - guess).square().sum(1) / spread
     return found
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ordinate.files import write_json
 from ordinate.study.engine import Engine, News
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
@@ -52,10 +53,11 @@ def conduct(plan: Plan, out: Path, engine: Engine, command: str, watcher: Watche
             ready.add(place)
             sources.append(source.identity)
         folder.open(plan, sources[0], command, *sources[1:])
-        missing = {run.name for run in folder.missing(plan)}
-        watcher.planned(plan, len(missing))
+        todo = folder.missing(plan)
+        if todo and not folder.pace.exists():
+            write_json(folder.pace, engine.pace(folder, plan, todo).about)
+        watcher.planned(plan, len(todo))
+        missing = {run.name for run in todo}
         for stage in plan.stages():
-            todo = [run for run in stage if run.name in missing]
-            if todo:
-                engine.carry_out(folder, plan, todo, watcher.news)
+            engine.carry_out(folder, plan, [run for run in stage if run.name in missing], watcher.news)
     return folder

@@ -1,28 +1,21 @@
 """The folder of a study: what was planned, what was measured, and who is writing."""
 
-import hashlib
 import json
-import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ordinate import __version__
 from ordinate.files import write_json
 from ordinate.lock import LOCK, OWNER, only_writer
+from ordinate.study.about import cells_of, changed, others, place_of, planned, surroundings
 from ordinate.study.fields import prepared
-from ordinate.study.plan import FREE, LISTED, Plan, differences
+from ordinate.study.plan import FREE, Plan
 from ordinate.study.run import Run, digest
 from ordinate.study.state import FINAL, STATES, State
 
 FORMAT = 2
-# what study.json says of a cell beside what is learned in it
-PLANNED = ("values", "compared", "plan", "runs")
-LIBRARIES = ("torch", "numpy", "pytorch-lightning", "safetensors", "tokenizers", "altair")
 
 
 class OtherStudyError(ValueError):
@@ -52,6 +45,17 @@ class Folder:
     def prepared(self, plan: Plan, cell: dict[str, Any]) -> Path:
         """Where what this plan learns from is prepared; the cells of a grid that learn from the same share it."""
         return self.data / digest(prepared(dict(plan))) if cell else self.data
+
+    @property
+    def pace(self) -> Path:
+        """How its runs share a machine."""
+        return self.path / "pace.json"
+
+    def threads(self) -> int | None:
+        """Processor threads of each run: the plan's, or those settled on when it began; None: it has not."""
+        if threads := self.plan().threads:
+            return threads
+        return json.loads(self.pace.read_text(encoding="utf-8"))["threads"] if self.pace.exists() else None
 
     def run(self, run: Run) -> Path:
         """The folder of one run."""
@@ -105,12 +109,13 @@ class Folder:
             )
         try:
             # fields that came later have their defaults
-            old = self.plan()
+            old = self.plan().model_copy(update={"threads": self.threads()})
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise OtherStudyError(
                 f"study.json must hold a plan; {self.study} cannot be read ({error}); give another --out"
             ) from None
-        _refuse(self.path, _changed(old, plan))
+        # threads that are left open are those it began with
+        _refuse(self.path, changed(old, plan.model_copy(update={"threads": plan.threads or old.threads})))
 
     def open(self, plan: Plan, source: dict[str, Any], command: str, *more: dict[str, Any]) -> None:
         """Write study.json, or make sure that the one there is of the same plan, models, and text or task.
@@ -124,28 +129,30 @@ class Folder:
             more: the same of the other cells.
         """
         cells = [
-            {**_planned(part, values), **learned}
+            {**planned(part, values), **learned}
             for (part, values), learned in zip(plan.parts(), (source, *more), strict=True)
         ]
         about = {
             "format": FORMAT,
             "plan": plan.model_dump(mode="json"),
             **({"cells": cells} if plan.cells else {"compared": cells[0]["compared"], **source}),
-            "machine": machine(),
-            "versions": {"ordinate": __version__, **{name: version(name) for name in LIBRARIES}},
             "command": command,
-            "code": code_digest(),
+            **surroundings(),
         }
         if self.study.exists():
             old, parts = self.read(), plan.parts()
             was = self.plan()
-            known = {_place(part, values): one for (part, values), one in zip(was.parts(), _cells(old), strict=True)}
+            plan = plan.model_copy(update={name: getattr(was, name) for name in FREE} | {"threads": was.threads})
+            known = {
+                place_of(part, values): one for (part, values), one in zip(was.parts(), cells_of(old), strict=True)
+            }
             lines = []
             for (part, values), new in zip(parts, cells, strict=True):
-                lines += _others(known.get(_place(part, values), new), new)
+                lines += others(known.get(place_of(part, values), new), new)
             _refuse(self.path, list(dict.fromkeys(lines)))
-            if was.model_copy(update={name: getattr(plan, name) for name in FREE}) == plan:
+            if was == plan:
                 return
+            about["plan"] = plan.model_dump(mode="json")
         write_json(self.study, about)
 
     @contextmanager
@@ -159,76 +166,6 @@ class Folder:
             yield
 
 
-def machine() -> dict[str, Any]:
-    """What this machine is."""
-    return {
-        "system": platform.system(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_bytes": _memory(),
-        "python": platform.python_version(),
-    }
-
-
-def code_digest() -> str:
-    """A hash of the package's source."""
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
-
-
-def _changed(old: Plan, new: Plan) -> list[str]:
-    """What must not differ between two plans of one folder, and does: "key: old -> new"."""
-    if old.cells and new.cells:
-        # the name of a run in a grid says everything that it is
-        return []
-    if old.cells or new.cells:
-        said = [f"{len(plan.cells)} cells" if plan.cells else "no grid" for plan in (old, new)]
-        return [f"grid: {said[0]} -> {said[1]}"]
-    first, second = (plan.model_dump(mode="json", exclude=set(FREE)) for plan in (old, new))
-    for name in LISTED:
-        if (first[name] is None) == (second[name] is None):
-            del first[name], second[name]
-    steps = [f"steps of {label}" for label in (old.budgets or {}) if label in (new.budgets or {})]
-    for said, budgets in ((first, old.budgets), (second, new.budgets)):
-        said.update({name: (budgets or {})[name.removeprefix("steps of ")] for name in steps})
-    return differences(first, second)
-
-
-def _planned(plan: Plan, values: dict[str, Any]) -> dict[str, Any]:
-    """What study.json says of a cell, so that a report need load no scheme."""
-    lines = [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in plan.compared()]
-    trials, runs = plan.own_trials(values), [run for seed in range(plan.seeds) for run in plan.own_runs(values, seed)]
-    return {
-        "values": values,
-        "compared": lines,
-        "plan": plan.model_dump(mode="json"),
-        "runs": [{"name": run.name, "title": run.title} for run in [*trials, *runs]],
-    }
-
-
-def _cells(about: dict[str, Any]) -> list[dict[str, Any]]:
-    """What study.json says of each cell; of a study without a grid, of itself."""
-    return about.get("cells") or [about]
-
-
-def _place(plan: Plan, values: dict[str, Any]) -> str:
-    """What learns from the same."""
-    return digest([prepared(dict(plan)), plan.task]) if values else ""
-
-
-def _others(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What models are, and what they learn from, that has changed since."""
-    sources = [kind for kind in new if kind not in PLANNED]
-    lines = [f"{kind}.{line}" for kind in sources for line in differences(old[kind], new[kind])]
-    was = {one["label"]: one for one in old.get("compared", new["compared"])}
-    return lines + [
-        f"{one['label']}.{line}" for one in new["compared"] for line in differences(was.get(one["label"], one), one)
-    ]
-
-
 def _refuse(path: Path, lines: list[str]) -> None:
     if lines:
         listed = "\n  ".join(lines)
@@ -236,17 +173,3 @@ def _refuse(path: Path, lines: list[str]) -> None:
             f"a study goes on with the plan it began with; {path} was begun with another:\n  {listed}\n"
             "give the same options as then, or another --out"
         )
-
-
-def _processor() -> str:
-    listed = Path("/proc/cpuinfo")
-    lines = listed.read_text().splitlines() if listed.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -90,7 +90,7 @@ class Plan(Options):
         if not cell:
             return run
         whole = self.model_copy(update={"cells": ()}).of(run.model_copy(update={"cell": {}}))
-        said = whole.model_dump(mode="json", exclude=set(FREE | LISTED))
+        said = whole.model_dump(mode="json", exclude={*FREE, *LISTED, "threads"})
         return run.model_copy(update={"key": digest([said, scheme, mixer])})
 
     def compared(self) -> list[tuple[str, str, str]]:

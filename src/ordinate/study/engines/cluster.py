@@ -53,7 +53,7 @@ class Cluster(Engine):
         if not runs:
             return
         with _session(self.address) as ray, terminable():
-            remote = ray.remote(num_cpus=plan.threads, max_retries=TRIES)(_attempt)
+            remote = ray.remote(num_cpus=folder.threads() or 1, max_retries=TRIES)(_attempt)
             place = folder.path.resolve()
             waiting = {remote.remote(place, run.name, self.patience): run for run in runs}
             while waiting:
