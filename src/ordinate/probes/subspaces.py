@@ -232,11 +232,12 @@ def _answer(found: Found, estimates: dict[str, Estimate]) -> str:
     else:
         low, high, value = entering.null_low or 0.0, entering.null_high or 1.0, entering.value
         how = "less than" if value < low else "more than" if value > high else "as much as"
+        share = entering.model_copy(update={"unit": "of position"})
         told.append(
-            f"Of position {said(entering)} lies in the directions that hold {ENERGY:.0%} of the tokens, {how} chance "
-            f"puts there ({low:.2g} to {high:.2g})."
+            f"{said(share)} lies in the directions that hold {ENERGY:.0%} of the tokens: {how} chance puts there "
+            f"({low:.2g} to {high:.2g})."
         )
     if found.shares is not None:
-        parts = [f"{name} {said(estimates[f'share of the scores: {name}'], 2)}" for name in KINDS]
-        told.append(f"What scores of a row differ by: {'; '.join(parts)}.")
+        parts = [f"{name} {100 * estimates[f'share of the scores: {name}'].value:.0f} %" for name in KINDS]
+        told.append(f"What scores of a row differ by: {', '.join(parts)}.")
     return " ".join(told)

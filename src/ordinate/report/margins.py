@@ -95,6 +95,5 @@ def _units(study: Study, label: str) -> list[str]:
     """What each document, sequence or image is called that this was measured on."""
     row = next(row for row in study.done(label)[0]["lengths"] if study.quantity.measured(row))
     source = digest([study.learned, study.plan["task"]])
-    count = len(study.quantity.table(row)[1])
-    documents = row.get("documents", [{}] * count)
-    return [f"{source}/{one.get('name', place)}" for place, one in enumerate(documents)]
+    names = row["units"] or range(len(row["table"][1]))
+    return [f"{source}/{name}" for name in names]

@@ -105,7 +105,7 @@ def study_tables(study: Study, *, longest: bool = True) -> dict[str, Table]:
         return {}
     wanted = max(times) if longest else min(times)
     return {
-        label: _table(results, wanted, study.quantity)
+        label: _table(results, wanted)
         for label, found in done.items()
         # some may serve the trained length only
         if (results := [run for run in found if _measured(run, wanted, study.quantity)])
@@ -147,7 +147,7 @@ def _mean(label: str, table: Table, kind: Quantity) -> Entry:
 
 def _entry(label: str, results: Sequence[dict[str, Any]], quantity: Quantity) -> Entry:
     multiples = [row["times"] for row in results[0]["lengths"] if quantity.measured(row)]
-    tables = {times: _table(results, times, quantity) for times in multiples}
+    tables = {times: _table(results, times) for times in multiples}
     first = tables[min(multiples)]
     draws = Draws.of(len(first.sizes), len(results))
     base = resampled(first.amounts, first.sizes, draws)
@@ -166,8 +166,8 @@ def _measured(result: dict[str, Any], times: int, quantity: Quantity) -> bool:
     return any(row["times"] == times and quantity.measured(row) for row in result["lengths"])
 
 
-def _table(results: Sequence[dict[str, Any]], times: int, quantity: Quantity) -> Table:
+def _table(results: Sequence[dict[str, Any]], times: int) -> Table:
     rows = [next(row for row in item["lengths"] if row["times"] == times) for item in results]
-    tables = [quantity.table(row) for row in rows]
+    tables = [row["table"] for row in rows]
     seeds = tuple(item["run"]["seed"] for item in results)
     return Table(seeds, np.stack([amounts for amounts, _ in tables]), tables[0][1])

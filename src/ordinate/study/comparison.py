@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -69,12 +69,12 @@ class Comparison:
         return replace(self, difference=-self.difference, interval=bounds, effect=effect)
 
 
-def compare(tables: Mapping[str, Table]) -> dict[tuple[str, str], Comparison]:
+def compare(tables: Mapping[str, Table]) -> Mapping[tuple[str, str], Comparison]:
     """Every two of them, in both orders; pairs that share no seed are left out. See `compare_all`."""
     return compare_all([tables])[0]
 
 
-def compare_all(groups: Sequence[Mapping[str, Table]]) -> list[dict[tuple[str, str], Comparison]]:
+def compare_all(groups: Sequence[Mapping[str, Table]]) -> list[Mapping[tuple[str, str], Comparison]]:
     """Every two of each group, in both orders; pairs that share no seed are left out.
 
     The difference d of two is measured on the documents and seeds that they share. Its variance has a part of the
@@ -100,13 +100,10 @@ def compare_all(groups: Sequence[Mapping[str, Table]]) -> list[dict[tuple[str, s
         for pairs, field in zip(found, fields, strict=True)
     ]
     corrected = iter(holm([p for group in chances for p in group]))
-    compared: list[dict[tuple[str, str], Comparison]] = []
-    for pairs, field, group in zip(found, fields, chances, strict=True):
-        compared.append({})
-        for (names, pair), p in zip(pairs.items(), group, strict=True):
-            compared[-1][names] = pair.comparison(field, p, next(corrected))
-            compared[-1][names[::-1]] = compared[-1][names].turned()
-    return compared
+    return [
+        _Compared(pairs, field, {names: (p, next(corrected)) for names, p in zip(pairs, group, strict=True)})
+        for pairs, field, group in zip(found, fields, chances, strict=True)
+    ]
 
 
 def _pairs(tables: Mapping[str, Table]) -> dict[tuple[str, str], "_Pair"]:
@@ -152,6 +149,29 @@ class _Field:
     models: int
     pairs: int
     luck: float
+
+
+class _Compared(Mapping[tuple[str, str], Comparison]):
+    """All comparisons, each resampled when it is asked for: a report tells few of many."""
+
+    def __init__(
+        self,
+        pairs: "Mapping[tuple[str, str], _Pair]",
+        field: _Field,
+        chances: Mapping[tuple[str, str], tuple[float, float]],
+    ) -> None:
+        self.pairs, self.field, self.chances = pairs, field, chances
+
+    def __getitem__(self, names: tuple[str, str]) -> Comparison:
+        known = names if names in self.pairs else names[::-1]
+        found = self.pairs[known].comparison(self.field, *self.chances[known])
+        return found if known == names else found.turned()
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return (names for pair in self.pairs for names in (pair, pair[::-1]))
+
+    def __len__(self) -> int:
+        return 2 * len(self.pairs)
 
 
 class _Pair:
