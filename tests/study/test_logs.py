@@ -5,9 +5,11 @@ import json
 
 import pytest
 
+from ordinate.files import write_json
 from ordinate.study import logs
+from ordinate.study.engine import News
 from ordinate.study.folder import Folder
-from ordinate.study.logs import choose, chosen, need_logger, open_log, replay
+from ordinate.study.logs import Logs, need_logger
 from ordinate.study.plan import Plan
 
 PLAN = Plan(schemes=("rope",))
@@ -31,17 +33,19 @@ def folder(tmp_path):
 
 
 def written(folder, name):
-    """A run of three steps, of which the third was lost with its process, then of four."""
-    metrics = folder.path / "metrics.jsonl"
-    choose(folder, name)
-    for steps in ((1, 2, 3), (3, 4)):
-        log = open_log(folder, RUN)
-        replay(log, metrics)
-        for step in steps:
-            log.step(step, 5.0 - step)
-            with metrics.open("a") as file:
-                file.write(json.dumps({"step": step, "loss": 5.0 - step}) + "\n")
-    log.result(RESULT)
+    """A run whose third step was lost with its process, and a second try that ends."""
+    metrics = folder.run(RUN) / "checkpoints" / "metrics.jsonl"
+    metrics.parent.mkdir(parents=True)
+    lines = [json.dumps({"step": step, "loss": 5.0 - step}) + "\n" for step in range(1, 5)]
+    for tries in (("".join(lines[:3]),), ("".join(lines[:2]), "".join(lines[:3]) + lines[3][:9], "".join(lines))):
+        told = Logs(name, folder)
+        for text in tries:
+            told.news(News(RUN, "training"))
+            metrics.write_text(text)
+            told.news(News(RUN, "training", 2, 2.0))
+    write_json(folder.result(RUN), RESULT)
+    told.news(News(RUN, "done"))
+    assert told.logs == {}
     return folder.path / "logs" / name / RUN.name
 
 
@@ -64,17 +68,6 @@ def test_tensorboard_has_each_step_once(folder):
     assert [event.value for event in events.Scalars("bits_per_byte/1x")] == [2.5]
 
 
-def test_none_is_logged_where_none_was_asked_for(folder):
-    assert chosen(folder) is None
-    assert open_log(folder, RUN) is None
-    choose(folder, None)
-    assert not (folder.path / "logs").exists()
-    # what was asked for once is kept
-    choose(folder, "csv")
-    choose(folder, None)
-    assert chosen(folder) == "csv"
-
-
 def test_a_logger_that_is_not_there_is_told_with_what_to_install(monkeypatch):
     monkeypatch.setattr(logs.importlib.util, "find_spec", lambda name: None)
     need_logger("csv")
@@ -86,14 +79,14 @@ def test_a_logger_that_is_not_there_is_told_with_what_to_install(monkeypatch):
 
 def test_nothing_leaves_the_machine_unasked(folder, monkeypatch):
     made = []
+    monkeypatch.setattr(logs, "need_logger", lambda name: None)
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setattr(
         logs, "import_module", lambda name: type("loggers", (), {"WandbLogger": Fake, "MLFlowLogger": Fake})
     )
     monkeypatch.setattr(Fake, "made", made, raising=False)
     for name in ("wandb", "mlflow"):
-        choose(folder, name)
-        assert open_log(folder, RUN) is not None
+        Logs(name, folder).news(News(RUN, "training"))
     (_, wandb), (given, mlflow) = made
     assert wandb["offline"]
     assert given == ("study", "rope-s0")

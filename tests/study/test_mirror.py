@@ -9,6 +9,7 @@ from ordinate.study.engine import News
 from ordinate.study.folder import Folder
 from ordinate.study.mirror import Mirror, remote, workplace
 from ordinate.study.plan import Plan
+from ordinate.study.relay import Relay
 
 PLAN = Plan(schemes=("rope", "none"), checkpoint_every=2)
 ROPE, NONE = PLAN.runs()
@@ -168,13 +169,28 @@ def test_a_line_that_is_dead_is_one_clear_error_and_the_result_comes_last(tmp_pa
 
 
 def test_a_run_is_copied_after_each_checkpoint_and_at_its_end(tmp_path):
-    one, told, copied = study(tmp_path / "one"), [], []
-    mine = Mirror("memory://study", one)
-    mine.push = copied.append
-    watch = mine.watch(PLAN, told.append)
+    copied, told = [], []
+    mine = Mirror("memory://study", study(tmp_path / "one"))
+    mine.push = lambda run=None: copied.append(run)
+
+    class Person:
+        def reading(self, what):
+            told.append(what)
+
+        def planned(self, plan, todo):
+            told.append(todo)
+
+        def news(self, news):
+            told.append(news.step)
+
+    relay = Relay(Person(), mine)
+    relay.reading("x")
+    relay.planned(PLAN, 2)
+    assert copied == [None]
     for step in range(6):
-        watch(News(ROPE, "training", step, 2.0))
-    assert (len(told), len(copied)) == (6, 2)
+        relay.news(News(ROPE, "training", step, 2.0))
+    assert copied == [None, "rope-s0", "rope-s0"]
+    assert told == ["x", 2, *range(6)]
     for stage in ("measuring", "done", "killed", "waiting"):
-        watch(News(ROPE, stage))
-    assert copied == ["rope-s0"] * 6
+        relay.news(News(ROPE, stage))
+    assert copied == [None, *["rope-s0"] * 6]

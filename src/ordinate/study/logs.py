@@ -8,16 +8,18 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ordinate.checks import need, need_known
-from ordinate.files import write_json
+from ordinate.study.engine import News
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Run
+from ordinate.study.state import STATES
 
-LOGS, CHOSEN = "logs", "logger.json"
+LOGS = "logs"
 # the package that each needs beside Lightning, as it is imported and installed
 PACKAGES: dict[str, str | None] = {"csv": None, "tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 
@@ -53,21 +55,29 @@ def need_logger(name: str) -> None:
 
 
 class Log:
-    """The log of one run, begun anew from its metrics.jsonl whenever the run goes on, so that no step is there twice.
+    """The log of one run.
 
     Args:
         logger: Lightning's.
     """
 
     def __init__(self, logger: Logger) -> None:
-        self.logger, self.last = logger, 0
+        self.logger, self.last, self.read = logger, 0, 0
 
-    def step(self, step: int, loss: float) -> None:
-        """The loss of a step [nats a token]; one that is repeated from a checkpoint is the same as before."""
-        if step <= self.last:
+    def catch_up(self, metrics: Path) -> None:
+        """The loss of each step since the last one that is known; one repeated from a checkpoint is as before."""
+        if not metrics.exists():
             return
-        self.last = step
-        self.logger.log_metrics({"loss": loss}, step)
+        with metrics.open("rb") as file:
+            file.seek(self.read)
+            whole = file.read().split(b"\n")[:-1]
+        self.read += sum(len(line) + 1 for line in whole)
+        for line in whole:
+            with suppress(ValueError, KeyError, TypeError):
+                row = json.loads(line)
+                if row["step"] > self.last:
+                    self.last = row["step"]
+                    self.logger.log_metrics({"loss": row["loss"]}, self.last)
 
     def result(self, result: Mapping[str, Any]) -> None:
         """What was measured in the end, at each length."""
@@ -82,37 +92,38 @@ class Log:
         self.logger.finalize("success" if result["status"] == "done" else "failed")
 
 
-def choose(folder: Folder, name: str | None) -> None:
-    """Keep in the folder which logger is wanted, where every process of the study finds it; None: as before."""
-    if name is not None:
-        (folder.path / LOGS).mkdir(parents=True, exist_ok=True)
-        write_json(folder.path / LOGS / CHOSEN, {"logger": name})
+class Logs:
+    """The logs of a study's runs, each made anew from its metrics.jsonl, so that no step is there twice.
 
+    Args:
+        name: which logger.
+        folder: of the study; logs lie in its folder `logs`.
+    Raises:
+        ValueError: there is no such logger, or its package is not installed.
+    """
 
-def chosen(folder: Folder) -> str | None:
-    """Which logger is wanted, if one is."""
-    path = folder.path / LOGS / CHOSEN
-    return json.loads(path.read_text(encoding="utf-8"))["logger"] if path.exists() else None
+    def __init__(self, name: str, folder: Folder) -> None:
+        need_logger(name)
+        self.name, self.folder = name, folder
+        self.logs: dict[str, Log] = {}
 
+    def news(self, news: News) -> None:
+        """Log what a run has written since it was last heard of."""
+        run = news.run
+        log = self.logs.get(run.name) or self._open(run)
+        log.catch_up(self.folder.run(run) / "checkpoints" / "metrics.jsonl")
+        if news.stage in STATES:
+            log.result(json.loads(self.folder.result(run).read_text(encoding="utf-8")))
+            del self.logs[run.name]
 
-def open_log(folder: Folder, run: Run) -> Log | None:
-    """The log of a run, with the steps that it has done; None where none was asked for."""
-    name = chosen(folder)
-    if name is None:
-        return None
-    place = folder.path / LOGS / name / run.name
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    log = Log(_MAKERS[name](place, folder.path.name, run.name))
-    log.logger.log_hyperparams({"run": run.name, **folder.plan().model_dump(mode="json")})
-    return log
-
-
-def replay(log: Log, metrics: Path) -> None:
-    """Log the steps that a run has done already."""
-    for line in metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []:
-        row = json.loads(line)
-        log.step(row["step"], row["loss"])
+    def _open(self, run: Run) -> Log:
+        place = self.folder.path / LOGS / self.name / run.name
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        log = Log(_MAKERS[self.name](place, self.folder.path.name, run.name))
+        log.logger.log_hyperparams({"run": run.name, **self.folder.plan().model_dump(mode="json")})
+        self.logs[run.name] = log
+        return log
 
 
 def _csv(place: Path, study: str, run: str) -> Logger:

@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ordinate.lock import LOCK, OWNER
-from ordinate.study.engine import News, Watch
-from ordinate.study.plan import Plan
+from ordinate.study.engine import News
 from ordinate.study.state import STATES
 
 # how often something is tried, and how long is waited after the first time, then twice as long [seconds]
@@ -104,17 +103,16 @@ class Mirror:
             self._try("delete", name, lambda name=name: self.files.exists(self._at(name)) and self._remove(name))
             del self.known[name]
 
-    def watch(self, plan: Plan, then: Watch) -> Watch:
-        """Copy each run at the moments when that is worth it, before anybody else is told."""
+    def news(self, news: News, every: int) -> None:
+        """Copy a run at the moments when that is worth it.
 
-        def told(news: News) -> None:
-            # the checkpoint of a step is written after it is told of
-            saved = news.step > 1 and (news.step - 1) % plan.checkpoint_every == 0
-            if saved or news.stage in (*STATES, "measuring", "waiting"):
-                self.push(news.run.name)
-            then(news)
-
-        return told
+        Args:
+            news: how far it is.
+            every: steps between checkpoints; one is written after its step is told of.
+        """
+        saved = news.step > 1 and (news.step - 1) % every == 0
+        if saved or news.stage in (*STATES, "measuring", "waiting"):
+            self.push(news.run.name)
 
     def _at(self, name: str) -> str:
         return f"{self.root}/{name}" if name else self.root
