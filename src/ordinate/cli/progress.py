@@ -7,6 +7,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from ordinate.study.engine import News
 from ordinate.study.plan import Plan, Run
+from ordinate.study.state import STATES
 
 STYLES = {
     "done": "green",
@@ -16,6 +17,8 @@ STYLES = {
     "killed": "bold red",
     "measuring": "cyan",
 }
+# bars of runs that are over
+KEPT = 24
 
 
 class Bars:
@@ -38,6 +41,7 @@ class Bars:
             expand=True,
         )
         self.bars: dict[str, TaskID] = {}
+        self.over: list[TaskID] = []
 
     def reading(self, what: str) -> None:
         """Say what is being read."""
@@ -65,10 +69,18 @@ class Bars:
             self.progress.console.print(f"{news.run.label}: {news.stage}\n{news.message}", markup=False)
         if news.stage == "done":
             self.progress.stop_task(bar)
+        if news.stage in STATES:
+            self._settle(bar)
 
     def close(self) -> None:
         """Stop drawing."""
         self.progress.stop()
+
+    def _settle(self, bar: TaskID) -> None:
+        """Keep the last bars of runs that are over: a terminal has no room for thousands."""
+        self.over.append(bar)
+        if len(self.over) > KEPT:
+            self.progress.remove_task(self.over.pop(0))
 
     def _bar(self, run: Run) -> TaskID:
         if run.name not in self.bars:

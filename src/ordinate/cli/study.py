@@ -1,8 +1,8 @@
 """`ordinate study`: train schemes and mixers side by side and report which one to take."""
 
-import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -68,7 +68,8 @@ def study(
     out
         Folder for the results; by default one in runs/ named after the plan.
     workers
-        Runs at a time; by default as many as there are cores for.
+        Runs at a time; by default as many as there are cores for, with as many threads each as short trials show to
+        be fastest.
     patience
         A run that says nothing for so many minutes is ended, and counts as killed.
     ray
@@ -78,8 +79,8 @@ def study(
     from ordinate.study.settle import settle
 
     console = Console(highlight=False)
-    plan = settle(plan, tell=lambda line: console.print(line, markup=False, soft_wrap=True))
-    engine = _engine(plan, workers, 60 * patience, ray)
+    plan = settle(plan, tell=_tell(console))
+    engine = _engine(workers, 60 * patience, ray, _tell(console))
     folder, failed = run(plan, out or Path("runs") / f"{preset}-{plan.digest()}", engine, console)
     report = build(folder.path)
     console.print(f"report: {report}", soft_wrap=True)
@@ -90,21 +91,15 @@ def run(plan: Plan, out: Path, engine: Engine | None, console: Console) -> tuple
     """Carry out a settled plan in view of a person: the folder, and the names of runs that are not done."""
     watching = watcher(console)
     try:
-        folder = conduct(plan, out, engine or Local(usual_workers(plan)), _command(), watching)
+        folder = conduct(plan, out, engine or Local(tell=_tell(console)), _command(), watching)
     finally:
         watching.close()
     return folder, [item.name for item in plan.runs() if folder.status(item) != "done"]
 
 
-def usual_workers(plan: Plan) -> int:
-    """As many runs at a time as there are cores for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // plan.threads)
-
-
-def _engine(plan: Plan, workers: int | None, patience: float, ray: str | None) -> Engine:
+def _engine(workers: int | None, patience: float, ray: str | None, tell: Callable[[str], None]) -> Engine:
     if ray is None:
-        return Local(usual_workers(plan) if workers is None else workers, patience)
+        return Local(workers, patience, tell)
     need(
         workers is None,
         "a cluster decides how many runs are done at a time",
@@ -114,6 +109,10 @@ def _engine(plan: Plan, workers: int | None, patience: float, ray: str | None) -
     from ordinate.study.engines.cluster import Cluster
 
     return Cluster(ray, patience)
+
+
+def _tell(console: Console) -> Callable[[str], None]:
+    return lambda line: console.print(line, markup=False, soft_wrap=True)
 
 
 def _command() -> str:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,12 @@ from ordinate.study.state import STATES
 
 # the second came with mixers and tasks
 FORMATS = (1, 2)
+# training losses are noisy: each point that is kept is the mean of several steps, so that there are about so many
+POINTS = 60
+# as many schemes are drawn as colours and dashes tell apart, and as many lines as an eye can follow
+DRAWN, LINES = 32, 128
+# what only charts and samples tell
+PICTURED = ("training", "positions", "crossing", "samples")
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,11 @@ class Study:
         return compared(self.about)
 
     @property
+    def drawn(self) -> int:
+        """Of how many seeds of each there are lines in the charts."""
+        return drawn(self.about)
+
+    @property
     def noun(self) -> str:
         """What is compared, in a word."""
         if not self.plan.get("mixers"):
@@ -64,12 +76,19 @@ class Study:
 
     def done(self, label: str) -> list[dict[str, Any]]:
         """The results of the finished runs of a scheme, seeds in order."""
-        found = [item for item in self.results if item["run"]["label"] == label and item["status"] == "done"]
-        return sorted(found, key=lambda item: item["run"]["seed"])
+        return self._ended.get((label, "done"), [])
 
     def count(self, label: str, status: str) -> int:
         """How many runs of a scheme ended in this way."""
-        return sum(item["run"]["label"] == label and item["status"] == status for item in self.results)
+        return len(self._ended.get((label, status), []))
+
+    @cached_property
+    def _ended(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
+        """The results of a scheme that ended in one way, seeds in order."""
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for item in sorted(self.results, key=lambda item: item["run"]["seed"]):
+            found.setdefault((item["run"]["label"], item["status"]), []).append(item)
+        return found
 
 
 def read(folder: Path) -> Study:
@@ -109,8 +128,13 @@ def compared(about: dict[str, Any]) -> dict[str, dict[str, str]]:
     return {one["label"]: {"scheme": one["scheme"], "mixer": one["mixer"]} for one in about["compared"]}
 
 
+def drawn(about: dict[str, Any]) -> int:
+    """Of how many seeds of each there are lines in the charts."""
+    return max(1, LINES // max(1, min(DRAWN, len(compared(about)))))
+
+
 def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    results, damaged, labels = [], [], compared(about)
+    results, damaged, labels, kind = [], [], compared(about), quantity_of(about["plan"])
     for path in sorted(folder.glob("runs/*/result.json")):
         try:
             result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
@@ -118,7 +142,7 @@ def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]],
             if result["format"] not in FORMATS or result["status"] not in STATES:
                 raise ValueError(f"format {result['format']!r}, status {result['status']!r}")
             if result["status"] == "done":
-                _check(result, quantity_of(about["plan"]))
+                _gather(result, kind, pictured=run["seed"] < drawn(about))
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             damaged.append(f"{path.parent.name}: the result cannot be read ({type(error).__name__}: {error})")
             continue
@@ -127,12 +151,26 @@ def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]],
     return results, damaged
 
 
-def _check(result: dict[str, Any], kind: Quantity) -> None:
-    for row in result["lengths"]:
-        if kind.measured(row) and not all(np.isfinite(side).all() and len(side) for side in kind.table(row)):
-            raise ValueError("a measured number is not finite")
+def _gather(result: dict[str, Any], kind: Quantity, *, pictured: bool) -> None:
+    """Check a result, and keep of it what is told: a study of thousands of runs has to fit into memory."""
     for section in ("parameters", "training", "cost", *kind.sections):
         result[section]
+    for row in result["lengths"]:
+        if kind.measured(row):
+            row["table"] = kind.table(row)
+            if not all(np.isfinite(side).all() and len(side) for side in row["table"]):
+                raise ValueError("a measured number is not finite")
+        for name in kind.single:
+            row.pop(name, None)
+    if not pictured:
+        for name in PICTURED:
+            result.pop(name, None)
+        return
+    steps, losses = result["training"]["steps"], result["training"]["loss"]
+    size = max(1, len(steps) // POINTS)
+    ends = range(size, len(steps) + 1, size)
+    means = [sum(losses[end - size : end]) / size for end in ends]
+    result["training"] = {"steps": [steps[end - 1] for end in ends], "loss": means}
 
 
 def _refuse(name: str) -> float:

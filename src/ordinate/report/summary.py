@@ -1,6 +1,6 @@
 """Each scheme or mixer in numbers, with intervals, and set against the best."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,20 +86,19 @@ def summarise(study: Study) -> list[Entry]:
     ]
 
 
-def compared_at(study: Study, times: int) -> dict[tuple[str, str], Comparison]:
+def compared_at(study: Study, times: int) -> Mapping[tuple[str, str], Comparison]:
     """How much worse each is than each other at a multiple of the trained length, on the same documents and seeds."""
     tables = {}
     for label in study.compared:
         results = [run for run in study.done(label) if _measured(run, times, study.quantity)]
         if results:
-            tables[label] = _table(results, times, study.quantity)
-    found = compare(tables)
-    return found if study.quantity.sign > 0 else {names: pair.turned() for names, pair in found.items()}
+            tables[label] = _table(results, times)
+    return compare(tables, turned=study.quantity.sign < 0)
 
 
 def _entry(label: str, results: Sequence[dict[str, Any]], quantity: Quantity) -> Entry:
     multiples = [row["times"] for row in results[0]["lengths"] if quantity.measured(row)]
-    tables = {times: _table(results, times, quantity) for times in multiples}
+    tables = {times: _table(results, times) for times in multiples}
     first = tables[min(multiples)]
     draws = Draws.of(len(first.sizes), len(results))
     base = resampled(first.amounts, first.sizes, draws)
@@ -118,8 +117,8 @@ def _measured(result: dict[str, Any], times: int, quantity: Quantity) -> bool:
     return any(row["times"] == times and quantity.measured(row) for row in result["lengths"])
 
 
-def _table(results: Sequence[dict[str, Any]], times: int, quantity: Quantity) -> Table:
+def _table(results: Sequence[dict[str, Any]], times: int) -> Table:
     rows = [next(row for row in item["lengths"] if row["times"] == times) for item in results]
-    tables = [quantity.table(row) for row in rows]
+    tables = [row["table"] for row in rows]
     seeds = tuple(item["run"]["seed"] for item in results)
     return Table(seeds, np.stack([amounts for amounts, _ in tables]), tables[0][1])

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -69,7 +69,7 @@ class Comparison:
         return replace(self, difference=-self.difference, interval=bounds, effect=effect)
 
 
-def compare(tables: Mapping[str, Table]) -> dict[tuple[str, str], Comparison]:
+def compare(tables: Mapping[str, Table], *, turned: bool = False) -> Mapping[tuple[str, str], Comparison]:
     """Every two of them, in both orders; pairs that share no seed are left out.
 
     The difference d of two is measured on the documents and seeds that they share. Its variance has a part of the
@@ -84,6 +84,7 @@ def compare(tables: Mapping[str, Table]) -> dict[tuple[str, str], Comparison]:
 
     Args:
         tables: what was measured of each, by name.
+        turned: compare the other with the one.
     Source: the variance of luck from a two-way analysis of variance, models x seeds: Fisher 1935, The Design of
         Experiments, section 26; Holm 1979, https://www.jstor.org/stable/4615733.
     """
@@ -95,11 +96,8 @@ def compare(tables: Mapping[str, Table]) -> dict[tuple[str, str], Comparison]:
     repeated = [pair.luck for pair in found.values() if pair.seeds > 1]
     field = _Field(len(tables), len(found), sum(repeated) / max(1, len(repeated)))
     chances = [pair.chance(field, pair.seeds) for pair in found.values()]
-    compared = {}
-    for (names, pair), p, adjusted in zip(found.items(), chances, holm(chances), strict=True):
-        compared[names] = pair.comparison(field, p, adjusted)
-        compared[names[::-1]] = compared[names].turned()
-    return compared
+    sure = dict(zip(found, zip(chances, holm(chances), strict=True), strict=True))
+    return _Compared(found, field, sure, turned)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
@@ -131,6 +129,30 @@ class _Field:
     models: int
     pairs: int
     luck: float
+
+
+class _Compared(Mapping[tuple[str, str], Comparison]):
+    """All comparisons, each resampled when it is asked for: a report tells few of many."""
+
+    def __init__(
+        self,
+        pairs: "Mapping[tuple[str, str], _Pair]",
+        field: _Field,
+        chances: Mapping[tuple[str, str], tuple[float, float]],
+        turned: bool,
+    ) -> None:
+        self.pairs, self.field, self.chances, self.turned = pairs, field, chances, turned
+
+    def __getitem__(self, names: tuple[str, str]) -> Comparison:
+        known = names if names in self.pairs else names[::-1]
+        found = self.pairs[known].comparison(self.field, *self.chances[known])
+        return found.turned() if (known != names) != self.turned else found
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return (names for pair in self.pairs for names in (pair, pair[::-1]))
+
+    def __len__(self) -> int:
+        return 2 * len(self.pairs)
 
 
 class _Pair:

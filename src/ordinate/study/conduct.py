@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ordinate.files import write_json
 from ordinate.study.engine import Engine, News
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
@@ -47,6 +48,8 @@ def conduct(plan: Plan, out: Path, engine: Engine, command: str, watcher: Watche
         source.prepare(watcher.reading)
         folder.open(plan, source.identity, command)
         todo = folder.missing(plan)
+        if todo and not folder.pace.exists():
+            write_json(folder.pace, engine.pace(folder, plan, todo).about)
         watcher.planned(plan, len(todo))
         engine.carry_out(folder, plan, todo, watcher.news)
     return folder

@@ -45,6 +45,17 @@ class Folder:
         """The token files."""
         return self.path / "data"
 
+    @property
+    def pace(self) -> Path:
+        """How its runs share a machine."""
+        return self.path / "pace.json"
+
+    def threads(self) -> int | None:
+        """Processor threads of each run: the plan's, or those settled on when it began; None: it has not."""
+        if threads := self.plan().threads:
+            return threads
+        return json.loads(self.pace.read_text(encoding="utf-8"))["threads"] if self.pace.exists() else None
+
     def run(self, run: Run) -> Path:
         """The folder of one run."""
         return self.path / "runs" / run.name
@@ -97,12 +108,14 @@ class Folder:
             )
         try:
             # fields that came later have their defaults
-            old = self.plan().model_dump(mode="json")
+            old = self.plan().model_dump(mode="json") | {"threads": self.threads()}
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise OtherStudyError(
                 f"study.json must hold a plan; {self.study} cannot be read ({error}); give another --out"
             ) from None
-        _refuse(self.path, differences(*(_fixed(x) for x in (old, plan.model_dump(mode="json")))))
+        # threads that are left open are those it began with
+        new = plan.model_dump(mode="json") | {"threads": plan.threads or old["threads"]}
+        _refuse(self.path, differences(_fixed(old), _fixed(new)))
 
     def open(self, plan: Plan, source: dict[str, Any], command: str) -> None:
         """Write study.json, or make sure that the one there is of the same plan, models, and text or task."""

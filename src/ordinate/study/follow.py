@@ -1,6 +1,7 @@
 """How far the runs of a study are, read from its files: from another terminal, or from another machine."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from ordinate.lock import occupied
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan, Run
+from ordinate.study.state import FINAL
 
 # this many bytes hold the last lines of a file of losses
 TAIL = 4096
@@ -35,9 +37,16 @@ class Standing:
     message: str
 
 
-def standings(folder: Folder, plan: Plan) -> list[Standing]:
-    """Every planned run, in the order of the plan."""
-    return [standing(folder, plan, run) for run in plan.runs()]
+def standings(folder: Folder, plan: Plan, before: Sequence[Standing] = ()) -> list[Standing]:
+    """Every planned run, in the order of the plan.
+
+    Args:
+        folder: of the study.
+        plan: what is to be done.
+        before: what was found the last time; a run that was done then is not read again.
+    """
+    ended = {one.run.name: one for one in before if one.stage in FINAL}
+    return [ended.get(run.name) or standing(folder, plan, run) for run in plan.runs()]
 
 
 def standing(folder: Folder, plan: Plan, run: Run) -> Standing:

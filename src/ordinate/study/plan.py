@@ -63,6 +63,9 @@ class Plan(Frozen):
     """A trained model to begin with, in place of new ones: a folder, as `ordinate train` prints it or of a published
     model, or its name on the hub. Its scheme is exchanged, all other weights are kept; sizes and tokenizer are its
     own. --length is the length it was trained at, by default the longest it serves."""
+    sides: tuple[Literal["encoder", "decoder", "cross"], ...] | None = Field(None, min_length=1)
+    """Where the scheme of a trained encoder-decoder is exchanged: encoder, decoder, cross (where one looks at the
+    other); by default in encoder and decoder."""
     schemes: tuple[str, ...] | None = Field(None, min_length=1)
     """Positional schemes to compare; by default eight, or with mixers the usual one of each. Options inline:
     rope:theta=500000; two at once: learned+alibi; a share of the heads each: rope/none; a plan for the layers:
@@ -117,8 +120,8 @@ class Plan(Frozen):
     """Texts that each model writes."""
     sample_tokens: int = Field(240, ge=1)
     """Length of each of them (tokens)."""
-    threads: int = Field(1, ge=1)
-    """Processor threads of each run."""
+    threads: int | None = Field(None, ge=1)
+    """Processor threads of each run; by default as many as trials on this machine show to be fastest."""
     checkpoint_every: int = Field(100, ge=1)
     """Steps between checkpoints."""
 

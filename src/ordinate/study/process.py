@@ -114,7 +114,8 @@ def attempt(folder: Folder, plan: Plan, run: Run, watch: Watch, crew: Crew, pati
         # how an earlier try ended is no result of this one
         folder.result(run).unlink(missing_ok=True)
     command = [sys.executable, "-m", "ordinate.study.worker", str(folder.path), run.name]
-    threads = {"OMP_NUM_THREADS": str(plan.threads), "MKL_NUM_THREADS": str(plan.threads)}
+    number = str(folder.threads() or 1)
+    threads = {"OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
     with (place / "messages.txt").open("w", encoding="utf-8") as messages:
         environment = {**os.environ, **threads}
         process = crew.start(command, stdout=subprocess.PIPE, stderr=messages, env=environment)

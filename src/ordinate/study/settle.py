@@ -46,7 +46,7 @@ def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
     )
     if plan.precision == "auto":
         plan = plan.model_copy(update={"precision": fast_precision()})
-    for run in plan.runs():
+    for run in plan.model_copy(update={"seeds": 1}).runs():
         shape_of(plan, run, vocabulary)
     return plan
 

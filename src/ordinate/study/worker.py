@@ -32,7 +32,7 @@ def main() -> int:
     folder, name = Folder(Path(sys.argv[1])), sys.argv[2]
     plan = folder.plan()
     (run,) = [run for run in plan.runs() if run.name == name]
-    torch.set_num_threads(plan.threads)
+    torch.set_num_threads(folder.threads() or 1)
     folder.run(run).mkdir(parents=True, exist_ok=True)
     # a process whose study was killed may still be at the same run, and ends within a step
     with FileLock(folder.run(run) / ".lock"):

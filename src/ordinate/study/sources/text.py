@@ -7,6 +7,8 @@ from typing import Any, cast
 from ordinate.data.store import open_store
 from ordinate.models.decoder import Decoder
 from ordinate.models.kinds import Model
+from ordinate.models.shape import Shape
+from ordinate.study.beginning import need_tokenizer
 from ordinate.study.measure import measure
 from ordinate.study.plan import Plan
 from ordinate.study.reading import BYTES, prepare_text
@@ -25,6 +27,12 @@ class Reading(Source):
         """The plan's length, and bytes."""
         kind_of(plan.task)
         return plan.length, BYTES
+
+    @classmethod
+    def taken_from(cls, plan: Plan, shape: Shape) -> dict[str, Any]:
+        """Its tokenizer is there."""
+        need_tokenizer(plan, shape)
+        return {}
 
     def prepare(self, tell: Callable[[str], None]) -> None:
         """Cut the text into tokens."""
