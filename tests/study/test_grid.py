@@ -130,8 +130,8 @@ def test_the_plan_of_the_page_is_carried_out_as_it_says():
     assert found == {
         ("recall:pairs=4", 32): (300, 0.008),
         ("recall:pairs=4", 64): (600, 0.008),
-        ("copy:length=8", 32): (300, 0.016),
-        ("copy:length=8", 64): (600, 0.008),
+        ("copy:count=8", 32): (300, 0.016),
+        ("copy:count=8", 64): (600, 0.008),
     }
 
 
