@@ -210,5 +210,5 @@ def test_the_texts_of_cells_lie_beside_each_other(tmp_path):
     assert losses[0] != losses[1]
     # a text that has changed since is another study
     (tmp_path / "two" / "0.txt").write_text("something else\n" * 40)
-    with pytest.raises((OtherStudyError, ValueError), match="other|holds"):
+    with pytest.raises((OtherStudyError, ValueError), match=r"other|holds"):
         carried(plan, tmp_path / "study")
