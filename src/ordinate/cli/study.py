@@ -11,6 +11,7 @@ from cyclopts.config import Dict, Toml
 from rich.console import Console
 
 from ordinate.checks import need
+from ordinate.cli.hardware import HARDWARE, ONE_DEVICE, engine_of, follows
 from ordinate.cli.progress import watcher
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
@@ -19,6 +20,7 @@ from ordinate.study.engines.local import Local
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 from ordinate.study.presets import preset
+from ordinate.training.settings import Hardware
 
 SIZES = frozenset({"width", "layers", "heads", "length", "learning_rate"})
 Preset = Literal["quick", "standard", "thorough"]
@@ -51,6 +53,7 @@ def study(
     workers: int | None = None,
     patience: float = PATIENCE / 60,
     ray: str | None = None,
+    hardware: Annotated[Hardware, HARDWARE] = ONE_DEVICE,
 ) -> int:
     """Train schemes, mixers or both side by side, on a text or another task, and report which one to take.
 
@@ -74,13 +77,18 @@ def study(
     ray
         Carry the runs out on a Ray cluster: its address, or `auto` for the one at hand or one of this machine alone.
         `--out` is then a folder that all of its machines share.
+    hardware
+        What each run is trained on.
     """
     from ordinate.study.settle import settle
 
     console = Console(highlight=False)
     plan = settle(plan, tell=lambda line: console.print(line, markup=False, soft_wrap=True))
-    engine = _engine(plan, workers, 60 * patience, ray)
-    folder, failed = run(plan, out or Path("runs") / f"{preset}-{plan.digest()}", engine, console)
+    out = out or Path("runs") / f"{preset}-{plan.digest()}"
+    engine = engine_of(plan, hardware, workers, 60 * patience, ray) or _engine(plan, workers, 60 * patience, ray)
+    if follows(engine, out):
+        return 0
+    folder, failed = run(plan, out, engine, console)
     report = build(folder.path)
     console.print(f"report: {report}", soft_wrap=True)
     return 1 if failed else 0

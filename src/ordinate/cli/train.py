@@ -6,8 +6,10 @@ from typing import Annotated
 from cyclopts import App
 from rich.console import Console
 
+from ordinate.cli.hardware import HARDWARE, ONE_DEVICE, engine_of, follows
 from ordinate.cli.study import PLAN, run
 from ordinate.study.plan import Plan, usual_scheme
+from ordinate.training.settings import Hardware
 
 app = App(name="train", help="Train one model.")
 
@@ -18,6 +20,7 @@ def train(
     *,
     plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
     out: Path | None = None,
+    hardware: Annotated[Hardware, HARDWARE] = ONE_DEVICE,
 ) -> int:
     """Train one model, on a text or another task, and measure it.
 
@@ -30,6 +33,8 @@ def train(
         What decides the results; `--schemes` is of no use here, and of `--mixers` one can be named.
     out
         Folder for the model and its results; by default one in runs/ named after the plan.
+    hardware
+        What it is trained on.
     """
     from ordinate.models.kinds import KINDS
     from ordinate.study.settle import ALL, settle
@@ -41,7 +46,11 @@ def train(
         raise ValueError(f"train trains one mixer; got {', '.join(plan.mixers)}; name one, or use study")
     chosen = None if scheme is None and plan.base else (scheme or usual_scheme("softmax", plan.model),)
     plan = settle(plan.model_copy(update={"schemes": chosen}))
-    folder, failed = run(plan, out or Path("runs") / f"train-{plan.digest()}", None, console)
+    out = out or Path("runs") / f"train-{plan.digest()}"
+    engine = engine_of(plan, hardware)
+    if follows(engine, out):
+        return 0
+    folder, failed = run(plan, out, engine, console)
     if not failed:
         for item in plan.runs():
             console.print(f"model: {folder.run(item) / 'model'}", soft_wrap=True)

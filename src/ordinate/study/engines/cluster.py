@@ -14,7 +14,8 @@ from ordinate.study.engine import PATIENCE, Engine, News, Watch
 from ordinate.study.folder import Folder
 from ordinate.study.follow import standing
 from ordinate.study.plan import Plan, Run
-from ordinate.study.process import Crew, attempt, terminable
+from ordinate.study.process import ONE_DEVICE, Crew, attempt, terminable
+from ordinate.training.settings import Hardware
 
 AUTO = "auto"
 # how often a run is begun again on another machine before it counts as killed
@@ -38,10 +39,12 @@ class Cluster(Engine):
     Args:
         address: of the cluster; `auto` takes the one at hand, or begins one on this machine.
         patience: a run that says nothing for so long is ended [seconds].
+        hardware: the devices of a run, all of them of one machine.
     """
 
     address: str = AUTO
     patience: float = PATIENCE
+    hardware: Hardware = ONE_DEVICE
 
     def __post_init__(self) -> None:
         need(
@@ -53,9 +56,10 @@ class Cluster(Engine):
         if not runs:
             return
         with _session(self.address) as ray, terminable():
-            remote = ray.remote(num_cpus=plan.threads, max_retries=TRIES)(_attempt)
+            needs = _needs(ray, plan, self.hardware)
+            remote = ray.remote(max_retries=TRIES, **needs)(_attempt)
             place = folder.path.resolve()
-            waiting = {remote.remote(place, run.name, self.patience): run for run in runs}
+            waiting = {remote.remote(place, run.name, self.patience, self.hardware): run for run in runs}
             while waiting:
                 ended, _ = ray.wait(list(waiting), timeout=EVERY)
                 for reference in ended:
@@ -64,14 +68,34 @@ class Cluster(Engine):
                     _tell(folder, plan, run, watch)
 
 
-def _attempt(path: Path, name: str, patience: float) -> None:
+def _needs(ray: ModuleType, plan: Plan, hardware: Hardware) -> dict[str, float]:
+    """What a run needs of the machine that it is placed on: cores, and GPUs for several devices where there are some.
+
+    Raises:
+        ValueError: no machine has as much, so that Ray would wait for one forever.
+    """
+    needs = {"CPU": float(plan.threads * hardware.devices)}
+    if hardware.world > 1 and ray.cluster_resources().get("GPU"):
+        needs = {"CPU": float(hardware.devices), "GPU": float(hardware.devices)}
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    fits = any(all(machine.get(name, 0) >= much for name, much in needs.items()) for machine in machines)
+    need(
+        fits or hardware.world == 1,
+        "a machine of the cluster has all devices of a run",
+        f"got --devices {hardware.devices}, and no machine with {needs}",
+        "give fewer",
+    )
+    return {f"num_{name.lower()}s": much for name, much in needs.items()}
+
+
+def _attempt(path: Path, name: str, patience: float, hardware: Hardware) -> None:
     """What a machine of the cluster does: one run, in a process of its own."""
     folder = Folder(path)
     need(folder.study.exists(), "machines of a cluster share the study's folder", f"{path} is not here", "mount it")
     plan, crew = folder.plan(), Crew()
     (run,) = [run for run in plan.runs() if run.name == name]
     try:
-        attempt(folder, plan, run, lambda news: None, crew, patience)
+        attempt(folder, plan, run, lambda news: None, crew, patience, hardware)
     finally:
         crew.stop()
 

@@ -1,0 +1,155 @@
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from ordinate.cli.hardware import engine_of, follows
+from ordinate.study import capacity, worker
+from ordinate.study.conduct import conduct
+from ordinate.study.engines.devices import Devices
+from ordinate.study.engines.nodes import Nodes
+from ordinate.study.folder import Folder
+from ordinate.study.plan import Plan
+from ordinate.study.process import command_of
+from ordinate.study.settle import settle
+from ordinate.training.settings import Hardware
+
+TWO = Hardware(2)
+
+
+class Quiet:
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.heard = []
+
+    def reading(self, what):
+        pass
+
+    def planned(self, plan, todo):
+        pass
+
+    def news(self, news):
+        self.heard.append((news.stage, news.step))
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """As a launcher starts the first of two machines."""
+    for name in ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "GROUP_WORLD_SIZE", "SLURM_NNODES", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+@pytest.fixture
+def four_cores(monkeypatch):
+    monkeypatch.setattr(capacity, "cores", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+
+def small(**changes):
+    base = {"task": "reverse:count=4", "schemes": ("none",), "steps": 4, "batch": 4, "width": 16, "layers": 1}
+    return Plan(**(base | {"heads": 2, "multiples": (1,), "fresh": 8, "precision": "fp32"} | changes))
+
+
+def test_a_study_on_two_devices_has_the_results_of_one_and_says_what_it_ran_on(tmp_path):
+    plan, watcher = settle(small()), Quiet()
+    folder = conduct(plan, tmp_path / "study", Devices(TWO, 1), "ordinate study", watcher)
+    (run,) = plan.runs()
+    assert folder.status(run) == "done", (folder.run(run) / "messages.txt").read_text()
+    found = json.loads(folder.result(run).read_text())
+    assert found["cost"]["hardware"] == asdict(TWO)
+    assert found["training"]["steps"] == [1, 2, 3, 4]
+    # each step is told once
+    assert [step for stage, step in watcher.heard if stage == "training" and step] == [1, 2, 3, 4]
+    assert watcher.heard[-1][0] == "done"
+
+
+def test_one_device_is_an_engine_of_its_own(four_cores):
+    assert engine_of(small(), Hardware()) is None
+    assert engine_of(small(), TWO, 2) == Devices(TWO, 2)
+    assert not follows(None, Path("x"))
+    assert "ordinate.study.worker" in command_of(Folder(Path("x")), "x", Hardware())
+    assert "ordinate.study.ranks" in command_of(Folder(Path("x")), "x", TWO)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "plan", "options", "message"),
+    [
+        (Hardware(3), small(), {}, "a batch of 4 for 3 devices; give a batch of 6"),
+        (
+            TWO,
+            small(),
+            {"workers": 3},
+            r"what this machine has, 4 cores; got --workers 3, --devices 2 of 1 threads each",
+        ),
+        (
+            TWO,
+            small(threads=4),
+            {},
+            r"what this machine has, 4 cores; got --workers 1, --devices 2 of 4 threads each",
+        ),
+        (TWO, small(), {"workers": 1, "ray": "auto"}, "a cluster decides how many runs are done at a time"),
+        (Hardware(1, 2), small(), {"ray": "auto"}, "Ray places a run on one machine; got --ray with --nodes 2"),
+        (Hardware(1, 2), small(), {"workers": 2}, "machines together do one run at a time; got --workers 2"),
+        (Hardware(1, 2), small(), {}, "a launcher starts the command on each of 2 machines; got none"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(hardware, plan, options, message, four_cores, monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(ValueError, match=message):
+        engine_of(plan, hardware, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"NODE_RANK": "2"}, "there is one process on each of 2 machines; got machine 2 of None"),
+        ({"SLURM_NNODES": "3"}, "there is one process on each of 2 machines; got machine 0 of 3"),
+        ({"LOCAL_WORLD_SIZE": "4"}, "the launcher starts one process a machine, which starts the others; got 4"),
+    ],
+)
+def test_a_launcher_of_other_machines_is_refused(given, message, launched):
+    for name, value in given.items():
+        launched.setenv(name, value)
+    with pytest.raises(ValueError, match=message):
+        Nodes(Hardware(1, 2))
+
+
+def test_the_first_machine_conducts(launched):
+    assert Nodes(Hardware(1, 2)).node == 0
+    launched.setenv("NODE_RANK", "1")
+    assert Nodes(Hardware(1, 2)).node == 1
+
+
+def test_runs_at_a_time_see_gpus_of_their_own(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [capacity.seat(TWO, number)["CUDA_VISIBLE_DEVICES"] for number in range(2)] == ["0,1", "2,3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,5,3,1")
+    assert capacity.seat(TWO, 1) == {"CUDA_VISIBLE_DEVICES": "3,1"}
+    assert capacity.capacity(TWO, 8) == 2
+    with pytest.raises(ValueError, match="what this machine has, 4 GPUs; got --workers 3, --devices 2"):
+        capacity.check_machine(TWO, 1, 3)
+
+
+def test_a_process_without_memory_says_so_and_ends_the_others(tmp_path, monkeypatch):
+    plan = settle(small())
+    folder = Folder(tmp_path)
+    folder.open(plan, {}, "ordinate study")
+    (run,) = plan.runs()
+
+    def short(*_):
+        raise MemoryError("not enough")
+
+    monkeypatch.setattr(worker, "carry_out", short)
+    monkeypatch.setattr(worker, "end_with_parent", lambda: None)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(sys, "argv", ["worker", str(tmp_path), run.name, json.dumps(asdict(TWO))])
+    assert worker.main() == 1
+    assert folder.status(run) == "oom"
