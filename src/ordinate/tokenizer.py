@@ -1,5 +1,6 @@
 """How text is cut into tokens."""
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,6 +76,11 @@ class Tokenizer(ABC):
     def wish(self) -> dict[str, Any]:
         """The options it was made with."""
         return {}
+
+    @property
+    def digest(self) -> str:
+        """What tells it from others that are not alike."""
+        return hashlib.sha256(json.dumps(self.state(), sort_keys=True).encode()).hexdigest()
 
     @property
     def kind(self) -> str:

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from ordinate import Decoder, Encoder, EncoderShape, Shape
-from ordinate.models.transplant import completed, transplant
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.line import completed
+from ordinate.models.transplant import transplant
 
 IDS = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
 SIZES = {"vocabulary": 29, "width": 16, "layers": 4, "heads": 4, "max_length": 32}
@@ -171,3 +174,73 @@ def test_what_looks_at_images_takes_another_scheme_too():
     done = transplant(model, "grid")
     assert done.dropped == ("schemes.0.table",)
     assert not torch.equal(done.model(pixels), model(pixels))
+
+
+def translator(**given):
+    torch.manual_seed(0)
+    return EncoderDecoder(EncoderDecoderShape(**SIZES | {"layers": 2}, end=1, **given)).eval()
+
+
+TARGET = torch.cat([torch.zeros(2, 1).long(), IDS[:, :6]], 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("sides", "changed"),
+    [
+        (None, {"encoder", "decoder"}),
+        (("encoder",), {"encoder"}),
+        (("decoder",), {"decoder"}),
+        (("cross",), {"cross"}),
+        (("cross", "decoder"), {"cross", "decoder"}),
+    ],
+)
+def test_an_encoder_decoder_says_where(sides, changed):
+    model = translator(scheme="rope:theta=500.0", cross_scheme="rope:theta=50.0")
+    before = model(IDS, TARGET)
+    done = transplant(model, "t5:buckets=6", sides=sides)
+    shape = done.model.shape
+    lines = {"encoder": shape.source_scheme, "decoder": shape.scheme, "cross": shape.cross_scheme}
+    old = {"encoder": "rope:theta=500.0", "decoder": "rope:theta=500.0", "cross": "rope:theta=50.0"}
+    assert lines == {name: "t5:buckets=6" if name in changed else old[name] for name in lines}
+    born = {
+        "encoder": "encoder.schemes.0.table",
+        "decoder": "decoder.schemes.0.table",
+        "cross": "cross_schemes.0.table",
+    }
+    assert set(done.born) == {born[name] for name in changed}
+    built = EncoderDecoder(shape).eval()
+    built.load_state_dict(done.model.state_dict())
+    assert torch.equal(done.model(IDS, TARGET), built(IDS, TARGET))
+    assert not torch.equal(done.model(IDS, TARGET), before)
+    assert torch.equal(model(IDS, TARGET), before)
+    kept = done.model.state_dict()
+    assert all(torch.equal(x, kept[name]) for name, x in model.state_dict().items())
+    assert set(kept) - set(model.state_dict()) == set(done.born)
+
+
+@torch.no_grad()
+def test_halves_keep_what_is_their_own():
+    sides = {"source_scheme": "t5:buckets=8", "scheme": "t5:buckets=6"}
+    model = translator(**sides)
+    assert torch.equal(transplant(model, "t5").model(IDS, TARGET), model(IDS, TARGET))
+    done = transplant(model, "t5+alibi")
+    assert done.model.shape.source_scheme == "t5:buckets=8+alibi"
+    assert done.model.shape.scheme == "t5:buckets=6+alibi"
+    assert len(done.kept) == 2
+    assert done.dropped == done.born == ()
+    # a longer input is one for every side
+    longer = transplant(translator(scheme="learned"), "rope", sides=["decoder"], max_length=64)
+    assert (longer.resized, longer.dropped) == (("encoder.schemes.0.table",), ("decoder.schemes.0.table",))
+    assert longer.model(torch.zeros(1, 64).long(), TARGET[:1]).shape == (1, 7, 29)
+
+
+def test_sides_that_are_not_there_are_named():
+    with pytest.raises(
+        ValueError, match=r"no side is named .decode.; there are: cross, decoder, encoder; did you mean .decoder."
+    ):
+        transplant(translator(), "none", sides=["decode"])
+    with pytest.raises(ValueError, match="no side is named 'encoder'"):
+        transplant(born(), "none", sides=["encoder"])
+    with pytest.raises(ValueError, match="cross-attention takes schemes that act inside it"):
+        transplant(translator(), "sinusoidal", sides=["cross"])

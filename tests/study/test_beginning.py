@@ -132,9 +132,17 @@ def test_a_preset_leaves_the_sizes_of_a_trained_model_alone(text, llama, tmp_pat
         ({"width": 32}, "has its sizes and its tokenizer already; got --from with --width; leave"),
         ({"tokenizer": "bpe:size=300"}, "got --from with --tokenizer"),
         ({"mixers": ("linear",)}, "got --from with --mixers"),
-        ({"task": "recall"}, "a decoder that reads text; got --from with --task recall"),
-        ({"model": "encoder"}, "a decoder that reads text; got --from with --model encoder"),
+        ({"task": "recall"}, "a trained decoder goes on with text; got --from with --task recall"),
+        (
+            {"model": "encoder"},
+            "a study of the kind encoder goes on with one; .* holds one of the kind decoder; give",
+        ),
         ({"base": "no/such/folder"}, "a checkpoint is a folder, or the name of a model on the hub; got"),
+        ({"sides": ("encoder",)}, "no side is named 'encoder'; there are: layers"),
+        (
+            {"base": None, "steps": 1, "sides": ("encoder",)},
+            "where a trained model is changed; got no model; give one",
+        ),
         ({"base": None}, "new models are trained; got --steps 0; give some, or a trained model: --from"),
         ({"schemes": ("rop",)}, "did you mean 'rope'"),
     ],
@@ -160,5 +168,5 @@ def test_a_model_that_does_not_write_is_refused(text, tmp_path):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=256, **sizes)).save_pretrained(tmp_path)
     make_tokenizer("bytes", {}).save(tmp_path)
-    with pytest.raises(ValueError, match="a model that goes on with a text is a decoder"):
+    with pytest.raises(ValueError, match=r"goes on with one; .* holds one of the kind encoder; give --model encoder"):
         planned(text, tmp_path)

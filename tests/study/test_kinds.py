@@ -4,10 +4,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from ordinate.checkpoints.read import read_model
 from ordinate.report.build import build
 from ordinate.report.read import read
+from ordinate.study.beginning import begin as start
+from ordinate.study.beginning import new_shape
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 from ordinate.study.settle import settle
@@ -155,6 +158,36 @@ def test_a_run_that_was_stopped_goes_on_and_ends_alike(done, made, tmp_path):
     assert other == result
 
 
+def going_on(plan, made, model, **changes):
+    free = {"width", "layers", "heads", "pixels", "patch"}
+    own = {
+        name: str(made / value) if isinstance(value, str) else value for name, value in OPTIONS[plan.model].items()
+    }
+    given = {name: value for name, value in (SIZES | own).items() if name not in free}
+    return settle(Plan(model=plan.model, **given | {"steps": 0, "base": str(model), "schemes": None} | changes))
+
+
+def test_a_trained_model_is_measured_as_it_is_and_its_scheme_is_exchanged(done, made, tmp_path):
+    plan, _, result, model = done
+    as_it_is = going_on(plan, made, model)
+    assert settle(as_it_is) == as_it_is
+    folder = begin(as_it_is, tmp_path / "study")
+    (run,) = as_it_is.runs()
+    carry_out(folder, as_it_is, run)
+    again = json.loads(folder.result(run).read_text())
+    assert again["lengths"] == result["lengths"]
+    other = going_on(
+        plan, made, model, schemes=("none",), sides=("encoder",) if plan.model == "encoder-decoder" else None
+    )
+    (run,) = other.runs()
+    shape = new_shape(other, run)
+    lines = {name: side.shape.scheme for name, side in shape.sides.items()}
+    kept = {"encoder": "none", "decoder": "rope", "cross": "none"}
+    assert lines == (kept if plan.model == "encoder-decoder" else {"layers": "none"})
+    began = start(other, run, shape).state_dict()
+    assert all(torch.equal(x, began[name]) for name, x in read_model(model).state_dict().items() if name in began)
+
+
 @pytest.mark.parametrize(
     ("model", "changes", "message"),
     [
@@ -169,3 +202,47 @@ def test_a_run_that_was_stopped_goes_on_and_ends_alike(done, made, tmp_path):
 def test_what_has_no_effect_or_does_not_fit_is_refused(made, model, changes, message):
     with pytest.raises(ValueError, match=message):
         plan_of(model, made, **changes)
+
+
+def published(folder, model, words, end):
+    """A folder of transformers, with a tokenizer.json that knows these words, and what it puts around them."""
+    tokenizers = pytest.importorskip("tokenizers")
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    inner.add_special_tokens([word for word in words if word.startswith("<")])
+    single = f"$A {end}"
+    inner.post_processor = tokenizers.processors.TemplateProcessing(single=single, special_tokens=[(end, words[end])])
+    inner.enable_truncation(3)
+    model.save_pretrained(folder)
+    inner.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_published_models_go_on_with_their_own_signs(made, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    signs = ["<pad>", "</s>", "<unk>", "<mask>"]
+    words = {word: place for place, word in enumerate([*signs, "say", "und", "the", "line", *map(str, range(40))])}
+    sizes = {"vocab_size": len(words) + 4, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0))
+    folder = published(tmp_path / "t5", t5, words, "</s>")
+    given = {"base": str(folder), "steps": 0, "windows": 4, "length": 12, "multiples": (1, 2), "samples": 1}
+    plan = settle(Plan(model="encoder-decoder", pairs=str(made / "pairs.tsv"), precision="fp32", **given))
+    study = begin(plan, tmp_path / "pairs")
+    task = source_of(plan)(plan, study.data).task
+    row = task.batch(task.fitting[:1])
+    assert (task.start, task.end) == (0, 1)
+    # all words of a sentence, and its end once
+    assert row.source[0, 0] == words["say"]
+    assert (row.source[0] == 1).nonzero().tolist() == [[row.source.shape[1] - 1]]
+    assert row.source.shape[1] == 5
+    assert (row.targets[0] == 1).sum() == 1
+    carry_out(study, plan, plan.runs()[0])
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    bert = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=len(words), **sizes))
+    folder = published(tmp_path / "bert", bert, words, "</s>")
+    given = {"base": str(folder), "steps": 0, "windows": 4, "length": 12, "multiples": (1,), "shuffled": 2}
+    plan = settle(Plan(model="encoder", text=str(made / "text"), precision="fp32", **given))
+    study = begin(plan, tmp_path / "text")
+    task = source_of(plan)(plan, study.data).task
+    assert (task.vocabulary, task.mask) == (len(words), words["<mask>"])
+    carry_out(study, plan, plan.runs()[0])

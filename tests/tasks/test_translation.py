@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ordinate.batch import SILENT
-from ordinate.tasks.translation import Translation, padded
+from ordinate.tasks.translation import Signs, Translation
 
 SOURCES = [np.array([1, 2, 3]), np.array([4, 5]), np.array([], int), np.arange(6), np.array([2])]
 TARGETS = [np.array([3, 2, 1]), np.array([5, 4]), np.array([1]), np.array([0]), np.array([], int)]
@@ -56,3 +56,17 @@ def test_nothing_is_filled_up_to_nothing():
 def test_pairs_without_sense_are_refused(options, match):
     with pytest.raises(ValueError, match=match):
         made(**options)
+
+
+def test_signs_are_those_that_a_trained_model_is_used_to():
+    task = made(signs=Signs(start=0, end=1, closes=True), tokens=12)
+    batch, plain = task.batch(task.fitting), made().batch(task.fitting)
+    assert (task.vocabulary, task.start, task.end) == (12, 0, 1)
+    sizes, theirs = batch.source_real.sum(1), plain.source_real.sum(1)
+    assert torch.equal(sizes, theirs + 1)
+    for row, size in enumerate(theirs.tolist()):
+        assert batch.source[row, : size + 1].tolist() == [*plain.source[row, :size].tolist(), 1]
+        assert batch.targets[row][batch.real[row]][-1] == 1
+    assert (batch.inputs[:, 0] == 0).all()
+    # the sign needs room too
+    assert max(len(SOURCES[place]) for place in task.fitting) < 4 or len(task.fitting) < len(made().fitting)

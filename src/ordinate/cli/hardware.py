@@ -39,7 +39,7 @@ def engine_of(
         from ordinate.study.engines.cluster import Cluster
 
         return Cluster(ray, patience, hardware)
-    check_machine(hardware, plan.threads, 1 if workers is None else workers)
+    check_machine(hardware, plan.threads or 1, 1 if workers is None else workers)
     if hardware.nodes == 1:
         from ordinate.study.engines.devices import Devices
 
@@ -48,6 +48,16 @@ def engine_of(
     from ordinate.study.engines.nodes import Nodes
 
     return Nodes(hardware, patience)
+
+
+def dismiss(engine: Engine | None) -> None:
+    """Tell other machines, where there are some, that all is over."""
+    if getattr(engine, "node", None) is None:
+        return
+    from ordinate.study.engines.nodes import Nodes
+
+    if isinstance(engine, Nodes):
+        engine.dismiss()
 
 
 def follows(engine: Engine | None, out: Path) -> bool:

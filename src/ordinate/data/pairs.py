@@ -87,7 +87,9 @@ class PairStore:
         return Lines(tokens, np.load(self.folder / f"{name}-{ENDS}.npy"))
 
 
-def prepare_pairs(sentences: Sentences, folder: Path, tokenizer: Tokenizer, *, share: float = 0.1) -> PairStore:
+def prepare_pairs(
+    sentences: Sentences, folder: Path, tokenizer: Tokenizer, *, share: float = 0.1, fitted: bool = False
+) -> PairStore:
     """The tokens of pairs in this folder, made unless they are there already.
 
     Empty sides, pairs that come twice and pairs whose sides are the same are left out. Held out is by a hash of the
@@ -98,6 +100,7 @@ def prepare_pairs(sentences: Sentences, folder: Path, tokenizer: Tokenizer, *, s
         folder: where the files go.
         tokenizer: how to cut both sides; it is fitted to what is learned from.
         share: how much to hold out.
+        fitted: whether the tokenizer is used as it is.
 
     Raises:
         ValueError: too few pairs to hold any out; a folder with other files.
@@ -106,10 +109,10 @@ def prepare_pairs(sentences: Sentences, folder: Path, tokenizer: Tokenizer, *, s
     key = {
         "format": FORMAT,
         "fingerprint": sentences.fingerprint(),
-        "cut": [tokenizer.kind, tokenizer.wish],
+        "cut": [tokenizer.kind, tokenizer.digest if fitted else tokenizer.wish],
         "share": share,
     }
-    make = lambda: _make(sentences, folder, tokenizer, share)  # noqa: E731
+    make = lambda: _make(sentences, folder, tokenizer, share, fitted)  # noqa: E731
     return PairStore(folder, made(folder, key, FILES, sentences.name, make))
 
 
@@ -122,7 +125,7 @@ def open_pairs(folder: Path) -> PairStore:
     return PairStore(folder, need_whole_folder(folder, "the tokens of pairs"))
 
 
-def _make(sentences: Sentences, folder: Path, tokenizer: Tokenizer, share: float) -> dict[str, Any]:
+def _make(sentences: Sentences, folder: Path, tokenizer: Tokenizer, share: float, fitted: bool) -> dict[str, Any]:
     unique = dict.fromkeys(pair for pair in sentences.pairs() if pair.source and pair.target)
     pairs = [pair for pair in unique if pair.source != pair.target]
     held = {pair: seed_of(pair.source) / 2**63 < share for pair in pairs}
@@ -133,7 +136,8 @@ def _make(sentences: Sentences, folder: Path, tokenizer: Tokenizer, share: float
         f"{sentences.name} gives {len(parts['train'])} and {len(parts['validation'])}",
         "give more pairs",
     )
-    tokenizer = tokenizer.fitted(text for pair in parts["train"] for text in (pair.source, pair.target))
+    if not fitted:
+        tokenizer = tokenizer.fitted(text for pair in parts["train"] for text in (pair.source, pair.target))
     tokenizer.save(folder)
     for split, found in parts.items():
         _write(folder, split, found, tokenizer)
@@ -152,6 +156,6 @@ def _make(sentences: Sentences, folder: Path, tokenizer: Tokenizer, share: float
 
 def _write(folder: Path, split: str, pairs: list[Pair], tokenizer: Tokenizer) -> None:
     for side in SIDES:
-        lines = [tokenizer.encode(getattr(pair, side)).astype(tokenizer.type) for pair in pairs]
+        lines = [tokenizer.bare(getattr(pair, side)).astype(tokenizer.type) for pair in pairs]
         np.save(folder / f"{split}-{side}.npy", np.concatenate(lines))
         np.save(folder / f"{split}-{side}-{ENDS}.npy", np.cumsum([len(line) for line in lines], dtype=np.int64))

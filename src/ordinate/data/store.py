@@ -107,7 +107,7 @@ def prepare(
     key = {
         "format": FORMAT,
         "fingerprint": corpus.fingerprint(),
-        "cut": [tokenizer.kind, _digest(tokenizer.state()) if fitted else tokenizer.wish],
+        "cut": [tokenizer.kind, tokenizer.digest if fitted else tokenizer.wish],
         "share": share,
     }
     manifest = made(folder, key, FILES, corpus.name, lambda: _make(corpus, folder, tokenizer, share, fitted))
@@ -121,10 +121,6 @@ def open_store(folder: Path) -> TokenStore:
         ValueError: there is none, or a file of it is not as long as it should be.
     """
     return TokenStore(folder, need_whole_folder(folder, "the tokens of a text"))
-
-
-def _digest(state: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, fitted: bool) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import linear, normalize
+from torch.nn.functional import linear
 
 from ordinate.checks import need_positive
 from ordinate.mixer import State, check_heads
 from ordinate.native.recurrence import Matrices
+from ordinate.ops.correction import correction
 from ordinate.ops.delta import corrected
 from ordinate.ops.gated_norm import gated_norm
 from ordinate.ops.product import multiplied
@@ -18,9 +19,6 @@ from ordinate.ops.shift import blended, both_ways, depth, newest, wide
 from ordinate.scheme import Placed
 from ordinate.sequence_mixer import SequenceMixer
 from ordinate.shapes import Tokens
-
-# e^-0.5: the logarithm of a decay lies between minus this and 0
-STRONGEST = 0.6065306597126334
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,20 +117,18 @@ class Rwkv7(SequenceMixer[Rwkv7State]):
         last = newest(x, before)
         asks, slows, keys, values, rates, gates = blended(x, before, self.shares)
         r, k, v = (
-            wide(linear(y, weight)) for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))
+            self._heads(wide(linear(y, weight)))
+            for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))
         )
         slow = multiplied(torch.tanh(multiplied(slows, self.decay_in)), self.decay_out)
-        w = -STRONGEST * torch.sigmoid(wide(self.decay) + wide(slow))
-        rate = torch.sigmoid(wide(self.rate) + wide(multiplied(multiplied(rates, self.rate_in), self.rate_out)))
-        erased = normalize(self._heads(k * wide(self.erased)), dim=-1)
-        k = k * (1 + (rate - 1) * wide(self.replaced))
-        r, k, v, w, rate = (self._heads(y) for y in (r, k, v, w, rate))
+        rate = multiplied(multiplied(rates, self.rate_in), self.rate_out)
+        channels = (wide(y) for y in (self.decay, self.rate, self.erased, self.replaced))
+        w, k, seen, moved = correction(k, self._heads(wide(slow)), self._heads(wide(rate)), *channels)
         size = x.shape[2] // self.heads
         start = r.new_zeros(x.shape[0], self.heads, size, size) if state is None else state.matrices
-        y, matrices = corrected(r, k, v, w, -erased, erased * rate, start)
-        own = (r * k * wide(self.bonus)[:, None]).sum(-1, keepdim=True) * v
+        y, matrices = corrected(r, k, v, w, seen, moved, start)
         gate = multiplied(torch.sigmoid(multiplied(gates, self.gate_in)), self.gate_out)
-        y = gated_norm(y, gate, wide(self.norm_scale), wide(self.norm_shift), own)
+        y = gated_norm(y, gate, wide(self.norm_scale), wide(self.norm_shift), (r, k, v, wide(self.bonus).flatten()))
         return linear(y, self.out).to(x.dtype), Rwkv7State(last, matrices)
 
     def _heads(self, x: Tokens) -> Float[Tensor, "b h n d"]:

@@ -1,11 +1,12 @@
 """The sizes and choices that make an encoder-decoder."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need, need_known, need_positive
 from ordinate.models.shape import Shape
+from ordinate.models.side import Side
 from ordinate.recipe import Recipe
 
 Axis = Literal["shared", "scaled"]
@@ -84,9 +85,17 @@ class EncoderDecoderShape(Shape):
     @property
     def source(self) -> Shape:
         """The encoder's sizes and choices."""
-        own = {field.name: getattr(self, field.name) for field in fields(Shape)}
         named = {name: getattr(self, f"source_{name}") for name in ("layers", "scheme", "mixer", "windows")}
-        return Shape(**own | {name: value for name, value in named.items() if value is not None})
+        return self._half(**{name: value for name, value in named.items() if value is not None})
+
+    @property
+    def sides(self) -> dict[str, Side]:
+        """Where the model has positional schemes: in either half, and where the decoder looks at the source."""
+        return {
+            "encoder": Side("source_scheme", "encoder.schemes", self.source),
+            "decoder": Side("scheme", "decoder.schemes", self._half()),
+            "cross": Side("cross_scheme", "cross_schemes", self._half(scheme=self.cross_scheme), across=True),
+        }
 
     @property
     def branches(self) -> int:
@@ -107,7 +116,7 @@ class EncoderDecoderShape(Shape):
 
     def make_cross_schemes(self) -> Recipe:
         """The schemes of cross-attention and the layers that each serves."""
-        recipe = Recipe.read(self.cross_scheme, self.sizes)
+        recipe = self.sides["cross"].shape.make_schemes()
         for scheme in recipe.schemes:
             early = sorted({"place", "embed"} & set(scheme.hooks))
             need(
@@ -117,3 +126,8 @@ class EncoderDecoderShape(Shape):
                 "name it in scheme or source_scheme, and another in cross_scheme",
             )
         return recipe
+
+    def _half(self, **changes: Any) -> Shape:
+        """The sizes and choices of the decoder alone, with these changes."""
+        own = {field.name: getattr(self, field.name) for field in fields(Shape)}
+        return Shape(**own | changes)

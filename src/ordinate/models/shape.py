@@ -13,6 +13,7 @@ from ordinate.mixer import Mixer
 from ordinate.models.block import BLOCKS, Block, Order
 from ordinate.models.feedforward import GATED, PLAIN, FeedForward, Kind, usual_hidden
 from ordinate.models.reversible import RUNS, Blocks
+from ordinate.models.side import Side
 from ordinate.recipe import Recipe
 
 Own = TypeVar("Own", bound="Shape")
@@ -137,6 +138,11 @@ class Shape:
     def branches(self) -> int:
         """How many branches a layer adds."""
         return 2
+
+    @property
+    def sides(self) -> dict[str, Side]:
+        """Where the model has positional schemes, by name."""
+        return {"layers": Side("scheme", "schemes", self)}
 
     @property
     def layer_windows(self) -> list[int | None]:

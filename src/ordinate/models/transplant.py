@@ -1,24 +1,23 @@
-"""Exchange the positional scheme of a model that is made, and trained, already."""
+"""Exchange the positional schemes of a model that is made, and trained, already."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, cast, get_args
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from ordinate import catalog
-from ordinate.checks import need, need_positive
+from ordinate.checks import need
 from ordinate.composition import Composition
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.line import with_schemes
 from ordinate.models.shape import Shape
 from ordinate.models.trunk import Layers
 from ordinate.recipe import Recipe
 from ordinate.scheme import Scheme
 from ordinate.schemes.learned import Learned
-from ordinate.spectrum import Spectrum
 
-Model = TypeVar("Model", bound=Layers)
-_SCHEMES = "schemes."
+Model = TypeVar("Model", bound=Layers | EncoderDecoder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +39,14 @@ class Transplant(Generic[Model]):
     dropped: tuple[str, ...]
 
 
-def transplant(model: Model, scheme: str, *, max_length: int | None = None, seed: int = 0) -> Transplant[Model]:
+def transplant(
+    model: Model,
+    scheme: str,
+    *,
+    sides: Sequence[str] | None = None,
+    max_length: int | None = None,
+    seed: int = 0,
+) -> Transplant[Model]:
     """The same model with another positional scheme: every weight outside of the schemes is kept, bit by bit.
 
         rope:spectrum=yarn        stretched for longer texts
@@ -54,139 +60,107 @@ def transplant(model: Model, scheme: str, *, max_length: int | None = None, seed
     Args:
         model: the model; it is not changed.
         scheme: the line of schemes.
+        sides: where it is exchanged in an encoder-decoder: `encoder`, `decoder`, `cross`, or several; None: wherever
+            one text is read, in the encoder and the decoder. Other models have one side.
         max_length: the longest input of the new model; None: as before [tokens].
         seed: of the parameters that are drawn.
 
     Raises:
         TypeError: not a model of ours.
-        ValueError: an unknown scheme, spectrum or option (the nearest is named), a scheme that the mixers do not
-            honour, or one that needs other weights than the model has.
+        ValueError: an unknown side, scheme, spectrum or option (the nearest is named), a scheme that the mixers do
+            not honour, or one that needs other weights than the model has.
     Source: Chen et al. 2023, Extending Context Window of Large Language Models via Positional Interpolation,
         https://arxiv.org/abs/2306.15595; for learned tables Dosovitskiy et al. 2021, section 3.2,
         https://arxiv.org/abs/2010.11929.
     """
-    if not isinstance(model, Layers):
-        raise TypeError(
-            f"schemes are exchanged in a Decoder, Encoder or Vision; got {type(model).__name__}; load one"
-        )
-    need_positive("max_length", 1 if max_length is None else max_length)
-    line = completed(scheme, model.shape, max_length)
-    shape = replace(model.shape, scheme=line, max_length=max_length or model.shape.max_length)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        with torch.device("meta"):
-            other = type(model)(shape)  # type: ignore[call-arg]
-        schemes = nn.ModuleList(shape.make_schemes().schemes).to(next(model.parameters()))
-    _check_weights(model, other, scheme)
-    other.schemes = schemes
-    kept, resized, dropped = _taken_over(model, schemes, other.scheme_of_layer)
-    state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items() if not _of_schemes(name)}
-    given = {f"{_SCHEMES}{name}": tensor.detach() for name, tensor in schemes.state_dict().items()}
-    other.load_state_dict(state | given | kept | resized, assign=True)
+    if not isinstance(model, Layers | EncoderDecoder):
+        raise TypeError(f"schemes are exchanged in a model of ours; got {type(model).__name__}; load one")
+    shape = with_schemes(model.shape, scheme, sides=sides, max_length=max_length)
+    return transplant_to(model, shape, seed=seed)
+
+
+def transplant_to(model: Model, shape: Shape, *, seed: int = 0) -> Transplant[Model]:
+    """The same model with the schemes of this shape, which is otherwise its own.
+
+    Args:
+        model: the model; it is not changed.
+        shape: as `with_schemes` gives it.
+        seed: of the parameters that are drawn.
+
+    Raises:
+        ValueError: a scheme that the mixers do not honour, or one that needs other weights than the model has.
+    """
+    other, recipes = _made(model, shape, seed)
+    places = tuple(f"{side.place}." for side in shape.sides.values())
+    _check_weights(model, other, places, ", ".join(repr(side.shape.scheme) for side in shape.sides.values()))
+    drawn: dict[str, Tensor] = {}
+    heirs = _Heirs({}, {}, set())
+    for side, (before, recipe) in zip(shape.sides.values(), recipes, strict=True):
+        schemes = nn.ModuleList(recipe.schemes).to(next(model.parameters()))
+        drawn |= {f"{side.place}.{name}": tensor.detach() for name, tensor in schemes.state_dict().items()}
+        for pair in dict.fromkeys(zip(before.layers, recipe.layers, strict=True)):
+            old, new = (f"{side.place}.{index}" for index in pair)
+            left = dict(_leaves(cast(Scheme, model.get_submodule(old)), old))
+            heirs.take_over(left, dict(_leaves(recipe.schemes[pair[1]], new)))
+        other.set_submodule(side.place, schemes)
+    had = model.state_dict()
+    state = {name: tensor.detach().clone() for name, tensor in had.items() if not name.startswith(places)}
+    other.load_state_dict(state | drawn | heirs.kept | heirs.resized, assign=True)
     learns = {name: parameter.requires_grad for name, parameter in model.named_parameters() if name in state}
     for name, parameter in other.named_parameters():
         parameter.requires_grad_(learns.get(name, True))
-    born = tuple(name for name in given if name not in kept and name not in resized)
-    return Transplant(other.train(model.training), tuple(kept), tuple(resized), born, dropped)
+    born = tuple(name for name in drawn if name not in heirs.kept and name not in heirs.resized)
+    dropped = tuple(name for name in had if name not in state and name not in heirs.used)
+    return Transplant(other.train(model.training), tuple(heirs.kept), tuple(heirs.resized), born, dropped)
 
 
-def completed(line: str, shape: Shape, max_length: int | None = None) -> str:
-    """The line, with what it leaves open as a model of this shape has it.
-
-    Args:
-        line: the new line of schemes.
-        shape: of the model so far.
-        max_length: the longest input from now on; None: as before [tokens].
-    """
-    old = Recipe.entries(shape.scheme)
-
-    def complete(text: str, layer: int) -> str:
-        name, given = catalog.parse(text)
-        kind = catalog.load("ordinate.schemes", Scheme, name)
-        known = catalog.options(kind)
-        before: dict[str, Any] = {}
-        for part in Recipe.singles(old[layer % len(old)]):
-            other, had = catalog.parse(part)
-            if other == name:
-                before = {key: value for key, value in had.items() if not _is_spectrum(known[key].annotation)}
-        spectra = {
-            key: _spectrum(value, shape.max_length, max_length)
-            for key, value in given.items()
-            if key in known and _is_spectrum(known[key].annotation)
-        }
-        return _written(name, before | given | spectra)
-
-    return Recipe.rewritten(line, complete)
+def _made(model: Model, shape: Shape, seed: int) -> tuple[Model, list[tuple[Recipe, Recipe]]]:
+    """A model of this shape without numbers, and the schemes of each side, before, likewise, and now."""
+    with torch.random.fork_rng(devices=[]):
+        with torch.device("meta"):
+            other = type(model)(shape)  # type: ignore[arg-type]
+            before = [side.shape.make_schemes() for side in model.shape.sides.values()]
+        torch.manual_seed(seed)
+        return other, [
+            (old, side.shape.make_schemes()) for old, side in zip(before, shape.sides.values(), strict=True)
+        ]
 
 
-def _spectrum(given: Any, trained: int, longest: int | None) -> dict[str, Any]:
-    """The numbers of a spectrum, with the lengths of the model where they are left open."""
-    numbers = dict(given) if isinstance(given, dict) else {"name": given}
-    known = catalog.options(catalog.load("ordinate.spectra", Spectrum, numbers["name"]))
-    if "trained_length" in known:
-        numbers.setdefault("trained_length", trained)
-    try:
-        Spectrum.read(numbers)
-    except ValueError:
-        if longest is None or "factor" not in known or "factor" in numbers:
-            raise
-        # some stretch by a factor that they are told, others find it themselves
-        numbers["factor"] = longest / trained
-    return numbers
-
-
-def _is_spectrum(annotation: Any) -> bool:
-    return Spectrum in (annotation, *get_args(annotation))
-
-
-def _written(name: str, options: dict[str, Any]) -> str:
-    said = []
-    for key, value in options.items():
-        inner = dict(value) if isinstance(value, dict) else {"name": value}
-        said.append(f"{key}={inner.pop('name')}")
-        said += [f"{key}.{part}={number}" for part, number in inner.items()]
-    return f"{name}:{','.join(said)}" if said else name
-
-
-def _of_schemes(name: str) -> bool:
-    return name.startswith(_SCHEMES)
-
-
-def _check_weights(model: Layers, other: Layers, scheme: str) -> None:
+def _check_weights(model: nn.Module, other: nn.Module, places: tuple[str, ...], lines: str) -> None:
     """Raise unless the weights outside of the schemes serve both."""
     has, wants = ({name: tuple(x.shape) for name, x in one.state_dict().items()} for one in (model, other))
     unlike = [
-        name for name in has.keys() | wants.keys() if not _of_schemes(name) and has.get(name) != wants.get(name)
+        name for name in has.keys() | wants.keys() if not name.startswith(places) and has.get(name) != wants.get(name)
     ]
     need(
         not unlike,
         "a scheme is exchanged where all other weights fit the new one",
-        f"{scheme!r} needs another {', '.join(sorted(unlike)[:3])}",
+        f"{lines} needs another {', '.join(sorted(unlike)[:3])}",
         "choose a scheme that appends no columns, and leave max_length where a mixer has tables for it",
     )
 
 
-def _taken_over(
-    model: Layers, schemes: nn.ModuleList, of_layer: list[int]
-) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]:
-    """Parameters of old schemes that new ones of their kind serve on with: as they are, and resized; and the rest."""
-    kept: dict[str, Tensor] = {}
-    resized: dict[str, Tensor] = {}
-    used: set[str] = set()
-    for before, after in dict.fromkeys(zip(model.scheme_of_layer, of_layer, strict=True)):
-        left = dict(_leaves(cast(Scheme, model.schemes[before]), f"{_SCHEMES}{before}"))
-        for name, new in _leaves(cast(Scheme, schemes[after]), f"{_SCHEMES}{after}"):
+@dataclass(frozen=True)
+class _Heirs:
+    """Parameters of new schemes that old ones of their kind serve on with: as they are, and resized; and the old."""
+
+    kept: dict[str, Tensor]
+    resized: dict[str, Tensor]
+    used: set[str]
+
+    def take_over(self, left: dict[str, Scheme], schemes: dict[str, Scheme]) -> None:
+        """Add those of these schemes, each by its name in a model; of those left, each serves once."""
+        for name, new in schemes.items():
             found = next((place for place, old in left.items() if type(old) is type(new)), None)
-            if found is None or any(f"{name}.{part}" in kept | resized for part, _ in new.named_parameters()):
+            taken = self.kept | self.resized
+            if found is None or any(f"{name}.{part}" in taken for part, _ in new.named_parameters()):
                 continue
             old = left.pop(found)
             fit = old.resized(new.max_length or 0) if isinstance(old, Learned) and _other(old, new) else old
             if not _other(fit, new):
-                place = kept if fit is old else resized
-                place.update({f"{name}.{part}": x.detach().clone() for part, x in fit.named_parameters()})
-                used |= {f"{found}.{part}" for part, _ in old.named_parameters()}
-    dropped = (name for name in model.state_dict() if _of_schemes(name) and name not in used)
-    return kept, resized, tuple(dropped)
+                into = self.kept if fit is old else self.resized
+                into.update({f"{name}.{part}": x.detach().clone() for part, x in fit.named_parameters()})
+                self.used.update(f"{found}.{part}" for part, _ in old.named_parameters())
 
 
 def _other(old: Scheme, new: Scheme) -> bool:

@@ -9,11 +9,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ordinate.native.job import BOOL, NUMBER, POINTER, WHOLE, View, empty_beside, laid_out, run
-from ordinate.shapes import Outputs
+from ordinate.shapes import Outputs, Queries
 
 # as in gated_norm.cpp: tokens of a task
 BLOCK = 128
+TEXTS, CHANNELS = ("y", "gate", "r", "k", "v"), ("scale", "shift", "bonus")
 Channel = Float[Tensor, " width"]
+# queries, keys and values of the token itself, and a factor for each channel
+Own = tuple[Queries, Queries, Outputs, Channel]
 
 
 class _Job(ctypes.Structure):
@@ -22,30 +25,27 @@ class _Job(ctypes.Structure):
         ("back", BOOL),
         *((name, WHOLE) for name in ("batch", "heads", "tokens", "width")),
         ("epsilon", NUMBER),
-        *((name, View) for name in ("y", "added", "gate", "out")),
-        *((name, POINTER) for name in ("scale", "shift")),
-        *((name, View) for name in ("gradient", "dy", "dadded", "dgate")),
-        *((name, POINTER) for name in ("dscale", "dshift")),
+        *((name, View) for name in ("y", "gate", "out", "r", "k", "v")),
+        *((name, POINTER) for name in CHANNELS),
+        *((name, View) for name in ("gradient", *(f"d{name}" for name in TEXTS))),
+        *((f"d{name}", POINTER) for name in CHANNELS),
     ]
 
 
-def gated_norm(
-    y: Outputs, gate: Outputs, scale: Channel, shift: Channel, epsilon: float, added: Outputs | None
-) -> Outputs:
-    """The norm of each head times `scale`, plus `shift` and what is added, times the gate, in float32."""
-    return _GatedNorm.apply(epsilon, y, gate, scale, shift, added)
+def gated_norm(y: Outputs, gate: Outputs, scale: Channel, shift: Channel, epsilon: float, own: Own | None) -> Outputs:
+    """The norm of each head times `scale`, plus `shift` and what a token reads of itself, times the gate."""
+    given = {"y": y, "gate": gate, "scale": scale, "shift": shift}
+    given |= {} if own is None else dict(zip(("r", "k", "v", "bonus"), own, strict=True))
+    return _GatedNorm.apply(epsilon, tuple(given), *given.values())
 
 
 class _GatedNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, epsilon: float, *inputs: Tensor | None) -> Tensor:
-        given = {
-            name: laid_out(x) if x.ndim == 4 else x.contiguous()
-            for name, x in zip(("y", "gate", "scale", "shift", "added"), inputs, strict=True)
-            if x is not None
-        }
+    # pyrefly: ignore[bad-override]  (names are no tensors)
+    def forward(ctx: Any, epsilon: float, names: tuple[str, ...], *inputs: Tensor) -> Tensor:
+        given = {name: laid_out(x) if x.ndim == 4 else x.contiguous() for name, x in zip(names, inputs, strict=True)}
         ctx.save_for_backward(*given.values())
-        ctx.names, ctx.epsilon = tuple(given), epsilon
+        ctx.names, ctx.epsilon = names, epsilon
         out = empty_beside(given["y"])
         _run(False, epsilon, given | {"out": out})
         return out
@@ -56,13 +56,12 @@ class _GatedNorm(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         given = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
         y = given["y"]
-        made = {f"d{name}": empty_beside(y) for name in ("y", "gate", "added") if name in given}
-        sums = {
-            f"d{name}": y.new_zeros(y.shape[0] * -(-y.shape[2] // BLOCK), len(given[name]))
-            for name in ("scale", "shift")
-        }
-        _run(True, ctx.epsilon, given | made | sums | {"gradient": laid_out(grad_outputs[0])})
-        return None, made["dy"], made["dgate"], *(x.sum(0) for x in sums.values()), made.get("dadded")
+        blocks = y.shape[0] * -(-y.shape[2] // BLOCK)
+        made = {f"d{name}": empty_beside(y) for name in TEXTS if name in given}
+        made |= {f"d{name}": y.new_zeros(blocks, len(given[name])) for name in CHANNELS if name in given}
+        _run(True, ctx.epsilon, given | made | {"gradient": laid_out(grad_outputs[0])})
+        found = (made[f"d{name}"] for name in ctx.names)
+        return None, None, *(x.sum(0) if x.ndim == 2 else x for x in found)
 
 
 def _run(back: bool, epsilon: float, tensors: dict[str, Tensor]) -> None:

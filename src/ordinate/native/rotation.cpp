@@ -13,7 +13,7 @@ namespace {
 
 using c10::bit_cast;
 
-constexpr Index TOKENS = 512;      // that are turned in all heads before the next: their angles stay at hand
+constexpr Index TOKENS = 64;       // that are turned in all heads before the next: their angles stay at hand
 constexpr size_t LARGE = 1 << 20;  // bytes of a result that no cache is to hold
 constexpr Index LINE = 32;         // bytes that are written at once
 

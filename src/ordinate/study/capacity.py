@@ -5,13 +5,9 @@ import os
 import torch
 
 from ordinate.checks import need
+from ordinate.study.pace import cores
 from ordinate.study.plan import Plan
 from ordinate.training.settings import Hardware
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def capacity(hardware: Hardware, threads: int) -> int:
@@ -22,8 +18,9 @@ def capacity(hardware: Hardware, threads: int) -> int:
 
 def check_plan(plan: Plan, hardware: Hardware) -> None:
     """Raise a ValueError unless runs of this plan can be shared out over these devices."""
-    need(plan.steps > 0, "several devices train together", "got --devices with --steps 0", "leave --devices out")
-    hardware.check(plan.batch)
+    for part, _ in plan.parts():
+        need(part.steps > 0, "several devices train together", "got --devices with --steps 0", "leave --devices out")
+        hardware.check(part.batch)
 
 
 def check_machine(hardware: Hardware, threads: int, workers: int = 1) -> None:

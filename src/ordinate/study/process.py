@@ -128,7 +128,8 @@ def attempt(
         # how an earlier try ended is no result of this one
         folder.result(run).unlink(missing_ok=True)
     command = command_of(folder, run.name, hardware)
-    threads = {"OMP_NUM_THREADS": str(plan.threads), "MKL_NUM_THREADS": str(plan.threads)}
+    number = str(folder.threads() or 1)
+    threads = {"OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
     with (place / "messages.txt").open("w", encoding="utf-8") as messages:
         variables = {**os.environ, **threads, **(environment or {})}
         process = crew.start(command, stdout=subprocess.PIPE, stderr=messages, env=variables)
@@ -159,7 +160,7 @@ def _pass_on(line: str, plan: Plan, run: Run, watch: Watch) -> None:
         # a library's own word on standard output
         return
     if isinstance(news, dict):
-        done = plan.steps if news.get("stage") == "measuring" else int(news.get("step", 0))
+        done = plan.of(run).steps if news.get("stage") == "measuring" else int(news.get("step", 0))
         watch(News(run, str(news.get("stage", "training")), done, news.get("loss")))
 
 

@@ -60,6 +60,19 @@ class Source(ABC):
         """What it decides of a model."""
         return Sizes({"vocabulary": vocabulary}, plan.length, plan.longest)
 
+    @classmethod
+    def taken_from(cls, plan: Plan, shape: Shape) -> dict[str, Any]:
+        """What the trained model that a plan begins with decides of it.
+
+        Args:
+            plan: which names the model's folder.
+            shape: the model's.
+
+        Raises:
+            ValueError: a model that cannot learn from this.
+        """
+        return {}
+
     @abstractmethod
     def prepare(self, tell: Callable[[str], None]) -> None:
         """Put what is learned from into the data folder, unless it is there already.
@@ -75,6 +88,11 @@ class Source(ABC):
     @abstractmethod
     def task(self) -> Task:
         """What to learn."""
+
+    @property
+    @abstractmethod
+    def aside(self) -> Task:
+        """What learning rates are chosen on: nothing that runs of a study that tunes are trained or measured on."""
 
     @property
     @abstractmethod

@@ -13,7 +13,7 @@ from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.translate import translate
 from ordinate.study.plan import Plan
 from ordinate.study.statistics import Draws, Numbers, bits, interval, resampled
-from ordinate.tasks.translation import Line, Translation, padded
+from ordinate.tasks.translation import Line, Translation
 from ordinate.tokenizer import Tokenizer
 from ordinate.training.answers import asked, told
 
@@ -51,9 +51,8 @@ def _crossing(model: EncoderDecoder, task: Translation, tokenizer: Tokenizer, pl
     with torch.inference_mode():
         memory = model.read(batch.tensors["source"].to(device))
         weights = cross_weights(model, batch.inputs.to(device), memory)
-    source, target = (
-        [tokenizer.decode([token]) for token in line.tolist()] for line in (task.sources[place], task.targets[place])
-    )
+    lines = (batch.tensors["source"][0], task.targets[place])
+    source, target = ([tokenizer.decode([token]) for token in line.tolist()] for line in lines)
     mean = torch.stack(weights).mean((0, 2))[0].double()
     # the last row says the end
     return {
@@ -79,7 +78,7 @@ def _chosen(task: Translation, plan: Plan) -> list[list[int]]:
     """Pairs to measure on, in groups of as many as are ever put behind each other."""
     together = max(plan.multiples)
     # room for what stands between two
-    short = [place for place in task.fitting if len(task.sources[place]) < plan.length]
+    short = [place for place in task.fitting if len(task.sources[place]) + task.signs.closes < plan.length]
     count = min(plan.windows, len(short)) // together * together
     if not count:
         raise ValueError(
@@ -98,13 +97,14 @@ def _length(
     read: tuple[int, list[list[int]]],
 ) -> dict[str, Any]:
     times, groups = read
-    space = tokenizer.encode(" ")
+    space = tokenizer.bare(" ")
     starts = [(owner, start) for owner, group in enumerate(groups) for start in range(0, len(group), times)]
     parts = [groups[owner][start : start + times] for owner, start in starts]
     sources, targets = (
         [_joined([side[place] for place in part], space) for part in parts] for side in (task.sources, task.targets)
     )
-    joined = Translation(sources=sources, targets=targets, tokens=task.tokens, length=times * plan.length)
+    sizes = {"tokens": task.tokens, "length": times * plan.length, "signs": task.signs}
+    joined = Translation(sources=sources, targets=targets, **sizes)
     batch = joined.batch(range(len(parts)))
     nats, right = told(model, batch, plan.precision)
     each, owner = tokenizer.byte_lengths, [owner for owner, _ in starts]
@@ -140,7 +140,7 @@ def _written(model: EncoderDecoder, task: Translation, tokenizer: Tokenizer, pla
     """What the model makes of these sources, the likeliest token each time."""
     device, texts = next(model.parameters()).device, []
     for start in range(0, len(places), AT_ONCE):
-        source, real = padded([task.sources[place] for place in places[start : start + AT_ONCE]], task.start)
+        source, real = task.read(places[start : start + AT_ONCE])
         with torch.inference_mode():
             memory = model.read(source.to(device), Geometry.padded(real.to(device), causal=False))
             lines = translate(model, memory, task.length)

@@ -1,6 +1,7 @@
 """Say a sentence in other words."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,20 +19,36 @@ Line = NDArray[np.integer[Any]]
 SIGNS = 2
 
 
+@dataclass(frozen=True)
+class Signs:
+    """The tokens that begin and end a text.
+
+    Args:
+        start: a target begins after it; it fills up what is shorter than its batch.
+        end: ends a target.
+        closes: whether it ends a source too, as published models are used to.
+    """
+
+    start: int
+    end: int
+    closes: bool = False
+
+
 class Translation(Task):
     """Pairs of sentences, drawn from anywhere in them: the source is given, the target is to be said.
 
         source:   a b c        input:   ! x y        asked:   x y .
 
-    Behind the tokens of the tokenizer stand two signs: `end`, which ends a target (`.`), and `start`, which it begins
-    after (`!`) and which fills up what is shorter than its batch. Sliced by `place`: which token of the target is
-    asked for, from 1.
+    Behind the tokens of the tokenizer stand two signs, unless others are given: `end`, which ends a target (`.`), and
+    `start`, which it begins after (`!`) and which fills up what is shorter than its batch. Sliced by `place`: which
+    token of the target is asked for, from 1.
 
     Args:
         sources: the tokens of each source.
         targets: the tokens of each target, without signs.
         tokens: different tokens of the tokenizer.
         length: longest source, and longest target with its end [tokens]; pairs with a longer side are left out.
+        signs: those that a trained model is used to; None: behind the tokens of the tokenizer.
     Raises:
         ValueError: sides of unequal number, or no pair that is short enough.
     Source: Vaswani et al. 2017, section 5, https://arxiv.org/abs/1706.03762.
@@ -39,7 +56,15 @@ class Translation(Task):
 
     reader: ClassVar[Reader] = "encoder-decoder"
 
-    def __init__(self, *, sources: Sequence[Line], targets: Sequence[Line], tokens: int, length: int) -> None:
+    def __init__(
+        self,
+        *,
+        sources: Sequence[Line],
+        targets: Sequence[Line],
+        tokens: int,
+        length: int,
+        signs: Signs | None = None,
+    ) -> None:
         need(
             len(sources) == len(targets),
             "each source has a target",
@@ -47,10 +72,11 @@ class Translation(Task):
             "give pairs",
         )
         self.sources, self.targets, self.tokens, self._length = sources, targets, tokens, length
+        self.signs = Signs(end=tokens, start=tokens + 1) if signs is None else signs
         self.fitting = [
             place
             for place, (source, target) in enumerate(zip(sources, targets, strict=True))
-            if 0 < len(source) <= length and len(target) < length
+            if 0 < len(source) <= length - self.signs.closes and len(target) < length
         ]
         need(
             bool(self.fitting),
@@ -61,18 +87,18 @@ class Translation(Task):
 
     @property
     def vocabulary(self) -> int:
-        """The tokenizer's tokens, then the signs."""
-        return self.tokens + SIGNS
+        """The tokenizer's tokens and the signs."""
+        return max(self.tokens, self.start + 1, self.end + 1)
 
     @property
     def end(self) -> int:
         """The sign that ends a target."""
-        return self.tokens
+        return self.signs.end
 
     @property
     def start(self) -> int:
         """The sign that a target begins after, and that fills up."""
-        return self.tokens + 1
+        return self.signs.start
 
     @property
     def length(self) -> int:
@@ -86,12 +112,17 @@ class Translation(Task):
 
     def batch(self, places: Sequence[int]) -> Batch:
         """The pairs at these places, filled up to the longest on each side."""
-        source, source_real = padded([self.sources[place] for place in places], self.start)
+        source, source_real = self.read(places)
         asked, real = padded([np.append(self.targets[place], self.end) for place in places], self.start)
         inputs = torch.cat([torch.full_like(asked[:, :1], self.start), asked[:, :-1]], 1)
         place = torch.arange(1, inputs.shape[1] + 1).expand_as(inputs)
         targets = asked.masked_fill(~real, SILENT)
         return Batch(inputs, targets, {"place": place}, real, source, source_real)
+
+    def read(self, places: Sequence[int]) -> tuple[Int[Tensor, "b n"], Bool[Tensor, "b n"]]:
+        """The sources at these places, filled up to the longest, and which of their tokens are real."""
+        last = [self.end] if self.signs.closes else []
+        return padded([np.append(self.sources[place], np.array(last, np.int64)) for place in places], self.start)
 
 
 def padded(lines: Sequence[Line], sign: int) -> tuple[Int[Tensor, "b n"], Bool[Tensor, "b n"]]:

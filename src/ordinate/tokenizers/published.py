@@ -38,8 +38,8 @@ class Published(Tokenizer):
         return np.array([len(text.encode()) for text in texts], np.int64)
 
     def encode(self, text: str) -> NDArray[np.integer[Any]]:
-        """The tokens of the text, with those that the model wants around it."""
-        return np.array(self.inner.encode(text).ids, self.type)
+        """The tokens of the text, however long it is, with those that the model wants around it."""
+        return np.array(self._whole.encode(text).ids, self.type)
 
     def bare(self, text: str) -> NDArray[np.integer[Any]]:
         """The tokens of the text alone, however long it is."""

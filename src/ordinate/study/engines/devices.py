@@ -28,7 +28,7 @@ class Devices(Engine):
 
     def carry_out(self, folder: Folder, plan: Plan, runs: list[Run], watch: Watch) -> None:
         """Do these runs; returns when each has a result."""
-        workers = self.workers or max(1, capacity(self.hardware, plan.threads))
+        workers = self.workers or max(1, capacity(self.hardware, folder.threads() or 1))
         crew, seats = Crew(), queue.SimpleQueue[int]()
         for number in range(workers):
             seats.put(number)

@@ -5,7 +5,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from torch.distributed import PrefixStore, Store, TCPStore
@@ -28,6 +28,41 @@ FAREWELL = timedelta(minutes=1)
 OVER = "over"
 
 
+class Board:
+    """What the first machine tells the others, on the network, one line after another.
+
+    torchrun keeps a store already, at the address that it names; elsewhere the first machine does.
+
+    Args:
+        node: which machine this is.
+    """
+
+    def __init__(self, node: int) -> None:
+        self.node, self.lines = node, 0
+        self._store: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        """Where it is kept, since it was first needed."""
+        if self._store is None:
+            given, port = os.environ, int(os.environ["MASTER_PORT"])
+            keeps = self.node == 0 and given.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+            store = TCPStore(given["MASTER_ADDR"], port, is_master=keeps, timeout=ARRIVAL, wait_for_workers=False)
+            self._store = PrefixStore(f"ordinate {given.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        return self._store
+
+    def write(self, line: str) -> None:
+        """Tell the next line."""
+        self.store.set(f"line {self.lines}", line)
+        self.lines += 1
+
+    def read(self) -> str:
+        """The next line, when it is told."""
+        self.store.wait([f"line {self.lines}"], FOREVER)
+        self.lines += 1
+        return self.store.get(f"line {self.lines - 1}").decode()
+
+
 @dataclass(frozen=True)
 class Nodes(Engine):
     """One run at a time, on several machines that share the study's folder.
@@ -45,6 +80,7 @@ class Nodes(Engine):
 
     hardware: Hardware
     patience: float = PATIENCE
+    board: Board = field(init=False, repr=False, compare=False, default_factory=lambda: Board(_node()))
 
     def __post_init__(self) -> None:
         nodes, given = self.hardware.nodes, os.environ
@@ -62,55 +98,50 @@ class Nodes(Engine):
     @property
     def node(self) -> int:
         """Which machine this is; the first conducts the study."""
-        return int(_first(os.environ, RANKS) or 0)
+        return _node()
 
     def carry_out(self, folder: Folder, plan: Plan, runs: list[Run], watch: Watch) -> None:
         """Do these runs; returns when each has a result."""
-        board, crew = _board(leads=True), Crew()
+        crew = Crew()
         try:
             with terminable():
-                for number, run in enumerate(runs):
+                for run in runs:
                     place = f"tcp://{os.environ['MASTER_ADDR']}:{_free_port()}"
-                    board.set(f"run {number}", f"{place} {run.name}")
+                    self.board.write(f"{place} {run.name}")
                     attempt(folder, plan, run, watch, crew, self.patience, self.hardware, self._environment(place))
         except BaseException:
             crew.stop()
             raise
-        finally:
-            board.set(f"run {len(runs)}", OVER)
-            # who keeps the board leaves last
-            with suppress(RuntimeError):
-                board.wait([f"left {node}" for node in range(1, self.hardware.nodes)], FAREWELL)
 
-    def follow(self, folder: Folder) -> int:
-        """Take part in what the first machine conducts, until that is over; 0."""
-        board, crew, number = _board(leads=False), Crew(), 0
-        board.set_timeout(FOREVER)
+    def dismiss(self) -> None:
+        """Tell the other machines that the study is over, and wait until they have heard it."""
+        self.board.write(OVER)
+        # who keeps the board leaves last
+        with suppress(RuntimeError):
+            self.board.store.wait([f"left {node}" for node in range(1, self.hardware.nodes)], FAREWELL)
+
+    def follow(self, folder: Folder) -> None:
+        """Take part in what the first machine conducts, until that is over."""
+        crew = Crew()
         try:
             with terminable():
-                while (told := board.get(f"run {number}").decode()) != OVER:
+                while (told := self.board.read()) != OVER:
                     place, name = told.split(" ", 1)
                     environment = {**os.environ, **self._environment(place)}
                     command = command_of(folder, name, self.hardware)
                     process = crew.start(command, stdout=subprocess.DEVNULL, env=environment)
                     if process is not None:
                         process.wait()
-                    number += 1
         finally:
             crew.stop()
-            board.set(f"left {self.node}", "")
-        return 0
+            self.board.store.set(f"left {self.node}", "")
 
     def _environment(self, place: str) -> dict[str, str]:
         return {MEETING: place, "NODE_RANK": str(self.node)}
 
 
-def _board(leads: bool) -> Store:
-    """What the machines tell each other; torchrun keeps one already, at the address that it names."""
-    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(address, port, is_master=leads and not kept, timeout=ARRIVAL, wait_for_workers=False)
-    return PrefixStore(f"ordinate {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+def _node() -> int:
+    return int(_first(os.environ, RANKS) or 0)
 
 
 def _free_port() -> int:

@@ -7,6 +7,9 @@ from typing import Any, cast
 from ordinate.data.store import open_store
 from ordinate.models.decoder import Decoder
 from ordinate.models.kinds import Model
+from ordinate.models.shape import Shape
+from ordinate.study.aside import part
+from ordinate.study.beginning import need_tokenizer
 from ordinate.study.measure import measure
 from ordinate.study.plan import Plan
 from ordinate.study.reading import BYTES, prepare_text
@@ -26,6 +29,12 @@ class Reading(Source):
         kind_of(plan.task)
         return plan.length, BYTES
 
+    @classmethod
+    def taken_from(cls, plan: Plan, shape: Shape) -> dict[str, Any]:
+        """Its tokenizer is there."""
+        need_tokenizer(plan, shape)
+        return {}
+
     def prepare(self, tell: Callable[[str], None]) -> None:
         """Cut the text into tokens."""
         prepare_text(self.plan, self.data, tell)
@@ -33,8 +42,12 @@ class Reading(Source):
     @property
     def task(self) -> Task:
         """Windows of the text."""
-        store = open_store(self.data)
-        return Text(tokens=store.train, vocabulary=store.tokenizer.size, length=self.plan.length)
+        return self._windows(aside=False)
+
+    @property
+    def aside(self) -> Task:
+        """Windows of its end."""
+        return self._windows(aside=True)
 
     @property
     def identity(self) -> dict[str, dict[str, Any]]:
@@ -48,3 +61,8 @@ class Reading(Source):
     def save(self, folder: Path) -> None:
         """The tokenizer."""
         open_store(self.data).tokenizer.save(folder)
+
+    def _windows(self, *, aside: bool) -> Text:
+        store = open_store(self.data)
+        tokens = part(store.train, self.plan, aside=aside)
+        return Text(tokens=tokens, vocabulary=store.tokenizer.size, length=self.plan.length)
