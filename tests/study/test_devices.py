@@ -1,4 +1,8 @@
+import contextlib
+import importlib.util
 import json
+import os
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -153,3 +157,55 @@ def test_a_process_without_memory_says_so_and_ends_the_others(tmp_path, monkeypa
     monkeypatch.setattr(sys, "argv", ["worker", str(tmp_path), run.name, json.dumps(asdict(TWO))])
     assert worker.main() == 1
     assert folder.status(run) == "oom"
+
+
+@pytest.mark.slow
+def test_two_machines_train_one_model_and_the_first_says_how_far_it_is(tmp_path):
+    path = Path(__file__).parent / "machines.py"
+    spec = importlib.util.spec_from_file_location("machines", path)
+    machines = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(machines)
+    sizes = ["--width", "16", "--layers", "1", "--heads", "2", "--batch", "4", "--fresh", "8", "--multiples", "1"]
+    options = ["--task", "reverse:count=4", "--steps", "4", "--precision", "fp32", "--threads", "1"]
+    codes, said = machines.train("none", *options, *sizes, "--out", str(tmp_path / "run"))
+    assert codes == [0, 0], said
+    assert "none-s0  done" in said[0]
+    assert said[1] == ""
+    found = json.loads((tmp_path / "run" / "runs" / "none-s0" / "result.json").read_text())
+    assert found["cost"]["hardware"] == {"devices": 1, "nodes": 2, "strategy": None}
+    assert found["training"]["steps"] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_a_device_that_is_lost_ends_the_run_which_then_goes_on_where_it_was(tmp_path):
+    plan = settle(small(steps=400, checkpoint_every=5))
+    (run,) = plan.runs()
+
+    class Killer(Quiet):
+        def news(self, news):
+            super().news(news)
+            if news.step == 12:
+                for child in of_the_second_device(tmp_path):
+                    os.kill(child, signal.SIGKILL)
+
+    watcher = Killer()
+    folder = conduct(plan, tmp_path / "study", Devices(TWO, 1), "ordinate study", watcher)
+    assert folder.status(run) == "killed"
+    message = json.loads(folder.result(run).read_text())["message"]
+    assert message.startswith("SIGKILL ended it")
+    assert "device 2 of 2; the others were ended with it" in message
+    watcher = Quiet()
+    conduct(plan, folder.path, Devices(TWO, 1), "ordinate study", watcher)
+    assert folder.status(run) == "done"
+    assert min(step for stage, step in watcher.heard if stage == "training" and step) > 1
+
+
+def of_the_second_device(place):
+    """The processes of the second device of runs in this place."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words, known = (process / "cmdline").read_bytes(), b"\0" + (process / "environ").read_bytes()
+            if b"ordinate.study.worker" in words and str(place).encode() in words and b"\0RANK=1\0" in known:
+                found.append(int(process.name))
+    return found
