@@ -3,8 +3,9 @@
 from ordinate.report.charts import Charts
 from ordinate.report.page import page
 from ordinate.report.read import DRAWN, LINES, POINTS, read
-from ordinate.report.summary import compared_at, summarise
+from ordinate.report.summary import study_tables, summarise
 from ordinate.report.table import rows
+from ordinate.study.comparison import compare
 
 
 def test_single_documents_and_steps_are_not_kept(write, result):
@@ -44,7 +45,7 @@ def test_where_there_are_few_all_are_drawn(write, result):
 
 def test_comparisons_in_both_orders_are_opposite(write, result):
     study = read(write([result(label, seed) for label in ("rope", "none", "alibi") for seed in range(3)], seeds=3))
-    found = compared_at(study, 1)
+    found = compare(study_tables(study, longest=False))
     assert len(found) == len(list(found)) == 6
     for one, other in found:
         assert found[one, other] == found[other, one].turned()

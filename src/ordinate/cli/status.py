@@ -61,7 +61,7 @@ def picture(folder: Folder, plan: Plan, found: Sequence[Standing]) -> Group:
     for row in telling[:SHOWN]:
         loss = "" if row.loss is None else f"{row.loss:.3f}"
         stage = Text(row.stage, style=STYLES.get(row.stage, ""))
-        table.add_row(Text(row.run.name), stage, f"{row.step}/{plan.steps}", loss, _time(row.left))
+        table.add_row(Text(row.run.name), stage, f"{row.step}/{row.steps}", loss, _time(row.left))
     rest = len(found) - len(telling[:SHOWN])
     return Group(table, *([Text(f"and {rest} more")] if rest else []), Text(_summary(folder, found)))
 

@@ -11,6 +11,7 @@ from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry
 from ordinate.report.table import Row
+from ordinate.report.trials import rate_table, steps_table
 from ordinate.report.verdict import verdict
 
 # runs in the page: reads the specifications as data and draws each into its place
@@ -75,6 +76,8 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         charts=charts,
         samples=_samples(study),
         method=method(study),
+        rates=[("", rates)] if (rates := rate_table(study)) else [],
+        steps=[("", steps)] if (steps := steps_table(study)) else [],
         facts=facts(study),
         command=study.about["command"],
         specs=inert([{"id": chart["id"], "spec": chart["spec"]} for chart in charts]),

@@ -23,6 +23,7 @@ class Standing:
         run: which one.
         stage: how it ended; `running` while a process is at work on it, `pending` otherwise.
         step: optimiser steps done.
+        steps: all that it takes.
         loss: training loss of the last of them [nats a token]; None before the first.
         left: how long its training will take yet, as fast as it went since the last checkpoint [seconds]; None where
             that is not known.
@@ -32,6 +33,7 @@ class Standing:
     run: Run
     stage: str
     step: int
+    steps: int
     loss: float | None
     left: float | None
     message: str
@@ -59,8 +61,9 @@ def standing(folder: Folder, plan: Plan, run: Run) -> Standing:
     if state not in ("pending", "done"):
         with suppress(OSError, ValueError, KeyError):
             message = str(json.loads(folder.result(run).read_text(encoding="utf-8"))["message"])
-    left = _left(checkpoints, losses, step, plan.steps) if running else None
-    return Standing(run, "running" if running else state, step, loss, left, message)
+    steps = plan.of(run).steps
+    left = _left(checkpoints, losses, step, steps) if running else None
+    return Standing(run, "running" if running else state, step, steps, loss, left, message)
 
 
 def _last(losses: Path) -> tuple[int, float | None]:

@@ -139,7 +139,7 @@ def _pass_on(line: str, plan: Plan, run: Run, watch: Watch) -> None:
         # a library's own word on standard output
         return
     if isinstance(news, dict):
-        done = plan.steps if news.get("stage") == "measuring" else int(news.get("step", 0))
+        done = plan.of(run).steps if news.get("stage") == "measuring" else int(news.get("step", 0))
         watch(News(run, str(news.get("stage", "training")), done, news.get("loss")))
 
 

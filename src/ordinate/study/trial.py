@@ -66,9 +66,10 @@ class Trial:
 def main() -> None:
     """Try what is read on standard input."""
     folder, name = Folder(Path(sys.argv[1])), sys.argv[2]
-    plan = folder.plan()
-    (run,) = [run for run in plan.runs() if run.name == name]
-    source = source_of(plan)(plan, folder.data)
+    whole = folder.plan()
+    (run,) = [run for run in whole.runs() if run.name == name]
+    plan = whole.of(run)
+    source = source_of(plan)(plan, folder.prepared(plan, run.cell))
     model = begin(plan, run, source.complete(shape_of(plan, run, source.task.vocabulary)))
     trial = Trial(model, source.task, plan)
     trial.speed(1)
