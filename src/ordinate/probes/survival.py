@@ -26,6 +26,8 @@ CUT, ENERGY = 16, 0.9
 # how many times directions of tokens are cut out instead
 CONTROLS = 3
 SHARE = "of the variance"
+# arms in which no sum is weighted anew
+PLAIN = ("as it is", "shuffled")
 METHOD = (
     "{texts} {noun}, {places} places of each, evenly spread{front}; the residual stream as it enters each layer and "
     "as it leaves the last. Share: analysis of variance, places and {noun} crossed, less what chance gives. Told: "
@@ -204,8 +206,8 @@ def _charts(
     layers = range(next(iter(arms.values())).shape[1])
     ends = (0.0, float(layers[-1]))
     chance = Line(name="by chance", x=ends, y=(1 / places, 1 / places), null=True)
-    shares = [line_of(name, layers, values, seed, null=name == "shuffled") for name, values in arms.items()]
-    right = [line_of(name, layers, values, seed) for name, values in told.items()]
+    shares = [_line(name, values, seed) for name, values in arms.items()]
+    right = [_line(name, values, seed) for name, values in told.items()]
     found = [
         Chart(title="How much of the stream is position", x="after layer", y=f"share {SHARE}", lines=tuple(shares),
               caption="0: as the tokens enter. Sums of stream and attention are weighted anew in every layer."),
@@ -216,6 +218,12 @@ def _charts(
         lines = [line_of(name, range(1, values.shape[1] + 1), values, seed) for name, values in ratios.items()]
         found.append(Chart(title="What attention adds", x="layer", y="ratio", lines=tuple(lines)))
     return found
+
+
+def _line(name: str, values: Numbers, seed: int) -> Line:
+    """By layer; bands of all arms would hide each other, and the table has them."""
+    line = line_of(name, range(values.shape[1]), values, seed, null=name == "shuffled")
+    return line if name in PLAIN else line.model_copy(update={"low": None, "high": None})
 
 
 def _answer(found: dict[str, Estimate], places: int) -> str:
