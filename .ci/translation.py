@@ -30,7 +30,7 @@ from ordinate.training.loop import train
 from ordinate.training.metrics import Metrics
 from ordinate.training.settings import Settings, Stopped
 
-RUN, STUDY = Path("runs/translation"), Path("studies/translation")
+RUN, STUDY, PAGE = Path("runs/translation"), Path("studies/translation"), Path("docs/encoder_decoder.md")
 LENGTH, TOGETHER = 64, 32
 # of 1, 2 and 3 the penalty that scored best on pairs of the training side, or nearly
 BEAMS = {"beams": 4, "length_penalty": 2.0}
@@ -137,6 +137,21 @@ def measured(model: EncoderDecoder, store: PairStore) -> dict[str, Any]:
     }
 
 
+def table(result: dict[str, Any]) -> str:
+    """The scores, as the page has them."""
+    rows = "\n".join(f"| {row['name']} | {row['chrf']:.1f} | {row['bleu']:.1f} |" for row in result["scores"])
+    return f"{result['about']} {result['measured']}\n\n| | chrF | BLEU |\n|---|---|---|\n{rows}\n"
+
+
+def put(result: dict[str, Any]) -> None:
+    """Write the table into the page."""
+    before, begin, rest = PAGE.read_text().partition("<!-- translation -->\n")
+    _, end, after = rest.partition("<!-- end of translation -->")
+    if not (begin and end):
+        raise SystemExit(f"{PAGE} needs the lines <!-- translation --> and <!-- end of translation -->")
+    write_text(PAGE, f"{before}{begin}\n{table(result)}\n{end}{after}")
+
+
 def main() -> None:
     """Train, measure, write."""
     torch.set_num_threads(1)
@@ -162,6 +177,7 @@ def main() -> None:
     STUDY.mkdir(parents=True, exist_ok=True)
     write_json(STUDY / "result.json", result)
     write_text(STUDY / "report.html", translation_page(result))
+    put(result)
 
 
 if __name__ == "__main__":

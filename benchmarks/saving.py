@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ordinate.study.folder import code_digest, machine
+from ordinate.study.about import code_digest, machine
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -14,6 +14,8 @@ from ordinate.subject import Subject, Unfit
 from ordinate.tokenizer import FILE, load_tokenizer
 
 _FOLDER = "ordinate.subjects"
+PLAIN = ("eager", "sdpa")
+"""Ways to attend that transformers has everywhere."""
 
 
 def attach(model: Any, *, name: str | None = None) -> Subject:
@@ -85,6 +87,11 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
     )
     safe = {"trust_remote_code": False, "local_files_only": True}
     config = transformers.AutoConfig.from_pretrained(folder, **safe)
+    if getattr(config, "quantization_config", None) is not None:
+        raise Unfit("its weights are quantised; load it in the type that it was trained in")
+    if config._attn_implementation not in (None, *PLAIN):
+        # what the folder asks for may run on no machine but its own, and shows no weights
+        config._attn_implementation = PLAIN[0]
     heads = (
         transformers.AutoModelForCausalLM,
         transformers.AutoModelForMaskedLM,
@@ -99,7 +106,8 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
             chosen = head
             break
     with _quiet(transformers.utils.logging):
-        model, report = chosen.from_pretrained(folder, **safe, use_safetensors=True, output_loading_info=True)
+        given = {"config": config, "use_safetensors": True, "output_loading_info": True}
+        model, report = chosen.from_pretrained(folder, **safe, **given)
     # what makes one vector of a text is not measured
     missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     need(

@@ -18,6 +18,7 @@ class AttentionMixer(Projections, Mixer[KeyValues]):
     honours = frozenset(PLACES)
     equivariant = True
     crosses = True
+    shardable = True
 
     def forward(self, x: Tokens, at: Placed, state: KeyValues | None = None) -> tuple[Tokens, KeyValues | None]:
         """Attend from the tokens of `x` to what is remembered and to themselves."""

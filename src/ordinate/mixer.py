@@ -16,6 +16,7 @@ from ordinate.ops.relative import Projection
 from ordinate.room import Longest, Room
 from ordinate.scheme import PLACES, Placed, Scheme
 from ordinate.shapes import Keys, Tokens, Values
+from ordinate.shard import Shard
 
 BEFORE_THE_LAYERS = frozenset({"place", "embed"})
 """Hooks that the model uses itself, whatever its mixers do."""
@@ -113,6 +114,8 @@ class Mixer(nn.Module, Generic[Memory]):
     """Whether it has a form in which all tokens learn of each other."""
     crosses: ClassVar[bool] = False
     """Whether it can look at another sequence: its queries from one, keys and values from the other."""
+    shardable: ClassVar[bool] = False
+    """Whether it can read a sequence that several processes share (`Shard`)."""
     streams: bool = True
     """Whether reading may stop and go on: the causal form returns what it remembers."""
     usual_scheme: ClassVar[str] = "rope"
@@ -184,6 +187,12 @@ class Mixer(nn.Module, Generic[Memory]):
             f"{type(self).__name__} reads from left to right",
             "got a geometry in which tokens see those after them",
             "build it with causal=True, or choose another mixer",
+        )
+        need(
+            self.shardable or not isinstance(where, Shard),
+            "a sequence that processes share is read by attention",
+            f"{type(self).__name__} has no such form",
+            "choose another mixer: softmax",
         )
         # the number of tokens may be open inside torch.compile: no text of it is made before it is needed
         limit, keys = self.max_length, where.shape[1]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ordinate import catalog
 from ordinate.cli.main import app
 from ordinate.cli.probe import _listed
 from ordinate.lab import model as trained
@@ -72,3 +73,72 @@ def test_without_a_model_the_best_of_the_last_study_is_taken(tmp_path):
         (folder / "result.json").write_text(json.dumps(result))
     (tmp_path / "study" / "study.json").write_text("{}")
     assert trained.last_trained(tmp_path) == tmp_path / "study" / "runs" / "b" / "model"
+
+
+def llama(folder, *, dtype=torch.float32, **changed):
+    """A tiny random Llama, with other words in its config.json."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 256}
+    config = transformers.LlamaConfig(**sizes, intermediate_size=24, max_position_embeddings=32)
+    transformers.LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
+    _finished(folder, **changed)
+
+
+def xlnet(folder):
+    """A model whose blocks pass something else on."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24, "vocab_size": 256}
+    transformers.XLNetLMHeadModel(transformers.XLNetConfig(**sizes)).save_pretrained(folder)
+    _finished(folder)
+
+
+def own(folder, **shape):
+    """A model of ours."""
+    Decoder(Shape(vocabulary=256, width=16, heads=2, layers=2, max_length=32, **shape)).save_pretrained(folder)
+    _finished(folder)
+
+
+def _finished(folder, **changed):
+    Bytes().save(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changed))
+
+
+QUANTISED = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+ODD = {
+    "without positions": (lambda folder: own(folder, scheme="none"), None, ()),
+    "without attention": (
+        lambda folder: own(folder, scheme="none", mixer="rwkv6"),
+        "no attention",
+        ("offsets", "roles"),
+    ),
+    "an unknown block": (xlnet, "do not pass on a vector", "all"),
+    "in 16 bits": (lambda folder: llama(folder, dtype=torch.bfloat16), None, ()),
+    "attends by flash alone": (lambda folder: llama(folder, _attn_implementation="flash_attention_2"), None, ()),
+    "quantised": (lambda folder: llama(folder, quantization_config=QUANTISED), "quantised", "all"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_odd_models_are_measured_or_skipped_with_the_reason_in_the_report(what, place, tmp_path):
+    make, reason, skipped = ODD[what]
+    make(tmp_path / "model")
+    out, names = tmp_path / "out", catalog.names("ordinate.probes")
+    words = [str(word) for word in (tmp_path / "model", "--out", out, "--text", place)]
+    code = app(["probe", *words, "--sequences", "15", "--length", "16"], result_action="return_value")
+    assert code == (1 if skipped == "all" else 0)
+    report = (out / "report.html").read_text()
+    for name in names:
+        found = json.loads((out / "findings" / f"{name}.json").read_text())["finding"]
+        expected = "skipped" if skipped == "all" or name in skipped else "measured"
+        assert found["status"] == expected, f"{name}: {found['answer']}"
+        assert reason is None or expected == "measured" or reason in found["answer"]
+    assert reason is None or reason in report
+
+
+def test_a_short_text_is_skipped_with_the_reason_in_the_report(place, tmp_path):
+    (tmp_path / "short.txt").write_text("a few words, and no more\n")
+    words = [str(word) for word in (place / "tiny", "--out", tmp_path / "out", "--text", tmp_path / "short.txt")]
+    assert app(["probe", *words, "--questions", "order,roles"], result_action="return_value") == 0
+    assert "must hold two pieces of 32 tokens" in (tmp_path / "out" / "report.html").read_text()

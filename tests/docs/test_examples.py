@@ -116,7 +116,7 @@ def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
     plan, _, _ = text(DOCS / "study.md").partition("## What is equal")
     listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|.+\|$", plan, re.MULTILINE))
     words = {"schemes": "all eight", "mixers": "softmax", "kv_heads": "as heads", "multiples": "1 2 4 8"}
-    words |= {"pixels": "8 or 32", "patch": "an eighth", "from": "new models"}
+    words |= {"pixels": "8 or 32", "patch": "an eighth", "from": "new models", "sides": "two", "threads": "measured"}
     words |= {"learning_rate": "0.004, or 0.0001 with `from`"}
     defaults = {"from" if name == "base" else name: value for name, value in Plan().model_dump().items()}
     assert list(defaults) == [name for name in defaults if name in listed]

@@ -9,8 +9,9 @@ import pytest
 
 from ordinate.report.build import build
 from ordinate.report.read import read
-from ordinate.report.summary import compared_at, summarise
+from ordinate.report.summary import study_tables, summarise
 from ordinate.report.verdict import holds, leader, verdict
+from ordinate.study.comparison import compare
 
 SHARES = {"softmax": 0.95, "linear": 0.7, "rnn": 0.065}
 TASK = {"name": "recall", "options": {"pairs": 16}, "length": 31, "vocabulary": 32, "chance": 1 / 16}
@@ -82,7 +83,7 @@ def test_the_highest_wins_where_more_is_better(study):
     assert leader(entries).label == "softmax"
     assert "“softmax” leads: 9" in said(folder)
     assert entries[1].behind.difference > 0
-    pair = compared_at(found, 1)["softmax", "rnn"]
+    pair = compare(study_tables(found, longest=False))["rnn", "softmax"]
     assert pair.interval[0] <= pair.difference <= pair.interval[1] < 0
     assert pair.sure
 

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from ordinate import T5, Alibi, Formula, Geometry, Shaw, Unmarked, attend, explain
+from ordinate.native import build
 from ordinate.routes import blocks
 from ordinate.testing import assert_as_close
 
@@ -20,7 +23,14 @@ def share(scores, visible):
     return kept / (1 + kept.sum(-1, keepdim=True))
 
 
-FORMULAS = {"cap": Formula(cap=1.5), "weights": Formula(weights=share), "both": Formula(cap=2.0, weights=share)}
+SINKS = torch.tensor([0.5, -1.0, 2.0, 30.0])
+FORMULAS = {
+    "cap": Formula(cap=1.5),
+    "sinks": Formula(sinks=SINKS),
+    "cap and sinks": Formula(cap=1.5, sinks=SINKS),
+    "weights": Formula(weights=share),
+    "both": Formula(cap=2.0, weights=share),
+}
 
 
 def results(scheme, where, formula, route, type):
@@ -30,9 +40,12 @@ def results(scheme, where, formula, route, type):
     leaves = [
         torch.randn(*size, generator=generator, dtype=torch.float64).to(type).requires_grad_() for size in sizes
     ]
-    parameters = list(scheme.parameters())
+    learned = list(scheme.parameters())
+    if formula.sinks is not None:
+        formula = replace(formula, sinks=formula.sinks.to(type).requires_grad_())
+        learned = [formula.sinks, *learned]
     out = attend(*leaves, scheme.at(where), formula=formula, route=route)
-    slopes = torch.autograd.grad(out.float().cos().sum(), [*leaves, *parameters], allow_unused=True)
+    slopes = torch.autograd.grad(out.float().cos().sum(), [*leaves, *learned], allow_unused=True)
     return [out, *slopes]
 
 
@@ -50,7 +63,10 @@ def test_it_agrees_with_the_reference(where, formula, scheme, type, monkeypatch)
     for size in (1, 250):
         monkeypatch.setattr(blocks, "SCORES", size)
         for came, near, true in zip(results(scheme, where, formula, "blocks", type), plain, exact, strict=True):
-            if true is not None:
+            if true is not None and true.ndim == 1 and type == torch.float32:
+                # of a few sums over all rows the plain formula may have lucky ones
+                torch.testing.assert_close(came.double(), true, rtol=1e-5, atol=1e-5)
+            elif true is not None:
                 assert_as_close(came, near, true, factor=3)
 
 
@@ -63,6 +79,5 @@ def test_what_it_does_not_take_is_refused(monkeypatch):
     monkeypatch.setattr(blocks, "SCORES", 2)
     with pytest.raises(ValueError, match="it drops nothing"):
         attend(q, q, q, at, route="blocks", formula=Formula(cap=1.0), dropout=0.1)
-    with pytest.raises(ValueError, match="sinks"):
-        attend(q, q, q, at, route="blocks", formula=Formula(sinks=torch.zeros(4)))
+    monkeypatch.setenv(build.SWITCH, "off")
     assert explain(q, q, q, at, formula=Formula(cap=1.0)).route == "blocks"

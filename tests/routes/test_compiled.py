@@ -11,7 +11,7 @@ from ordinate.testing.route import draw
 
 PROGRAM = """
 import torch
-from ordinate import T5, Geometry, Unmarked, attend
+from ordinate import T5, Formula, Geometry, Unmarked, attend
 from ordinate.routes import compiled
 
 compiled.PAIRS = 0
@@ -19,20 +19,23 @@ torch.manual_seed(0)
 biased = T5(heads=4)
 torch.nn.init.normal_(biased.table)
 real = torch.arange(40) < torch.tensor([[40], [21]])
-for scheme, where in (
-    (Unmarked(), Geometry.causal(40, window=3)),
-    (biased, Geometry.causal(40)),
-    (biased, Geometry.causal(3, cached=40)),
-    (biased, Geometry.padded(real)),
+plain, sinks = Formula(), torch.randn(4, requires_grad=True)
+for scheme, where, formula in (
+    (Unmarked(), Geometry.causal(40, window=3), plain),
+    (biased, Geometry.causal(40), plain),
+    (biased, Geometry.causal(3, cached=40), plain),
+    (biased, Geometry.padded(real), plain),
+    (biased, Geometry.padded(real), Formula(cap=2.0, sinks=sinks)),
 ):
     torch._dynamo.reset()
     q = torch.randn(2, 4, where.shape[0], 8, requires_grad=True)
     k, v = (torch.randn(2, 2, where.shape[1], 8, requires_grad=True) for _ in range(2))
-    learned = [q, k, v, *scheme.parameters()]
+    learned = [q, k, v, *scheme.parameters(), *([] if formula is plain else [sinks])]
 
     def run(q, k, v):
         # twice in one graph
-        return attend(q, k, v, scheme.at(where)) + attend(q * 2, k, v, scheme.at(where), scale=0.3)
+        at = scheme.at(where)
+        return attend(q, k, v, at, formula=formula) + attend(q * 2, k, v, at, scale=0.3, formula=formula)
 
     whole = torch.compile(run, fullgraph=True, backend=BACKEND)
     for threads in (1, 2):
@@ -75,8 +78,8 @@ def test_the_operator_is_what_pytorch_asks_of_one(monkeypatch):
     q, k, v = draw(Geometry.causal(6), type=torch.float32)
     table = torch.randn(4, 11, requires_grad=True)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    for given in (table, None):
-        torch.library.opcheck(compiled._attention, (q, k, v, given, [], [1, 0, 0], 0.5), test_utils=checks)
+    for given in ((table, [], [1, 0, 0, 0], [0.5, 0.0]), (None, [torch.randn(4)], [1, 0, 0, 1], [0.5, 2.0])):
+        torch.library.opcheck(compiled._attention, (q, k, v, *given), test_utils=checks)
 
 
 def test_it_says_why_it_refuses(monkeypatch):

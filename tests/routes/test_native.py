@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from ordinate import T5, Alibi, Geometry, Kerple, Unmarked, attend, explain
+from ordinate import T5, Alibi, Formula, Geometry, Kerple, Unmarked, attend, explain
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
 from ordinate.native import attention, build, job
@@ -163,8 +163,8 @@ def test_a_lost_diagonal_is_noticed(monkeypatch):
     whole = attention.backward
 
     def shifted(*arguments):
-        *others, dtable = whole(*arguments)
-        return *others, None if dtable is None else dtable.roll(1, 1)
+        *others, dtable, dsinks = whole(*arguments)
+        return *others, None if dtable is None else dtable.roll(1, 1), dsinks
 
     where = Geometry.causal(17)
     monkeypatch.setattr(attention, "backward", shifted)
@@ -248,3 +248,54 @@ def test_a_failure_inside_is_an_error(monkeypatch):
     where = Geometry.causal(3)
     with pytest.raises(RuntimeError, match="attention: no memory"):
         attend(*draw(where, type=torch.float32), t5().at(where), route="native")
+
+
+SINKS = torch.tensor([0.5, -1.0, 2.0, 30.0])
+FORMULAS = {"cap": Formula(cap=0.7), "sinks": Formula(sinks=SINKS), "both": Formula(cap=20.0, sinks=SINKS)}
+
+
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_caps_and_sinks_agree_forward_and_backward(formula, geometry, type):
+    where = GEOMETRIES[geometry](17)
+    for name in ("none", "t5"):
+        assert_agrees("native", SCHEMES[name](), where, *draw(where, type=type), FORMULAS[formula])
+
+
+@pytest.mark.parametrize("type", TYPES[:2])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_caps_and_sinks_agree_over_several_tiles(formula, type):
+    for where in (Geometry.causal(650, cached=37), Geometry.packed([530, 3, 130])):
+        assert_agrees("native", t5(), where, *draw(where, batch=1, type=type), FORMULAS[formula])
+
+
+@pytest.mark.parametrize("name", ["cap", "sinks"])
+def test_a_mutant_that_forgets_a_part_of_the_formula_on_the_way_back_is_noticed(name, monkeypatch):
+    backward, where = attention.backward, Geometry.causal(17)
+
+    def forgetful(gradient, saved, where, scoring, span, learned):
+        if name == "cap":
+            return backward(gradient, saved, where, scoring._replace(cap=None), span, learned)
+        *made, to_sinks = backward(gradient, saved, where, scoring, span, learned)
+        return *made, 0 * to_sinks
+
+    monkeypatch.setattr(attention, "backward", forgetful)
+    with pytest.raises(AssertionError, match="gradient"):
+        assert_agrees("native", Unmarked(), where, *draw(where, type=torch.float32), FORMULAS[name])
+
+
+def test_products_far_beyond_a_cap_and_close_to_zero_are_bent_to_the_digits():
+    where = Geometry.full(64)
+    for size in (1e-4, 1e-1, 1.0, 100.0):
+        q, k, v = draw(where, type=torch.float32)
+        q = (q.detach() * size).requires_grad_()
+        assert_agrees("native", Unmarked(), where, q, k, v, Formula(cap=3.0))
+
+
+def test_a_sink_that_is_not_finite_is_left_to_the_reference():
+    q, k, v = draw(Geometry.causal(17), type=torch.float32)
+    formula = Formula(sinks=torch.tensor([0.0, -float("inf"), 1.0, 0.0]))
+    at = Unmarked().at(Geometry.causal(17))
+    assert explain(q, k, v, at, formula=formula).refused["native"] == "a sink is not finite"
+    assert torch.allclose(attend(q, k, v, at, formula=formula)[:, 1], attend(q, k, v, at)[:, 1])

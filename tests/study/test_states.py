@@ -3,12 +3,15 @@
 import json
 
 import pytest
+from rich.console import Console
 
+from ordinate.cli import status
 from ordinate.cli.main import app
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
 from ordinate.study.engines.local import Local
 from ordinate.study.folder import Folder
+from ordinate.study.follow import standings
 from ordinate.study.plan import Plan
 from ordinate.study.settle import settle
 from ordinate.study.state import STATES
@@ -142,6 +145,35 @@ def test_status_tells_how_far_every_run_is(plan, tmp_path, capsys):
     with folder.lock():
         app(["status", str(folder.path)])
         assert "process" in capsys.readouterr().out
+
+
+def test_of_many_runs_status_shows_those_that_something_is_told_of(plan, tmp_path, monkeypatch):
+    folder, many = Folder(tmp_path / "study"), plan.model_copy(update={"seeds": 3})
+    monkeypatch.setattr(status, "SHOWN", 4)
+    with folder.lock():
+        folder.open(many, {"text": {"name": "x"}}, "ordinate study")
+    for run, state in zip(many.runs(), ("done", "killed", "done", "done", "done"), strict=False):
+        folder.run(run).mkdir(parents=True)
+        folder.end(run, state, "")
+    rows = standings(folder, many)
+    console = Console(record=True, width=100)
+    console.print(status.picture(folder, many, rows))
+    said = console.export_text()
+    assert "none-s0  killed" in said
+    assert "rope-s0" not in said
+    assert "and 5 more" in said
+    assert "6 runs: 4 done, 1 killed, 1 pending" in said
+    # what was done is not read again
+    for run in many.runs():
+        folder.result(run).unlink(missing_ok=True)
+    assert [row.stage for row in standings(folder, many, rows)] == [
+        "done",
+        "pending",
+        "done",
+        "done",
+        "done",
+        "pending",
+    ]
 
 
 def test_status_of_no_study_is_refused(tmp_path):

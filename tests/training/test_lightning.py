@@ -9,7 +9,7 @@ import torch
 
 from ordinate.training import lightning
 from ordinate.training.checkpoint import DamagedError, DamagedWarning
-from ordinate.training.settings import Stopped
+from ordinate.training.settings import Diverged, Stopped
 
 VICTIM = Path(__file__).parent / "victim.py"
 spec = importlib.util.spec_from_file_location("victim", VICTIM)
@@ -136,3 +136,21 @@ def test_a_second_interrupt_stops_at_once_and_corrupts_nothing(tmp_path):
         run(tmp_path / "cut", watch=twice)
     assert signal.getsignal(signal.SIGINT) is handler
     assert torch.equal(weights(run(tmp_path / "cut")[0]), weights(calm))
+
+
+def test_an_optimiser_that_is_poisoned_ends_training_before_anything_is_saved_of_it(tmp_path, monkeypatch):
+    started = lightning.Learner.on_train_batch_start
+
+    def poisoned(self, *given):
+        if self.global_step == 5:
+            for state in self.trainer.optimizers[0].state.values():
+                state["exp_avg"].fill_(float("nan"))
+        return started(self, *given)
+
+    monkeypatch.setattr(lightning.Learner, "on_train_batch_start", poisoned)
+    with pytest.raises(Diverged, match="the loss of step 7 is not a finite number"):
+        run(tmp_path)
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000004"]
+    monkeypatch.undo()
+    calm, _ = run(tmp_path / "calm")
+    assert torch.equal(weights(run(tmp_path)[0]), weights(calm))

@@ -54,8 +54,7 @@ def probe(
     seed
         Decides every random number.
     """
-    from ordinate.attachment import attach
-    from ordinate.lab.answer import material_of
+    from ordinate.lab.answer import attached, material_of
     from ordinate.lab.conduct import conduct
     from ordinate.lab.conduct import questions as parsed
     from ordinate.lab.folder import Folder
@@ -65,17 +64,17 @@ def probe(
     console = Console(highlight=False)
     asked = parsed(_listed(questions))
     place = model or _default(console)
-    subject = attach(place, name=_name(place))
+    subject = attached(place, _name(place))
     folder = Folder(out or Path("runs") / f"probe-{_name(place)}")
     with folder.lock():
         material = _images(images) if images else material_of(subject, text, sequences=sequences, length=length)
-        inputs: dict[str, Any] = {"model": subject.facts.name, "files": identity(place), "text": str(images or text)}
+        inputs: dict[str, Any] = {"model": _name(place), "files": identity(place), "text": str(images or text)}
         inputs |= {"sequences": sequences, "length": length, "seed": seed, "read": _digest(material)}
-        folder.open(inputs, _about(subject, material))
+        folder.open(inputs, _about(_name(place), subject, material))
         with _Bars(console) as bars:
             failed = conduct(asked, subject, material, folder, seed, bars)
     console.print(f"report: {build_findings(folder.path)}", soft_wrap=True)
-    return 1 if failed else 0
+    return 1 if failed or isinstance(subject, Exception) else 0
 
 
 class _Bars:
@@ -167,9 +166,12 @@ def _digest(material: "Material | Unfit") -> str:
     return "" if held is None else hashlib.sha256(held.numpy().tobytes()).hexdigest()[:16]
 
 
-def _about(subject: "Subject", material: "Material | Unfit") -> dict[str, Any]:
+def _about(name: str, subject: "Subject | Unfit", material: "Material | Unfit") -> dict[str, Any]:
+    command = shlex.join(["ordinate", *sys.argv[1:]])
+    if isinstance(subject, Exception):
+        return {"facts": {"name": name}, "read": str(subject), "command": command}
     facts = subject.facts
     told = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     read = str(material) if isinstance(material, Exception) else material.source
     told |= {"dtype": str(facts.dtype).removeprefix("torch."), "grid": list(facts.grid) if facts.grid else None}
-    return {"facts": told, "read": read, "command": shlex.join(["ordinate", *sys.argv[1:]])}
+    return {"facts": told, "read": read, "command": command}

@@ -7,6 +7,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from ordinate.study.engine import News
 from ordinate.study.plan import Plan, Run
+from ordinate.study.state import STATES
 
 STYLES = {
     "done": "green",
@@ -16,6 +17,8 @@ STYLES = {
     "killed": "bold red",
     "measuring": "cyan",
 }
+# bars of runs that are over
+KEPT = 24
 
 
 class Bars:
@@ -38,6 +41,7 @@ class Bars:
             expand=True,
         )
         self.bars: dict[str, TaskID] = {}
+        self.over: list[TaskID] = []
 
     def reading(self, what: str) -> None:
         """Say what is being read."""
@@ -45,11 +49,8 @@ class Bars:
 
     def planned(self, plan: Plan, todo: int) -> None:
         """Say what is to do, and begin to draw."""
-        total = len(plan.runs())
-        self.console.print(
-            f"{total} runs of {plan.steps} steps; {todo} to do" if todo else f"all {total} runs are done"
-        )
-        self.total = plan.steps
+        self.console.print(said(plan, todo) if todo else f"all {len(plan.runs())} runs are done")
+        self.plan = plan
         if todo:
             self.progress.start()
 
@@ -62,18 +63,27 @@ class Bars:
         if news.loss is not None:
             self.progress.update(bar, completed=news.step, loss=f"loss {news.loss:.3f}")
         if news.message:
-            self.progress.console.print(f"{news.run.label}: {news.stage}\n{news.message}", markup=False)
+            self.progress.console.print(f"{news.run.title}: {news.stage}\n{news.message}", markup=False)
         if news.stage == "done":
             self.progress.stop_task(bar)
+        if news.stage in STATES:
+            self._settle(bar)
 
     def close(self) -> None:
         """Stop drawing."""
         self.progress.stop()
 
+    def _settle(self, bar: TaskID) -> None:
+        """Keep the last bars of runs that are over: a terminal has no room for thousands."""
+        self.over.append(bar)
+        if len(self.over) > KEPT:
+            self.progress.remove_task(self.over.pop(0))
+
     def _bar(self, run: Run) -> TaskID:
         if run.name not in self.bars:
-            label = run.label if run.seed == 0 else f"{run.label} seed {run.seed}"
-            self.bars[run.name] = self.progress.add_task(label, total=self.total, loss="", stage="")
+            label = run.title.removesuffix(" seed 0")
+            total = self.plan.of(run).steps
+            self.bars[run.name] = self.progress.add_task(label, total=total, loss="", stage="")
         return self.bars[run.name]
 
 
@@ -95,8 +105,8 @@ class Lines:
 
     def planned(self, plan: Plan, todo: int) -> None:
         """Say what is to do."""
-        self.steps = plan.steps
-        self._print(f"{len(plan.runs())} runs of {plan.steps} steps; {todo} to do")
+        self.plan = plan
+        self._print(said(plan, todo))
 
     def news(self, news: News) -> None:
         """Print a line when a run enters a stage, and every few seconds."""
@@ -105,7 +115,7 @@ class Lines:
         if news.stage == stage and now - before < self.every:
             return
         self.last[news.run.name] = (now, news.stage)
-        loss = "" if news.loss is None else f"  step {news.step}/{self.steps}  loss {news.loss:.3f}"
+        loss = "" if news.loss is None else f"  step {news.step}/{self.plan.of(news.run).steps}  loss {news.loss:.3f}"
         self._print(f"{news.run.name}  {news.stage}{loss}" + (f"\n{news.message}" if news.message else ""))
 
     def close(self) -> None:
@@ -113,6 +123,14 @@ class Lines:
 
     def _print(self, line: str) -> None:
         self.console.print(line, markup=False, soft_wrap=True)
+
+
+def said(plan: Plan, todo: int) -> str:
+    """How many runs there are, and of how many steps."""
+    runs = plan.runs()
+    steps = sorted({plan.of(run).steps for run in runs})
+    of = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
+    return f"{len(runs)} runs of {of} steps; {todo} to do"
 
 
 def watcher(console: Console) -> Bars | Lines:

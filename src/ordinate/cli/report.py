@@ -1,24 +1,39 @@
 """`ordinate report`: build a report again."""
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.console import Console
 
-from ordinate.report.build import build, build_findings
+from ordinate.checks import need
+from ordinate.report.build import build, build_cell, build_findings
 
 app = App(name="report", help="Build the report of a study or a probed model again from its results.")
 
 
 @app.default
-def report(folder: Path) -> int:
+def report(
+    folder: Path, *, cell: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ()
+) -> int:
     """Build the report of a study or of a probed model again, from its JSON files alone.
 
     Parameters
     ----------
     folder
         The folder of a study, or of a probed model.
+    cell
+        Of a grid, the value of each factor, for the whole report of that cell: `--cell width=64 length=128`.
     """
-    make = build_findings if (folder / "subject.json").is_file() else build
-    Console(highlight=False).print(f"report: {make(folder)}", soft_wrap=True)
+    if cell:
+        made = build_cell(folder, dict(_value(text) for text in cell))
+    else:
+        made = (build_findings if (folder / "subject.json").is_file() else build)(folder)
+    Console(highlight=False).print(f"report: {made}", soft_wrap=True)
     return 0
+
+
+def _value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    need(bool(name and equals), "a cell is written name=value", f"got {text!r}", "for example --cell width=64")
+    return name, value

@@ -1,50 +1,61 @@
 """`ordinate study`: train schemes and mixers side by side and report which one to take."""
 
-import os
 import shlex
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, ArgumentCollection, Parameter
-from cyclopts.config import Dict, Toml
+from cyclopts.config import Toml
 from rich.console import Console
 
 from ordinate.checks import need
 from ordinate.cli.progress import watcher
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
+from ordinate.study.design import EXCEPTIONS, Wish, grid, planned, read_exceptions
 from ordinate.study.engine import PATIENCE, Engine
 from ordinate.study.engines.local import Local
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
-from ordinate.study.presets import preset
+from ordinate.study.presets import preset as preset_of
+from ordinate.study.state import FINAL
 
 SIZES = frozenset({"width", "layers", "heads", "length", "learning_rate"})
 Preset = Literal["quick", "standard", "thorough"]
 PLAN = Parameter(name="*", consume_multiple=True, negative="")
 
 
-def layers(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Fill in what the command line leaves open: from a file of options, then from the preset."""
-    chosen = _given(arguments, "--preset") or "quick"
-    if file := _given(arguments, "--config"):
-        Toml(file, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
-    # a preset that does not exist is reported when the options are read
-    changes = preset(chosen, _given(arguments, "--task"), _given(arguments, "--model"))
-    if _given(arguments, "--from"):
-        # a trained model has its sizes already
-        changes = {name: value for name, value in changes.items() if name not in SIZES}
-    Dict(changes, use_commands_as_keys=False, source=f"preset {chosen}")(command, commands, arguments)
+def plainly(default: tuple[object, ...] | object) -> object:
+    """A default as a person would write it; one of several values may stand alone."""
+    return default if not isinstance(default, tuple) else None if default == (None,) else " ".join(map(str, default))
 
 
-app = App(name="study", help="Train schemes and mixers side by side and report which one to take.", config=layers)
+WISH = Parameter(name="*", consume_multiple=True, negative="", show_default=plainly)
+
+
+class File(Toml):
+    """A file of options; its tables [[cells]] are no options."""
+
+    def _load_config(self, path: Path) -> dict[str, Any]:
+        return {name: value for name, value in super()._load_config(path).items() if name != EXCEPTIONS}
+
+
+def from_file(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Fill in what the command line leaves open from a file of options."""
+    if tokens := arguments["--config"].tokens:
+        File(tokens[-1].value, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
+
+
+app = App(name="study", help="Train schemes and mixers side by side and report which one to take.", config=from_file)
 
 
 @app.default
 def study(
     *,
-    plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
+    plan: Annotated[Wish, WISH] = Wish(),  # noqa: B008  # pyrefly: ignore[not-a-type]
     preset: Preset = "quick",
     config: Path | None = None,
     out: Path | None = None,
@@ -59,16 +70,18 @@ def study(
     Parameters
     ----------
     plan
-        What decides the results.
+        What decides the results. Several values of an option make a grid: everything is compared with each of them.
     preset
         How much to train: eight schemes on a text take about 5 minutes on two cores, or an estimated 2 hours or 5
         days. Other options change a preset in detail.
     config
-        A TOML file with options, below those of the command line and above the preset's.
+        A TOML file with options, below those of the command line and above the preset's; a table [[cells]] in it says
+        what is different in some cells of a grid.
     out
         Folder for the results; by default one in runs/ named after the plan.
     workers
-        Runs at a time; by default as many as there are cores for.
+        Runs at a time; by default as many as there are cores for, with as many threads each as short trials show to
+        be fastest.
     patience
         A run that says nothing for so many minutes is ended, and counts as killed.
     ray
@@ -78,9 +91,10 @@ def study(
     from ordinate.study.settle import settle
 
     console = Console(highlight=False)
-    plan = settle(plan, tell=lambda line: console.print(line, markup=False, soft_wrap=True))
-    engine = _engine(plan, workers, 60 * patience, ray)
-    folder, failed = run(plan, out or Path("runs") / f"{preset}-{plan.digest()}", engine, console)
+    cells = planned(plan, partial(_preset, preset, based="base" in plan.model_fields_set), read_exceptions(config))
+    whole = grid([(values, settle(one, _tell(console))) for values, one in cells])
+    engine = _engine(workers, 60 * patience, ray, _tell(console))
+    folder, failed = run(whole, out or Path("runs") / f"{preset}-{whole.digest()}", engine, console)
     report = build(folder.path)
     console.print(f"report: {report}", soft_wrap=True)
     return 1 if failed else 0
@@ -90,21 +104,17 @@ def run(plan: Plan, out: Path, engine: Engine | None, console: Console) -> tuple
     """Carry out a settled plan in view of a person: the folder, and the names of runs that are not done."""
     watching = watcher(console)
     try:
-        folder = conduct(plan, out, engine or Local(usual_workers(plan)), _command(), watching)
+        folder = conduct(plan, out, engine or Local(tell=_tell(console)), _command(), watching)
     finally:
         watching.close()
-    return folder, [item.name for item in plan.runs() if folder.status(item) != "done"]
+    # a learning rate may be too high, which is what trials are for
+    fine = {item.name: ("done",) if item.rate is None else FINAL for item in plan.runs()}
+    return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]
 
 
-def usual_workers(plan: Plan) -> int:
-    """As many runs at a time as there are cores for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // plan.threads)
-
-
-def _engine(plan: Plan, workers: int | None, patience: float, ray: str | None) -> Engine:
+def _engine(workers: int | None, patience: float, ray: str | None, tell: Callable[[str], None]) -> Engine:
     if ray is None:
-        return Local(usual_workers(plan) if workers is None else workers, patience)
+        return Local(workers, patience, tell)
     need(
         workers is None,
         "a cluster decides how many runs are done at a time",
@@ -116,10 +126,14 @@ def _engine(plan: Plan, workers: int | None, patience: float, ray: str | None) -
     return Cluster(ray, patience)
 
 
+def _tell(console: Console) -> Callable[[str], None]:
+    return lambda line: console.print(line, markup=False, soft_wrap=True)
+
+
 def _command() -> str:
     return shlex.join(["ordinate", *sys.argv[1:]])
 
 
-def _given(arguments: ArgumentCollection, name: str) -> str | None:
-    tokens = arguments[name].tokens
-    return tokens[-1].value if tokens else None
+def _preset(name: str, task: str | None, model: str | None, *, based: bool) -> dict[str, Any]:
+    """What a preset changes; a trained model has its sizes already."""
+    return {key: value for key, value in preset_of(name, task, model).items() if not (based and key in SIZES)}

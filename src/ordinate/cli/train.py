@@ -7,6 +7,7 @@ from cyclopts import App
 from rich.console import Console
 
 from ordinate.cli.study import PLAN, run
+from ordinate.study.options import Options
 from ordinate.study.plan import Plan, usual_scheme
 
 app = App(name="train", help="Train one model.")
@@ -16,7 +17,7 @@ app = App(name="train", help="Train one model.")
 def train(
     scheme: str | None = None,
     *,
-    plan: Annotated[Plan, PLAN] = Plan(),  # noqa: B008
+    plan: Annotated[Options, PLAN] = Options(),  # noqa: B008
     out: Path | None = None,
 ) -> int:
     """Train one model, on a text or another task, and measure it.
@@ -40,11 +41,12 @@ def train(
     if plan.mixers is not None and (len(plan.mixers) > 1 or ALL in plan.mixers):
         raise ValueError(f"train trains one mixer; got {', '.join(plan.mixers)}; name one, or use study")
     chosen = None if scheme is None and plan.base else (scheme or usual_scheme("softmax", plan.model),)
-    plan = settle(plan.model_copy(update={"schemes": chosen}))
-    folder, failed = run(plan, out or Path("runs") / f"train-{plan.digest()}", None, console)
+    whole = settle(Plan.model_validate({**dict(plan), "schemes": chosen}))
+    folder, failed = run(whole, out or Path("runs") / f"train-{whole.digest()}", None, console)
     if not failed:
-        for item in plan.runs():
-            console.print(f"model: {folder.run(item) / 'model'}", soft_wrap=True)
-        used = folder.run(plan.runs()[0]) / "model"
+        models = [folder.run(item) / "model" for item in whole.runs() if item.rate is None]
+        for model in models:
+            console.print(f"model: {model}", soft_wrap=True)
+        used = models[0]
         console.print(f"use it by: ordinate {KINDS[plan.model].command} {used}", soft_wrap=True)
     return 1 if failed else 0

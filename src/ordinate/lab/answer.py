@@ -67,9 +67,19 @@ def ask(
     return Answer(answer(asked, subject, read, seed, lambda done: None))
 
 
-def material_of(subject: Subject, text: str, *, sequences: int, length: int) -> Material | Unfit:
+def attached(model: object, name: str | None = None) -> Subject | Unfit:
+    """The model as it is asked, or why it cannot be looked into."""
+    try:
+        return attach(model, name=name)
+    except Unfit as reason:
+        return reason
+
+
+def material_of(subject: Subject | Unfit, text: str, *, sequences: int, length: int) -> Material | Unfit:
     """What it reads, or why it can read nothing."""
     try:
+        if isinstance(subject, Unfit):
+            return subject
         return texts(subject, text, sequences=sequences, length=length)
     except Unfit as reason:
         return reason

@@ -66,10 +66,12 @@ def questions(listed: Sequence[str] = ()) -> list[Question]:
     return found
 
 
-def answer(question: Question, subject: Subject, material: Material | Unfit, seed: int, tell: Any) -> Finding:
+def answer(question: Question, subject: Subject | Unfit, material: Material | Unfit, seed: int, tell: Any) -> Finding:
     """What is found; where it cannot be asked of this model, that it cannot and why."""
     began, probe = time.perf_counter(), question.make()
     try:
+        if isinstance(subject, Unfit):
+            raise subject
         if isinstance(material, Unfit):
             raise material
         return probe.measure(subject, material, seed, tell)
@@ -81,7 +83,7 @@ def answer(question: Question, subject: Subject, material: Material | Unfit, see
 
 def conduct(
     asked: Sequence[Question],
-    subject: Subject,
+    subject: Subject | Unfit,
     material: Material | Unfit,
     folder: Folder,
     seed: int,
@@ -91,7 +93,7 @@ def conduct(
 
     Args:
         asked: the questions.
-        subject: the model.
+        subject: the model, or why it cannot be looked into.
         material: what it reads, or why it reads nothing.
         folder: where answers are kept; its lock is held.
         seed: decides every random number.

@@ -13,7 +13,7 @@ from ordinate.data.find import find
 from ordinate.data.split import Held, held_out
 from ordinate.probe import Material
 from ordinate.seeds import seed_of
-from ordinate.subject import Subject
+from ordinate.subject import Subject, Unfit
 
 # what our own studies hold out
 SHARE = 0.1
@@ -33,8 +33,8 @@ def texts(subject: Subject, text: str, *, sequences: int = 64, length: int = 512
         length: tokens of a piece; no more than the model takes.
 
     Raises:
-        ValueError: fewer than two pieces of this length.
-        Unfit: the model reads no text, or has no tokenizer.
+        ValueError: fewer than two pieces, or pieces of less than 8 tokens, are asked for.
+        Unfit: the model reads no text, or has no tokenizer, or the text is too short.
     """
     need(sequences > 1, "an interval needs two sequences or more", f"got {sequences}", "give more --sequences")
     facts = subject.facts
@@ -52,12 +52,11 @@ def texts(subject: Subject, text: str, *, sequences: int = 64, length: int = 512
             break
     most = max(map(len, pieces), default=0)
     chosen = [own[turn] for turn in range(most) for own in pieces if turn < len(own)][:sequences]
-    need(
-        len(chosen) > 1,
-        f"a text must hold two pieces of {size - front} tokens, each within one document",
-        f"{text} holds {len(chosen)}",
-        "give more or longer text, or a smaller --length",
-    )
+    if len(chosen) < 2:
+        raise Unfit(
+            f"a text must hold two pieces of {size - front} tokens, each within one document; {text} holds "
+            f"{len(chosen)}; give more or longer text, or a smaller --length"
+        )
     rows = torch.stack(chosen).long()
     if facts.first_token is not None:
         rows = torch.cat([torch.full((len(rows), 1), facts.first_token), rows], 1)

@@ -133,7 +133,9 @@ class Mixed(Added):
         """Remember what each token gives itself."""
         own = seen.weights.diagonal(dim1=-2, dim2=-1)[..., None]
         values = for_heads(seen.v.transpose(0, 1), seen.weights.shape[1]).transpose(0, 1)
-        self.own = torch.einsum("bhnd,hdw->bnw", own * values, self.layers[layer].out.to(values))
+        # weights may be wider than values
+        given = own * values
+        self.own = torch.einsum("bhnd,hdw->bnw", given, self.layers[layer].out.to(given))
 
     def branch(self, layer: int, a: Tokens) -> None:
         """Compare what is kept with what comes from others."""

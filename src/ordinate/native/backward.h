@@ -41,6 +41,13 @@ struct Asked {
       }
       delta[i] = sum;
     }
+    if (job.dsinks) {
+      const Index head = b * job.heads + h;
+      double sum = 0.;
+      for (Index i = head * job.queries; i < (head + 1) * job.queries; ++i)
+        sum -= exponential(job.sinks[h] - job.top[i]) * job.share[i] * static_cast<double>(delta[i - head * job.queries]);
+      job.dsinks[head] = sum;
+    }
     std::fill_n(dq.data, job.width * pitch, 0.f);
   }
 
@@ -58,8 +65,9 @@ struct BackTile {
   Buffer<float> scores{ROWS * COLUMNS}, slopes{ROWS * COLUMNS}, room{COLUMNS}, dk, dv;
   Buffer<T> narrow_scores{PAIRED<T> ? ROWS * COLUMNS : 0}, narrow_slopes{PAIRED<T> ? ROWS * COLUMNS : 0};
   Buffer<T> pairs{PAIRED<T> ? ROWS * COLUMNS : 0};
+  Buffer<float> steepness;  // of the cap at each score
 
-  BackTile(const Job& job) : dk(ROWS * job.width), dv(ROWS * job.depth) {}
+  BackTile(const Job& job) : dk(ROWS * job.width), dv(ROWS * job.depth), steepness(job.cap ? ROWS * COLUMNS : 0) {}
   T* weights() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_scores.data) : scores.data); }
   T* narrowed() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_slopes.data) : slopes.data); }
 
@@ -71,7 +79,8 @@ struct BackTile {
     const float* table = job.table + h * job.pitch() + along;
     const float* __restrict top = job.top + head * job.queries + m;
     const float* __restrict part = job.share + head * job.queries + m;
-    const float scale = job.scale;
+    const float scale = job.cap ? 1.f : job.scale;
+    if (job.cap) bend(job, rows, count);
     float* __restrict delta = asked.delta + m;
     float* dtable = job.dtable ? job.dtable + head * job.pitch() + along : nullptr;
     // a tile that holds all keys tells the mean slope of a query to a rounding, which few keys do not average out
@@ -95,10 +104,27 @@ struct BackTile {
         if constexpr (PAIRED<T>) narrow(slope[c], narrow_slope[c]);
       }
       for (Index c = count; c < total; ++c) narrow_score[c] = narrow_slope[c] = 0.f;
-      if (!dtable) continue;
-      float* __restrict sums = dtable - r;
+      if (dtable) {
+        float* __restrict sums = dtable - r;
 #pragma omp simd
-      for (Index c = 0; c < count; ++c) sums[c] += slope[c];
+        for (Index c = 0; c < count; ++c) sums[c] += slope[c];
+      }
+      const float* __restrict steep = steepness + r * COLUMNS;
+#pragma GCC ivdep
+      for (Index c = 0; c < (job.cap ? count : 0); ++c) narrow(slope[c] * steep[c], narrow_slope[c]);
+    }
+  }
+
+  // the products, under the cap, and how steep it is there
+  void bend(const Job& job, Index rows, Index count) {
+    const float scale = job.scale, cap = job.cap;
+    for (Index r = 0; r < rows; ++r) {
+      float *__restrict score = scores + r * COLUMNS, *__restrict steep = steepness + r * COLUMNS;
+#pragma omp simd
+      for (Index c = 0; c < count; ++c) {
+        score[c] = ::bend(score[c] * scale, cap);
+        steep[c] = 1.f - score[c] / cap * (score[c] / cap);
+      }
     }
   }
 };

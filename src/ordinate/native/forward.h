@@ -7,6 +7,12 @@
 
 namespace {
 
+// the products of one row of a tile, under the cap
+inline void bend_row(float* __restrict scores, float scale, float cap, Index count) {
+#pragma omp simd
+  for (Index c = 0; c < count; ++c) scores[c] = bend(scores[c] * scale, cap);
+}
+
 // one row of a tile: products become weights, relative to the largest score so far; what was summed up shrinks by it
 template <class T>
 void soften(float* __restrict scores, T* weights, const float* __restrict bias, float scale, Index count, Index total,
@@ -68,8 +74,9 @@ void forward_rows(const Job& job, const Held<T>& held, Tile<T>& tile, Index b, I
   const Index last = job.last[block], *asks = documents(job.q_document, b, job.queries, begin);
   const float* table = job.table + h * job.pitch() + job.queries - 1 - begin;
   std::fill_n(tile.sum.data, rows * job.depth, 0.f);
-  std::fill_n(tile.top.data, rows, NEVER);
-  std::fill_n(tile.mass.data, rows, 0.f);
+  // a sink is a key that every query has seen before the others, and that gives nothing
+  std::fill_n(tile.top.data, rows, job.sinks ? job.sinks[h] : NEVER);
+  std::fill_n(tile.mass.data, rows, job.sinks ? 1.f : 0.f);
   for (Index n = job.first[head * job.blocks() + block] / PANEL * PANEL; n < last; n += COLUMNS) {
     const Index count = min(COLUMNS, last - n), total = padded(count);
     const Index* holds = documents(job.k_document, b, job.keys, n);
@@ -77,10 +84,11 @@ void forward_rows(const Job& job, const Held<T>& held, Tile<T>& tile, Index b, I
     for (Index c = 0; c < total; c += PANEL)
       brgemm(rows, PANEL, job.width, job.q.token, PANEL, COLUMNS, false, job.q.row<T>(b, h, begin),
              held.keys + (n + c) * job.width, tile.scores + c, PAIRED<T>);
+    for (Index r = 0; r < rows && job.cap; ++r) bend_row(tile.scores + r * COLUMNS, job.scale, job.cap, count);
     for (Index r = 0; r < rows; ++r)
       soften(tile.scores + r * COLUMNS, tile.weights() + r * COLUMNS,
-             hide(table + n - r, holds, asks ? asks[r] : 0, count, tile.room), job.scale, count, total, tile.top[r],
-             tile.mass[r], tile.sum + r * job.depth, job.depth);
+             hide(table + n - r, holds, asks ? asks[r] : 0, count, tile.room), job.cap ? 1.f : job.scale, count, total,
+             tile.top[r], tile.mass[r], tile.sum + r * job.depth, job.depth);
     add_product<T>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(), held.values + n * job.depth,
                    tile.sum);
   }

@@ -29,7 +29,8 @@ Index padded(Index count) { return parts(count, PANEL) * PANEL; }
 struct Job {
   bool back, bfloat16;
   Index batch, heads, key_heads, queries, keys, width, depth;  // depth: channels of a value
-  double scale;
+  double scale, cap;   // cap: 0 for none
+  const float* sinks;  // (heads), or null
   const float* table;  // (heads, queries + keys - 1); on the way back in reverse
   const Index *first, *last;  // (batch, heads, blocks) and (blocks): the keys of each block of ROWS queries
   const Index *q_document, *k_document;  // (batch, tokens), or null
@@ -39,6 +40,7 @@ struct Job {
   int8_t* lost;  // (batch, heads, queries, depth): what rounding takes from a bfloat16 output, see `lose`; or null
   View gradient, dq, dk, dv;
   float* dtable;  // (batch, heads, queries + keys - 1) in reverse, zeros at first; or null
+  float* dsinks;  // (batch, heads), or null
 
   int8_t* rest(Index b, Index h, Index i) const {
     return lost ? lost + ((b * heads + h) * queries + i) * depth : nullptr;
@@ -54,6 +56,14 @@ void add_product(Index rows, Index columns, Index inner, Index left_pitch, Index
   for (Index k = 0; k < inner; k += TERMS)
     brgemm(rows, columns, min(TERMS, inner - k), left_pitch, right_pitch, pitch, true, left + k,
            right + k * right_pitch, sums, PAIRED<T>);
+}
+
+// cap tanh(x / cap); close to 0 a series, whose digits 1 - e^-2x would lose
+inline float bend(float x, float cap) {
+  const float y = x / cap, square = y * y, less = exponential(y < 0.f ? 2.f * y : -2.f * y);
+  const float far = (1.f - less) / (1.f + less);
+  const float near = 1.f + square * (-1.f / 3 + square * (2.f / 15 + square * (-17.f / 315 + square * 62.f / 2835)));
+  return cap * (square < 0.0625f ? y * near : y < 0.f ? -far : far);
 }
 
 // eight bits of what rounding takes from a number, and the number from both: floats in order are whole numbers in order

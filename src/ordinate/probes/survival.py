@@ -31,7 +31,8 @@ METHOD = (
     "the {noun}, scored on the other, beside a control task: numbers drawn for each token in the texts. Carried: "
     "|A| / |x|, what attention adds beside what it is added to; then A and x are weighted anew in every layer, and "
     "all is measured again. Used: the directions in which the means of places differ are cut out before a layer, and "
-    "the {what} is compared with cutting out as many random ones. Intervals: 95 %, bootstrap over {noun}; of shares, "
+    "the {what} is compared with cutting out as many in which they differ when places are "
+    "exchanged in each of the {noun}. Intervals: 95 %, bootstrap over {noun}; of shares, "
     "over their jackknife's pseudo-values."
 )
 NULL = (
@@ -173,7 +174,9 @@ def _of_cuts(subject: Subject, chosen: Sample, plain: Streams, seed: int, reason
     for layer in sorted({0, subject.facts.layers // 2}):
         x = plain[layer].double()
         own, middle = directions(x, ENERGY, min(CUT, x.shape[2] // 2)), x.mean((0, 1))
-        other = torch.linalg.qr(torch.randn(own.T.shape, dtype=torch.float64, generator=draw))[0].T
+        # means of as many vectors that stand anywhere: what is cut out is of tokens alone
+        exchanged = torch.rand(x.shape[:2], generator=draw).argsort(1)[..., None].expand_as(x)
+        other = directions(x.gather(1, exchanged), 1.0, len(own))
         try:
             rises = []
             for rows in (own, other):
@@ -184,7 +187,7 @@ def _of_cuts(subject: Subject, chosen: Sample, plain: Streams, seed: int, reason
             continue
         name = f"position cut out before layer {layer + 1} ({len(own)} directions)"
         found.append(estimate_of(f"rise, {name}", rises[0], seed, base.unit))
-        found.append(estimate_of(f"rise beyond random directions, {name}", rises[0] - rises[1], seed, base.unit))
+        found.append(estimate_of(f"rise beyond as many of tokens, {name}", rises[0] - rises[1], seed, base.unit))
     return found
 
 

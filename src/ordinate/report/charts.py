@@ -6,20 +6,19 @@ from typing import Any
 import altair as alt
 
 from ordinate.report.crossing import crossing
-from ordinate.report.read import Study
+from ordinate.report.read import DRAWN, Study
 from ordinate.report.summary import Entry
 
 # told apart by people of every kind of colour vision; dashes tell further schemes apart
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-# training losses are noisy: each point drawn is the mean of so many steps at most
-POINTS = 60
 Row = dict[str, Any]
 Spec = dict[str, Any]
 
 
 class Charts:
-    """Every chart of a study, drawn with one colour for each scheme or mixer.
+    """Every chart of a study, drawn with one colour for each scheme or mixer: the best, and of each the first seeds,
+    where there are too many to be told apart.
 
     Args:
         study: the results.
@@ -27,18 +26,16 @@ class Charts:
     """
 
     def __init__(self, study: Study, entries: Sequence[Entry]) -> None:
-        self.study, self.entries, self.noun = study, entries, study.noun
-        self.labels = [label for label in study.compared if any(entry.label == label for entry in entries)]
+        self.study, self.entries, self.noun = study, entries[:DRAWN], study.noun
+        drawn = {entry.label for entry in self.entries}
+        self.labels = [label for label in study.compared if label in drawn]
 
     def training(self) -> Spec:
         """Loss while training."""
         rows = []
         for label, result in self._runs():
-            steps, losses = result["training"]["steps"], result["training"]["loss"]
-            size = max(1, len(steps) // POINTS)
-            for start in range(0, len(steps) - size + 1, size):
-                mean = sum(losses[start : start + size]) / size
-                rows.append(self._row(label, result, step=steps[start + size - 1], loss=mean))
+            points = zip(result["training"]["steps"], result["training"]["loss"], strict=True)
+            rows += [self._row(label, result, step=step, loss=loss) for step, loss in points]
         return self._lines(rows, ("step", "step"), ("loss", f"loss [{self.study.quantity.loss}]"))
 
     def lengths(self) -> Spec:
@@ -119,7 +116,15 @@ class Charts:
         return self._spec(alt.layer(points, names))
 
     def _runs(self) -> list[tuple[str, Row]]:
-        return [(label, result) for label in self.labels for result in self.study.done(label)]
+        return [(label, result) for label in self.labels for result in self.study.done(label)[: self.study.drawn]]
+
+    @property
+    def left_out(self) -> str:
+        """What is not drawn, in a sentence; nothing where everything is."""
+        every, seeds = len(self.study.compared), self.study.plan["seeds"]
+        best = f"the {len(self.labels)} best of {every}" if len(self.labels) == DRAWN < every else ""
+        first = f"the first {self.study.drawn} of {seeds} seeds" if self.study.drawn < seeds else ""
+        return f" Drawn: {' and '.join(filter(None, (best, first)))}." if best or first else ""
 
     def _row(self, label: str, result: Row, **numbers: Any) -> Row:
         return {self.noun: label, "seed": result["run"]["seed"], **numbers}

@@ -30,7 +30,7 @@ def crossing(source: Sequence[str], target: Sequence[str], weights: Sequence[Seq
         .encode(
             x=alt.X("source:N", sort=columns, title="source", axis=axis),
             y=alt.Y("target:N", sort=rows, title="target", axis=axis),
-            color=alt.Color("weight:Q", title="weight").scale(scheme="viridis", domain=[0, 1]),
+            color=alt.Color("weight:Q", title="weight").scale(scheme="viridis", domainMin=0),
             tooltip=tips,
         )
         .properties(width=min(SIDE, CELL * len(columns)), height=min(SIDE, CELL * len(rows)))

@@ -1,11 +1,17 @@
 """What a report says about the plan, the text and the machine."""
 
+from collections.abc import Collection
 from typing import Any
 
 from ordinate.report.read import Study
+from ordinate.report.trials import rate_words
 from ordinate.study.fields import idle
 
 Facts = list[tuple[str, list[tuple[str, str]]]]
+
+
+# told in tables of their own
+HIDDEN = ("budgets", "cells")
 
 
 def subtitle(study: Study) -> str:
@@ -21,29 +27,35 @@ def subtitle(study: Study) -> str:
 def method(study: Study) -> str:
     """What is equal between the schemes, and what was held out."""
     plan, noun = study.plan, study.noun
-    shared = (
-        "the same number of parameters that training can reach (the feed-forward is made narrower or wider to match)"
-        if plan["equal"] == "parameters"
-        else f"the same shape (a {noun}'s own parameters come on top)"
-    )
+    shared = {
+        "parameters": "the same number of parameters that training can reach (the feed-forward is made narrower or "
+        "wider to match)",
+        "shape": f"the same shape (a {noun}'s own parameters come on top)",
+        "compute": f"the same shape (a {noun}'s own parameters come on top)",
+    }[plan["equal"]]
+    steps = "as many steps as make the operations equal" if plan["equal"] == "compute" else "the same steps"
     notes = {
         item["run"]["label"]: item["parameters"].get("note") for item in study.results if item["status"] == "done"
     }
     said = " ".join(f"Of {label}, {note}." for label, note in notes.items() if note)
+    measured = study.quantity.measured_on(plan, study.learned)
     return (
-        f"Every {noun} sees the same batches in the same order, takes the same steps, begins with the same weights "
-        f"wherever sizes agree, and has {shared}. {study.quantity.measured_on(plan, study.learned)} {said}"
+        f"Every {noun} sees the same batches in the same order, takes {steps}, begins with the same weights "
+        f"wherever sizes agree, and has {shared}. {rate_words(study)} {measured} {said}"
     ).strip()
 
 
-def facts(study: Study) -> Facts:
-    """Plan, text, machine and versions, name by name."""
+def facts(study: Study, varied: Collection[str] = ()) -> Facts:
+    """Plan, text, machine and versions, name by name; of the plan what is not told elsewhere."""
     about, machine = study.about, dict(study.about["machine"])
     silent = idle(str(study.plan.get("task", "text")), study.plan)
     if machine.get("memory_bytes"):
         machine["memory"] = f"{machine.pop('memory_bytes') / 2**30:.0f} GB"
     return [
-        ("Plan", _named({name: value for name, value in study.plan.items() if name not in silent})),
+        (
+            "Plan",
+            _named({name: value for name, value in study.plan.items() if name not in {*silent, *HIDDEN, *varied}}),
+        ),
         (study.quantity.section.capitalize(), _named(study.learned)),
         ("Machine", _named(machine)),
         ("Versions", _named({**about["versions"], "source": about["code"][:12]})),

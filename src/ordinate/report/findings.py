@@ -100,6 +100,8 @@ def _failed(name: str, title: str, message: str) -> dict[str, Any]:
 
 
 def _subtitle(facts: dict[str, Any], read: str) -> str:
+    if "kind" not in facts:
+        return f"It could not be looked into: {read}."
     kind = {"vision": "model of images"}.get(facts["kind"], facts["kind"])
     article = "An" if kind[0] in "aeiou" else "A"
     return (

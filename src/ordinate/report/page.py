@@ -11,6 +11,7 @@ from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry
 from ordinate.report.table import Row
+from ordinate.report.trials import rate_table, steps_table
 from ordinate.report.verdict import verdict
 
 # runs in the page: reads the specifications as data and draws each into its place
@@ -24,20 +25,20 @@ CHARTS = {
     "training": (
         "Learning",
         "Loss on the training {source}, step by step, each point the mean of several steps. Lower is better. "
-        "Click a name to see one {noun} alone.",
+        "Click a name to see one {noun} alone.{drawn}",
     ),
     "lengths": (
         "Reading further than trained",
-        "{curve}",
+        "{curve}{drawn}",
     ),
     "positions": (
         "Loss by position",
-        "Mean loss at each place of the longest windows. The dashed line marks the trained length.",
+        "Mean loss at each place of the longest windows. The dashed line marks the trained length.{drawn}",
     ),
     "order": (
         "Does order matter to it?",
         "Loss when the tokens of a text are shuffled inside windows of 2, 4, 8 and more. A model that took no notice "
-        "of order would draw a flat line.",
+        "of order would draw a flat line.{drawn}",
     ),
     "crossing": (
         "What it looks at",
@@ -46,7 +47,8 @@ CHARTS = {
     ),
     "cost": (
         "What it costs",
-        "Training speed on this machine against {name} at the trained {extent}: {where} and to the right is good.",
+        "Training speed on this machine against {name} at the trained {extent}: {where} and to the right is "
+        "good.{drawn}",
     ),
 }
 QUESTIONS = {"scheme": "Which positional scheme?", "mixer": "Which mixer?", "pair": "Which mixer, which scheme?"}
@@ -74,6 +76,8 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         charts=charts,
         samples=_samples(study),
         method=method(study),
+        rates=[("", rates)] if (rates := rate_table(study)) else [],
+        steps=[("", steps)] if (steps := steps_table(study)) else [],
         facts=facts(study),
         command=study.about["command"],
         specs=inert([{"id": chart["id"], "spec": chart["spec"]} for chart in charts]),
@@ -87,13 +91,15 @@ def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     kind = study.quantity
     words = {"source": kind.source, "noun": study.noun, "name": kind.name, "extent": kind.extent, "curve": kind.curve}
     words["first"] = entries[0].label if entries else ""
+    charts = Charts(study, entries)
+    words["drawn"] = charts.left_out
     words["where"] = "low" if kind.sign > 0 else "high"
     return [
         {
             "id": f"chart-{name}",
             "title": CHARTS[name][0],
             "caption": CHARTS[name][1].format(**words),
-            "spec": getattr(Charts(study, entries), name)(),
+            "spec": getattr(charts, name)(),
         }
         for name in kind.charts
         if entries

@@ -53,6 +53,8 @@ class Quantity(ABC):
     """Which charts there are."""
     sections: ClassVar[tuple[str, ...]]
     """Sections of a finished run's result."""
+    single: ClassVar[tuple[str, ...]]
+    """What a result tells of single units, from which the table is made."""
     also: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """What else is told of the trained length: its name in the result, the head of its column, its format."""
     explained: ClassVar[str]
@@ -115,7 +117,7 @@ class Quantity(ABC):
 class Surprise(Quantity):
     """Bits that a model needs to say something: the lower, the better."""
 
-    best, sign = "lowest", 1
+    best, sign, single = "lowest", 1, ("documents",)
     size: ClassVar[str]
     """What the bits are divided by, of each row's documents or pairs."""
 
@@ -160,7 +162,7 @@ class Surprise(Quantity):
 class Share(Quantity):
     """The share of right answers: the higher, the better."""
 
-    name, column, best, sign = "accuracy", "accuracy", "highest", -1
+    name, column, best, sign, single = "accuracy", "accuracy", "highest", -1, ("right", "asked")
 
     def measured(self, row: Row) -> bool:
         """Whether there are questions as long."""

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -44,17 +44,24 @@ def rows(study: Study, entries: Sequence[Entry]) -> list[Row]:
     return [_row(study, label, known.get(label)) for label in order]
 
 
-def as_csv(table: Sequence[Row], mixers: bool) -> str:
-    """The table as comma-separated values, costs last; with or without a column of mixers."""
-    columns = list(dict.fromkeys(name for row in table for name in row.numbers))
+def as_csv(parts: Sequence[tuple[Mapping[str, Any], Sequence[Row]]], mixers: bool) -> str:
+    """The tables of all cells as comma-separated values, costs last; with or without a column of mixers.
+
+    Args:
+        parts: the values of each cell's factors, which come first, and its table; of a study without a grid, one.
+        mixers: whether there is a column of mixers.
+    """
+    columns = list(dict.fromkeys(name for _, table in parts for row in table for name in row.numbers))
     columns.sort(key=lambda name: name in COSTS)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*(["mixer"] if mixers else []), "scheme", "status", *columns])
-    for row in table:
-        numbers = (row.numbers.get(name) for name in columns)
-        named = [row.mixer, row.scheme] if mixers else [row.label]
-        writer.writerow([*named, row.status, *("" if number is None else _plain(number) for number in numbers)])
+    writer.writerow([*parts[0][0], *(["mixer"] if mixers else []), "scheme", "status", *columns])
+    for values, table in parts:
+        for row in table:
+            numbers = (row.numbers.get(name) for name in columns)
+            named = [row.mixer, row.scheme] if mixers else [row.label]
+            plain = ("" if number is None else _plain(number) for number in numbers)
+            writer.writerow([*values.values(), *named, row.status, *plain])
     return out.getvalue()
 
 
@@ -95,6 +102,8 @@ def _means(study: Study, label: str) -> dict[str, float | int | None]:
     return {
         **{name: _mean(_rise(item, place) for item in done) for name, place in shuffled.items()},
         **{name: _mean(item["lengths"][0].get(name) for item in done) for name, _, _ in study.quantity.also},
+        **({"learning_rate": done[0]["tuning"]["rate"]} if "tuning" in done[0] else {}),
+        **({"steps": done[0]["step"]} if study.plan.get("budgets") else {}),
         "parameters_trained": done[0]["parameters"]["trained"],
         "parameters_total": done[0]["parameters"]["total"],
         "tokens_per_second": _mean(item["cost"].get("tokens_per_second") for item in done),

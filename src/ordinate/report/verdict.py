@@ -1,10 +1,12 @@
 """What a study says, in sentences that claim no more than it measured."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry, Level
+from ordinate.report.trials import tuning_said
 from ordinate.study.comparison import MOST_SEEDS
 from ordinate.study.state import WORDS
 
@@ -15,12 +17,13 @@ NAMED = 10
 def verdict(study: Study, entries: Sequence[Entry]) -> list[str]:
     """The verdict, sentence by sentence. Names a winner only where every other is surely behind it, seed by seed."""
     if not entries:
-        return ["No run has finished, so there is nothing to say yet.", *_unfinished(study)]
+        return ["No run has finished, so there is nothing to say yet.", *unfinished(study)]
     kind = study.quantity
-    sentences = _at_trained_length(entries, kind, study.noun) + _chance(study, entries)
+    at = f"At the trained {kind.extent} ({entries[0].trained.length} {kind.extent_unit})"
+    sentences = ranked(at, entries, kind, study.noun) + _chance(study, entries)
     if any(len(entry.levels) > 1 for entry in entries):
         sentences += _beyond(entries, kind)
-    return [*sentences, _advice(entries, kind), _caveat(study, entries), *_unfinished(study)]
+    return [*sentences, _advice(entries, kind), _caveat(study, entries), *tuning_said([study]), *unfinished(study)]
 
 
 def leader(entries: Sequence[Entry], level: str = "behind") -> Entry | None:
@@ -30,10 +33,10 @@ def leader(entries: Sequence[Entry], level: str = "behind") -> Entry | None:
     return first[0] if len(first) == 1 and others and all(found.sure for found in others) else None
 
 
-def _at_trained_length(entries: Sequence[Entry], kind: Quantity, noun: str) -> list[str]:
+def ranked(at: str, entries: Sequence[Entry], kind: Quantity, noun: str) -> list[str]:
+    """Who wins, or that nobody does, in sentences that begin with where."""
     best, *others = entries
     same = f"the same {kind.units}" + (" and seeds" if best.seeds > 1 else "")
-    at = f"At the trained {kind.extent} ({best.trained.length} {kind.extent_unit})"
     if not others:
         return [f"{at} {_name(best)} has {_said(best.trained, kind)}. A comparison needs two {noun}s."]
     corrected = ", also after correction for all comparisons" if len(others) > 1 else ""
@@ -164,12 +167,13 @@ def _caveat(study: Study, entries: Sequence[Entry]) -> str:
     return f"Each was trained up to {most} times: the intervals cover {study.quantity.units} and seeds."
 
 
-def _unfinished(study: Study) -> list[str]:
+def unfinished(study: Study) -> list[str]:
+    """What became of runs that were not done, and which have no result."""
     sentences = []
     for status, word in WORDS.items():
-        runs = [item["run"] for item in study.results if item["status"] == status]
+        runs = [item["run"] for item in [*study.trials, *study.results] if item["status"] == status]
         if runs:
-            names = [f"“{run['label']}” seed {run['seed']}" for run in runs]
+            names = [_titled(run) for run in runs]
             noun = "run" if len(runs) == 1 else "runs"
             sentences.append(f"{len(runs)} {noun} {word}: {_list(names)}.")
     if study.pending:
@@ -177,6 +181,11 @@ def _unfinished(study: Study) -> list[str]:
         verb = "run has" if count == 1 else "runs have"
         sentences.append(f"{count} planned {verb} no result yet: {_list(study.pending)}.")
     return [*sentences, *(f"Left out: {line}." for line in study.damaged)]
+
+
+def _titled(run: Mapping[str, Any]) -> str:
+    tried = f" trial of rate {run['rate']:g}" if "rate" in run else f" seed {run['seed']}"
+    return f"“{run['label']}”{tried}"
 
 
 def _name(entry: Entry) -> str:

@@ -1,5 +1,6 @@
-"""Another formula in blocks of rows: weights that are no softmax, and caps, for some queries at a time."""
+"""Another formula in blocks of rows: weights that are no softmax, caps and sinks, for some queries at a time."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ class Blocks(Route):
     """
 
     order = 410
-    serves = frozenset({"cap", "weights"})
+    serves = frozenset({"cap", "sinks", "weights"})
 
     def refuses(self, call: Call) -> str | None:
         """The usual formula, dropout, few scores, and numbers that are not finite."""
@@ -39,7 +40,8 @@ class Blocks(Route):
 
     def run(self, call: Call) -> Outputs:
         """One autograd function."""
-        return _Blocks.apply(call, call.q, call.k, call.v, *call.at.scheme.parameters())
+        sinks = [] if call.formula.sinks is None else [call.formula.sinks]
+        return _Blocks.apply(call, call.q, call.k, call.v, *sinks, *call.at.scheme.parameters())
 
     def bytes(self, call: Call) -> int:
         """The scores and weights of a block."""
@@ -49,9 +51,10 @@ class Blocks(Route):
 class _Blocks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
-        ctx.at, ctx.scale, ctx.formula = call.at, call.scale, call.formula
+        ctx.at, ctx.scale, ctx.formula = call.at, call.scale, replace(call.formula, sinks=None)
+        ctx.sinks = call.formula.sinks is not None
         ctx.save_for_backward(q, k, v, *learned)
-        return torch.cat([_plain(part, *_cut(part, q, k, v)) for part in _parts(ctx, q)], 2)
+        return torch.cat([_plain(part, *_cut(part, q, k, v), *learned[: ctx.sinks]) for part in _parts(ctx, q)], 2)
 
     @staticmethod
     @once_differentiable
@@ -59,15 +62,14 @@ class _Blocks(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         q, k, v, *learned = ctx.saved_tensors
         wide = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v, *learned)]
-        formula = _Plain(ctx.at.scheme)
+        formula, own = _Plain(ctx.at.scheme), 3 + ctx.sinks
         names = [name for name, _ in formula.named_parameters()]
         for part in _parts(ctx, q):
             rows, keys, *_ = part
             leaves = [x.detach().requires_grad_() for x in (*_cut(part, q, k, v), *learned)]
             with torch.enable_grad():
-                out = torch.func.functional_call(
-                    formula, dict(zip(names, leaves[3:], strict=True)), (part, *leaves[:3])
-                )
+                parameters = dict(zip(names, leaves[own:], strict=True))
+                out = torch.func.functional_call(formula, parameters, (part, *leaves[:own]))
                 slopes = torch.autograd.grad(out, leaves, grad_outputs[0][:, :, rows], allow_unused=True)
             places = (wide[0][:, :, rows], wide[1][:, :, keys], wide[2][:, :, keys], *wide[3:])
             for place, slope in zip(places, slopes, strict=True):
@@ -94,8 +96,8 @@ def _cut(part: Part, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, T
     return q[:, :, rows], k[:, :, keys], v[:, :, keys]
 
 
-def _plain(part: Part, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return plain(Call(q, k, v, part[2], part[3], 0.0, part[4]))
+def _plain(part: Part, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None) -> Tensor:
+    return plain(Call(q, k, v, part[2], part[3], 0.0, replace(part[4], sinks=sinks)))
 
 
 class _Plain(nn.Module):
@@ -105,5 +107,5 @@ class _Plain(nn.Module):
         super().__init__()
         self.scheme = scheme
 
-    def forward(self, part: Part, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _plain(part, q, k, v)
+    def forward(self, part: Part, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None) -> Tensor:
+        return _plain(part, q, k, v, sinks)

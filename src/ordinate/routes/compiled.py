@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ordinate.geometry import Geometry
-from ordinate.route import Call, Route, routes, table_refused
+from ordinate.route import Call, Formula, Route, routes, table_refused
 from ordinate.scheme import Placed, Scheme
 from ordinate.shapes import Bias, Outputs
 
@@ -25,6 +25,7 @@ class Compiled(Route):
     """
 
     order = 50
+    serves = frozenset({"cap", "sinks"})
 
     def refuses(self, call: Call) -> str | None:
         """Calls outside of torch.compile, other devices, biases that are no table, dropout, small inputs."""
@@ -42,9 +43,11 @@ class Compiled(Route):
         """The operator."""
         where = call.where
         documents = [x for x in (where.q_document, where.k_document) if x is not None]
-        # operators take numbers: a window of 0 is none
-        structure = [int(where.hides_future), where.start, where.window or 0]
-        return _attention(call.q, call.k, call.v, call.at.table, documents, structure, call.scale)
+        sinks = [] if call.formula.sinks is None else [call.formula.sinks]
+        # operators take numbers: a window of 0 is none, and so is a cap
+        structure = [int(where.hides_future), where.start, where.window or 0, len(sinks)]
+        numbers = [call.scale, call.formula.cap or 0.0]
+        return _attention(call.q, call.k, call.v, call.at.table, [*sinks, *documents], structure, numbers)
 
     def bytes(self, call: Call) -> int:
         """The most that a route behind it holds where it holds no mask: the scores of a block of rows."""
@@ -57,11 +60,12 @@ def _attention(
     k: Tensor,
     v: Tensor,
     table: Tensor | None,
-    documents: Sequence[Tensor],
+    others: Sequence[Tensor],
     structure: Sequence[int],
-    scale: float,
+    numbers: Sequence[float],
 ) -> Tensor:
-    return _run(Call(q, k, v, _Tabled(table).at(_where(q, k, documents, structure)), scale, 0.0)).contiguous()
+    sinks, where = _parted(q, k, others, structure)
+    return _run(_call(q, k, v, _Tabled(table).at(where), sinks, numbers)).contiguous()
 
 
 @torch.library.custom_op("ordinate::attention_backward", mutates_args=())
@@ -71,22 +75,24 @@ def _attention_backward(
     k: Tensor,
     v: Tensor,
     table: Tensor | None,
-    documents: Sequence[Tensor],
+    others: Sequence[Tensor],
     structure: Sequence[int],
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    where = _where(q, k, documents, structure)
+    numbers: Sequence[float],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    sinks, where = _parted(q, k, others, structure)
 
     def gradients() -> list[Tensor]:
-        leaves = [x.detach().requires_grad_() for x in (q, k, v, table) if x is not None]
-        scheme = _Tabled(None if table is None else leaves[3])
-        out = _run(Call(leaves[0], leaves[1], leaves[2], scheme.at(where), scale, 0.0))
-        return [x.contiguous() for x in torch.autograd.grad(out, leaves, gradient)]
+        asks, holds, gives = (x.detach().requires_grad_() for x in (q, k, v))
+        bias, sunk = (None if x is None else x.detach().requires_grad_() for x in (table, sinks))
+        out = _run(_call(asks, holds, gives, _Tabled(bias).at(where), sunk, numbers))
+        leaves = [asks, holds, gives, bias, sunk]
+        found = iter(torch.autograd.grad(out, [x for x in leaves if x is not None], gradient))
+        return [q.new_empty(0) if x is None else next(found).contiguous() for x in leaves]
 
     # inside an operator nothing is recorded for a way back, in this thread alone
     with ThreadPoolExecutor(1) as other:
         made = other.submit(gradients).result()
-    return made[0], made[1], made[2], q.new_empty(0) if table is None else made[3]
+    return made[0], made[1], made[2], made[3], made[4]
 
 
 @_attention.register_fake
@@ -96,21 +102,31 @@ def _shaped(q: Tensor, k: Tensor, v: Tensor, *_: object) -> Tensor:
 
 @_attention_backward.register_fake
 def _shaped_backward(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Tensor | None, *_: object
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    made = [x.new_empty(x.shape) for x in (q, k, v)]
-    return made[0], made[1], made[2], q.new_empty(0) if table is None else table.new_empty(table.shape)
+    gradient: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor | None,
+    others: Sequence[Tensor],
+    structure: Sequence[int],
+    numbers: Sequence[float],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    sinks = others[0] if structure[3] else None
+    made = [q.new_empty(0) if x is None else x.new_empty(x.shape) for x in (q, k, v, table, sinks)]
+    return made[0], made[1], made[2], made[3], made[4]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, documents, ctx.structure, ctx.scale = inputs
-    ctx.save_for_backward(*tensors, *documents)
+    *tensors, others, ctx.structure, ctx.numbers = inputs
+    ctx.save_for_backward(*tensors, *others)
 
 
 def _back(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-    q, k, v, table, *documents = ctx.saved_tensors
-    *made, to_table = _attention_backward(gradient, q, k, v, table, documents, ctx.structure, ctx.scale)
-    return *made, None if table is None else to_table, [None] * len(documents), None, None
+    q, k, v, table, *others = ctx.saved_tensors
+    made = _attention_backward(gradient, q, k, v, table, others, ctx.structure, ctx.numbers)
+    sunk = ctx.structure[3]
+    to_others = [*made[4:][:sunk], *(None for _ in others[sunk:])]
+    return *made[:3], None if table is None else made[3], to_others, None, None
 
 
 _attention.register_autograd(_back, setup_context=_save)
@@ -120,12 +136,19 @@ def _run(call: Call) -> Outputs:
     return next(route for route in routes().values() if route.refusal(call) is None).run(call)
 
 
-def _where(q: Tensor, k: Tensor, documents: Sequence[Tensor], structure: Sequence[int]) -> Geometry:
-    """The geometry, with places in memory for positions: with a table of distances that is all there is to know."""
-    hides_future, start, window = structure
+def _call(q: Tensor, k: Tensor, v: Tensor, at: Placed, sinks: Tensor | None, numbers: Sequence[float]) -> Call:
+    return Call(q, k, v, at, numbers[0], 0.0, Formula(numbers[1] or None, sinks))
+
+
+def _parted(
+    q: Tensor, k: Tensor, others: Sequence[Tensor], structure: Sequence[int]
+) -> tuple[Tensor | None, Geometry]:
+    """The sinks, and the geometry, with places in memory for positions: a table of distances needs no more."""
+    hides_future, start, window, sunk = structure
     asks, holds = (torch.arange(first, first + x.shape[2])[None, :, None] for x, first in ((q, start), (k, 0)))
-    q_document, k_document = documents or (None, None)
-    return Geometry(asks, holds, bool(hides_future), start, window or None, q_document, k_document, ordered=True)
+    q_document, k_document = others[sunk:] or (None, None)
+    where = Geometry(asks, holds, bool(hides_future), start, window or None, q_document, k_document, ordered=True)
+    return others[0] if sunk else None, where
 
 
 class _Tabled(Scheme):

@@ -25,10 +25,12 @@ class Native(Route):
     The source is built once by the machine's own C++ compiler, in some seconds, when the first call needs it, and
     kept in the user's cache folder ($XDG_CACHE_HOME or ~/.cache, then ordinate). ORDINATE_NATIVE=off forbids it.
     Scores, softmax and sums are held in float32. bfloat16 is multiplied as it is where the processor can; other
-    16-bit types are widened. Keys that weigh less than rounding does are left out (`ordinate.ops.reach`).
+    16-bit types are widened. A sink is a key that all have seen before the others. Keys that weigh less than rounding
+    does are left out (`ordinate.ops.reach`).
     """
 
     order = 200
+    serves = frozenset({"cap", "sinks"})
 
     def refuses(self, call: Call) -> str | None:
         """Other devices and types, biases that are no table, dropout, small inputs, machines without a compiler."""
@@ -49,19 +51,15 @@ class Native(Route):
         fewest = PAIRS if "bias" in call.at.scheme.hooks else 4 * PAIRS
         if call.pairs < fewest:
             return f"there are fewer than {fewest} pairs"
-        reason = build.reason("attention")
-        if reason is not None:
-            return reason
-        if not call.finite:
-            return "q, k or v holds a number that is not finite"
-        # its exponentials would make a number of what is none
-        return None if call.steepest < torch.finfo(torch.float32).max else "scores may exceed what float32 holds"
+        return build.reason("attention") or _unfit(call)
 
     def run(self, call: Call) -> Outputs:
         """One autograd function."""
         table = masked_table(call.at.table, call.where, call.q.shape[1], torch.float32)
         q, k, v = (_laid_out(x) for x in (call.q, call.k, call.v))
-        out = _Native.apply(q, k, v, table, call.where, call.scale)
+        sinks = None if call.formula.sinks is None else call.formula.sinks.float().contiguous()
+        scoring = attention.Scoring(call.scale, call.formula.cap)
+        out = _Native.apply(q, k, v, table, sinks, call.where, scoring)
         return out[..., : call.v.shape[3]].to(call.q.dtype)
 
     def bytes(self, call: Call) -> int:
@@ -75,12 +73,21 @@ class Native(Route):
 
 class _Native(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, where: Geometry, scale: float) -> Tensor:
-        table = table.contiguous()
-        ctx.where, ctx.scale = where, scale
-        ctx.span = _span(q, k, table, where, scale)
-        out, softmax, lost = attention.forward(q, k, v, table, where, scale, ctx.span, ctx.needs_input_grad[3])
-        ctx.save_for_backward(q, k, v, table, out, softmax, lost)
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        table: Tensor,
+        sinks: Tensor | None,
+        where: Geometry,
+        scoring: attention.Scoring,
+    ) -> Tensor:
+        table, learned = table.contiguous(), ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
+        ctx.where, ctx.scoring, ctx.span = where, scoring, _span(q, k, table, where, scoring.scale)
+        scoring = scoring._replace(sinks=sinks)
+        out, softmax, lost = attention.forward(q, k, v, table, where, scoring, ctx.span, learned)
+        ctx.save_for_backward(q, k, v, table, out, softmax, lost, sinks)
         return out
 
     @staticmethod
@@ -88,8 +95,20 @@ class _Native(torch.autograd.Function):
     # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         gradient, learned = _laid_out(grad_outputs[0]), ctx.needs_input_grad[3]
-        made = attention.backward(gradient, ctx.saved_tensors, ctx.where, ctx.scale, ctx.span, learned)
+        *saved, sinks = ctx.saved_tensors
+        scoring = ctx.scoring._replace(sinks=sinks)
+        made = attention.backward(gradient, tuple(saved), ctx.where, scoring, ctx.span, learned)
         return *made, None, None
+
+
+def _unfit(call: Call) -> str | None:
+    """Why these numbers are none for C++, whose exponentials would make a number of what is none."""
+    sinks = call.formula.sinks
+    if sinks is not None and not sinks.isfinite().all():
+        return "a sink is not finite"
+    if not call.finite:
+        return "q, k or v holds a number that is not finite"
+    return None if call.steepest < torch.finfo(torch.float32).max else "scores may exceed what float32 holds"
 
 
 def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scale: float) -> attention.Span:

@@ -13,7 +13,9 @@ from ordinate.models.kinds import KINDS, Model
 from ordinate.models.line import with_schemes
 from ordinate.models.shape import Shape
 from ordinate.models.transplant import transplant_to
-from ordinate.study.plan import TASKS, Plan, Run
+from ordinate.study.options import TASKS
+from ordinate.study.plan import Plan
+from ordinate.study.run import Run
 from ordinate.study.source import source_of
 from ordinate.tokenizer import FILE, Tokenizer, load_tokenizer
 

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -69,37 +69,55 @@ class Comparison:
         return replace(self, difference=-self.difference, interval=bounds, effect=effect)
 
 
-def compare(tables: Mapping[str, Table]) -> dict[tuple[str, str], Comparison]:
-    """Every two of them, in both orders; pairs that share no seed are left out.
+def compare(tables: Mapping[str, Table]) -> Mapping[tuple[str, str], Comparison]:
+    """Every two of them, in both orders; pairs that share no seed are left out. See `compare_all`."""
+    return compare_all([tables])[0]
+
+
+def compare_all(groups: Sequence[Mapping[str, Table]]) -> list[Mapping[tuple[str, str], Comparison]]:
+    """Every two of each group, in both orders; pairs that share no seed are left out.
 
     The difference d of two is measured on the documents and seeds that they share. Its variance has a part of the
-    seeds and a part of the documents. How much training is a matter of luck is estimated from all pairs together, and
-    not below what the pair itself shows; the t has the fewest degrees of freedom of the two parts:
+    seeds and a part of the documents. How much training is a matter of luck is estimated from all pairs of a group
+    together, and not below what the pair itself shows; the t has the fewest degrees of freedom of the two parts:
 
         t = d / sqrt(s^2 / S + v);  s^2 = max(of the pair, mean of all pairs);  df = min((models - 1) (S - 1), D - 1)
 
     Few seeds of few models therefore decide little, as they should. To v is added what one more document would bring
-    that is as far off as the furthest, so that a few answers, all one way, do not prove much. All pairs together are
-    corrected by Holm's method, which also makes up for the best being picked after the fact.
+    that is as far off as the furthest, so that a few answers, all one way, do not prove much. All pairs of all groups
+    together are corrected by Holm's method, which also makes up for the best being picked after the fact.
 
     Args:
-        tables: what was measured of each, by name.
+        groups: what was measured of each, by name; of a grid, for each cell and each mean over cells.
     Source: the variance of luck from a two-way analysis of variance, models x seeds: Fisher 1935, The Design of
         Experiments, section 26; Holm 1979, https://www.jstor.org/stable/4615733.
     """
+    found = [_pairs(tables) for tables in groups]
+    total = sum(map(len, found))
+    fields = [_field(pairs, len(tables), total) for pairs, tables in zip(found, groups, strict=True)]
+    chances = [
+        [pair.chance(field, pair.seeds) for pair in pairs.values()]
+        for pairs, field in zip(found, fields, strict=True)
+    ]
+    corrected = iter(holm([p for group in chances for p in group]))
+    return [
+        _Compared(pairs, field, {names: (p, next(corrected)) for names, p in zip(pairs, group, strict=True)})
+        for pairs, field, group in zip(found, fields, chances, strict=True)
+    ]
+
+
+def _pairs(tables: Mapping[str, Table]) -> dict[tuple[str, str], "_Pair"]:
     found = {}
     for one, other in combinations(tables, 2):
         seeds = sorted(set(tables[one].seeds) & set(tables[other].seeds))
         if seeds:
             found[one, other] = _Pair(tables[one], tables[other], seeds)
-    repeated = [pair.luck for pair in found.values() if pair.seeds > 1]
-    field = _Field(len(tables), len(found), sum(repeated) / max(1, len(repeated)))
-    chances = [pair.chance(field, pair.seeds) for pair in found.values()]
-    compared = {}
-    for (names, pair), p, adjusted in zip(found.items(), chances, holm(chances), strict=True):
-        compared[names] = pair.comparison(field, p, adjusted)
-        compared[names[::-1]] = compared[names].turned()
-    return compared
+    return found
+
+
+def _field(pairs: Mapping[tuple[str, str], "_Pair"], models: int, total: int) -> "_Field":
+    repeated = [pair.luck for pair in pairs.values() if pair.seeds > 1]
+    return _Field(models, total, sum(repeated) / max(1, len(repeated)))
 
 
 def holm(chances: Sequence[float]) -> list[float]:
@@ -126,11 +144,34 @@ def tails(t: float, df: float) -> float:
 
 @dataclass(frozen=True)
 class _Field:
-    """All that are compared: how many models and pairs, and the variance of a difference between seeds."""
+    """All of a group: how many models, how many pairs of all groups, the variance of a difference between seeds."""
 
     models: int
     pairs: int
     luck: float
+
+
+class _Compared(Mapping[tuple[str, str], Comparison]):
+    """All comparisons, each resampled when it is asked for: a report tells few of many."""
+
+    def __init__(
+        self,
+        pairs: "Mapping[tuple[str, str], _Pair]",
+        field: _Field,
+        chances: Mapping[tuple[str, str], tuple[float, float]],
+    ) -> None:
+        self.pairs, self.field, self.chances = pairs, field, chances
+
+    def __getitem__(self, names: tuple[str, str]) -> Comparison:
+        known = names if names in self.pairs else names[::-1]
+        found = self.pairs[known].comparison(self.field, *self.chances[known])
+        return found if known == names else found.turned()
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return (names for pair in self.pairs for names in (pair, pair[::-1]))
+
+    def __len__(self) -> int:
+        return 2 * len(self.pairs)
 
 
 class _Pair:

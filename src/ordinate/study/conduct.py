@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from ordinate.files import write_json
 from ordinate.study.engine import Engine, News
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
@@ -43,10 +44,20 @@ def conduct(plan: Plan, out: Path, engine: Engine, command: str, watcher: Watche
     folder.check(plan)
     with folder.lock():
         folder.check(plan)
-        source = source_of(plan)(plan, folder.data)
-        source.prepare(watcher.reading)
-        folder.open(plan, source.identity, command)
+        sources, ready = [], set()
+        for part, values in plan.parts():
+            place = folder.prepared(part, values)
+            source = source_of(part)(part, place)
+            # what several cells read is told once
+            source.prepare((lambda what: None) if place in ready else watcher.reading)
+            ready.add(place)
+            sources.append(source.identity)
+        folder.open(plan, sources[0], command, *sources[1:])
         todo = folder.missing(plan)
+        if todo and not folder.pace.exists():
+            write_json(folder.pace, engine.pace(folder, plan, todo).about)
         watcher.planned(plan, len(todo))
-        engine.carry_out(folder, plan, todo, watcher.news)
+        missing = {run.name for run in todo}
+        for stage in plan.stages():
+            engine.carry_out(folder, plan, [run for run in stage if run.name in missing], watcher.news)
     return folder

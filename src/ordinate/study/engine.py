@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ordinate.study.folder import Folder
+from ordinate.study.pace import Pace
 from ordinate.study.plan import Plan, Run
 
 # a run that says nothing for so long hangs [seconds]
@@ -37,8 +38,18 @@ class Engine(ABC):
     """Carries out runs, each in a process of its own. What is true stands in the files of the study's folder: engines
     only start processes, and start them again.
 
-    Must: `carry_out`.
+    Must: `carry_out`. May: `pace`.
     """
+
+    def pace(self, folder: Folder, plan: Plan, runs: list[Run]) -> Pace:
+        """How many threads each run has, decided once for a study: the plan's, or one.
+
+        Args:
+            folder: of the study, its data prepared.
+            plan: what decides the results.
+            runs: those to do.
+        """
+        return Pace(plan.threads or 1)
 
     @abstractmethod
     def carry_out(self, folder: Folder, plan: Plan, runs: list[Run], watch: Watch) -> None:

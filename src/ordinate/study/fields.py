@@ -1,6 +1,7 @@
 """Which fields of a plan say something of which task."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 # fields that say how something is read and measured, and not everything is: those of each task that reads data
 READS = {
@@ -11,6 +12,15 @@ READS = {
 }
 # of those that make their own sequences
 READ_BY_QUESTIONS = {"fresh"}
+
+# fields that decide what is prepared in a data folder
+PREPARED = ("text", "tokenizer", "base", "pairs", "images", "pixels")
+
+
+def prepared(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the fields of a plan, those that decide what is prepared of its data."""
+    silent = set(idle(str(plan["task"]), PREPARED))
+    return {name: plan[name] for name in PREPARED if name not in silent}
 
 
 def idle(task: str, fields: Iterable[str]) -> list[str]:

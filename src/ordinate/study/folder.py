@@ -1,24 +1,21 @@
 """The folder of a study: what was planned, what was measured, and who is writing."""
 
-import hashlib
 import json
-import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ordinate import __version__
 from ordinate.files import write_json
 from ordinate.lock import LOCK, OWNER, only_writer
-from ordinate.study.plan import FREE, Plan, Run, differences
+from ordinate.study.about import cells_of, changed, others, place_of, planned, surroundings
+from ordinate.study.fields import prepared
+from ordinate.study.plan import FREE, Plan
+from ordinate.study.run import Run, digest
 from ordinate.study.state import FINAL, STATES, State
 
 FORMAT = 2
-LIBRARIES = ("torch", "numpy", "pytorch-lightning", "safetensors", "tokenizers", "altair")
 
 
 class OtherStudyError(ValueError):
@@ -44,6 +41,21 @@ class Folder:
     def data(self) -> Path:
         """The token files."""
         return self.path / "data"
+
+    def prepared(self, plan: Plan, cell: dict[str, Any]) -> Path:
+        """Where what this plan learns from is prepared; the cells of a grid that learn from the same share it."""
+        return self.data / digest(prepared(dict(plan))) if cell else self.data
+
+    @property
+    def pace(self) -> Path:
+        """How its runs share a machine."""
+        return self.path / "pace.json"
+
+    def threads(self) -> int | None:
+        """Processor threads of each run: the plan's, or those settled on when it began; None: it has not."""
+        if threads := self.plan().threads:
+            return threads
+        return json.loads(self.pace.read_text(encoding="utf-8"))["threads"] if self.pace.exists() else None
 
     def run(self, run: Run) -> Path:
         """The folder of one run."""
@@ -97,36 +109,51 @@ class Folder:
             )
         try:
             # fields that came later have their defaults
-            old = self.plan().model_dump(mode="json")
+            old = self.plan().model_copy(update={"threads": self.threads()})
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise OtherStudyError(
                 f"study.json must hold a plan; {self.study} cannot be read ({error}); give another --out"
             ) from None
-        _refuse(self.path, differences(*(_fixed(x) for x in (old, plan.model_dump(mode="json")))))
+        # threads that are left open are those it began with
+        _refuse(self.path, changed(old, plan.model_copy(update={"threads": plan.threads or old.threads})))
 
-    def open(self, plan: Plan, source: dict[str, Any], command: str) -> None:
-        """Write study.json, or make sure that the one there is of the same plan, models, and text or task."""
-        compared = [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in plan.compared()]
+    def open(self, plan: Plan, source: dict[str, Any], command: str, *more: dict[str, Any]) -> None:
+        """Write study.json, or make sure that the one there is of the same plan, models, and text or task.
+
+        More seeds, schemes or mixers may be asked for, and a grid may have other cells: what is done of it stays.
+
+        Args:
+            plan: the study's.
+            source: what decides the results of its runs: the text or the task; of a grid, of those in its first cell.
+            command: how it was asked for.
+            more: the same of the other cells.
+        """
+        cells = [
+            {**planned(part, values), **learned}
+            for (part, values), learned in zip(plan.parts(), (source, *more), strict=True)
+        ]
+        about = {
+            "format": FORMAT,
+            "plan": plan.model_dump(mode="json"),
+            **({"cells": cells} if plan.cells else {"compared": cells[0]["compared"], **source}),
+            "command": command,
+            **surroundings(),
+        }
         if self.study.exists():
-            old = self.read()
-            lines = [f"{kind}.{line}" for kind, new in source.items() for line in differences(old[kind], new)]
-            was = {one["label"]: one for one in old.get("compared", compared)}
-            lines += [f"{one['label']}.{line}" for one in compared for line in differences(was[one["label"]], one)]
-            _refuse(self.path, lines)
-            return
-        write_json(
-            self.study,
-            {
-                "format": FORMAT,
-                "plan": plan.model_dump(mode="json"),
-                "compared": compared,
-                **source,
-                "machine": machine(),
-                "versions": {"ordinate": __version__, **{name: version(name) for name in LIBRARIES}},
-                "command": command,
-                "code": code_digest(),
-            },
-        )
+            old, parts = self.read(), plan.parts()
+            was = self.plan()
+            plan = plan.model_copy(update={name: getattr(was, name) for name in FREE} | {"threads": was.threads})
+            known = {
+                place_of(part, values): one for (part, values), one in zip(was.parts(), cells_of(old), strict=True)
+            }
+            lines = []
+            for (part, values), new in zip(parts, cells, strict=True):
+                lines += others(known.get(place_of(part, values), new), new)
+            _refuse(self.path, list(dict.fromkeys(lines)))
+            if was == plan:
+                return
+            about["plan"] = plan.model_dump(mode="json")
+        write_json(self.study, about)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -139,30 +166,6 @@ class Folder:
             yield
 
 
-def machine() -> dict[str, Any]:
-    """What this machine is."""
-    return {
-        "system": platform.system(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_bytes": _memory(),
-        "python": platform.python_version(),
-    }
-
-
-def code_digest() -> str:
-    """A hash of the package's source."""
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
-        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
-
-
-def _fixed(plan: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in plan.items() if key not in FREE}
-
-
 def _refuse(path: Path, lines: list[str]) -> None:
     if lines:
         listed = "\n  ".join(lines)
@@ -170,17 +173,3 @@ def _refuse(path: Path, lines: list[str]) -> None:
             f"a study goes on with the plan it began with; {path} was begun with another:\n  {listed}\n"
             "give the same options as then, or another --out"
         )
-
-
-def _processor() -> str:
-    listed = Path("/proc/cpuinfo")
-    lines = listed.read_text().splitlines() if listed.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

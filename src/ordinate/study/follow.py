@@ -1,6 +1,7 @@
 """How far the runs of a study are, read from its files: from another terminal, or from another machine."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from ordinate.lock import occupied
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan, Run
+from ordinate.study.state import FINAL
 
 # this many bytes hold the last lines of a file of losses
 TAIL = 4096
@@ -21,6 +23,7 @@ class Standing:
         run: which one.
         stage: how it ended; `running` while a process is at work on it, `pending` otherwise.
         step: optimiser steps done.
+        steps: all that it takes.
         loss: training loss of the last of them [nats a token]; None before the first.
         left: how long its training will take yet, as fast as it went since the last checkpoint [seconds]; None where
             that is not known.
@@ -30,14 +33,22 @@ class Standing:
     run: Run
     stage: str
     step: int
+    steps: int
     loss: float | None
     left: float | None
     message: str
 
 
-def standings(folder: Folder, plan: Plan) -> list[Standing]:
-    """Every planned run, in the order of the plan."""
-    return [standing(folder, plan, run) for run in plan.runs()]
+def standings(folder: Folder, plan: Plan, before: Sequence[Standing] = ()) -> list[Standing]:
+    """Every planned run, in the order of the plan.
+
+    Args:
+        folder: of the study.
+        plan: what is to be done.
+        before: what was found the last time; a run that was done then is not read again.
+    """
+    ended = {one.run.name: one for one in before if one.stage in FINAL}
+    return [ended.get(run.name) or standing(folder, plan, run) for run in plan.runs()]
 
 
 def standing(folder: Folder, plan: Plan, run: Run) -> Standing:
@@ -50,8 +61,9 @@ def standing(folder: Folder, plan: Plan, run: Run) -> Standing:
     if state not in ("pending", "done"):
         with suppress(OSError, ValueError, KeyError):
             message = str(json.loads(folder.result(run).read_text(encoding="utf-8"))["message"])
-    left = _left(checkpoints, losses, step, plan.steps) if running else None
-    return Standing(run, "running" if running else state, step, loss, left, message)
+    steps = plan.of(run).steps
+    left = _left(checkpoints, losses, step, steps) if running else None
+    return Standing(run, "running" if running else state, step, steps, loss, left, message)
 
 
 def _last(losses: Path) -> tuple[int, float | None]:

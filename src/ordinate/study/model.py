@@ -9,7 +9,8 @@ from ordinate.models.kinds import KINDS, Model
 from ordinate.models.shape import Shape
 from ordinate.scheme import Scheme
 from ordinate.study.beginning import new_shape
-from ordinate.study.plan import Plan, Run
+from ordinate.study.plan import Plan
+from ordinate.study.run import Run
 from ordinate.study.source import Sizes, source_of
 
 
@@ -30,7 +31,7 @@ def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
         return shape
     sizes = source_of(plan).sizes(plan, vocabulary)
     shape = _shape(plan, run, sizes, sizes.longest, None)
-    if plan.equal == "shape":
+    if plan.equal != "parameters":
         count(plan, shape)
         return shape
     plain = run.model_copy(update={"scheme": "none", "mixer": "softmax"})

@@ -1,136 +1,27 @@
 """What a study trains and measures: a value that says everything, from which each run follows."""
 
-import hashlib
-import json
-import re
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Any
 
 from ordinate import catalog
-from ordinate.checks import need_known
+from ordinate.study.options import Options
+from ordinate.study.run import TUNING, Cell, Run, digest
 
 EIGHT = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "alibi", "t5")
 # for images: of each, the form that knows rows and columns
 EIGHT_FOR_IMAGES = ("none", "grid", "learned_grid", "fourier", "axial", "mixed", "alibi", "swin")
 # the only fields that may differ when a study is taken up again: they change no result
 FREE = frozenset({"checkpoint_every"})
+# fields that say which runs there are, and not what becomes of each
+LISTED = frozenset({"schemes", "mixers", "seeds", "budgets", "cells"})
 
 
-# what each kind of model learns where nothing is said
-TASKS = {"decoder": "text", "encoder": "masked", "encoder-decoder": "translation", "vision": "images"}
-
-
-class Frozen(BaseModel):
-    """A value: it cannot be changed, and it refuses fields it does not know."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_by_name=True, validate_by_alias=True
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, given: Any) -> Any:
-        for name in given if isinstance(given, dict) else ():
-            aliases = [field.alias for field in cls.model_fields.values() if field.alias]
-            need_known(f"field of a {cls.__name__.lower()}", name, [*cls.model_fields, *aliases])
-        return given
-
-
-class Plan(Frozen):
+class Plan(Options):
     """Everything that decides the results of a study."""
 
-    text: str = "stdlib"
-    """What to read: a corpus by name (see `ordinate list corpora`), or a file or folder of yours."""
-    tokenizer: str = "bytes"
-    """How to cut it into tokens: bytes, or bpe:size=4096."""
-    model: Literal["decoder", "encoder", "encoder-decoder", "vision"] = "decoder"
-    """The kind of model: decoder, which writes; encoder, which reads from both sides; encoder-decoder, which
-    translates; vision, which looks at images."""
-    pairs: str = "docstrings"
-    """What to translate: docstrings (from signatures of Python's functions), gettext:de (what this machine's programs
-    brought in a language), or a file or folder of yours that ends in .tsv, .po or .mo."""
-    images: str = "digits"
-    """What to look at: digits, or a folder of yours with a folder of images for each class."""
-    pixels: int | None = Field(None, ge=1)
-    """Height and width that images are brought to (pixels); by default 8 for digits, 32 for others."""
-    patch: int | None = Field(None, ge=1)
-    """Height and width of a patch (pixels); by default an eighth of the image's."""
-    task: str = "text"
-    """What to learn, options inline: recall:pairs=8 (see `ordinate list tasks`); by default text by a decoder, masked
-    by an encoder, translation by an encoder-decoder, images by a vision model."""
-    base: str | None = Field(None, alias="from")
-    """A trained model to begin with, in place of new ones: a folder, as `ordinate train` prints it or of a published
-    model, or its name on the hub. Its scheme is exchanged, all other weights are kept; sizes and tokenizer are its
-    own. --length is the length it was trained at, by default the longest it serves."""
-    sides: tuple[Literal["encoder", "decoder", "cross"], ...] | None = Field(None, min_length=1)
-    """Where the scheme of a trained encoder-decoder is exchanged: encoder, decoder, cross (where one looks at the
-    other); by default in encoder and decoder."""
-    schemes: tuple[str, ...] | None = Field(None, min_length=1)
-    """Positional schemes to compare; by default eight, or with mixers the usual one of each. Options inline:
-    rope:theta=500000; two at once: learned+alibi; a share of the heads each: rope/none; a plan for the layers:
-    rope,rope,rope,none."""
-    mixers: tuple[str, ...] | None = Field(None, min_length=1)
-    """Token mixers to compare, options inline: performer:features=64; all: every one that reads from left to right.
-    Beside schemes, every pair is trained; by default softmax alone."""
-    seeds: int = Field(1, ge=1)
-    """How many times to train each, with other random numbers."""
-    length: int = Field(128, ge=2)
-    """Length that the models are trained at (tokens)."""
-    steps: int = Field(500, ge=0)
-    """Optimiser steps of each run; 0 measures a trained model as it is."""
-    batch: int = Field(32, ge=1)
-    """Sequences in a step."""
-    width: int = Field(96, ge=1)
-    """Columns of the model."""
-    layers: int = Field(3, ge=1)
-    """Blocks of the model."""
-    heads: int = Field(4, ge=1)
-    """Attention heads."""
-    kv_heads: int | None = Field(None, ge=1)
-    """Key and value heads, fewer than heads to share them; by default as many as heads."""
-    norm: Literal["rms", "layer"] = "rms"
-    """Normalisation."""
-    feedforward: Literal["gelu", "swiglu"] = "gelu"
-    """Feed-forward."""
-    dropout: float = Field(0.0, ge=0, lt=1)
-    """Share dropped in training."""
-    equal: Literal["parameters", "shape"] = "parameters"
-    """What is equal between schemes: `parameters` narrows the feed-forward of schemes that bring their own, `shape`
-    leaves all sizes alone."""
-    learning_rate: float = Field(4e-3, gt=0)
-    """Highest learning rate of AdamW, the same for all schemes; by default 1e-4 where a trained model goes on."""
-    warmup: int = Field(40, ge=0)
-    """Steps in which the learning rate rises."""
-    weight_decay: float = Field(0.1, ge=0)
-    """Weight decay, on the matrices of linear layers."""
-    clip: float = Field(1.0, gt=0)
-    """Longest gradient; longer ones are scaled down to it."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """Type of the matrix products; auto takes bf16 where the processor multiplies it fast."""
-    multiples: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1)
-    """Lengths to read at in the end, as multiples of the trained length."""
-    windows: int = Field(64, ge=1)
-    """Held-out pieces of the longest length to measure on."""
-    shuffled: int = Field(128, ge=1)
-    """Held-out pieces of the trained length to shuffle."""
-    fresh: int = Field(512, ge=1)
-    """Fresh sequences of a task, other than text, to measure on."""
-    samples: int = Field(2, ge=0)
-    """Texts that each model writes."""
-    sample_tokens: int = Field(240, ge=1)
-    """Length of each of them (tokens)."""
-    threads: int = Field(1, ge=1)
-    """Processor threads of each run."""
-    checkpoint_every: int = Field(100, ge=1)
-    """Steps between checkpoints."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_task(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("task") is None and given.get("model") in TASKS:
-            return {**given, "task": TASKS[given["model"]]}
-        return given
+    budgets: dict[str, int] | None = None
+    """The steps of each scheme or mixer where compute is equal; counted when the plan is settled."""
+    cells: tuple[Cell, ...] = ()
+    """The cells of a grid; in each, everything is compared that is compared at all."""
 
     @property
     def longest(self) -> int:
@@ -142,13 +33,65 @@ class Plan(Frozen):
         """What is compared where nothing is named."""
         return EIGHT_FOR_IMAGES if self.model == "vision" else EIGHT
 
-    def runs(self) -> list["Run"]:
-        """Every run of the study: seeds outside, so that one seed of every scheme is done first."""
-        return [
-            Run(label=label, scheme=scheme, mixer=mixer, seed=seed)
-            for seed in range(self.seeds)
-            for label, scheme, mixer in self.compared()
-        ]
+    def runs(self) -> list[Run]:
+        """Every run: trials first, then seeds outside, so that one seed of every scheme is done first."""
+        return [run for stage in self.stages() for run in stage]
+
+    def stages(self) -> list[list[Run]]:
+        """The runs of the study, in groups of which each needs the results of those before it."""
+        trials = [run for plan, cell in self.parts() for run in plan.own_trials(cell)]
+        most = max(plan.seeds for plan, _ in self.parts())
+        final = [
+            run for seed in range(most) for plan, cell in self.parts() if seed < plan.seeds
+            for run in plan.own_runs(cell, seed)
+        ]  # fmt: skip
+        return [stage for stage in (trials, final) if stage]
+
+    def parts(self) -> list[tuple["Plan", dict[str, Any]]]:
+        """The plan of each cell, and the values of its factors; of a study without a grid, itself."""
+        if not self.cells:
+            return [(self, {})]
+        return [(self._in(cell), cell.values) for cell in self.cells]
+
+    def at(self, values: dict[str, Any]) -> "Plan":
+        """The plan of the cell with these values; itself where there are none."""
+        if not values:
+            return self
+        return self._in(next(cell for cell in self.cells if cell.values == values))
+
+    def of(self, run: Run) -> "Plan":
+        """The plan as it is for one run: that of its cell, with its own steps; of a trial, with what it tries."""
+        plan = self.at(run.cell)
+        steps, warmup, rate = (plan.budgets or {}).get(run.label, plan.steps), plan.warmup, plan.learning_rate
+        if run.rate is not None:
+            steps, rate = max(1, round(plan.trial_share * steps)), run.rate
+        if steps != plan.steps:
+            warmup = round(plan.warmup * steps / plan.steps)
+        return plan.model_copy(update={"steps": steps, "warmup": warmup, "learning_rate": rate})
+
+    def own_runs(self, cell: dict[str, Any], seed: int) -> list[Run]:
+        """The runs of one seed, all in one cell."""
+        return [self._run(cell, seed, *one) for one in self.compared()]
+
+    def own_trials(self, cell: dict[str, Any]) -> list[Run]:
+        """The trials of learning rates, all in one cell."""
+        seeds, rates = range(TUNING, TUNING + self.trials), self.tune or ()
+        # where nothing is tried, nothing need be loaded to know what would be
+        lines = self.compared() if rates else ()
+        return [self._run(cell, seed, *one, rate=rate) for seed in seeds for one in lines for rate in rates]
+
+    def _in(self, cell: Cell) -> "Plan":
+        return Plan.model_validate({**dict(self), "cells": (), **cell.changes})
+
+    def _run(
+        self, cell: dict[str, Any], seed: int, label: str, scheme: str, mixer: str, rate: float | None = None
+    ) -> Run:
+        run = Run(label=label, scheme=scheme, mixer=mixer, seed=seed, rate=rate, cell=cell)
+        if not cell:
+            return run
+        whole = self.model_copy(update={"cells": ()}).of(run.model_copy(update={"cell": {}}))
+        said = whole.model_dump(mode="json", exclude={*FREE, *LISTED, "threads"})
+        return run.model_copy(update={"key": digest([said, scheme, mixer])})
 
     def compared(self) -> list[tuple[str, str, str]]:
         """What is compared: the name in the report, the scheme and the mixer of each."""
@@ -160,30 +103,7 @@ class Plan(Frozen):
 
     def digest(self) -> str:
         """Eight letters that change when the plan does."""
-        text = json.dumps(self.model_dump(mode="json", exclude=set(FREE)), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-class Run(Frozen):
-    """One model to train: a scheme and a mixer, each written in one line, and a seed."""
-
-    label: str
-    scheme: str
-    mixer: str
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """What its folder is called."""
-        label = re.sub(r"[^A-Za-z0-9._=-]+", "-", self.label)
-        if label != self.label.replace(":", "-").replace(",", "-") or len(label) > 60:
-            label = f"{label[:50]}-{hashlib.sha256(self.label.encode()).hexdigest()[:8]}"
-        return f"{label}-s{self.seed}"
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What its result says of it."""
-        return {"name": self.name, **self.model_dump()}
+        return digest(self.model_dump(mode="json", exclude=set(FREE)))
 
 
 def usual_scheme(mixer: str, model: str) -> str:

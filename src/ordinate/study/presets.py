@@ -3,7 +3,7 @@
 from typing import Any
 
 from ordinate import catalog
-from ordinate.study.plan import TASKS
+from ordinate.study.options import TASKS
 
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {},

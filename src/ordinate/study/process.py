@@ -114,7 +114,8 @@ def attempt(folder: Folder, plan: Plan, run: Run, watch: Watch, crew: Crew, pati
         # how an earlier try ended is no result of this one
         folder.result(run).unlink(missing_ok=True)
     command = [sys.executable, "-m", "ordinate.study.worker", str(folder.path), run.name]
-    threads = {"OMP_NUM_THREADS": str(plan.threads), "MKL_NUM_THREADS": str(plan.threads)}
+    number = str(folder.threads() or 1)
+    threads = {"OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
     with (place / "messages.txt").open("w", encoding="utf-8") as messages:
         environment = {**os.environ, **threads}
         process = crew.start(command, stdout=subprocess.PIPE, stderr=messages, env=environment)
@@ -138,7 +139,7 @@ def _pass_on(line: str, plan: Plan, run: Run, watch: Watch) -> None:
         # a library's own word on standard output
         return
     if isinstance(news, dict):
-        done = plan.steps if news.get("stage") == "measuring" else int(news.get("step", 0))
+        done = plan.of(run).steps if news.get("stage") == "measuring" else int(news.get("step", 0))
         watch(News(run, str(news.get("stage", "training")), done, news.get("loss")))
 
 

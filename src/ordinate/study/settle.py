@@ -9,10 +9,13 @@ from ordinate.checks import need
 from ordinate.mixer import Mixer
 from ordinate.models.kinds import KINDS
 from ordinate.study.beginning import with_base
+from ordinate.study.budget import budgets
 from ordinate.study.fields import idle
 from ordinate.study.model import shape_of
-from ordinate.study.plan import Plan, Run, usual_scheme
+from ordinate.study.plan import Plan, usual_scheme
+from ordinate.study.run import Run
 from ordinate.study.source import kind_of, source_of
+from ordinate.study.tuning import rates
 from ordinate.tokenizer import make_tokenizer
 from ordinate.training.precision import fast_precision
 
@@ -37,7 +40,7 @@ def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
     plan = _mixers(plan, vocabulary, tell)
     if plan.schemes is None and plan.mixers is None:
         plan = plan.model_copy(update={"schemes": plan.usual_schemes})
-    names = [run.name for run in plan.runs()]
+    names = [run.name for run in plan.own_runs({}, 0)]
     need(
         len(set(names)) == len(names),
         "each scheme and mixer is compared once",
@@ -46,9 +49,10 @@ def settle(plan: Plan, tell: Callable[[str], None] = lambda line: None) -> Plan:
     )
     if plan.precision == "auto":
         plan = plan.model_copy(update={"precision": fast_precision()})
-    for run in plan.runs():
+    plan = plan.model_copy(update={"tune": rates(plan)})
+    for run in plan.own_runs({}, 0):
         shape_of(plan, run, vocabulary)
-    return plan
+    return plan.model_copy(update={"budgets": budgets(plan, vocabulary)})
 
 
 def _task(plan: Plan) -> tuple[Plan, int]:

@@ -91,6 +91,11 @@ class Source(ABC):
 
     @property
     @abstractmethod
+    def aside(self) -> Task:
+        """What learning rates are chosen on: nothing that runs of a study that tunes are trained or measured on."""
+
+    @property
+    @abstractmethod
     def identity(self) -> dict[str, dict[str, Any]]:
         """What decides the results of those who learn from it, as study.json keeps it."""
 

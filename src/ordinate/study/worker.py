@@ -19,9 +19,11 @@ from ordinate.study.beginning import begin
 from ordinate.study.folder import FORMAT, Folder
 from ordinate.study.measure import peak_memory
 from ordinate.study.model import parameters, shape_of
-from ordinate.study.plan import Plan, Run
-from ordinate.study.source import source_of
+from ordinate.study.plan import Plan
+from ordinate.study.run import Run
+from ordinate.study.source import Source, source_of
 from ordinate.study.state import FINAL
+from ordinate.study.tuning import measure_trial, tuned
 from ordinate.task import Task
 from ordinate.training.loop import train
 from ordinate.training.settings import Diverged, Settings, Stopped, Trace
@@ -30,16 +32,16 @@ from ordinate.training.settings import Diverged, Settings, Stopped, Trace
 def main() -> int:
     """Carry out the run named on the command line; 128 + the signal's number if a signal stopped it."""
     folder, name = Folder(Path(sys.argv[1])), sys.argv[2]
-    plan = folder.plan()
-    (run,) = [run for run in plan.runs() if run.name == name]
-    torch.set_num_threads(plan.threads)
+    whole = folder.plan()
+    (run,) = [run for run in whole.runs() if run.name == name]
+    torch.set_num_threads(folder.threads() or 1)
     folder.run(run).mkdir(parents=True, exist_ok=True)
     # a process whose study was killed may still be at the same run, and ends within a step
     with FileLock(folder.run(run) / ".lock"):
         if folder.status(run) in FINAL:
             return 0
         try:
-            carry_out(folder, plan, run)
+            carry_out(folder, whole, run)
         except Stopped as error:
             return 128 + error.signal
         except OSError as error:
@@ -60,10 +62,13 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and bool(re.search("can't allocate memory|not enough memory", str(error)))
 
 
-def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
+def carry_out(folder: Folder, whole: Plan, run: Run) -> None:
     """Train and measure one run, going on from its newest checkpoint, and write its result."""
     began = time.perf_counter()
-    source = source_of(plan)(plan, folder.data)
+    plan, choice = whole.of(run), None if run.rate else tuned(folder, whole, run)
+    if choice:
+        plan = plan.model_copy(update={"learning_rate": choice.rate})
+    source = source_of(plan)(plan, folder.prepared(plan, run.cell))
     shape = source.complete(shape_of(plan, run, source.task.vocabulary))
     torch.manual_seed(run.seed)
     model = begin(plan, run, shape)
@@ -74,6 +79,7 @@ def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
         "step": plan.steps,
         "message": "",
         "parameters": parameters(plan, run, shape, model),
+        **({"tuning": choice.about} if choice else {}),
     }
     place = folder.run(run)
     place.mkdir(parents=True, exist_ok=True)
@@ -84,17 +90,24 @@ def carry_out(folder: Folder, plan: Plan, run: Run) -> None:
     except Diverged as error:
         result |= {"status": "diverged", "step": error.step, "message": str(error)}
     else:
-        model.save_pretrained(place / "model")
-        source.save(place / "model")
         say(stage="measuring")
         result["training"] = {"steps": list(trace.steps), "loss": list(trace.losses)}
-        result |= source.measure(model)
+        result |= _measured(model, source, run, place)
     result["cost"] = {
         "tokens_per_second": trace and trace.tokens_per_second,
         "peak_memory_bytes": peak_memory(),
         "seconds": time.perf_counter() - began,
     }
     write_json(folder.result(run), result)
+
+
+def _measured(model: Model, source: Source, run: Run, place: Path) -> dict[str, Any]:
+    """Everything of a run; of a trial the one number that it is for."""
+    if run.rate is not None:
+        return {"aside": measure_trial(model, source)}
+    model.save_pretrained(place / "model")
+    source.save(place / "model")
+    return source.measure(model)
 
 
 def say(**news: Any) -> None:

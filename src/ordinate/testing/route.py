@@ -3,14 +3,16 @@
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from ordinate.attention import attend
+from ordinate.attention import PLAIN, attend
 from ordinate.geometry import Geometry
-from ordinate.scheme import Scheme
+from ordinate.route import Formula
+from ordinate.scheme import Placed, Scheme
 from ordinate.shapes import Keys, Outputs, Queries, Values
 from ordinate.testing.tolerance import assert_as_close
 
@@ -52,7 +54,15 @@ def draw(
     return q, k, v
 
 
-def assert_agrees(route: str | None, scheme: Scheme, where: Geometry, q: Queries, k: Keys, v: Values) -> None:
+def assert_agrees(
+    route: str | None,
+    scheme: Scheme,
+    where: Geometry,
+    q: Queries,
+    k: Keys,
+    v: Values,
+    formula: Formula = PLAIN,
+) -> None:
     """Raise an AssertionError unless this route gives what the reference gives, and the same gradients.
 
     Args:
@@ -62,13 +72,14 @@ def assert_agrees(route: str | None, scheme: Scheme, where: Geometry, q: Queries
         q: queries.
         k: keys.
         v: values.
+        formula: with a cap or sinks, perhaps; the sinks' gradients are compared too.
     """
     upstream = torch.randn(*q.shape[:3], v.shape[3], dtype=torch.float64)
     wide, inputs = deepcopy(scheme).double(), [x.detach() for x in (q, k, v)]
-    exact = _results(partial(_attend, "reference", wide, where), wide, [x.double() for x in inputs], upstream)
-    plain = _results(partial(_attend, "reference", scheme, where), scheme, inputs, upstream)
-    other = _results(partial(_reordered, scheme, where), scheme, inputs, upstream)
-    out = _results(partial(_attend, route, scheme, where), scheme, inputs, upstream)
+    exact = _results(partial(_attend, "reference"), wide, where, [x.double() for x in inputs], upstream, formula)
+    plain = _results(partial(_attend, "reference"), scheme, where, inputs, upstream, formula)
+    other = _results(_reordered, scheme, where, inputs, upstream, formula)
+    out = _results(partial(_attend, route), scheme, where, inputs, upstream, formula)
     for name, true in exact.items():
         # one order of summation may be lucky: the plain formula is as far off as the worse of two orders
         farther = (plain[name] - true).abs() >= (other[name] - true).abs()
@@ -76,31 +87,38 @@ def assert_agrees(route: str | None, scheme: Scheme, where: Geometry, q: Queries
         assert_as_close(out[name], usual, true, factor=2.0 if name == "output" else 3.0, what=name)
 
 
-def _attend(route: str | None, scheme: Scheme, where: Geometry, q: Queries, k: Keys, v: Values) -> Outputs:
-    return attend(q, k, v, scheme.at(where), route=route)
+def _attend(route: str | None, q: Queries, k: Keys, v: Values, at: Placed, formula: Formula) -> Outputs:
+    return attend(q, k, v, at, route=route, formula=formula)
 
 
-def _reordered(scheme: Scheme, where: Geometry, q: Queries, k: Keys, v: Values) -> Outputs:
+def _reordered(q: Queries, k: Keys, v: Values, at: Placed, formula: Formula) -> Outputs:
     """The formula with channels, queries and keys in reverse."""
-    groups = q.shape[1] // k.shape[1]
+    groups, where = q.shape[1] // k.shape[1], at.where
     k, v = (x.repeat_interleave(groups, 1).flip(2) for x in (k, v))
     wide = torch.promote_types(q.dtype, torch.float32)
-    scores = q.flip(2, 3).to(wide) @ k.flip(3).to(wide).mT / math.sqrt(q.shape[3])
-    bias, hidden = scheme.bias(where), ~where.visible[:, None].flip(2, 3)
+    scores = formula.bend(q.flip(2, 3).to(wide) @ k.flip(3).to(wide).mT / math.sqrt(q.shape[3]))
+    bias, hidden = at.scheme.bias(where), ~where.visible[:, None].flip(2, 3)
     scores = scores if bias is None else scores + bias.flip(2, 3)
     scores = scores.masked_fill(hidden & ~hidden.all(-1, keepdim=True), float("-inf"))
-    weights = scores.softmax(-1).masked_fill(hidden, 0.0).to(v.dtype)
-    return (weights @ v).flip(2)
+    weights = torch.cat([formula.column(scores), scores], -1).softmax(-1)[..., -scores.shape[-1] :]
+    return (weights.masked_fill(hidden, 0.0).to(v.dtype) @ v).flip(2)
 
 
 def _results(
-    compute: Callable[[Tensor, Tensor, Tensor], Tensor], scheme: Scheme, inputs: list[Tensor], upstream: Tensor
+    compute: Callable[[Queries, Keys, Values, Placed, Formula], Outputs],
+    scheme: Scheme,
+    where: Geometry,
+    inputs: list[Tensor],
+    upstream: Tensor,
+    formula: Formula,
 ) -> dict[str, Tensor]:
     q, k, v = (x.detach().requires_grad_() for x in inputs)
-    out = compute(q, k, v)
+    sinks = [] if formula.sinks is None else [formula.sinks.detach().to(q.dtype).requires_grad_()]
+    out = compute(q, k, v, scheme.at(where), replace(formula, sinks=sinks[0]) if sinks else formula)
     learned = list(scheme.parameters()) if "bias" in scheme.hooks else []
-    gradients = torch.autograd.grad(out, [q, k, v, *learned], upstream.to(out.dtype))
-    results = {"output": out.detach(), "gradient of q, k and v": torch.cat([x.flatten() for x in gradients[:3]])}
+    gradients = torch.autograd.grad(out, [q, k, v, *sinks, *learned], upstream.to(out.dtype))
+    given = 3 + len(sinks)
+    results = {"output": out.detach(), "gradient of the inputs": torch.cat([x.flatten() for x in gradients[:given]])}
     if learned:
-        results["gradient of the scheme"] = torch.cat([x.flatten() for x in gradients[3:]])
+        results["gradient of the scheme"] = torch.cat([x.flatten() for x in gradients[given:]])
     return results

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,8 +20,10 @@ from ordinate.study.process import Crew, attempt, terminable
 AUTO = "auto"
 # how often a run is begun again on another machine before it counts as killed
 TRIES = 5
-# seconds between two looks at how far the runs are
-EVERY = 1.0
+# seconds between two looks at how far the runs are, and how many of them are looked at
+EVERY, LOOKS = 1.0, 256
+# so many runs are given to a cluster ahead: more than it has cores, and no more than it keeps in mind with ease
+AHEAD = 4096
 # how long a machine may take to answer [seconds]
 ANSWER = 10.0
 # how machines of a cluster know each other, where nothing else was said
@@ -52,15 +55,20 @@ class Cluster(Engine):
         """Do these runs; returns when each has a result."""
         if not runs:
             return
-        with _session(self.address) as ray, terminable():
-            remote = ray.remote(num_cpus=plan.threads, max_retries=TRIES)(_attempt)
+        with session(self.address) as ray, terminable():
+            remote = ray.remote(num_cpus=folder.threads() or 1, max_retries=TRIES)(_attempt)
             place = folder.path.resolve()
-            waiting = {remote.remote(place, run.name, self.patience): run for run in runs}
-            while waiting:
-                ended, _ = ray.wait(list(waiting), timeout=EVERY)
+            rest, waiting = iter(runs), {}
+            while True:
+                for run in islice(rest, AHEAD - len(waiting)):
+                    waiting[remote.remote(place, run.name, self.patience)] = run
+                if not waiting:
+                    return
+                ended, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=EVERY)
                 for reference in ended:
                     _end(ray, reference, waiting.pop(reference), folder, watch)
-                for run in waiting.values():
+                # those that were given first are at work
+                for run in islice(waiting.values(), LOOKS):
                     _tell(folder, plan, run, watch)
 
 
@@ -96,7 +104,7 @@ def _tell(folder: Folder, plan: Plan, run: Run, watch: Watch) -> None:
 
 
 @contextmanager
-def _session(address: str) -> Iterator[ModuleType]:
+def session(address: str) -> Iterator[ModuleType]:
     """Ray, connected to a cluster; one that was begun here ends with the study."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

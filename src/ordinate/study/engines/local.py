@@ -1,11 +1,13 @@
 """The runs of a study on this machine."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ordinate.checks import need
 from ordinate.study.engine import PATIENCE, Engine, Watch
 from ordinate.study.folder import Folder
+from ordinate.study.pace import WORTH, Pace, cores, measured
 from ordinate.study.plan import Plan, Run
 from ordinate.study.process import Crew, attempt, terminable
 
@@ -15,12 +17,15 @@ class Local(Engine):
     """Some runs at a time on this machine.
 
     Args:
-        workers: so many at a time.
+        workers: so many at a time; None: as many as there are cores for, of as many threads each as trials show to be
+            fastest.
         patience: a run that says nothing for so long is ended [seconds].
+        tell: is told what trials showed.
     """
 
-    workers: int
+    workers: int | None = None
     patience: float = PATIENCE
+    tell: Callable[[str], None] = lambda line: None
 
     def __post_init__(self) -> None:
         for name, what in (
@@ -28,12 +33,20 @@ class Local(Engine):
             ("patience", "how long a run may be silent"),
         ):
             value = getattr(self, name)
-            need(value > 0, f"{name} must be above zero", f"got {value}", f"give {what}")
+            need(value is None or value > 0, f"{name} must be above zero", f"got {value}", f"give {what}")
+
+    def pace(self, folder: Folder, plan: Plan, runs: list[Run]) -> Pace:
+        """What is fastest, measured where nothing was said and the study is long enough for that to pay."""
+        if self.workers or plan.threads or cores() == 1 or plan.steps * len(runs) < WORTH:
+            return Pace(plan.threads or 1)
+        found = measured(folder, runs, cores())
+        self.tell(str(found))
+        return found
 
     def carry_out(self, folder: Folder, plan: Plan, runs: list[Run], watch: Watch) -> None:
         """Do these runs; returns when each has a result."""
-        crew = Crew()
-        with ThreadPoolExecutor(max_workers=self.workers) as pool, terminable():
+        crew, workers = Crew(), self.workers or max(1, cores() // (folder.threads() or 1))
+        with ThreadPoolExecutor(max_workers=workers) as pool, terminable():
             futures = [pool.submit(attempt, folder, plan, run, watch, crew, self.patience) for run in runs]
             try:
                 for future in futures:

@@ -15,6 +15,7 @@ from ordinate.files import write_json
 from ordinate.models.kinds import Model
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionShape
+from ordinate.study.aside import places
 from ordinate.study.beginning import base_shape
 from ordinate.study.plan import Plan
 from ordinate.study.seen import measure_seen
@@ -98,7 +99,12 @@ class Seeing(Source):
     @property
     def task(self) -> Images:
         """The images to learn from."""
-        return self._images("train", **kind_of(self.plan.task)[1])
+        return self._images("train", aside=False)
+
+    @property
+    def aside(self) -> Images:
+        """Every tenth of them."""
+        return self._images("train", aside=True)
 
     @property
     def identity(self) -> dict[str, dict[str, Any]]:
@@ -117,9 +123,13 @@ class Seeing(Source):
         """The names of the classes."""
         write_json(folder / NAMES, list(open_images(self.data).classes))
 
-    def _images(self, split: Split, **options: Any) -> Images:
-        store = open_images(self.data)
-        return Images(pixels=store.pixels(split), labels=store.labels(split), classes=store.classes, **options)
+    def _images(self, split: Split, *, aside: bool = False) -> Images:
+        store, options = open_images(self.data), kind_of(self.plan.task)[1] if split == "train" else {}
+        pixels, labels = store.pixels(split), store.labels(split)
+        if split == "train" and self.plan.tune:
+            kept = places(len(labels), aside=aside)
+            pixels, labels = pixels[kept], labels[kept]
+        return Images(pixels=pixels, labels=labels, classes=store.classes, **options)
 
 
 def _channels(plan: Plan) -> int:

@@ -9,6 +9,7 @@ from ordinate.data.store import open_store
 from ordinate.models.encoder import EncoderShape
 from ordinate.models.kinds import Model
 from ordinate.models.shape import Shape
+from ordinate.study.aside import part
 from ordinate.study.beginning import base_shape, need_tokenizer
 from ordinate.study.hidden import measure_hidden
 from ordinate.study.plan import Plan
@@ -49,12 +50,12 @@ class Hiding(Source):
     @property
     def task(self) -> Masked:
         """Windows of the text."""
-        store, (_, options) = open_store(self.data), kind_of(self.plan.task)
-        # a published tokenizer has a mask among its own; ours stands behind all tokens
-        mask = store.tokenizer.size if store.tokenizer.mask is None else store.tokenizer.mask
-        known = max(store.tokenizer.size, mask + 1) if self.plan.base is None else base_shape(self.plan).vocabulary
-        sizes = {"vocabulary": known, "length": self.plan.length, "mask": mask}
-        return Masked(tokens=store.train, **sizes | options)
+        return self._windows(aside=False)
+
+    @property
+    def aside(self) -> Masked:
+        """Windows of its end."""
+        return self._windows(aside=True)
 
     @property
     def identity(self) -> dict[str, dict[str, Any]]:
@@ -68,3 +69,11 @@ class Hiding(Source):
     def save(self, folder: Path) -> None:
         """The tokenizer."""
         open_store(self.data).tokenizer.save(folder)
+
+    def _windows(self, *, aside: bool) -> Masked:
+        store, (_, options) = open_store(self.data), kind_of(self.plan.task)
+        # a published tokenizer has a mask among its own; ours stands behind all tokens
+        mask = store.tokenizer.size if store.tokenizer.mask is None else store.tokenizer.mask
+        known = max(store.tokenizer.size, mask + 1) if self.plan.base is None else base_shape(self.plan).vocabulary
+        sizes = {"vocabulary": known, "length": self.plan.length, "mask": mask}
+        return Masked(tokens=part(store.train, self.plan, aside=aside), **sizes | options)

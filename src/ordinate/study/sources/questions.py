@@ -43,6 +43,11 @@ class Questions(Source):
         return make_task(self.plan.task)
 
     @property
+    def aside(self) -> Task:
+        """The task, which has sequences enough: those that are drawn from one seed come from no other."""
+        return self.task
+
+    @property
     def identity(self) -> dict[str, dict[str, Any]]:
         """The task and its options."""
         options = {name: getattr(self.task, name) for name in catalog.options(type(self.task))}

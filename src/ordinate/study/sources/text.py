@@ -8,6 +8,7 @@ from ordinate.data.store import open_store
 from ordinate.models.decoder import Decoder
 from ordinate.models.kinds import Model
 from ordinate.models.shape import Shape
+from ordinate.study.aside import part
 from ordinate.study.beginning import need_tokenizer
 from ordinate.study.measure import measure
 from ordinate.study.plan import Plan
@@ -41,8 +42,12 @@ class Reading(Source):
     @property
     def task(self) -> Task:
         """Windows of the text."""
-        store = open_store(self.data)
-        return Text(tokens=store.train, vocabulary=store.tokenizer.size, length=self.plan.length)
+        return self._windows(aside=False)
+
+    @property
+    def aside(self) -> Task:
+        """Windows of its end."""
+        return self._windows(aside=True)
 
     @property
     def identity(self) -> dict[str, dict[str, Any]]:
@@ -56,3 +61,8 @@ class Reading(Source):
     def save(self, folder: Path) -> None:
         """The tokenizer."""
         open_store(self.data).tokenizer.save(folder)
+
+    def _windows(self, *, aside: bool) -> Text:
+        store = open_store(self.data)
+        tokens = part(store.train, self.plan, aside=aside)
+        return Text(tokens=tokens, vocabulary=store.tokenizer.size, length=self.plan.length)

@@ -13,6 +13,7 @@ from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.kinds import Model
 from ordinate.models.shape import Shape
+from ordinate.study.aside import places
 from ordinate.study.beginning import base_shape, base_tokenizer, need_tokenizer
 from ordinate.study.plan import Plan
 from ordinate.study.reading import BYTES
@@ -65,6 +66,11 @@ class Pairs(Source):
         return self._pairs(open_pairs(self.data), "train")
 
     @property
+    def aside(self) -> Translation:
+        """Every tenth of them."""
+        return self._pairs(open_pairs(self.data), "train", aside=True)
+
+    @property
     def identity(self) -> dict[str, dict[str, Any]]:
         """The pairs."""
         return {"pairs": open_pairs(self.data).identity}
@@ -79,8 +85,11 @@ class Pairs(Source):
         """The tokenizer."""
         open_pairs(self.data).tokenizer.save(folder)
 
-    def _pairs(self, store: PairStore, split: Split) -> Translation:
+    def _pairs(self, store: PairStore, split: Split, *, aside: bool = False) -> Translation:
         sources, targets = (store.lines(split, side) for side in SIDES)
+        if split == "train" and self.plan.tune:
+            kept = places(len(sources), aside=aside)
+            sources, targets = ([side[place] for place in kept] for side in (sources, targets))
         signs = None if self.plan.base is None else _signs(self.plan, store.tokenizer)
         sizes = {"tokens": store.tokenizer.size, "length": self.plan.length, "signs": signs}
         return Translation(sources=sources, targets=targets, **sizes)

@@ -1,0 +1,144 @@
+"""How queries meet keys: turned by their places, seen on real tokens, and put in each other's place."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ordinate.measures.presenting import Sample
+from ordinate.ops.heads import for_heads
+from ordinate.shapes import Keys, Queries, Values, Weights
+from ordinate.subject import Facts, Inputs, Subject, Unfit, Watch
+
+OFFSETS = (0, 1, 2, 4, 8, 16)
+SHORT = 64
+
+
+class Turns(Watch):
+    """Finds by what queries and keys are turned, from what becomes of unit vectors.
+
+    Args:
+        width: of a head: each row of the batch gets a unit vector of its own.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.unit = torch.eye(width)
+        self.found: dict[int, Tensor] = {}
+        self._turned: set[int] = set()
+
+    def raw(self, layer: int, q: Queries, k: Keys) -> tuple[Queries, Keys]:
+        """Put unit vectors in their place."""
+        self._turned.add(layer)
+        unit = self.unit.to(q)[:, None, None]
+        return unit.expand_as(q).contiguous(), unit.expand_as(k).contiguous()
+
+    def marked(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
+        """Keep what became of them: how a query at the last place meets a key so many places before."""
+        if layer in self._turned:
+            asked, held = q[:, 0, -1].double().cpu(), k[:, 0].double().cpu()
+            self.found[layer] = torch.stack([asked @ held[:, -1 - offset].T for offset in OFFSETS])
+
+
+class Transposed(Watch):
+    """How like their transpose the scores of short texts are: <L, L^T> / |L|^2, rows and columns less their means.
+
+    Args:
+        facts: the model.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
+
+    def scores(self, layer: int, scores: Weights) -> None:
+        """Compare them; what is the same in a whole row makes no difference, and its transpose is left out too."""
+        own = scores[..., self.facts.prefix :, self.facts.prefix :].double()
+        own = own - own.mean(-1, keepdim=True)
+        own = own - own.mean(-2, keepdim=True)
+        whole = own.square().sum((-2, -1)).clamp(min=1e-300)
+        self.found[layer].append(((own * own.mT).sum((-2, -1)) / whole).cpu())
+
+
+class Exchanged(Watch):
+    """Puts keys in the place of queries, queries in the place of keys, or both.
+
+    Args:
+        queries: whether queries become keys.
+        keys: whether keys become queries.
+    """
+
+    def __init__(self, *, queries: bool, keys: bool) -> None:
+        self.queries, self.keys = queries, keys
+
+    def marked(self, layer: int, q: Queries, k: Keys, v: Values) -> tuple[Queries, Keys, Values]:
+        """Exchange them."""
+        if self.keys and q.shape[1] != k.shape[1]:
+            raise Unfit("several heads of queries share one of keys; none of them can take its place")
+        asked = for_heads(k.transpose(0, 1), q.shape[1]).transpose(0, 1) if self.queries else q
+        return asked, q if self.keys else k, v
+
+
+class Mixed(Watch):
+    """The control: the channels of queries turned by a random rotation, so that they meet keys by chance.
+
+    Args:
+        seed: of the rotations.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def marked(self, layer: int, q: Queries, k: Keys, v: Values) -> tuple[Queries, Keys, Values]:
+        """Turn the queries of each head."""
+        generator = torch.Generator().manual_seed(1000 * self.seed + layer)
+        drawn = torch.randn(q.shape[1], q.shape[3], q.shape[3], generator=generator, dtype=torch.float64)
+        return q @ torch.linalg.qr(drawn).Q.to(q), k, v
+
+
+class Symmetric(Watch):
+    """Keeps of the products of queries and keys the part that is symmetric, or the part that is antisymmetric.
+
+        scale (q_i . k_j + q_j . k_i) / 2,    scale (q_i . k_j - q_j . k_i) / 2
+
+    What is added to them, biases, and who sees whom stay as they are.
+
+    Args:
+        scale: what the model multiplies products by.
+        sign: 1 for the symmetric part, -1 for the other.
+    """
+
+    def __init__(self, scale: float, sign: int) -> None:
+        self.scale, self.sign = scale, sign
+        self.products = torch.empty(0)
+
+    def marked(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
+        """Remember how queries meet keys."""
+        self.products = q @ for_heads(k.transpose(0, 1), q.shape[1]).transpose(0, 1).mT
+
+    def scores(self, layer: int, scores: Weights) -> Weights:
+        """Put the part in the place of the whole."""
+        change = (self.sign * self.products.mT - self.products) / 2
+        return scores + self.scale * change.to(scores)
+
+
+def turns(subject: Subject, text: Tensor, width: int) -> dict[int, Float[Tensor, "offsets d d"]]:
+    """By what the queries and keys of each layer are turned at each of `OFFSETS`; empty where nothing is.
+
+    Args:
+        subject: the model.
+        text: any tokens, more than the largest offset.
+        width: of a head.
+    """
+    watch = Turns(width)
+    subject.read(Inputs(text[None, : OFFSETS[-1] + 1].expand(width, -1).contiguous()), watch)
+    return watch.found
+
+
+def transposed(subject: Subject, sample: Sample) -> Float[Tensor, "texts layers h"]:
+    """How symmetric scores are on real tokens, where everyone sees everyone."""
+    short = sample.first(sample.texts, min(SHORT, sample.length))
+    size = short.length
+    everything = torch.ones(1, size, size, dtype=torch.bool) if subject.facts.causal else None
+    watch = Transposed(subject.facts)
+    for rows in short.parts(subject.facts):
+        subject.read(short.given(rows, visible=everything), watch)
+    return torch.stack([torch.cat(layer) for layer in watch.found], 1)

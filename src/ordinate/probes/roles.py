@@ -1,0 +1,213 @@
+"""Whether queries and keys play different parts, and what it would cost to make one of them."""
+
+import time
+
+import numpy as np
+from numpy import ndarray
+
+from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture, Table
+from ordinate.measures.harm import gauge
+from ordinate.measures.intervening import Intervened
+from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, transposed
+from ordinate.measures.presenting import Sample, sample
+from ordinate.measures.scaling import Scaled, out_of_hull, scale_of, spread
+from ordinate.measures.telling import blocks, estimate_of, line_of, said
+from ordinate.measures.weighing import ENERGY, Weighed, weighed
+from ordinate.probe import Material, Probe, Tell
+from ordinate.subject import Subject, Unfit, Watch
+
+METHOD = (
+    "Weights: s = tr(M M) / |M|^2 of M = W_q W_k^T of each head, what the norm before multiplies by folded in; each "
+    "head of queries with the head of keys that it meets; p-values by heads of the same singular values whose "
+    "queries and keys have nothing to do with each other, adjusted for all heads by Benjamini and Hochberg; under "
+    "rope also at offsets, M then being W_q R W_k^T. Tokens: how like their transpose scores are on {texts} {noun}, "
+    "everyone seeing everyone, means of rows and columns left out. Harm: in all heads queries take the place of "
+    "keys, or keys that of queries, or both; or only the symmetric or the antisymmetric part of scores is kept; the "
+    "control turns queries by a random rotation. Scale: what products are multiplied by, found by doubling queries, "
+    "is left out of the softmax, and put behind it; an output is outside the hull of the values if a direction "
+    "separates it from all of them. Each time the {what} is compared with the same {noun} untouched. Intervals: "
+    "95 %, bootstrap over {noun}."
+)
+NULL = "Queries and keys that have nothing to do with each other: s of 1 / {width}, give or take {spread:.2g} a head."
+
+
+class Roles(Probe):
+    """Whether queries and keys play different parts, and what it would cost to make one of them."""
+
+    title = "Are Q and K really different? Could they be one matrix, and does the scale belong inside?"
+
+    def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
+        """Answer it for this model."""
+        began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
+        chosen = sample(facts, material, passes=12)
+        weights = weighed(subject, chosen, seed, reasons)
+        tell(0.2)
+        like = _like(subject, chosen, reasons)
+        tell(0.3)
+        harm = _harm(subject, chosen, seed, reasons, tell)
+        if weights is None and like is None and not harm:
+            raise Unfit("; ".join(dict.fromkeys(reasons.values())))
+        estimates = [*_of_weights(weights, facts.width), *_of_tokens(like, seed), *harm]
+        words = {"texts": chosen.texts, "noun": chosen.noun, "what": gauge(subject, chosen, seed).name}
+        return Finding(
+            question="roles",
+            title=self.title,
+            answer=_answer({one.name: one for one in estimates}, facts.width),
+            estimates=tuple(estimates),
+            tables=() if weights is None else (_table(weights, like),),
+            charts=tuple(_charts(weights, like, seed)),
+            pictures=_pictures(weights, like),
+            method=METHOD.format(**words),
+            null=NULL.format(width=facts.width, spread=2**0.5 / facts.width),
+            caveats=(
+                "What is done to queries and keys, a model was not trained for: one that is trained so may do well.",
+                "Norms of queries and keys, and biases of theirs, have no part in the scores of weights.",
+                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+            ),
+            seed=seed,
+            seconds=time.perf_counter() - began,
+        )
+
+
+def _like(subject: Subject, chosen: Sample, reasons: dict[str, str]) -> ndarray | None:
+    try:
+        return transposed(subject, chosen).numpy()
+    except Unfit as reason:
+        reasons["symmetry of scores"] = str(reason)
+        return None
+
+
+def _harm(subject: Subject, chosen: Sample, seed: int, reasons: dict[str, str], tell: Tell) -> list[Estimate]:
+    """What it costs to exchange queries and keys, to keep a part of the scores, and to move the scale."""
+    arms: dict[str, Watch] = {
+        "queries and keys exchanged": Exchanged(queries=True, keys=True),
+        "keys in the place of queries": Exchanged(queries=True, keys=False),
+        "queries in the place of keys": Exchanged(queries=False, keys=True),
+        "queries turned at random": Mixed(seed),
+    }
+    try:
+        scale = scale_of(subject, chosen)
+        arms |= {"symmetric part of scores alone": Symmetric(scale, 1)}
+        arms |= {"antisymmetric part of scores alone": Symmetric(scale, -1)}
+    except Unfit as reason:
+        reasons["scale"], scale = str(reason), 1.0
+    else:
+        if abs(scale - 1) < 1e-3:
+            reasons["scale"] = "its products are not scaled"
+    scaled = "scale" not in reasons
+    if scaled:
+        arms |= {"scale left out": Scaled(scale, outside=False), "scale outside": Scaled(scale, outside=True)}
+    base, found = gauge(subject, chosen, seed), []
+    usual = base.measure()
+    for turn, (name, watch) in enumerate(arms.items()):
+        base.subject = Intervened(subject, watch)
+        try:
+            found.append(estimate_of(f"rise, {name}", base.measure() - usual, seed, base.unit))
+        except Unfit as reason:
+            reasons[name] = str(reason)
+        tell(0.4 + 0.5 * turn / len(arms))
+    if scaled:
+        found.append(Estimate(name="scale of the scores", value=scale))
+    return [*found, *_of_scale(subject, chosen, scale if scaled else None, seed, reasons)]
+
+
+def _of_scale(
+    subject: Subject, chosen: Sample, scale: float | None, seed: int, reasons: dict[str, str]
+) -> list[Estimate]:
+    """How peaked the weights are, and whether what comes out is a mean of values."""
+    unit = "of looking at all alike"
+    try:
+        found = [estimate_of("entropy of the weights", spread(subject, chosen).mean(1).numpy(), seed, unit, 1.0)]
+        for name, behind in (("as it is", 1.0), ("scale outside", scale)):
+            if behind is not None:
+                away = out_of_hull(subject, chosen, behind).mean(1).numpy()
+                found.append(estimate_of(f"outputs outside the hull of the values, {name}", away, seed, "share"))
+    except Unfit as reason:
+        reasons["spread of the weights"] = str(reason)
+        return []
+    return found
+
+
+def _of_weights(weights: Weighed | None, width: int) -> list[Estimate]:
+    if weights is None:
+        return []
+    sure = weights.q <= 0.05
+    heads, each = weights.layers[0].query.shape[0], weights.layers[0].query.shape[-1]
+    kept = (heads + len(weights.layers[0].key)) * each
+    ends = {"null": 1 / width, "null_low": weights.chance[0], "null_high": weights.chance[1]}
+    count, more = f"of {weights.folded.size}", weights.folded > 1 / width
+    found = [
+        Estimate(name="symmetry of a head, median", value=float(np.median(weights.folded)), **ends),
+        Estimate(name="heads more symmetric than chance", value=float((sure & more).sum()), null=0.0, unit=count),
+        Estimate(name="heads less symmetric than chance", value=float((sure & ~more).sum()), null=0.0, unit=count),
+        Estimate(name="symmetry of the sum of heads, median layer", value=float(np.median(weights.summed)), null=0.0),
+        Estimate(name="numbers of merged matrices", value=heads * width / kept, unit="times those of both"),
+        Estimate(name=f"rank that holds {ENERGY:.0%}, median head", value=float(np.median(weights.rank)),
+                 unit=f"of {each}"),
+    ]  # fmt: skip
+    if weights.turned is not None:
+        middle = np.median(weights.turned, (0, 1))
+        for place in (1, -1):
+            name = f"symmetry of a head at offset {OFFSETS[place]}, median"
+            found.append(Estimate(name=name, value=float(middle[place]), null=1 / width))
+    return found
+
+
+def _of_tokens(like: ndarray | None, seed: int) -> list[Estimate]:
+    return [] if like is None else [estimate_of("symmetry of scores on tokens", like.mean((1, 2)), seed, "")]
+
+
+def _table(weights: Weighed, like: ndarray | None) -> Table:
+    seen, rows = None if like is None else like.mean(0), []
+    for layer, head in np.ndindex(*weights.folded.shape):
+        own = (float(weights.folded[layer, head]), float(weights.q[layer, head]), float(weights.bare[layer, head]))
+        on_tokens = None if seen is None else float(seen[layer, head])
+        rows.append((layer + 1, head + 1, *own, on_tokens, weights.rank[layer][head]))
+    columns = ("layer", "head", "symmetry", "adjusted p", "without the norm's gain", "on tokens", "rank")
+    return Table(title="How symmetric each head is", columns=columns, rows=tuple(rows))
+
+
+def _charts(weights: Weighed | None, like: ndarray | None, seed: int) -> list[Chart]:
+    found, lines = [], []
+    if weights is not None:
+        layers = tuple(float(layer + 1) for layer in range(len(weights.folded)))
+        low, middle, high = (tuple(x.tolist()) for x in np.percentile(weights.folded, [10, 50, 90], axis=1))
+        lines.append(Line(name="weights, middle 80 % of heads", x=layers, y=middle, low=low, high=high))
+    if like is not None:
+        lines.append(line_of("scores on tokens", range(1, like.shape[1] + 1), like.mean(2), seed))
+    if lines:
+        ends = (1.0, float(len(lines[0].x)))
+        lines.append(Line(name="random weights", x=ends, y=(0.0, 0.0), null=True))
+        found.append(Chart(title="How symmetric heads are", x="layer", y="symmetry", lines=tuple(lines)))
+    if weights is not None and weights.turned is not None:
+        low, middle, high = (tuple(x.tolist()) for x in np.percentile(weights.turned, [10, 50, 90], axis=(0, 1)))
+        line = Line(name="middle 80 % of heads", x=tuple(map(float, OFFSETS)), y=middle, low=low, high=high)
+        found.append(Chart(title="Symmetry of pairs that are apart", x="offset", y="symmetry", lines=(line,)))
+    return found
+
+
+def _pictures(weights: Weighed | None, like: ndarray | None) -> tuple[Picture, ...]:
+    if weights is None:
+        return ()
+    panels = [Panel(name="of the weights", values=blocks(weights.folded))]
+    panels += [] if like is None else [Panel(name="of scores on tokens", values=blocks(like.mean(0)))]
+    return (Picture(title="Symmetry of each head", x="head", y="layer", panels=tuple(panels), middle=0.0),)
+
+
+def _answer(found: dict[str, Estimate], width: int) -> str:
+    told = []
+    if middle := found.get("symmetry of a head, median"):
+        more = found["heads more symmetric than chance"]
+        told.append(
+            f"The median head has symmetry {middle.value:.2g} (1: queries and keys could be one; by chance "
+            f"{1 / width:.1g}); {more.value:.0f} {more.unit} heads are more symmetric than chance."
+        )
+    costs = {
+        "keys in the place of queries": "Putting keys in the place of queries",
+        "symmetric part of scores alone": "keeping the symmetric part of scores",
+        "queries turned at random": "turning queries at random",
+        "scale left out": "leaving the scale out",
+    }
+    measured = {words: found.get(f"rise, {name}") for name, words in costs.items()}
+    harm = [f"{words} costs {said(rise)}" for words, rise in measured.items() if rise is not None]
+    return " ".join([*told, "; ".join(harm) + "." if harm else ""]).strip()

@@ -1,0 +1,220 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ordinate import Decoder, Shape
+from ordinate.attachment import attach
+from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, transposed, turns
+from ordinate.measures.presenting import sample
+from ordinate.measures.scaling import Scaled, out_of_hull, scale_of
+from ordinate.measures.weighing import weighed
+from ordinate.ops.hull import beyond
+from ordinate.ops.symmetry import by_chance, ranks, summed_symmetry, symmetry, symmetry_by_offset
+from ordinate.probes.roles import Roles
+from ordinate.subject import Inputs, Unfit
+from ordinate.testing.plain import Plain, rotated, texts
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def by_definition(m):
+    return torch.trace(m @ m) / m.square().sum()
+
+
+def test_symmetry_is_that_of_the_whole_matrix():
+    q, k = drawn(4, 10, 3), drawn(2, 10, 3, seed=1)
+    # heads of queries that stand together share a head of keys
+    m = q @ k.repeat_interleave(2, 0).mT
+    torch.testing.assert_close(symmetry(q, k), torch.stack([by_definition(one) for one in m]))
+    np.testing.assert_allclose(summed_symmetry(q, k), by_definition(m.sum(0)))
+    tiled = q @ k.repeat(2, 1, 1).mT
+    assert (symmetry(q, k) - torch.stack([by_definition(one) for one in tiled])).abs().max() > 0.01
+    torch.testing.assert_close(symmetry(q, q), torch.ones(4, dtype=torch.float64))
+    other = k[:1].expand(4, -1, -1)
+    turned = symmetry(torch.cat([q, -other], -1), torch.cat([other, q], -1))
+    torch.testing.assert_close(turned, -torch.ones(4, dtype=torch.float64))
+    assert ranks(q, k, 1 - 1e-12) == [3] * 4
+
+
+@pytest.mark.parametrize(("width", "d"), [(64, 64), (256, 16)])
+def test_random_heads_are_at_the_null(width, d):
+    found = symmetry(drawn(300, width, d), drawn(300, width, d, seed=1))
+    assert abs(float(found.mean()) - 1 / width) < 4 * math.sqrt(2 / 300) / width
+    assert abs(float(found.std()) * width / math.sqrt(2) - 1) < 0.15
+
+
+def test_by_what_rope_turns_is_found():
+    subject = Plain("rope", width=16, layers=2)
+    found = turns(subject, texts(1, 32).ids[0], 8)
+    assert set(found) == {0, 1}
+    eye = torch.eye(8, dtype=torch.float64)[None, None]
+    here, there = (rotated(eye, torch.full((1, 8), place)) for place in (9, 7))
+    torch.testing.assert_close(found[0][OFFSETS.index(2)], (here @ there.mT)[0, 0])
+    own = subject.weights[0]
+    by_offset = symmetry_by_offset(own.query, own.key, found[0])
+    torch.testing.assert_close(by_offset[:, 0], symmetry(own.query, own.key))
+    assert turns(Plain("learned"), texts(1, 32).ids[0], 8) == {}
+
+
+@pytest.mark.parametrize(("width", "d", "steep"), [(32, 8, False), (64, 16, True), (48, 48, True)])
+def test_chance_says_how_far_from_its_mean_a_head_is_as_often_as_it_does(width, d, steep):
+    sizes = torch.arange(1.0, d + 1, dtype=torch.float64) ** -float(steep)
+    q, k = drawn(200, width, d) * sizes, drawn(200, width, d, seed=1)
+    null = (by_chance(q, k, 0)[:4000] - 1 / width).abs()
+    p = (null >= (symmetry(q, k) - 1 / width).abs()).double().mean(0)
+    assert 0.015 <= (p <= 0.05).double().mean() <= 0.1
+    assert 0.4 <= p.mean() <= 0.6
+
+
+def test_a_point_is_beyond_the_hull_by_its_distance():
+    square = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    points = torch.tensor([[0.5, 0.2], [2.0, 0.5], [1.0, 1.0], [2.0, 2.0]], dtype=torch.float64)
+    found = beyond(points, square, torch.ones(4, 4, dtype=torch.bool), 400)
+    torch.testing.assert_close(found, torch.tensor([0, 1, 0, 2**0.5], dtype=torch.float64), atol=1e-2, rtol=0)
+    # of one vertex alone a hull is that vertex
+    alone = beyond(points[:1], square, torch.tensor([[False, False, True, False]]))
+    torch.testing.assert_close(alone, (points[:1] - square[2]).norm(dim=-1))
+    mixed = torch.softmax(3 * drawn(40, 12), -1)
+    vertices = drawn(12, 30, seed=1)
+    assert beyond(mixed @ vertices, vertices, torch.ones(40, 12, dtype=torch.bool)).max() < 1e-9
+    assert beyond(mixed @ vertices / 2, vertices, torch.ones(40, 12, dtype=torch.bool)).min() > 0.1
+
+
+@pytest.mark.parametrize(("width", "own"), [(768, 0.88), (64, 0.80)])
+def test_tied_heads_look_at_themselves(width, own):
+    x = drawn(128, width)
+    q, k = (x @ drawn(width, 64, seed=seed) / width**0.5 for seed in (1, 2))
+    tied, free = (torch.softmax(q @ other.T / 8, -1) for other in (q, k))
+    # narrower tokens make queries of less even length
+    assert abs(float(tied.diagonal().mean()) - own) < 0.03
+    assert free.diagonal().mean() < 0.015
+    assert (tied - tied.T).norm() / tied.norm() < 0.08 < 1 < (free - free.T).norm() / free.norm()
+    scores = q @ q.T
+    # l_ii + l_jj >= 2 l_ij: no tied head looks at the one before rather than at itself everywhere
+    assert (scores.diagonal()[:, None] + scores.diagonal() - 2 * scores).min() > -1e-9
+
+
+def test_a_scale_outside_leaves_the_hull_of_the_values():
+    subject, rows = Plain("learned"), []
+
+    class Sums(Scaled):
+        def attended(self, layer, seen):
+            rows.append(seen.weights.sum(-1))
+
+    given, chosen = Inputs(texts(2).ids), sample(subject.facts, texts(), passes=1)
+    scale = scale_of(subject, chosen)
+    np.testing.assert_allclose(scale, 8**-0.5)
+    subject.read(given, Sums(scale, outside=True))
+    np.testing.assert_allclose(rows[0], 8**-0.5)
+    subject.read(given, Sums(scale, outside=False))
+    np.testing.assert_allclose(rows[-1], 1)
+    assert out_of_hull(subject, chosen, 1.0).max() == 0
+    assert out_of_hull(subject, chosen, scale).min() > 0.3
+
+
+def test_the_scale_is_found_where_biases_are_added_or_none_is_there():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "hidden_size": 32, "n_layer": 1, "n_head": 4}
+    bloom = attach(transformers.BloomForCausalLM(transformers.BloomConfig(**sizes)).eval())
+    chosen = sample(bloom.facts, texts(4, 16), passes=1)
+    np.testing.assert_allclose(scale_of(bloom, chosen), 8**-0.5, rtol=1e-3)
+    t5 = transformers.T5Config(vocab_size=50, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4)
+    subject = attach(transformers.T5ForConditionalGeneration(t5).eval())
+    np.testing.assert_allclose(scale_of(subject, chosen), 1.0, rtol=1e-3)
+    finding = Roles().measure(subject, texts(4, 16))
+    assert any("are not scaled" in caveat for caveat in finding.caveats)
+
+
+def test_the_two_parts_of_scores_make_the_whole():
+    subject = Plain("rope", causal=True, layers=1)
+    given = Inputs(texts(2).ids)
+
+    def kept(scale, sign):
+        class Kept(Symmetric):
+            def scores(self, layer, scores):
+                found.append(scores if sign == 0 else super().scores(layer, scores))
+                return found[-1]
+
+        subject.read(given, Kept(scale, sign))
+        return found[-1]
+
+    found = []
+    plain, even, odd = (kept(8**-0.5, sign) for sign in (0, 1, -1))
+    seen = plain > -1e4
+    assert torch.equal(seen, even > -1e4)
+    torch.testing.assert_close((even + odd)[seen], plain[seen])
+    # a head whose keys are its queries is symmetric already, and looks nowhere in particular without that part
+    subject.weights[0].key[:] = subject.weights[0].query
+    plain, even, odd = (kept(8**-0.5, sign) for sign in (0, 1, -1))
+    torch.testing.assert_close(even[seen], plain[seen])
+    assert odd[seen].abs().max() < 1e-9
+
+
+def test_exchanging_transposes_scores_and_mixing_keeps_lengths():
+    subject = Plain("rope", causal=False, layers=1)
+
+    class Kept(Exchanged):
+        def scores(self, layer, scores):
+            found.append(scores)
+
+    found, given = [], Inputs(texts(2).ids)
+    subject.read(given, Kept(queries=False, keys=False))
+    subject.read(given, Kept(queries=True, keys=True))
+    torch.testing.assert_close(found[1], found[0].mT)
+    q = drawn(2, 4, 5, 8)
+    torch.testing.assert_close(Mixed(0).marked(0, q, q, q)[0].norm(dim=-1), q.norm(dim=-1))
+    with pytest.raises(Unfit, match="share one of keys"):
+        Exchanged(queries=False, keys=True).marked(0, q, q[:, :2], q[:, :2])
+
+
+def named(finding):
+    return {estimate.name: estimate for estimate in finding.estimates}
+
+
+def test_planted_symmetry_is_found():
+    subject = Plain("learned", causal=False, width=32, heads=4)
+    subject.weights[0].key[:2] = subject.weights[0].query[:2]
+    found = named(Roles().measure(subject, texts()))
+    assert found["heads more symmetric than chance"].value == 2
+    for own in subject.weights:
+        own.key[:] = own.query
+    finding = Roles().measure(subject, texts())
+    found = named(finding)
+    assert found["symmetry of a head, median"].value > 0.999
+    np.testing.assert_allclose(transposed(subject, sample(subject.facts, texts(), passes=1)), 1.0)
+    # then keys are queries: nothing changes when they are exchanged
+    assert abs(found["rise, queries and keys exchanged"].value) < 1e-12
+    assert "8 of 8 heads are more symmetric" in finding.answer
+
+
+def test_chance_makes_no_head_symmetric():
+    def found_by(seed):
+        subject = Plain("none", heads=4, layers=4, width=32, seed=seed)
+        return weighed(subject, sample(subject.facts, texts(4, 12), passes=1), seed, {})
+
+    models = [found_by(seed) for seed in range(36)]
+    # one model in twenty may have a head that seems symmetric, whatever the number of heads
+    assert np.mean([(own.q <= 0.05).any() for own in models]) <= 0.17
+    held = [own.chance[0] <= np.median(own.folded) <= own.chance[1] for own in models]
+    assert np.mean(held) >= 0.83
+
+
+def test_grouped_heads_of_a_model_are_measured():
+    torch.manual_seed(0)
+    shape = Shape(vocabulary=50, width=32, heads=4, kv_heads=2, layers=2, scheme="rope", max_length=64)
+    finding = Roles().measure(attach(Decoder(shape).eval()), texts(6, 32))
+    found = named(finding)
+    assert found["symmetry of a head at offset 1, median"].value is not None
+    assert found["rise, keys in the place of queries"].value != 0
+    assert any("share one of keys" in caveat for caveat in finding.caveats)
+
+
+def test_the_same_seed_gives_the_same_finding():
+    one, other = (Roles().measure(Plain("rope"), texts(), 3).model_copy(update={"seconds": 0.0}) for _ in range(2))
+    assert one == other
+    assert one.model_validate_json(one.model_dump_json()) == one

@@ -1,0 +1,193 @@
+"""What driver and worker of a study do when the ground gives way; workers are doubles, or this process."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ordinate import files
+from ordinate.study import process, worker
+from ordinate.study.conduct import conduct
+from ordinate.study.engines.local import Local
+from ordinate.study.folder import Folder
+from ordinate.study.pace import Pace
+from ordinate.study.plan import Plan
+from ordinate.study.settle import settle
+
+SIZES = {"steps": 4, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 1, "fresh": 20, "multiples": (1,)}
+
+
+class Quiet:
+    def reading(self, name):
+        pass
+
+    def planned(self, plan, todo):
+        pass
+
+    def news(self, news):
+        pass
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return settle(Plan(task="copy:count=4", schemes=("rope", "none"), checkpoint_every=2, **SIZES))
+
+
+@pytest.fixture
+def folder(plan, tmp_path):
+    """A study that is planned, with nothing done."""
+    return conduct(plan.model_copy(), tmp_path / "study", Nobody(1), "ordinate study", Quiet())
+
+
+class Nobody(Local):
+    """Carries nothing out."""
+
+    def pace(self, folder, plan, runs):
+        return Pace(1)
+
+    def carry_out(self, folder, plan, runs, watch):
+        pass
+
+
+@pytest.fixture
+def work(folder, monkeypatch):
+    """Carry out the first run in this process: its code."""
+    name = folder.plan().runs()[0].name
+
+    def go():
+        monkeypatch.setattr(sys, "argv", ["worker", str(folder.path), name])
+        return worker.main()
+
+    return go
+
+
+def result(folder):
+    found = json.loads(folder.result(folder.plan().runs()[0]).read_text())
+    return {name: value for name, value in found.items() if name != "cost"}
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_disk_that_is_full_when_the_result_is_written_is_told_and_nothing_is_lost(
+    folder, work, monkeypatch, capsys, call
+):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write = worker.write_json
+
+    def write_on_full_disk(path, value):
+        if path.name == "result.json":
+            monkeypatch.setattr(files.os, call, full)
+        write(path, value)
+
+    monkeypatch.setattr(worker, "write_json", write_on_full_disk)
+    assert work() == 1
+    assert "No space left on device" in capsys.readouterr().err
+    run = folder.plan().runs()[0]
+    assert folder.status(run) == "pending"
+    assert not list(folder.run(run).glob(".result*"))
+    monkeypatch.undo()
+    assert work() == 0
+    assert folder.status(run) == "done"
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "missing", "binary"])
+def test_a_result_that_is_damaged_is_made_again_the_same(folder, work, how):
+    assert work() == 0
+    run = folder.plan().runs()[0]
+    before, path = result(folder), folder.result(run)
+    raw = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes({"truncated": raw[:-9], "empty": b"", "binary": b"\xff" + raw[1:]}[how])
+    assert folder.status(run) == "pending"
+    assert work() == 0
+    assert result(folder) == before
+
+
+DOUBLE = """#!/bin/sh
+# a worker that trains for ever, and takes its time to stop
+trap 'sleep 0.2; echo stopped > {place}/stopped-$4; exit 143' TERM
+trap '' INT
+echo '{{"step": 1, "loss": 2.0}}'
+while true; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def double(tmp_path, monkeypatch):
+    """Workers that are shell scripts."""
+    script = tmp_path / "double"
+    script.write_text(DOUBLE.format(place=tmp_path))
+    script.chmod(0o755)
+    monkeypatch.setattr(process.sys, "executable", str(script))
+    return tmp_path
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)])
+def test_interrupted_twice_every_worker_still_ends_and_nothing_is_written(plan, folder, double, numbers):
+    class Interrupter(Quiet):
+        heard = 0
+
+        def news(self, news):
+            Interrupter.heard += news.step
+            if Interrupter.heard == 2 and news.step:
+                threading.Thread(target=interrupt).start()
+
+    def interrupt():
+        for number in numbers:
+            os.kill(os.getpid(), number)
+            time.sleep(0.05)
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(plan, folder.path, Local(2), "ordinate study", Interrupter())
+    deadline = time.monotonic() + 10
+    while len(list(double.glob("stopped-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(list(double.glob("stopped-*"))) == 2
+    assert [folder.status(run) for run in plan.runs()] == ["pending", "pending"]
+    with folder.lock():
+        pass
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ordinate.files import write_json
+names, left = ("fsync", "replace", "chmod", "write"), int(sys.argv[2])
+for name in names:
+    def wrapped(*given, call=getattr(os, name), **named):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*given, **named)
+    setattr(os, name, wrapped)
+write_json(Path(sys.argv[1]), {"new": list(range(1000))})
+"""
+
+
+def test_killed_at_any_call_a_result_is_the_old_one_or_the_new_one(tmp_path):
+    path, ends = tmp_path / "result.json", []
+    for call in range(1, 8):
+        files.write_json(path, {"old": 1})
+        done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(call)], timeout=60)
+        ends.append(done.returncode)
+        assert json.loads(path.read_text()) in ({"old": 1}, {"new": list(range(1000))})
+    assert ends.count(-signal.SIGKILL) >= 3
+    assert ends[-1] == 0
+
+
+def test_folders_that_are_no_planned_run_are_left_alone(plan, folder):
+    other = folder.path / "runs" / "thesis"
+    other.mkdir(parents=True)
+    (other / "result.json").write_text("precious")
+    assert [run.name for run in Folder(folder.path).missing(plan)] == [run.name for run in plan.runs()]
+    assert (other / "result.json").read_text() == "precious"

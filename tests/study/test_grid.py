@@ -1,0 +1,214 @@
+"""A grid: every choice of one value of each factor is carried out once, and an edited cell alone again."""
+
+import json
+from functools import partial
+
+import pytest
+
+from ordinate.report.build import build, build_cell
+from ordinate.study import worker
+from ordinate.study.conduct import conduct
+from ordinate.study.design import EXCEPTIONS, Wish, grid, planned, read_exceptions
+from ordinate.study.engine import Engine
+from ordinate.study.folder import Folder, OtherStudyError
+from ordinate.study.plan import Plan
+from ordinate.study.presets import preset
+from ordinate.study.settle import settle
+
+QUICK = partial(preset, "quick")
+SMALL = {"layers": (1,), "heads": (2,), "steps": (3,), "batch": (2,), "fresh": (8,), "precision": ("fp32",)}
+
+
+class Here(Engine):
+    """Carries runs out in this process, and remembers which."""
+
+    def __init__(self):
+        self.carried = []
+
+    def carry_out(self, folder, plan, runs, watch):
+        for run in runs:
+            self.carried.append(run.name)
+            worker.carry_out(folder, plan, run)
+
+
+class Quiet:
+    def reading(self, what):
+        pass
+
+    def planned(self, plan, todo):
+        pass
+
+    def news(self, news):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def silent(monkeypatch):
+    monkeypatch.setattr(worker, "say", lambda **news: None)
+
+
+def designed(exceptions=(), **options):
+    return grid([(values, settle(plan)) for values, plan in planned(Wish(**SMALL | options), QUICK, exceptions)])
+
+
+def carried(plan, out):
+    engine = Here()
+    return conduct(plan, out, engine, "ordinate study", Quiet()), engine.carried
+
+
+FACTORS = {"width": (8, 16), "task": ("copy", "recall"), "schemes": ("none", "rope"), "multiples": (1,)}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "say", lambda **news: None)
+        out = tmp_path_factory.mktemp("grid") / "study"
+        plan = designed(**FACTORS)
+        return out, plan, carried(plan, out)[1]
+
+
+def test_every_choice_is_a_cell_and_a_run_is_carried_out_once(study):
+    out, plan, done = study
+    cells = [cell.values for cell in plan.cells]
+    assert cells == [{"task": task, "width": width} for task in FACTORS["task"] for width in FACTORS["width"]]
+    assert sorted(done) == sorted({run.name for run in plan.runs()})
+    assert len(done) == 8
+    results = [json.loads(path.read_text()) for path in (out / "runs").glob("*/result.json")]
+    found = sorted((item["run"]["label"], *item["run"]["cell"].values()) for item in results)
+    assert found == sorted((label, *cell.values()) for cell in cells for label in FACTORS["schemes"])
+
+
+def test_a_cell_is_trained_as_a_study_of_its_own_would_be(study, tmp_path):
+    out, plan, _ = study
+    run = next(run for run in plan.runs() if run.cell == {"task": "copy", "width": 16} and run.label == "rope")
+    alone = designed(width=(16,), task=("copy",), schemes=("rope",), multiples=(1,))
+    folder, _ = carried(alone, tmp_path / "alone")
+    one, other = (
+        json.loads(where.result(which).read_text())
+        for where, which in ((Folder(out), run), (folder, alone.runs()[0]))
+    )
+    for section in ("training", "lengths", "parameters"):
+        assert one[section] == other[section]
+
+
+def test_nothing_is_done_twice_and_foreign_files_are_passed_over(study):
+    out, plan, _ = study
+    foreign = out / "runs" / "rope-width=8-s0"
+    foreign.mkdir(exist_ok=True)
+    (foreign / "result.json").write_text('{"status": "done"}')
+    assert carried(plan, out)[1] == []
+    assert "cannot be read" not in build(out).read_text(encoding="utf-8")
+
+
+def test_an_edited_cell_alone_is_carried_out_again_and_going_back_finds_the_old_one(study):
+    out, plan, _ = study
+    edited = designed([{"task": "copy", "width": 16, "learning_rate": 0.001}], **FACTORS)
+    done = carried(edited, out)[1]
+    assert len(done) == 2
+    assert all("task=copy-width=16" in name for name in done)
+    rates = {tuple(values.values()): part.learning_rate for part, values in edited.parts()}
+    assert rates == {("copy", 8): 0.004, ("copy", 16): 0.001, ("recall", 8): 0.004, ("recall", 16): 0.004}
+    assert carried(plan, out)[1] == []
+
+
+def test_a_factor_may_get_more_values_and_a_grid_more_seeds(study):
+    out, _, _ = study
+    more = designed(**FACTORS | {"width": (4, 8, 16)})
+    done = carried(more, out)[1]
+    assert len(done) == 4
+    assert all("width=4" in name for name in done)
+
+
+def test_a_study_without_a_grid_may_get_more_seeds_and_schemes(tmp_path):
+    options = {"task": ("copy",), "width": (8,), "multiples": (1,)}
+    carried(designed(schemes=("none",), **options), tmp_path)
+    done = carried(designed(schemes=("rope", "none"), seeds=2, **options), tmp_path)[1]
+    assert sorted(done) == ["none-s1", "rope-s0", "rope-s1"]
+    with pytest.raises(OtherStudyError, match="width: 8 -> 16"):
+        carried(designed(schemes=("none",), **options | {"width": (16,)}), tmp_path)
+    with pytest.raises(OtherStudyError, match="grid: no grid -> 2 cells"):
+        carried(designed(schemes=("none",), **options | {"width": (8, 16)}), tmp_path)
+
+
+def test_each_cell_has_the_preset_of_what_it_learns():
+    cells = planned(Wish(task=("text", "copy"), fresh=(7,), windows=(9,)), partial(preset, "standard"))
+    text, copy = (plan for _, plan in cells)
+    assert (text.steps, text.seeds, text.batch) == (3000, 2, 32)
+    assert (copy.steps, copy.seeds, copy.batch) == (3000, 3, 64)
+    # what says nothing of a cell is as if it was not said
+    assert (text.fresh, text.windows, copy.fresh, copy.windows) == (512, 9, 7, 64)
+
+
+@pytest.mark.parametrize(
+    ("options", "exceptions", "message"),
+    [
+        ({"width": (8, 8)}, (), "each value of a factor is given once; got --width 8 8"),
+        ({"task": ("copy", "text"), "windows": (3, 4)}, (), "a factor has an effect in every cell; --windows"),
+        ({"width": (8, 16)}, ({"width": 9, "steps": 2},), r"got \[\[cells\]\] for width 9; name one of: width 8"),
+        ({"width": (8, 16)}, ({"steps": 2},), "for no factor"),
+        ({"width": (8, 16)}, ({"width": 8, "stps": 2},), "did you mean 'steps'"),
+    ],
+)
+def test_grids_without_meaning_are_refused(options, exceptions, message):
+    with pytest.raises(ValueError, match=message):
+        planned(Wish(**options), QUICK, exceptions)
+
+
+def test_cells_are_read_from_a_file_of_options(tmp_path):
+    file = tmp_path / "plan.toml"
+    file.write_text("width = [8, 16]\n[[cells]]\nwidth = 8\nsteps = 2\n")
+    assert read_exceptions(file) == [{"width": 8, "steps": 2}]
+    assert read_exceptions(None) == []
+    file.write_text(f"{EXCEPTIONS} = 3\n")
+    with pytest.raises(ValueError, match="cells of a grid are tables"):
+        read_exceptions(file)
+
+
+def test_a_plan_read_again_has_the_same_runs(study):
+    out, plan, _ = study
+    carried(plan, out)
+    read = Folder(out).plan()
+    assert read == Plan(**json.loads(json.dumps(plan.model_dump(mode="json"))))
+    assert [run.name for run in read.runs()] == [run.name for run in plan.runs()]
+
+
+def test_the_report_of_a_grid_shows_every_cell(study):
+    out, plan, _ = study
+    carried(plan, out)
+    page = build(out).read_text(encoding="utf-8")
+    for part in (
+        "task copy, width 8",
+        "task recall, width 16",
+        "Means over cells",
+        "width 16 (2 cells)",
+        "all cells",
+    ):
+        assert part in page
+    rows = (out / "results.csv").read_text().splitlines()
+    assert rows[0].startswith("task,width,scheme,status,seeds,accuracy_1x")
+    assert len(rows) == 1 + 8
+    whole = build_cell(out, {"task": "copy", "width": "16"})
+    assert "Learning" in whole.read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="there are task copy, width 8; task copy, width 16"):
+        build_cell(out, {"task": "copy", "width": "17"})
+
+
+def test_the_texts_of_cells_lie_beside_each_other(tmp_path):
+    texts = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        for number in range(12):
+            (tmp_path / name / f"{number}.txt").write_text(f"line {number} of {name} short text\n" * 30)
+        texts.append(str(tmp_path / name))
+    small = {"length": (16,), "width": (8,), "windows": (2,), "shuffled": (2,), "samples": (0,), "multiples": (1,)}
+    plan = designed(text=tuple(texts), schemes=("none",), **{**small, "fresh": (512,)})
+    folder, _ = carried(plan, tmp_path / "study")
+    about = folder.read()
+    assert [cell["text"]["name"] for cell in about["cells"]] == texts
+    losses = [json.loads(folder.result(run).read_text())["lengths"][0]["nats_per_token"] for run in plan.runs()]
+    assert losses[0] != losses[1]
+    # a text that has changed since is another study
+    (tmp_path / "two" / "0.txt").write_text("something else\n" * 40)
+    with pytest.raises((OtherStudyError, ValueError), match=r"other|holds"):
+        carried(plan, tmp_path / "study")

@@ -1,0 +1,109 @@
+"""Losses and results in the files of other tools, which may be lost without any loss."""
+
+import csv
+import json
+
+import pytest
+
+from ordinate.files import write_json
+from ordinate.study import logs
+from ordinate.study.engine import News
+from ordinate.study.folder import Folder
+from ordinate.study.logs import Logs, need_logger
+from ordinate.study.plan import Plan
+
+PLAN = Plan(schemes=("rope",))
+(RUN,) = PLAN.runs()
+RESULT = {
+    "status": "done",
+    "step": 4,
+    "lengths": [
+        {"times": 1, "bits_per_byte": 2.5, "nats_per_token": 1.7},
+        {"times": 2, "nats_per_token": None, "reason": "none"},
+    ],
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = Folder(tmp_path / "study")
+    made.path.mkdir()
+    made.open(PLAN, {"text": {"name": "x"}}, "ordinate study")
+    return made
+
+
+def written(folder, name):
+    """A run whose third step was lost with its process, and a second try that ends."""
+    metrics = folder.run(RUN) / "checkpoints" / "metrics.jsonl"
+    metrics.parent.mkdir(parents=True)
+    lines = [json.dumps({"step": step, "loss": 5.0 - step}) + "\n" for step in range(1, 5)]
+    for tries in (("".join(lines[:3]),), ("".join(lines[:2]), "".join(lines[:3]) + lines[3][:9], "".join(lines))):
+        told = Logs(name, folder)
+        for text in tries:
+            told.news(News(RUN, "training"))
+            metrics.write_text(text)
+            told.news(News(RUN, "training", 2, 2.0))
+    write_json(folder.result(RUN), RESULT)
+    told.news(News(RUN, "done"))
+    assert told.logs == {}
+    return folder.path / "logs" / name / RUN.name
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_csv_has_each_step_once(folder):
+    rows = list(csv.DictReader((written(folder, "csv") / "metrics.csv").open()))
+    losses = {int(row["step"]): float(row["loss"]) for row in rows if row["loss"]}
+    assert losses == {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0}
+    assert [float(row["bits_per_byte/1x"]) for row in rows if row["bits_per_byte/1x"]] == [2.5]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard_has_each_step_once(folder):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(written(folder, "tensorboard")))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 4), (2, 3), (3, 2), (4, 1)]
+    assert [event.value for event in events.Scalars("bits_per_byte/1x")] == [2.5]
+
+
+def test_a_logger_that_is_not_there_is_told_with_what_to_install(monkeypatch):
+    monkeypatch.setattr(logs.importlib.util, "find_spec", lambda name: None)
+    need_logger("csv")
+    with pytest.raises(ValueError, match="--logger wandb needs wandb; it is not installed; pip install wandb"):
+        need_logger("wandb")
+    with pytest.raises(ValueError, match="did you mean 'tensorboard'"):
+        need_logger("tensorbord")
+
+
+def test_nothing_leaves_the_machine_unasked(folder, monkeypatch):
+    made = []
+    monkeypatch.setattr(logs, "need_logger", lambda name: None)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setattr(
+        logs, "import_module", lambda name: type("loggers", (), {"WandbLogger": Fake, "MLFlowLogger": Fake})
+    )
+    monkeypatch.setattr(Fake, "made", made, raising=False)
+    for name in ("wandb", "mlflow"):
+        Logs(name, folder).news(News(RUN, "training"))
+    (_, wandb), (given, mlflow) = made
+    assert wandb["offline"]
+    assert given == ("study", "rope-s0")
+    assert mlflow == {"save_dir": str(folder.path / "logs" / "mlflow" / "mlruns")}
+
+
+class Fake:
+    """A logger of a package that is not installed here."""
+
+    def __init__(self, *given, **named):
+        self.made.append((given, named))
+
+    def log_hyperparams(self, params):
+        pass
+
+    def log_metrics(self, metrics, step):
+        pass
+
+    def finalize(self, status):
+        pass

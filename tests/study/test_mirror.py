@@ -1,0 +1,196 @@
+"""A study at a URL: what one machine has begun, another goes on with, though the line fails at times."""
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from ordinate.study import mirror as module
+from ordinate.study.engine import News
+from ordinate.study.folder import Folder
+from ordinate.study.mirror import Mirror, remote, workplace
+from ordinate.study.plan import Plan
+from ordinate.study.relay import Relay
+
+PLAN = Plan(schemes=("rope", "none"), checkpoint_every=2)
+ROPE, NONE = PLAN.runs()
+
+
+class Shaky(MemoryFileSystem):
+    """A line that fails again and again, and now and then leaves half a file."""
+
+    protocol = "shaky"
+    store, pseudo_dirs = {}, [""]
+    failures, calls, torn = 0, 0, False
+
+    def put_file(self, lpath, rpath, **options):
+        Shaky.calls += 1
+        if Shaky.failures:
+            Shaky.failures -= 1
+            if Shaky.torn:
+                self.pipe_file(rpath, b"{")
+            raise ConnectionResetError("the line is dead")
+        super().put_file(lpath, rpath, **options)
+
+
+@pytest.fixture(autouse=True)
+def line(monkeypatch):
+    monkeypatch.setattr(module, "WAIT", 0.0)
+    fsspec.register_implementation("shaky", Shaky, clobber=True)
+    Shaky.store.clear()
+    Shaky.failures, Shaky.calls, Shaky.torn = 0, 0, False
+    yield
+    MemoryFileSystem.store.clear()
+
+
+def write(folder, step, run=ROPE, result=None):
+    """A run that has come so far."""
+    place = folder / "runs" / run.name
+    for old in place.glob("checkpoints/step-*/*"):
+        old.unlink()
+    saved = place / "checkpoints" / f"step-{step:08d}"
+    saved.mkdir(parents=True)
+    for name in ("tensors.safetensors", "manifest.json"):
+        (saved / name).write_text(f"{name} of {step}")
+    (place / "checkpoints" / "metrics.jsonl").write_text("".join(f"{one}\n" for one in range(step)))
+    if result:
+        Folder(folder).end(run, result, "")
+
+
+def tree(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def study(folder):
+    folder.mkdir()
+    (folder / "study.json").write_text("{}")
+    (folder / ".lock").write_text("")
+    (folder / "data").mkdir()
+    (folder / "data" / "train.npy").write_text("tokens")
+    return folder
+
+
+def test_what_is_a_url_is_told_from_folders():
+    assert remote("s3://bucket/study")
+    assert not remote("C:/study")
+    assert not remote("runs/study")
+    assert workplace("s3://bucket/study").name.startswith("study-")
+    assert workplace("s3://bucket/study") == workplace("s3://bucket/study/") != workplace("s3://other/study")
+
+
+def test_no_such_url_is_told_with_what_to_install(tmp_path):
+    with pytest.raises(ValueError, match=r"a URL that fsspec reads; got nowhere://x"):
+        Mirror("nowhere://x", tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file", "shaky"])
+def test_another_machine_finds_all_of_it(tmp_path, kind):
+    url = f"{kind}://{tmp_path}/there" if kind == "file" else f"{kind}://bucket/study"
+    one = study(tmp_path / "one")
+    write(one, 4, result="done")
+    write(one, 2, NONE)
+    Mirror(url, one).push()
+    (tmp_path / "other").mkdir()
+    Mirror(url, tmp_path / "other").fetch()
+    assert tree(tmp_path / "other") == {name: text for name, text in tree(one).items() if name != ".lock"}
+
+
+def test_the_machine_that_is_further_is_followed(tmp_path):
+    one, other = study(tmp_path / "one"), study(tmp_path / "other")
+    write(one, 4)
+    write(one, 2, NONE)
+    Mirror("memory://study", one).push()
+    write(other, 2)
+    write(other, 6, NONE, result="done")
+    mine = Mirror("memory://study", other)
+    mine.fetch()
+    assert (other / "runs/rope-s0/checkpoints/step-00000004").is_dir()
+    assert not (other / "runs/rope-s0/checkpoints/step-00000002").exists()
+    assert Folder(other).status(NONE) == "done"
+    mine.push()
+    assert {name for name in mine._listed() if "none-s0" in name} == {
+        name for name in tree(other) if "none-s0" in name
+    }
+
+
+def test_only_what_changed_is_copied_and_what_is_gone_is_deleted(tmp_path):
+    one = study(tmp_path / "one")
+    write(one, 2)
+    mine = Mirror("shaky://study", one)
+    mine.push()
+    Shaky.calls = 0
+    mine.push()
+    assert Shaky.calls == 0
+    (one / "runs/rope-s0/checkpoints/step-00000002").rename(one / "runs/rope-s0/checkpoints/step-00000004")
+    mine.push("rope-s0")
+    names = set(mine._listed())
+    assert "runs/rope-s0/checkpoints/step-00000004/manifest.json" in names
+    assert not any("step-00000002" in name for name in names)
+    # a mirror that begins anew knows what is there
+    Shaky.calls = 0
+    again = Mirror("shaky://study", one)
+    again.fetch()
+    again.push()
+    assert Shaky.calls == 0
+
+
+def test_a_line_that_fails_at_times_is_tried_again(tmp_path):
+    one = study(tmp_path / "one")
+    write(one, 4, result="done")
+    Shaky.failures, Shaky.torn = module.TRIES - 1, True
+    Mirror("shaky://study", one).push()
+    (tmp_path / "other").mkdir()
+    Mirror("shaky://study", tmp_path / "other").fetch()
+    assert Folder(tmp_path / "other").status(ROPE) == "done"
+
+
+def test_a_line_that_is_dead_is_one_clear_error_and_the_result_comes_last(tmp_path):
+    one = study(tmp_path / "one")
+    write(one, 4, result="done")
+    files = len(tree(one)) - 1
+    mine = Mirror("shaky://study", one)
+    put = mine.files.put_file
+
+    def dies(lpath, rpath, **options):
+        if Shaky.calls >= files - 1:
+            raise ConnectionResetError("the line is dead")
+        put(lpath, rpath, **options)
+
+    mine.files.put_file = dies
+    with pytest.raises(
+        OSError, match=r"cannot write shaky://study/.*result.json .*the line is dead\), tried 5 times"
+    ):
+        mine.push()
+    del mine.files.put_file
+    names = set(mine._listed())
+    assert len(names) == files - 1
+    assert not any("result.json" in name for name in names)
+    mine.push()
+    assert any("result.json" in name for name in mine._listed())
+
+
+def test_a_run_is_copied_after_each_checkpoint_and_at_its_end(tmp_path):
+    copied, told = [], []
+    mine = Mirror("memory://study", study(tmp_path / "one"))
+    mine.push = lambda run=None: copied.append(run)
+
+    class Person:
+        def reading(self, what):
+            told.append(what)
+
+        def planned(self, plan, todo):
+            told.append(todo)
+
+        def news(self, news):
+            told.append(news.step)
+
+    relay = Relay(Person(), mine)
+    relay.reading("x")
+    relay.planned(PLAN, 2)
+    assert copied == [None]
+    for step in range(6):
+        relay.news(News(ROPE, "training", step, 2.0))
+    assert copied == [None, "rope-s0", "rope-s0"]
+    assert told == ["x", 2, *range(6)]
+    for stage in ("measuring", "done", "killed", "waiting"):
+        relay.news(News(ROPE, stage))
+    assert copied == [None, *["rope-s0"] * 6]
