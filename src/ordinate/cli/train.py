@@ -1,12 +1,12 @@
 """`ordinate train`: train one model."""
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App
 from rich.console import Console
 
-from ordinate.cli.study import PLAN, run
+from ordinate.cli.place import placed
+from ordinate.cli.study import PLAN, Logger, run
 from ordinate.study.options import Options
 from ordinate.study.plan import Plan, usual_scheme
 
@@ -18,7 +18,8 @@ def train(
     scheme: str | None = None,
     *,
     plan: Annotated[Options, PLAN] = Options(),  # noqa: B008
-    out: Path | None = None,
+    out: str | None = None,
+    logger: Logger | None = None,
 ) -> int:
     """Train one model, on a text or another task, and measure it.
 
@@ -30,7 +31,10 @@ def train(
     plan
         What decides the results; `--schemes` is of no use here, and of `--mixers` one can be named.
     out
-        Folder for the model and its results; by default one in runs/ named after the plan.
+        Folder for the model and its results, or a URL, s3://bucket/model, that is gone on from and copied to; by
+        default a folder in runs/ named after the plan.
+    logger
+        Also log losses and results in the folder `logs`, for this tool.
     """
     from ordinate.models.kinds import KINDS
     from ordinate.study.settle import ALL, settle
@@ -42,7 +46,8 @@ def train(
         raise ValueError(f"train trains one mixer; got {', '.join(plan.mixers)}; name one, or use study")
     chosen = None if scheme is None and plan.base else (scheme or usual_scheme("softmax", plan.model),)
     whole = settle(Plan.model_validate({**dict(plan), "schemes": chosen}))
-    folder, failed = run(whole, out or Path("runs") / f"train-{whole.digest()}", None, console)
+    place, mirror = placed(out, f"train-{whole.digest()}")
+    folder, failed = run(whole, place, None, console, logger=logger, mirror=mirror)
     if not failed:
         models = [folder.run(item) / "model" for item in whole.runs() if item.rate is None]
         for model in models:
