@@ -11,14 +11,13 @@ from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.config import Toml
 from rich.console import Console
 
-from ordinate.checks import need
 from ordinate.cli.place import placed
 from ordinate.cli.progress import watcher
+from ordinate.cli.work import FLAT, ONE_DEVICE, USUAL, Work, engine_of
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
 from ordinate.study.design import EXCEPTIONS, Wish, grid, planned, read_exceptions
-from ordinate.study.engine import PATIENCE, Engine
-from ordinate.study.engines.local import Local
+from ordinate.study.engine import Engine
 from ordinate.study.folder import Folder
 from ordinate.study.logs import Logs
 from ordinate.study.mirror import Mirror
@@ -26,6 +25,7 @@ from ordinate.study.plan import Plan
 from ordinate.study.presets import preset as preset_of
 from ordinate.study.relay import Relay
 from ordinate.study.state import FINAL
+from ordinate.training.settings import Hardware
 
 SIZES = frozenset({"width", "layers", "heads", "length", "learning_rate"})
 Preset = Literal["quick", "standard", "thorough"]
@@ -64,10 +64,9 @@ def study(
     preset: Preset = "quick",
     config: Path | None = None,
     out: str | None = None,
-    workers: int | None = None,
-    patience: float = PATIENCE / 60,
-    ray: str | None = None,
     logger: Logger | None = None,
+    work: Annotated[Work, FLAT] = USUAL,
+    hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
 ) -> int:
     """Train schemes, mixers or both side by side, on a text or another task, and report which one to take.
 
@@ -86,25 +85,23 @@ def study(
     out
         Folder for the results; by default one in runs/ named after the plan. Or a URL, s3://bucket/study: the study
         is then worked on in a folder in runs/ and copied there as it goes on, so that another machine can go on.
-    workers
-        Runs at a time; by default as many as there are cores for, with as many threads each as short trials show to
-        be fastest.
-    patience
-        A run that says nothing for so many minutes is ended, and counts as killed.
-    ray
-        Carry the runs out on a Ray cluster: its address, or `auto` for the one at hand or one of this machine alone.
-        `--out` is then a folder that all of its machines share, or a URL.
     logger
         Also log losses and results in the study's folder `logs`, for this tool. Nothing leaves the machine unless
         WANDB_MODE=online or MLFLOW_TRACKING_URI says so.
+    work
+        How many runs at a time, and where.
+    hardware
+        What each run is trained on.
     """
     from ordinate.study.settle import settle
 
     console = Console(highlight=False)
     cells = planned(plan, partial(_preset, preset, based="base" in plan.model_fields_set), read_exceptions(config))
-    whole = grid([(values, settle(one, _tell(console))) for values, one in cells])
+    whole = grid([(values, settle(one, tell_in(console))) for values, one in cells])
     place, mirror = placed(out, f"{preset}-{whole.digest()}")
-    engine = _engine(workers, 60 * patience, ray, _tell(console), mirror)
+    engine = engine_of(whole, hardware, work, tell_in(console), mirror)
+    if engine.follow(Folder(place)):
+        return 0
     folder, failed = run(whole, place, engine, console, logger=logger, mirror=mirror)
     report = build(folder.path)
     if mirror:
@@ -116,7 +113,7 @@ def study(
 def run(
     plan: Plan,
     out: Path,
-    engine: Engine | None,
+    engine: Engine,
     console: Console,
     *,
     logger: str | None = None,
@@ -126,31 +123,17 @@ def run(
     watching = watcher(console)
     relay = Relay(watching, mirror, Logs(logger, Folder(out)) if logger else None)
     try:
-        folder = conduct(plan, out, engine or Local(tell=_tell(console)), _command(), relay)
+        folder = conduct(plan, out, engine, _command(), relay)
     finally:
         watching.close()
+        engine.dismiss()
     # a learning rate may be too high, which is what trials are for
     fine = {item.name: ("done",) if item.rate is None else FINAL for item in plan.runs()}
     return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]
 
 
-def _engine(
-    workers: int | None, patience: float, ray: str | None, tell: Callable[[str], None], mirror: Mirror | None
-) -> Engine:
-    if ray is None:
-        return Local(workers, patience, tell)
-    need(
-        workers is None,
-        "a cluster decides how many runs are done at a time",
-        f"got --workers {workers} with --ray {ray}",
-        "leave it out",
-    )
-    from ordinate.study.engines.cluster import Cluster
-
-    return Cluster(ray, patience, mirror)
-
-
-def _tell(console: Console) -> Callable[[str], None]:
+def tell_in(console: Console) -> Callable[[str], None]:
+    """What says a line to a person."""
     return lambda line: console.print(line, markup=False, soft_wrap=True)
 
 

@@ -6,9 +6,12 @@ from cyclopts import App
 from rich.console import Console
 
 from ordinate.cli.place import placed
-from ordinate.cli.study import PLAN, Logger, run
+from ordinate.cli.study import PLAN, Logger, run, tell_in
+from ordinate.cli.work import FLAT, ONE_DEVICE, USUAL, engine_of
+from ordinate.study.folder import Folder
 from ordinate.study.options import Options
 from ordinate.study.plan import Plan, usual_scheme
+from ordinate.training.settings import Hardware
 
 app = App(name="train", help="Train one model.")
 
@@ -20,6 +23,7 @@ def train(
     plan: Annotated[Options, PLAN] = Options(),  # noqa: B008
     out: str | None = None,
     logger: Logger | None = None,
+    hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
 ) -> int:
     """Train one model, on a text or another task, and measure it.
 
@@ -35,6 +39,8 @@ def train(
         default a folder in runs/ named after the plan.
     logger
         Also log losses and results in the folder `logs`, for this tool.
+    hardware
+        What it is trained on.
     """
     from ordinate.models.kinds import KINDS
     from ordinate.study.settle import ALL, settle
@@ -47,7 +53,10 @@ def train(
     chosen = None if scheme is None and plan.base else (scheme or usual_scheme("softmax", plan.model),)
     whole = settle(Plan.model_validate({**dict(plan), "schemes": chosen}))
     place, mirror = placed(out, f"train-{whole.digest()}")
-    folder, failed = run(whole, place, None, console, logger=logger, mirror=mirror)
+    engine = engine_of(whole, hardware, USUAL, tell_in(console), mirror)
+    if engine.follow(Folder(place)):
+        return 0
+    folder, failed = run(whole, place, engine, console, logger=logger, mirror=mirror)
     if not failed:
         models = [folder.run(item) / "model" for item in whole.runs() if item.rate is None]
         for model in models:

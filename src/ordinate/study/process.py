@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import FrameType
 from typing import Any
 
@@ -15,11 +16,13 @@ from ordinate.study.engine import News, Watch
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan, Run
 from ordinate.study.state import FINAL, State
+from ordinate.training.settings import Hardware
 
 # the end of a failed run's messages that its result keeps
 KEPT_LINES = 20
 # how a process ends that was asked to stop: by itself, or by the signal
 STOPPED = (130, 143, -2, -15)
+ONE_DEVICE = Hardware()
 
 
 class Crew:
@@ -97,7 +100,16 @@ class Guard:
         self.process.kill()
 
 
-def attempt(folder: Folder, plan: Plan, run: Run, watch: Watch, crew: Crew, patience: float) -> None:
+def attempt(
+    folder: Folder,
+    plan: Plan,
+    run: Run,
+    watch: Watch,
+    crew: Crew,
+    patience: float,
+    hardware: Hardware = ONE_DEVICE,
+    environment: Mapping[str, str] | None = None,
+) -> None:
     """Do one run in a process of its own, and write down how it ended.
 
     Args:
@@ -107,18 +119,20 @@ def attempt(folder: Folder, plan: Plan, run: Run, watch: Watch, crew: Crew, pati
         watch: is told how far it is.
         crew: the processes that can be asked to stop together.
         patience: a run that says nothing for so long is ended [seconds].
+        hardware: what it is trained on.
+        environment: further variables for its processes.
     """
     place = folder.run(run)
     place.mkdir(parents=True, exist_ok=True)
     if folder.status(run) not in FINAL:
         # how an earlier try ended is no result of this one
         folder.result(run).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "ordinate.study.worker", str(folder.path), run.name]
+    command = command_of(folder, run.name, hardware)
     number = str(folder.threads() or 1)
     threads = {"OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
     with (place / "messages.txt").open("w", encoding="utf-8") as messages:
-        environment = {**os.environ, **threads}
-        process = crew.start(command, stdout=subprocess.PIPE, stderr=messages, env=environment)
+        variables = {**os.environ, **threads, **(environment or {})}
+        process = crew.start(command, stdout=subprocess.PIPE, stderr=messages, env=variables)
         if process is None or process.stdout is None:
             return
         watch(News(run, "training"))
@@ -130,6 +144,13 @@ def attempt(folder: Folder, plan: Plan, run: Run, watch: Watch, crew: Crew, pati
         code = process.wait()
         guard.leave()
     _conclude(folder, run, code, watch, crew, guard)
+
+
+def command_of(folder: Folder, name: str, hardware: Hardware) -> list[str]:
+    """What carries a run out: a process, or one that looks after those of several devices."""
+    program = "worker" if hardware.world == 1 else "ranks"
+    devices = [] if hardware.world == 1 else [json.dumps(asdict(hardware))]
+    return [sys.executable, "-m", f"ordinate.study.{program}", str(folder.path), name, *devices]
 
 
 def _pass_on(line: str, plan: Plan, run: Run, watch: Watch) -> None:

@@ -1,12 +1,17 @@
 """One run of a study, in a process of its own: train, measure, write the result.
 
 Started as `python -m ordinate.study.worker FOLDER RUN`; says how far it is on standard output, a JSON line each time.
+On several devices `ordinate.study.ranks` starts one for each, with `HARDWARE` as a third word; only the first of them
+measures and writes.
 """
 
 import json
+import os
 import re
 import sys
 import time
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +25,33 @@ from ordinate.study.folder import FORMAT, Folder
 from ordinate.study.measure import peak_memory
 from ordinate.study.model import parameters, shape_of
 from ordinate.study.plan import Plan
+from ordinate.study.ranks import end_with_parent
 from ordinate.study.run import Run
 from ordinate.study.source import Source, source_of
 from ordinate.study.state import FINAL
 from ordinate.study.tuning import measure_trial, tuned
 from ordinate.task import Task
 from ordinate.training.loop import train
-from ordinate.training.settings import Diverged, Settings, Stopped, Trace
+from ordinate.training.settings import Diverged, Hardware, Settings, Stopped, Trace
+from ordinate.training.team import leave
 
 
 def main() -> int:
     """Carry out the run named on the command line; 128 + the signal's number if a signal stopped it."""
-    folder, name = Folder(Path(sys.argv[1])), sys.argv[2]
+    folder, name, hardware = Folder(Path(sys.argv[1])), sys.argv[2], Hardware()
+    if len(sys.argv) > 3:
+        hardware = Hardware(**json.loads(sys.argv[3]))
+        end_with_parent()
     whole = folder.plan()
     (run,) = [run for run in whole.runs() if run.name == name]
     torch.set_num_threads(folder.threads() or 1)
     folder.run(run).mkdir(parents=True, exist_ok=True)
     # a process whose study was killed may still be at the same run, and ends within a step
-    with FileLock(folder.run(run) / ".lock"):
-        if folder.status(run) in FINAL:
+    with FileLock(folder.run(run) / ".lock") if leads() else nullcontext():
+        if leads() and folder.status(run) in FINAL:
             return 0
         try:
-            carry_out(folder, whole, run)
+            carry_out(folder, whole, run, hardware)
         except Stopped as error:
             return 128 + error.signal
         except OSError as error:
@@ -52,7 +62,14 @@ def main() -> int:
             if not out_of_memory(error):
                 raise
             folder.end(run, "oom", str(error).splitlines()[0] if str(error) else "not enough memory")
+            # the others would wait for this one
+            return 1 if hardware.world > 1 else 0
     return 0
+
+
+def leads() -> bool:
+    """Whether this process measures and writes: the only one of its run, or the first."""
+    return os.environ.get("RANK", "0") == "0" or len(sys.argv) == 3
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -62,7 +79,7 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and bool(re.search("can't allocate memory|not enough memory", str(error)))
 
 
-def carry_out(folder: Folder, whole: Plan, run: Run) -> None:
+def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware) -> None:
     """Train and measure one run, going on from its newest checkpoint, and write its result."""
     began = time.perf_counter()
     plan, choice = whole.of(run), None if run.rate else tuned(folder, whole, run)
@@ -83,22 +100,27 @@ def carry_out(folder: Folder, whole: Plan, run: Run) -> None:
     }
     place = folder.run(run)
     place.mkdir(parents=True, exist_ok=True)
-    write_json(place / "run.json", result["run"])
+    if leads():
+        write_json(place / "run.json", result["run"])
     trace = None
     try:
-        trace = _train(model, source.task, plan, run, place) if plan.steps else Trace((), (), None)
+        trace = _train(model, source.task, plan, run, place, hardware) if plan.steps else Trace((), (), None)
     except Diverged as error:
         result |= {"status": "diverged", "step": error.step, "message": str(error)}
     else:
+        if not leads():
+            return
         say(stage="measuring")
         result["training"] = {"steps": list(trace.steps), "loss": list(trace.losses)}
         result |= _measured(model, source, run, place)
     result["cost"] = {
         "tokens_per_second": trace and trace.tokens_per_second,
         "peak_memory_bytes": peak_memory(),
+        **({"hardware": asdict(hardware)} if hardware.world > 1 else {}),
         "seconds": time.perf_counter() - began,
     }
-    write_json(folder.result(run), result)
+    if leads():
+        write_json(folder.result(run), result)
 
 
 def _measured(model: Model, source: Source, run: Run, place: Path) -> dict[str, Any]:
@@ -115,7 +137,7 @@ def say(**news: Any) -> None:
     print(json.dumps(news), flush=True)  # noqa: T201
 
 
-def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path) -> Trace:
+def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path, hardware: Hardware) -> Trace:
     settings = Settings(
         steps=plan.steps,
         batch=plan.batch,
@@ -127,8 +149,11 @@ def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path) -> Trace
         precision=plan.precision,
         checkpoint_every=plan.checkpoint_every,
     )
-    return train(model, task, settings, place / "checkpoints", lambda step, loss: say(step=step, loss=loss))
+    watch = lambda step, loss: say(step=step, loss=loss)  # noqa: E731
+    return train(model, task, settings, place / "checkpoints", watch, hardware)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended = main()
+    # processes of several devices end at once: see `leave`
+    leave(ended) if len(sys.argv) > 3 else sys.exit(ended)

@@ -97,6 +97,11 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(named, key=step_of)
 
 
+def checkpoint_at(folder: Path, step: int) -> Path:
+    """The checkpoint that is made after this step."""
+    return folder / f"step-{step:08d}"
+
+
 def step_of(path: Path) -> int:
     """After which step a checkpoint was made."""
     return int(path.name.removeprefix("step-"))

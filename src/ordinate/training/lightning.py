@@ -1,14 +1,11 @@
 """The training loop as Lightning runs it."""
 
-import hashlib
 import logging
+import math
 import signal
-import threading
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,63 +13,46 @@ from typing import Any
 import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from ordinate.batch import Batch
 from ordinate.seeds import seed_of
 from ordinate.task import Task
-from ordinate.training.answers import answer
-from ordinate.training.checkpoint import PlainCheckpoints, checkpoints, newest_whole, remove_partial, step_of
+from ordinate.training.answers import answer, asked
+from ordinate.training.batches import Batches, Clock, identity, steps_done
+from ordinate.training.checkpoint import (
+    PlainCheckpoints,
+    checkpoint_at,
+    checkpoints,
+    newest_whole,
+    remove_partial,
+    step_of,
+)
 from ordinate.training.metrics import Metrics
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
-from ordinate.training.settings import Diverged, Settings, Stopped, Watch
-
-# settings that may differ when training goes on: they change no weight
-FREE = ("checkpoint_every", "keep")
-
-
-class Clock:
-    """How fast training goes; the first step since it was started is left out, as it pays for starting."""
-
-    def __init__(self) -> None:
-        self.tokens, self.began, self.last = 0, 0.0, 0.0
-
-    def count(self, tokens: int) -> None:
-        """A step is done."""
-        self.last = time.perf_counter()
-        if not self.began:
-            self.began = self.last
-        else:
-            self.tokens += tokens
-
-    @property
-    def speed(self) -> float | None:
-        """Tokens a second; None before the second step."""
-        return self.tokens / (self.last - self.began) if self.tokens else None
-
-
-class Batches(IterableDataset[Batch]):
-    """The batches of the steps still to do, each a function of the seed and the step."""
-
-    def __init__(self, task: Task, settings: Settings, start: int) -> None:
-        self.task, self.settings, self.start = task, settings, start
-
-    def __iter__(self) -> Iterator[Batch]:
-        """From the first step still to do to the last."""
-        for step in range(self.start, self.settings.steps):
-            generator = torch.Generator().manual_seed(seed_of(self.settings.seed, "batch", step))
-            yield self.task.sample(generator, self.settings.batch)
+from ordinate.training.settings import Diverged, Hardware, Settings, Stopped, Watch
+from ordinate.training.sharded import Sharded, assemble, local, norm_of, shard
+from ordinate.training.signals import listen, listening
+from ordinate.training.team import PATIENCE, Team, meeting
 
 
 class Learner(lightning.LightningModule):
     """A model, what it learns, and what is written down as it learns."""
 
     def __init__(
-        self, model: nn.Module, task: Task, settings: Settings, folder: Path, metrics: Metrics, watch: Watch | None
+        self,
+        model: nn.Module,
+        task: Task,
+        settings: Settings,
+        folder: Path,
+        metrics: Metrics,
+        watch: Watch | None,
+        team: Team,
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.team = model, team
         self.identity = identity(model, task, settings)
         self.task, self.settings, self.folder, self.metrics, self.watch = task, settings, folder, metrics, watch
         self.clock = Clock()
@@ -86,7 +66,12 @@ class Learner(lightning.LightningModule):
 
     def on_train_start(self) -> None:
         """Take signals back from Lightning, which would end the process without a checkpoint."""
-        _listen(self)
+        listen(self.stop)
+
+    def configure_model(self) -> None:
+        """Share the model out, where each device is to keep a part of it only."""
+        if isinstance(self.trainer.strategy, Sharded) and self.device_mesh is not None:
+            self.model = shard(self.model, self.device_mesh["data_parallel"])
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """The batches still to do."""
@@ -103,47 +88,59 @@ class Learner(lightning.LightningModule):
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Random numbers and learning rate of this step."""
         settings, step = self.settings, self.global_step
-        torch.manual_seed(seed_of(settings.seed, "dropout", step))
+        # sequences of other devices drop other numbers
+        torch.manual_seed(seed_of(settings.seed, "dropout", step, *[self.team.rank] * (not self.team.leads)))
         rate = learning_rate_at(step, highest=settings.learning_rate, warmup=settings.warmup, steps=settings.steps)
         for group in self.trainer.optimizers[0].param_groups:
             group["lr"] = rate
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         """The loss [nats a token]."""
-        logits = answer(self.model, batch)
-        loss = nn.functional.cross_entropy(logits.float().flatten(0, -2), batch.targets.flatten())
-        self.loss = loss.item()
-        if not loss.isfinite():
+        own = self.team.share(batch)
+        logits = answer(self.model, own)
+        nats = nn.functional.cross_entropy(logits.float().flatten(0, -2), own.targets.flatten(), reduction="sum")
+        # the mean over what is asked in the whole batch: shares in which more is asked weigh more
+        loss = nats / asked(batch).sum()
+        self.loss = self.team.gather(loss.item()).sum().item()
+        if not math.isfinite(self.loss):
             raise Diverged(self.global_step + 1, "loss")
-        return loss
+        # gradients of devices are averaged
+        return loss * self.team.world
 
     def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
         """Scale a long gradient down."""
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-        if not norm.isfinite():
+        if not norm_of(nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)).isfinite():
             raise Diverged(self.global_step + 1, "gradient")
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         """Write the loss down, and a checkpoint now and then."""
         step = self.global_step
-        self.metrics.append(step, self.loss)
         self.clock.count(batch.targets.numel())
-        if self.watch:
-            self.watch(step, self.loss)
-        if step % self.settings.checkpoint_every == 0 or step == self.settings.steps or self.signal:
+        if self.team.leads:
+            self.metrics.append(step, self.loss)
+            if self.watch:
+                self.watch(step, self.loss)
+        signal = self.agreed()
+        if step % self.settings.checkpoint_every == 0 or step == self.settings.steps or signal:
             self._save(step)
-        if self.signal:
-            raise Stopped(self.signal)
+        if signal:
+            raise Stopped(signal)
+
+    def agreed(self) -> int:
+        """The signal that asks all processes to stop, whichever of them got it; 0: none."""
+        return int(self.team.gather(self.signal).max())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Note of what settings and model the checkpoint is."""
         checkpoint["identity"] = self.identity
 
     def _save(self, step: int) -> None:
-        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
+        sound = all(local(parameter).isfinite().all() for parameter in self.model.parameters())
+        if not self.team.gather(sound).all():
             raise Diverged(step, "largest weight")
-        self.metrics.sync()
-        self.trainer.save_checkpoint(self.folder / f"step-{step:08d}")
+        if self.team.leads:
+            self.metrics.sync()
+        self.trainer.save_checkpoint(checkpoint_at(self.folder, step))
         present = checkpoints(self.folder)
         # later ones are damaged: training would have gone on from them
         later = [path for path in present if step_of(path) > step]
@@ -152,64 +149,70 @@ class Learner(lightning.LightningModule):
 
 
 def fit(
-    model: nn.Module, task: Task, settings: Settings, folder: Path, metrics: Metrics, watch: Watch | None
+    model: nn.Module,
+    task: Task,
+    settings: Settings,
+    folder: Path,
+    metrics: Metrics,
+    watch: Watch | None,
+    hardware: Hardware,
 ) -> Clock:
     """Do the steps that are still to do, going on from the newest whole checkpoint."""
-    remove_partial(folder)
-    newest = newest_whole(folder)
-    learner = Learner(model, task, settings, folder, metrics, watch)
-    # lightning trains a model in the mode it comes in, without dropout where it last generated text
-    learner.train()
-    metrics.truncate(_check(newest, learner.identity))
-    with _quiet(), _signals(learner):
-        trainer = lightning.Trainer(
-            max_steps=settings.steps,
-            precision="bf16-mixed" if settings.precision == "bf16" else "32-true",
-            # nothing of a cluster's: its requeueing has checkpoints of its own
-            plugins=[PlainCheckpoints(), LightningEnvironment()],
-            default_root_dir=folder,
-            devices=1,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        try:
-            trainer.fit(learner, ckpt_path=newest)
-        except SystemExit as error:
-            # lightning turns a keyboard interrupt into an exit
-            if isinstance(error.__context__, KeyboardInterrupt):
-                raise KeyboardInterrupt from None
-            raise
-    if learner.signal:
-        raise Stopped(learner.signal)
-    return learner.clock
+    with meeting(hardware) as team:
+        learner = Learner(model, task, settings, folder, metrics, watch, team)
+        newest = _prepare(learner)
+        # lightning trains a model in the mode it comes in, without dropout where it last generated text
+        learner.train()
+        with _quiet(), listening(learner.stop):
+            trainer = _trainer(settings, hardware, folder)
+            try:
+                trainer.fit(learner, ckpt_path=newest)
+            except SystemExit as error:
+                # lightning turns a keyboard interrupt into an exit
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    raise KeyboardInterrupt from None
+                raise
+        if asked_to_stop := learner.agreed():
+            raise Stopped(asked_to_stop)
+        if learner.model is not model:
+            assemble(model, learner.model)
+        return learner.clock
 
 
-def identity(model: nn.Module, task: Task, settings: Settings) -> dict[str, Any]:
-    """What must be the same when training goes on: settings, data and parameters."""
-    kept = {name: value for name, value in asdict(settings).items() if name not in FREE}
-    batch = next(iter(Batches(task, settings, 0)))
-    drawn = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in batch.tensors.values())).hexdigest()
-    shapes = {f"shape of {name}": list(parameter.shape) for name, parameter in model.named_parameters()}
-    types = {f"type of {name}": str(parameter.dtype) for name, parameter in model.named_parameters()}
-    return {**kept, "sha256 of the first batch": drawn, **shapes, **types}
+def _prepare(learner: Learner) -> Path | None:
+    """Tidy the folder up: the checkpoint that all processes go on from, None at the beginning."""
+    team, folder = learner.team, learner.folder
+    step = -1
+    if team.leads:
+        remove_partial(folder)
+        newest = newest_whole(folder)
+        learner.metrics.truncate(steps_done(newest, learner.identity))
+        step = -1 if newest is None else step_of(newest)
+    agreed = int(team.gather(step)[0])
+    return None if agreed < 0 else checkpoint_at(folder, agreed)
 
 
-def _check(newest: Path | None, new: dict[str, Any]) -> int:
-    """Raise unless the checkpoint is of this model, data and settings; how many steps it has done."""
-    if newest is None:
-        return 0
-    checkpoint = PlainCheckpoints().load_checkpoint(newest)
-    old = checkpoint["identity"]
-    lines = [f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in {**old, **new} if old.get(k) != new.get(k)]
-    if lines:
-        listed = "\n  ".join(lines)
-        raise ValueError(
-            f"a run goes on with the settings, data and model it began with; {newest} was begun with "
-            f"others:\n  {listed}\ngive the same, or another folder"
-        )
-    return int(checkpoint["global_step"])
+def _trainer(settings: Settings, hardware: Hardware, folder: Path) -> lightning.Trainer:
+    return lightning.Trainer(
+        max_steps=settings.steps,
+        precision="bf16-mixed" if settings.precision == "bf16" else "32-true",
+        # nothing of a cluster's: its requeueing has checkpoints of its own
+        plugins=[PlainCheckpoints(), LightningEnvironment()],
+        default_root_dir=folder,
+        devices=hardware.devices,
+        num_nodes=hardware.nodes,
+        strategy=_strategy(hardware),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def _strategy(hardware: Hardware) -> Strategy | str:
+    if hardware.world == 1:
+        return "auto"
+    return Sharded(hardware.world, PATIENCE) if hardware.shards else DDPStrategy(timeout=PATIENCE)
 
 
 @contextmanager
@@ -223,25 +226,9 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="pytorch_lightning")
             warnings.filterwarnings("ignore", module="lightning_fabric")
+            # nothing of ours is changed in place
+            warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-@contextmanager
-def _signals(learner: Learner) -> Iterator[None]:
-    """SIGTERM and SIGINT go to the learner; afterwards to whoever had them."""
-    before = _listen(learner)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _listen(learner: Learner) -> dict[int, Any]:
-    """Send signals to the learner, where a thread may; who had each before."""
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    return {number: signal.signal(number, learner.stop) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -3,10 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from ordinate.checks import need, need_known, need_positive
+from ordinate.checks import need, need_known, need_positive, need_whole
 
 Watch = Callable[[int, float], None]
+Strategy = Literal["ddp", "fsdp"]
+# the environment variable that says where processes of one training meet; by default as torchrun says it
+MEETING = "ORDINATE_MEETING"
 
 
 class Stopped(RuntimeError):  # noqa: N818 - an outcome, not a mistake
@@ -72,6 +76,55 @@ class Settings:
         need(finite, "learning_rate must be finite", f"got {self.learning_rate}", "give one such as 1e-3")
         need_known("precision", self.precision, ("bf16", "fp32"))
         need(self.keep >= 2, "two checkpoints are kept at least", f"got keep={self.keep}", "give 2 or more")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What one model is trained on: a process for each device, all in step, each with its share of every batch.
+
+    It decides how fast training goes, and no result but in the last digits: sums are added up in another order.
+
+    Args:
+        devices: how many of each machine: GPUs, or processes on the cores where there are none.
+        nodes: machines.
+        strategy: `ddp` keeps a whole model on each device, `fsdp` a share of its numbers; by default ddp.
+    """
+
+    devices: int = 1
+    nodes: int = 1
+    strategy: Strategy | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "nodes"):
+            need_whole(name, getattr(self, name))
+            need_positive(name, getattr(self, name))
+        if self.strategy is not None:
+            need_known("strategy", self.strategy, get_args(Strategy))
+            need(
+                self.world > 1,
+                "a strategy is one for several devices",
+                f"got strategy {self.strategy} with one",
+                "give --devices 2 or more, or leave it out",
+            )
+
+    @property
+    def world(self) -> int:
+        """Devices of all machines."""
+        return self.devices * self.nodes
+
+    @property
+    def shards(self) -> bool:
+        """Whether each device keeps a share of the model only."""
+        return self.strategy == "fsdp"
+
+    def check(self, batch: int) -> None:
+        """Raise a ValueError unless the sequences of a batch can be shared out evenly."""
+        need(
+            batch % self.world == 0,
+            "each device takes as many sequences of a batch as the others",
+            f"got a batch of {batch} for {self.world} devices",
+            f"give a batch of {-(-batch // self.world) * self.world}, or other devices",
+        )
 
 
 @dataclass(frozen=True)

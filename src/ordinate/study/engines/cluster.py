@@ -18,7 +18,8 @@ from ordinate.study.folder import Folder
 from ordinate.study.follow import standing
 from ordinate.study.mirror import Mirror
 from ordinate.study.plan import Plan, Run
-from ordinate.study.process import Crew, attempt, terminable
+from ordinate.study.process import ONE_DEVICE, Crew, attempt, terminable
+from ordinate.training.settings import Hardware
 
 AUTO = "auto"
 # how often a run is begun again on another machine before it counts as killed
@@ -47,11 +48,13 @@ class Cluster(Engine):
         address: of the cluster; `auto` takes the one at hand, or begins one on this machine.
         patience: a run that says nothing for so long is ended [seconds].
         mirror: the study's copy at a URL; None: all machines share its folder.
+        hardware: the devices of a run, all of them of one machine.
     """
 
     address: str = AUTO
     patience: float = PATIENCE
     mirror: Mirror | None = None
+    hardware: Hardware = ONE_DEVICE
 
     def __post_init__(self) -> None:
         need(
@@ -63,13 +66,14 @@ class Cluster(Engine):
         if not runs:
             return
         with session(self.address) as ray, terminable():
+            needs = _needs(ray, folder.threads() or 1, self.hardware)
             work = partial(_mirrored, self.mirror.url) if self.mirror else _attempt
-            remote = ray.remote(num_cpus=folder.threads() or 1, max_retries=TRIES)(work)
+            remote = ray.remote(max_retries=TRIES, **needs)(work)
             place = folder.path.resolve()
             rest, waiting = iter(runs), {}
             while True:
                 for run in islice(rest, AHEAD - len(waiting)):
-                    waiting[remote.remote(place, run.name, self.patience)] = run
+                    waiting[remote.remote(place, run.name, self.patience, self.hardware)] = run
                 if not waiting:
                     return
                 ended, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=EVERY)
@@ -82,19 +86,39 @@ class Cluster(Engine):
                     _tell(folder, plan, run, watch)
 
 
-def _attempt(path: Path, name: str, patience: float) -> None:
+def _needs(ray: ModuleType, threads: int, hardware: Hardware) -> dict[str, float]:
+    """What a run needs of the machine that it is placed on: cores, and GPUs for several devices where there are some.
+
+    Raises:
+        ValueError: no machine has as much, so that Ray would wait for one forever.
+    """
+    needs = {"CPU": float(threads * hardware.devices)}
+    if hardware.world > 1 and ray.cluster_resources().get("GPU"):
+        needs = {"CPU": float(hardware.devices), "GPU": float(hardware.devices)}
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    fits = any(all(machine.get(name, 0) >= much for name, much in needs.items()) for machine in machines)
+    need(
+        fits or hardware.world == 1,
+        "a machine of the cluster has all devices of a run",
+        f"got --devices {hardware.devices}, and no machine with {needs}",
+        "give fewer",
+    )
+    return {f"num_{name.lower()}s": much for name, much in needs.items()}
+
+
+def _attempt(path: Path, name: str, patience: float, hardware: Hardware) -> None:
     """What a machine of the cluster does: one run, in a process of its own."""
     folder = Folder(path)
     need(folder.study.exists(), "machines of a cluster share the study's folder", f"{path} is not here", "mount it")
     plan, crew = folder.plan(), Crew()
     (run,) = [run for run in plan.runs() if run.name == name]
     try:
-        attempt(folder, plan, run, lambda news: None, crew, patience)
+        attempt(folder, plan, run, lambda news: None, crew, patience, hardware)
     finally:
         crew.stop()
 
 
-def _mirrored(url: str, path: Path, name: str, patience: float) -> None:
+def _mirrored(url: str, path: Path, name: str, patience: float, hardware: Hardware) -> None:
     """The same where the study's folder is not seen: what is needed is fetched, and what is made is copied."""
     mirror, over = Mirror(url, path), Event()
     mirror.fetch(name)
@@ -106,7 +130,7 @@ def _mirrored(url: str, path: Path, name: str, patience: float) -> None:
     copying = Thread(target=copy, daemon=True)
     copying.start()
     try:
-        _attempt(path, name, patience)
+        _attempt(path, name, patience, hardware)
     finally:
         over.set()
         copying.join()
