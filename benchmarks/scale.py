@@ -33,6 +33,7 @@ from ordinate.study.settle import settle
 RUNS, LABELS = 10_000, 100
 # the sizes of a result of the quick study
 DOCUMENTS, MULTIPLES, STEPS, WINDOWS = 64, (1, 2, 4, 8), 500, (1, 2, 4, 8, 16, 32, 64, 128)
+PAGE, MARKS = Path(__file__).parents[1] / "docs" / "scale.md", ("<!-- measured -->", "<!-- end of measured -->")
 # the goals: gigabytes of the driver, seconds of overhead a run, seconds of the report
 GOALS = {"driver_gb": 1.0, "overhead_ms": 5.0, "report_seconds": 60.0}
 
@@ -157,7 +158,7 @@ def ray_tasks(count: int) -> dict[str, float]:
     from ordinate.study.engines.cluster import AUTO, session
 
     with session(AUTO) as ray:
-        nothing = ray.remote(num_cpus=1)(int)
+        nothing = ray.remote(num_cpus=1)(lambda: None)
         ray.get([nothing.remote() for _ in range(10)])
         seconds, _ = timed(lambda: ray.get([nothing.remote() for _ in range(count)]))
     return {"tasks": count, "task_ms": float(1000 * seconds[0] / count)}
@@ -180,3 +181,22 @@ def main(keep: bool, quick: bool = False) -> None:
     print(f"{'a task of Ray [ms]':24}{ray['task_ms']:10.2f}")
     if keep:
         print(save("scale", {**found, "at_work": at_work, "goals": GOALS, "ray": ray}))
+        told(found, ray)
+
+
+def told(found: dict[str, float], ray: dict[str, float]) -> None:
+    """Write the table of docs/scale.md anew."""
+    rows = [
+        ("plan settled, every model checked", f"{found['settle_seconds']:.0f} s"),
+        ("overhead of the driver, a run", f"{found['overhead_ms']:.1f} ms"),
+        ("result of a run, written safely", f"{found['result_ms']:.1f} ms"),
+        ("same command again: what is missing?", f"{found['going_on_seconds']:.0f} s"),
+        ("`ordinate status`", f"{found['status_seconds']:.0f} s"),
+        ("report", f"{found['report_seconds']:.0f} s, {found['report_mb']:.1f} MB"),
+        ("memory of the driver", f"{found['driver_gb']:.2f} GB, {found['report_gb']:.2f} GB with the report"),
+        ("a task of Ray that does nothing", f"{ray['task_ms']:.1f} ms"),
+    ]
+    head, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
+    tail = rest.partition(MARKS[1])[2]
+    lines = [f"| {int(found['runs']):,} runs | |", "|---|---|", *(f"| {name} | {said} |" for name, said in rows)]
+    PAGE.write_text("\n".join([head + MARKS[0], *lines, MARKS[1] + tail]), encoding="utf-8")

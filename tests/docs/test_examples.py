@@ -10,7 +10,7 @@ import ordinate
 from ordinate import catalog
 from ordinate.scheme import Scheme
 from ordinate.spectrum import Spectrum
-from ordinate.study.plan import Plan
+from ordinate.study.options import Options
 from ordinate.study.presets import IMAGE_PRESETS, PRESETS, TASK_PRESETS, TRANSLATION_PRESETS
 from ordinate.task import Task
 
@@ -117,8 +117,8 @@ def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
     listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|.+\|$", plan, re.MULTILINE))
     words = {"schemes": "all eight", "mixers": "softmax", "kv_heads": "as heads", "multiples": "1 2 4 8"}
     words |= {"pixels": "8 or 32", "patch": "an eighth", "from": "new models", "sides": "two", "threads": "measured"}
-    words |= {"learning_rate": "0.004, or 0.0001 with `from`"}
-    defaults = {"from" if name == "base" else name: value for name, value in Plan().model_dump().items()}
+    words |= {"learning_rate": "0.004, or 0.0001 with `from`", "tune": "shared"}
+    defaults = {"from" if name == "base" else name: value for name, value in Options().model_dump().items()}
     assert list(defaults) == [name for name in defaults if name in listed]
     for name, default in defaults.items():
         shown = words.get(name) or (f"{default:g}" if isinstance(default, int | float) else str(default))

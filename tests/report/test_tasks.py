@@ -10,8 +10,8 @@ import pytest
 from ordinate.report.build import build
 from ordinate.report.read import read
 from ordinate.report.summary import study_tables, summarise
-from ordinate.study.comparison import compare
 from ordinate.report.verdict import holds, leader, verdict
+from ordinate.study.comparison import compare
 
 SHARES = {"softmax": 0.95, "linear": 0.7, "rnn": 0.065}
 TASK = {"name": "recall", "options": {"pairs": 16}, "length": 31, "vocabulary": 32, "chance": 1 / 16}

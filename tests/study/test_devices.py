@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordinate.cli.hardware import engine_of, follows
+from ordinate.cli.hardware import Carrying, engine_of, follows
 from ordinate.study import capacity, worker
 from ordinate.study.conduct import conduct
 from ordinate.study.engines.cluster import _needs as needs_of
@@ -77,7 +77,7 @@ def test_a_study_on_two_devices_has_the_results_of_one_and_says_what_it_ran_on(t
 
 def test_one_device_is_an_engine_of_its_own(four_cores):
     assert engine_of(small(), Hardware()) is None
-    assert engine_of(small(), TWO, 2) == Devices(TWO, 2)
+    assert engine_of(small(), TWO, Carrying(2)) == Devices(TWO, 2)
     assert not follows(None, Path("x"))
     assert "ordinate.study.worker" in command_of(Folder(Path("x")), "x", Hardware())
     assert "ordinate.study.ranks" in command_of(Folder(Path("x")), "x", TWO)
@@ -108,7 +108,7 @@ def test_one_device_is_an_engine_of_its_own(four_cores):
 def test_what_cannot_be_served_is_refused(hardware, plan, options, message, four_cores, monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(ValueError, match=message):
-        engine_of(plan, hardware, **options)
+        engine_of(plan, hardware, Carrying(**options))
 
 
 @pytest.mark.parametrize(

@@ -1,71 +1,26 @@
 """A grid: every choice of one value of each factor is carried out once, and an edited cell alone again."""
 
 import json
+import tomllib
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from ordinate.report.build import build, build_cell
-from ordinate.study import worker
-from ordinate.study.conduct import conduct
-from ordinate.study.design import EXCEPTIONS, Wish, grid, planned, read_exceptions
-from ordinate.study.engine import Engine
+from ordinate.study.design import EXCEPTIONS, Wish, planned, read_exceptions
 from ordinate.study.folder import Folder, OtherStudyError
 from ordinate.study.plan import Plan
 from ordinate.study.presets import preset
-from ordinate.study.settle import settle
 
 QUICK = partial(preset, "quick")
-SMALL = {"layers": (1,), "heads": (2,), "steps": (3,), "batch": (2,), "fresh": (8,), "precision": ("fp32",)}
-
-
-class Here(Engine):
-    """Carries runs out in this process, and remembers which."""
-
-    def __init__(self):
-        self.carried = []
-
-    def carry_out(self, folder, plan, runs, watch):
-        for run in runs:
-            self.carried.append(run.name)
-            worker.carry_out(folder, plan, run)
-
-
-class Quiet:
-    def reading(self, what):
-        pass
-
-    def planned(self, plan, todo):
-        pass
-
-    def news(self, news):
-        pass
-
-
-@pytest.fixture(autouse=True)
-def silent(monkeypatch):
-    monkeypatch.setattr(worker, "say", lambda **news: None)
-
-
-def designed(exceptions=(), **options):
-    return grid([(values, settle(plan)) for values, plan in planned(Wish(**SMALL | options), QUICK, exceptions)])
-
-
-def carried(plan, out):
-    engine = Here()
-    return conduct(plan, out, engine, "ordinate study", Quiet()), engine.carried
-
-
 FACTORS = {"width": (8, 16), "task": ("copy", "recall"), "schemes": ("none", "rope"), "multiples": (1,)}
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "say", lambda **news: None)
-        out = tmp_path_factory.mktemp("grid") / "study"
-        plan = designed(**FACTORS)
-        return out, plan, carried(plan, out)[1]
+def study(designed, carried, tmp_path_factory):
+    out, plan = tmp_path_factory.mktemp("grid") / "study", designed(**FACTORS)
+    return out, plan, carried(plan, out)[1]
 
 
 def test_every_choice_is_a_cell_and_a_run_is_carried_out_once(study):
@@ -79,7 +34,7 @@ def test_every_choice_is_a_cell_and_a_run_is_carried_out_once(study):
     assert found == sorted((label, *cell.values()) for cell in cells for label in FACTORS["schemes"])
 
 
-def test_a_cell_is_trained_as_a_study_of_its_own_would_be(study, tmp_path):
+def test_a_cell_is_trained_as_a_study_of_its_own_would_be(designed, carried, study, tmp_path):
     out, plan, _ = study
     run = next(run for run in plan.runs() if run.cell == {"task": "copy", "width": 16} and run.label == "rope")
     alone = designed(width=(16,), task=("copy",), schemes=("rope",), multiples=(1,))
@@ -92,7 +47,7 @@ def test_a_cell_is_trained_as_a_study_of_its_own_would_be(study, tmp_path):
         assert one[section] == other[section]
 
 
-def test_nothing_is_done_twice_and_foreign_files_are_passed_over(study):
+def test_nothing_is_done_twice_and_foreign_files_are_passed_over(carried, study):
     out, plan, _ = study
     foreign = out / "runs" / "rope-width=8-s0"
     foreign.mkdir(exist_ok=True)
@@ -101,7 +56,7 @@ def test_nothing_is_done_twice_and_foreign_files_are_passed_over(study):
     assert "cannot be read" not in build(out).read_text(encoding="utf-8")
 
 
-def test_an_edited_cell_alone_is_carried_out_again_and_going_back_finds_the_old_one(study):
+def test_an_edited_cell_alone_is_carried_out_again_and_going_back_finds_the_old_one(designed, carried, study):
     out, plan, _ = study
     edited = designed([{"task": "copy", "width": 16, "learning_rate": 0.001}], **FACTORS)
     done = carried(edited, out)[1]
@@ -112,7 +67,7 @@ def test_an_edited_cell_alone_is_carried_out_again_and_going_back_finds_the_old_
     assert carried(plan, out)[1] == []
 
 
-def test_a_factor_may_get_more_values_and_a_grid_more_seeds(study):
+def test_a_factor_may_get_more_values_and_a_grid_more_seeds(designed, carried, study):
     out, _, _ = study
     more = designed(**FACTORS | {"width": (4, 8, 16)})
     done = carried(more, out)[1]
@@ -120,7 +75,7 @@ def test_a_factor_may_get_more_values_and_a_grid_more_seeds(study):
     assert all("width=4" in name for name in done)
 
 
-def test_a_study_without_a_grid_may_get_more_seeds_and_schemes(tmp_path):
+def test_a_study_without_a_grid_may_get_more_seeds_and_schemes(designed, carried, tmp_path):
     options = {"task": ("copy",), "width": (8,), "multiples": (1,)}
     carried(designed(schemes=("none",), **options), tmp_path)
     done = carried(designed(schemes=("rope", "none"), seeds=2, **options), tmp_path)[1]
@@ -165,7 +120,22 @@ def test_cells_are_read_from_a_file_of_options(tmp_path):
         read_exceptions(file)
 
 
-def test_a_plan_read_again_has_the_same_runs(study):
+def test_the_plan_of_the_page_is_carried_out_as_it_says():
+    page = (Path(__file__).parents[2] / "docs" / "grids.md").read_text(encoding="utf-8")
+    options = tomllib.loads(page.split("```toml\n")[1].split("```")[0])
+    exceptions = options.pop(EXCEPTIONS)
+    several = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    cells = planned(Wish(**several | {"steps": (options["steps"],)}), QUICK, exceptions)
+    found = {tuple(values.values()): (plan.steps, plan.tune[-1]) for values, plan in cells}
+    assert found == {
+        ("recall:pairs=4", 32): (300, 0.008),
+        ("recall:pairs=4", 64): (600, 0.008),
+        ("copy:count=8", 32): (300, 0.016),
+        ("copy:count=8", 64): (600, 0.008),
+    }
+
+
+def test_a_plan_read_again_has_the_same_runs(carried, study):
     out, plan, _ = study
     carried(plan, out)
     read = Folder(out).plan()
@@ -173,7 +143,7 @@ def test_a_plan_read_again_has_the_same_runs(study):
     assert [run.name for run in read.runs()] == [run.name for run in plan.runs()]
 
 
-def test_the_report_of_a_grid_shows_every_cell(study):
+def test_the_report_of_a_grid_shows_every_cell(carried, study):
     out, plan, _ = study
     carried(plan, out)
     page = build(out).read_text(encoding="utf-8")
@@ -194,7 +164,7 @@ def test_the_report_of_a_grid_shows_every_cell(study):
         build_cell(out, {"task": "copy", "width": "17"})
 
 
-def test_the_texts_of_cells_lie_beside_each_other(tmp_path):
+def test_the_texts_of_cells_lie_beside_each_other(designed, carried, tmp_path):
     texts = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -210,5 +180,5 @@ def test_the_texts_of_cells_lie_beside_each_other(tmp_path):
     assert losses[0] != losses[1]
     # a text that has changed since is another study
     (tmp_path / "two" / "0.txt").write_text("something else\n" * 40)
-    with pytest.raises((OtherStudyError, ValueError), match="other|holds"):
+    with pytest.raises((OtherStudyError, ValueError), match=r"other|holds"):
         carried(plan, tmp_path / "study")

@@ -194,3 +194,19 @@ def test_a_run_is_copied_after_each_checkpoint_and_at_its_end(tmp_path):
     for stage in ("measuring", "done", "killed", "waiting"):
         relay.news(News(ROPE, stage))
     assert copied == [None, *["rope-s0"] * 6]
+
+
+def test_a_machine_of_a_cluster_fetches_what_one_run_needs(tmp_path):
+    one, other = study(tmp_path / "one"), tmp_path / "other"
+    write(one, 4)
+    write(one, 2, NONE)
+    Mirror("memory://study", one).push()
+    mine = Mirror("memory://study", other)
+    mine.fetch("rope-s0")
+    names = set(tree(other))
+    assert {"study.json", "data/train.npy", "runs/rope-s0/checkpoints/metrics.jsonl"} <= names
+    assert not any("none-s0" in name for name in names)
+    write(one, 6)
+    Mirror("memory://study", one).push()
+    mine.fetch("rope-s0")
+    assert (other / "runs/rope-s0/checkpoints/step-00000006").is_dir()

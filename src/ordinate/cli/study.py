@@ -11,22 +11,26 @@ from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.config import Toml
 from rich.console import Console
 
-from ordinate.checks import need
-from ordinate.cli.hardware import HARDWARE, ONE_DEVICE, dismiss, engine_of, follows
+from ordinate.cli.hardware import HARDWARE, ONE_DEVICE, USUAL, Carrying, dismiss, engine_of, follows
+from ordinate.cli.place import placed
 from ordinate.cli.progress import watcher
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
 from ordinate.study.design import EXCEPTIONS, Wish, grid, planned, read_exceptions
-from ordinate.study.engine import PATIENCE, Engine
+from ordinate.study.engine import Engine
 from ordinate.study.engines.local import Local
 from ordinate.study.folder import Folder
+from ordinate.study.logs import Logs
+from ordinate.study.mirror import Mirror
 from ordinate.study.plan import Plan
 from ordinate.study.presets import preset as preset_of
+from ordinate.study.relay import Relay
 from ordinate.study.state import FINAL
 from ordinate.training.settings import Hardware
 
 SIZES = frozenset({"width", "layers", "heads", "length", "learning_rate"})
 Preset = Literal["quick", "standard", "thorough"]
+Logger = Literal["csv", "tensorboard", "wandb", "mlflow"]
 PLAN = Parameter(name="*", consume_multiple=True, negative="")
 
 
@@ -60,11 +64,10 @@ def study(
     plan: Annotated[Wish, WISH] = Wish(),  # noqa: B008  # pyrefly: ignore[not-a-type]
     preset: Preset = "quick",
     config: Path | None = None,
-    out: Path | None = None,
-    workers: int | None = None,
-    patience: float = PATIENCE / 60,
-    ray: str | None = None,
+    out: str | None = None,
+    carrying: Annotated[Carrying, HARDWARE] = USUAL,
     hardware: Annotated[Hardware, HARDWARE] = ONE_DEVICE,
+    logger: Logger | None = None,
 ) -> int:
     """Train schemes, mixers or both side by side, on a text or another task, and report which one to take.
 
@@ -81,38 +84,48 @@ def study(
         A TOML file with options, below those of the command line and above the preset's; a table [[cells]] in it says
         what is different in some cells of a grid.
     out
-        Folder for the results; by default one in runs/ named after the plan.
-    workers
-        Runs at a time; by default as many as there are cores for, with as many threads each as short trials show to
-        be fastest.
-    patience
-        A run that says nothing for so many minutes is ended, and counts as killed.
-    ray
-        Carry the runs out on a Ray cluster: its address, or `auto` for the one at hand or one of this machine alone.
-        `--out` is then a folder that all of its machines share.
+        Folder for the results; by default one in runs/ named after the plan. Or a URL, s3://bucket/study: the study
+        is then worked on in a folder in runs/ and copied there as it goes on, so that another machine can go on.
+    carrying
+        How many runs are carried out at a time, and where.
     hardware
         What each run is trained on.
+    logger
+        Also log losses and results in the study's folder `logs`, for this tool. Nothing leaves the machine unless
+        WANDB_MODE=online or MLFLOW_TRACKING_URI says so.
     """
     from ordinate.study.settle import settle
 
     console = Console(highlight=False)
     cells = planned(plan, partial(_preset, preset, based="base" in plan.model_fields_set), read_exceptions(config))
     whole = grid([(values, settle(one, _tell(console))) for values, one in cells])
-    out = out or Path("runs") / f"{preset}-{whole.digest()}"
-    engine = engine_of(whole, hardware, workers, 60 * patience, ray)
-    if follows(engine, out):
+    place, mirror = placed(out, f"{preset}-{whole.digest()}")
+    engine = engine_of(whole, hardware, carrying, mirror)
+    if follows(engine, place):
         return 0
-    folder, failed = run(whole, out, engine or _engine(workers, 60 * patience, ray, _tell(console)), console)
+    engine = engine or _engine(carrying, _tell(console), mirror)
+    folder, failed = run(whole, place, engine, console, logger=logger, mirror=mirror)
     report = build(folder.path)
+    if mirror:
+        mirror.push()
     console.print(f"report: {report}", soft_wrap=True)
     return 1 if failed else 0
 
 
-def run(plan: Plan, out: Path, engine: Engine | None, console: Console) -> tuple[Folder, list[str]]:
+def run(
+    plan: Plan,
+    out: Path,
+    engine: Engine | None,
+    console: Console,
+    *,
+    logger: str | None = None,
+    mirror: Mirror | None = None,
+) -> tuple[Folder, list[str]]:
     """Carry out a settled plan in view of a person: the folder, and the names of runs that are not done."""
     watching = watcher(console)
+    relay = Relay(watching, mirror, Logs(logger, Folder(out)) if logger else None)
     try:
-        folder = conduct(plan, out, engine or Local(tell=_tell(console)), _command(), watching)
+        folder = conduct(plan, out, engine or Local(tell=_tell(console)), _command(), relay)
     finally:
         watching.close()
         dismiss(engine)
@@ -121,18 +134,12 @@ def run(plan: Plan, out: Path, engine: Engine | None, console: Console) -> tuple
     return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]
 
 
-def _engine(workers: int | None, patience: float, ray: str | None, tell: Callable[[str], None]) -> Engine:
-    if ray is None:
-        return Local(workers, patience, tell)
-    need(
-        workers is None,
-        "a cluster decides how many runs are done at a time",
-        f"got --workers {workers} with --ray {ray}",
-        "leave it out",
-    )
+def _engine(carrying: Carrying, tell: Callable[[str], None], mirror: Mirror | None) -> Engine:
+    if carrying.ray is None:
+        return Local(carrying.workers, carrying.seconds, tell)
     from ordinate.study.engines.cluster import Cluster
 
-    return Cluster(ray, patience)
+    return Cluster(carrying.ray, carrying.seconds, mirror)
 
 
 def _tell(console: Console) -> Callable[[str], None]:

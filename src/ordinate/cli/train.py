@@ -1,13 +1,13 @@
 """`ordinate train`: train one model."""
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App
 from rich.console import Console
 
 from ordinate.cli.hardware import HARDWARE, ONE_DEVICE, engine_of, follows
-from ordinate.cli.study import PLAN, run
+from ordinate.cli.place import placed
+from ordinate.cli.study import PLAN, Logger, run
 from ordinate.study.options import Options
 from ordinate.study.plan import Plan, usual_scheme
 from ordinate.training.settings import Hardware
@@ -20,8 +20,9 @@ def train(
     scheme: str | None = None,
     *,
     plan: Annotated[Options, PLAN] = Options(),  # noqa: B008
-    out: Path | None = None,
+    out: str | None = None,
     hardware: Annotated[Hardware, HARDWARE] = ONE_DEVICE,
+    logger: Logger | None = None,
 ) -> int:
     """Train one model, on a text or another task, and measure it.
 
@@ -33,7 +34,10 @@ def train(
     plan
         What decides the results; `--schemes` is of no use here, and of `--mixers` one can be named.
     out
-        Folder for the model and its results; by default one in runs/ named after the plan.
+        Folder for the model and its results, or a URL, s3://bucket/model, that is gone on from and copied to; by
+        default a folder in runs/ named after the plan.
+    logger
+        Also log losses and results in the folder `logs`, for this tool.
     hardware
         What it is trained on.
     """
@@ -47,11 +51,11 @@ def train(
         raise ValueError(f"train trains one mixer; got {', '.join(plan.mixers)}; name one, or use study")
     chosen = None if scheme is None and plan.base else (scheme or usual_scheme("softmax", plan.model),)
     whole = settle(Plan.model_validate({**dict(plan), "schemes": chosen}))
-    out = out or Path("runs") / f"train-{whole.digest()}"
-    engine = engine_of(whole, hardware)
-    if follows(engine, out):
+    place, mirror = placed(out, f"train-{whole.digest()}")
+    engine = engine_of(whole, hardware, mirror=mirror)
+    if follows(engine, place):
         return 0
-    folder, failed = run(whole, out, engine, console)
+    folder, failed = run(whole, place, engine, console, logger=logger, mirror=mirror)
     if not failed:
         models = [folder.run(item) / "model" for item in whole.runs() if item.rate is None]
         for model in models:

@@ -1,6 +1,8 @@
 """From a study's folder, or that of a questioned model, to its report."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ordinate.checks import need
 from ordinate.files import write_text
@@ -9,12 +11,12 @@ from ordinate.report.grid import Grid
 from ordinate.report.page import page
 from ordinate.report.read import read, read_about
 from ordinate.report.summary import summarise
-from ordinate.report.table import as_csv, rows
+from ordinate.report.table import Row, as_csv, rows
 from ordinate.study.run import described, slug
 
 
 def build(folder: Path) -> Path:
-    """Write report.html and results.csv from the JSON files of a study; where the report is.
+    """Write report.html, results.csv and costs.csv from the JSON files of a study; where the report is.
 
     Raises:
         ValueError: the folder holds no study that this version can read.
@@ -25,15 +27,21 @@ def build(folder: Path) -> Path:
         parts = [
             (values, rows(study, entries)) for (values, study), entries in zip(grid.cells, grid.ranked, strict=True)
         ]
-        write_text(folder / "results.csv", as_csv(parts, mixers=bool(grid.cells[0][1].plan.get("mixers"))))
+        _write_tables(folder, parts, mixers=bool(grid.cells[0][1].plan.get("mixers")))
         write_text(report, grid.page())
         return report
     study = read(folder)
     entries = summarise(study)
     table = rows(study, entries)
-    write_text(folder / "results.csv", as_csv([({}, table)], mixers=bool(study.plan.get("mixers"))))
+    _write_tables(folder, [({}, table)], mixers=bool(study.plan.get("mixers")))
     write_text(report, page(study, entries, table))
     return report
+
+
+def _write_tables(folder: Path, parts: Sequence[tuple[Mapping[str, Any], Sequence[Row]]], mixers: bool) -> None:
+    """What was measured, the same on every machine of one kind, and apart from it what that cost."""
+    write_text(folder / "results.csv", as_csv(parts, mixers))
+    write_text(folder / "costs.csv", as_csv(parts, mixers, costs=True))
 
 
 def build_cell(folder: Path, values: dict[str, str]) -> Path:

@@ -44,15 +44,16 @@ def rows(study: Study, entries: Sequence[Entry]) -> list[Row]:
     return [_row(study, label, known.get(label)) for label in order]
 
 
-def as_csv(parts: Sequence[tuple[Mapping[str, Any], Sequence[Row]]], mixers: bool) -> str:
-    """The tables of all cells as comma-separated values, costs last; with or without a column of mixers.
+def as_csv(parts: Sequence[tuple[Mapping[str, Any], Sequence[Row]]], mixers: bool, *, costs: bool = False) -> str:
+    """The tables of all cells as comma-separated values: what was measured, or what it cost.
 
     Args:
         parts: the values of each cell's factors, which come first, and its table; of a study without a grid, one.
         mixers: whether there is a column of mixers.
+        costs: whether it is of costs, which differ from one machine and day to the next.
     """
-    columns = list(dict.fromkeys(name for _, table in parts for row in table for name in row.numbers))
-    columns.sort(key=lambda name: name in COSTS)
+    every = dict.fromkeys(name for _, table in parts for row in table for name in row.numbers)
+    columns = [name for name in every if (name in COSTS) == costs]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*parts[0][0], *(["mixer"] if mixers else []), "scheme", "status", *columns])

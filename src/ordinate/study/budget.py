@@ -24,6 +24,9 @@ from ordinate.study.run import Run
 from ordinate.study.source import source_of
 from ordinate.training.answers import answer
 
+# a view that PyTorch does not count among its own, since what it looks at is used no more
+VIEWS = (torch.ops.aten._unsafe_view,)
+
 
 class Operations(TorchDispatchMode):
     """Counts floating-point operations while it is entered.
@@ -57,7 +60,7 @@ class Operations(TorchDispatchMode):
             numbers = max(tensor.numel() for tensor in [*taken, *made])
             line = max(tensor.shape[dim] for tensor in [*taken, *made] for dim in args[1])
             return int(5 * numbers * max(1, (line - 1).bit_length()))
-        if func.is_view:
+        if func.is_view or func.overloadpacket in VIEWS:
             return 0
         return sum(tensor.numel() for tensor in made if tensor.is_floating_point() or tensor.is_complex())
 
@@ -110,12 +113,15 @@ def _sequence(plan: Plan, shape: Shape) -> Batch:
 @contextmanager
 def _plain() -> Iterator[None]:
     """Everything in PyTorch's own small operations, which can be counted."""
-    before = os.environ.get(SWITCH)
+    before, library = os.environ.get(SWITCH), torch._C._get_mkldnn_enabled()
     os.environ[SWITCH] = "off"
+    # which would carry out a recurrent network as one operation
+    torch._C._set_mkldnn_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
+        with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        torch._C._set_mkldnn_enabled(library)
         os.environ.pop(SWITCH)
         if before is not None:
             os.environ[SWITCH] = before

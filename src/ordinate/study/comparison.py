@@ -32,7 +32,10 @@ class Table:
 
     def of(self, seeds: Sequence[int]) -> Numbers:
         """The amounts of these seeds."""
-        return self.amounts[[self.seeds.index(seed) for seed in seeds]]
+        # without a copy where all are asked for: there are many pairs
+        return (
+            self.amounts if tuple(seeds) == self.seeds else self.amounts[[self.seeds.index(seed) for seed in seeds]]
+        )
 
 
 @dataclass(frozen=True)

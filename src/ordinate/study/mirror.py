@@ -62,11 +62,13 @@ class Mirror:
         """Bring here what is not here yet, and the runs that are further there.
 
         Args:
-            run: the only run to look at; None: all.
+            run: the only run to look at; None: all, and what belongs to the study.
         Raises:
             OSError: the URL cannot be read, tried several times.
         """
-        there = self._try("read", "", self._listed)
+        # where nothing of the study is yet, a run needs what belongs to the study, too
+        under = "" if run is None or not any(self.folder.glob("study.json")) else f"runs/{run}"
+        there = self._try("read", under, lambda: self._listed(under))
         runs: dict[str, dict[str, int]] = {}
         for name, size in there.items():
             if name.startswith("runs/"):
@@ -123,11 +125,11 @@ class Mirror:
             if path.is_file() and not any(part.startswith(".") or part in OWN for part in parts):
                 yield "/".join(parts), path
 
-    def _listed(self) -> dict[str, int]:
+    def _listed(self, under: str = "") -> dict[str, int]:
         self.files.invalidate_cache()
-        if not self.files.exists(self.root):
+        if not self.files.exists(self._at(under)):
             return {}
-        found = self.files.find(self.root, detail=True)
+        found = self.files.find(self._at(under), detail=True)
         names = {path.removeprefix(self.root).lstrip("/"): int(about["size"] or 0) for path, about in found.items()}
         return {name: size for name, size in names.items() if not name.startswith(".")}
 

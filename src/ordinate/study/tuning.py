@@ -7,9 +7,9 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from torch import nn
 
 from ordinate.checks import need
-from ordinate.models.kinds import Model
 from ordinate.seeds import seed_of
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
@@ -77,7 +77,7 @@ def rates(plan: Plan) -> tuple[float, ...] | None:
     return found
 
 
-def measure_trial(model: Model, source: Source) -> float:
+def measure_trial(model: nn.Module, source: Source) -> float:
     """The loss of a trial on what was set aside: the same sequences for all, and none that is reported on [nats]."""
     batch = source.aside.sample(torch.Generator().manual_seed(seed_of("aside")), SEQUENCES)
     nats, _ = told(model, batch, source.plan.precision)

@@ -5,8 +5,10 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import Event, Thread
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +16,7 @@ from ordinate.checks import need
 from ordinate.study.engine import PATIENCE, Engine, News, Watch
 from ordinate.study.folder import Folder
 from ordinate.study.follow import standing
+from ordinate.study.mirror import Mirror
 from ordinate.study.plan import Plan, Run
 from ordinate.study.process import ONE_DEVICE, Crew, attempt, terminable
 from ordinate.training.settings import Hardware
@@ -23,6 +26,8 @@ AUTO = "auto"
 TRIES = 5
 # seconds between two looks at how far the runs are, and how many of them are looked at
 EVERY, LOOKS = 1.0, 256
+# seconds between two copies of a run to a URL
+COPIES = 30.0
 # so many runs are given to a cluster ahead: more than it has cores, and no more than it keeps in mind with ease
 AHEAD = 4096
 # how long a machine may take to answer [seconds]
@@ -42,11 +47,13 @@ class Cluster(Engine):
     Args:
         address: of the cluster; `auto` takes the one at hand, or begins one on this machine.
         patience: a run that says nothing for so long is ended [seconds].
+        mirror: the study's copy at a URL; None: all machines share its folder.
         hardware: the devices of a run, all of them of one machine.
     """
 
     address: str = AUTO
     patience: float = PATIENCE
+    mirror: Mirror | None = None
     hardware: Hardware = ONE_DEVICE
 
     def __post_init__(self) -> None:
@@ -59,8 +66,9 @@ class Cluster(Engine):
         if not runs:
             return
         with session(self.address) as ray, terminable():
+            work = partial(_mirrored, self.mirror.url) if self.mirror else _attempt
             needs = _needs(ray, folder.threads() or 1, self.hardware)
-            remote = ray.remote(max_retries=TRIES, **needs)(_attempt)
+            remote = ray.remote(max_retries=TRIES, **needs)(work)
             place = folder.path.resolve()
             rest, waiting = iter(runs), {}
             while True:
@@ -70,6 +78,8 @@ class Cluster(Engine):
                     return
                 ended, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=EVERY)
                 for reference in ended:
+                    if self.mirror:
+                        self.mirror.fetch(waiting[reference].name)
                     _end(ray, reference, waiting.pop(reference), folder, watch)
                 # those that were given first are at work
                 for run in islice(waiting.values(), LOOKS):
@@ -106,6 +116,25 @@ def _attempt(path: Path, name: str, patience: float, hardware: Hardware) -> None
         attempt(folder, plan, run, lambda news: None, crew, patience, hardware)
     finally:
         crew.stop()
+
+
+def _mirrored(url: str, path: Path, name: str, patience: float, hardware: Hardware) -> None:
+    """The same where the study's folder is not seen: what is needed is fetched, and what is made is copied."""
+    mirror, over = Mirror(url, path), Event()
+    mirror.fetch(name)
+
+    def copy() -> None:
+        while not over.wait(COPIES):
+            mirror.push(name)
+
+    copying = Thread(target=copy, daemon=True)
+    copying.start()
+    try:
+        _attempt(path, name, patience, hardware)
+    finally:
+        over.set()
+        copying.join()
+        mirror.push(name)
 
 
 def _end(ray: ModuleType, reference: Any, run: Run, folder: Folder, watch: Watch) -> None:
