@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-from einops import rearrange
 from torch import nn
-from torch.nn.functional import linear
 
 from ordinate.attention import attend, attend_cached
 from ordinate.checks import need_fraction, need_positive
+from ordinate.linear import Linear, linear
 from ordinate.mixer import KeyValues, check_heads
 from ordinate.room import Longest
 from ordinate.route import Formula
@@ -78,9 +77,9 @@ class Projections(nn.Module):
         # a scheme may widen q and k: their channels count as they were
         self.scale = self.head_width**-0.5 if variant.scale is None else variant.scale
         self.widths = [heads * self.head_width, kv_heads * self.head_width, kv_heads * self.head_width]
-        self.project = nn.Linear(width, sum(self.widths), bias=variant.bias)
+        self.project: nn.Linear = Linear(width, sum(self.widths), bias=variant.bias)
         out_bias = variant.bias if variant.out_bias is None else variant.out_bias
-        self.out: nn.Module = nn.Linear(self.widths[0], width, bias=out_bias)
+        self.out: nn.Module = Linear(self.widths[0], width, bias=out_bias)
         self.q_norm, self.k_norm = (
             nn.RMSNorm(self.head_width, eps=variant.epsilon) if variant.qk_norm else nn.Identity() for _ in range(2)
         )
@@ -130,7 +129,7 @@ class Projections(nn.Module):
 
     def split_heads(self, x: Tokens) -> Queries:
         """Columns as heads."""
-        return rearrange(x, "b n (h d) -> b h n d", d=self.head_width)
+        return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
 
     def attended(self, q: Queries, k: Keys, v: Values, at: Placed, longest: Longest | None = None) -> Outputs:
         """What each head reads; queries and keys come encoded."""
@@ -159,7 +158,7 @@ class Projections(nn.Module):
 
     def gather(self, y: Outputs) -> Tokens:
         """What the heads have read, as tokens."""
-        return self.out(rearrange(y, "b h n d -> b n (h d)"))
+        return self.out(y.transpose(1, 2).flatten(2))
 
     def _part(self, x: Tokens, rows: slice) -> Queries:
         bias = None if self.project.bias is None else self.project.bias[rows]

@@ -33,12 +33,13 @@ def in_pieces(model, text, pieces):
     return torch.cat(out, 1)
 
 
-@pytest.mark.parametrize("pieces", [[9], [1] * 9, [4, 0, 5], [8, 1]])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @torch.no_grad()
-def test_piece_by_piece_is_the_same_as_at_once(scheme, pieces):
+def test_piece_by_piece_is_the_same_as_at_once(scheme):
     model, text = build(scheme=scheme), ids(2, 9)
-    assert torch.allclose(in_pieces(model, text, pieces), model(text), atol=1e-10, rtol=0)
+    at_once = model(text)
+    for pieces in ([9], [1] * 9, [4, 0, 5], [8, 1]):
+        assert torch.allclose(in_pieces(model, text, pieces), at_once, atol=1e-10, rtol=0), pieces
 
 
 @pytest.mark.parametrize("norm", ["rms", "layer"])
@@ -107,10 +108,10 @@ def test_a_matrix_of_another_size_leaves_the_others_as_they_are():
     assert not torch.equal(narrow["blocks.0.mixer.project.weight"], narrow["blocks.1.mixer.project.weight"])
 
 
-@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_one_seed_gives_one_trunk_whatever_the_scheme(scheme, tied):
-    sizes = SMALL | WIDER.get(scheme, {})
+def test_one_seed_gives_one_trunk_whatever_the_scheme(scheme):
+    # half of them with a head of its own
+    sizes, tied = SMALL | WIDER.get(scheme, {}), SCHEMES.index(scheme) % 2 == 0
 
     def trunk(scheme):
         torch.manual_seed(3)

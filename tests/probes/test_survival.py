@@ -170,3 +170,14 @@ def test_the_same_seed_gives_the_same_finding():
     one, other = (Survival().measure(Plain("rope"), texts(), 3).model_copy(update={"seconds": 0.0}) for _ in range(2))
     assert one == other
     assert one.model_validate_json(one.model_dump_json()) == one
+
+
+def test_cutting_out_what_is_no_position_costs_no_more_than_its_control():
+    held = []
+    for seed in range(12):
+        found = named(Survival(doses=False).measure(Plain("none", causal=False), texts(12, 16, seed=seed), seed))
+        for one in found.values():
+            if one.name.startswith("rise beyond"):
+                # two times what three controls are apart from each other
+                held.append(2 * one.null_low <= one.value <= 2 * one.null_high)
+    assert np.mean(held) >= 0.8

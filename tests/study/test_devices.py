@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordinate.cli.hardware import Carrying, engine_of, follows
+from ordinate.cli.work import Work, engine_of
 from ordinate.study import capacity, worker
 from ordinate.study.conduct import conduct
-from ordinate.study.engines.cluster import _needs as needs_of
 from ordinate.study.engines.devices import Devices
+from ordinate.study.engines.local import Local
 from ordinate.study.engines.nodes import Nodes
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
@@ -76,9 +76,9 @@ def test_a_study_on_two_devices_has_the_results_of_one_and_says_what_it_ran_on(t
 
 
 def test_one_device_is_an_engine_of_its_own(four_cores):
-    assert engine_of(small(), Hardware()) is None
-    assert engine_of(small(), TWO, Carrying(2)) == Devices(TWO, 2)
-    assert not follows(None, Path("x"))
+    assert engine_of(small(), Hardware(), Work(), print) == Local(tell=print)
+    assert engine_of(small(), TWO, Work(workers=2), print) == Devices(TWO, 2)
+    assert not engine_of(small(), TWO, Work(), print).follow(Folder(Path("x")))
     assert "ordinate.study.worker" in command_of(Folder(Path("x")), "x", Hardware())
     assert "ordinate.study.ranks" in command_of(Folder(Path("x")), "x", TWO)
 
@@ -108,7 +108,7 @@ def test_one_device_is_an_engine_of_its_own(four_cores):
 def test_what_cannot_be_served_is_refused(hardware, plan, options, message, four_cores, monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(ValueError, match=message):
-        engine_of(plan, hardware, Carrying(**options))
+        engine_of(plan, hardware, Work(**options), print)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_two_machines_train_one_model_and_the_first_says_how_far_it_is(tmp_path)
 
 @pytest.mark.slow
 def test_a_device_that_is_lost_ends_the_run_which_then_goes_on_where_it_was(tmp_path):
-    plan = settle(small(steps=40, checkpoint_every=5))
+    plan = settle(small(steps=400, checkpoint_every=5))
     (run,) = plan.runs()
 
     class Killer(Quiet):
@@ -210,27 +210,3 @@ def of_the_second_device(place):
             if b"ordinate.study.worker" in words and str(place).encode() in words and b"\0RANK=1\0" in known:
                 found.append(int(process.name))
     return found
-
-
-class Clustered:
-    """What is asked of Ray."""
-
-    def __init__(self, *machines):
-        self.machines = machines
-
-    def cluster_resources(self):
-        return {name: much for machine in self.machines for name, much in machine.items()}
-
-    def nodes(self):
-        return [{"Alive": True, "Resources": machine} for machine in self.machines]
-
-
-def test_ray_is_asked_for_as_much_as_a_run_takes_of_one_machine(untyped):
-    small, large = {"CPU": 4.0}, {"CPU": 16.0, "GPU": 4.0}
-    assert needs_of(Clustered(small), 2, Hardware()) == {"num_cpus": 2.0}
-    assert needs_of(Clustered(small), 2, TWO) == {"num_cpus": 4.0}
-    assert needs_of(Clustered(small, large), 2, TWO) == {"num_cpus": 2.0, "num_gpus": 2.0}
-    with pytest.raises(
-        ValueError, match="a machine of the cluster has all devices of a run; got --devices 2, and no"
-    ):
-        needs_of(Clustered(small, small), 3, TWO)

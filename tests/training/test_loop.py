@@ -20,13 +20,13 @@ spec.loader.exec_module(victim)
 run, weights = victim.run, victim.weights
 
 
-def outcomes(folder, precision, kind, count):
+def outcomes(folder, precision, kind, count, expected=None):
     command = [sys.executable, str(VICTIM), str(folder), precision, kind, str(count)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1800)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == count, done.stderr[-2000:]
+    assert len(found) == (expected or count), done.stderr[-2000:]
     return found
 
 
@@ -34,6 +34,12 @@ def outcomes(folder, precision, kind, count):
 def test_killed_at_any_step_it_ends_with_the_same_weights_to_the_bit(tmp_path, precision):
     found = outcomes(tmp_path, precision, "steps", victim.STEPS)
     assert all(item["died"] == -signal.SIGKILL and item["same"] for item in found), found
+
+
+def test_models_of_every_kind_end_with_the_same_weights(tmp_path):
+    # two steps after a checkpoint
+    found = outcomes(tmp_path, "fp32", "kinds", 6, len(victim.KINDS))
+    assert all((item["calm"], item["died"], item["same"]) == (0, -signal.SIGKILL, True) for item in found), found
 
 
 def test_killed_at_any_call_that_writes_a_checkpoint_it_ends_with_the_same_weights(tmp_path):

@@ -10,11 +10,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
+from ordinate import Encoder, EncoderShape
 from ordinate.batch import Batch
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.vision import Vision, VisionShape
 from ordinate.task import Task
+from ordinate.tasks.images import Images
+from ordinate.tasks.masked import Masked
+from ordinate.tasks.translation import Translation
 from ordinate.training import lightning  # noqa: F401 - imported once, before the forks
 from ordinate.training.loop import train
 from ordinate.training.settings import Settings
@@ -77,10 +85,37 @@ def in_child(work):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def go(folder, precision, watch=None):
+def encoder():
+    """A reader of hidden tokens."""
+    tokens = np.random.default_rng(0).integers(0, 10, 200)
+    model = Encoder(EncoderShape(vocabulary=11, scheme="learned", **SMALL))
+    return model, Masked(tokens=tokens, vocabulary=11, length=9)
+
+
+def encoder_decoder():
+    """A translator of lines of several lengths."""
+    lines = [np.random.default_rng(size).integers(0, 10, 2 + size % 6) for size in range(30)]
+    shape = EncoderDecoderShape(vocabulary=12, end=10, start=11, padding=11, cross_scheme="t5", **SMALL)
+    return EncoderDecoder(shape), Translation(sources=lines, targets=lines[::-1], tokens=10, length=8)
+
+
+def vision():
+    """A reader of images."""
+    draw = np.random.default_rng(0)
+    pixels, labels = draw.integers(0, 255, (20, 1, 8, 8), np.uint8), draw.integers(0, 3, 20)
+    model = Vision(VisionShape(vocabulary=3, image=(8, 8), patch=(4, 4), channels=1, **SMALL))
+    return model, Images(pixels=pixels, labels=labels, classes=("a", "b", "c"), shift=1)
+
+
+SMALL = {"width": 16, "layers": 2, "heads": 2, "max_length": 16, "dropout": 0.2}
+KINDS = {made.__name__: made for made in (encoder, encoder_decoder, vision)}
+
+
+def go(folder, precision, watch=None, kind=None):
     """Train, or go on training, and write down what came out."""
-    model = tied_model()
-    train(model, Sums(), settings(precision=precision), folder, watch)
+    torch.manual_seed(0)
+    model, task = KINDS[kind]() if kind else (tied_model(), Sums())
+    train(model, task, settings(precision=precision), folder, watch)
     (folder / "digest.json").write_text(json.dumps(digest(model, folder)))
 
 
@@ -106,20 +141,34 @@ def killed_at_call(names, count):
         setattr(os, name, wrap(getattr(os, name)))
 
 
-def trial(root, number, precision, disturb):
+def trial(root, number, precision, disturb, kind=None):
     """Disturb one training, let it go on, and compare with the undisturbed one."""
     folder = root / f"trial-{number}"
     died = in_child(lambda: disturb(folder))
-    went_on = in_child(lambda: go(folder, precision))
+    went_on = in_child(lambda: go(folder, precision, kind=kind))
     same = went_on == 0 and (folder / "digest.json").read_text() == (root / "calm" / "digest.json").read_text()
     shutil.rmtree(folder)
     return {"died": died, "went_on": went_on, "same": same}
 
 
+def each_kind_killed(root, precision, step):
+    """Outcomes of the training of each kind of model that is killed at this step."""
+    outcomes, watch = [], killed_at_step(step)
+    for kind in KINDS:
+        place = root / kind
+        calm = in_child(lambda place=place, kind=kind: go(place / "calm", precision, kind=kind))
+        outcome = trial(place, step, precision, lambda folder, kind=kind: go(folder, precision, watch, kind), kind)
+        outcomes.append({"kind": kind, "calm": calm, **outcome})
+    return outcomes
+
+
 def main():
-    """`victim.py FOLDER PRECISION steps|calls|random COUNT`."""
+    """`victim.py FOLDER PRECISION steps|calls|random COUNT`, or `victim.py FOLDER PRECISION kinds STEP`."""
     root, precision, kind, count = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
     torch.set_num_threads(1)
+    if kind == "kinds":
+        print(json.dumps(each_kind_killed(root, precision, count)))
+        return
     calm = in_child(lambda: go(root / "calm", precision))
     # a second time, warm: instants are drawn from the whole length of a training, so that most of them hit it
     begin = time.perf_counter()

@@ -11,14 +11,13 @@ from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.config import Toml
 from rich.console import Console
 
-from ordinate.cli.hardware import HARDWARE, ONE_DEVICE, USUAL, Carrying, dismiss, engine_of, follows
 from ordinate.cli.place import placed
 from ordinate.cli.progress import watcher
+from ordinate.cli.work import FLAT, ONE_DEVICE, USUAL, Work, engine_of
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
 from ordinate.study.design import EXCEPTIONS, Wish, grid, planned, read_exceptions
 from ordinate.study.engine import Engine
-from ordinate.study.engines.local import Local
 from ordinate.study.folder import Folder
 from ordinate.study.logs import Logs
 from ordinate.study.mirror import Mirror
@@ -65,9 +64,9 @@ def study(
     preset: Preset = "quick",
     config: Path | None = None,
     out: str | None = None,
-    carrying: Annotated[Carrying, HARDWARE] = USUAL,
-    hardware: Annotated[Hardware, HARDWARE] = ONE_DEVICE,
     logger: Logger | None = None,
+    work: Annotated[Work, FLAT] = USUAL,
+    hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
 ) -> int:
     """Train schemes, mixers or both side by side, on a text or another task, and report which one to take.
 
@@ -86,24 +85,23 @@ def study(
     out
         Folder for the results; by default one in runs/ named after the plan. Or a URL, s3://bucket/study: the study
         is then worked on in a folder in runs/ and copied there as it goes on, so that another machine can go on.
-    carrying
-        How many runs are carried out at a time, and where.
-    hardware
-        What each run is trained on.
     logger
         Also log losses and results in the study's folder `logs`, for this tool. Nothing leaves the machine unless
         WANDB_MODE=online or MLFLOW_TRACKING_URI says so.
+    work
+        How many runs at a time, and where.
+    hardware
+        What each run is trained on.
     """
     from ordinate.study.settle import settle
 
     console = Console(highlight=False)
     cells = planned(plan, partial(_preset, preset, based="base" in plan.model_fields_set), read_exceptions(config))
-    whole = grid([(values, settle(one, _tell(console))) for values, one in cells])
+    whole = grid([(values, settle(one, tell_in(console))) for values, one in cells])
     place, mirror = placed(out, f"{preset}-{whole.digest()}")
-    engine = engine_of(whole, hardware, carrying, mirror)
-    if follows(engine, place):
+    engine = engine_of(whole, hardware, work, tell_in(console), mirror)
+    if engine.follow(Folder(place)):
         return 0
-    engine = engine or _engine(carrying, _tell(console), mirror)
     folder, failed = run(whole, place, engine, console, logger=logger, mirror=mirror)
     report = build(folder.path)
     if mirror:
@@ -115,7 +113,7 @@ def study(
 def run(
     plan: Plan,
     out: Path,
-    engine: Engine | None,
+    engine: Engine,
     console: Console,
     *,
     logger: str | None = None,
@@ -125,24 +123,17 @@ def run(
     watching = watcher(console)
     relay = Relay(watching, mirror, Logs(logger, Folder(out)) if logger else None)
     try:
-        folder = conduct(plan, out, engine or Local(tell=_tell(console)), _command(), relay)
+        folder = conduct(plan, out, engine, _command(), relay)
     finally:
         watching.close()
-        dismiss(engine)
+        engine.dismiss()
     # a learning rate may be too high, which is what trials are for
     fine = {item.name: ("done",) if item.rate is None else FINAL for item in plan.runs()}
     return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]
 
 
-def _engine(carrying: Carrying, tell: Callable[[str], None], mirror: Mirror | None) -> Engine:
-    if carrying.ray is None:
-        return Local(carrying.workers, carrying.seconds, tell)
-    from ordinate.study.engines.cluster import Cluster
-
-    return Cluster(carrying.ray, carrying.seconds, mirror)
-
-
-def _tell(console: Console) -> Callable[[str], None]:
+def tell_in(console: Console) -> Callable[[str], None]:
+    """What says a line to a person."""
     return lambda line: console.print(line, markup=False, soft_wrap=True)
 
 

@@ -5,9 +5,10 @@ from typing import Annotated
 from cyclopts import App
 from rich.console import Console
 
-from ordinate.cli.hardware import HARDWARE, ONE_DEVICE, engine_of, follows
 from ordinate.cli.place import placed
-from ordinate.cli.study import PLAN, Logger, run
+from ordinate.cli.study import PLAN, Logger, run, tell_in
+from ordinate.cli.work import FLAT, ONE_DEVICE, USUAL, engine_of
+from ordinate.study.folder import Folder
 from ordinate.study.options import Options
 from ordinate.study.plan import Plan, usual_scheme
 from ordinate.training.settings import Hardware
@@ -21,8 +22,8 @@ def train(
     *,
     plan: Annotated[Options, PLAN] = Options(),  # noqa: B008
     out: str | None = None,
-    hardware: Annotated[Hardware, HARDWARE] = ONE_DEVICE,
     logger: Logger | None = None,
+    hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
 ) -> int:
     """Train one model, on a text or another task, and measure it.
 
@@ -52,8 +53,8 @@ def train(
     chosen = None if scheme is None and plan.base else (scheme or usual_scheme("softmax", plan.model),)
     whole = settle(Plan.model_validate({**dict(plan), "schemes": chosen}))
     place, mirror = placed(out, f"train-{whole.digest()}")
-    engine = engine_of(whole, hardware, mirror=mirror)
-    if follows(engine, place):
+    engine = engine_of(whole, hardware, USUAL, tell_in(console), mirror)
+    if engine.follow(Folder(place)):
         return 0
     folder, failed = run(whole, place, engine, console, logger=logger, mirror=mirror)
     if not failed:

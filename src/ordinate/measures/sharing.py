@@ -10,7 +10,7 @@ from torch import Tensor
 from ordinate.measures.codes import Code, code_of
 from ordinate.measures.whereabouts import directions
 from ordinate.ops.bootstrap import percentiles
-from ordinate.ops.overlap import by_chance, cosines, frame, overlap
+from ordinate.ops.overlap import by_chance, cosines, frame, frames, overlap
 from ordinate.subject import Subject, Unfit
 
 ENERGIES = (0.9, 0.95, 0.99)
@@ -85,8 +85,7 @@ def of_tables(
     """
     found, width = [], places.shape[1]
     one, other = (table.double().cpu() - table.double().cpu().mean(0) for table in (places, tokens))
-    for energy in ENERGIES:
-        a, b = frame(one, energy), frame(other, energy)
+    for energy, a, b in zip(ENERGIES, frames(one, ENERGIES), frames(other, ENERGIES), strict=True):
         less, more = sorted((len(a), len(b)))
         low, high = percentiles(by_chance(torch.ones(less), more, width, seed))
         row = (energy, len(a), len(b), overlap(a, b), more / width, float(low), float(high))

@@ -54,7 +54,7 @@ class Softmax(AttentionMixer):
     def _lend(self, at: Placed) -> Placed:
         """The scheme with the projections of this layer, where it asks for them."""
         given: object = at.scheme
-        if not isinstance(given, Borrower) or "borrow" not in at.scheme.hooks:
+        if "borrow" not in at.scheme.hooks or not isinstance(given, Borrower):
             return at
         queries, keys, _ = self.widths
         need(queries == keys, "a scheme borrows projections of as many keys as queries", "got fewer", "drop kv_heads")

@@ -5,11 +5,12 @@ from typing import cast
 import torch
 from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from ordinate.batch import Batch
 from ordinate.checks import need
 from ordinate.geometry import Geometry
+from ordinate.linear import Linear, linear
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.shape import Shape
@@ -36,7 +37,7 @@ class Decoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
         super().__init__(shape)
         for block in self.blocks:
             cast(Block, block).mixer.check_causal()
-        self.head = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias="head" in shape.bias)
+        self.head = None if shape.tied else Linear(shape.width, shape.vocabulary, bias="head" in shape.bias)
         self.initialise(seed)
 
     def forward(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Logits:
@@ -79,7 +80,7 @@ class Decoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
         if self.head is not None:
             return self.head(x)
         # a scheme that claims columns leaves the table narrower than the model
-        return nn.functional.linear(x[..., : self.tokens.embedding_dim], self.tokens.weight)
+        return linear(x[..., : self.tokens.embedding_dim], self.tokens.weight)
 
     def _check_places(self, ids: Ids, where: Geometry, cache: Cache | None) -> None:
         self.check_where(ids, where)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ordinate.batch import Batch
 from ordinate.checks import need
 from ordinate.geometry import Geometry
+from ordinate.linear import Linear, linear
 from ordinate.mixer import State
 from ordinate.models.block import Block, Look
 from ordinate.models.cache import Cache
@@ -70,7 +71,7 @@ class EncoderDecoder(nn.Module, SafetensorsOnly, PyTorchModelHubMixin):
             f"got {theirs} of the source's and {ours} of the target's taken",
             "give source_vocabulary, or schemes alike",
         )
-        self.head = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.head = None if shape.tied else Linear(shape.width, shape.vocabulary, bias=False)
         self.logit_bias = nn.Parameter(torch.zeros(shape.vocabulary)) if shape.logit_bias else None
         self._initialise(seed)
 
@@ -181,7 +182,7 @@ class EncoderDecoder(nn.Module, SafetensorsOnly, PyTorchModelHubMixin):
         # a scheme that claims columns leaves the table narrower than the model
         table = self.tokens.weight if self.head is None else self.head.weight
         x = x[..., : table.shape[1]] * self.shape.logit_scale
-        return nn.functional.linear(x, table, self.logit_bias)
+        return linear(x, table, self.logit_bias)
 
     def looks(self, target: Geometry, memory: Memory) -> list[Look]:
         """What each layer looks at; layers with one scheme share what depends on positions."""

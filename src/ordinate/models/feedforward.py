@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
 from ordinate.checks import need_known, need_positive
+from ordinate.linear import Linear
 from ordinate.shapes import Tokens
 
 Bend = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -50,8 +51,8 @@ class FeedForward(nn.Module):
             need_positive(name, value)
         self.gated = kind in GATED
         self.bend = GATED[kind] if self.gated else PLAIN[kind]
-        self.widen = nn.Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
-        self.narrow = nn.Linear(hidden, width, bias=bias)
+        self.widen = Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
+        self.narrow = Linear(hidden, width, bias=bias)
 
     def forward(self, x: Tokens) -> Tokens:
         """Each token by itself."""

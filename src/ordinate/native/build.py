@@ -32,6 +32,8 @@ FLAGS = (
     "-shared",
 )
 Function = Callable[[object], bytes | None]
+# what this process has asked for
+_ASKED: set[str] = set()
 
 
 class UnavailableError(Exception):
@@ -46,10 +48,16 @@ def function(name: str) -> Function:
     """
     if os.environ.get(SWITCH, "").lower() in ("off", "0"):
         raise UnavailableError(f"it is switched off ({SWITCH})")
+    _ASKED.add(name)
     found = _attempt(os.environ.get("XDG_CACHE_HOME"), name)
     if isinstance(found, str):
         raise UnavailableError(found)
     return found
+
+
+def ready(name: str) -> bool:
+    """Whether there is such a function already, because somebody needed it: nobody waits for it to be built."""
+    return name in _ASKED and reason(name) is None
 
 
 def reason(name: str) -> str | None:

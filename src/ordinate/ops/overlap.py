@@ -11,12 +11,17 @@ DRAWS = 2000
 
 def frame(x: Float[Tensor, "rows width"], energy: float) -> Float[Tensor, "some width"]:
     """Orthonormal directions, as few as hold so much of the squares of these rows: the first singular vectors."""
+    return frames(x, (energy,))[0]
+
+
+def frames(x: Float[Tensor, "rows width"], energies: tuple[float, ...]) -> list[Float[Tensor, "some width"]]:
+    """The same for several shares of the squares."""
     wide = x.double()
     # rows may be many: what is squared has the size of the width
     values, vectors = torch.linalg.eigh(wide.T @ wide)
     values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
     share = values.cumsum(0) / values.sum().clamp(min=1e-300)
-    return vectors.T[: int((share < energy - 1e-12).sum()) + 1]
+    return [vectors.T[: int((share < energy - 1e-12).sum()) + 1] for energy in energies]
 
 
 def cosines(one: Float[Tensor, "a width"], other: Float[Tensor, "b width"]) -> Float[Tensor, "least"]:

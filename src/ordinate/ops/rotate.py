@@ -101,7 +101,9 @@ class Rotation:
     def _native(self, x: Heads) -> bool:
         on_cpu = x.device.type == self.cos.device.type == "cpu" and type(x) is Tensor
         fits = x.dtype in (torch.float32, torch.bfloat16) and x.stride(3) == 1
-        return on_cpu and fits and x.numel() >= MANY and build.reason("rotation") is None
+        if not (on_cpu and fits):
+            return False
+        return build.reason("rotation") is None if x.numel() >= MANY else build.ready("rotation")
 
     def _waves(self, wide: torch.dtype) -> tuple[Wave, Wave]:
         """Cosines and sines in the type that is computed in."""

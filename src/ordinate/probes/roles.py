@@ -189,8 +189,8 @@ def _charts(weights: Weighed | None, like: ndarray | None, seed: int) -> list[Ch
 def _pictures(weights: Weighed | None, like: ndarray | None) -> tuple[Picture, ...]:
     if weights is None:
         return ()
-    panels = [Panel(name="of the weights", values=blocks(weights.folded))]
-    panels += [] if like is None else [Panel(name="of scores on tokens", values=blocks(like.mean(0)))]
+    panels = [Panel(name="weights", values=blocks(weights.folded))]
+    panels += [] if like is None else [Panel(name="on tokens", values=blocks(like.mean(0)))]
     return (Picture(title="Symmetry of each head", x="head", y="layer", panels=tuple(panels), middle=0.0),)
 
 

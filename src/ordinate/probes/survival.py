@@ -23,7 +23,11 @@ from ordinate.subject import Subject, Unfit
 DOSES = (Dose(0.25), Dose(4.0), Dose(16.0), Dose(skip=0.5), Dose(skip=0.0), Dose(skip=0.0, blind=True))
 # directions that are cut out, and how much of what tells places apart they hold
 CUT, ENERGY = 16, 0.9
+# how many times directions of tokens are cut out instead
+CONTROLS = 3
 SHARE = "of the variance"
+# arms in which no sum is weighted anew
+PLAIN = ("as it is", "shuffled")
 METHOD = (
     "{texts} {noun}, {places} places of each, evenly spread{front}; the residual stream as it enters each layer and "
     "as it leaves the last. Share: analysis of variance, places and {noun} crossed, less what chance gives. Told: "
@@ -31,8 +35,9 @@ METHOD = (
     "the {noun}, scored on the other, beside a control task: numbers drawn for each token in the texts. Carried: "
     "|A| / |x|, what attention adds beside what it is added to; then A and x are weighted anew in every layer, and "
     "all is measured again. Used: the directions in which the means of places differ are cut out before a layer, and "
-    "the {what} is compared with cutting out as many in which they differ when places are "
-    "exchanged in each of the {noun}. Intervals: 95 %, bootstrap over {noun}; of shares, "
+    "the {what} is compared with cutting out as many in which they differ when places are exchanged in each of the "
+    "{noun}, three times; without effect: how far each of the three is from the others. Intervals: 95 %, bootstrap "
+    "over {noun}; of shares, "
     "over their jackknife's pseudo-values."
 )
 NULL = (
@@ -59,7 +64,7 @@ class Survival(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=16)
+        chosen = sample(facts, material, passes=20)
         if chosen.texts < 4:
             raise Unfit(f"what is common to texts needs 4 of them; there are {chosen.texts}; give more")
         places = places_of(chosen, facts)
@@ -175,19 +180,23 @@ def _of_cuts(subject: Subject, chosen: Sample, plain: Streams, seed: int, reason
         x = plain[layer].double()
         own, middle = directions(x, ENERGY, min(CUT, x.shape[2] // 2)), x.mean((0, 1))
         # means of as many vectors that stand anywhere: what is cut out is of tokens alone
-        exchanged = torch.rand(x.shape[:2], generator=draw).argsort(1)[..., None].expand_as(x)
-        other = directions(x.gather(1, exchanged), 1.0, len(own))
+        orders = [torch.rand(x.shape[:2], generator=draw).argsort(1) for _ in range(CONTROLS)]
+        others = [directions(x.gather(1, order[..., None].expand_as(x)), 1.0, len(own)) for order in orders]
         try:
             rises = []
-            for rows in (own, other):
+            for rows in (own, *others):
                 base.subject = Intervened(subject, Without(layer, rows, middle))
                 rises.append(base.measure() - usual)
         except Unfit as reason:
             reasons[f"cutting position out before layer {layer + 1}"] = str(reason)
             continue
         name = f"position cut out before layer {layer + 1} ({len(own)} directions)"
+        control = np.mean(rises[1:], 0)
+        # how far each control is from the others
+        chance = np.abs(np.mean(rises[1:], 1) - control.mean()).max() * CONTROLS / (CONTROLS - 1)
         found.append(estimate_of(f"rise, {name}", rises[0], seed, base.unit))
-        found.append(estimate_of(f"rise beyond as many of tokens, {name}", rises[0] - rises[1], seed, base.unit))
+        beyond = estimate_of(f"rise beyond as many of tokens, {name}", rises[0] - control, seed, base.unit)
+        found.append(beyond.model_copy(update={"null_low": -float(chance), "null_high": float(chance)}))
     return found
 
 
@@ -197,8 +206,8 @@ def _charts(
     layers = range(next(iter(arms.values())).shape[1])
     ends = (0.0, float(layers[-1]))
     chance = Line(name="by chance", x=ends, y=(1 / places, 1 / places), null=True)
-    shares = [line_of(name, layers, values, seed, null=name == "shuffled") for name, values in arms.items()]
-    right = [line_of(name, layers, values, seed) for name, values in told.items()]
+    shares = [_line(name, values, seed) for name, values in arms.items()]
+    right = [_line(name, values, seed) for name, values in told.items()]
     found = [
         Chart(title="How much of the stream is position", x="after layer", y=f"share {SHARE}", lines=tuple(shares),
               caption="0: as the tokens enter. Sums of stream and attention are weighted anew in every layer."),
@@ -209,6 +218,12 @@ def _charts(
         lines = [line_of(name, range(1, values.shape[1] + 1), values, seed) for name, values in ratios.items()]
         found.append(Chart(title="What attention adds", x="layer", y="ratio", lines=tuple(lines)))
     return found
+
+
+def _line(name: str, values: Numbers, seed: int) -> Line:
+    """By layer; bands of all arms would hide each other, and the table has them."""
+    line = line_of(name, range(values.shape[1]), values, seed, null=name == "shuffled")
+    return line if name in PLAIN else line.model_copy(update={"low": None, "high": None})
 
 
 def _answer(found: dict[str, Estimate], places: int) -> str:

@@ -38,7 +38,7 @@ class Engine(ABC):
     """Carries out runs, each in a process of its own. What is true stands in the files of the study's folder: engines
     only start processes, and start them again.
 
-    Must: `carry_out`. May: `pace`.
+    Must: `carry_out`. May: `pace`; `follow` and `dismiss`, where several machines run one command.
     """
 
     def pace(self, folder: Folder, plan: Plan, runs: list[Run]) -> Pace:
@@ -64,3 +64,10 @@ class Engine(ABC):
             runs: which of its runs.
             watch: is told how far each is.
         """
+
+    def follow(self, folder: Folder) -> bool:
+        """Take part in what another machine conducts, until that is over; False: it is this one that conducts."""
+        return False
+
+    def dismiss(self) -> None:  # noqa: B027  (most engines have nobody to tell)
+        """Tell other machines, where there are some, that all is over."""

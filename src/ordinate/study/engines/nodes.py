@@ -120,8 +120,10 @@ class Nodes(Engine):
         with suppress(RuntimeError):
             self.board.store.wait([f"left {node}" for node in range(1, self.hardware.nodes)], FAREWELL)
 
-    def follow(self, folder: Folder) -> None:
-        """Take part in what the first machine conducts, until that is over."""
+    def follow(self, folder: Folder) -> bool:
+        """Take part in what the first machine conducts, until that is over; False: this is the first."""
+        if self.node == 0:
+            return False
         crew = Crew()
         try:
             with terminable():
@@ -135,6 +137,7 @@ class Nodes(Engine):
         finally:
             crew.stop()
             self.board.store.set(f"left {self.node}", "")
+        return True
 
     def _environment(self, place: str) -> dict[str, str]:
         return {MEETING: place, "NODE_RANK": str(self.node)}
