@@ -99,7 +99,6 @@ def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware) -> None
         **({"tuning": choice.about} if choice else {}),
     }
     place = folder.run(run)
-    place.mkdir(parents=True, exist_ok=True)
     if leads():
         write_json(place / "run.json", result["run"])
     trace = None
