@@ -11,6 +11,7 @@ from ordinate.study.engine import Engine
 from ordinate.study.pace import Pace
 from ordinate.study.presets import preset
 from ordinate.study.settle import settle
+from ordinate.training.settings import Hardware
 
 SMALL = {"layers": (1,), "heads": (2,), "steps": (3,), "batch": (2,), "fresh": (8,), "precision": ("fp32",)}
 
@@ -27,7 +28,7 @@ class Here(Engine):
     def carry_out(self, folder, plan, runs, watch):
         for run in runs:
             self.carried.append(run.name)
-            worker.carry_out(folder, plan, run)
+            worker.carry_out(folder, plan, run, Hardware())
 
 
 class Quiet:
