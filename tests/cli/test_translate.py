@@ -59,6 +59,7 @@ def test_what_was_looked_at_is_drawn_in_one_file_and_escaped(folder, tmp_path, c
 @pytest.mark.parametrize(
     ("words", "match"),
     [
+        (("one", "--beams", "0"), "beams must be above zero; got 0; give a positive beams"),
         (("one", "--temperature", "1.0"), "beams take the likeliest, or one text is drawn; got 4 beams"),
         (("one", "--beams", "1", "--length-penalty", "2"), "a length penalty compares beams; got 2.0 with one"),
         (("one", "--length", "3"), "no other does; got one; leave length out"),

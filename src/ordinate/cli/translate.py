@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import App, Parameter
 
-from ordinate.checks import need, need_known
+from ordinate.checks import need, need_known, need_positive
 
 if TYPE_CHECKING:
     from ordinate.models.encoder_decoder import EncoderDecoder
@@ -46,6 +46,7 @@ class Writing:
     ] = None
 
     def __post_init__(self) -> None:
+        need_positive("beams", self.beams)
         need(
             self.temperature == 0 or self.beams == 1,
             "beams take the likeliest, or one text is drawn",

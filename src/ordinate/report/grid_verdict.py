@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from ordinate.report.margins import Cell, Margin
 from ordinate.report.summary import Entry
 from ordinate.report.trials import tuning_said
-from ordinate.report.verdict import leader, ranked, unfinished
-from ordinate.study.run import described
+from ordinate.report.verdict import leader, ranked
+from ordinate.study.state import WORDS
 
 
 def grid_verdict(
@@ -31,17 +31,29 @@ def grid_verdict(
         sentences.append("No run has finished, so there is nothing to say yet.")
     else:
         sentences += _by_cell(finished)
-    seeds = cells[0][1].plan["seeds"]
-    sentences.append(
-        f"All {comparisons} comparisons of this page are corrected together, by Holm's method."
-        if seeds > 1
-        else "Each was trained once, so nothing is said to win: all this leaves out the luck of training. With "
-        "--seeds 3 it covers both."
-    )
+    if cells[0][1].plan["seeds"] == 1:
+        sentences.append(
+            "Each was trained once, so nothing is said to win: all this leaves out the luck of training. With "
+            "--seeds 3 it covers both."
+        )
+    elif comparisons:
+        sentences.append(f"All {comparisons} comparisons of this page are corrected together, by Holm's method.")
     sentences += tuning_said([study for _, study in cells])
-    for values, study in cells:
-        sentences += [f"In {described(values)}: {line}" for line in unfinished(study)]
-    return sentences
+    return sentences + _unfinished(cells)
+
+
+def _unfinished(cells: Sequence[Cell]) -> list[str]:
+    """How many runs were not done, trials among them; the tables of the cells say which."""
+    states = Counter(item["status"] for _, study in cells for item in [*study.trials, *study.results])
+    lines = [
+        f"{states[status]} {'run' if states[status] == 1 else 'runs'} {word}."
+        for status, word in WORDS.items()
+        if states[status]
+    ]
+    pending = sum(len(study.pending) for _, study in cells)
+    if pending:
+        lines.append(f"{pending} planned {'run has' if pending == 1 else 'runs have'} no result yet.")
+    return lines + [f"Left out: {line}." for _, study in cells for line in study.damaged]
 
 
 def _by_cell(finished: Sequence[tuple[Cell, Sequence[Entry]]]) -> list[str]:
