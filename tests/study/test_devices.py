@@ -13,6 +13,7 @@ import torch
 from ordinate.cli.work import Work, engine_of
 from ordinate.study import capacity, worker
 from ordinate.study.conduct import conduct
+from ordinate.study.engines.cluster import _needs as needs_of
 from ordinate.study.engines.devices import Devices
 from ordinate.study.engines.local import Local
 from ordinate.study.engines.nodes import Nodes
@@ -179,7 +180,7 @@ def test_two_machines_train_one_model_and_the_first_says_how_far_it_is(tmp_path)
 
 @pytest.mark.slow
 def test_a_device_that_is_lost_ends_the_run_which_then_goes_on_where_it_was(tmp_path):
-    plan = settle(small(steps=400, checkpoint_every=5))
+    plan = settle(small(steps=40, checkpoint_every=5))
     (run,) = plan.runs()
 
     class Killer(Quiet):
@@ -210,3 +211,27 @@ def of_the_second_device(place):
             if b"ordinate.study.worker" in words and str(place).encode() in words and b"\0RANK=1\0" in known:
                 found.append(int(process.name))
     return found
+
+
+class Clustered:
+    """What is asked of Ray."""
+
+    def __init__(self, *machines):
+        self.machines = machines
+
+    def cluster_resources(self):
+        return {name: much for machine in self.machines for name, much in machine.items()}
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": machine} for machine in self.machines]
+
+
+def test_ray_is_asked_for_as_much_as_a_run_takes_of_one_machine(untyped):
+    small, large = {"CPU": 4.0}, {"CPU": 16.0, "GPU": 4.0}
+    assert needs_of(Clustered(small), 2, Hardware()) == {"num_cpus": 2.0}
+    assert needs_of(Clustered(small), 2, TWO) == {"num_cpus": 4.0}
+    assert needs_of(Clustered(small, large), 2, TWO) == {"num_cpus": 2.0, "num_gpus": 2.0}
+    with pytest.raises(
+        ValueError, match="a machine of the cluster has all devices of a run; got --devices 2, and no"
+    ):
+        needs_of(Clustered(small, small), 3, TWO)

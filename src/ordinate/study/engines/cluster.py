@@ -93,16 +93,16 @@ def _needs(ray: ModuleType, threads: int, hardware: Hardware) -> dict[str, float
         ValueError: no machine has as much, so that Ray would wait for one forever.
     """
     needs = {"CPU": float(threads * hardware.devices)}
-    if hardware.world > 1 and ray.cluster_resources().get("GPU"):
-        needs = {"CPU": float(hardware.devices), "GPU": float(hardware.devices)}
-    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    fits = any(all(machine.get(name, 0) >= much for name, much in needs.items()) for machine in machines)
-    need(
-        fits or hardware.world == 1,
-        "a machine of the cluster has all devices of a run",
-        f"got --devices {hardware.devices}, and no machine with {needs}",
-        "give fewer",
-    )
+    if hardware.world > 1:
+        if ray.cluster_resources().get("GPU"):
+            needs = {"CPU": float(hardware.devices), "GPU": float(hardware.devices)}
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        need(
+            any(all(machine.get(name, 0) >= much for name, much in needs.items()) for machine in machines),
+            "a machine of the cluster has all devices of a run",
+            f"got --devices {hardware.devices}, and no machine with {needs}",
+            "give fewer",
+        )
     return {f"num_{name.lower()}s": much for name, much in needs.items()}
 
 
