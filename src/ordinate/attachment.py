@@ -15,6 +15,8 @@ from ordinate.tokenizer import FILE, load_tokenizer
 
 _FOLDER = "ordinate.subjects"
 PLAIN = ("eager", "sdpa")
+# no code of a checkpoint is run, and nothing is fetched
+SAFE = {"trust_remote_code": False, "local_files_only": True}
 """Ways to attend that transformers has everywhere."""
 
 
@@ -85,13 +87,7 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
         f"it does not know {family!r}",
         "code that lies beside a checkpoint is not run: update transformers, or give a model object",
     )
-    safe = {"trust_remote_code": False, "local_files_only": True}
-    config = transformers.AutoConfig.from_pretrained(folder, **safe)
-    if getattr(config, "quantization_config", None) is not None:
-        raise Unfit("its weights are quantised; load it in the type that it was trained in")
-    if config._attn_implementation not in (None, *PLAIN):
-        # what the folder asks for may run on no machine but its own, and shows no weights
-        config._attn_implementation = PLAIN[0]
+    config = _readable(transformers.AutoConfig.from_pretrained(folder, **SAFE))
     heads = (
         transformers.AutoModelForCausalLM,
         transformers.AutoModelForMaskedLM,
@@ -107,13 +103,23 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
             break
     with _quiet(transformers.utils.logging):
         given = {"config": config, "use_safetensors": True, "output_loading_info": True}
-        model, report = chosen.from_pretrained(folder, **safe, **given)
+        model, report = chosen.from_pretrained(folder, **SAFE, **given)
     # what makes one vector of a text is not measured
     missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     need(
         not missing, "a checkpoint has every tensor of its model", f"it lacks {', '.join(missing)}", "fetch it again"
     )
     return model
+
+
+def _readable(config: Any) -> Any:
+    """The configuration of a model whose weights can be read, with an attention that shows what it does."""
+    if getattr(config, "quantization_config", None) is not None:
+        raise Unfit("its weights are quantised; load it in the type that it was trained in")
+    if config._attn_implementation not in (None, *PLAIN):
+        # what the folder asks for may run on no machine but its own, and shows no weights
+        config._attn_implementation = PLAIN[0]
+    return config
 
 
 @contextmanager
