@@ -15,9 +15,9 @@ from ordinate.tokenizer import FILE, load_tokenizer
 
 _FOLDER = "ordinate.subjects"
 PLAIN = ("eager", "sdpa")
+"""Ways to attend that transformers has everywhere."""
 # no code of a checkpoint is run, and nothing is fetched
 SAFE = {"trust_remote_code": False, "local_files_only": True}
-"""Ways to attend that transformers has everywhere."""
 
 
 def attach(model: Any, *, name: str | None = None) -> Subject:
