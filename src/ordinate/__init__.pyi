@@ -96,6 +96,7 @@ from .schemes.toeplitz import Toeplitz as Toeplitz
 from .schemes.transformer_xl import TransformerXl as TransformerXl
 from .schemes.xpos import Xpos as Xpos
 from .sequence_mixer import SequenceMixer as SequenceMixer
+from .shard import Shard as Shard
 from .spectra.dynamic import Dynamic as Dynamic
 from .spectra.linear import Linear as Linear
 from .spectra.llama3 import Llama3 as Llama3
