@@ -9,8 +9,9 @@ from pathlib import Path
 from ordinate.report.facts import subtitle
 from ordinate.report.quantity import Quantity
 from ordinate.report.read import Study, read
-from ordinate.report.summary import Entry, compared_at, summarise
+from ordinate.report.summary import Entry, study_tables, summarise
 from ordinate.report.verdict import verdict
+from ordinate.study.comparison import compare
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "mixers" / "compared.md"
@@ -63,10 +64,11 @@ def table(studies: dict[str, Study], entries: dict[str, list[Entry]]) -> str:
 def beside_softmax(name: str, study: Study) -> str:
     """Who is ahead of softmax, who behind, and who cannot be told from it."""
     sides: dict[str, list[str]] = {"ahead of it": [], "behind it": [], "not to be told from it": []}
-    pairs = compared_at(study, min(study.plan["multiples"]))
+    pairs = compare(study_tables(study, longest=False))
     for label in study.compared:
         if found := pairs.get((label, PLAIN)):
-            side = "ahead of it" if found.difference < 0 else "behind it"
+            ahead = found.difference * study.quantity.sign < 0
+            side = "ahead of it" if ahead else "behind it"
             sides[side if found.sure else "not to be told from it"].append(label)
     said = "; ".join(f"{side}: {', '.join(labels) or 'none'}" for side, labels in sides.items())
     return f"- **{name}** — {said}."

@@ -104,7 +104,7 @@ def test_training_from_a_model_is_one_command(text, llama, tmp_path, monkeypatch
     from ordinate.cli.main import app
 
     found = []
-    monkeypatch.setattr(train, "run", lambda plan, *others: (found.append(plan) or Folder(tmp_path), []))
+    monkeypatch.setattr(train, "run", lambda plan, *others, **named: (found.append(plan) or Folder(tmp_path), []))
     given = ["train", "--from", str(llama), "--scheme", YARN, "--text", str(text), "--multiples", "1", "2"]
     assert app(given, result_action="return_value") == 0
     assert "model: " in capsys.readouterr().out
@@ -120,7 +120,7 @@ def test_a_preset_leaves_the_sizes_of_a_trained_model_alone(text, llama, tmp_pat
     from ordinate.cli.main import app
 
     found = []
-    monkeypatch.setattr(study, "run", lambda plan, *others: (found.append(plan) or Folder(tmp_path), []))
+    monkeypatch.setattr(study, "run", lambda plan, *others, **named: (found.append(plan) or Folder(tmp_path), []))
     monkeypatch.setattr(study, "build", lambda path: path)
     app(["study", "--preset", "standard", "--from", str(llama), "--text", str(text)], result_action="return_value")
     assert (found[0].steps, found[0].learning_rate, found[0].length) == (3000, 1e-4, 32)

@@ -117,7 +117,7 @@ DOUBLE = """#!/bin/sh
 trap 'sleep 0.2; echo stopped > {place}/stopped-$4; exit 143' TERM
 trap '' INT
 echo '{{"step": 1, "loss": 2.0}}'
-while true; do sleep 0.05; done
+for i in $(seq 400); do sleep 0.05; done
 """
 
 
@@ -133,12 +133,15 @@ def double(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)])
 def test_interrupted_twice_every_worker_still_ends_and_nothing_is_written(plan, folder, double, numbers):
-    class Interrupter(Quiet):
-        heard = 0
+    heard, lock = set(), threading.Lock()
 
+    class Interrupter(Quiet):
         def news(self, news):
-            Interrupter.heard += news.step
-            if Interrupter.heard == 2 and news.step:
+            # each worker tells from a thread of its own
+            with lock:
+                new = news.step and news.run.name not in heard
+                heard.update([news.run.name] if new else [])
+            if new and len(heard) == 2:
                 threading.Thread(target=interrupt).start()
 
     def interrupt():

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ordinate.batch import SILENT
-from ordinate.tasks.translation import Signs, Translation
+from ordinate.tasks.translation import Signs, Translation, padded
 
 SOURCES = [np.array([1, 2, 3]), np.array([4, 5]), np.array([], int), np.arange(6), np.array([2])]
 TARGETS = [np.array([3, 2, 1]), np.array([5, 4]), np.array([1]), np.array([0]), np.array([], int)]

@@ -31,7 +31,7 @@ from ordinate.study.source import Source, source_of
 from ordinate.study.state import FINAL
 from ordinate.study.tuning import measure_trial, tuned
 from ordinate.task import Task
-from ordinate.training.loop import train
+from ordinate.training.loop import ONE_DEVICE, train
 from ordinate.training.settings import Diverged, Hardware, Settings, Stopped, Trace
 from ordinate.training.team import leave
 
@@ -79,7 +79,7 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and bool(re.search("can't allocate memory|not enough memory", str(error)))
 
 
-def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware) -> None:
+def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware = ONE_DEVICE) -> None:
     """Train and measure one run, going on from its newest checkpoint, and write its result."""
     began = time.perf_counter()
     plan, choice = whole.of(run), None if run.rate else tuned(folder, whole, run)
@@ -100,6 +100,7 @@ def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware) -> None
     }
     place = folder.run(run)
     if leads():
+        place.mkdir(parents=True, exist_ok=True)
         write_json(place / "run.json", result["run"])
     trace = None
     try:
