@@ -119,7 +119,7 @@ def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_p
     folder = conduct(plan, tmp_path / "study", Local(1), "ordinate study", watch)
     assert watch.todo == 1
     # it went on from a checkpoint
-    assert min(news.step for news in watch.told if news.loss is not None) >= 3
+    assert all(news.step >= 3 for news in watch.told if news.loss is not None)
     assert results(folder, plan) == results(undisturbed, plan)
 
 

@@ -116,9 +116,8 @@ def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware = ONE_DE
     result["cost"] = {
         "tokens_per_second": trace and trace.tokens_per_second,
         "peak_memory_bytes": peak_memory(),
-        **({"hardware": asdict(hardware)} if hardware.world > 1 else {}),
         "seconds": time.perf_counter() - began,
-    }
+    } | ({"hardware": asdict(hardware)} if hardware.world > 1 else {})
     if leads():
         write_json(folder.result(run), result)
 
