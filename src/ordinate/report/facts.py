@@ -70,7 +70,7 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {number}" for name, number in value.items() if number is not None)
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return str(value)
