@@ -5,6 +5,7 @@ import torch
 from ordinate.measures.nearness import by_offset, chance_of_closest, closest, confusability, distances, neighbours
 from ordinate.measures.telling import blocks
 from ordinate.ops.waves import sinusoids
+from ordinate.probes import closeness
 from ordinate.probes.closeness import Closeness
 from ordinate.subject import Unfit
 from ordinate.testing.plain import Plain, texts
@@ -102,3 +103,13 @@ def test_large_matrices_are_shown_by_the_means_of_blocks():
     assert shown.shape == (64, 64)
     assert shown[0, 0] == np.mean([0, 1, 128, 129])
     assert np.array(blocks(np.eye(5))).tolist() == np.eye(5).tolist()
+
+
+def test_texts_longer_than_the_positions_looked_at_are_asked_too(monkeypatch):
+    monkeypatch.setattr(closeness, "MOST", 12)
+    assert texts().ids.shape[1] > 12
+    found = named(Closeness().measure(Plain("learned"), texts()))
+    assert found["rise, neighbours exchanged"].value > 0
+    # of twelve positions none are eight apart and in two pairs
+    assert "rise, positions 4 apart exchanged" in found
+    assert "rise, positions 8 apart exchanged" not in found

@@ -38,34 +38,36 @@ def exchanged(
 
     Args:
         scale: measures what it costs.
-        table: what is added to tokens; None: nothing.
+        table: what is added to tokens, perhaps of the first positions only, which are those exchanged; None: nothing.
         seed: decides the directions of the control.
         reasons: is told why something was not measured.
         tell: is told how much is done.
     """
     length, plain = scale.sample.length, scale.measure()
-    offsets = [2**power for power in range(12) if 2**power <= (length - 2) // 2]
+    known = length if table is None else min(length, len(table))
+    offsets = [2**power for power in range(12) if 2**power <= (known - 2) // 2]
     generator, swapped, moved, lengths = torch.Generator().manual_seed(seed), [], [], []
     for place, offset in enumerate(offsets):
-        order = _pairs(scale.sample, offset)
+        order = _pairs(scale.sample, offset, known)
         try:
             swapped.append(scale.measure(order, tokens=False, positions=True) - plain)
         except Unfit as reason:
             reasons["harm of exchanged positions"] = str(reason)
             return None
         if table is not None:
-            pushed = table[order[0]] - table[: len(order[0])]
-            lengths.append(float(pushed.norm(dim=1)[pushed.norm(dim=1) > 0].mean()))
-            moved.append(scale.measure(change=_pushed(scale.subject, pushed.norm(dim=1), generator)) - plain)
+            far = table.new_zeros(length)
+            far[:known] = (table[order[0, :known]] - table[:known]).norm(dim=1)
+            lengths.append(float(far[far > 0].mean()))
+            moved.append(scale.measure(change=_pushed(scale.subject, far, generator)) - plain)
         tell((place + 1) / len(offsets))
     return Exchange(offsets, np.stack(swapped, 1), np.stack(moved, 1) if moved else None, lengths)
 
 
-def _pairs(chosen: Sample, offset: int) -> Tensor:
-    """Some disjoint pairs of positions so far apart, exchanged; the same in every text."""
+def _pairs(chosen: Sample, offset: int, known: int) -> Tensor:
+    """Some disjoint pairs of the first `known` positions so far apart, exchanged; the same in every text."""
     order = torch.arange(chosen.length)
     firsts, taken = [], set[int]()
-    for first in range(chosen.fixed + 1, chosen.length - offset, max(1, chosen.length // 8)):
+    for first in range(chosen.fixed + 1, known - offset, max(1, known // 8)):
         if not {first, first + offset} & taken:
             firsts.append(first)
             taken |= {first, first + offset}
