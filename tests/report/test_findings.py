@@ -67,6 +67,27 @@ def test_a_chart_leaves_out_what_is_not_there_and_greys_what_chance_gives():
     assert "#8a93a1" in drawn
 
 
+def test_whole_places_have_no_marks_between_them_and_long_names_a_line_each():
+    def drawn(places, *names):
+        lines = tuple(Line(name=name, x=places, y=places) for name in names)
+        return json.dumps(spec(Chart(title="", x="x", y="y", lines=lines)))
+
+    whole = tuple(map(float, range(20)))
+    assert '"tickMinStep": 1' in drawn(whole, "a")
+    assert "tickMinStep" not in drawn((*whole, 20.5), "a")
+    assert '"columns": 2' in drawn(whole, "a", "b")
+    assert '"columns": 1' in drawn(whole, "a", "b" * 30)
+
+
+def test_a_block_is_named_by_the_rows_it_stands_for(folder):
+    panel = Panel(name="p", values=((0, 1), (2, 3)), whole=(64, 32))
+    shown = finding().model_copy(update={"pictures": (Picture(title="t", x="x", y="y", panels=(panel,), first=1),)})
+    folder.keep("order", {}, shown)
+    page = build_findings(folder.path).read_text(encoding="utf-8")
+    assert 'data-first="1" data-rows="64" data-columns="32"' in page
+    assert "64 rows, 32 columns" in page
+
+
 def test_a_matrix_has_the_colours_of_its_numbers():
     picture = finding().pictures[0]
     scale = Scale.of(picture)

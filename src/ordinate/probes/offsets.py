@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
-from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture, Table
+from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
 from ordinate.measures.gaze import Even, Gaze, Maps, looked, mapped, peaks
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
 from ordinate.measures.presenting import Sample, sample, shuffled
-from ordinate.measures.telling import blocks, estimate_of, said
+from ordinate.measures.telling import estimate_of, panel_of, said
 from ordinate.ops.discovery import adjusted
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
@@ -207,10 +207,11 @@ def _profiles(found: Found, seen: Gaze) -> Chart:
 def _picture(found: Found, maps: Maps) -> Picture:
     means = (maps.total / max(1, maps.texts)).numpy()
     panels = [
-        Panel(
-            name=f"layer {layer + 1}, head {head + 1}",
-            values=blocks(means[layer, head], SIDE),
-            note=f"most {_where(found.offset[layer, head])}",
+        panel_of(
+            f"layer {layer + 1}, head {head + 1}",
+            means[layer, head],
+            SIDE,
+            f"most {_where(found.offset[layer, head])}",
         )
         for layer, head in _first_heads(found, SHOWN)
     ]

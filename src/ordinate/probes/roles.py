@@ -5,13 +5,13 @@ import time
 import numpy as np
 from numpy import ndarray
 
-from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture, Table
+from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
 from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, transposed
 from ordinate.measures.presenting import Sample, sample
 from ordinate.measures.scaling import Scaled, out_of_hull, scale_of, spread
-from ordinate.measures.telling import blocks, estimate_of, line_of, said
+from ordinate.measures.telling import estimate_of, line_of, panel_of, said
 from ordinate.measures.weighing import ENERGY, Weighed, weighed
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit, Watch
@@ -189,9 +189,9 @@ def _charts(weights: Weighed | None, like: ndarray | None, seed: int) -> list[Ch
 def _pictures(weights: Weighed | None, like: ndarray | None) -> tuple[Picture, ...]:
     if weights is None:
         return ()
-    panels = [Panel(name="weights", values=blocks(weights.folded))]
-    panels += [] if like is None else [Panel(name="on tokens", values=blocks(like.mean(0)))]
-    return (Picture(title="Symmetry of each head", x="head", y="layer", panels=tuple(panels), middle=0.0),)
+    panels = [panel_of("weights", weights.folded)]
+    panels += [] if like is None else [panel_of("on tokens", like.mean(0))]
+    return (Picture(title="Symmetry of each head", x="head", y="layer", panels=tuple(panels), first=1, middle=0.0),)
 
 
 def _answer(found: dict[str, Estimate], width: int) -> str:
