@@ -39,7 +39,8 @@ def test_the_page_holds_every_part_and_asks_nobody(folder):
     folder.keep("roles", {}, Finding(question="roles", title="Q and K?", status="skipped", answer="no heads"))
     folder.keep_failure("offsets", "Two to the left?", "Traceback\nValueError: it broke")
     page = build_findings(folder.path).read_text(encoding="utf-8")
-    for part in ("What does position do inside tiny?", "0.25", "0.1 to 0.4", "no heads", "ValueError: it broke",
+    for part in ("What does position do inside tiny?", "0.25", "<span>0.1</span> to <span>0.4</span>",
+                 "no heads", "ValueError: it broke",
                  "2 more numbers", "ordinate probe tiny", "prefers-color-scheme: dark", "@media print"):  # fmt: skip
         assert part in page
     assert page.index('id="order"') < page.index('id="roles"') < page.index('id="offsets"')
