@@ -136,16 +136,17 @@ def turning(subject: Subject, sample: Sample) -> bool:
     return watch.found
 
 
-def turns(subject: Subject, text: Tensor, width: int) -> dict[int, Float[Tensor, "offsets d d"]]:
+def turns(subject: Subject, text: Tensor, width: int, place: int = 0) -> dict[int, Float[Tensor, "offsets d d"]]:
     """By what the queries and keys of each layer are turned at each of `OFFSETS`; empty where nothing is.
 
     Args:
         subject: the model.
         text: any tokens, more than the largest offset.
         width: of a head.
+        place: where the text stands.
     """
-    watch = Turns(width)
-    subject.read(Inputs(text[None, : OFFSETS[-1] + 1].expand(width, -1).contiguous()), watch)
+    watch, ids = Turns(width), text[None, : OFFSETS[-1] + 1].expand(width, -1).contiguous()
+    subject.read(Inputs(ids, (torch.arange(ids.shape[1]) + place).expand_as(ids) if place else None), watch)
     return watch.found
 
 

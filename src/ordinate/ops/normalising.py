@@ -10,7 +10,9 @@ Seen = Bool[Tensor, "#b #h i j"]
 
 
 def sigmoid(scores: Weights, visible: Seen, offset: float | None = None) -> Weights:
-    """Weights that do not depend on each other: sigmoid(score - log n), n the keys that a query sees.
+    """Weights that do not depend on each other.
+
+        W = sigmoid(scores - log n),    n the keys that a query sees
 
     Args:
         scores: what the softmax would be taken of.
