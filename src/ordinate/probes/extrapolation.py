@@ -20,9 +20,9 @@ METHOD = (
     "By position: the loss of each token of {texts} texts of {length} tokens, and of texts {times} times as long "
     "that are joined of them. Joined: the tokens of a text are read after others and by themselves, and compared. "
     "Shifted: the same texts stand further back, and the {what} is compared. Rounding: what is left of a position, "
-    "and of its sines and cosines, when it is held in fewer digits, by arithmetic; and of the model, by how much unit "
-    "vectors far on are turned otherwise than those in front, or rows of its table moved by rounding. Intervals: 95 %, "
-    "bootstrap over texts. Position 0 is left out."
+    "and of its sines and cosines, when it is held in fewer digits, by arithmetic; and of the model, by how much "
+    "unit vectors far on are turned otherwise than those in front, or rows of its table moved by rounding. "
+    "Intervals: 95 %, bootstrap over texts. Position 0 is left out."
 )
 NULL = "A model that reads as well anywhere: no rise however far a text is shifted, and none after other texts."
 
