@@ -112,6 +112,6 @@ def _subtitle(facts: dict[str, Any], read: str) -> str:
 
 def _facts(about: dict[str, Any]) -> list[tuple[str, str]]:
     facts = {WORDS.get(name, name.replace("_", " ")): value for name, value in about["about"]["facts"].items()}
-    told = {name: str(value) for name, value in facts.items() if value is not None}
+    told = {name: str(value) for name, value in facts.items() if value not in (None, "")}
     return [*told.items(), *((f"asked: {name}", str(value)) for name, value in about["asked"].items()),
             *((f"version of {name}", value) for name, value in about["versions"].items())]  # fmt: skip
