@@ -181,7 +181,7 @@ def _listed(found: Found) -> list[Table]:
 def _charts(found: Found, seed: int) -> list[Chart]:
     shares = {layer: own.share for layer, own in enumerate(found.layers) if own.share is not None}
     across, charts = list(shares), []
-    if across:
+    if len(across) > 1:
         values, places = np.stack(list(shares.values()), 1), tuple(float(layer) for layer in across)
         low, middle, high = (tuple(getattr(found.layers[layer], end) for layer in across)
                              for end in ("low", "chance", "high"))  # fmt: skip

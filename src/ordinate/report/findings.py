@@ -89,6 +89,11 @@ def style() -> str:
     return files("ordinate.report").joinpath("card.css").read_text(encoding="utf-8")
 
 
+def in_order(findings: list[Finding]) -> list[Finding]:
+    """As a reader is curious."""
+    return sorted(findings, key=lambda one: _place(one.question))
+
+
 def _place(question: str) -> tuple[int, str]:
     return (ORDER.index(question) if question in ORDER else len(ORDER), question)
 
