@@ -8,7 +8,7 @@ import torch
 from ordinate import Decoder, Shape
 from ordinate.attachment import attach
 from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, transposed, turns
-from ordinate.measures.narrowing import narrowed
+from ordinate.measures.narrowing import narrowed, of_tokens, of_weights
 from ordinate.measures.normalising import Sigmoids, Sinkhorns
 from ordinate.measures.presenting import sample
 from ordinate.measures.scaling import Scaled, out_of_hull, scale_of
@@ -205,13 +205,30 @@ def scores_of(subject, watch):
 def test_fewer_directions_are_the_best_matrix_of_that_rank():
     subject = Plain("none", causal=False, layers=1, width=32, heads=2)
     weights = weighed(subject, sample(subject.facts, texts(), passes=1), 0, {})
+    layers = of_weights(weights)
     own, x = subject.weights[0], torch.nn.functional.layer_norm(subject.tokens[texts(2).ids], (32,))
     u, s, v = torch.linalg.svd(own.query @ own.key.mT)
     m = u[..., :3] * s[:, None, :3] @ v[:, :3]
     expected = torch.einsum("biw,hwx,bjx->bhij", x, m, x) / 4
-    torch.testing.assert_close(scores_of(subject, narrowed(weights, 3)), expected)
-    torch.testing.assert_close(scores_of(subject, narrowed(weights, 16)), scores_of(subject, Watch()))
-    assert (scores_of(subject, narrowed(weights, 3, 0)) - expected).norm() > 0.2 * expected.norm()
+    torch.testing.assert_close(scores_of(subject, narrowed(layers, weights, 3)), expected)
+    torch.testing.assert_close(scores_of(subject, narrowed(layers, weights, 16)), scores_of(subject, Watch()))
+    assert (scores_of(subject, narrowed(layers, weights, 3, 0)) - expected).norm() > 0.2 * expected.norm()
+
+
+def test_what_tokens_use_is_kept_where_weights_would_keep_something_else():
+    subject = Plain("none", causal=False, layers=1, width=32, heads=2)
+    own = subject.weights[0]
+    # the largest direction of the weights meets columns in which tokens are nearly nothing
+    subject.tokens[:, :4] *= 1e-3
+    own.query[:, :4, :2] *= 30
+    own.key[:, :4, :2] *= 30
+    chosen = sample(subject.facts, texts(), passes=1)
+    weights, plain = weighed(subject, chosen, 0, {}), scores_of(subject, Watch())
+    by_weights, by_tokens = (
+        (scores_of(subject, narrowed(layers, weights, 4)) - plain).norm() / plain.norm()
+        for layers in (of_weights(weights), of_tokens(subject, chosen, weights))
+    )
+    assert by_tokens < 0.8 * by_weights
 
 
 def test_under_rope_one_subspace_serves_all_turns():
@@ -220,11 +237,17 @@ def test_under_rope_one_subspace_serves_all_turns():
     subject.weights[0].query[..., 2:] = 0
     weights = weighed(subject, sample(subject.facts, texts(), passes=1), 0, {})
     assert set(weights.turns) == {0}
-    torch.testing.assert_close(scores_of(subject, narrowed(weights, 2)), scores_of(subject, Watch()))
-    assert (scores_of(subject, narrowed(weights, 1)) - scores_of(subject, Watch())).abs().nan_to_num().max() > 0.1
+    layers = of_weights(weights)
+    torch.testing.assert_close(scores_of(subject, narrowed(layers, weights, 2)), scores_of(subject, Watch()))
+    assert (
+        scores_of(subject, narrowed(layers, weights, 1)) - scores_of(subject, Watch())
+    ).abs().nan_to_num().max() > 0.1
+    # the same is seen from what queries and keys tokens have
+    seen = of_tokens(subject, sample(subject.facts, texts(), passes=1), weights)
+    torch.testing.assert_close(scores_of(subject, narrowed(seen, weights, 2)), scores_of(subject, Watch()))
     unknown = replace(weights, turns=None)
     with pytest.raises(Unfit, match="was not seen"):
-        narrowed(unknown, 2)
+        narrowed(layers, unknown, 2)
 
 
 def test_symmetry_at_an_offset_is_that_of_the_whole_matrix_where_heads_share_keys():

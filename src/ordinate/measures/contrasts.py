@@ -1,7 +1,7 @@
 """What is done to queries, keys and scores to see what they are for."""
 
 from ordinate.measures.meeting import Exchanged, Mixed, Symmetric
-from ordinate.measures.narrowing import narrowed
+from ordinate.measures.narrowing import narrowed, of_tokens, of_weights
 from ordinate.measures.normalising import Sigmoids, Sinkhorns
 from ordinate.measures.presenting import Sample
 from ordinate.measures.scaling import Scaled, scale_of
@@ -39,7 +39,7 @@ def contrasts(
         arms["weights by Sinkhorn's divisions"] = Sinkhorns(subject.facts)
     except Unfit as reason:
         reasons["weights by Sinkhorn's divisions"] = str(reason)
-    return arms | _fewer(weights, seed, reasons), scale
+    return arms | _fewer(subject, chosen, weights, seed, reasons), scale
 
 
 def _scale(subject: Subject, chosen: Sample, arms: dict[str, Watch], reasons: dict[str, str]) -> float | None:
@@ -63,14 +63,18 @@ def ranks_of(weights: Weighed) -> list[int]:
     return sorted({max(1, each // part) for part in PARTS})
 
 
-def _fewer(weights: Weighed | None, seed: int, reasons: dict[str, str]) -> dict[str, Watch]:
+def _fewer(
+    subject: Subject, chosen: Sample, weights: Weighed | None, seed: int, reasons: dict[str, str]
+) -> dict[str, Watch]:
     found: dict[str, Watch] = {}
     if weights is None:
         return found
     try:
+        layers, tokens = of_weights(weights), of_tokens(subject, chosen, weights)
         for rank in ranks_of(weights):
-            found[f"rank {rank}"] = narrowed(weights, rank)
-            found[f"rank {rank} at random"] = narrowed(weights, rank, seed)
+            found[f"rank {rank}"] = narrowed(layers, weights, rank)
+            found[f"rank {rank} of scores on tokens"] = narrowed(tokens, weights, rank)
+            found[f"rank {rank} at random"] = narrowed(layers, weights, rank, seed)
     except Unfit as reason:
         reasons["fewer directions of a head"] = str(reason)
     return found

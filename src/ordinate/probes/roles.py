@@ -27,15 +27,23 @@ METHOD = (
     "keys, or keys that of queries, or both; or only the symmetric or the antisymmetric part of scores is kept; the "
     "control turns queries by a random rotation; where heads of queries share one of keys, their mean takes its "
     "place. Rank: of each head the largest singular values of M alone are kept, under rope those of all its turns "
-    "side by side; the control keeps as many directions drawn at random. Scale: what products are multiplied by, "
-    "found by doubling queries, is left out of the softmax, and put behind it. Other weights: sigmoid(score - log "
-    "n), n the keys that are seen; or rows and columns divided by their sums in turns, {divisions} times. An output "
-    "is outside the hull of the values if a direction separates it from all of them. Each time the {what} is "
-    "compared with the same {noun} untouched. Intervals: 95 %, bootstrap over {noun}."
+    "side by side; then the largest of the scores that queries and keys of some {noun} give, each with each; the "
+    "control keeps as many directions drawn at random. Scale: what products are multiplied by, found by doubling "
+    "queries, is left out of the softmax, and put behind it. Other weights: sigmoid(score - log n), n the keys that "
+    "are seen; or rows and columns divided by their sums in turns, {divisions} times. An output is outside the hull "
+    "of the values if a direction separates it from all of them. Each time the {what} is compared with the same "
+    "{noun} untouched. Intervals: 95 %, bootstrap over {noun}."
 )
 NULL = "Queries and keys that have nothing to do with each other: s of 1 / {width}, give or take {spread:.2g} a head."
 # after these what comes out is held against the values it was made of
 BEHIND = ("scale outside", "weights by a sigmoid", "weights by Sinkhorn's divisions")
+
+CHANCE = " at random"
+LINES = (
+    ("the largest of the weights", ""),
+    ("the largest of scores on tokens", " of scores on tokens"),
+    ("as many at random", CHANCE),
+)
 
 
 class Roles(Probe):
@@ -46,7 +54,7 @@ class Roles(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=22)
+        chosen = sample(facts, material, passes=26)
         weights = weighed(subject, chosen, seed, reasons)
         tell(0.2)
         like = _like(subject, chosen, reasons)
@@ -183,12 +191,12 @@ def _by_rank(weights: Weighed | None, found: dict[str, Estimate]) -> list[Chart]
     """What it costs to keep fewer directions in which queries meet keys."""
     kept = {} if weights is None else {f"rise, rank {rank}": rank for rank in ranks_of(weights)}
     lines = []
-    for name, more in (("the largest singular values", ""), ("as many directions at random", " at random")):
+    for name, more in LINES:
         ends = [(rank, found[one + more]) for one, rank in kept.items() if one + more in found]
         if ends:
             x, y = tuple(float(rank) for rank, _ in ends), tuple(one.value for _, one in ends)
             low, high = (tuple(getattr(one, end) for _, one in ends) for end in ("low", "high"))
-            lines.append(Line(name=name, x=x, y=y, low=low, high=high, null=bool(more)))
+            lines.append(Line(name=name, x=x, y=y, low=low, high=high, null=more == CHANCE))
     if not lines or weights is None:
         return []
     width, each = weights.layers[0].query.shape[1:]
