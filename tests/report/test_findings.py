@@ -93,6 +93,8 @@ def test_a_matrix_has_the_colours_of_its_numbers():
     picture = finding().pictures[0]
     scale = Scale.of(picture)
     assert (scale.step(0), scale.step(3)) == (0, 255)
+    nearly = picture.model_copy(update={"panels": (Panel(name="p", values=((1e-21, 0.5),)),)})
+    assert (Scale.of(nearly).low, Scale.of(nearly).high) == (0.0, 0.5)
     both = Scale.of(picture.model_copy(update={"middle": 1.0}))
     assert both.step(1.0) in (127, 128)
     assert image(picture.panels[0].values, scale).startswith("data:image/png;base64,iVBOR")

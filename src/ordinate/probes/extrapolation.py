@@ -47,17 +47,8 @@ class Extrapolation(Probe):
             raise Unfit("an image has one size; this question is asked of texts")
         chosen = sample(facts, material, passes=9 + sum(self.times))
         scale = gauge(subject, chosen, seed)
-        charts, estimates = [], list[Estimate]()
         fitting = [times for times in self.times if _fits(facts, chosen, times)]
-        if isinstance(scale, Surprise):
-            own = places(subject, chosen)
-            charts.append(_by_place({1: own}, seed, facts))
-            longer = {times: _joined(subject, chosen, times, reasons) for times in fitting}
-            found = {times: values for times, values in longer.items() if values is not None}
-            estimates = [_rise(times, values, own, seed) for times, values in found.items()]
-            charts = [_by_place({1: own, **found}, seed, facts)]
-        else:
-            reasons["loss by position"] = "it predicts no next token"
+        charts, estimates = _further(scale, chosen, fitting, seed, reasons)
         for times in sorted({*self.times} - {*fitting}):
             reasons[f"texts {times} times as long"] = f"it takes {facts.max_length} tokens, and there must be enough"
         tell(0.5)
@@ -117,6 +108,20 @@ def places(subject: Subject, chosen: Sample) -> Float[ndarray, "texts places"]:
         )
         found.append(nats.view(ids.shape)[:, 1:].double().cpu())
     return torch.cat(found).numpy()
+
+
+def _further(
+    scale: Gauge, chosen: Sample, fitting: list[int], seed: int, reasons: dict[str, str]
+) -> tuple[list[Chart], list[Estimate]]:
+    """Loss by position, of texts and of longer ones that are joined of them."""
+    if not isinstance(scale, Surprise):
+        reasons["loss by position"] = "it predicts no next token"
+        return [], []
+    own = places(scale.subject, chosen)
+    longer = {times: _joined(scale.subject, chosen, times, reasons) for times in fitting}
+    found = {times: values for times, values in longer.items() if values is not None}
+    estimates = [_rise(times, values, own, seed) for times, values in found.items()]
+    return [_by_place({1: own, **found}, seed, scale.subject.facts)], estimates
 
 
 def _fits(facts: Facts, chosen: Sample, times: int) -> bool:
