@@ -19,7 +19,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST = -1, -3, 2**31 - 1
 HELD = 6
 
 
-def keep() -> None:
+def keep_freed() -> None:
     """Let this process keep the memory that it frees, and have some from the beginning.
 
     The C library of Linux gives large blocks back at once. Taking pages anew may cost many times what is computed in
