@@ -110,6 +110,16 @@ def test_the_usual_positions_change_nothing(name):
     assert off(one.read(moved(inputs, positions=places)).stream, one.read(inputs).stream) < 1e-12
 
 
+@pytest.mark.parametrize("name", ["t5", "deberta_v2"])
+def test_where_only_distances_count_far_positions_need_no_table_of_all_pairs(name):
+    one, inputs = subject(name), given(name)
+    # of a million places there would be a million million pairs
+    far = 1_000_000 + torch.arange(TOKENS).expand(2, -1)
+    assert off(one.read(moved(inputs, positions=far)).stream, one.read(inputs).stream) < 1e-12
+    apart = 1_000_000 + 3 * torch.arange(TOKENS).expand(2, -1)
+    assert off(one.read(moved(inputs, positions=apart)).stream, one.read(inputs).stream) > 1e-6
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gptj", "bloom", "mpt", "falcon", "opt", "gpt_neox", "mistral"])
 def test_sight_takes_the_place_of_causality(name):
     one, inputs = subject(name), given(name)
