@@ -69,7 +69,7 @@ class KeySlopes(Bias):
 class HeadSlopes(Bias):
     """ALiBi as MPT writes it: one row of numbers for a whole batch."""
 
-    kind, name = "alibi", "build_mpt_alibi_tensor"
+    kind, name, alike = "alibi", "build_mpt_alibi_tensor", True
 
     def picked(self, original: Callable[..., Tensor], positions: Places, *given: Any, **named: Any) -> Tensor:
         """A number for each head and key."""
@@ -80,7 +80,7 @@ class HeadSlopes(Bias):
 class Distances(Bias):
     """Distances by which DeBERTa looks up vectors: one table of them for a whole batch."""
 
-    kind, name = "relative", "build_relative_position"
+    kind, name, alike = "relative", "build_relative_position", True
 
     def picked(self, original: Callable[..., Tensor], positions: Places, *given: Any, **named: Any) -> Tensor:
         """A distance for each pair."""
