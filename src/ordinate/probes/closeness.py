@@ -72,7 +72,7 @@ class Closeness(Probe):
             pictures=tuple(_pictures(apart, looks)),
             method=METHOD.format(what=scale.name, **sizes),
             null=NULL,
-            caveats=tuple(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+            caveats=(*chosen.left_out, *(f"Not measured, {what}: {reason}." for what, reason in reasons.items())),
             seed=seed,
             seconds=time.perf_counter() - began,
         )

@@ -78,7 +78,11 @@ class Extrapolation(Probe):
             charts=(*charts, *_by_shift(scale, shifts, seed)),
             method=METHOD.format(times=" and ".join(map(str, fitting)) or "no", **words),
             null=NULL,
-            caveats=(*(f"Not measured, {what}: {reason}." for what, reason in reasons.items()), *_caveats(fitting)),
+            caveats=(
+                *chosen.left_out,
+                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+                *_caveats(fitting),
+            ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )

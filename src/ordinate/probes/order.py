@@ -81,7 +81,11 @@ class Order(Probe):
             charts=(_ladder(scale, rises, again, seed), *_by_depth(depths, seed)),
             method=METHOD.format(what=scale.name, **sizes),
             null=NULL,
-            caveats=(*(f"Not measured, {arm}: {reason}." for arm, reason in reasons.items()), *_caveats(scale)),
+            caveats=(
+                *chosen.left_out,
+                *(f"Not measured, {arm}: {reason}." for arm, reason in reasons.items()),
+                *_caveats(scale),
+            ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )

@@ -74,6 +74,7 @@ class Secrecy(Probe):
             null=NULL.format(length=chosen.length),
             caveats=(
                 "These are simple attacks; that one fails shows no secrecy.",
+                *whole.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,

@@ -98,6 +98,7 @@ class Subspaces(Probe):
             null=NULL,
             caveats=(
                 "A mean over few texts is not free of their tokens. Shares are corrected for it, pictures are not.",
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
