@@ -46,7 +46,7 @@ class Extrapolation(Probe):
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
         if material.ids is None:
             raise Unfit("an image has one size; this question is asked of texts")
-        chosen = sample(facts, material, passes=9 + sum(self.times))
+        chosen = sample(facts, material, passes=8 + len(self.times))
         scale = gauge(subject, chosen, seed)
         charts, estimates = [], list[Estimate]()
         fitting = [times for times in self.times if _fits(facts, chosen, times)]

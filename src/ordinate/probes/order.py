@@ -54,7 +54,7 @@ class Order(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began = time.perf_counter()
-        chosen = sample(subject.facts, material, passes=12)
+        chosen = sample(subject.facts, material, passes=14)
         short = chosen.first(PAIRS, TOKENS)
         errors, reasons = arms(subject, short, seed)
         tell(0.1)
