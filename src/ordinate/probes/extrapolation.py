@@ -46,7 +46,7 @@ class Extrapolation(Probe):
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
         if material.ids is None:
             raise Unfit("an image has one size; this question is asked of texts")
-        chosen = sample(facts, material, passes=9 + sum(self.times))
+        chosen = sample(facts, material, passes=8 + len(self.times))
         scale = gauge(subject, chosen, seed)
         charts, estimates = [], list[Estimate]()
         fitting = [times for times in self.times if _fits(facts, chosen, times)]
@@ -78,7 +78,11 @@ class Extrapolation(Probe):
             charts=(*charts, *_by_shift(scale, shifts, seed)),
             method=METHOD.format(times=" and ".join(map(str, fitting)) or "no", **words),
             null=NULL,
-            caveats=(*(f"Not measured, {what}: {reason}." for what, reason in reasons.items()), *_caveats(fitting)),
+            caveats=(
+                *chosen.left_out,
+                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+                *_caveats(fitting),
+            ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
