@@ -103,7 +103,13 @@ def test_its_report_is_of_its_own_quantity(done):
     assert f"1 compared on {study.source}" in page
     words = {
         "encoder": ("bits per hidden token", "hidden tokens right", "pairs shuffled", "Encoders of 1 layers"),
-        "encoder-decoder": ("tokens right", "What it looks at", "pairs of up to 32 tokens", "Encoder-decoders of"),
+        "encoder-decoder": (
+            "Right tokens by source length",
+            "What it looks at",
+            "pairs of up to 32 tokens",
+            "Encoder-decoders of",
+            "the source, copied, scores",
+        ),
         "vision": (
             "Right answers by class",
             "images / s",
@@ -131,6 +137,14 @@ def test_translations_are_written_and_the_map_has_rows_that_sum_to_one(done):
     if plan.model == "encoder-decoder":
         assert [set(sample) for sample in result["samples"]] == [{"prompt", "text", "wanted"}] * 2
         assert 0 <= result["lengths"][0]["exact"] <= 1
+        first, second = result["lengths"]
+        assert 0 < first["chrf_copied"] < 100
+        for row in (first, second):
+            parts, tokens = row["slices"]["source length"], sum(one["asked"] for one in row["documents"])
+            assert sum(part["asked"] for part in parts) == tokens
+            assert sum(part["asked"] * part["accuracy"] for part in parts) == pytest.approx(row["accuracy"] * tokens)
+        # two sources behind each other, and what stands between them
+        assert second["slices"]["source length"][0]["from"] > first["slices"]["source length"][-1]["to"]
         found = result["crossing"]
         assert np.array(found["weights"]).shape == (len(found["target"]), len(found["source"]))
         assert np.array(found["weights"]).sum(1) == pytest.approx(1, abs=1e-2)

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,6 +41,8 @@ class Quantity(ABC):
     """What a model reads."""
     loss: ClassVar[str]
     """The unit of losses."""
+    answers: ClassVar[str] = "answers"
+    """What is told rightly or not, slice by slice."""
     models: ClassVar[str] = "Decoders"
     """What the models are."""
     extent: ClassVar[str] = "length"
@@ -108,6 +110,10 @@ class Quantity(ABC):
             f"{plan['batch']} x {plan['length']} tokens, then made to read up to "
             f"{max(plan['multiples'])} times that length"
         )
+
+    def besides(self, label: str, results: Sequence[Row]) -> list[str]:
+        """What else the verdict says of the best one, from the results of its runs."""
+        return []
 
     @abstractmethod
     def measured_on(self, plan: Row, learned: Row) -> str:

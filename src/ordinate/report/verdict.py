@@ -21,6 +21,7 @@ def verdict(study: Study, entries: Sequence[Entry]) -> list[str]:
     kind = study.quantity
     at = f"At the trained {kind.extent} ({entries[0].trained.length} {kind.extent_unit})"
     sentences = ranked(at, entries, kind, study.noun) + _chance(study, entries)
+    sentences += kind.besides(_name(entries[0]), study.done(entries[0].label))
     if any(len(entry.levels) > 1 for entry in entries):
         sentences += _beyond(entries, kind)
     return [*sentences, _advice(entries, kind), _caveat(study, entries), *tuning_said([study]), *unfinished(study)]
