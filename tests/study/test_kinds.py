@@ -115,6 +115,8 @@ def test_its_report_is_of_its_own_quantity(done):
             "images / s",
             "images of 8 x 8 pixels",
             "at the trained size (8 pixels)",
+            "Images larger than in training",
+            "if the model must see larger ones than in training",
         ),
     }
     for part in words[plan.model]:

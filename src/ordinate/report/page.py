@@ -28,7 +28,7 @@ CHARTS = {
         "Click a name to see one {noun} alone.{drawn}",
     ),
     "lengths": (
-        "Reading further than trained",
+        "{beyond}",
         "{curve}{drawn}",
     ),
     "positions": (
@@ -90,6 +90,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
 def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     kind = study.quantity
     words = {"source": kind.source, "noun": study.noun, "name": kind.name, "extent": kind.extent, "curve": kind.curve}
+    words["beyond"] = kind.beyond_title
     words["first"] = entries[0].label if entries else ""
     charts = Charts(study, entries)
     words["drawn"] = charts.left_out
@@ -97,7 +98,7 @@ def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return [
         {
             "id": f"chart-{name}",
-            "title": CHARTS[name][0],
+            "title": CHARTS[name][0].format(**words),
             "caption": CHARTS[name][1].format(**words),
             "spec": getattr(charts, name)(),
         }

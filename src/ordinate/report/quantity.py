@@ -37,6 +37,8 @@ class Quantity(ABC):
     """Why no model has seen them: held-out, or fresh."""
     source: ClassVar[str]
     """What was learned from."""
+    this: ClassVar[str] = "this"
+    """What points to it: this, or these."""
     inputs: ClassVar[str]
     """What a model reads."""
     loss: ClassVar[str]
@@ -49,6 +51,12 @@ class Quantity(ABC):
     """What grows beyond that of training: a length, or a size."""
     extent_unit: ClassVar[str] = "tokens"
     """What that is counted in."""
+    taken: ClassVar[str] = "Read"
+    """What is done with inputs of another extent."""
+    beyond: ClassVar[str] = "read further than it was trained"
+    """What a model must do that is given such."""
+    beyond_title: ClassVar[str] = "Reading further than trained"
+    """The head of the chart of such."""
     speed: ClassVar[str] = "tokens"
     """What is counted in a second of training."""
     charts: ClassVar[tuple[str, ...]]

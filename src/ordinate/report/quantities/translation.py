@@ -11,7 +11,7 @@ class TranslatedBits(Surprise):
 
     name, column, size, section = "bits per byte", "bits_per_byte", "bytes", "pairs"
     units, source, inputs, loss = "pairs", "pairs", "sentences", "nats a token"
-    answers = "tokens"
+    this, answers = "these", "tokens"
     models = "Encoder-decoders"
     charts = ("training", "lengths", "crossing", "cost")
     sections = ("samples", "crossing")
