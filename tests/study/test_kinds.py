@@ -1,16 +1,19 @@
 """A study of each kind of model in small: data prepared, a run trained and measured, a report built."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 import torch
 
 from ordinate.checkpoints.read import read_model
+from ordinate.lock import OccupiedError, only_writer
 from ordinate.report.build import build
 from ordinate.report.read import read
 from ordinate.study.beginning import begin as start
 from ordinate.study.beginning import new_shape
+from ordinate.study.conduct import conduct
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 from ordinate.study.settle import settle
@@ -83,6 +86,15 @@ def test_a_run_is_trained_and_measured_on_what_was_held_out(done):
     if plan.model != "encoder-decoder":
         assert sizes[0] == sizes[1], "the same is asked at each length"
     assert [row["times"] for row in result["lengths"]] == [1, 2]
+
+
+@pytest.mark.parametrize("model", OPTIONS)
+def test_who_trains_into_a_folder_where_another_is_at_work_is_told_who_it_is(model, made, tmp_path, untyped):
+    plan = plan_of(model, made)
+    with only_writer(tmp_path), pytest.raises(OccupiedError, match=f"process {os.getpid()} on .* is at work in"):
+        conduct(plan, tmp_path, None, "ordinate train", None)
+    # nothing was read or written before that
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
 
 
 def test_its_model_is_of_the_kind_and_says_which_command_uses_it(done):

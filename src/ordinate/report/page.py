@@ -164,7 +164,8 @@ def _formatted(number: float | None, form: str) -> str:
 
 
 def _signed(number: float | None) -> str:
-    return "" if number is None else f"{number:+.2f}"
+    # a zero has no sign of its own
+    return "" if number is None else f"{round(number, 2) + 0.0:+.2f}"
 
 
 def _whole(number: float | None) -> str:
