@@ -7,6 +7,7 @@ from rich.console import Console
 
 from ordinate.cli import status
 from ordinate.cli.main import app
+from ordinate.files import read_sealed
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
 from ordinate.study.engines.local import Local
@@ -51,15 +52,15 @@ class Quiet:
 
 
 SCHEMES = dict(zip(FAULTS, ("rope", "alibi", "t5", "learned", "sinusoidal", "scalar", "none", "shaw"), strict=True))
-# loaded by Python itself as a worker begins
+# loaded by Python itself as a worker begins, or what forks workers
 SABOTAGE = """
 import builtins, os, signal, sys, time
-say, run = builtins.print, sys.argv[-1].removesuffix("-s0")
+say = builtins.print
 
 def print_(*values, **options):
     say(*values, **options)
     if values and str(values[0]).startswith('{"step": 2,'):
-        exec(FAULTS.get(run, ""))
+        exec(FAULTS.get(sys.argv[-1].removesuffix("-s0"), ""))
 
 FAULTS = %r
 builtins.print = print_
@@ -92,7 +93,7 @@ def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabota
     found = {run.label: folder.status(run) for run in plan.runs()}
     assert found.pop("kerple") == "done"
     assert found == {SCHEMES[name]: state for name, (state, _) in EXPECTED.items()}
-    results = {run.label: json.loads(folder.result(run).read_text()) for run in plan.runs()}
+    results = {run.label: read_sealed(folder.result(run)) for run in plan.runs()}
     for name, (_, message) in EXPECTED.items():
         assert message in results[SCHEMES[name]]["message"]
     page = build(folder.path).read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from ordinate.files import write_json
+from ordinate.files import write_json, write_sealed
 from ordinate.models.kinds import Model
 from ordinate.study.beginning import begin
 from ordinate.study.folder import FORMAT, Folder
@@ -119,7 +119,7 @@ def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware = ONE_DE
         "seconds": time.perf_counter() - began,
     } | ({"hardware": asdict(hardware)} if hardware.world > 1 else {})
     if leads():
-        write_json(folder.result(run), result)
+        write_sealed(folder.result(run), result)
 
 
 def _measured(model: Model, source: Source, run: Run, place: Path) -> dict[str, Any]:
