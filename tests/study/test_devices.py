@@ -113,6 +113,14 @@ def test_what_cannot_be_served_is_refused(hardware, plan, options, message, four
         engine_of(plan, hardware, Work(**options), print)
 
 
+@pytest.mark.parametrize(("gpus", "kind"), [(1, "GPU"), (0, "core")])
+def test_two_devices_on_a_machine_with_one_are_refused(gpus, kind, monkeypatch):
+    monkeypatch.setattr(capacity, "cores", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(ValueError, match=rf"got --devices 2 on a machine with 1 {kind}; give fewer"):
+        engine_of(small(), TWO, Work(), print)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

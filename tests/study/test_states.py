@@ -1,6 +1,7 @@
 """Every planned run ends in exactly one state, whatever becomes of its process; all are counted in the report."""
 
 import json
+import os
 
 import pytest
 from rich.console import Console
@@ -84,7 +85,8 @@ def sabotage(tmp_path, monkeypatch):
     (tmp_path / "broken").mkdir()
     faults = {SCHEMES[name]: fault for name, fault in FAULTS.items()}
     (tmp_path / "broken" / "sitecustomize.py").write_text(SABOTAGE % faults)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+    places = [str(tmp_path / "broken"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
 
 
 def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabotage):
@@ -110,7 +112,7 @@ def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabota
 def test_the_next_call_makes_up_for_all_of_them(plan, tmp_path, sabotage, monkeypatch):
     plan = plan.model_copy(update={"schemes": tuple(SCHEMES.values())})
     conduct(plan, tmp_path / "study", Local(2, 25.0), "ordinate study", Quiet())
-    monkeypatch.delenv("PYTHONPATH")
+    monkeypatch.undo()
     watch = Quiet()
     folder = conduct(plan, tmp_path / "study", Local(2), "ordinate study", watch)
     assert watch.todo == len(FAULTS)

@@ -73,7 +73,7 @@ class Grid:
                 rates=rates,
                 steps=steps,
                 method=method(first),
-                facts=facts(first, self._varied()),
+                facts=facts(first, self._varied(), [item for _, study in self.cells for item in study.results]),
                 command=first.about["command"],
             )
         )

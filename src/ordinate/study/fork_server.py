@@ -3,7 +3,6 @@
 Started as `python -m ordinate.study.fork_server SOCKET`. It loads, and starts no thread; a fork would lose it.
 """
 
-import gc
 import json
 import os
 import select
@@ -171,8 +170,6 @@ def main() -> int:
     from ordinate.study import worker
     from ordinate.training import lightning  # noqa: F401
 
-    # what is loaded stays shared with the forked processes: none of it is looked at for garbage
-    gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         arguments = serve(control)
     if arguments is None:
