@@ -153,6 +153,9 @@ def test_the_report_of_a_grid_shows_every_cell(carried, study):
         "Means over cells",
         "width 16 (2 cells)",
         "all cells",
+        "<dt>name</dt><dd>copy</dd>",
+        "<dt>name</dt><dd>recall</dd>",
+        "<dt>8 runs</dt>",
     ):
         assert part in page
     rows = (out / "results.csv").read_text().splitlines()

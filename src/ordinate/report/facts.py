@@ -46,13 +46,13 @@ def method(study: Study) -> str:
     ).strip()
 
 
-def facts(study: Study, varied: Collection[str] = (), results: Sequence[dict[str, Any]] = ()) -> Facts:
+def facts(study: Study, varied: Collection[str] = (), others: Sequence[Study] = ()) -> Facts:
     """Plan, text, machines and versions, name by name.
 
     Args:
         study: the results; of a grid, its first cell.
         varied: of the plan, what is told elsewhere.
-        results: of all cells, where there are several.
+        others: the further cells.
     """
     about, machine = study.about, dict(study.about["machine"])
     silent = idle(str(study.plan.get("task", "text")), study.plan)
@@ -63,16 +63,26 @@ def facts(study: Study, varied: Collection[str] = (), results: Sequence[dict[str
             "Plan",
             _named({name: value for name, value in study.plan.items() if name not in {*silent, *HIDDEN, *varied}}),
         ),
-        (study.quantity.section.capitalize(), _named(study.learned)),
+        *_learned([study, *others]),
         ("Machine", _named(machine)),
-        *([("Trained on", trained)] if (trained := _trained_on(results or study.results)) else []),
+        *([("Trained on", trained)] if (trained := _trained_on([study, *others])) else []),
         ("Versions", _named({**about["versions"], "source": about["code"][:12]})),
     ]
 
 
-def _trained_on(results: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def _learned(cells: Sequence[Study]) -> Facts:
+    """What was learned from, each once."""
+    found: Facts = []
+    for cell in cells:
+        one = cell.quantity.section.capitalize(), _named(cell.learned)
+        found += [one] * (one not in found)
+    return found
+
+
+def _trained_on(cells: Sequence[Study]) -> list[tuple[str, str]]:
     """How many runs were trained on what: a machine, or several devices."""
-    found = Counter(_hardware(item["cost"]) for item in results if "machine" in item.get("cost", {}))
+    costs = [item.get("cost", {}) for cell in cells for item in cell.results]
+    found = Counter(_hardware(cost) for cost in costs if "machine" in cost)
     return [("1 run" if count == 1 else f"{count} runs", words) for words, count in found.most_common()]
 
 
