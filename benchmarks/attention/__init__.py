@@ -2,8 +2,8 @@
 
 Every figure is a ratio to `scaled_dot_product_attention(is_causal=True)` without a bias in the same process, in CPU
 time of one thread, members in turns, the median over rounds. A member whose tests are red is not timed. Memory that
-was freed is kept by the process (see `benchmarks.attention.memory.keep_freed`): otherwise what a member pays for its pages
-depends on who ran before it.
+was freed is kept by the process (see `benchmarks.attention.memory.keep_freed`): otherwise what a member pays for its
+pages depends on who ran before it.
 """
 
 import time

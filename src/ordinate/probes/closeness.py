@@ -50,7 +50,7 @@ class Closeness(Probe):
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
         if material.ids is None:
             raise Unfit("pictures have rows and columns of patches; this question is asked of texts")
-        chosen = sample(facts, material, passes=14)
+        chosen = sample(facts, material, passes=15)
         length = min(MOST, facts.max_length or MOST, material.ids.shape[1])
         table, apart = _table(subject, length, reasons)
         tell(0.1)
@@ -72,7 +72,7 @@ class Closeness(Probe):
             pictures=tuple(_pictures(apart, looks)),
             method=METHOD.format(what=scale.name, **sizes),
             null=NULL,
-            caveats=tuple(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+            caveats=(*chosen.left_out, *(f"Not measured, {what}: {reason}." for what, reason in reasons.items())),
             seed=seed,
             seconds=time.perf_counter() - began,
         )

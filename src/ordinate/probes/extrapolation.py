@@ -45,7 +45,7 @@ class Extrapolation(Probe):
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
         if material.ids is None:
             raise Unfit("an image has one size; this question is asked of texts")
-        chosen = sample(facts, material, passes=9 + sum(self.times))
+        chosen = sample(facts, material, passes=8 + len(self.times))
         scale = gauge(subject, chosen, seed)
         fitting = [times for times in self.times if _fits(facts, chosen, times)]
         charts, estimates = _further(scale, chosen, fitting, seed, reasons)
@@ -70,7 +70,11 @@ class Extrapolation(Probe):
             charts=(*charts, *_by_shift(scale, shifts, seed), *more),
             method=METHOD.format(times=" and ".join(map(str, fitting)) or "no", **words),
             null=NULL,
-            caveats=(*(f"Not measured, {what}: {reason}." for what, reason in reasons.items()), *_caveats(fitting)),
+            caveats=(
+                *chosen.left_out,
+                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+                *_caveats(fitting),
+            ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )

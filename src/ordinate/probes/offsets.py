@@ -75,6 +75,7 @@ class Offsets(Probe):
             null=NULL.format(even=seen.even, sink=seen.even_sink),
             caveats=(
                 "The heads found are changed all at once; one by one others might stand in for them.",
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,

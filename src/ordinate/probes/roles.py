@@ -78,6 +78,7 @@ class Roles(Probe):
             caveats=(
                 "What is done to queries and keys, a model was not trained for: one that is trained so may do well.",
                 "Norms of queries and keys, and biases of theirs, have no part in the scores of weights.",
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,

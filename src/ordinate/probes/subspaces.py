@@ -72,7 +72,7 @@ class Subspaces(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=10)
+        chosen = sample(facts, material, passes=7)
         if chosen.texts < 3 * FIVE:
             raise Unfit(f"what is common to texts needs {3 * FIVE} of them; there are {chosen.texts}; give more")
         streams = kept(subject, chosen, places_of(chosen, facts))
@@ -98,6 +98,7 @@ class Subspaces(Probe):
             null=NULL,
             caveats=(
                 "A mean over few texts is not free of their tokens. Shares are corrected for it, pictures are not.",
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,

@@ -101,6 +101,7 @@ class Survival(Probe):
                 "A stream that is weighted anew is not what the model was trained with; its arms tell what carries "
                 "position, not how another model would learn.",
                 OUTLIERS,
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
