@@ -45,6 +45,8 @@ class Hull(Scaled):
         scale: what the model multiplies products by, put behind the softmax; 1: everything is left as it is.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts, scale: float) -> None:
         super().__init__(scale, outside=True)
         self.near = rounding(facts.dtype)
@@ -66,6 +68,8 @@ class Spread(Watch):
         facts: the model.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
@@ -80,6 +84,8 @@ class Spread(Watch):
 
 class _Doubled(Watch):
     """Multiplies the queries of the first layer, and keeps their products with keys and the scores."""
+
+    headless = True
 
     def __init__(self, times: float) -> None:
         self.times = times
