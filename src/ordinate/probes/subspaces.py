@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture, Table
+from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
 from ordinate.measures.codes import Code
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
@@ -16,7 +16,7 @@ from ordinate.measures.presenting import Sample, sample
 from ordinate.measures.scaling import scale_of
 from ordinate.measures.sharing import Inside, inside, selectivity, tables_and_code
 from ordinate.measures.splitting import FIVE, TERMS, Lacking, Means, means_of, split
-from ordinate.measures.telling import blocks, estimate_of, line_of, said
+from ordinate.measures.telling import estimate_of, line_of, panel_of, said
 from ordinate.measures.whereabouts import kept, places_of
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
@@ -182,7 +182,7 @@ def _listed(found: Found) -> list[Table]:
 def _charts(found: Found, seed: int) -> list[Chart]:
     shares = {layer: own.share for layer, own in enumerate(found.layers) if own.share is not None}
     across, charts = list(shares), []
-    if across:
+    if len(across) > 1:
         values, places = np.stack(list(shares.values()), 1), tuple(float(layer) for layer in across)
         low, middle, high = (tuple(getattr(found.layers[layer], end) for layer in across)
                              for end in ("low", "chance", "high"))  # fmt: skip
@@ -219,8 +219,8 @@ def _pictures(found: Found, causal: bool) -> tuple[Picture, ...]:
         seen = torch.ones_like(own).tril() if causal else torch.ones_like(own)
         own = (own - (own * seen).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)) * seen
         largest = float(own.abs().max()) or 1.0
-        values, name = blocks((own / largest).numpy(), SIDE), f"layer {layer + 1}, head {head + 1}"
-        panels.append(Panel(name=name, values=values, note=f"{100 * float(shares[layer, head]):.0f} % of its scores"))
+        name, note = f"layer {layer + 1}, head {head + 1}", f"{100 * float(shares[layer, head]):.0f} % of its scores"
+        panels.append(panel_of(name, (own / largest).numpy(), SIDE, note))
     title = "What places make of each other, each row less its mean, in the heads where it counts most"
     return (Picture(title=title, x="key", y="query", panels=tuple(panels), middle=0.0),)
 
