@@ -133,6 +133,32 @@ def test_the_usual_positions_change_nothing(name):
     assert off(one.read(moved(inputs, positions=places)).stream, one.read(inputs).stream) < 1e-12
 
 
+@pytest.mark.parametrize("name", ["mpt", "deberta_v2", "dinov3", "gpt2"])
+def test_each_row_may_stand_elsewhere(name):
+    one, inputs, watch = subject(name), given(name), All()
+    length, prefix = one.read(inputs).stream.shape[1], one.facts.prefix
+    order = torch.stack(
+        [torch.cat([torch.arange(prefix), prefix + torch.randperm(length - prefix)]) for _ in range(2)]
+    )
+    both = one.read(moved(inputs, positions=order), watch)
+    for row in range(2):
+        own = {name: x[row : row + 1] for name, x in vars(inputs).items() if x is not None}
+        alone = one.read(Inputs(**own, positions=order[row : row + 1]))
+        assert off(both.stream[row : row + 1], alone.stream) < 1e-6
+        assert both.logits is None or off(both.logits[row : row + 1], alone.logits) < 1e-6
+    assert not both.stream[:1].equal(both.stream[1:])
+
+
+@pytest.mark.parametrize("name", ["t5", "deberta_v2"])
+def test_where_only_distances_count_far_positions_need_no_table_of_all_pairs(name):
+    one, inputs = subject(name), given(name)
+    # of a million places there would be a million million pairs
+    far = 1_000_000 + torch.arange(TOKENS).expand(2, -1)
+    assert off(one.read(moved(inputs, positions=far)).stream, one.read(inputs).stream) < 1e-12
+    apart = 1_000_000 + 3 * torch.arange(TOKENS).expand(2, -1)
+    assert off(one.read(moved(inputs, positions=apart)).stream, one.read(inputs).stream) > 1e-6
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gptj", "bloom", "mpt", "falcon", "opt", "gpt_neox", "mistral"])
 def test_sight_takes_the_place_of_causality(name):
     one, inputs = subject(name), given(name)

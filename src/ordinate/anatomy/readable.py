@@ -90,7 +90,12 @@ class Readable(Subject):
         """A forward pass, in evaluation mode, without gradients, watched."""
         watch = Watch() if watch is None else watch
         self._check(inputs, watch)
-        return self._read(inputs, watch)
+        places = inputs.positions
+        if places is None or not any(way.alike for way in self.ways) or bool((places == places[:1]).all()):
+            return self._read(inputs, watch)
+        found = [self._read(row, watch) for row in _rows(inputs, len(places))]
+        logits = [one.logits for one in found if one.logits is not None]
+        return Reading(torch.cat([one.stream for one in found]), torch.cat(logits) if logits else None)
 
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
         """The vectors that tokens enter by."""
@@ -209,6 +214,13 @@ class Readable(Subject):
         found += ["rope"] if self.sizes.rotated else []
         found += ["relative"] if any("relative_position" in name for name, _ in self.model.named_parameters()) else []
         return "+".join(dict.fromkeys(found)) or "none"
+
+
+def _rows(inputs: Inputs, count: int) -> Iterator[Inputs]:
+    """Each text by itself; what all have in common is seen by each."""
+    for row in range(count):
+        own = {name: x[row : row + 1] if x is not None and len(x) == count else x for name, x in vars(inputs).items()}
+        yield Inputs(**own)
 
 
 def _left_out(asked: list[nn.Module], measured: list[nn.Module]) -> str:
