@@ -23,7 +23,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "bert": SIZES,
     "t5": {"d_model": 256, "num_layers": 2, "num_heads": 8, "d_ff": 512, "vocab_size": 1000},
 }
-LENGTHS = (128, 512, 2048)
+LENGTHS = (128, 512, 1024)
 WAYS = ("ordinate", "sdpa", "eager")
 
 
