@@ -57,7 +57,7 @@ class Recipe:
             count % len(entries) == 0,
             "a plan for the layers must fit them a whole number of times",
             f"got {len(entries)} entries for {count} layers",
-            f"name {count}, or a number that divides it",
+            f"name {count}, or a number that divides it; what is to be compared stands apart, without a comma",
         )
         schemes: list[Scheme] = []
         layers: list[int] = []

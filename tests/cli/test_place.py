@@ -1,11 +1,10 @@
 """The real command at a URL: begun on one machine, gone on with on another, and read by other tools."""
 
-import json
-
 import fsspec
 import pytest
 
 from ordinate.cli.main import app
+from ordinate.files import read_sealed
 
 SIZES = {
     "task": "copy:count=4",
@@ -46,16 +45,15 @@ def test_on_this_machine_and_on_a_cluster_the_results_are_the_same(tmp_path, mon
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     tiny = [*TINY, "--seeds", "3"]
-    for out, where in (("here", ["--workers", "2"]), ("there", ["--ray", "auto"])):
-        assert app(["study", *tiny, "--out", str(tmp_path / out), *where]) == 0
-    tables = [(tmp_path / out / "results.csv").read_bytes() for out in ("here", "there")]
-    assert tables[0] == tables[1]
+    monkeypatch.chdir(tmp_path)
+    places = {"here": "here", "there": "there", "url": f"file://{tmp_path}/url"}
+    for out, where in (("here", ["--workers", "2"]), ("there", ["--ray", "auto"]), ("url", ["--ray", "auto"])):
+        assert app(["study", *tiny, "--out", places[out], *where]) == 0
+    tables = [(tmp_path / out / "results.csv").read_bytes() for out in places]
+    assert tables[0] == tables[1] == tables[2]
     results = [
-        {
-            path.parent.name: json.loads(path.read_text()) | {"cost": 0}
-            for path in (tmp_path / out).glob("runs/*/result.json")
-        }
-        for out in ("here", "there")
+        {path.parent.name: read_sealed(path) | {"cost": 0} for path in (tmp_path / out).glob("runs/*/result.json")}
+        for out in places
     ]
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
     assert len(results[0]) == 6

@@ -1,11 +1,11 @@
 """The same study on a Ray cluster of two nodes, one of which is lost on the way."""
 
-import json
 import os
 import time
 
 import pytest
 
+from ordinate.files import read_sealed
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
 from ordinate.study.engines import cluster
@@ -83,7 +83,7 @@ def test_a_cluster_gives_the_results_of_one_machine_though_a_node_is_lost(plan, 
     tables = [(place.path / "results.csv").read_bytes() for place in (folder, local)]
     assert tables[0] == tables[1]
     for run in plan.runs():
-        one, other = (json.loads(place.result(run).read_text()) for place in (folder, local))
+        one, other = (read_sealed(place.result(run)) for place in (folder, local))
         assert {**one, "cost": 0} == {**other, "cost": 0}
     watch = Quiet()
     conduct(plan, folder.path, Cluster(nodes.address), "ordinate study", watch)

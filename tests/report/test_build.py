@@ -169,3 +169,14 @@ def test_foreign_folders_are_passed_over(write, result):
     other.mkdir()
     (other / "result.json").write_text(json.dumps(result("someone", 0)))
     assert [item["run"]["label"] for item in read(folder).results] == ["rope"]
+
+
+def test_the_report_says_what_runs_were_trained_on(write, result):
+    runs = [result(label, 0) for label in ("rope", "alibi", "none")]
+    for run in runs:
+        run["cost"] |= {"machine": "Abacus 7"}
+    runs[2]["cost"]["hardware"] = {"devices": 2, "nodes": 1, "strategy": "fsdp"}
+    page = build(write(runs)).read_text(encoding="utf-8")
+    assert "<dt>2 runs</dt><dd>Abacus 7</dd><dt>1 run</dt><dd>Abacus 7: 2 devices, fsdp</dd>" in page
+    runs[2]["cost"]["hardware"] = {"devices": 1, "nodes": 2, "strategy": None}
+    assert "Abacus 7: 2 machines with 1 device each, ddp" in build(write(runs)).read_text(encoding="utf-8")

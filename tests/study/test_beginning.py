@@ -1,12 +1,11 @@
 """Studies that begin with a trained model: its scheme is exchanged, and what it knows is kept."""
 
-import json
-
 import pytest
 import tokenizers
 import torch
 
 from ordinate import Decoder, Shape, load, save
+from ordinate.files import read_sealed
 from ordinate.report.build import build
 from ordinate.study.beginning import begin, new_shape
 from ordinate.study.folder import Folder
@@ -30,7 +29,7 @@ def carried_out(plan, place):
     folder.open(plan, source.identity, "ordinate study")
     for run in plan.runs():
         carry_out(folder, plan, run)
-    return [json.loads(folder.result(run).read_text()) for run in plan.runs()]
+    return [read_sealed(folder.result(run)) for run in plan.runs()]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ordinate.cli.work import Work, engine_of
+from ordinate.files import read_sealed
 from ordinate.study import capacity, worker
 from ordinate.study.conduct import conduct
 from ordinate.study.engines.cluster import _needs as needs_of
@@ -68,7 +69,7 @@ def test_a_study_on_two_devices_has_the_results_of_one_and_says_what_it_ran_on(t
     folder = conduct(plan, tmp_path / "study", Devices(TWO, 1), "ordinate study", watcher)
     (run,) = plan.runs()
     assert folder.status(run) == "done", (folder.run(run) / "messages.txt").read_text()
-    found = json.loads(folder.result(run).read_text())
+    found = read_sealed(folder.result(run))
     assert found["cost"]["hardware"] == asdict(TWO)
     assert found["training"]["steps"] == [1, 2, 3, 4]
     # each step is told once
@@ -110,6 +111,14 @@ def test_what_cannot_be_served_is_refused(hardware, plan, options, message, four
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(ValueError, match=message):
         engine_of(plan, hardware, Work(**options), print)
+
+
+@pytest.mark.parametrize(("gpus", "kind"), [(1, "GPU"), (0, "core")])
+def test_two_devices_on_a_machine_with_one_are_refused(gpus, kind, monkeypatch):
+    monkeypatch.setattr(capacity, "cores", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(ValueError, match=rf"got --devices 2 on a machine with 1 {kind}; give fewer"):
+        engine_of(small(), TWO, Work(), print)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +202,7 @@ def test_a_device_that_is_lost_ends_the_run_which_then_goes_on_where_it_was(tmp_
     watcher = Killer()
     folder = conduct(plan, tmp_path / "study", Devices(TWO, 1), "ordinate study", watcher)
     assert folder.status(run) == "killed"
-    message = json.loads(folder.result(run).read_text())["message"]
+    message = read_sealed(folder.result(run))["message"]
     assert message.startswith("SIGKILL ended it")
     assert "device 2 of 2; the others were ended with it" in message
     watcher = Quiet()

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from ordinate import files
+from ordinate.files import read_sealed
 from ordinate.study import process, worker
 from ordinate.study.conduct import conduct
 from ordinate.study.engines.local import Local
@@ -68,7 +69,7 @@ def work(folder, monkeypatch):
 
 
 def result(folder):
-    found = json.loads(folder.result(folder.plan().runs()[0]).read_text())
+    found = read_sealed(folder.result(folder.plan().runs()[0]))
     return {name: value for name, value in found.items() if name != "cost"}
 
 
@@ -79,14 +80,14 @@ def test_a_disk_that_is_full_when_the_result_is_written_is_told_and_nothing_is_l
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    write = worker.write_json
+    write = worker.write_sealed
 
     def write_on_full_disk(path, value):
         if path.name == "result.json":
             monkeypatch.setattr(files.os, call, full)
         write(path, value)
 
-    monkeypatch.setattr(worker, "write_json", write_on_full_disk)
+    monkeypatch.setattr(worker, "write_sealed", write_on_full_disk)
     assert work() == 1
     assert "No space left on device" in capsys.readouterr().err
     run = folder.plan().runs()[0]
@@ -97,7 +98,7 @@ def test_a_disk_that_is_full_when_the_result_is_written_is_told_and_nothing_is_l
     assert folder.status(run) == "done"
 
 
-@pytest.mark.parametrize("how", ["truncated", "empty", "missing", "binary"])
+@pytest.mark.parametrize("how", ["truncated", "empty", "missing", "binary", "flipped"])
 def test_a_result_that_is_damaged_is_made_again_the_same(folder, work, how):
     assert work() == 0
     run = folder.plan().runs()[0]
@@ -106,16 +107,21 @@ def test_a_result_that_is_damaged_is_made_again_the_same(folder, work, how):
     if how == "missing":
         path.unlink()
     else:
-        path.write_bytes({"truncated": raw[:-9], "empty": b"", "binary": b"\xff" + raw[1:]}[how])
+        # the last digit of the first loss
+        place = raw.index(b"\n", raw.index(b'"loss"') + 10) - 2
+        flipped = raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :]
+        assert chr(flipped[place]).isdigit()
+        path.write_bytes({"truncated": raw[:-9], "empty": b"", "binary": b"\xff" + raw[1:], "flipped": flipped}[how])
     assert folder.status(run) == "pending"
     assert work() == 0
     assert result(folder) == before
 
 
 DOUBLE = """#!/bin/sh
-# a worker that trains for ever, and takes its time to stop
+# a worker that trains for ever, and takes its time to stop; nothing else begins
 trap 'sleep 0.2; echo stopped > {place}/stopped-$4; exit 143' TERM
 trap '' INT
+[ $# = 4 ] || exit 1
 echo '{{"step": 1, "loss": 2.0}}'
 for i in $(seq 400); do sleep 0.05; done
 """

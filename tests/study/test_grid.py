@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ordinate.files import read_sealed
 from ordinate.report.build import build, build_cell
 from ordinate.study.design import EXCEPTIONS, Wish, planned, read_exceptions
 from ordinate.study.folder import Folder, OtherStudyError
@@ -29,7 +30,7 @@ def test_every_choice_is_a_cell_and_a_run_is_carried_out_once(study):
     assert cells == [{"task": task, "width": width} for task in FACTORS["task"] for width in FACTORS["width"]]
     assert sorted(done) == sorted({run.name for run in plan.runs()})
     assert len(done) == 8
-    results = [json.loads(path.read_text()) for path in (out / "runs").glob("*/result.json")]
+    results = [read_sealed(path) for path in (out / "runs").glob("*/result.json")]
     found = sorted((item["run"]["label"], *item["run"]["cell"].values()) for item in results)
     assert found == sorted((label, *cell.values()) for cell in cells for label in FACTORS["schemes"])
 
@@ -40,8 +41,7 @@ def test_a_cell_is_trained_as_a_study_of_its_own_would_be(designed, carried, stu
     alone = designed(width=(16,), task=("copy",), schemes=("rope",), multiples=(1,))
     folder, _ = carried(alone, tmp_path / "alone")
     one, other = (
-        json.loads(where.result(which).read_text())
-        for where, which in ((Folder(out), run), (folder, alone.runs()[0]))
+        read_sealed(where.result(which)) for where, which in ((Folder(out), run), (folder, alone.runs()[0]))
     )
     for section in ("training", "lengths", "parameters"):
         assert one[section] == other[section]
@@ -153,6 +153,9 @@ def test_the_report_of_a_grid_shows_every_cell(carried, study):
         "Means over cells",
         "width 16 (2 cells)",
         "all cells",
+        "<dt>name</dt><dd>copy</dd>",
+        "<dt>name</dt><dd>recall</dd>",
+        "<dt>8 runs</dt>",
     ):
         assert part in page
     rows = (out / "results.csv").read_text().splitlines()
@@ -176,7 +179,7 @@ def test_the_texts_of_cells_lie_beside_each_other(designed, carried, tmp_path):
     folder, _ = carried(plan, tmp_path / "study")
     about = folder.read()
     assert [cell["text"]["name"] for cell in about["cells"]] == texts
-    losses = [json.loads(folder.result(run).read_text())["lengths"][0]["nats_per_token"] for run in plan.runs()]
+    losses = [read_sealed(folder.result(run))["lengths"][0]["nats_per_token"] for run in plan.runs()]
     assert losses[0] != losses[1]
     # a text that has changed since is another study
     (tmp_path / "two" / "0.txt").write_text("something else\n" * 40)

@@ -1,6 +1,5 @@
 """A study of each kind of model in small: data prepared, a run trained and measured, a report built."""
 
-import json
 import os
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 import torch
 
 from ordinate.checkpoints.read import read_model
+from ordinate.files import read_sealed
 from ordinate.lock import OccupiedError, only_writer
 from ordinate.report.build import build
 from ordinate.report.read import read
@@ -71,7 +71,7 @@ def done(request, made, tmp_path_factory):
     folder = begin(plan, tmp_path_factory.mktemp(request.param) / "study")
     (run,) = plan.runs()
     carry_out(folder, plan, run)
-    return plan, folder, json.loads(folder.result(run).read_text()), folder.run(run) / "model"
+    return plan, folder, read_sealed(folder.result(run)), folder.run(run) / "model"
 
 
 def test_a_run_is_trained_and_measured_on_what_was_held_out(done):
@@ -180,7 +180,7 @@ def test_a_run_that_was_stopped_goes_on_and_ends_alike(done, made, tmp_path):
         else:
             (place / "checkpoints" / name).write_bytes(found.read_bytes())
     carry_out(again, half, run)
-    other = json.loads(again.result(run).read_text())
+    other = read_sealed(again.result(run))
     for one in (result, other):
         one.pop("cost", None)
     assert other == result
@@ -202,7 +202,7 @@ def test_a_trained_model_is_measured_as_it_is_and_its_scheme_is_exchanged(done, 
     folder = begin(as_it_is, tmp_path / "study")
     (run,) = as_it_is.runs()
     carry_out(folder, as_it_is, run)
-    again = json.loads(folder.result(run).read_text())
+    again = read_sealed(folder.result(run))
     assert again["lengths"] == result["lengths"]
     other = going_on(
         plan, made, model, schemes=("none",), sides=("encoder",) if plan.model == "encoder-decoder" else None

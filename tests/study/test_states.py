@@ -1,12 +1,14 @@
 """Every planned run ends in exactly one state, whatever becomes of its process; all are counted in the report."""
 
 import json
+import os
 
 import pytest
 from rich.console import Console
 
 from ordinate.cli import status
 from ordinate.cli.main import app
+from ordinate.files import read_sealed
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
 from ordinate.study.engines.local import Local
@@ -51,15 +53,15 @@ class Quiet:
 
 
 SCHEMES = dict(zip(FAULTS, ("rope", "alibi", "t5", "learned", "sinusoidal", "scalar", "none", "shaw"), strict=True))
-# loaded by Python itself as a worker begins
+# loaded by Python itself as a worker begins, or what forks workers
 SABOTAGE = """
 import builtins, os, signal, sys, time
-say, run = builtins.print, sys.argv[-1].removesuffix("-s0")
+say = builtins.print
 
 def print_(*values, **options):
     say(*values, **options)
     if values and str(values[0]).startswith('{"step": 2,'):
-        exec(FAULTS.get(run, ""))
+        exec(FAULTS.get(sys.argv[-1].removesuffix("-s0"), ""))
 
 FAULTS = %r
 builtins.print = print_
@@ -83,7 +85,8 @@ def sabotage(tmp_path, monkeypatch):
     (tmp_path / "broken").mkdir()
     faults = {SCHEMES[name]: fault for name, fault in FAULTS.items()}
     (tmp_path / "broken" / "sitecustomize.py").write_text(SABOTAGE % faults)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+    places = [str(tmp_path / "broken"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
 
 
 def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabotage):
@@ -92,7 +95,7 @@ def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabota
     found = {run.label: folder.status(run) for run in plan.runs()}
     assert found.pop("kerple") == "done"
     assert found == {SCHEMES[name]: state for name, (state, _) in EXPECTED.items()}
-    results = {run.label: json.loads(folder.result(run).read_text()) for run in plan.runs()}
+    results = {run.label: read_sealed(folder.result(run)) for run in plan.runs()}
     for name, (_, message) in EXPECTED.items():
         assert message in results[SCHEMES[name]]["message"]
     page = build(folder.path).read_text(encoding="utf-8")
@@ -109,7 +112,7 @@ def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabota
 def test_the_next_call_makes_up_for_all_of_them(plan, tmp_path, sabotage, monkeypatch):
     plan = plan.model_copy(update={"schemes": tuple(SCHEMES.values())})
     conduct(plan, tmp_path / "study", Local(2, 25.0), "ordinate study", Quiet())
-    monkeypatch.delenv("PYTHONPATH")
+    monkeypatch.undo()
     watch = Quiet()
     folder = conduct(plan, tmp_path / "study", Local(2), "ordinate study", watch)
     assert watch.todo == len(FAULTS)

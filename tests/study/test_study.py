@@ -1,12 +1,12 @@
 """A whole study in small, from text to results, disturbed and not."""
 
-import json
 import os
 import signal
 import subprocess
 
 import pytest
 
+from ordinate.files import read_sealed
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
 from ordinate.study.engines.local import Local
@@ -48,7 +48,7 @@ def small(text, /, **changes):
 
 
 def results(folder, plan, costs=False):
-    found = {run.name: json.loads(folder.result(run).read_text()) for run in plan.runs()}
+    found = {run.name: read_sealed(folder.result(run)) for run in plan.runs()}
     if not costs:
         for result in found.values():
             result.pop("cost", None)
@@ -182,7 +182,7 @@ def test_a_run_that_fails_keeps_what_it_said_and_is_tried_again(calm, text, tmp_
             blocker.write_text("in the way")
 
     conduct(plan, out, Local(2), "ordinate study", Blocker())
-    failed = json.loads(folder.result(plan.runs()[0]).read_text())
+    failed = read_sealed(folder.result(plan.runs()[0]))
     assert failed["status"] == "failed"
     assert "model" in failed["message"]
     assert folder.status(plan.runs()[1]) == "done"

@@ -1,12 +1,11 @@
 """Learning rates are tuned under an equal budget, on nothing that is trained on or reported."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
 from ordinate.data.store import open_store
+from ordinate.files import read_sealed
 from ordinate.report.build import build
 from ordinate.seeds import seed_of
 from ordinate.study.aside import part, places
@@ -115,9 +114,9 @@ def test_a_run_takes_the_rate_that_its_trials_chose_and_the_report_says_so(desig
     folder, done = carried(plan, tmp_path / "study")
     assert len(done) == 6 + 2
     for run in plan.stages()[1]:
-        found = json.loads(folder.result(run).read_text())["tuning"]
+        found = read_sealed(folder.result(run))["tuning"]
         losses = {
-            trial.rate: json.loads(folder.result(trial).read_text())["aside"]
+            trial.rate: read_sealed(folder.result(trial))["aside"]
             for trial in plan.stages()[0]
             if trial.label == run.label
         }

@@ -47,3 +47,18 @@ def test_a_loss_missing_before_the_checkpoint_is_told(tmp_path, rest):
     ):
         metrics.truncate(2)
     assert metrics.path.read_bytes() == rest
+
+
+def test_a_bit_that_flips_in_a_loss_is_noticed(tmp_path):
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    for step in (1, 2, 3):
+        metrics.append(step, 2.125)
+    raw = metrics.path.read_bytes()
+    place = raw.index(b"2.125", raw.index(b"\n")) + 3
+    metrics.path.write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
+    assert metrics.read() == [(1, 2.125)]
+    with pytest.raises(ValueError, match="it holds 1 whole lines"):
+        metrics.truncate(3)
+    # lines of before there were checksums
+    metrics.path.write_text('{"step": 1, "loss": 0.5}\n')
+    assert metrics.read() == [(1, 0.5)]

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.config import Toml
@@ -16,11 +16,12 @@ from ordinate.cli.progress import watcher
 from ordinate.cli.work import FLAT, ONE_DEVICE, USUAL, Work, engine_of
 from ordinate.report.build import build
 from ordinate.study.conduct import conduct
-from ordinate.study.design import EXCEPTIONS, Wish, grid, planned, read_exceptions
+from ordinate.study.design import EXCEPTIONS, ONE, Wish, grid, planned, read_exceptions
 from ordinate.study.engine import Engine
 from ordinate.study.folder import Folder
 from ordinate.study.logs import Logs
 from ordinate.study.mirror import Mirror
+from ordinate.study.options import Options
 from ordinate.study.plan import Plan
 from ordinate.study.presets import preset as preset_of
 from ordinate.study.relay import Relay
@@ -30,6 +31,7 @@ from ordinate.training.settings import Hardware
 SIZES = frozenset({"width", "layers", "heads", "length", "learning_rate"})
 Preset = Literal["quick", "standard", "thorough"]
 Logger = Literal["csv", "tensorboard", "wandb", "mlflow"]
+SEVERAL = Options.model_fields.keys() - ONE
 PLAN = Parameter(name="*", consume_multiple=True, negative="")
 
 
@@ -54,7 +56,26 @@ def from_file(command: App, commands: tuple[str, ...], arguments: ArgumentCollec
         File(tokens[-1].value, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
 
 
-app = App(name="study", help="Train schemes and mixers side by side and report which one to take.", config=from_file)
+def taken_apart(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Take values apart that are written with commas: --width 64,128. In a text a comma may mean something else."""
+    for argument in arguments:
+        name = argument.name.removeprefix("--").replace("-", "_")
+        if name in SEVERAL and not is_text(Options.model_fields[name].annotation):
+            argument.tokens[:] = [
+                token.evolve(value=value) for token in argument.tokens for value in token.value.split(",")
+            ]
+
+
+def is_text(kind: object) -> bool:
+    """Whether a value of this type is a text, or holds some."""
+    return kind is str or any(map(is_text, get_args(kind)))
+
+
+app = App(
+    name="study",
+    help="Train schemes and mixers side by side and report which one to take.",
+    config=(taken_apart, from_file),
+)
 
 
 @app.default

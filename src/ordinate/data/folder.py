@@ -1,14 +1,14 @@
 """A folder of data that is made once: whole, or not at all."""
 
 import errno
-import json
+import hashlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ordinate.checks import need
-from ordinate.files import write_json
+from ordinate.files import read_sealed, write_sealed
 
 MANIFEST = "manifest.json"
 
@@ -16,7 +16,7 @@ MANIFEST = "manifest.json"
 def made(
     folder: Path, key: Mapping[str, Any], files: Sequence[str], name: str, make: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """What a folder holds, made unless it is there already.
+    """What a folder holds, made unless it is there already, to the bit as it was made.
 
     Args:
         folder: where the files go.
@@ -30,7 +30,7 @@ def made(
         OSError: the disk is full or cannot be written; nothing half made is left.
     """
     manifest = whole(folder)
-    if manifest and manifest["key"] == key:
+    if manifest and manifest["key"] == key and manifest.get("hashes") == _hashes(folder, files):
         return manifest
     _check_own(folder, files)
     shutil.rmtree(folder, ignore_errors=True)
@@ -38,8 +38,8 @@ def made(
         folder.mkdir(parents=True)
         about = make()
         sizes = {file: (folder / file).stat().st_size for file in files}
-        manifest = {**about, "key": dict(key), "sizes": sizes}
-        write_json(folder / MANIFEST, manifest)
+        manifest = {**about, "key": dict(key), "sizes": sizes, "hashes": _hashes(folder, files)}
+        write_sealed(folder / MANIFEST, manifest)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -53,7 +53,7 @@ def made(
 def whole(folder: Path) -> dict[str, Any] | None:
     """What a folder holds; None unless each of its files is as long as it was made."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_sealed(folder / MANIFEST)
         complete = all((folder / name).stat().st_size == size for name, size in manifest["sizes"].items())
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -74,7 +74,15 @@ def need_whole_folder(folder: Path, what: str) -> dict[str, Any]:
 
 def identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the results of those who learn from it."""
-    return {name: value for name, value in manifest.items() if name not in ("key", "sizes")}
+    return {name: value for name, value in manifest.items() if name not in ("key", "sizes", "hashes")}
+
+
+def _hashes(folder: Path, files: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for name in files:
+        with (folder / name).open("rb") as file:
+            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def _check_own(folder: Path, files: Sequence[str]) -> None:

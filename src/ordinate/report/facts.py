@@ -1,6 +1,7 @@
 """What a report says about the plan, the text and the machine."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ordinate.report.read import Study
@@ -45,8 +46,14 @@ def method(study: Study) -> str:
     ).strip()
 
 
-def facts(study: Study, varied: Collection[str] = ()) -> Facts:
-    """Plan, text, machine and versions, name by name; of the plan what is not told elsewhere."""
+def facts(study: Study, varied: Collection[str] = (), others: Sequence[Study] = ()) -> Facts:
+    """Plan, text, machines and versions, name by name.
+
+    Args:
+        study: the results; of a grid, its first cell.
+        varied: of the plan, what is told elsewhere.
+        others: the further cells.
+    """
     about, machine = study.about, dict(study.about["machine"])
     silent = idle(str(study.plan.get("task", "text")), study.plan)
     if machine.get("memory_bytes"):
@@ -56,10 +63,36 @@ def facts(study: Study, varied: Collection[str] = ()) -> Facts:
             "Plan",
             _named({name: value for name, value in study.plan.items() if name not in {*silent, *HIDDEN, *varied}}),
         ),
-        (study.quantity.section.capitalize(), _named(study.learned)),
+        *_learned([study, *others]),
         ("Machine", _named(machine)),
+        *([("Trained on", trained)] if (trained := _trained_on([study, *others])) else []),
         ("Versions", _named({**about["versions"], "source": about["code"][:12]})),
     ]
+
+
+def _learned(cells: Sequence[Study]) -> Facts:
+    """What was learned from, each once."""
+    found: Facts = []
+    for cell in cells:
+        one = cell.quantity.section.capitalize(), _named(cell.learned)
+        found += [one] * (one not in found)
+    return found
+
+
+def _trained_on(cells: Sequence[Study]) -> list[tuple[str, str]]:
+    """How many runs were trained on what: a machine, or several devices."""
+    costs = [item.get("cost", {}) for cell in cells for item in cell.results]
+    found = Counter(_hardware(cost) for cost in costs if "machine" in cost)
+    return [("1 run" if count == 1 else f"{count} runs", words) for words, count in found.most_common()]
+
+
+def _hardware(cost: dict[str, Any]) -> str:
+    several = cost.get("hardware")
+    if not several:
+        return cost["machine"]
+    machines = f"{several['nodes']} machines with " if several["nodes"] > 1 else ""
+    devices = "1 device each" if several["devices"] == 1 else f"{several['devices']} devices"
+    return f"{cost['machine']}: {machines}{devices}, {several['strategy'] or 'ddp'}"
 
 
 def _named(values: dict[str, Any]) -> list[tuple[str, str]]:

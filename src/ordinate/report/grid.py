@@ -73,7 +73,7 @@ class Grid:
                 rates=rates,
                 steps=steps,
                 method=method(first),
-                facts=facts(first, self._varied()),
+                facts=facts(first, self._varied(), [study for _, study in self.cells[1:]]),
                 command=first.about["command"],
             )
         )

@@ -1,6 +1,5 @@
 """The results of a study, read from its JSON files."""
 
-import json
 import sys
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ordinate.files import read_sealed
 from ordinate.report.quantity import Quantity, quantity_of
 from ordinate.study.state import STATES
 
@@ -64,7 +64,7 @@ class Study:
             return "scheme"
         return "pair" if self.plan["schemes"] else "mixer"
 
-    @property
+    @cached_property
     def quantity(self) -> Quantity:
         """What it is compared by."""
         return quantity_of(self.plan)
@@ -121,7 +121,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     """
     path = folder / "study.json"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = read_sealed(path)
     except FileNotFoundError:
         raise ValueError(
             f"a report is built from a study's folder; {folder} has no study.json; check the path"
@@ -188,7 +188,7 @@ def _seed(run: dict[str, Any], about: dict[str, Any]) -> bool:
 
 
 def _result(path: Path, about: dict[str, Any], kind: Quantity) -> dict[str, Any]:
-    result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+    result = read_sealed(path)
     if result["format"] not in FORMATS or result["status"] not in STATES:
         raise ValueError(f"format {result['format']!r}, status {result['status']!r}")
     run = result["run"]["label"], result["run"]["seed"]
@@ -221,7 +221,3 @@ def _gather(result: dict[str, Any], kind: Quantity, *, pictured: bool) -> None:
     ends = range(size, len(steps) + 1, size)
     means = [sum(losses[end - size : end]) / size for end in ends]
     result["training"] = {"steps": [steps[end - 1] for end in ends], "loss": means}
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not a number")

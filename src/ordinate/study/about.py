@@ -27,7 +27,7 @@ def machine() -> dict[str, Any]:
     """What this machine is."""
     return {
         "system": platform.system(),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory_bytes": _memory(),
         "python": platform.python_version(),
@@ -93,7 +93,8 @@ def others(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     ]
 
 
-def _processor() -> str:
+def processor() -> str:
+    """What computes where there is no GPU."""
     listed = Path("/proc/cpuinfo")
     lines = listed.read_text().splitlines() if listed.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -26,7 +26,14 @@ def check_plan(plan: Plan, hardware: Hardware) -> None:
 def check_machine(hardware: Hardware, threads: int, workers: int = 1) -> None:
     """Raise a ValueError unless this machine has devices for so many runs at a time."""
     gpus, each = torch.cuda.device_count(), f"--devices {hardware.devices}"
-    kind = f"{gpus} GPUs" if gpus else f"{cores()} cores"
+    found, noun = (gpus, "GPU") if gpus else (cores(), "core")
+    kind = f"{found} {noun}{'s' * (found > 1)}"
+    need(
+        hardware.devices <= found,
+        "each device of a run is a GPU of its own, or a core where there is none",
+        f"got {each} on a machine with {kind}",
+        "give fewer, or more machines: --nodes",
+    )
     came = each if gpus else f"{each} of {threads} threads each"
     need(
         workers <= capacity(hardware, threads),

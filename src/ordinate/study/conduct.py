@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ordinate.files import write_json
+from ordinate.files import write_sealed
 from ordinate.study.engine import Engine, News
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
@@ -55,7 +55,7 @@ def conduct(plan: Plan, out: Path, engine: Engine, command: str, watcher: Watche
         folder.open(plan, sources[0], command, *sources[1:])
         todo = folder.missing(plan)
         if todo and not folder.pace.exists():
-            write_json(folder.pace, engine.pace(folder, plan, todo).about)
+            write_sealed(folder.pace, engine.pace(folder, plan, todo).about)
         watcher.planned(plan, len(todo))
         missing = {run.name for run in todo}
         for stage in plan.stages():

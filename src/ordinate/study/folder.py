@@ -1,13 +1,12 @@
 """The folder of a study: what was planned, what was measured, and who is writing."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ordinate.files import write_json
+from ordinate.files import read_sealed, write_sealed
 from ordinate.lock import LOCK, OWNER, only_writer
 from ordinate.study.about import cells_of, changed, others, place_of, planned, surroundings
 from ordinate.study.fields import prepared
@@ -55,7 +54,7 @@ class Folder:
         """Processor threads of each run: the plan's, or those settled on when it began; None: it has not."""
         if threads := self.plan().threads:
             return threads
-        return json.loads(self.pace.read_text(encoding="utf-8"))["threads"] if self.pace.exists() else None
+        return read_sealed(self.pace)["threads"] if self.pace.exists() else None
 
     def run(self, run: Run) -> Path:
         """The folder of one run."""
@@ -67,7 +66,7 @@ class Folder:
 
     def read(self) -> dict[str, Any]:
         """The contents of study.json."""
-        return json.loads(self.study.read_text(encoding="utf-8"))
+        return read_sealed(self.study)
 
     def plan(self) -> Plan:
         """The plan that is written there."""
@@ -76,7 +75,7 @@ class Folder:
     def status(self, run: Run) -> State:
         """How the run ended; pending if it has not, or its result cannot be read."""
         try:
-            found = json.loads(self.result(run).read_text(encoding="utf-8"))["status"]
+            found = read_sealed(self.result(run))["status"]
         except (OSError, ValueError, KeyError, TypeError):
             return "pending"
         return found if found in STATES else "pending"
@@ -87,7 +86,7 @@ class Folder:
 
     def end(self, run: Run, state: State, message: str) -> None:
         """Write down how a run ended that has measured nothing."""
-        write_json(
+        write_sealed(
             self.result(run),
             {"format": FORMAT, "run": run.about, "status": state, "step": 0, "message": message, "parameters": {}},
         )
@@ -153,7 +152,7 @@ class Folder:
             if was == plan:
                 return
             about["plan"] = plan.model_dump(mode="json")
-        write_json(self.study, about)
+        write_sealed(self.study, about)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ordinate.files import read_sealed
 from ordinate.lock import occupied
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan, Run
@@ -60,7 +61,7 @@ def standing(folder: Folder, plan: Plan, run: Run) -> Standing:
     message = ""
     if state not in ("pending", "done"):
         with suppress(OSError, ValueError, KeyError):
-            message = str(json.loads(folder.result(run).read_text(encoding="utf-8"))["message"])
+            message = str(read_sealed(folder.result(run))["message"])
     steps = plan.of(run).steps
     left = _left(checkpoints, losses, step, steps) if running else None
     return Standing(run, "running" if running else state, step, steps, loss, left, message)

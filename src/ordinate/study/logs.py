@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ordinate.checks import need, need_known
+from ordinate.files import read_sealed
 from ordinate.study.engine import News
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Run
@@ -113,7 +114,7 @@ class Logs:
         log = self.logs.get(run.name) or self._open(run)
         log.catch_up(self.folder.run(run) / "checkpoints" / "metrics.jsonl")
         if news.stage in STATES:
-            log.result(json.loads(self.folder.result(run).read_text(encoding="utf-8")))
+            log.result(read_sealed(self.folder.result(run)))
             del self.logs[run.name]
 
     def _open(self, run: Run) -> Log:

@@ -12,6 +12,7 @@ from ordinate.data.windows import segments
 from ordinate.models.block import Block
 from ordinate.models.decoder import Decoder
 from ordinate.models.generate import generate
+from ordinate.study.about import processor
 from ordinate.study.plan import Plan
 from ordinate.study.statistics import bits_per_byte_interval
 from ordinate.training.evaluate import Text, by_document, by_place, losses, order_curve
@@ -64,6 +65,11 @@ def peak_memory() -> int | None:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def device_name() -> str:
+    """What this process computes on."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
 
 
 def _lengths(model: Decoder, text: Text, plan: Plan) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -7,13 +7,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
+from ordinate.files import read_sealed
 from ordinate.study.engine import News, Watch
 from ordinate.study.folder import Folder
+from ordinate.study.fork_server import Forked, ForkServer
 from ordinate.study.plan import Plan, Run
 from ordinate.study.state import FINAL, State
 from ordinate.training.settings import Hardware
@@ -23,15 +25,21 @@ KEPT_LINES = 20
 # how a process ends that was asked to stop: by itself, or by the signal
 STOPPED = (130, 143, -2, -15)
 ONE_DEVICE = Hardware()
+WORKER, RANKS = "ordinate.study.worker", "ordinate.study.ranks"
+Process = subprocess.Popen[str] | Forked
 
 
 class Crew:
-    """The processes at work, which can be asked to stop together."""
+    """The processes at work, which can be asked to stop together.
 
-    def __init__(self) -> None:
+    Args:
+        forks: what begins runs of one device, where there is such a thing.
+    """
+
+    def __init__(self, forks: ForkServer | None = None) -> None:
         self.stopped = False
-        self._lock = threading.Lock()
-        self._processes: list[subprocess.Popen[str]] = []
+        self._forks, self._lock = forks, threading.Lock()
+        self._processes: list[Process] = []
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[str] | None:
         """Start a process; None once all were asked to stop."""
@@ -41,6 +49,17 @@ class Crew:
             process = subprocess.Popen(command, text=True, **options)
             self._processes.append(process)
             return process
+
+    def work(self, command: list[str], messages: IO[str], environment: Mapping[str, str]) -> Process | None:
+        """Start a process that carries a run out; None once all were asked to stop."""
+        if self._forks:
+            with self._lock, suppress(OSError):
+                if self.stopped:
+                    return None
+                forked = self._forks.start(command[command.index(WORKER) + 1 :], messages.fileno())
+                self._processes.append(forked)
+                return forked
+        return self.start(command, stdout=subprocess.PIPE, stderr=messages, env=environment)
 
     def stop(self) -> None:
         """Ask each process to save what it has and end, and start no more."""
@@ -76,7 +95,7 @@ class Guard:
         patience: so long [seconds].
     """
 
-    def __init__(self, process: subprocess.Popen[str], patience: float) -> None:
+    def __init__(self, process: Process, patience: float) -> None:
         self.process, self.patience, self.ended = process, patience, False
         self.timer = self._timer(10 * patience)
 
@@ -128,11 +147,8 @@ def attempt(
         # how an earlier try ended is no result of this one
         folder.result(run).unlink(missing_ok=True)
     command = command_of(folder, run.name, hardware)
-    number = str(folder.threads() or 1)
-    threads = {"OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
     with (place / "messages.txt").open("w", encoding="utf-8") as messages:
-        variables = {**os.environ, **threads, **(environment or {})}
-        process = crew.start(command, stdout=subprocess.PIPE, stderr=messages, env=variables)
+        process = crew.work(command, messages, {**variables(folder), **(environment or {})})
         if process is None or process.stdout is None:
             return
         watch(News(run, "training"))
@@ -146,11 +162,17 @@ def attempt(
     _conclude(folder, run, code, watch, crew, guard)
 
 
+def variables(folder: Folder) -> dict[str, str]:
+    """The environment of a run: ours, with as many threads as it is to have."""
+    number = str(folder.threads() or 1)
+    return {**os.environ, "OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
+
+
 def command_of(folder: Folder, name: str, hardware: Hardware) -> list[str]:
     """What carries a run out: a process, or one that looks after those of several devices."""
-    program = "worker" if hardware.world == 1 else "ranks"
+    program = WORKER if hardware.world == 1 else RANKS
     devices = [] if hardware.world == 1 else [json.dumps(asdict(hardware))]
-    return [sys.executable, "-m", f"ordinate.study.{program}", str(folder.path), name, *devices]
+    return [sys.executable, "-m", program, str(folder.path), name, *devices]
 
 
 def _pass_on(line: str, plan: Plan, run: Run, watch: Watch) -> None:
@@ -191,4 +213,4 @@ def _ending(code: int, said: str, guard: Guard) -> tuple[State, str]:
 
 
 def _message(folder: Folder, run: Run) -> str:
-    return str(json.loads(folder.result(run).read_text(encoding="utf-8"))["message"])
+    return str(read_sealed(folder.result(run))["message"])

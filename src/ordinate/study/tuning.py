@@ -1,6 +1,5 @@
 """The learning rate of each scheme, tuned under an equal budget: how trials are measured, and which rate is taken."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from ordinate.checks import need
+from ordinate.files import read_sealed
 from ordinate.seeds import seed_of
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
@@ -115,7 +115,7 @@ def choose(tried: Sequence[Tried], label: str) -> Tuned:
 
 
 def _loss(folder: Folder, trial: Run) -> float | None:
-    found = json.loads(folder.result(trial).read_text(encoding="utf-8"))
+    found = read_sealed(folder.result(trial))
     return found["aside"] if found["status"] == "done" else None
 
 

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from ordinate.files import write_json
+from ordinate.files import write_json, write_sealed
 from ordinate.models.kinds import Model
 from ordinate.study.beginning import begin
 from ordinate.study.folder import FORMAT, Folder
-from ordinate.study.measure import peak_memory
+from ordinate.study.measure import device_name, peak_memory
 from ordinate.study.model import parameters, shape_of
 from ordinate.study.plan import Plan
 from ordinate.study.ranks import end_with_parent
@@ -117,9 +117,10 @@ def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware = ONE_DE
         "tokens_per_second": trace and trace.tokens_per_second,
         "peak_memory_bytes": peak_memory(),
         "seconds": time.perf_counter() - began,
+        "machine": device_name(),
     } | ({"hardware": asdict(hardware)} if hardware.world > 1 else {})
     if leads():
-        write_json(folder.result(run), result)
+        write_sealed(folder.result(run), result)
 
 
 def _measured(model: Model, source: Source, run: Run, place: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import zlib
 from pathlib import Path
 
 from ordinate.checks import need
@@ -9,7 +10,7 @@ from ordinate.training.disk import writing
 
 
 class Metrics:
-    """One JSON line a step. A line torn by a sudden end is dropped when the file is read.
+    """One JSON line a step, with a checksum. A line torn by a sudden end is dropped when the file is read.
 
     Args:
         path: the file.
@@ -21,18 +22,22 @@ class Metrics:
     def append(self, step: int, loss: float) -> None:
         """Add the loss [nats a token] of a step, counted from 1."""
         with writing("the loss of a step", self.path), self.path.open("ab") as file:
-            file.write(json.dumps({"step": step, "loss": loss}).encode() + b"\n")
+            file.write(json.dumps({"step": step, "loss": loss, "crc32": _checksum(step, loss)}).encode() + b"\n")
 
     def read(self) -> list[tuple[int, float]]:
-        """Step and loss of every line up to the first that is not whole."""
+        """Step and loss of every line up to the first that is not as it was written."""
         rows = []
         for line in self._lines():
             try:
                 row = json.loads(line)
-                rows.append((int(row["step"]), float(row["loss"])))
+                step, loss = int(row["step"]), float(row["loss"])
             except (ValueError, KeyError, TypeError):
                 # power was lost before this line was on the disk
                 break
+            if row.get("crc32", own := _checksum(step, loss)) != own:
+                # a bit has flipped
+                break
+            rows.append((step, loss))
         return rows
 
     def sync(self) -> None:
@@ -58,3 +63,7 @@ class Metrics:
 
     def _lines(self) -> list[bytes]:
         return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+
+
+def _checksum(step: int, loss: float) -> int:
+    return zlib.crc32(f"{step} {float(loss)!r}".encode())

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from ordinate.checks import need
 from ordinate.study.engine import PATIENCE, Engine, Watch
 from ordinate.study.folder import Folder
+from ordinate.study.fork_server import fork_server
 from ordinate.study.pace import WORTH, Pace, cores, measured
 from ordinate.study.plan import Plan, Run
-from ordinate.study.process import Crew, attempt, terminable
+from ordinate.study.process import Crew, attempt, terminable, variables
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,11 @@ class Local(Engine):
 
     def carry_out(self, folder: Folder, plan: Plan, runs: list[Run], watch: Watch) -> None:
         """Do these runs; returns when each has a result."""
-        crew, workers = Crew(), self.workers or max(1, cores() // (folder.threads() or 1))
-        with ThreadPoolExecutor(max_workers=workers) as pool, terminable():
+        if not runs:
+            return
+        workers = self.workers or max(1, cores() // (folder.threads() or 1))
+        with terminable(), fork_server(variables(folder)) as forks, ThreadPoolExecutor(max_workers=workers) as pool:
+            crew = Crew(forks)
             futures = [pool.submit(attempt, folder, plan, run, watch, crew, self.patience) for run in runs]
             try:
                 for future in futures:
