@@ -1,4 +1,4 @@
-"""Write what was measured into docs/questions from studies/probes: `python .ci/questions.py`.
+"""Write what was measured into docs/questions and docs/probe.md from studies/probes: `python .ci/questions.py`.
 
 The findings themselves are made by `python .ci/questions.py --commands`, which prints how.
 """
@@ -12,7 +12,7 @@ import vl_convert
 from ordinate import catalog
 from ordinate.finding import Finding
 from ordinate.report.card import card
-from ordinate.report.findings import Questioned, findings_page, read_findings
+from ordinate.report.findings import Questioned, findings_page, in_order, read_findings
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "questions"
@@ -56,6 +56,12 @@ def measured(question: str, models: dict[str, Questioned]) -> str:
     return "\n".join(parts).rstrip() or "Nothing is kept here yet: ask it of a model of yours."
 
 
+def answered(model: Questioned) -> str:
+    """What was answered of a model, a row for each question."""
+    rows = [f"| [{one.question}](questions/{one.question}.md) | {one.answer} |" for one in in_order(model.findings)]
+    return "\n".join(["| question | answer |", "|---|---|", *rows])
+
+
 def draw(question: str, name: str, model: Questioned) -> None:
     """The first chart of a finding as a picture."""
     for found in model.findings:
@@ -97,4 +103,8 @@ if __name__ == "__main__":
             for name, model in known.items():
                 draw(question, name, model)
         if "minilm" in known:
+            path = PAGES.parent / "probe.md"
+            path.write_text(
+                filled(path.read_text(encoding="utf-8"), answered(known["minilm"]), path), encoding="utf-8"
+            )
             (PAGES / "minilm.html").write_text(findings_page(known["minilm"]), encoding="utf-8")

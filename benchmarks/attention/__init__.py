@@ -1,7 +1,9 @@
 """Attention with any scheme beside PyTorch's attention without one, and beside the attention of others.
 
 Every figure is a ratio to `scaled_dot_product_attention(is_causal=True)` without a bias in the same process, in CPU
-time of one thread, members in turns, the median over rounds. A member whose tests are red is not timed.
+time of one thread, members in turns, the median over rounds. A member whose tests are red is not timed. Memory that
+was freed is kept by the process (see `benchmarks.attention.memory.keep_freed`): otherwise what a member pays for its
+pages depends on who ran before it.
 """
 
 import time
@@ -14,7 +16,7 @@ import torch
 from benchmarks.attention.accuracy import accuracy
 from benchmarks.attention.contenders import BASE, PEERS, Prepare, Size, copied, flex, ours, plain, rotated, split
 from benchmarks.attention.measuring import TYPES, Row, in_turns, is_green, stepped
-from benchmarks.attention.memory import contender, peak
+from benchmarks.attention.memory import contender, keep_freed, peak
 from benchmarks.attention.printing import show, show_errors
 from benchmarks.attention.threads import scaling
 from benchmarks.saving import save
@@ -148,6 +150,7 @@ def main(keep: bool, quick: bool = False) -> None:
     """Measure everything, and print it beside the goals."""
     torch.set_num_threads(1)
     began = time.perf_counter()
+    keep_freed()
     results: dict[str, Any] = {}
     for group in groups(quick):
         results[group.title] = measured(group)

@@ -1,6 +1,7 @@
 """How much memory a forward and a backward pass hold above their inputs."""
 
 import argparse
+import ctypes
 import resource
 import subprocess
 import sys
@@ -12,6 +13,24 @@ from benchmarks.attention.contenders import BASE, PEERS, Prepare, Size, ours, pl
 from benchmarks.attention.measuring import TYPES, stepped
 
 STATUS = Path("/proc/self/status")
+# of mallopt, as malloc.h numbers them; a block as large as it can be told of
+TRIM_THRESHOLD, MMAP_THRESHOLD, LARGEST = -1, -3, 2**31 - 1
+# what is held from the beginning [GiB]
+HELD = 6
+
+
+def keep_freed() -> None:
+    """Let this process keep the memory that it frees, and have some from the beginning.
+
+    The C library of Linux gives large blocks back at once. Taking pages anew may cost many times what is computed in
+    them, which would be all that is measured; allocators that are made for large blocks keep them.
+    """
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(library, "mallopt"):
+        library.mallopt(MMAP_THRESHOLD, LARGEST)
+        library.mallopt(TRIM_THRESHOLD, -1)
+        held = [torch.ones(2**28) for _ in range(HELD)]
+        held.clear()
 
 
 def contender(name: str) -> Prepare:

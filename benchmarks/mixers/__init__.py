@@ -8,8 +8,8 @@ mixers of public packages stand beside it.
 
 Forward alone, and forward and backward, in float32, in CPU time of one thread, members in turns, the median over
 rounds; the longest texts one member after another. Members with a goal read eight texts, all members one. Memory that
-was freed is kept by the process (see `benchmarks.mixers.memory.keep`). A member that breaks a promise of the contract
-is not timed, nor is one at a length at which a pass would take too long.
+was freed is kept by the process (see `benchmarks.attention.memory.keep_freed`). A member that breaks a promise of the
+contract is not timed, nor is one at a length at which a pass would take too long.
 
 With `--save`, each length of a case is kept as soon as it is measured, and a run that was interrupted goes on.
 """
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.attention.memory import keep_freed
 from benchmarks.mixers import memory
 from benchmarks.mixers.cases import GOALS, Case, Table
 from benchmarks.mixers.contenders import beside
@@ -59,7 +60,7 @@ def main(keep: bool, quick: bool = False) -> None:
     """Measure everything, and print it beside the goals."""
     torch.set_num_threads(1)
     began = time.perf_counter()
-    memory.keep()
+    keep_freed()
     unfinished = Unfinished("mixers") if keep and not quick else None
     results: dict[str, Any] = {}
     members = names()

@@ -78,6 +78,8 @@ class Panel(Part):
     """What it is: "layer 3, head 7"."""
     values: tuple[tuple[float, ...], ...]
     """Rows from top to bottom; block means where the matrix is larger than 64 a side."""
+    whole: tuple[int, int] | None = None
+    """Rows and columns of the matrix where these are means of its blocks; None: they are the matrix."""
     note: str = ""
 
 
@@ -89,6 +91,8 @@ class Picture(Part):
     y: str
     panels: tuple[Panel, ...]
     caption: str = ""
+    first: int = 0
+    """The number of the first row and of the first column."""
     middle: float | None = None
     """The number drawn in the middle colour of a diverging scale; None: the scale goes one way."""
 

@@ -11,6 +11,9 @@ from torch import Tensor
 from ordinate.finding import Finding
 from ordinate.subject import Subject
 
+# operations that a question may cost: a minute on two cores
+BUDGET = 5e12
+
 Tell = Callable[[float], None]
 """Is told how much of a probe is done, between 0 and 1."""
 
@@ -24,12 +27,14 @@ class Material:
         images: pixels.
         source: where they come from, in a few words.
         natural: whether they are real; random tokens are not.
+        budget: operations that reading it may cost a question; where all of it would cost more, less is read.
     """
 
     ids: Int[Tensor, "texts n"] | None
     images: Float[Tensor, "images channels height width"] | None
     source: str
     natural: bool = True
+    budget: float = BUDGET
 
 
 class Probe(ABC):

@@ -37,6 +37,7 @@ class Facts:
         first_token: the id that texts begin with (BOS, [CLS]); None: none.
         mask_token: the id that stands in the place of a hidden token; None: none.
         dtype: the type of its numbers.
+        left_out: what of it is not measured, and why.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Facts:
     first_token: int | None = None
     mask_token: int | None = None
     dtype: torch.dtype = torch.float32
+    left_out: str = ""
 
     @property
     def causal(self) -> bool:

@@ -44,6 +44,8 @@ def test_a_folder_is_questioned_reported_and_left_alone_the_second_time(place, t
     assert "order answered before" in capsys.readouterr().out
     with pytest.raises(ValueError, match="seed: 0 -> 1"):
         run(place, out, "--questions", "order", "--seed", "1")
+    with pytest.raises(ValueError, match="budget: 5000000000000.0 -> 1000000000.0"):
+        run(place, out, "--questions", "order", "--budget", "1e9")
     app(["report", str(out)], result_action="return_value")
     assert "report.html" in capsys.readouterr().out
 
@@ -52,6 +54,7 @@ def test_bad_input_is_refused_before_anything_is_read(place, tmp_path):
     for more, message in (
         (["--questions", "ordr"], "did you mean 'order'"),
         (["--images", tmp_path / "a.npy"], "images have the axes"),
+        (["--budget", "0"], "budget must be above zero"),
     ):
         np.save(tmp_path / "a.npy", np.zeros((2, 2)))
         with pytest.raises(ValueError, match=message):

@@ -64,6 +64,7 @@ def test_what_was_looked_at_is_drawn_in_one_file_and_escaped(folder, tmp_path, c
         (("one", "--beams", "1", "--length-penalty", "2"), "a length penalty compares beams; got 2.0 with one"),
         (("one", "--length", "3"), "no other does; got one; leave length out"),
         (("one", "--picture", "map.pdf"), "no kind of picture is named '.pdf'"),
+        (("sentences.txt",), "a file of sentences is there; got sentences.txt; check the path"),
         (("  ",), "there is something to translate; got nothing"),
         (("one", "--beams", "400"), "a beam needs two tokens; got 400 beams"),
     ],
@@ -74,7 +75,7 @@ def test_what_cannot_be_done_is_said(folder, words, match):
 
 
 def test_a_folder_of_another_kind_is_refused(tmp_path, folder):
-    with pytest.raises(ValueError, match=r"lacks config.json, tokenizer.json; give the folder that"):
+    with pytest.raises(ValueError, match=r"holds config.json; .* lacks it; give the folder that"):
         app(["translate", str(tmp_path), "one"])
     Decoder(Shape(vocabulary=256, width=16, layers=1, heads=2)).save_pretrained(tmp_path)
     Bytes().save(tmp_path)

@@ -10,6 +10,8 @@ import torch
 from ordinate import Encoder, EncoderShape, save
 from ordinate.cli.classify import classify
 from ordinate.cli.fill import fill
+from ordinate.cli.generate import generate
+from ordinate.cli.translate import translate
 from ordinate.models.vision import Vision, VisionShape
 from ordinate.tokenizers.bytes import Bytes
 
@@ -141,14 +143,33 @@ def test_a_text_or_a_model_without_a_mask_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"fill says what stands at \[MASK\]; got 'eels'; write \[MASK\] for each"):
         fill(tmp_path, "eels")
     Encoder(EncoderShape(vocabulary=257, scheme="rope", top="none", **SIZES)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"a model that reads text has a tokenizer.json; .* has none; put the one"):
+        fill(tmp_path, "[MASK]")
+    Bytes().save(tmp_path)
     with pytest.raises(ValueError, match=r"an encoder that fills has a masked head; .* has none"):
         fill(tmp_path, "[MASK]")
-    Encoder(EncoderShape(vocabulary=100, scheme="rope", **SIZES)).save_pretrained(tmp_path)
-    Bytes().save(tmp_path)
-    with pytest.raises(
-        ValueError, match="the model knows every token of its tokenizer; got token 256 for a model of"
-    ):
-        fill(tmp_path, "[MASK]")
+    for known, came in ((100, "256 tokens for a model of 100"), (256, "token 256 for a model of 256")):
+        Encoder(EncoderShape(vocabulary=known, scheme="rope", **SIZES)).save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match=f"the model knows every token of its tokenizer; got {came}"):
+            fill(tmp_path, "[MASK]")
     Vision(VisionShape(**SEEN, **SIZES)).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"kind encoder is needed; .* of the kind vision; use it by `ordinate class"):
         fill(tmp_path, "[MASK]")
+
+
+def test_a_folder_of_models_names_them_and_a_model_of_another_kind_its_command(tmp_path):
+    seer = tmp_path / "runs" / "axial-s0" / "model"
+    Vision(VisionShape(**SEEN, **SIZES)).save_pretrained(seer)
+    uses = {
+        classify: ("eel.png", "vision"),
+        fill: ("[MASK]", "encoder"),
+        generate: ("a", "decoder"),
+        translate: ("a", "encoder-decoder"),
+    }
+    for use, (given, kind) in uses.items():
+        with pytest.raises(ValueError, match=rf"a model folder holds config.json; .* give one of: {seer}"):
+            use(tmp_path, Path(given) if use is classify else given)
+        # it has no tokenizer, which is not what is wrong
+        if use is not classify:
+            with pytest.raises(ValueError, match=f"the kind {kind} is needed; .* use it by `ordinate classify`"):
+                use(seer, given)

@@ -36,6 +36,20 @@ def test_a_folder_for_each_class_becomes_images_of_one_size(folder, tmp_path):
         open_images(tmp_path / "out")
 
 
+def test_copies_of_an_image_are_on_one_side_whatever_their_names(folder, tmp_path):
+    for name in ("cat", "dog"):
+        for number in range(30):
+            image = pillow.open(folder / name / f"{number}.png")
+            image.save(folder / name / f"copy of {number}.bmp")
+            # another size, the same once they are brought to one
+            image.resize((24, 20)).save(folder / name / f"larger {number}.png")
+    store = prepare_images(find_pictures(str(folder), 8), tmp_path / "out")
+    learned, held = ({image.tobytes() for image in store.pixels(split)} for split in ("train", "validation"))
+    assert len(learned) + len(held) == 60
+    assert not learned & held
+    assert "by a hash of their pixels" in store.manifest["held_out"]
+
+
 def test_digits_have_ten_classes(tmp_path):
     pytest.importorskip("sklearn")
     store = prepare_images(find_pictures("digits", 16), tmp_path / "out")

@@ -15,6 +15,13 @@ def test_a_page_says_what_was_measured(question):
     assert page == again, "write it again: python .ci/questions.py"
 
 
+def test_the_page_of_the_command_says_what_minilm_answers():
+    path = ROOT / "docs" / "probe.md"
+    page = path.read_text(encoding="utf-8")
+    again = QUESTIONS["filled"](page, QUESTIONS["answered"](QUESTIONS["models"]()["minilm"]), path)
+    assert page == again, "write it again: python .ci/questions.py"
+
+
 def test_each_kept_finding_is_of_the_command_that_is_named():
     for name, model in QUESTIONS["models"]().items():
         assert model.about["about"]["command"] == QUESTIONS["COMMANDS"][name]

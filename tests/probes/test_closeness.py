@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ordinate.measures.nearness import by_offset, chance_of_closest, closest, confusability, distances, neighbours
-from ordinate.measures.telling import blocks
+from ordinate.measures.telling import panel_of
 from ordinate.ops.waves import sinusoids
 from ordinate.probes import closeness
 from ordinate.probes.closeness import Closeness
@@ -99,10 +99,11 @@ def test_pictures_are_not_asked():
 
 
 def test_large_matrices_are_shown_by_the_means_of_blocks():
-    shown = np.array(blocks(np.arange(128.0 * 128).reshape(128, 128)))
+    shown = np.array(panel_of("", np.arange(128.0 * 128).reshape(128, 128)).values)
     assert shown.shape == (64, 64)
     assert shown[0, 0] == np.mean([0, 1, 128, 129])
-    assert np.array(blocks(np.eye(5))).tolist() == np.eye(5).tolist()
+    assert np.array(panel_of("", np.eye(5)).values).tolist() == np.eye(5).tolist()
+    assert panel_of("", np.zeros((128, 5))).whole == (128, 5)
 
 
 def test_texts_longer_than_the_positions_looked_at_are_asked_too(monkeypatch):

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from ordinate.measures.precision import PLACES, rounding_table, table_errors, turning_errors, wave_error
 from ordinate.measures.presenting import sample
 from ordinate.probe import Material
-from ordinate.probes.extrapolation import Extrapolation, places, rounding_table, wave_error
+from ordinate.probes.extrapolation import Extrapolation, places
 from ordinate.subject import Reading, Unfit
 from ordinate.testing.plain import Plain, texts
 
@@ -71,7 +74,7 @@ def test_loss_by_place_is_that_of_each_token():
 
 def test_what_the_model_cannot_take_is_left_out_and_said():
     finding = Extrapolation(shifts=(1, 4, 64)).measure(Plain("learned", max_length=30), texts())
-    assert list(named(finding)) == ["rise, shifted by 1", "rise, shifted by 4"]
+    assert [name for name in named(finding) if "rise" in name] == ["rise, shifted by 1", "rise, shifted by 4"]
     assert any("it takes 30 tokens" in caveat for caveat in finding.caveats)
     with pytest.raises(Unfit, match="asked of texts"):
         Extrapolation().measure(Plain(), Material(None, torch.zeros(3, 1, 4, 4), "nothing"))
@@ -88,3 +91,43 @@ def test_positions_in_few_digits_run_together():
     assert wave_error(1, torch.float32) < 1e-7
     assert wave_error(131072, torch.float16) == 2.0
     assert wave_error(4096, torch.bfloat16) > 0.5
+    # with angles in float32 only the waves are rounded, to half of 2^-7 at most
+    assert wave_error(4096, torch.bfloat16, angles=torch.float32) < 2**-8
+    assert 1e-4 < wave_error(131072, torch.float32) < 0.02
+
+
+class Coarse(Plain):
+    """Rotates by angles in few digits."""
+
+    def read(self, inputs, watch=None):
+        if inputs.positions is not None:
+            inputs = replace(inputs, positions=inputs.positions.to(torch.bfloat16).long())
+        return super().read(inputs, watch)
+
+
+def test_by_how_much_a_model_turns_otherwise_far_on_is_found():
+    text = texts(1, 32).ids[0]
+    exact, coarse = (turning_errors(kind("rope", layers=1), text, 8) for kind in (Plain, Coarse))
+    assert list(exact) == list(coarse) == list(PLACES)
+    assert max(exact.values()) < 1e-9
+    # in bfloat16 neighbours share one number beyond 256
+    assert min(coarse.values()) > 0.5
+    assert list(turning_errors(Plain("rope", layers=1, max_length=1100), text, 8)) == [256, 1024]
+    assert turning_errors(Plain("learned"), text, 8) == {}
+    with pytest.raises(Unfit, match="longer than 16"):
+        turning_errors(Plain("rope"), text[:16], 8)
+    finding = Extrapolation(shifts=(1,)).measure(Plain("rope"), texts())
+    assert named(finding)["error of what turns queries and keys at position 131,072, in float64"].value < 1e-9
+    assert finding.charts[-1].title == "How exactly a position is held"
+
+
+def test_rows_of_a_table_are_moved_by_rounding():
+    subject = Plain("learned")
+    found = table_errors(subject)
+    assert 0 < found["float16"] < found["bfloat16"] < 0.02
+    # rows that differ in the last digits alone cannot be told apart
+    subject.table[1] = subject.table[0] + 1e-4
+    assert table_errors(subject)["bfloat16"] > 0.5
+    assert table_errors(Plain("learned", max_length=30)).keys() == found.keys()
+    with pytest.raises(Unfit, match="adds nothing"):
+        table_errors(Plain("rope"))

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate import Vision, VisionShape
+from ordinate import Decoder, Shape, Vision, VisionShape
 from ordinate.attachment import attach
-from ordinate.measures.gaze import Even, looked, mapped, peaks
+from ordinate.measures.detecting import falls, peaks
+from ordinate.measures.gaze import Even, Target, looked, mapped
 from ordinate.measures.presenting import sample
 from ordinate.ops.constructed import behind_sinusoidal, first
 from ordinate.ops.waves import sinusoids
@@ -62,7 +63,7 @@ def test_a_head_that_looks_at_the_first_token_is_found():
     finding = Offsets().measure(subject, texts(16, 48))
     found = {one.name: one for one in finding.estimates}
     assert found["heads that look at the first token"].value == 1
-    assert any(row[:2] == (1, 2) and row[6] > 0.7 for row in finding.tables[0].rows)
+    assert any(row[:2] == (1, 2) and row[7] > 0.7 for row in finding.tables[0].rows)
 
 
 def test_weights_are_counted_where_they_are():
@@ -109,6 +110,41 @@ def test_chance_finds_an_offset_as_often_as_it_says():
     assert 0.02 <= np.mean(np.array(p) <= 0.05) <= 0.09
     shared = random.dirichlet(np.ones(17), 8) + 0.3 * (np.arange(17) == 4)
     assert peaks(shared, 0, 199) <= 0.005
+
+
+def test_weight_that_falls_with_distance_is_found_and_chance_makes_none_as_often_as_it_says():
+    random, distance = np.random.default_rng(0), np.arange(17)
+    p = [falls(random.dirichlet(np.ones(17), 8), distance, seed, 199)[2] for seed in range(300)]
+    assert 0.02 <= np.mean(np.array(p) <= 0.05) <= 0.09
+    slope, straight, p = falls(np.exp(-0.3 * distance)[None].repeat(8, 0), distance, 0, 199)
+    np.testing.assert_allclose([slope, straight, p], [0.3, 1.0, 1 / 200], rtol=1e-9)
+    assert falls(np.exp(0.3 * distance)[None].repeat(8, 0), distance, 0, 199)[1:] == (pytest.approx(-1.0), 1.0)
+
+
+def test_heads_of_alibi_look_the_less_the_farther():
+    torch.manual_seed(0)
+    model = Decoder(Shape(vocabulary=50, width=32, heads=4, layers=1, scheme="alibi", max_length=64)).eval()
+    finding = Offsets().measure(attach(model), texts(16, 48))
+    found = {one.name: one for one in finding.estimates}
+    # the steepest looks at itself; the flattest, 2^-8 a place, falls to nearly nothing less
+    assert found["heads that look the less the farther"].value == 2
+    slopes = {row[1]: row[6] for row in finding.tables[0].rows}
+    np.testing.assert_allclose([slopes[head] for head in (2, 3, 4)], [2**-4, 2**-6, 2**-8], atol=2e-3)
+    assert "2 the less the farther" in finding.answer
+
+
+def test_heads_in_closed_form_are_what_they_say():
+    facts = Plain("none").facts
+    heads, targets = [(0, 0), (0, 1), (1, 0)], [Target(offset=2), Target(), Target(slope=0.5)]
+    given = torch.full((1, 2, 9, 9), 0.1)
+    first, second = Even(facts, heads, targets).weights(0, given)[0]
+    assert first.diagonal(-2).tolist() == [1.0] * 7
+    assert second[:, 0].tolist() == [1.0] * 9
+    falling = Even(facts, heads, targets).weights(1, given)[0, 0]
+    by_hand = torch.exp(-0.5 * (8 - torch.arange(9.0)))
+    torch.testing.assert_close(falling[8], by_hand / by_hand.sum())
+    assert (falling.triu(1) == 0).all()
+    torch.testing.assert_close(Even(facts, heads).weights(1, given)[0, 0, 8], torch.full((9,), 1 / 9))
 
 
 def test_a_model_without_positions_has_no_such_heads():

@@ -1,6 +1,14 @@
-import torch
+from dataclasses import replace
 
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ordinate import Decoder, Shape
+from ordinate.attachment import attach
+from ordinate.measures.gaze import Maps
 from ordinate.measures.presenting import Sample, carried, sample, shuffled, undone
+from ordinate.probes.order import Order
 from ordinate.testing.plain import Plain, texts
 
 
@@ -35,10 +43,40 @@ def test_each_token_takes_along_what_it_saw():
     assert carried(Plain(causal=False).facts, order) is None
 
 
-def test_a_costly_model_reads_less_of_the_same():
+def test_a_costly_model_reads_less_of_the_same_and_says_so():
     facts, material = Plain().facts, texts(64, 200)
     whole = sample(facts, material, 1)
-    less = sample(facts, material, 1, budget=1e6)
-    assert (whole.texts, whole.length) == (64, 200)
-    assert (less.texts, less.length) < (64, 200)
-    assert torch.equal(less.ids, material.ids[: less.texts, : less.length])
+    assert (whole.texts, whole.length, whole.left_out) == (64, 200, ())
+    for budget, size in ((4e8, (50, 200)), (1e8, (16, 173)), (1e7, (7, 64)), (1.0, (4, 64))):
+        less = sample(facts, replace(material, budget=budget), 1)
+        assert (less.texts, less.length) == size
+        assert torch.equal(less.ids, material.ids[: less.texts, : less.length])
+        assert f"Of 64 texts of 200 it reads {size[0]} of {size[1]}:" in less.left_out[0]
+
+
+@pytest.mark.parametrize("budget", [1.5e8, 4e8, 1e9])
+def test_reading_a_sample_costs_its_budget(budget):
+    model = Decoder(Shape(vocabulary=300, width=32, heads=2, layers=3, scheme="learned", max_length=128)).eval()
+    subject, passes = attach(model), 3
+    less = sample(subject.facts, replace(texts(64, 128, 300), budget=budget), passes)
+    assert (less.texts, less.length) < (64, 128)
+    with FlopCounterMode(display=False) as counted:
+        for _ in range(passes):
+            for rows in less.parts(subject.facts):
+                # the plain formula, in operations that are counted
+                subject.read(less.given(rows), Maps(subject.facts, less.length))
+    assert 0.8 * budget < counted.get_total_flops() < 1.1 * budget
+
+
+def test_less_reading_is_told_repeated_and_less_sure():
+    asked, material = Order(windows=(32,)), texts(64, 64)
+    whole = asked.measure(Plain(), material)
+    less, again = (asked.measure(Plain(), replace(material, budget=3.2e8), seed=3) for _ in range(2))
+    assert not any("it reads" in caveat for caveat in whole.caveats)
+    assert less.caveats[0].startswith("Of 64 texts of 64 it reads 16 of 64: ")
+    assert "(16 of 64 tokens)" in less.method
+    assert less.estimates == again.estimates
+    sure, unsure = (
+        next(one for one in found.estimates if one.name == "rise shuffled whole") for found in (whole, less)
+    )
+    assert unsure.high - unsure.low > 1.3 * (sure.high - sure.low)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,13 +8,15 @@ import torch
 from ordinate import Decoder, Shape
 from ordinate.attachment import attach
 from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, transposed, turns
+from ordinate.measures.narrowing import narrowed, of_tokens, of_weights
+from ordinate.measures.normalising import Sigmoids, Sinkhorns
 from ordinate.measures.presenting import sample
 from ordinate.measures.scaling import Scaled, out_of_hull, scale_of
 from ordinate.measures.weighing import weighed
 from ordinate.ops.hull import beyond
 from ordinate.ops.symmetry import by_chance, ranks, summed_symmetry, symmetry, symmetry_by_offset
 from ordinate.probes.roles import Roles
-from ordinate.subject import Inputs, Unfit
+from ordinate.subject import Inputs, Unfit, Watch
 from ordinate.testing.plain import Plain, rotated, texts
 
 
@@ -112,8 +115,14 @@ def test_a_scale_outside_leaves_the_hull_of_the_values():
     np.testing.assert_allclose(rows[0], 8**-0.5)
     subject.read(given, Sums(scale, outside=False))
     np.testing.assert_allclose(rows[-1], 1)
-    assert out_of_hull(subject, chosen, 1.0).max() == 0
-    assert out_of_hull(subject, chosen, scale).min() > 0.3
+    assert out_of_hull(subject, chosen, Watch()).max() == 0
+    assert out_of_hull(subject, chosen, Scaled(scale, outside=True)).min() > 0.3
+    # rows that sum to one give means of values, columns that do so too or not; those of a sigmoid need not
+    both = Plain("learned", causal=False)
+    assert out_of_hull(both, chosen, Sinkhorns(both.facts)).max() == 0
+    assert out_of_hull(subject, chosen, Sigmoids()).mean() > 0.5
+    with pytest.raises(Unfit, match="of those after it"):
+        Sinkhorns(subject.facts)
 
 
 def test_the_scale_is_found_where_biases_are_added_or_none_is_there():
@@ -168,8 +177,84 @@ def test_exchanging_transposes_scores_and_mixing_keeps_lengths():
     torch.testing.assert_close(found[1], found[0].mT)
     q = drawn(2, 4, 5, 8)
     torch.testing.assert_close(Mixed(0).marked(0, q, q, q)[0].norm(dim=-1), q.norm(dim=-1))
-    with pytest.raises(Unfit, match="share one of keys"):
-        Exchanged(queries=False, keys=True).marked(0, q, q[:, :2], q[:, :2])
+    # heads of keys that several of queries share become the mean of those
+    _, shared, _ = Exchanged(queries=False, keys=True).marked(0, q, q[:, :2], q[:, :2])
+    torch.testing.assert_close(shared, torch.stack([q[:, :2].mean(1), q[:, 2:].mean(1)], 1))
+
+
+class Scores(Watch):
+    def __init__(self, inner):
+        self.inner, self.found = inner, []
+
+    def raw(self, layer, q, k):
+        return self.inner.raw(layer, q, k)
+
+    def marked(self, layer, q, k, v):
+        return self.inner.marked(layer, q, k, v)
+
+    def scores(self, layer, scores):
+        self.found.append(scores)
+
+
+def scores_of(subject, watch):
+    seen = Scores(watch)
+    subject.read(Inputs(texts(2).ids), seen)
+    return seen.found[0]
+
+
+def test_fewer_directions_are_the_best_matrix_of_that_rank():
+    subject = Plain("none", causal=False, layers=1, width=32, heads=2)
+    weights = weighed(subject, sample(subject.facts, texts(), passes=1), 0, {})
+    layers = of_weights(weights)
+    own, x = subject.weights[0], torch.nn.functional.layer_norm(subject.tokens[texts(2).ids], (32,))
+    u, s, v = torch.linalg.svd(own.query @ own.key.mT)
+    m = u[..., :3] * s[:, None, :3] @ v[:, :3]
+    expected = torch.einsum("biw,hwx,bjx->bhij", x, m, x) / 4
+    torch.testing.assert_close(scores_of(subject, narrowed(layers, weights, 3)), expected)
+    torch.testing.assert_close(scores_of(subject, narrowed(layers, weights, 16)), scores_of(subject, Watch()))
+    assert (scores_of(subject, narrowed(layers, weights, 3, 0)) - expected).norm() > 0.2 * expected.norm()
+
+
+def test_what_tokens_use_is_kept_where_weights_would_keep_something_else():
+    subject = Plain("none", causal=False, layers=1, width=32, heads=2)
+    own = subject.weights[0]
+    # the largest direction of the weights meets columns in which tokens are nearly nothing
+    subject.tokens[:, :4] *= 1e-3
+    own.query[:, :4, :2] *= 30
+    own.key[:, :4, :2] *= 30
+    chosen = sample(subject.facts, texts(), passes=1)
+    weights, plain = weighed(subject, chosen, 0, {}), scores_of(subject, Watch())
+    by_weights, by_tokens = (
+        (scores_of(subject, narrowed(layers, weights, 4)) - plain).norm() / plain.norm()
+        for layers in (of_weights(weights), of_tokens(subject, chosen, weights))
+    )
+    assert by_tokens < 0.8 * by_weights
+
+
+def test_under_rope_one_subspace_serves_all_turns():
+    subject = Plain("rope", layers=1, width=32, heads=2)
+    # a head whose queries have two directions needs no others at any distance
+    subject.weights[0].query[..., 2:] = 0
+    weights = weighed(subject, sample(subject.facts, texts(), passes=1), 0, {})
+    assert set(weights.turns) == {0}
+    layers = of_weights(weights)
+    torch.testing.assert_close(scores_of(subject, narrowed(layers, weights, 2)), scores_of(subject, Watch()))
+    assert (
+        scores_of(subject, narrowed(layers, weights, 1)) - scores_of(subject, Watch())
+    ).abs().nan_to_num().max() > 0.1
+    # the same is seen from what queries and keys tokens have
+    seen = of_tokens(subject, sample(subject.facts, texts(), passes=1), weights)
+    torch.testing.assert_close(scores_of(subject, narrowed(seen, weights, 2)), scores_of(subject, Watch()))
+    unknown = replace(weights, turns=None)
+    with pytest.raises(Unfit, match="was not seen"):
+        narrowed(layers, unknown, 2)
+
+
+def test_symmetry_at_an_offset_is_that_of_the_whole_matrix_where_heads_share_keys():
+    q, k, turn = drawn(4, 10, 6), drawn(2, 10, 6, seed=1), torch.linalg.qr(drawn(3, 6, 6, seed=2)).Q
+    shared = k.repeat_interleave(2, 0)
+    by_hand = [[by_definition(one @ own @ other.T) for own in turn] for one, other in zip(q, shared, strict=True)]
+    torch.testing.assert_close(symmetry_by_offset(q, k, turn), torch.tensor(by_hand, dtype=torch.float64))
 
 
 def named(finding):
@@ -211,7 +296,8 @@ def test_grouped_heads_of_a_model_are_measured():
     found = named(finding)
     assert found["symmetry of a head at offset 1, median"].value is not None
     assert found["rise, keys in the place of queries"].value != 0
-    assert any("share one of keys" in caveat for caveat in finding.caveats)
+    assert found["rise, queries in the place of keys"].value != 0
+    assert found["rise, rank 4"].value < found["rise, rank 4 at random"].value
 
 
 def test_the_same_seed_gives_the_same_finding():

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ordinate.measures.attack import recognised, recovered
+from ordinate.measures.attack import Read, recognised, recovered
 from ordinate.measures.disguise import about_ones, channels, features, renamed, rotation
 from ordinate.measures.presenting import Sample, sample
 from ordinate.probe import Material
@@ -43,17 +43,17 @@ def test_tokens_that_are_added_to_nothing_are_read_back_from_what_enters():
     subject, material = Plain("none", layers=1), texts(40, 24)
     whole = sample(subject.facts, material, 1)
     secret, public = whole.first(20), Sample(material.ids[20:], None, 0, None)
-    places, tokens = recovered(subject, secret, public, sort=False)
+    places, tokens = recovered(Read.of(subject, secret, public), sort=False)
     assert (tokens[:, 0] == 1).all()
     # nothing tells where a row stood
     assert places[:, 0].mean() < 0.15
-    assert (recovered(subject, secret, public, sort=True)[1][:, 0] == 1).all()
+    assert (recovered(Read.of(subject, secret, public), sort=True)[1][:, 0] == 1).all()
 
 
 def test_places_that_are_added_are_read_back():
     subject, material = Plain("learned", scale=4.0), texts(40, 24)
     whole = sample(subject.facts, material, 1)
-    places, _ = recovered(subject, whole.first(20), Sample(material.ids[20:], None, 0, None), sort=False)
+    places, _ = recovered(Read.of(subject, whole.first(20), Sample(material.ids[20:], None, 0, None)), sort=False)
     assert places[:, 0].mean() > 0.95
 
 
@@ -66,7 +66,9 @@ def test_random_vectors_give_away_no_more_than_chance():
 
     subject, material = Noise(causal=False), texts(80, 24)
     whole = sample(subject.facts, material, 1)
-    places, tokens = recovered(subject, whole.first(40), Sample(material.ids[40:], None, 0, None), sort=False)
+    places, tokens = recovered(
+        Read.of(subject, whole.first(40), Sample(material.ids[40:], None, 0, None)), sort=False
+    )
     assert abs(places.mean() - 1 / 24) < 0.02
     assert abs(tokens.mean() - 1 / 50) < 0.02
 

@@ -5,6 +5,7 @@ import torch
 from ordinate import Vision, VisionShape
 from ordinate.attachment import attach
 from ordinate.measures.presenting import sample
+from ordinate.measures.readouts import readouts
 from ordinate.measures.whereabouts import Dose, Weighted, added, directions, kept, places_of
 from ordinate.ops.readout import likeness, nearest_mean, ridge
 from ordinate.ops.variance import place_share, products, shares
@@ -130,6 +131,34 @@ def test_planted_position_is_found_and_cutting_it_out_shows():
     assert severed < 0.6 * found["share of position, in the end"].value
     assert abs(found["share of position in the end, skip severed, no mask"].value) < 0.02
     assert "of the variance in the end" in finding.answer
+    # controls tell nothing, or tokens alone
+    assert found["R^2 of the place read linearly, in the end"].low > 0.3
+    for end in ("as it enters", "in the end"):
+        assert found[f"R^2 of the places exchanged read linearly, {end}"].value < 0.05
+        assert abs(found[f"places told, places exchanged, {end}"].value - 1 / 31) < 0.03
+    titles = [chart.title for chart in finding.charts]
+    assert "What is read from the stream linearly" in titles
+    assert "What is left in the end, by how much attention adds" in titles
+
+
+def test_a_few_enormous_columns_do_not_hide_position():
+    places, x = torch.arange(24), drawn(12, 24, 32, place=1.0)
+    chosen = sample(Plain().facts, texts(12, 24), passes=1)
+
+    def found(stream):
+        estimates, _ = readouts([stream, stream], chosen, places, 0)
+        return {estimate.name: estimate.value for estimate in estimates}
+
+    plain = found(x)
+    # columns that know no place, and are as large as all others together many times over
+    x[..., :3] = 1e3 * drawn(12, 24, 3, seed=5)
+    hidden = found(x)
+    assert place_share(x).mean() < 0.05
+    assert hidden["variance in the 3 largest columns, in the end"] > 0.999
+    kept = "share of position without the 3 largest columns, in the end"
+    assert abs(hidden[kept] - plain[kept]) < 0.05
+    assert abs(plain[kept] - 0.5) < 0.1
+    assert plain["variance in the 3 largest columns, in the end"] < 0.2
 
 
 def test_directions_of_position_are_those_it_was_put_into():
@@ -142,7 +171,7 @@ def test_directions_of_position_are_those_it_was_put_into():
 
 def test_without_position_nothing_is_found_as_often_as_it_says():
     subject, held = Plain("none", causal=False, layers=1), []
-    for seed in range(40):
+    for seed in range(24):
         found = named(Survival(doses=False).measure(subject, texts(12, 12, seed=seed), seed))
         for name in ("as it enters", "in the end"):
             own = found[f"share of position, {name}"]

@@ -39,7 +39,8 @@ def test_the_page_holds_every_part_and_asks_nobody(folder):
     folder.keep("roles", {}, Finding(question="roles", title="Q and K?", status="skipped", answer="no heads"))
     folder.keep_failure("offsets", "Two to the left?", "Traceback\nValueError: it broke")
     page = build_findings(folder.path).read_text(encoding="utf-8")
-    for part in ("What does position do inside tiny?", "0.25", "0.1 to 0.4", "no heads", "ValueError: it broke",
+    for part in ("What does position do inside tiny?", "0.25", "<span>0.1</span> to <span>0.4</span>",
+                 "no heads", "ValueError: it broke",
                  "2 more numbers", "ordinate probe tiny", "prefers-color-scheme: dark", "@media print"):  # fmt: skip
         assert part in page
     assert page.index('id="order"') < page.index('id="roles"') < page.index('id="offsets"')
@@ -67,10 +68,33 @@ def test_a_chart_leaves_out_what_is_not_there_and_greys_what_chance_gives():
     assert "#8a93a1" in drawn
 
 
+def test_whole_places_have_no_marks_between_them_and_long_names_a_line_each():
+    def drawn(places, *names):
+        lines = tuple(Line(name=name, x=places, y=places) for name in names)
+        return json.dumps(spec(Chart(title="", x="x", y="y", lines=lines)))
+
+    whole = tuple(map(float, range(20)))
+    assert '"tickMinStep": 1' in drawn(whole, "a")
+    assert "tickMinStep" not in drawn((*whole, 20.5), "a")
+    assert '"columns": 2' in drawn(whole, "a", "b")
+    assert '"columns": 1' in drawn(whole, "a", "b" * 30)
+
+
+def test_a_block_is_named_by_the_rows_it_stands_for(folder):
+    panel = Panel(name="p", values=((0, 1), (2, 3)), whole=(64, 32))
+    shown = finding().model_copy(update={"pictures": (Picture(title="t", x="x", y="y", panels=(panel,), first=1),)})
+    folder.keep("order", {}, shown)
+    page = build_findings(folder.path).read_text(encoding="utf-8")
+    assert 'data-first="1" data-rows="64" data-columns="32"' in page
+    assert "64 rows, 32 columns" in page
+
+
 def test_a_matrix_has_the_colours_of_its_numbers():
     picture = finding().pictures[0]
     scale = Scale.of(picture)
     assert (scale.step(0), scale.step(3)) == (0, 255)
+    nearly = picture.model_copy(update={"panels": (Panel(name="p", values=((1e-21, 0.5),)),)})
+    assert (Scale.of(nearly).low, Scale.of(nearly).high) == (0.0, 0.5)
     both = Scale.of(picture.model_copy(update={"middle": 1.0}))
     assert both.step(1.0) in (127, 128)
     assert image(picture.panels[0].values, scale).startswith("data:image/png;base64,iVBOR")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ordinate.report.build import build
+from ordinate.report.quantities.translation import TranslatedBits
 from ordinate.report.read import read
 from ordinate.report.summary import study_tables, summarise
 from ordinate.report.verdict import holds, leader, verdict
@@ -191,6 +192,18 @@ def test_text_from_data_never_becomes_an_element(study):
     page = build(study(results, task=TASK | {"name": hostile, "options": {hostile: hostile}})).read_text("utf-8")
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
+
+
+def test_translations_are_set_beside_copies_of_the_source():
+    kind = TranslatedBits()
+    rows = [{"lengths": [{"chrf": chrf, "chrf_copied": 20.0}]} for chrf in (30.0, 40.0)]
+    assert kind.besides("“rope”", rows) == [
+        "What “rope” writes by itself scores chrF 35.0; the source, copied, scores 20.0."
+    ]
+    rows[0]["lengths"][0]["chrf"] = rows[1]["lengths"][0]["chrf"] = 20.0
+    assert kind.besides("“rope”", rows)[0].endswith("20.0, so it has not learned to translate.")
+    # without sacrebleu, or by an earlier version
+    assert kind.besides("“rope”", [{"lengths": [{"chrf": None, "chrf_copied": None}]}, {"lengths": [{}]}]) == []
 
 
 def test_a_damaged_share_is_left_out_and_said(study):

@@ -1,15 +1,19 @@
 """A study of each kind of model in small: data prepared, a run trained and measured, a report built."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 
 from ordinate.checkpoints.read import read_model
 from ordinate.files import read_sealed
+from ordinate.lock import OccupiedError, only_writer
 from ordinate.report.build import build
 from ordinate.report.read import read
 from ordinate.study.beginning import begin as start
 from ordinate.study.beginning import new_shape
+from ordinate.study.conduct import conduct
 from ordinate.study.folder import Folder
 from ordinate.study.plan import Plan
 from ordinate.study.settle import settle
@@ -84,6 +88,15 @@ def test_a_run_is_trained_and_measured_on_what_was_held_out(done):
     assert [row["times"] for row in result["lengths"]] == [1, 2]
 
 
+@pytest.mark.parametrize("model", OPTIONS)
+def test_who_trains_into_a_folder_where_another_is_at_work_is_told_who_it_is(model, made, tmp_path, untyped):
+    plan = plan_of(model, made)
+    with only_writer(tmp_path), pytest.raises(OccupiedError, match=f"process {os.getpid()} on .* is at work in"):
+        conduct(plan, tmp_path, None, "ordinate train", None)
+    # nothing was read or written before that
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
+
+
 def test_its_model_is_of_the_kind_and_says_which_command_uses_it(done):
     plan, _, _, model = done
     assert read_model(model, plan.model).shape.width == 16
@@ -102,12 +115,20 @@ def test_its_report_is_of_its_own_quantity(done):
     assert f"1 compared on {study.source}" in page
     words = {
         "encoder": ("bits per hidden token", "hidden tokens right", "pairs shuffled", "Encoders of 1 layers"),
-        "encoder-decoder": ("tokens right", "What it looks at", "pairs of up to 32 tokens", "Encoder-decoders of"),
+        "encoder-decoder": (
+            "Right tokens by source length",
+            "What it looks at",
+            "pairs of up to 32 tokens",
+            "Encoder-decoders of",
+            "the source, copied, scores",
+        ),
         "vision": (
             "Right answers by class",
             "images / s",
             "images of 8 x 8 pixels",
             "at the trained size (8 pixels)",
+            "Images larger than in training",
+            "if the model must see larger ones than in training",
         ),
     }
     for part in words[plan.model]:
@@ -130,6 +151,14 @@ def test_translations_are_written_and_the_map_has_rows_that_sum_to_one(done):
     if plan.model == "encoder-decoder":
         assert [set(sample) for sample in result["samples"]] == [{"prompt", "text", "wanted"}] * 2
         assert 0 <= result["lengths"][0]["exact"] <= 1
+        first, second = result["lengths"]
+        assert 0 < first["chrf_copied"] < 100
+        for row in (first, second):
+            parts, tokens = row["slices"]["source length"], sum(one["asked"] for one in row["documents"])
+            assert sum(part["asked"] for part in parts) == tokens
+            assert sum(part["asked"] * part["accuracy"] for part in parts) == pytest.approx(row["accuracy"] * tokens)
+        # two sources behind each other, and what stands between them
+        assert second["slices"]["source length"][0]["from"] > first["slices"]["source length"][-1]["to"]
         found = result["crossing"]
         assert np.array(found["weights"]).shape == (len(found["target"]), len(found["source"]))
         assert np.array(found["weights"]).sum(1) == pytest.approx(1, abs=1e-2)

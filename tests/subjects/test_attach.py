@@ -9,7 +9,9 @@ import torch
 
 from ordinate import Decoder, Shape
 from ordinate.attachment import attach
+from ordinate.lab.conduct import Question, answer
 from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.probe import Material
 from ordinate.subject import Inputs, Unfit, Watch
 from ordinate.tokenizers.bytes import Bytes
 
@@ -103,6 +105,7 @@ def test_attention_within_windows_is_passed_over_with_the_reason():
     one, images = attach(model, name="swin"), torch.randn(1, 3, 32, 32)
     torch.testing.assert_close(one.read(Inputs(images=images), Stream()).logits[:, 0], model.eval()(images).logits)
     assert (one.facts.position, one.facts.grid, one.facts.layers) == ("relative", (8, 8), 2)
+    assert "only layers 1 to 2 of 4 are measured" in one.facts.left_out
     for ask in (lambda: one.read(Inputs(images=images), Seen()), lambda: one.projection(0)):
         with pytest.raises(Unfit, match="within windows"):
             ask()
@@ -110,6 +113,21 @@ def test_attention_within_windows_is_passed_over_with_the_reason():
         one.read(Inputs(images=images, positions=torch.arange(64)[None]))
     with pytest.raises(Unfit, match="reads images"):
         one.token_table()
+
+
+def test_the_longest_stage_is_measured_and_every_answer_says_so():
+    torch.manual_seed(0)
+    sizes = {"embed_dim": 8, "depths": [1, 3], "num_heads": [2, 2], "window_size": 2, "image_size": 16}
+    one = attach(transformers.SwinModel(transformers.SwinConfig(patch_size=2, **sizes)), name="swin")
+    # the first stage has merged four patches into one
+    assert (one.facts.grid, one.facts.prefix, one.facts.width, one.facts.layers) == ((4, 4), 0, 16, 3)
+    assert "only layers 2 to 4 of 4 are measured" in one.facts.left_out
+    images = Material(None, torch.randn(6, 3, 16, 16), "noise")
+    found = {name: answer(Question(name, {}), one, images, 0, lambda done: None) for name in ("survival", "offsets")}
+    assert found["survival"].status == "measured"
+    assert "only layers 2 to 4 of 4" in found["survival"].caveats[0]
+    assert (found["offsets"].status, "within windows" in found["offsets"].answer) == ("skipped", True)
+    assert attach(make("vit")).facts.left_out == ""
 
 
 def test_a_quantised_model_is_refused():

@@ -1,5 +1,6 @@
 """What is found out about a model that is not ours before it is measured."""
 
+import math
 from typing import Any
 
 import torch
@@ -50,12 +51,19 @@ def example_of(part: Any, kind: Kind, rows: int = 2, length: int = LENGTH) -> In
     return Inputs(ids.to(weight.device))
 
 
-def grid_of(config: Any) -> tuple[int, int]:
-    """Rows and columns of the patches of an image."""
+def grid_of(config: Any, length: int) -> tuple[int, int]:
+    """Rows and columns of the patches of an image; where layers before have merged some, of what those make.
+
+    Args:
+        config: sizes of images and patches.
+        length: tokens of the layers that are measured.
+    """
     (height, width), (tall, wide) = (
         (size, size) if isinstance(size, int) else tuple(size) for size in (config.image_size, config.patch_size)
     )
-    return height // tall, width // wide
+    rows, columns = height // tall, width // wide
+    merged = max(1, math.isqrt(rows * columns // length))
+    return rows // merged, columns // merged
 
 
 class Sizes(Watch):

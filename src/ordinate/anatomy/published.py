@@ -68,7 +68,7 @@ class Published(Readable):
         kind, images = self.kind, example.images is not None
         if kind == "decoder" and self.reads_ahead(example):
             kind = "encoder"
-        grid = grid_of(self.model.config) if images else None
+        grid = grid_of(self.model.config, length) if images else None
         first = None if self.tokenizer is None else self.tokenizer.first
         rows = 0 if self.tokens is None else self.tokens.weight.shape[0]
         if first is None and kind == "decoder":
@@ -90,6 +90,7 @@ class Published(Readable):
             first_token=first,
             mask_token=None if self.tokenizer is None else self.tokenizer.mask,
             dtype=next(self.model.parameters()).dtype,
+            left_out=self.left_out,
         )
 
     def _longest(self, example: Inputs) -> int | None:

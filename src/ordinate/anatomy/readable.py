@@ -46,10 +46,12 @@ class Readable(Subject):
         self.ways: list[Way] = []
         with at_rest(self.model):
             run = partial(self.run, example)
-            layers = stack(self.model, self.find_attention(run))
+            asked = self.find_attention(run)
+            layers = stack(self.model, asked)
             if not layers:
                 raise Unfit(f"{type(self.model).__name__} computes its attention in a way that cannot be watched")
             self.layers, self.attentions = [layer for layer, _ in layers], [attention for _, attention in layers]
+            self.left_out = _left_out(asked, self.attentions)
             self.branches = find_branches(layers, run)
             self.sizes = self._prove(example)
             self._find_positions(run, example)
@@ -212,6 +214,17 @@ class Readable(Subject):
         found += ["rope"] if self.sizes.rotated else []
         found += ["relative"] if any("relative_position" in name for name, _ in self.model.named_parameters()) else []
         return "+".join(dict.fromkeys(found)) or "none"
+
+
+def _left_out(asked: list[nn.Module], measured: list[nn.Module]) -> str:
+    """What is not measured where a model has several stacks of layers, as Swin has."""
+    if len(asked) == len(measured):
+        return ""
+    first = asked.index(measured[0]) + 1
+    return (
+        f"only layers {first} to {first + len(measured) - 1} of {len(asked)} are measured: the others pass on other "
+        "numbers of vectors, of another width, which are no part of the same residual stream"
+    )
 
 
 def _leave(look: Callable[[Tokens], Tokens | None], out: Any) -> Any:

@@ -1,7 +1,7 @@
 """`ordinate classify`: say what images show."""
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -9,6 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ordinate.checks import need, need_positive
+from ordinate.cli.trained import trained
+
+if TYPE_CHECKING:
+    from ordinate.models.vision import Vision
 
 app = App(name="classify", help="Say what images show, by a trained model.")
 
@@ -29,13 +33,11 @@ def classify(model: Path, *images: Path, top: Annotated[int, Parameter(alias="-n
     """
     import torch
 
-    from ordinate.checkpoints.read import read_model
     from ordinate.data.views import View, class_names
-    from ordinate.models.vision import Vision
 
     need_positive("top", top)
     need(len(images) > 0, "classify looks at images", "got none", "name their files")
-    seer = cast(Vision, read_model(model, "vision")).eval()
+    seer = cast("Vision", trained(model, "vision"))
     need(seer.head is not None, "a model that classifies has a head", f"{model} has none", "give one with a head")
     view = View.of(model, seer.vision.image, seer.vision.channels)
     names = class_names(model, seer.vision.labels, seer.vision.vocabulary)

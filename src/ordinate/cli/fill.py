@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ordinate.checks import need, need_positive
+from ordinate.cli.trained import trained_reader
 
 if TYPE_CHECKING:
     from ordinate.models.encoder import Encoder
@@ -37,15 +38,11 @@ def fill(model: Path, text: str, *, top: Annotated[int, Parameter(alias="-n")] =
     """
     import torch
 
-    from ordinate.checkpoints.read import read_model
-    from ordinate.models.encoder import Encoder
-    from ordinate.tokenizer import load_tokenizer
-
     need_positive("top", top)
     need(MASK in text, f"fill says what stands at {MASK}", f"got {text!r}", f"write {MASK} for each hidden token")
-    reader = cast(Encoder, read_model(model, "encoder")).eval()
+    tokenizer, found = trained_reader(model, "encoder")
+    reader = cast("Encoder", found)
     need(reader.masked is not None, "an encoder that fills has a masked head", f"{model} has none", "give one")
-    tokenizer = load_tokenizer(model)
     ids, mask = hidden_ids(tokenizer, reader, text)
     with torch.no_grad():
         logits = reader.predict(reader(torch.tensor([ids]))).float()[0]

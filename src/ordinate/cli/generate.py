@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 from cyclopts import App
 
 from ordinate.checks import need
+from ordinate.cli.trained import trained_reader
 
 if TYPE_CHECKING:
     from ordinate.models.decoder import Decoder
-    from ordinate.tokenizer import Tokenizer
 
 app = App(name="generate", help="Let a trained model go on from a prompt.")
 
@@ -50,22 +50,8 @@ def generate(
     from ordinate.checkpoints.files import read_ends
     from ordinate.tokenizer import pieces
 
-    files = ("config.json", "tokenizer.json")
-    missing = [name for name in files if not (model / name).is_file()]
-    inside = sorted(model.glob("runs/*/model")) if model.is_dir() else []
-    need(
-        not missing,
-        "a model folder holds " + ", ".join(files),
-        f"{model} lacks {', '.join(missing)}",
-        f"give one of: {', '.join(map(str, inside))}" if inside else "give the folder that `ordinate train` prints",
-    )
-    tokenizer, decoder = _read(model)
-    need(
-        tokenizer.size <= decoder.shape.vocabulary,
-        "the model knows every token of its tokenizer",
-        f"got {tokenizer.size} tokens for a model of {decoder.shape.vocabulary}",
-        "put the tokenizer.json beside it that it was trained with",
-    )
+    tokenizer, found = trained_reader(model, "decoder")
+    decoder = cast("Decoder", found)
     ids = [int(token) for token in tokenizer.encode(prompt)]
     _check_room(decoder, len(ids), tokens)
     ends = [end for end in read_ends(model) if end < decoder.shape.vocabulary]
@@ -76,13 +62,6 @@ def generate(
         sys.stdout.flush()
     sys.stdout.write("\n")
     return 0
-
-
-def _read(folder: Path) -> "tuple[Tokenizer, Decoder]":
-    from ordinate.checkpoints.read import read_model
-    from ordinate.tokenizer import load_tokenizer
-
-    return load_tokenizer(folder), cast("Decoder", read_model(folder, "decoder"))
 
 
 def _check_room(model: "Decoder", prompt: int, tokens: int) -> None:

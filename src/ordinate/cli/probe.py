@@ -2,12 +2,15 @@
 
 import shlex
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from ordinate.checks import need_positive
 
 if TYPE_CHECKING:
     from ordinate.lab.conduct import Question
@@ -18,6 +21,21 @@ app = App(name="probe", help="Measure what position does inside a model.")
 STYLES = {"measured": "green", "skipped": "yellow", "failed": "bold red", "kept": "cyan"}
 
 
+@dataclass(frozen=True)
+class Amount:
+    """How much of a text is read."""
+
+    sequences: Annotated[int, Parameter(help="Pieces of text at most.")] = 64
+    length: Annotated[int, Parameter(help="Tokens of a piece; no more than the model takes.")] = 512
+    budget: Annotated[
+        float,
+        Parameter(help="Operations that reading may cost each question; where all would cost more, less is read."),
+    ] = 5e12
+
+    def __post_init__(self) -> None:
+        need_positive("budget", self.budget)
+
+
 @app.default
 def probe(
     model: Path | None = None,
@@ -26,8 +44,7 @@ def probe(
     images: Path | None = None,
     questions: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
     out: Path | None = None,
-    sequences: int = 64,
-    length: int = 512,
+    amount: Annotated[Amount, Parameter(name="*")] = Amount(),
     seed: int = 0,
 ) -> int:
     """Measure what position does inside a model, and write one offline report.
@@ -47,10 +64,8 @@ def probe(
         What to ask, by name, options inline: order,survival; by default everything (see `ordinate list probes`).
     out
         Folder for the findings and the report; by default one in runs/ named after the model.
-    sequences
-        Pieces of text at most.
-    length
-        Tokens of a piece; no more than the model takes.
+    amount
+        How much of the text is read.
     seed
         Decides every random number.
     """
@@ -67,9 +82,12 @@ def probe(
     subject = attached(place, _name(place))
     folder = Folder(out or Path("runs") / f"probe-{_name(place)}")
     with folder.lock():
-        material = _images(images) if images else material_of(subject, text, sequences=sequences, length=length)
+        sizes = {"sequences": amount.sequences, "length": amount.length}
+        material = _images(images) if images else material_of(subject, text, **sizes)
+        if not isinstance(material, Exception):
+            material = replace(material, budget=amount.budget)
         inputs: dict[str, Any] = {"model": _name(place), "files": identity(place), "text": str(images or text)}
-        inputs |= {"sequences": sequences, "length": length, "seed": seed, "read": _digest(material)}
+        inputs |= sizes | {"budget": amount.budget, "seed": seed, "read": _digest(material)}
         folder.open(inputs, _about(_name(place), subject, material))
         with _Bars(console) as bars:
             failed = conduct(asked, subject, material, folder, seed, bars)

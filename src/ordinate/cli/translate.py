@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from cyclopts import App, Parameter
 
 from ordinate.checks import need, need_known, need_positive
+from ordinate.cli.trained import trained_reader
 
 if TYPE_CHECKING:
     from ordinate.models.encoder_decoder import EncoderDecoder
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 STDIN = "-"
 # sentences that are translated at a time
 TOGETHER = 16
+# how files of sentences end
+LIST = ".txt"
 PICTURES = (".html", ".png", ".svg")
 
 app = App(name="translate", help="Let a trained model translate.")
@@ -86,7 +89,8 @@ def translate(
     if picture is not None:
         need_known("kind of picture", picture.suffix, PICTURES)
     sentences = _sentences(text)
-    tokenizer, translator = _read(model)
+    tokenizer, found = trained_reader(model, "encoder-decoder")
+    translator = cast("EncoderDecoder", found)
     _check_room(translator, writing.tokens)
     for begin in range(0, len(sentences), TOGETHER):
         part = sentences[begin : begin + TOGETHER]
@@ -104,39 +108,14 @@ def _sentences(text: str) -> list[str]:
     else:
         # a long sentence is no path
         file = len(text) < 256 and Path(text).is_file()
+        lost = not file and text.endswith(LIST) and len(text.split()) == 1
+        need(not lost, "a file of sentences is there", f"got {text}", "check the path")
         try:
             lines = Path(text).read_text(encoding="utf-8").splitlines() if file else [text]
         except UnicodeDecodeError as error:
             raise ValueError(f"sentences are UTF-8; {text} is not ({error}); convert it first") from None
     need(any(line.strip() for line in lines), "there is something to translate", "got nothing", "give a sentence")
     return lines
-
-
-def _read(folder: Path) -> "tuple[Tokenizer, EncoderDecoder]":
-    from ordinate.checkpoints.files import CONFIG
-    from ordinate.checkpoints.read import read_model
-    from ordinate.tokenizer import FILE, load_tokenizer
-
-    missing = [name for name in (CONFIG, FILE) if not (folder / name).is_file()]
-    inside = sorted(folder.glob("runs/*/model")) if folder.is_dir() else []
-    need(
-        not missing,
-        f"a model folder holds {CONFIG}, {FILE}",
-        f"{folder} lacks {', '.join(missing)}",
-        f"give one of: {', '.join(map(str, inside))}" if inside else "give the folder that `ordinate train` prints",
-    )
-    translator, tokenizer = (
-        cast("EncoderDecoder", read_model(folder, "encoder-decoder").eval()),
-        load_tokenizer(folder),
-    )
-    known = translator.shape.source_vocabulary or translator.shape.vocabulary
-    need(
-        tokenizer.size <= known,
-        "the model knows every token of its tokenizer",
-        f"got {tokenizer.size} tokens for a model of {known}",
-        "put the tokenizer.json beside it that it was trained with",
-    )
-    return tokenizer, translator
 
 
 def _check_room(model: "EncoderDecoder", tokens: int) -> None:

@@ -26,7 +26,7 @@ class Picture:
     """One picture.
 
     Args:
-        name: what it is called; decides whether it is held out.
+        name: what it is called.
         label: the place of its class.
         pixels: 0 to 255; (channels, height, width).
     """

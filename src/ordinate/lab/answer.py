@@ -1,13 +1,13 @@
 """A question asked from Python, and an answer that shows itself in a notebook."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ordinate.attachment import attach
 from ordinate.finding import Estimate, Finding, estimate
 from ordinate.lab.conduct import Question, answer
 from ordinate.lab.material import texts
-from ordinate.probe import Material
+from ordinate.probe import BUDGET, Material
 from ordinate.report.notebook import card
 from ordinate.subject import Subject, Unfit
 
@@ -41,6 +41,7 @@ def ask(
     material: Material | None = None,
     sequences: int = 64,
     length: int = 512,
+    budget: float = BUDGET,
     seed: int = 0,
     **options: Any,
 ) -> Answer:
@@ -53,6 +54,7 @@ def ask(
         material: what it reads instead, ready made: images, or texts in tokens.
         sequences: pieces of text at most.
         length: tokens of a piece; no more than the model takes.
+        budget: operations that reading may cost; where all would cost more, less is read.
         seed: decides every random number.
         options: of the probe.
 
@@ -64,6 +66,8 @@ def ask(
     asked.make()
     subject = model if isinstance(model, Subject) else attach(model)
     read = material or material_of(subject, text, sequences=sequences, length=length)
+    if isinstance(read, Material):
+        read = replace(read, budget=budget)
     return Answer(answer(asked, subject, read, seed, lambda done: None))
 
 

@@ -66,6 +66,12 @@ def questions(listed: Sequence[str] = ()) -> list[Question]:
     return found
 
 
+def _complete(found: Finding, subject: Subject) -> Finding:
+    """With what of the model is not measured."""
+    left = subject.facts.left_out
+    return found.model_copy(update={"caveats": (f"Of this model {left}.", *found.caveats)}) if left else found
+
+
 def answer(question: Question, subject: Subject | Unfit, material: Material | Unfit, seed: int, tell: Any) -> Finding:
     """What is found; where it cannot be asked of this model, that it cannot and why."""
     began, probe = time.perf_counter(), question.make()
@@ -74,7 +80,7 @@ def answer(question: Question, subject: Subject | Unfit, material: Material | Un
             raise subject
         if isinstance(material, Unfit):
             raise material
-        return probe.measure(subject, material, seed, tell)
+        return _complete(probe.measure(subject, material, seed, tell), subject)
     except Unfit as reason:
         seconds = time.perf_counter() - began
         answered = {"status": "skipped", "answer": str(reason), "seed": seed, "seconds": seconds}

@@ -1,5 +1,7 @@
 """Reading along: what a stream tells whoever knows the model and texts like those that it reads."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -11,33 +13,51 @@ from ordinate.subject import Facts, Inputs, Subject
 TRIED, FROM = 6, 4
 
 
-def recovered(
-    subject: Subject, secret: Sample, public: Sample, *, sort: bool
-) -> tuple[Float[Tensor, "texts layers"], Float[Tensor, "texts layers"]]:
+@dataclass(frozen=True, eq=False)
+class Read:
+    """What whoever reads along sees, and what they know.
+
+    Args:
+        secret: the rows of texts that are read along, in each layer.
+        ids: their tokens, which are to be found.
+        public: the rows of other texts, in each layer.
+        known: their tokens.
+        fixed: tokens in front of each text that are no secret.
+    """
+
+    secret: list[Float[Tensor, "texts n width"]]
+    ids: Int[Tensor, "texts n"]
+    public: list[Float[Tensor, "texts n width"]]
+    known: Int[Tensor, "texts n"]
+    fixed: int
+
+    @classmethod
+    def of(cls, subject: Subject, secret: Sample, public: Sample) -> "Read":
+        """What a model, which is known, makes of secret texts and of other ones."""
+        if secret.ids is None or public.ids is None:
+            raise ValueError("what is read along are texts; got images; give texts")
+        own, others = (_all_streams(subject, texts) for texts in (secret, public))
+        return cls(own, secret.ids, others, public.ids, secret.fixed)
+
+
+def recovered(read: Read, *, sort: bool) -> tuple[Float[Tensor, "texts layers"], Float[Tensor, "texts layers"]]:
     """The share of permuted rows whose place, and whose token, are recognised in each layer.
 
     Each row is compared with the mean of the rows of public texts at each place, and of each token; the nearest is
     taken. Whether and how rows were permuted has no say in it: each is looked at by itself.
 
     Args:
-        subject: the model, which is known.
-        secret: texts whose rows are seen, in secret order.
-        public: other texts.
+        read: rows of secret texts, in secret order, and of other texts.
         sort: whether columns were permuted too: rows are then compared with their numbers in order of size.
     """
-    ids, known = secret.given(slice(0, secret.texts)).ids, public.given(slice(0, public.texts)).ids
-    if ids is None or known is None:
-        raise ValueError("what is read along are texts; got images; give texts")
-    learned = _all_streams(subject, public)
     shares: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for layer, seen in enumerate(_all_streams(subject, secret)):
-        rows, others = (x.sort(-1).values if sort else x for x in (seen, learned[layer]))
+    for seen, learned in zip(read.secret, read.public, strict=True):
+        rows, others = (x.sort(-1).values if sort else x for x in (seen, learned))
         places = _nearest(rows, others.mean(0))
-        tokens, means = _means_by_token(others, known)
+        tokens, means = _means_by_token(others, read.known)
         guessed = tokens[_nearest(rows, means)]
-        front = secret.fixed
-        shares[0].append((places == torch.arange(rows.shape[1]))[:, front:].double().mean(1))
-        shares[1].append((guessed == ids)[:, front:].double().mean(1))
+        shares[0].append((places == torch.arange(rows.shape[1]))[:, read.fixed :].double().mean(1))
+        shares[1].append((guessed == read.ids)[:, read.fixed :].double().mean(1))
     return torch.stack(shares[0], 1), torch.stack(shares[1], 1)
 
 

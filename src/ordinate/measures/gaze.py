@@ -1,9 +1,7 @@
 """Where heads look: how much of their weight is so many places back, on the first token, and anywhere."""
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
@@ -118,16 +116,29 @@ class Maps(Watch):
         return torch.where(within > 0, own / within.clamp(min=1e-300), 0.0)
 
 
+@dataclass(frozen=True)
+class Target:
+    """Where a head in closed form looks: so far back, or the less the farther; neither: at the first token.
+
+    Args:
+        offset: how far back all its weight is [tokens].
+        slope: weights fall as e^(-slope distance), as under ALiBi.
+    """
+
+    offset: int | None = None
+    slope: float | None = None
+
+
 class Even(Watch):
     """Lets some heads look at all alike, or where a head in closed form would.
 
     Args:
         heads: which, as layer and head.
-        targets: for each, how far back all its weight is; `None`: at the first token. No targets: everywhere alike.
+        targets: for each, where its weight is. No targets: everywhere alike.
         facts: the model.
     """
 
-    def __init__(self, facts: Facts, heads: list[tuple[int, int]], targets: list[int | None] | None = None) -> None:
+    def __init__(self, facts: Facts, heads: list[tuple[int, int]], targets: list[Target] | None = None) -> None:
         self.facts, self.heads, self.targets = facts, heads, targets
 
     def weights(self, layer: int, weights: Weights) -> Weights | None:
@@ -137,16 +148,17 @@ class Even(Watch):
             return None
         changed = weights.clone()
         for place in chosen:
-            target = 0 if self.targets is None else self.targets[place]
+            target = Target(slope=0.0) if self.targets is None else self.targets[place]
             changed[:, self.heads[place][1]] = self._map(weights.shape[-1], target).to(weights)
         return changed
 
-    def _map(self, length: int, target: int | None) -> Float[Tensor, "n n"]:
+    def _map(self, length: int, target: Target) -> Float[Tensor, "n n"]:
         i = torch.arange(length)
-        if self.targets is None:
-            seen = torch.ones(length, length).tril() if self.facts.causal else torch.ones(length, length)
-            return seen / seen.sum(-1, keepdim=True)
-        wanted = torch.zeros_like(i) if target is None else (i - target).clamp(0, length - 1)
+        seen = torch.ones(length, length).tril() if self.facts.causal else torch.ones(length, length)
+        if target.slope is not None:
+            fallen = seen * torch.exp(-target.slope * (i[:, None] - i).abs())
+            return fallen / fallen.sum(-1, keepdim=True)
+        wanted = torch.zeros_like(i) if target.offset is None else (i - target.offset).clamp(0, length - 1)
         return torch.nn.functional.one_hot(wanted, length).float()
 
 
@@ -173,22 +185,3 @@ def mapped(subject: Subject, sample: Sample) -> Maps:
     for rows in short.parts(subject.facts):
         subject.read(short.given(rows), watch)
     return watch
-
-
-def peaks(mass: Float[ndarray, "texts offsets"], seed: int, permutations: int = 999) -> float:
-    """The p-value of the largest mean over texts, offsets being named anew in each text.
-
-    A head that looks wherever the content is has some offset that comes out highest, but not the same in all texts.
-    The largest is compared with the largest, so looking at many offsets is paid for.
-
-    Args:
-        mass: how much weight each text has at each offset.
-        seed: of the permutations.
-        permutations: how many.
-    """
-    random, count = np.random.default_rng(seed), len(mass)
-    drawn = np.zeros((permutations, mass.shape[1]))
-    for row in mass:
-        drawn += random.permuted(np.broadcast_to(row, drawn.shape), axis=1)
-    reached = drawn.max(1) >= mass.sum(0).max() * (1 - 1e-12)
-    return float((reached.sum() + 1) / (permutations + 1)) if count else math.nan

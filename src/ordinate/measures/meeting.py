@@ -7,7 +7,7 @@ from torch import Tensor
 from ordinate.measures.presenting import Sample
 from ordinate.ops.heads import for_heads
 from ordinate.shapes import Keys, Queries, Values, Weights
-from ordinate.subject import Facts, Inputs, Subject, Unfit, Watch
+from ordinate.subject import Facts, Inputs, Subject, Watch
 
 OFFSETS = (0, 1, 2, 4, 8, 16)
 SHORT = 64
@@ -61,6 +61,8 @@ class Transposed(Watch):
 class Exchanged(Watch):
     """Puts keys in the place of queries, queries in the place of keys, or both.
 
+    Where heads of queries share one of keys, their mean takes its place.
+
     Args:
         queries: whether queries become keys.
         keys: whether keys become queries.
@@ -71,10 +73,8 @@ class Exchanged(Watch):
 
     def marked(self, layer: int, q: Queries, k: Keys, v: Values) -> tuple[Queries, Keys, Values]:
         """Exchange them."""
-        if self.keys and q.shape[1] != k.shape[1]:
-            raise Unfit("several heads of queries share one of keys; none of them can take its place")
         asked = for_heads(k.transpose(0, 1), q.shape[1]).transpose(0, 1) if self.queries else q
-        return asked, q if self.keys else k, v
+        return asked, q.unflatten(1, (k.shape[1], -1)).mean(2) if self.keys else k, v
 
 
 class Mixed(Watch):
@@ -120,16 +120,33 @@ class Symmetric(Watch):
         return scores + self.scale * change.to(scores)
 
 
-def turns(subject: Subject, text: Tensor, width: int) -> dict[int, Float[Tensor, "offsets d d"]]:
+class _Turning(Watch):
+    """Whether queries and keys are turned anywhere."""
+
+    found = False
+
+    def raw(self, layer: int, q: Queries, k: Keys) -> None:
+        self.found = True
+
+
+def turning(subject: Subject, sample: Sample) -> bool:
+    """Whether queries and keys are turned by their places."""
+    watch = _Turning()
+    subject.read(sample.first(1, SHORT).given(slice(0, 1)), watch)
+    return watch.found
+
+
+def turns(subject: Subject, text: Tensor, width: int, place: int = 0) -> dict[int, Float[Tensor, "offsets d d"]]:
     """By what the queries and keys of each layer are turned at each of `OFFSETS`; empty where nothing is.
 
     Args:
         subject: the model.
         text: any tokens, more than the largest offset.
         width: of a head.
+        place: where the text stands.
     """
-    watch = Turns(width)
-    subject.read(Inputs(text[None, : OFFSETS[-1] + 1].expand(width, -1).contiguous()), watch)
+    watch, ids = Turns(width), text[None, : OFFSETS[-1] + 1].expand(width, -1).contiguous()
+    subject.read(Inputs(ids, (torch.arange(ids.shape[1]) + place).expand_as(ids) if place else None), watch)
     return watch.found
 
 

@@ -1,7 +1,7 @@
 """Texts and images as a probe gives them to a model: whole, or with places exchanged, and no more than it can pay."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,10 +12,9 @@ from ordinate.probe import Material
 from ordinate.shapes import Tokens
 from ordinate.subject import Facts, Inputs, Reading, Subject, Watch
 
-# operations that a probe may cost: about half a minute on two cores
-BUDGET = 3e12
 TOKENS_AT_ONCE, LOGITS_AT_ONCE = 4096, 1 << 26
-FEWEST_TEXTS, SHORTEST = 16, 64
+# texts are left out down to the first number, then shortened, then left out down to the second
+SOME, FEWEST, SHORTEST = 16, 4, 64
 
 Order = Int[Tensor, "texts n"]
 """Which token of the text stands at each place."""
@@ -31,6 +30,7 @@ class Sample:
         fixed: tokens in front that stay where they are: the first token of a text.
         grid: rows and columns of patches of an image.
         prefix: tokens in front of an image's patches: a class token, registers.
+        left_out: what of the material it does not hold and why, a sentence; empty: nothing.
     """
 
     ids: Int[Tensor, "texts n"] | None
@@ -38,6 +38,7 @@ class Sample:
     fixed: int
     grid: tuple[int, int] | None
     prefix: int = 0
+    left_out: tuple[str, ...] = ()
 
     @property
     def texts(self) -> int:
@@ -117,16 +118,15 @@ class Sample:
         return moved.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
 
 
-def sample(facts: Facts, material: Material, passes: float, budget: float = BUDGET) -> Sample:
+def sample(facts: Facts, material: Material, passes: float) -> Sample:
     """As much of the material as can be read so many times: fewer texts first, then shorter ones.
 
-    What is left out depends on the sizes of the model and of the material alone, never on the machine.
+    What is left out depends on the sizes of the model and of the material and on its budget, never on the machine.
 
     Args:
         facts: the model.
         material: what there is.
         passes: how many times it is read.
-        budget: operations that it may cost.
     """
     if material.ids is None:
         whole = Sample(None, material.images, 0, facts.grid, facts.prefix)
@@ -136,16 +136,21 @@ def sample(facts: Facts, material: Material, passes: float, budget: float = BUDG
         came = f"got {whole.texts} of {whole.length}"
         need(whole.texts > 1 and whole.length >= 8, "a probe reads two texts of 8 tokens or more", came, "give more")
     texts, length = whole.texts, whole.length
-    while _operations(facts, length) * texts * passes > budget:
-        if texts > FEWEST_TEXTS:
-            texts = max(FEWEST_TEXTS, texts // 2)
-        elif length > SHORTEST and material.ids is not None:
-            length = max(SHORTEST, length // 2)
-        elif texts > 4:
-            texts -= 4
-        else:
-            break
-    return whole.first(texts, length)
+    cost = [passes * length * _operations(facts, length) for length in range(whole.length + 1)]
+    texts = max(min(whole.texts, SOME), min(whole.texts, int(material.budget // cost[whole.length])))
+    length = whole.length
+    if material.ids is not None:
+        while length > SHORTEST and texts * cost[length] > material.budget:
+            length -= 1
+    texts = max(min(texts, FEWEST), min(texts, int(material.budget // cost[length])))
+    if (texts, length) == (whole.texts, whole.length):
+        return whole
+    times = whole.texts * cost[whole.length] / material.budget
+    told = (
+        f"Of {whole.texts} {whole.noun} of {whole.length} it reads {texts} of {length}: all would cost {times:.1f} "
+        f"times the {material.budget:.1e} operations that a question may (--budget)."
+    )
+    return replace(whole.first(texts, length), left_out=(told,))
 
 
 def shuffled(sample: Sample, window: int, generator: torch.Generator) -> Order:

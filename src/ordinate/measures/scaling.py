@@ -37,18 +37,30 @@ class Scaled(Watch):
         return weights * self.scale if self.outside else None
 
 
-class Hull(Scaled):
+class Hull(Watch):
     """Counts what comes out of attention and is no mean of values: what lies outside their convex hull.
 
     Args:
         facts: the model.
-        scale: what the model multiplies products by, put behind the softmax; 1: everything is left as it is.
+        change: what is done to its attention.
     """
 
-    def __init__(self, facts: Facts, scale: float) -> None:
-        super().__init__(scale, outside=True)
+    def __init__(self, facts: Facts, change: Watch) -> None:
+        self.change = change
         self.near = rounding(facts.dtype)
         self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
+
+    def marked(self, layer: int, q: Queries, k: Keys, v: Values) -> tuple[Queries, Keys, Values] | None:
+        """Change them."""
+        return self.change.marked(layer, q, k, v)
+
+    def scores(self, layer: int, scores: Weights) -> Weights | None:
+        """Change them."""
+        return self.change.scores(layer, scores)
+
+    def weights(self, layer: int, weights: Weights) -> Weights | None:
+        """Change them."""
+        return self.change.weights(layer, weights)
 
     def attended(self, layer: int, seen: Attended) -> None:
         """Hold what came out against the values that had a part in it."""
@@ -126,15 +138,15 @@ def spread(subject: Subject, sample: Sample) -> Float[Tensor, "texts layers"]:
     return torch.stack([torch.cat(layer) for layer in watch.found], 1)
 
 
-def out_of_hull(subject: Subject, sample: Sample, scale: float) -> Float[Tensor, "texts layers"]:
+def out_of_hull(subject: Subject, sample: Sample, change: Watch) -> Float[Tensor, "texts layers"]:
     """The share of what comes out of attention that is surely no mean of the values it was made of.
 
     Args:
         subject: the model.
         sample: what it reads.
-        scale: what it multiplies products by, put behind the softmax; 1: everything is left as it is.
+        change: what is done to its attention.
     """
-    watch, few = Hull(subject.facts, scale), sample.first(FEW, SHORT)
+    watch, few = Hull(subject.facts, change), sample.first(FEW, SHORT)
     for rows in few.parts(subject.facts):
         subject.read(few.given(rows), watch)
     return torch.stack([torch.cat(layer) for layer in watch.found], 1)

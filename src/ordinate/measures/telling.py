@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from ordinate.finding import Estimate, Line
+from ordinate.finding import Estimate, Line, Panel
 from ordinate.ops.bootstrap import mean_interval, mean_intervals
 
 
@@ -36,11 +36,12 @@ def said(estimate: Estimate, digits: int = 3) -> str:
     return f"{estimate.value:.{digits}g}{sure} {estimate.unit}".rstrip()
 
 
-def blocks(matrix: Float[ndarray, "rows columns"], side: int = 64) -> tuple[tuple[float, ...], ...]:
+def panel_of(name: str, matrix: Float[ndarray, "rows columns"], side: int = 64, note: str = "") -> Panel:
     """A matrix as a picture shows it: of a large one, the means of blocks."""
     rows, columns = (
         np.unique(np.linspace(0, size, min(size, side) + 1).round().astype(int)) for size in matrix.shape
     )
     summed = np.add.reduceat(np.add.reduceat(np.asarray(matrix, float), rows[:-1], 0), columns[:-1], 1)
     means = summed / np.diff(rows)[:, None] / np.diff(columns)
-    return tuple(tuple(row) for row in means.tolist())
+    values = tuple(tuple(row) for row in means.tolist())
+    return Panel(name=name, values=values, whole=(matrix.shape[0], matrix.shape[1]), note=note)

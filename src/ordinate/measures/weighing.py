@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.measures.meeting import OFFSETS, turns
+from ordinate.measures.meeting import OFFSETS, turning, turns
 from ordinate.measures.presenting import Sample
 from ordinate.ops.bootstrap import percentiles
 from ordinate.ops.discovery import adjusted
@@ -28,6 +28,7 @@ class Weighed:
         summed: of the sum over the heads of each layer.
         rank: how many singular values of each M hold most of it.
         turned: the symmetry at each offset; None where nothing is turned.
+        turns: by what each layer turns queries and keys; None: not known.
         q: the adjusted p-value of each head.
         chance: between what the median head's symmetry is by chance, 95 times in 100.
         layers: the matrices.
@@ -38,6 +39,7 @@ class Weighed:
     summed: list[float]
     rank: list[list[int]]
     turned: Float[ndarray, "layers h offsets"] | None
+    turns: dict[int, Float[Tensor, "offsets d d"]] | None
     q: Float[ndarray, "layers h"]
     chance: tuple[float, float]
     layers: list[Projection]
@@ -58,30 +60,36 @@ def weighed(subject: Subject, chosen: Sample, seed: int, reasons: dict[str, str]
         reasons["symmetry of the weights"] = str(reason)
         return None
     found = [(own.gain[:, None] * own.query, own.gain[:, None] * own.key) for own in layers]
-    turned = _turned(subject, chosen, found, reasons)
+    by = _turns(subject, chosen, found[0][0].shape[-1], reasons)
     folded = torch.stack([symmetry(q, k) for q, k in found]).cpu().numpy()
     return Weighed(
         folded,
         torch.stack([symmetry(own.query, own.key) for own in layers]).cpu().numpy(),
         [summed_symmetry(q, k) for q, k in found],
         [ranks(q, k, ENERGY) for q, k in found],
-        turned,
+        _turned(by, found),
+        by,
         *_by_chance(folded, found, seed),
         layers,
     )
 
 
-def _turned(
-    subject: Subject, chosen: Sample, found: list[tuple[Tensor, Tensor]], reasons: dict[str, str]
-) -> ndarray | None:
-    if chosen.ids is None or chosen.length <= OFFSETS[-1]:
-        return None
+def _turns(
+    subject: Subject, chosen: Sample, width: int, reasons: dict[str, str]
+) -> dict[int, Float[Tensor, "offsets d d"]] | None:
     try:
-        by = turns(subject, chosen.ids[0], found[0][0].shape[-1])
+        if not turning(subject, chosen):
+            return {}
+        if chosen.ids is None or chosen.length <= OFFSETS[-1]:
+            raise Unfit(f"only of texts longer than {OFFSETS[-1]} tokens it is seen by what they are turned")
+        return turns(subject, chosen.ids[0], width)
     except Unfit as reason:
         reasons["symmetry at offsets"] = str(reason)
         return None
-    if len(by) < len(found):
+
+
+def _turned(by: dict[int, Tensor] | None, found: list[tuple[Tensor, Tensor]]) -> ndarray | None:
+    if by is None or len(by) < len(found):
         return None
     return torch.stack([symmetry_by_offset(q, k, by[layer]) for layer, (q, k) in enumerate(found)]).numpy()
 

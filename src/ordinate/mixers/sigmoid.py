@@ -4,6 +4,7 @@ import math
 
 from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need
+from ordinate.ops.normalising import sigmoid
 from ordinate.projections import Variant
 from ordinate.route import Formula
 from ordinate.shapes import Visible, Weights
@@ -50,6 +51,4 @@ class Sigmoid(AttentionMixer):
         return Formula(weights=self._weigh)
 
     def _weigh(self, scores: Weights, visible: Visible) -> Weights:
-        seen = visible.sum(-1, keepdim=True)[:, None].clamp(min=1)
-        offset = -seen.to(scores.dtype).log() if self.offset is None else self.offset
-        return (scores + offset).sigmoid().masked_fill(~visible[:, None], 0.0)
+        return sigmoid(scores, visible[:, None], self.offset)

@@ -1,10 +1,9 @@
 """Attention in which every token gives as much as it takes."""
 
-import torch
-
 from ordinate.attention_mixer import AttentionMixer
 from ordinate.checks import need
 from ordinate.mixer import KeyValues
+from ordinate.ops.normalising import sinkhorn
 from ordinate.projections import Variant
 from ordinate.room import Longest
 from ordinate.route import Formula
@@ -63,10 +62,4 @@ class Sinkhorn(AttentionMixer):
         return self.compute(q, k, v, at, Formula(weights=self._weigh), route="reference")
 
     def _weigh(self, scores: Weights, visible: Visible) -> Weights:
-        hidden = ~visible[:, None]
-        # finite, so that rows and columns that hold nothing divide by something
-        nothing = torch.finfo(scores.dtype).min / 4
-        for division in range(self.divisions):
-            scores = scores.masked_fill(hidden, nothing)
-            scores = scores - scores.logsumexp(-2 if division % 2 else -1, keepdim=True)
-        return scores.exp().masked_fill(hidden, 0.0)
+        return sinkhorn(scores, visible[:, None], self.divisions)

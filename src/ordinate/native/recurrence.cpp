@@ -19,6 +19,7 @@ namespace {
 
 constexpr Index LANES = 16;
 constexpr Index CHUNK = 32;
+constexpr Index AHEAD = 8;  // tokens whose rows are fetched before they are needed
 typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
 
 struct Job {
@@ -106,6 +107,22 @@ struct Panel {
     return states + ((row * job.heads + head) * job.width + j) * job.depth + first;
   }
 
+  // rows of a head lie far apart: no processor asks for the next ones by itself
+  template <int WRITE, class... Views>
+  [[gnu::always_inline]] void fetch(Index t, const Views&... views) const {
+    if (t < 0 || t >= job.tokens) return;
+    for (Index j = 0; j < job.width; j += LANES) (__builtin_prefetch(key(views, t) + j, WRITE), ...);
+  }
+  [[gnu::always_inline]] void fetch_inputs(Index t) const {
+    fetch<0>(t, job.r, job.w, job.k, job.v);
+    if constexpr (DELTA) fetch<0>(t, job.a, job.b);
+  }
+  [[gnu::always_inline]] void fetch_gradients(Index t) const {
+    fetch<0>(t, job.gradient);
+    fetch<1>(t, job.dr, job.dw, job.dk, job.dv);
+    if constexpr (DELTA) fetch<1>(t, job.da, job.db);
+  }
+
   void decays(Index t) {
     const float* __restrict w = key(job.w, t);
     float* __restrict to = decay;
@@ -154,6 +171,7 @@ struct Panel {
     for (Index t = 0; t < job.tokens; ++t) {
       if (kept && t % CHUNK == 0)
         std::memcpy(kept + t / CHUNK * job.width * P * LANES, state.data, job.width * sizeof(Columns));
+      fetch_inputs(t + AHEAD);
       step(state, state, t, saw).write(key(job.y, t) + first, count);
     }
     for (Index j = 0; j < job.width; ++j) state[j].write(of_state(job.end, j), count);
@@ -218,8 +236,11 @@ struct Panel {
         saw[i + 1] = saw[i];
         step(states + i * job.width, states + (i + 1) * job.width, begin + i, saw[i + 1]);
       }
-      for (Index i = tokens; i-- > 0;)
+      for (Index i = tokens; i-- > 0;) {
+        fetch_inputs(begin + i - CHUNK);
+        fetch_gradients(begin + i - AHEAD);
         ask(states + i * job.width, states + (i + 1) * job.width, asked, saw[i], begin + i);
+      }
     }
     for (Index j = 0; j < job.width; ++j) asked[j].write(of_state(job.dstart, j), count);
   }

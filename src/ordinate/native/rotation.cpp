@@ -16,6 +16,7 @@ using c10::bit_cast;
 constexpr Index TOKENS = 64;       // that are turned in all heads before the next: their angles stay at hand
 constexpr size_t LARGE = 1 << 20;  // bytes of a result that no cache is to hold
 constexpr Index LINE = 32;         // bytes that are written at once
+constexpr Index AHEAD = TOKENS;    // rows that are fetched before they are turned: those of a head are soon over
 
 struct Job {
   bool back, bfloat16, interleaved;
@@ -87,6 +88,7 @@ void turn_rows(const Job& job, Rows<const T> x, Rows<T> out, Rows<const float> c
   const float sign = job.back ? -1.f : 1.f;
   for (Index i = 0; i < count; ++i) {
     T* to = room ? room : out[i];
+    for (Index c = 0; c < turning; c += 64 / sizeof(T)) __builtin_prefetch(x[i + AHEAD] + c);
     interleaved ? turn_neighbours(x[i], to, cos[i], sin[i], pairs, sign)
                 : turn_halves(x[i], to, cos[i], sin[i], pairs, sign);
     if (room) stream(out[i], room, turning * sizeof(T));

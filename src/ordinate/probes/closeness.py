@@ -6,7 +6,7 @@ import numpy as np
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture
+from ordinate.finding import Chart, Estimate, Finding, Line, Picture
 from ordinate.measures.exchange import Exchange, exchanged
 from ordinate.measures.harm import Gauge, gauge
 from ordinate.measures.nearness import (
@@ -20,7 +20,7 @@ from ordinate.measures.nearness import (
     scores_of_places,
 )
 from ordinate.measures.presenting import Sample, sample
-from ordinate.measures.telling import blocks, estimate_of, line_of, said
+from ordinate.measures.telling import estimate_of, line_of, panel_of, said
 from ordinate.ops.permutation import mantel
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
@@ -50,7 +50,7 @@ class Closeness(Probe):
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
         if material.ids is None:
             raise Unfit("pictures have rows and columns of patches; this question is asked of texts")
-        chosen = sample(facts, material, passes=14)
+        chosen = sample(facts, material, passes=15)
         length = min(MOST, facts.max_length or MOST, material.ids.shape[1])
         table, apart = _table(subject, length, reasons)
         tell(0.1)
@@ -72,7 +72,7 @@ class Closeness(Probe):
             pictures=tuple(_pictures(apart, looks)),
             method=METHOD.format(what=scale.name, **sizes),
             null=NULL,
-            caveats=tuple(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+            caveats=(*chosen.left_out, *(f"Not measured, {what}: {reason}." for what, reason in reasons.items())),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
@@ -180,7 +180,7 @@ def _cost(harm: Exchange | None, scale: Gauge, seed: int) -> list[Chart]:
 def _pictures(apart: ndarray | None, looks: ndarray | None) -> list[Picture]:
     found = [("Distance of positions in the code", apart), ("How differently two places look about [bits]", looks)]
     return [
-        Picture(title=title, x="position", y="position", panels=(Panel(name="all positions", values=blocks(matrix)),))
+        Picture(title=title, x="position", y="position", panels=(panel_of("all positions", matrix),))
         for title, matrix in found
         if matrix is not None
     ]

@@ -1,29 +1,28 @@
 """What becomes of a model beyond the length it was trained at."""
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
 
-from ordinate.finding import Chart, Estimate, Finding, Table
+from ordinate.finding import Chart, Estimate, Finding
 from ordinate.measures.harm import Gauge, Numbers, Surprise, gauge
+from ordinate.measures.precision import precision, rounding_table
 from ordinate.measures.presenting import Sample, sample
 from ordinate.measures.telling import estimate_of, line_of, said
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Facts, Subject, Unfit
 
 BINS = 16
-KINDS = (torch.float32, torch.bfloat16, torch.float16)
-WIDTH, THETA = 64, 10_000.0
 METHOD = (
     "By position: the loss of each token of {texts} texts of {length} tokens, and of texts {times} times as long "
     "that are joined of them. Joined: the tokens of a text are read after others and by themselves, and compared. "
     "Shifted: the same texts stand further back, and the {what} is compared. Rounding: what is left of a position, "
-    "and of its sines and cosines, when it is held in fewer digits; arithmetic, of no model. Intervals: 95 %, "
-    "bootstrap over texts. Position 0 is left out."
+    "and of its sines and cosines, when it is held in fewer digits, by arithmetic; and of the model, by how much "
+    "unit vectors far on are turned otherwise than those in front, or rows of its table moved by rounding. "
+    "Intervals: 95 %, bootstrap over texts. Position 0 is left out."
 )
 NULL = "A model that reads as well anywhere: no rise however far a text is shifted, and none after other texts."
 
@@ -46,19 +45,10 @@ class Extrapolation(Probe):
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
         if material.ids is None:
             raise Unfit("an image has one size; this question is asked of texts")
-        chosen = sample(facts, material, passes=9 + sum(self.times))
+        chosen = sample(facts, material, passes=8 + len(self.times))
         scale = gauge(subject, chosen, seed)
-        charts, estimates = [], list[Estimate]()
         fitting = [times for times in self.times if _fits(facts, chosen, times)]
-        if isinstance(scale, Surprise):
-            own = places(subject, chosen)
-            charts.append(_by_place({1: own}, seed, facts))
-            longer = {times: _joined(subject, chosen, times, reasons) for times in fitting}
-            found = {times: values for times, values in longer.items() if values is not None}
-            estimates = [_rise(times, values, own, seed) for times, values in found.items()]
-            charts = [_by_place({1: own, **found}, seed, facts)]
-        else:
-            reasons["loss by position"] = "it predicts no next token"
+        charts, estimates = _further(scale, chosen, fitting, seed, reasons)
         for times in sorted({*self.times} - {*fitting}):
             reasons[f"texts {times} times as long"] = f"it takes {facts.max_length} tokens, and there must be enough"
         tell(0.5)
@@ -68,6 +58,8 @@ class Extrapolation(Probe):
         ]
         if not estimates:
             raise Unfit("; ".join(f"{what}: {reason}" for what, reason in reasons.items()))
+        exact, more = precision(subject, material.ids[0], reasons)
+        estimates += exact
         words = {"texts": chosen.texts, "length": chosen.length, "what": scale.name}
         return Finding(
             question="extrapolation",
@@ -75,10 +67,14 @@ class Extrapolation(Probe):
             answer=_answer(facts, estimates),
             estimates=tuple(estimates),
             tables=(rounding_table(),),
-            charts=(*charts, *_by_shift(scale, shifts, seed)),
+            charts=(*charts, *_by_shift(scale, shifts, seed), *more),
             method=METHOD.format(times=" and ".join(map(str, fitting)) or "no", **words),
             null=NULL,
-            caveats=(*(f"Not measured, {what}: {reason}." for what, reason in reasons.items()), *_caveats(fitting)),
+            caveats=(
+                *chosen.left_out,
+                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+                *_caveats(fitting),
+            ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
@@ -118,30 +114,18 @@ def places(subject: Subject, chosen: Sample) -> Float[ndarray, "texts places"]:
     return torch.cat(found).numpy()
 
 
-def rounding_table(positions: Sequence[int] = tuple(2**power for power in (8, 10, 12, 14, 17))) -> Table:
-    """What is left of a position in few digits: by arithmetic."""
-    rows = []
-    for kind in KINDS:
-        for place in positions:
-            kept = torch.tensor(float(place + 1)).to(kind)
-            apart = "yes" if float(kept) == place + 1 else "no"
-            rows.append((str(kind).removeprefix("torch."), place, apart, wave_error(place, kind)))
-    caption = (
-        f"Sines and cosines of {WIDTH // 2} frequencies down from 1, base {THETA:,.0f}, with positions, angles and "
-        "waves all held in this type. This is arithmetic and of no model: most models compute angles in float32."
-    )
-    columns = ("held in", "position", "the next position is kept", "largest error of its waves")
-    return Table(title="What is left of a position in few digits", columns=columns, rows=tuple(rows), caption=caption)
-
-
-def wave_error(place: int, kind: torch.dtype) -> float:
-    """The largest error of a sine or cosine of a position that is computed in this type; 2 where it overflows."""
-    rates = THETA ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
-    exact, angles = place * rates, torch.tensor(float(place)).to(kind) * rates.to(kind)
-    if not angles.isfinite().all():
-        return 2.0
-    errors = [(wave(angles).double() - wave(exact)).abs().max() for wave in (torch.sin, torch.cos)]
-    return float(max(errors))
+def _further(
+    scale: Gauge, chosen: Sample, fitting: list[int], seed: int, reasons: dict[str, str]
+) -> tuple[list[Chart], list[Estimate]]:
+    """Loss by position, of texts and of longer ones that are joined of them."""
+    if not isinstance(scale, Surprise):
+        reasons["loss by position"] = "it predicts no next token"
+        return [], []
+    own = places(scale.subject, chosen)
+    longer = {times: _joined(scale.subject, chosen, times, reasons) for times in fitting}
+    found = {times: values for times, values in longer.items() if values is not None}
+    estimates = [_rise(times, values, own, seed) for times, values in found.items()]
+    return [_by_place({1: own, **found}, seed, scale.subject.facts)], estimates
 
 
 def _fits(facts: Facts, chosen: Sample, times: int) -> bool:

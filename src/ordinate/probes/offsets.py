@@ -1,59 +1,37 @@
 """Which heads look a fixed number of places back, or at the first token, and whether trivial ones would do."""
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from numpy import ndarray
 
-from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture, Table
-from ordinate.measures.gaze import Even, Gaze, Maps, looked, mapped, peaks
+from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
+from ordinate.measures.detecting import STRAIGHT, Found, detected
+from ordinate.measures.gaze import Even, Gaze, Maps, looked, mapped
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
 from ordinate.measures.presenting import Sample, sample, shuffled
-from ordinate.measures.telling import blocks, estimate_of, said
-from ordinate.ops.discovery import adjusted
+from ordinate.measures.telling import estimate_of, panel_of, said
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
 
 SHOWN, SIDE = 12, 32
 METHOD = (
     "{texts} {noun} of {length}. Of each head, how much of its weight is so many places back, {first} to {last}, of "
-    "what is not on the first token; the queries are those that have all of these offsets. A head looks at an offset"
-    " if {half:.0%} of that weight is there and the largest of its offsets is larger than the largest is when "
+    "what is not on the first token; the queries are those that have all of these offsets. A head looks at an "
+    "offset if {half:.0%} of that weight is there and the largest of its offsets is larger than the largest is when "
     "offsets are named anew in each text, 999 times; adjusted for all heads by Benjamini and Hochberg. It looks at "
-    "the first token if {half:.0%} of all its weight is there. Alike: the share of what the scores of a row differ "
-    "by that is the same in all texts, less what chance gives. Harm: the heads found look at all alike, or exactly "
-    "where they were found to look, as a head in closed form does; the {what} is compared with the same {noun} "
-    "untouched, and with as many other heads looking at all alike. Intervals: 95 %, bootstrap over {noun}."
+    "the first token if {half:.0%} of all its weight is there. It looks the less the farther if the logarithm of "
+    "its weight falls with distance, straight (a correlation of {straight:g}), to less than half, and more so than "
+    "with offsets named anew. Alike: the share of what the scores of a row differ by that is the same in all texts, "
+    "less what chance gives. Harm: the heads found look at all alike, or exactly where they were found to look, as "
+    "a head in closed form does; the {what} is compared with the same {noun} untouched, and with as many other "
+    "heads looking at all alike. Intervals: 95 %, bootstrap over {noun}."
 )
 NULL = (
     "A head that looks where content tells it has no offset in common in all texts; one that looks at all alike has "
     "{even:.3g} at each offset, and {sink:.3g} on the first token."
 )
-
-
-@dataclass(frozen=True)
-class Found:
-    """What was found of each head.
-
-    Args:
-        offset: where it looks most.
-        mass: how much of its weight is there.
-        q: adjusted p-value.
-        sink: how much of its weight is on the first token.
-        back: which heads look at an offset.
-        first: which look at the first token.
-    """
-
-    offset: Float[ndarray, "layers h"]
-    mass: Float[ndarray, "layers h"]
-    q: Float[ndarray, "layers h"]
-    sink: Float[ndarray, "layers h"]
-    back: list[tuple[int, int]]
-    first: list[tuple[int, int]]
 
 
 class Offsets(Probe):
@@ -79,12 +57,12 @@ class Offsets(Probe):
         order = shuffled(chosen, chosen.length, torch.Generator().manual_seed(seed))
         again, maps = looked(subject, chosen, order), mapped(subject, chosen)
         tell(0.4)
-        found = self._found(seen, seed)
+        found = detected(seen, self.mass, seed)
         tell(0.6)
         scale = gauge(subject, chosen, seed)
         estimates = [*_of_heads(found, seen, again, maps, seed), *_of_harm(subject, chosen, found, seed, reasons)]
         words = {"texts": chosen.texts, "noun": chosen.noun, "length": chosen.length, "half": self.mass}
-        words |= {"first": seen.offsets[0], "last": seen.offsets[-1], "what": scale.name}
+        words |= {"straight": STRAIGHT, "first": seen.offsets[0], "last": seen.offsets[-1], "what": scale.name}
         return Finding(
             question="offsets",
             title=self.title,
@@ -97,25 +75,12 @@ class Offsets(Probe):
             null=NULL.format(even=seen.even, sink=seen.even_sink),
             caveats=(
                 "The heads found are changed all at once; one by one others might stand in for them.",
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
-
-    def _found(self, seen: Gaze, seed: int) -> Found:
-        means = seen.mass.mean(0)
-        layers, heads = means.shape[:2]
-        p = [[peaks(seen.mass[:, layer, head], seed) for head in range(heads)] for layer in range(layers)]
-        q, most, sink = adjusted(np.array(p)), means.max(-1), seen.sink.mean(0)
-        first = sink >= self.mass
-        back = (most >= self.mass) & (q <= 0.05) & ~first
-        offsets = np.array(seen.offsets)[means.argmax(-1)].astype(float)
-        return Found(offsets, most, q, sink, _places(back), _places(first))
-
-
-def _places(chosen: ndarray) -> list[tuple[int, int]]:
-    return [(int(layer), int(head)) for layer, head in np.argwhere(chosen)]
 
 
 def _of_heads(found: Found, seen: Gaze, again: Gaze, maps: Maps, seed: int) -> list[Estimate]:
@@ -123,12 +88,13 @@ def _of_heads(found: Found, seen: Gaze, again: Gaze, maps: Maps, seed: int) -> l
     layer, head = (int(x) for x in np.unravel_index(found.mass.argmax(), found.mass.shape))
     place = seen.offsets.index(int(found.offset[layer, head]))
     name = f"layer {layer + 1}, head {head + 1}, {_where(found.offset[layer, head])}"
-    ends = {"null": seen.even, "unit": "of its weight"}
+    ends, near = {"null": seen.even, "unit": "of its weight"}, float(len(found.near))
     nearest = seen.distance.mean(0)
     own = np.corrcoef(seen.mass.mean(0).ravel(), again.mass.mean(0).ravel())[0, 1] if seen.mass.std() > 0 else 1.0
     return [
         Estimate(name="heads that look at one offset", value=float(len(found.back)), null=0.0, unit=f"of {heads}"),
         Estimate(name="heads that look at the first token", value=float(len(found.first)), unit=f"of {heads}"),
+        Estimate(name="heads that look the less the farther", value=near, null=0.0, unit=f"of {heads}"),
         estimate_of(f"most on one offset: {name}", seen.mass[:, layer, head, place], seed, **ends),
         estimate_of(f"the same, tokens shuffled: {name}", again.mass[:, layer, head, place], seed, **ends),
         Estimate(name="likeness of all profiles with those of shuffled tokens", value=float(own), unit="correlation"),
@@ -141,7 +107,7 @@ def _of_heads(found: Found, seen: Gaze, again: Gaze, maps: Maps, seed: int) -> l
 
 def _of_harm(subject: Subject, chosen: Sample, found: Found, seed: int, reasons: dict[str, str]) -> list[Estimate]:
     """What it costs when the heads found look at all alike, and when heads in closed form stand in their place."""
-    heads = found.back + found.first
+    heads = found.heads
     if not heads:
         return []
     facts, base = subject.facts, gauge(subject, chosen, seed)
@@ -149,10 +115,9 @@ def _of_harm(subject: Subject, chosen: Sample, found: Found, seed: int, reasons:
     others = [(layer, head) for layer in range(facts.layers) for head in range(facts.heads)]
     others = [others[place] for place in np.random.default_rng(seed).permutation(len(others))]
     control = [place for place in others if place not in heads][: len(heads)]
-    targets = [int(found.offset[place]) for place in found.back] + [None] * len(found.first)
     arms = {
         "the heads found look at all alike": Even(facts, heads),
-        "heads in closed form in their place": Even(facts, heads, targets),
+        "heads in closed form in their place": Even(facts, heads, found.targets),
     }
     if control:
         arms[f"{len(control)} other heads look at all alike"] = Even(facts, control)
@@ -177,11 +142,16 @@ def _table(found: Found, seen: Gaze, again: Gaze, maps: Maps) -> Table:
     for layer, head in _first_heads(found, len(found.mass.ravel())):
         place = seen.offsets.index(int(found.offset[layer, head]))
         own = (found.mass[layer, head], again.mass[:, layer, head, place].mean(), found.q[layer, head])
-        rest = (found.sink[layer, head], seen.distance[:, layer, head].mean(), maps.alike[layer, head])
+        rest = (
+            found.slope[layer, head],
+            found.sink[layer, head],
+            seen.distance[:, layer, head].mean(),
+            maps.alike[layer, head],
+        )
         where = _where(found.offset[layer, head])
         rows.append((layer + 1, head + 1, where, *(float(x) for x in (*own, *rest))))
-    columns = ("layer", "head", "looks most", "of its weight", "tokens shuffled", "adjusted p", "on the first token",
-               "mean distance", "scores alike in all texts")  # fmt: skip
+    columns = ("layer", "head", "looks most", "of its weight", "tokens shuffled", "adjusted p", "fall with distance",
+               "on the first token", "mean distance", "scores alike in all texts")  # fmt: skip
     caption = "The weight on the first token is left out of what is shared between offsets."
     return Table(title="Where each head looks", columns=columns, rows=tuple(rows), caption=caption)
 
@@ -207,10 +177,11 @@ def _profiles(found: Found, seen: Gaze) -> Chart:
 def _picture(found: Found, maps: Maps) -> Picture:
     means = (maps.total / max(1, maps.texts)).numpy()
     panels = [
-        Panel(
-            name=f"layer {layer + 1}, head {head + 1}",
-            values=blocks(means[layer, head], SIDE),
-            note=f"most {_where(found.offset[layer, head])}",
+        panel_of(
+            f"layer {layer + 1}, head {head + 1}",
+            means[layer, head],
+            SIDE,
+            f"most {_where(found.offset[layer, head])}",
         )
         for layer, head in _first_heads(found, SHOWN)
     ]
@@ -227,7 +198,7 @@ def _answer(found: Found, estimates: dict[str, Estimate]) -> str:
         told.append(f"Of {count} heads {len(found.back)} look at one offset ({listed}).")
     else:
         told.append(f"None of {count} heads looks at one offset.")
-    told.append(f"{len(found.first)} look at the first token.")
+    told.append(f"{len(found.first)} look at the first token, {len(found.near)} the less the farther.")
     closed, even = (
         estimates.get(f"rise, {name}")
         for name in ("heads in closed form in their place", "the heads found look at all alike")

@@ -54,7 +54,7 @@ class Order(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began = time.perf_counter()
-        chosen = sample(subject.facts, material, passes=12)
+        chosen = sample(subject.facts, material, passes=14)
         short = chosen.first(PAIRS, TOKENS)
         errors, reasons = arms(subject, short, seed)
         tell(0.1)
@@ -81,7 +81,11 @@ class Order(Probe):
             charts=(_ladder(scale, rises, again, seed), *_by_depth(depths, seed)),
             method=METHOD.format(what=scale.name, **sizes),
             null=NULL,
-            caveats=(*(f"Not measured, {arm}: {reason}." for arm, reason in reasons.items()), *_caveats(scale)),
+            caveats=(
+                *chosen.left_out,
+                *(f"Not measured, {arm}: {reason}." for arm, reason in reasons.items()),
+                *_caveats(scale),
+            ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )

@@ -5,13 +5,15 @@ import time
 import numpy as np
 from numpy import ndarray
 
-from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture, Table
+from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
+from ordinate.measures.contrasts import contrasts, ranks_of
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
-from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, transposed
+from ordinate.measures.meeting import OFFSETS, transposed
+from ordinate.measures.normalising import DIVISIONS
 from ordinate.measures.presenting import Sample, sample
-from ordinate.measures.scaling import Scaled, out_of_hull, scale_of, spread
-from ordinate.measures.telling import blocks, estimate_of, line_of, said
+from ordinate.measures.scaling import out_of_hull, spread
+from ordinate.measures.telling import estimate_of, line_of, panel_of, said
 from ordinate.measures.weighing import ENERGY, Weighed, weighed
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit, Watch
@@ -23,12 +25,25 @@ METHOD = (
     "rope also at offsets, M then being W_q R W_k^T. Tokens: how like their transpose scores are on {texts} {noun}, "
     "everyone seeing everyone, means of rows and columns left out. Harm: in all heads queries take the place of "
     "keys, or keys that of queries, or both; or only the symmetric or the antisymmetric part of scores is kept; the "
-    "control turns queries by a random rotation. Scale: what products are multiplied by, found by doubling queries, "
-    "is left out of the softmax, and put behind it; an output is outside the hull of the values if a direction "
-    "separates it from all of them. Each time the {what} is compared with the same {noun} untouched. Intervals: "
-    "95 %, bootstrap over {noun}."
+    "control turns queries by a random rotation; where heads of queries share one of keys, their mean takes its "
+    "place. Rank: of each head the largest singular values of M alone are kept, under rope those of all its turns "
+    "side by side; then the largest of the scores that queries and keys of some {noun} give, each with each; the "
+    "control keeps as many directions drawn at random. Scale: what products are multiplied by, found by doubling "
+    "queries, is left out of the softmax, and put behind it. Other weights: sigmoid(score - log n), n the keys that "
+    "are seen; or rows and columns divided by their sums in turns, {divisions} times. An output is outside the hull "
+    "of the values if a direction separates it from all of them. Each time the {what} is compared with the same "
+    "{noun} untouched. Intervals: 95 %, bootstrap over {noun}."
 )
 NULL = "Queries and keys that have nothing to do with each other: s of 1 / {width}, give or take {spread:.2g} a head."
+# after these what comes out is held against the values it was made of
+BEHIND = ("scale outside", "weights by a sigmoid", "weights by Sinkhorn's divisions")
+
+CHANCE = " at random"
+LINES = (
+    ("the largest of the weights", ""),
+    ("the largest of scores on tokens", " of scores on tokens"),
+    ("as many at random", CHANCE),
+)
 
 
 class Roles(Probe):
@@ -39,29 +54,31 @@ class Roles(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=12)
+        chosen = sample(facts, material, passes=26)
         weights = weighed(subject, chosen, seed, reasons)
         tell(0.2)
         like = _like(subject, chosen, reasons)
         tell(0.3)
-        harm = _harm(subject, chosen, seed, reasons, tell)
+        harm = _harm(subject, chosen, weights, seed, reasons, tell)
         if weights is None and like is None and not harm:
             raise Unfit("; ".join(dict.fromkeys(reasons.values())))
         estimates = [*_of_weights(weights, facts.width), *_of_tokens(like, seed), *harm]
         words = {"texts": chosen.texts, "noun": chosen.noun, "what": gauge(subject, chosen, seed).name}
+        words |= {"divisions": DIVISIONS}
         return Finding(
             question="roles",
             title=self.title,
             answer=_answer({one.name: one for one in estimates}, facts.width),
             estimates=tuple(estimates),
             tables=() if weights is None else (_table(weights, like),),
-            charts=tuple(_charts(weights, like, seed)),
+            charts=(*_charts(weights, like, seed), *_by_rank(weights, {one.name: one for one in estimates})),
             pictures=_pictures(weights, like),
             method=METHOD.format(**words),
             null=NULL.format(width=facts.width, spread=2**0.5 / facts.width),
             caveats=(
                 "What is done to queries and keys, a model was not trained for: one that is trained so may do well.",
                 "Norms of queries and keys, and biases of theirs, have no part in the scores of weights.",
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
@@ -77,26 +94,11 @@ def _like(subject: Subject, chosen: Sample, reasons: dict[str, str]) -> ndarray 
         return None
 
 
-def _harm(subject: Subject, chosen: Sample, seed: int, reasons: dict[str, str], tell: Tell) -> list[Estimate]:
-    """What it costs to exchange queries and keys, to keep a part of the scores, and to move the scale."""
-    arms: dict[str, Watch] = {
-        "queries and keys exchanged": Exchanged(queries=True, keys=True),
-        "keys in the place of queries": Exchanged(queries=True, keys=False),
-        "queries in the place of keys": Exchanged(queries=False, keys=True),
-        "queries turned at random": Mixed(seed),
-    }
-    try:
-        scale = scale_of(subject, chosen)
-        arms |= {"symmetric part of scores alone": Symmetric(scale, 1)}
-        arms |= {"antisymmetric part of scores alone": Symmetric(scale, -1)}
-    except Unfit as reason:
-        reasons["scale"], scale = str(reason), 1.0
-    else:
-        if abs(scale - 1) < 1e-3:
-            reasons["scale"] = "its products are not scaled"
-    scaled = "scale" not in reasons
-    if scaled:
-        arms |= {"scale left out": Scaled(scale, outside=False), "scale outside": Scaled(scale, outside=True)}
+def _harm(
+    subject: Subject, chosen: Sample, weights: Weighed | None, seed: int, reasons: dict[str, str], tell: Tell
+) -> list[Estimate]:
+    """What it costs to change queries, keys and scores, and what that makes of the outputs."""
+    arms, scale = contrasts(subject, chosen, weights, seed, reasons)
     base, found = gauge(subject, chosen, seed), []
     usual = base.measure()
     for turn, (name, watch) in enumerate(arms.items()):
@@ -105,23 +107,23 @@ def _harm(subject: Subject, chosen: Sample, seed: int, reasons: dict[str, str], 
             found.append(estimate_of(f"rise, {name}", base.measure() - usual, seed, base.unit))
         except Unfit as reason:
             reasons[name] = str(reason)
-        tell(0.4 + 0.5 * turn / len(arms))
-    if scaled:
+        tell(0.3 + 0.6 * turn / len(arms))
+    if scale is not None:
         found.append(Estimate(name="scale of the scores", value=scale))
-    return [*found, *_of_scale(subject, chosen, scale if scaled else None, seed, reasons)]
+    behind = {"as it is": Watch()} | {name: arms[name] for name in BEHIND if name in arms}
+    return [*found, *_of_outputs(subject, chosen, behind, seed, reasons)]
 
 
-def _of_scale(
-    subject: Subject, chosen: Sample, scale: float | None, seed: int, reasons: dict[str, str]
+def _of_outputs(
+    subject: Subject, chosen: Sample, arms: dict[str, Watch], seed: int, reasons: dict[str, str]
 ) -> list[Estimate]:
     """How peaked the weights are, and whether what comes out is a mean of values."""
     unit = "of looking at all alike"
     try:
         found = [estimate_of("entropy of the weights", spread(subject, chosen).mean(1).numpy(), seed, unit, 1.0)]
-        for name, behind in (("as it is", 1.0), ("scale outside", scale)):
-            if behind is not None:
-                away = out_of_hull(subject, chosen, behind).mean(1).numpy()
-                found.append(estimate_of(f"outputs outside the hull of the values, {name}", away, seed, "share"))
+        for name, watch in arms.items():
+            away = out_of_hull(subject, chosen, watch).mean(1).numpy()
+            found.append(estimate_of(f"outputs outside the hull of the values, {name}", away, seed, "share"))
     except Unfit as reason:
         reasons["spread of the weights"] = str(reason)
         return []
@@ -186,12 +188,34 @@ def _charts(weights: Weighed | None, like: ndarray | None, seed: int) -> list[Ch
     return found
 
 
+def _by_rank(weights: Weighed | None, found: dict[str, Estimate]) -> list[Chart]:
+    """What it costs to keep fewer directions in which queries meet keys."""
+    kept = {} if weights is None else {f"rise, rank {rank}": rank for rank in ranks_of(weights)}
+    lines = []
+    for name, more in LINES:
+        ends = [(rank, found[one + more]) for one, rank in kept.items() if one + more in found]
+        if ends:
+            x, y = tuple(float(rank) for rank, _ in ends), tuple(one.value for _, one in ends)
+            low, high = (tuple(getattr(one, end) for _, one in ends) for end in ("low", "high"))
+            lines.append(Line(name=name, x=x, y=y, low=low, high=high, null=more == CHANCE))
+    if not lines or weights is None:
+        return []
+    width, each = weights.layers[0].query.shape[1:]
+    unit = found["rise, queries turned at random"].unit
+    caption = (
+        f"Of {each} directions a head. Two matrices of {width} x {each} hold any of them; one merged matrix of "
+        f"{width} x {width} holds no more."
+    )
+    title = "What it costs to keep fewer directions of W_q W_k^T"
+    return [Chart(title=title, x="rank", y=f"rise [{unit}]", lines=tuple(lines), caption=caption, across="log")]
+
+
 def _pictures(weights: Weighed | None, like: ndarray | None) -> tuple[Picture, ...]:
     if weights is None:
         return ()
-    panels = [Panel(name="weights", values=blocks(weights.folded))]
-    panels += [] if like is None else [Panel(name="on tokens", values=blocks(like.mean(0)))]
-    return (Picture(title="Symmetry of each head", x="head", y="layer", panels=tuple(panels), middle=0.0),)
+    panels = [panel_of("weights", weights.folded)]
+    panels += [] if like is None else [panel_of("on tokens", like.mean(0))]
+    return (Picture(title="Symmetry of each head", x="head", y="layer", panels=tuple(panels), first=1, middle=0.0),)
 
 
 def _answer(found: dict[str, Estimate], width: int) -> str:
@@ -207,6 +231,7 @@ def _answer(found: dict[str, Estimate], width: int) -> str:
         "symmetric part of scores alone": "keeping the symmetric part of scores",
         "queries turned at random": "turning queries at random",
         "scale left out": "leaving the scale out",
+        "weights by a sigmoid": "weighing each token by a sigmoid alone",
     }
     measured = {words: found.get(f"rise, {name}") for name, words in costs.items()}
     harm = [f"{words} costs {said(rise)}" for words, rise in measured.items() if rise is not None]

@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
+from jaxtyping import Int
 from numpy import ndarray
+from torch import Tensor
 
 from ordinate.finding import Chart, Estimate, Finding, Line
-from ordinate.measures.attack import FROM, TRIED, recognised, recovered
+from ordinate.measures.attack import FROM, TRIED, Read, recognised, recovered
 from ordinate.measures.disguise import Features, channels, features, renamed
 from ordinate.measures.equivariance import PAIRS, TOKENS, arms, rounding
 from ordinate.measures.presenting import Sample, sample
@@ -45,8 +48,7 @@ class Secrecy(Probe):
         began, reasons = time.perf_counter(), dict[str, str]()
         if material.ids is None:
             raise Unfit("its attack reads texts back; there are only images")
-        whole = sample(subject.facts, material, passes=4)
-        chosen = whole.first(whole.texts, ATTACKED)
+        chosen = sample(subject.facts, replace(material, ids=material.ids[:, :ATTACKED]), passes=2)
         half = chosen.texts // 2
         if half < 2:
             raise Unfit(f"whoever reads along must know other texts; there are {chosen.texts}; give more")
@@ -55,14 +57,16 @@ class Secrecy(Probe):
         tell(0.2)
         estimates += _of_features(subject, chosen.first(2), seed, reasons)
         tell(0.3)
+        read = Read.of(subject, secret, public)
+        tell(0.7)
         layers = {
-            name: recovered(subject, secret, public, sort=sort)
+            name: recovered(read, sort=sort)
             for name, sort in (("rows permuted", False), ("rows and columns permuted", True))
         }
         tell(0.8)
         found = {name: (places.numpy(), tokens.numpy()) for name, (places, tokens) in layers.items()}
         estimates += _of_attack(found, chosen.length, seed) + self._tried(subject, secret, seed, reasons)
-        estimates += _of_names(subject, whole, half, seed)
+        estimates += _of_names(subject, material.ids[: chosen.texts, chosen.fixed :], half, seed)
         words = {"public": public.texts, "secret": secret.texts, "tried": TRIED}
         return Finding(
             question="secrecy",
@@ -74,6 +78,7 @@ class Secrecy(Probe):
             null=NULL.format(length=chosen.length),
             caveats=(
                 "These are simple attacks; that one fails shows no secrecy.",
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
@@ -148,11 +153,7 @@ def _of_attack(found: Mapping[str, tuple[ndarray, ndarray]], length: int, seed: 
     return estimates
 
 
-def _of_names(subject: Subject, whole: Sample, half: int, seed: int) -> list[Estimate]:
-    ids = whole.given(slice(0, whole.texts)).ids
-    if ids is None:
-        return []
-    body = ids[:, whole.fixed :]
+def _of_names(subject: Subject, body: Int[Tensor, "texts n"], half: int, seed: int) -> list[Estimate]:
     share = renamed(body[:half], body[half:], subject.facts.vocabulary, seed)
     chance = 1 / subject.facts.vocabulary
     return [Estimate(name="tokens read back after renaming them", value=share, null=chance, unit="share")]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.finding import Chart, Estimate, Finding, Line, Panel, Picture, Table
+from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
 from ordinate.measures.codes import Code
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
@@ -16,7 +16,7 @@ from ordinate.measures.presenting import Sample, sample
 from ordinate.measures.scaling import scale_of
 from ordinate.measures.sharing import Inside, inside, selectivity, tables_and_code
 from ordinate.measures.splitting import FIVE, TERMS, Lacking, Means, means_of, split
-from ordinate.measures.telling import blocks, estimate_of, line_of, said
+from ordinate.measures.telling import estimate_of, line_of, panel_of, said
 from ordinate.measures.whereabouts import kept, places_of
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
@@ -72,7 +72,7 @@ class Subspaces(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=10)
+        chosen = sample(facts, material, passes=7)
         if chosen.texts < 3 * FIVE:
             raise Unfit(f"what is common to texts needs {3 * FIVE} of them; there are {chosen.texts}; give more")
         streams = kept(subject, chosen, places_of(chosen, facts))
@@ -98,6 +98,7 @@ class Subspaces(Probe):
             null=NULL,
             caveats=(
                 "A mean over few texts is not free of their tokens. Shares are corrected for it, pictures are not.",
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
@@ -181,7 +182,7 @@ def _listed(found: Found) -> list[Table]:
 def _charts(found: Found, seed: int) -> list[Chart]:
     shares = {layer: own.share for layer, own in enumerate(found.layers) if own.share is not None}
     across, charts = list(shares), []
-    if across:
+    if len(across) > 1:
         values, places = np.stack(list(shares.values()), 1), tuple(float(layer) for layer in across)
         low, middle, high = (tuple(getattr(found.layers[layer], end) for layer in across)
                              for end in ("low", "chance", "high"))  # fmt: skip
@@ -218,8 +219,8 @@ def _pictures(found: Found, causal: bool) -> tuple[Picture, ...]:
         seen = torch.ones_like(own).tril() if causal else torch.ones_like(own)
         own = (own - (own * seen).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)) * seen
         largest = float(own.abs().max()) or 1.0
-        values, name = blocks((own / largest).numpy(), SIDE), f"layer {layer + 1}, head {head + 1}"
-        panels.append(Panel(name=name, values=values, note=f"{100 * float(shares[layer, head]):.0f} % of its scores"))
+        name, note = f"layer {layer + 1}, head {head + 1}", f"{100 * float(shares[layer, head]):.0f} % of its scores"
+        panels.append(panel_of(name, (own / largest).numpy(), SIDE, note))
     title = "What places make of each other, each row less its mean, in the heads where it counts most"
     return (Picture(title=title, x="key", y="query", panels=tuple(panels), middle=0.0),)
 

@@ -13,9 +13,10 @@ from ordinate.finding import Chart, Estimate, Finding, Line
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
 from ordinate.measures.presenting import Sample, sample, shuffled
+from ordinate.measures.readouts import readouts
 from ordinate.measures.telling import estimate_of, line_of, said
 from ordinate.measures.whereabouts import Dose, Places, Streams, Without, added, directions, kept, places_of
-from ordinate.ops.readout import likeness, nearest_mean, ridge
+from ordinate.ops.readout import nearest_mean
 from ordinate.ops.variance import place_share
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
@@ -31,14 +32,18 @@ PLAIN = ("as it is", "shuffled")
 METHOD = (
     "{texts} {noun}, {places} places of each, evenly spread{front}; the residual stream as it enters each layer and "
     "as it leaves the last. Share: analysis of variance, places and {noun} crossed, less what chance gives. Told: "
-    "the nearest mean of the same place in the other {noun}; and ridge regression of {targets} fitted to one half of "
-    "the {noun}, scored on the other, beside a control task: numbers drawn for each token in the texts. Carried: "
-    "|A| / |x|, what attention adds beside what it is added to; then A and x are weighted anew in every layer, and "
-    "all is measured again. Used: the directions in which the means of places differ are cut out before a layer, and "
-    "the {what} is compared with cutting out as many in which they differ when places are exchanged in each of the "
-    "{noun}, three times; without effect: how far each of the three is from the others. Intervals: 95 %, bootstrap "
-    "over {noun}; of shares, "
-    "over their jackknife's pseudo-values."
+    "the nearest mean of the same place in the other {noun}; and ridge regression of {targets} fitted to one half "
+    "of the {noun}, scored on the other, beside a control task, numbers drawn for each token in the texts, and "
+    "beside places exchanged in each of the {noun}. Carried: |A| / |x|, what attention adds beside what it is added "
+    "to; then A and x are weighted anew in every layer, and all is measured again. Used: the directions in which "
+    "the means of places differ are cut out before a layer, and the {what} is compared with cutting out as many in "
+    "which they differ when places are exchanged in each of the {noun}, three times; without effect: how far each "
+    "of the three is from the others. Intervals: 95 %, bootstrap over {noun}; of shares, over their jackknife's "
+    "pseudo-values."
+)
+OUTLIERS = (
+    "Some models have a few columns of enormous size; a share of the variance is then theirs. It is given without "
+    "the largest ones too, and regression sees all columns in one size."
 )
 NULL = (
     "A stream that knows no place: share 0, one place in {places} told, R^2 of 0 or a little below. Shuffled: tokens "
@@ -73,7 +78,8 @@ class Survival(Probe):
         arms = {"as it is": _shares(plain), "shuffled": _shares(kept(subject, chosen, places, order=order))}
         told = {"as it is": _by(nearest_mean, plain)}
         tell(0.3)
-        estimates = _of_places(arms, told, len(places), seed) + _of_ridge(plain, chosen, places, seed)
+        read, curves = readouts(plain, chosen, places, seed)
+        estimates = _of_places(arms, told, len(places), seed) + read
         tell(0.5)
         ratios = self._dosed(subject, chosen, places, (arms, told), reasons)
         estimates += _of_doses(arms, told, len(places), seed) + _of_ratios(ratios, seed)
@@ -88,12 +94,14 @@ class Survival(Probe):
             title=self.title,
             answer=_answer({one.name: one for one in estimates}, len(places)),
             estimates=tuple(estimates),
-            charts=tuple(_charts(arms, told, ratios, len(places), seed)),
+            charts=(*_charts(arms, told, ratios, len(places), seed), curves, *_by_dose(arms, told, self.doses, seed)),
             method=METHOD.format(**words),
             null=NULL.format(places=len(places)),
             caveats=(
                 "A stream that is weighted anew is not what the model was trained with; its arms tell what carries "
                 "position, not how another model would learn.",
+                OUTLIERS,
+                *chosen.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
@@ -136,26 +144,6 @@ def _of_places(arms: dict[str, Numbers], told: dict[str, Numbers], places: int, 
         found.append(estimate_of(f"share of position, {name}", arms["as it is"][:, layer], seed, SHARE))
         found.append(estimate_of(f"the same of shuffled tokens, {name}", arms["shuffled"][:, layer], seed, SHARE))
         found.append(estimate_of(f"places told, {name}", told["as it is"][:, layer], seed, "share", 1 / places))
-    return found
-
-
-def _of_ridge(plain: Streams, chosen: Sample, places: Places, seed: int) -> list[Estimate]:
-    spread = places.double().expand(chosen.texts, -1)
-    targets = {"place": spread}
-    if chosen.grid is not None:
-        targets = {"row": spread // chosen.grid[1], "column": spread % chosen.grid[1]}
-    found = []
-    for name, layer in (("as it enters", 0), ("in the end", -1)):
-        x = plain[layer]
-        for what, target in targets.items():
-            for squares, how in ((False, "linearly"), (True, "with squares")):
-                values = ridge(x, target, squares=squares).numpy()
-                found.append(estimate_of(f"R^2 of the {what} read {how}, {name}", values, seed, ""))
-        if chosen.ids is not None:
-            drawn = torch.rand(int(chosen.ids.max()) + 1, generator=torch.Generator().manual_seed(seed))
-            values = ridge(x, drawn[chosen.ids[:, places]]).numpy()
-            found.append(estimate_of(f"R^2 of the control task read linearly, {name}", values, seed, "", None))
-        found.append(estimate_of(f"distance told by likeness, {name}", likeness(x, places.double()), seed, "rho"))
     return found
 
 
@@ -218,6 +206,22 @@ def _charts(
         lines = [line_of(name, range(1, values.shape[1] + 1), values, seed) for name, values in ratios.items()]
         found.append(Chart(title="What attention adds", x="layer", y="ratio", lines=tuple(lines)))
     return found
+
+
+def _by_dose(arms: dict[str, Numbers], told: dict[str, Numbers], doses: tuple[Dose, ...], seed: int) -> list[Chart]:
+    """What is left in the end, by how strongly attention enters beside what it is added to."""
+    kept = {one.attention / one.skip: one.name for one in (Dose(), *doses) if one.skip and not one.blind}
+    some = sorted((ratio, name) for ratio, name in kept.items() if name in told)
+    if len(some) < 2:
+        return []
+    ratios, last = [ratio for ratio, _ in some], {"share of position": arms, "places told": told}
+    lines = [
+        line_of(what, ratios, np.stack([values[name][:, -1] for _, name in some], 1), seed)
+        for what, values in last.items()
+    ]
+    caption = "1: as the model is. Attention is made stronger, or the skip weaker, in every layer."
+    words = {"title": "What is left in the end, by how much attention adds", "y": "share", "caption": caption}
+    return [Chart(x="attention beside the skip [times]", lines=tuple(lines), across="log", **words)]
 
 
 def _line(name: str, values: Numbers, seed: int) -> Line:

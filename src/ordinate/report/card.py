@@ -81,12 +81,12 @@ def _picture(name: str, picture: Picture) -> dict[str, Any]:
             "name": panel.name,
             "note": panel.note,
             "image": image(panel.values, scale),
-            "rows": len(panel.values),
-            "columns": len(panel.values[0]),
+            "whole": panel.whole or (len(panel.values), len(panel.values[0])),
         }
         for panel in picture.panels
     ]
     words = {"id": name, "title": picture.title, "caption": picture.caption, "x": picture.x, "y": picture.y}
+    words |= {"first": picture.first}
     ends = {"low": number(scale.low), "high": number(scale.high), "from": scale.low, "to": scale.high}
     return {**words, **ends, "ramp": ramp(scale), "panels": panels}
 

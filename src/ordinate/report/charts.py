@@ -113,6 +113,7 @@ class Charts:
             # seeds of one lie close together: one of them is named
             row["name"] = row[self.noun] if row is fastest[row[self.noun]] else ""
         x = alt.X("speed:Q", title=f"training speed [{kind.speed} a second]").scale(zero=False, padding=24)
+        x = x.axis(labelOverlap=True)
         y = alt.Y("value:Q", title=kind.name).scale(zero=False, padding=16)
         base = self._base(rows, dashed=False)
         points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tips("speed", "value"))

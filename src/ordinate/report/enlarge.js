@@ -12,11 +12,17 @@ function colours(figure) {
   for (let step = 0; step < sheet.width; step++) found.set(pixels.slice(4 * step, 4 * step + 3).join(), step / (sheet.width - 1));
   return found;
 }
+// what a block of rows or columns stands for
+function named(place, size, whole) {
+  const first = Number(shown.data.first), edge = (step) => Math.round(step * whole / size) + first;
+  const [from, to] = [edge(place), edge(place + 1) - 1];
+  return from === to ? `${from}` : `${from} to ${to}`;
+}
 function tell() {
   const pixel = shown.pen.getImageData(place.column, place.row, 1, 1).data.slice(0, 3).join();
-  const share = shown.colours.get(pixel), {x, y, low, high} = shown.data;
+  const share = shown.colours.get(pixel), {x, y, low, high, rows, columns} = shown.data;
   const number = share === undefined ? "" : (Number(low) + share * (Number(high) - Number(low))).toPrecision(3);
-  value.textContent = `${y} ${place.row}, ${x} ${place.column}: about ${number}`;
+  value.textContent = `${y} ${named(place.row, canvas.height, rows)}, ${x} ${named(place.column, canvas.width, columns)}: about ${number}`;
 }
 function open(button) {
   const image = button.querySelector("img"), data = button.dataset;

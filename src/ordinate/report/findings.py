@@ -89,6 +89,11 @@ def style() -> str:
     return files("ordinate.report").joinpath("card.css").read_text(encoding="utf-8")
 
 
+def in_order(findings: list[Finding]) -> list[Finding]:
+    """As a reader is curious."""
+    return sorted(findings, key=lambda one: _place(one.question))
+
+
 def _place(question: str) -> tuple[int, str]:
     return (ORDER.index(question) if question in ORDER else len(ORDER), question)
 
@@ -112,6 +117,6 @@ def _subtitle(facts: dict[str, Any], read: str) -> str:
 
 def _facts(about: dict[str, Any]) -> list[tuple[str, str]]:
     facts = {WORDS.get(name, name.replace("_", " ")): value for name, value in about["about"]["facts"].items()}
-    told = {name: str(value) for name, value in facts.items() if value is not None}
+    told = {name: str(value) for name, value in facts.items() if value not in (None, "")}
     return [*told.items(), *((f"asked: {name}", str(value)) for name, value in about["asked"].items()),
             *((f"version of {name}", value) for name, value in about["versions"].items())]  # fmt: skip

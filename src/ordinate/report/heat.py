@@ -36,6 +36,8 @@ class Scale:
         """One scale for all panels of a picture, so that they can be compared."""
         numbers = [number for panel in picture.panels for row in panel.values for number in row]
         low, high = min(numbers, default=0.0), max(numbers, default=1.0)
+        # next to nothing is shown as nothing
+        low = 0.0 if 0 < low < high / STEPS else low
         if picture.middle is None:
             return cls(low, high if high > low else low + 1.0, palette(ONE_WAY))
         reach = max(abs(high - picture.middle), abs(low - picture.middle)) or 1.0

@@ -14,6 +14,8 @@ GREY = "#8a93a1"
 COLOURS = tuple(colour for colour in ALL if colour != "#000000")
 # so many places across are named one by one
 FEW = 12
+# names longer than this stand below each other, so that a narrow screen has room for them
+LONG = 24
 Spec = dict[str, Any]
 
 
@@ -26,6 +28,8 @@ def spec(chart: Chart) -> Spec:
     places = sorted({place for line in chart.lines for place in line.x})
     x = alt.X("x:Q", title=chart.x).scale(**_scale(chart.across), nice=False)
     marks: dict[str, Any] = {"values": places} if len(places) <= FEW else {}
+    if all(place == int(place) for place in places):
+        marks["tickMinStep"] = 1
     x = x.axis(grid=False, labelOverlap=True, format=",.6~g", **marks)
     y = alt.Y("y:Q", title=chart.y).scale(**_scale(chart.scale)).axis(format=_format(chart))
     tips = [
@@ -96,4 +100,5 @@ def _dashes(chart: Chart, names: list[str]) -> alt.StrokeDash:
 
 def _legend(names: list[str]) -> alt.Legend | None:
     look: dict[str, Any] = {"symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1}
-    return alt.Legend(title=None, orient="top", columns=2, labelLimit=320, **look) if len(names) > 1 else None
+    columns = 1 if max(map(len, names)) > LONG else 2
+    return alt.Legend(title=None, orient="top", columns=columns, labelLimit=320, **look) if len(names) > 1 else None

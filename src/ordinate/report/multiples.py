@@ -1,9 +1,8 @@
-"""Accuracy by slice as small pictures, one for each scheme or mixer: numbers for the page to draw."""
+"""Right answers by slice as small pictures, one for each scheme or mixer: numbers for the page to draw."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ordinate.report.quantity import Share
 from ordinate.report.read import Study
 from ordinate.report.summary import Entry
 
@@ -12,22 +11,20 @@ WIDE, HIGH, EDGE = 200.0, 100.0, 4.0
 
 def multiples(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """For each kind of slice, a picture for each scheme or mixer, the best first."""
-    if not entries or not isinstance(study.quantity, Share):
-        return []
     rows = {entry.label: [row for run in study.done(entry.label) for row in _rows(run)] for entry in entries}
     names = dict.fromkeys(name for found in rows.values() for row in found for name in row["slices"])
     classes = study.learned.get("classes")
     name_of = str if classes is None else classes.__getitem__
     words = {"extent": study.quantity.extent, "units": study.quantity.units, "bars": classes is not None}
-    return [_kind(name, rows, study.learned["chance"], name_of) | words for name in names]
+    return [_kind(name, rows, study.learned.get("chance"), name_of) | words for name in names]
 
 
 def _rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [row for row in result["lengths"] if row["accuracy"] is not None]
+    return [row for row in result["lengths"] if row.get("slices")]
 
 
 def _kind(
-    name: str, rows: Mapping[str, Sequence[Mapping[str, Any]]], chance: float, name_of: Callable[[int], str]
+    name: str, rows: Mapping[str, Sequence[Mapping[str, Any]]], chance: float | None, name_of: Callable[[int], str]
 ) -> dict[str, Any]:
     parts = [part for found in rows.values() for row in found for part in row["slices"].get(name, [])]
     low, high = min(part["from"] for part in parts), max(part["to"] for part in parts)
@@ -35,7 +32,7 @@ def _kind(
         "name": name,
         "low": name_of(low),
         "high": name_of(high),
-        "chance": _up(chance),
+        "chance": None if chance is None else _up(chance),
         "panels": [
             {
                 "label": label,

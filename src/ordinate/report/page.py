@@ -28,7 +28,7 @@ CHARTS = {
         "Click a name to see one {noun} alone.{drawn}",
     ),
     "lengths": (
-        "Reading further than trained",
+        "{beyond}",
         "{curve}{drawn}",
     ),
     "positions": (
@@ -90,6 +90,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
 def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     kind = study.quantity
     words = {"source": kind.source, "noun": study.noun, "name": kind.name, "extent": kind.extent, "curve": kind.curve}
+    words["beyond"] = kind.beyond_title
     words["first"] = entries[0].label if entries else ""
     charts = Charts(study, entries)
     words["drawn"] = charts.left_out
@@ -97,7 +98,7 @@ def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return [
         {
             "id": f"chart-{name}",
-            "title": CHARTS[name][0],
+            "title": CHARTS[name][0].format(**words),
             "caption": CHARTS[name][1].format(**words),
             "spec": getattr(charts, name)(),
         }
@@ -163,7 +164,8 @@ def _formatted(number: float | None, form: str) -> str:
 
 
 def _signed(number: float | None) -> str:
-    return "" if number is None else f"{number:+.2f}"
+    # a zero has no sign of its own
+    return "" if number is None else f"{round(number, 2) + 0.0:+.2f}"
 
 
 def _whole(number: float | None) -> str:

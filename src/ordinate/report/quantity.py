@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,16 +37,26 @@ class Quantity(ABC):
     """Why no model has seen them: held-out, or fresh."""
     source: ClassVar[str]
     """What was learned from."""
+    this: ClassVar[str] = "this"
+    """What points to it: this, or these."""
     inputs: ClassVar[str]
     """What a model reads."""
     loss: ClassVar[str]
     """The unit of losses."""
+    answers: ClassVar[str] = "answers"
+    """What is told rightly or not, slice by slice."""
     models: ClassVar[str] = "Decoders"
     """What the models are."""
     extent: ClassVar[str] = "length"
     """What grows beyond that of training: a length, or a size."""
     extent_unit: ClassVar[str] = "tokens"
     """What that is counted in."""
+    taken: ClassVar[str] = "Read"
+    """What is done with inputs of another extent."""
+    beyond: ClassVar[str] = "read further than it was trained"
+    """What a model must do that is given such."""
+    beyond_title: ClassVar[str] = "Reading further than trained"
+    """The head of the chart of such."""
     speed: ClassVar[str] = "tokens"
     """What is counted in a second of training."""
     charts: ClassVar[tuple[str, ...]]
@@ -108,6 +118,10 @@ class Quantity(ABC):
             f"{plan['batch']} x {plan['length']} tokens, then made to read up to "
             f"{max(plan['multiples'])} times that length"
         )
+
+    def besides(self, label: str, results: Sequence[Row]) -> list[str]:
+        """What else the verdict says of the best one, from the results of its runs."""
+        return []
 
     @abstractmethod
     def measured_on(self, plan: Row, learned: Row) -> str:

@@ -21,6 +21,7 @@ def verdict(study: Study, entries: Sequence[Entry]) -> list[str]:
     kind = study.quantity
     at = f"At the trained {kind.extent} ({entries[0].trained.length} {kind.extent_unit})"
     sentences = ranked(at, entries, kind, study.noun) + _chance(study, entries)
+    sentences += kind.besides(_name(entries[0]), study.done(entries[0].label))
     if any(len(entry.levels) > 1 for entry in entries):
         sentences += _beyond(entries, kind)
     return [*sentences, _advice(entries, kind), _caveat(study, entries), *tuning_said([study]), *unfinished(study)]
@@ -103,15 +104,17 @@ def _beyond(entries: Sequence[Entry], kind: Quantity) -> list[str]:
     broken = sorted((entry for entry in able if not holds(entry)), key=lambda entry: entry.longest.worse)
     sentences = []
     if unable:
-        sentences.append(f"{_list(_names(unable))} cannot be read at {times} times that {kind.extent}.")
+        sentences.append(
+            f"{_list(_names(unable))} cannot be {kind.taken.lower()} at {times} times that {kind.extent}."
+        )
     if holding:
         sentences.append(
-            f"Read at {times} times that {kind.extent}, {_list(_names(holding))} "
+            f"{kind.taken} at {times} times that {kind.extent}, {_list(_names(holding))} "
             f"{'holds' if len(holding) == 1 else 'hold'}: not surely worse than at the trained {kind.extent}."
         )
     if broken:
         falls = [f"{_name(entry)} by {kind.difference(entry.longest.worse)}" for entry in broken]
-        lead = "Worse there" if holding else f"Read at {times} times that {kind.extent} all get worse"
+        lead = "Worse there" if holding else f"{kind.taken} at {times} times that {kind.extent} all get worse"
         sentences.append(f"{lead}, in {kind.name}: {_list(falls)}.")
     first = leader(entries, "behind_longest")
     best = _best_beyond(entries, kind)
@@ -149,10 +152,10 @@ def _advice(entries: Sequence[Entry], kind: Quantity) -> str:
     first = _name(short) if short else f"one of {_list(near, 'or')}" if others else _name(best)
     far = leader(entries, "behind_longest") or _best_beyond(entries, kind)
     if all(len(entry.levels) == 1 for entry in entries) or short is far:
-        return f"Take {first} on this {kind.source} at this size."
+        return f"Take {first} on {kind.this} {kind.source} at this size."
     return (
         f"Take {first} if {kind.inputs} stay within the trained {kind.extent}, "
-        f"{_name(far)} if the model must read further than it was trained."
+        f"{_name(far)} if the model must {kind.beyond}."
     )
 
 

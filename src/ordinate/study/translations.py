@@ -11,6 +11,7 @@ from ordinate.geometry import Geometry
 from ordinate.models.crossing import cross_weights
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.translate import translate
+from ordinate.study.answers import RANGES, by_number
 from ordinate.study.plan import Plan
 from ordinate.study.statistics import Draws, Numbers, bits, interval, resampled
 from ordinate.tasks.translation import Line, Translation
@@ -32,16 +33,16 @@ def measure_translations(
     lengths = [_length(model, task, tokenizer, plan, (times, chosen)) for times in sorted(plan.multiples)]
     first = [place for group in chosen for place in group]
     written = _written(model, task, tokenizer, first)
-    wanted = [tokenizer.decode(task.targets[place].tolist()) for place in first]
+    given, wanted = (
+        [tokenizer.decode(side[place].tolist()) for place in first] for side in (task.sources, task.targets)
+    )
     lengths[0] |= {
         "exact": float(np.mean([one == other for one, other in zip(written, wanted, strict=True)])),
         "chrf": chrf(written, wanted),
+        "chrf_copied": chrf(given, wanted),
     }
     shown = np.linspace(0, len(first) - 1, plan.samples).round().astype(int).tolist()
-    samples = [
-        {"prompt": tokenizer.decode(task.sources[first[i]].tolist()), "text": written[i], "wanted": wanted[i]}
-        for i in shown
-    ]
+    samples = [{"prompt": given[i], "text": written[i], "wanted": wanted[i]} for i in shown]
     return {"lengths": lengths, "samples": samples, "crossing": _crossing(model, task, tokenizer, first[0])}
 
 
@@ -114,6 +115,7 @@ def _length(
         "asked": _summed(owner, asked(batch)),
         "bytes": np.array([sum(int(each[task.targets[place]].sum()) for place in group) for group in groups], float),
     }
+    read_in = torch.tensor([len(source) for source in sources])[:, None].expand_as(batch.targets)
     drawn = resampled(bits(rows["nats"])[None], rows["bytes"], Draws.of(len(groups), 1))
     return {
         "times": times,
@@ -122,6 +124,7 @@ def _length(
         "bits_per_byte": float(bits(rows["nats"]).sum() / rows["bytes"].sum()),
         "interval": interval(drawn, len(groups)),
         "accuracy": float(rows["right"].sum() / rows["asked"].sum()),
+        "slices": {"source length": by_number(read_in, right, asked(batch), RANGES)},
         "documents": [{name: float(row[i]) for name, row in rows.items()} for i in range(len(groups))],
     }
 

@@ -8,6 +8,8 @@ class ImagesRight(Share):
 
     section, units, source, inputs, loss = "images", "images", "images", "images", "nats an image"
     models, extent, extent_unit = "Vision models", "size", "pixels"
+    this, taken, beyond = "these", "Shown", "see larger ones than in training"
+    beyond_title = "Images larger than in training"
     speed = "images"
     charts = ("training", "lengths", "cost")
     sections = ()

@@ -1,5 +1,8 @@
 """Translations."""
 
+from collections.abc import Sequence
+from statistics import fmean
+
 from ordinate.report.quantity import Row, Surprise
 
 
@@ -8,6 +11,7 @@ class TranslatedBits(Surprise):
 
     name, column, size, section = "bits per byte", "bits_per_byte", "bytes", "pairs"
     units, source, inputs, loss = "pairs", "pairs", "sentences", "nats a token"
+    this, answers = "these", "tokens"
     models = "Encoder-decoders"
     charts = ("training", "lengths", "crossing", "cost")
     sections = ("samples", "crossing")
@@ -38,6 +42,17 @@ class TranslatedBits(Surprise):
     def title(self, plan: Row, learned: Row) -> str:
         """The pairs."""
         return f"translating {learned['name']}"
+
+    def besides(self, label: str, results: Sequence[Row]) -> list[str]:
+        """What its own translations score, beside those of one who copies the source."""
+        rows = [row for row in (result["lengths"][0] for result in results) if row.get("chrf_copied") is not None]
+        if not rows:
+            return []
+        own, copied = (fmean(row[name] for row in rows) for name in ("chrf", "chrf_copied"))
+        better = "" if own > copied else ", so it has not learned to translate"
+        return [
+            f"What {label} writes by itself scores chrF {own:.1f}; the source, copied, scores {copied:.1f}{better}."
+        ]
 
     def step(self, plan: Row, learned: Row) -> str:
         """Pairs, and several behind each other."""
