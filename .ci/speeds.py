@@ -1,0 +1,117 @@
+"""Write the tables of measured speeds in docs/attention.md and docs/mixers.md: `python .ci/speeds.py`.
+
+They come from the newest results of `./dev bench --save attention mixers`; a star stands where a goal is not reached.
+"""
+
+import json
+import re
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
+TRAINING, ROTATION, QUERY = "training, N 4096", "rotation of q and k against a copy, N 4096", "one query, 4096 cached"
+LONG, MANY, SOME = "ALiBi forward, N 16384", "training, B 16 H 6 N 256", "training, B 8 H 8 N 512"
+# what each row of the table is called, and where its ratios are
+ATTENTION = {
+    "T5 bias and its gradient, 4096 tokens, in C++": (TRAINING, "t5@native"),
+    "the same without a compiler": (TRAINING, "t5@tiles"),
+    "a table of distances, its gradient, without a compiler": (TRAINING, "toeplitz@tiles"),
+    "ALiBi forward, 16384 tokens, in C++": (LONG, "alibi@native"),
+    "ALiBi forward, 16384 tokens, without a compiler": (LONG, "alibi@tiles"),
+    "T5, 16 texts of 256 tokens, 6 heads, in C++": (MANY, "t5@native"),
+    "T5, 8 texts of 512 tokens, 8 heads, in C++": (SOME, "t5@native"),
+    "memory of training above inputs, 16384 tokens, in C++": ("memory", "t5@native"),
+    "the same memory without a compiler": ("memory", "t5@tiles"),
+    **{
+        f"{name} and its gradient, 4096 tokens": (TRAINING, f"{member}@")
+        for name, member in {
+            "FIRE": "fire",
+            "Shaw": "shaw",
+            "Transformer-XL": "transformer_xl",
+            "DeBERTa": "deberta",
+            "CoPE": "cope",
+        }.items()
+    },
+    "rope on q and k, against a copy of both": (ROTATION, "rope@"),
+    "the same by neighbours": (ROTATION, "rope, interleaved@"),
+    "one query, 4096 cached keys, no bias": (QUERY, "none@"),
+    "one query, 4096 cached keys, ALiBi": (QUERY, "alibi@"),
+    "one query, 4096 cached keys, T5": (QUERY, "t5@"),
+    "PyTorch's attention, the T5 bias as a tensor, its gradient": (TRAINING, "sdpa, bias as a tensor, learned"),
+    "x-transformers' relative bias": (TRAINING, "x-transformers, relative bias"),
+    "transformers' T5": (TRAINING, "transformers, T5"),
+    "transformers' Bloom": (TRAINING, "transformers, Bloom"),
+}
+LENGTHS = ("1024", "4096", "16384")
+
+
+def newest(name: str) -> tuple[Path, dict[str, Any]]:
+    """The results of a benchmark that were saved last."""
+    dated = [path for path in RESULTS.glob(f"{name}_*.json") if re.search(r"_\d{4}-\d\d-\d\d\.json$", path.name)]
+    if not dated:
+        raise SystemExit(f"there is no result of {name}; run ./dev bench --save {name}")
+    path = max(dated, key=lambda path: path.stem[-10:])
+    return path, json.loads(path.read_text(encoding="utf-8"))
+
+
+def cell(row: dict[str, float]) -> str:
+    """A ratio in two digits behind the point; with a star where it is above its goal."""
+    missed = "goal" in row and row["ratio"] > row["goal"]
+    return f"{row['ratio']:.2f}" + (r" \*" if missed else "")
+
+
+def attention(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each thing measured, a column for each type, and the goals."""
+    rows = [["what", "float32", "bfloat16", "goal"]]
+    for title, (group, member) in ATTENTION.items():
+        found = [results[group][name].get(member) for name in ("float32", "bfloat16")]
+        if not all(found):
+            raise SystemExit(f"the result has no {member!r} in {group!r}; run ./dev bench --save attention")
+        goals = [f"{row['goal']:g}" if "goal" in row else "–" for row in found]
+        rows.append([title, *(cell(row) for row in found), goals[0] if len(set(goals)) == 1 else ", ".join(goals)])
+    return rows
+
+
+def mixers(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each mixer with a goal: its ratios at each length, one way and both ways."""
+    forward, both = (results[f"mixing alone, {way}, batch 8"] for way in ("forward", "forward and backward"))
+    rows = [["mixer", "forward", "forward and backward", "goal"]]
+    for name in sorted(set(forward["1024"]) - {"sdpa, causal"}):
+        ways = (" ".join(cell(way[tokens][name]) for tokens in LENGTHS) for way in (forward, both))
+        goal = " ".join(f"{forward[tokens][name]['goal']:g}" for tokens in LENGTHS)
+        rows.append([f"[{name}](mixers/{name}.md)", *ways, goal])
+    return rows
+
+
+def text(path: Path, about: dict[str, Any], rows: list[list[str]]) -> str:
+    """Where it was measured, and the table."""
+    machine, day = about["machine"], date.fromisoformat(path.stem[-10:])
+    lines = [f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
+    where = f"{day}, one thread of {machine['cores']} of an {machine['processor']}, PyTorch {about['torch']}"
+    return "\n".join([f"Measured {where} (`{path.relative_to(ROOT)}`):", "", *lines])
+
+
+def filled(page: str, table: str) -> str:
+    """The page with its table in place."""
+    parts = re.split(r"(<!-- (?:end of )?speeds -->)\n", page)
+    if len(parts) != 5:
+        raise SystemExit("the page needs the lines <!-- speeds --> and <!-- end of speeds -->")
+    before, begin, _, end, after = parts
+    return f"{before}{begin}\n\n{table}\n\n{end}\n{after}"
+
+
+def pages() -> dict[Path, str]:
+    """What each page has to say."""
+    made = {}
+    for name, rows in (("attention", attention), ("mixers", mixers)):
+        path, about = newest(name)
+        page = DOCS / f"{name}.md"
+        made[page] = filled(page.read_text(encoding="utf-8"), text(path, about, rows(about["results"])))
+    return made
+
+
+if __name__ == "__main__":
+    for page, content in pages().items():
+        page.write_text(content, encoding="utf-8")
