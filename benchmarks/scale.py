@@ -192,12 +192,14 @@ def main(keep: bool, quick: bool = False) -> None:
     ray = ray_tasks(200 if quick else 1000)
     print(f"{'a task of Ray [ms]':24}{ray['task_ms']:10.2f}")
     if keep:
-        print(save("scale", {**found, "at_work": at_work, "goals": GOALS, "ray": ray}))
-        told(found, ray)
+        path = save("scale", {**found, "at_work": at_work, "goals": GOALS, "ray": ray})
+        print(path)
+        tell(path)
 
 
-def told(found: dict[str, float], ray: dict[str, float]) -> None:
-    """Write the table of docs/scale.md anew."""
+def table(path: Path) -> str:
+    """What a file of results says, as a table."""
+    found = json.loads(path.read_text(encoding="utf-8"))["results"]
     rows = [
         ("plan settled, every model checked", f"{found['settle_seconds']:.0f} s"),
         ("overhead of the driver, a run", f"{found['overhead_ms']:.1f} ms"),
@@ -206,9 +208,14 @@ def told(found: dict[str, float], ray: dict[str, float]) -> None:
         ("`ordinate status`", f"{found['status_seconds']:.0f} s"),
         ("report", f"{found['report_seconds']:.0f} s, {found['report_mb']:.1f} MB"),
         ("memory of the driver", f"{found['driver_gb']:.2f} GB, {found['report_gb']:.2f} GB with the report"),
-        ("a task of Ray that does nothing", f"{ray['task_ms']:.1f} ms"),
+        ("a task of Ray that does nothing", f"{found['ray']['task_ms']:.1f} ms"),
     ]
+    lines = [f"| {int(found['runs']):,} runs | |", "|---|---|", *(f"| {name} | {said} |" for name, said in rows)]
+    return "\n".join(lines)
+
+
+def tell(path: Path) -> None:
+    """Write the table of docs/scale.md anew from a file of results."""
     head, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
     tail = rest.partition(MARKS[1])[2]
-    lines = [f"| {int(found['runs']):,} runs | |", "|---|---|", *(f"| {name} | {said} |" for name, said in rows)]
-    PAGE.write_text("\n".join([head + MARKS[0], *lines, MARKS[1] + tail]), encoding="utf-8")
+    PAGE.write_text("\n".join([head + MARKS[0], table(path), MARKS[1] + tail]), encoding="utf-8")

@@ -9,6 +9,7 @@ import pytest
 
 from ordinate.report.build import build
 from ordinate.report.charts import Charts
+from ordinate.report.facts import subtitle
 from ordinate.report.offline import inert
 from ordinate.report.read import read
 from ordinate.report.summary import summarise
@@ -180,3 +181,19 @@ def test_the_report_says_what_runs_were_trained_on(write, result):
     assert "<dt>2 runs</dt><dd>Abacus 7</dd><dt>1 run</dt><dd>Abacus 7: 2 devices, fsdp</dd>" in page
     runs[2]["cost"]["hardware"] = {"devices": 1, "nodes": 2, "strategy": None}
     assert "Abacus 7: 2 machines with 1 device each, ddp" in build(write(runs)).read_text(encoding="utf-8")
+
+
+def test_where_compute_is_equal_the_steps_of_each_are_said(write, result):
+    study = read(write([result("rope", 0), result("none", 0)]))
+    assert "each trained once for 20 steps of 4 x 16 tokens" in subtitle(study)
+    study.about["plan"] |= {"equal": "compute", "budgets": {"none": 1060, "rope": 55, "alibi": 60}}
+    assert "each trained once for 55 to 1,060 steps of 4 x 16 tokens" in subtitle(study)
+
+
+def test_of_seeds_that_lie_together_one_is_named(write, result):
+    runs = [result(label, seed) for label in ("rope", "none") for seed in (0, 1)]
+    for speed, run in enumerate(runs):
+        run["cost"] = run["cost"] | {"tokens_per_second": 1000.0 + speed}
+    study = read(write(runs, seeds=2))
+    rows = Charts(study, summarise(study)).cost()["data"]["values"]
+    assert {row["speed"]: row["name"] for row in rows} == {1000.0: "", 1001.0: "rope", 1002.0: "", 1003.0: "none"}

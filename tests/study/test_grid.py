@@ -1,5 +1,6 @@
 """A grid: every choice of one value of each factor is carried out once, and an edited cell alone again."""
 
+import csv
 import json
 import tomllib
 from functools import partial
@@ -161,6 +162,12 @@ def test_the_report_of_a_grid_shows_every_cell(carried, study):
     rows = (out / "results.csv").read_text().splitlines()
     assert rows[0].startswith("task,width,scheme,status,seeds,accuracy_1x")
     assert len(rows) == 1 + 8
+    table = {(row["task"], row["width"], row["scheme"]): row for row in csv.DictReader(rows)}
+    for run in plan.runs():
+        own, row = read_sealed(Folder(out).result(run)), table[run.cell["task"], str(run.cell["width"]), run.label]
+        assert int(row["parameters_trained"]) == own["parameters"]["trained"]
+        answers = own["lengths"][0]
+        assert float(row["accuracy_1x"]) == pytest.approx(sum(answers["right"]) / sum(answers["asked"]), abs=1e-5)
     whole = build_cell(out, {"task": "copy", "width": "16"})
     assert "Learning" in whole.read_text(encoding="utf-8")
     with pytest.raises(ValueError, match="there are task copy, width 8; task copy, width 16"):

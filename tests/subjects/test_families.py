@@ -49,6 +49,29 @@ class All(Watch):
         self.rotated[layer] = q.clone(), k.clone()
 
 
+class Headless(All):
+    headless = True
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_pass_without_a_head_ends_with_the_last_layer_and_leaves_nothing_behind(name):
+    seen, inputs, one, called = Headless(), given(name), subject(name), []
+    whole = one.read(inputs)
+    head = next((x for place, x in one.model.named_modules() if place in ("lm_head", "cls", "classifier")), None)
+    handle = None if head is None else head.register_forward_hook(lambda *_: called.append(1))
+    reading = one.read(inputs, seen)
+    if handle is not None:
+        handle.remove()
+    assert reading.logits is None
+    assert not called
+    assert torch.equal(reading.stream, seen.streams[one.facts.layers])
+    assert off(reading.stream, whole.stream) < 1e-5
+    assert set(seen.seen) == set(range(one.facts.layers))
+    again = one.read(inputs)
+    assert torch.equal(again.stream, whole.stream)
+    assert (again.logits is None) == (whole.logits is None)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_read_is_what_the_model_computes(name):
     seen, inputs, one = All(), given(name), subject(name)

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ordinate.anatomy.census import Sizes
 from ordinate.anatomy.extract import Part
+from ordinate.anatomy.leaving import Enough, leaving
 from ordinate.anatomy.positions import Places, Way, find_rotation, find_table
 from ordinate.anatomy.replaced import at_rest, changed, entering
 from ordinate.anatomy.residual import find_branches, first_of, stack, with_first
@@ -128,12 +129,12 @@ class Readable(Subject):
         return torch.from_numpy(self.tokenizer.bare(text).astype("int64"))
 
     def _read(self, inputs: Inputs, watch: Watch) -> Reading:
-        last: list[Tokens] = []
-        with at_rest(self.model), ExitStack() as changes:
+        last, logits = list[Tokens](), None
+        with suppress(Enough), at_rest(self.model), ExitStack() as changes:
             for change in [*self._enter(inputs), *self._pass(watch, last), *self.attend(inputs, watch)]:
                 changes.enter_context(change)
-            out = self.run(inputs)
-        return Reading(last[0], self.logits(out))
+            logits = self.logits(self.run(inputs))
+        return Reading(last[0], logits)
 
     def _enter(self, inputs: Inputs) -> Iterator[Change]:
         """What enters: other vectors, other positions."""
@@ -150,13 +151,7 @@ class Readable(Subject):
                 yield entering(module, partial(watch.stream, layer))
             if "branch" in watch.hooks and branch is not None:
                 yield changed(branch, partial(_leave, partial(watch.branch, layer)))
-
-        def leave(x: Tokens) -> Tokens | None:
-            new = watch.stream(len(self.layers), x)
-            last.append(x if new is None else new)
-            return new
-
-        yield changed(self.layers[-1], partial(_leave, leave))
+        yield changed(self.layers[-1], partial(_leave, leaving(watch, len(self.layers), last)))
 
     def _check(self, inputs: Inputs, watch: Watch) -> None:
         facts = self._facts

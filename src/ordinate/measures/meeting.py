@@ -47,6 +47,8 @@ class Transposed(Watch):
         facts: the model.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]

@@ -185,6 +185,8 @@ class Streams(Watch):
         facts: the model.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.kept: dict[int, list[Tokens]] = {}

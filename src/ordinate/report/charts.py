@@ -108,12 +108,16 @@ class Charts:
             for label, result in self._runs()
             if result["cost"].get("tokens_per_second")
         ]
+        fastest = {row[self.noun]: row for row in sorted(rows, key=lambda row: row["speed"])}
+        for row in rows:
+            # seeds of one lie close together: one of them is named
+            row["name"] = row[self.noun] if row is fastest[row[self.noun]] else ""
         x = alt.X("speed:Q", title=f"training speed [{kind.speed} a second]").scale(zero=False, padding=24)
         x = x.axis(labelOverlap=True)
         y = alt.Y("value:Q", title=kind.name).scale(zero=False, padding=16)
         base = self._base(rows, dashed=False)
         points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tips("speed", "value"))
-        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text=f"{self.noun}:N")
+        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text="name:N")
         return self._spec(alt.layer(points, names))
 
     def _runs(self) -> list[tuple[str, Row]]:

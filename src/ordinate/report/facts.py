@@ -19,9 +19,11 @@ def subtitle(study: Study) -> str:
     """One line under the title."""
     plan = study.plan
     seeds = "once" if plan["seeds"] == 1 else f"{plan['seeds']} times"
+    counts = set((plan.get("budgets") or {"": plan["steps"]}).values())
+    steps = " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
     return (
         f"{study.quantity.models} of {plan['layers']} layers and width {plan['width']}, each trained {seeds} for "
-        f"{plan['steps']:,} steps of {study.quantity.step(plan, study.learned)}."
+        f"{steps} steps of {study.quantity.step(plan, study.learned)}."
     )
 
 

@@ -110,7 +110,7 @@ def _beyond(entries: Sequence[Entry], kind: Quantity) -> list[str]:
     if holding:
         sentences.append(
             f"{kind.taken} at {times} times that {kind.extent}, {_list(_names(holding))} "
-            f"{'holds' if len(holding) == 1 else 'hold'}: no worse than at the trained {kind.extent}."
+            f"{'holds' if len(holding) == 1 else 'hold'}: not surely worse than at the trained {kind.extent}."
         )
     if broken:
         falls = [f"{_name(entry)} by {kind.difference(entry.longest.worse)}" for entry in broken]

@@ -117,7 +117,9 @@ def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer | None]:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-m", __spec__.name, str(there.fileno())]
     silent: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    process = subprocess.Popen(command, env=environment, pass_fds=[there.fileno()], **silent)
+    # asked without it whether there is a GPU, CUDA would begin here, and not in a forked process
+    variables = {**environment, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    process = subprocess.Popen(command, env=variables, pass_fds=[there.fileno()], **silent)
     try:
         with here:
             there.close()

@@ -113,14 +113,21 @@ def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware = ONE_DE
         say(stage="measuring")
         result["training"] = {"steps": list(trace.steps), "loss": list(trace.losses)}
         result |= _measured(model, source, run, place)
-    result["cost"] = {
-        "tokens_per_second": trace and trace.tokens_per_second,
-        "peak_memory_bytes": peak_memory(),
-        "seconds": time.perf_counter() - began,
-        "machine": device_name(),
-    } | ({"hardware": asdict(hardware)} if hardware.world > 1 else {})
+    result["cost"] = _cost(time.perf_counter() - began, trace, hardware)
     if leads():
         write_sealed(folder.result(run), result)
+
+
+def _cost(seconds: float, trace: Trace | None, hardware: Hardware) -> dict[str, Any]:
+    """What a run took, and of which machine."""
+    several = {"hardware": asdict(hardware)} if hardware.world > 1 else {}
+    return {
+        "tokens_per_second": trace and trace.tokens_per_second,
+        "peak_memory_bytes": peak_memory(),
+        "seconds": seconds,
+        "machine": device_name(),
+        **several,
+    }
 
 
 def _measured(model: Model, source: Source, run: Run, place: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Event, Thread
@@ -67,13 +66,12 @@ class Cluster(Engine):
             return
         with session(self.address) as ray, terminable():
             needs = _needs(ray, folder.threads() or 1, self.hardware)
-            work = partial(_mirrored, self.mirror.url) if self.mirror else _attempt
-            remote = ray.remote(max_retries=TRIES, **needs)(work)
-            place = folder.path.resolve()
+            remote = ray.remote(max_retries=TRIES, **needs)(_work)
+            url, place = self.mirror and self.mirror.url, folder.path.resolve()
             rest, waiting = iter(runs), {}
             while True:
                 for run in islice(rest, AHEAD - len(waiting)):
-                    waiting[remote.remote(place, run.name, self.patience, self.hardware)] = run
+                    waiting[remote.remote(url, place, run.name, self.patience, self.hardware)] = run
                 if not waiting:
                     return
                 ended, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=EVERY)
@@ -106,8 +104,16 @@ def _needs(ray: ModuleType, threads: int, hardware: Hardware) -> dict[str, float
     return {f"num_{name.lower()}s": much for name, much in needs.items()}
 
 
+def _work(url: str | None, path: Path, name: str, patience: float, hardware: Hardware) -> None:
+    """What a machine of the cluster does: one run of a study, in its folder or at a URL."""
+    if url is None:
+        _attempt(path, name, patience, hardware)
+    else:
+        _mirrored(url, path, name, patience, hardware)
+
+
 def _attempt(path: Path, name: str, patience: float, hardware: Hardware) -> None:
-    """What a machine of the cluster does: one run, in a process of its own."""
+    """One run, in a process of its own."""
     folder = Folder(path)
     need(folder.study.exists(), "machines of a cluster share the study's folder", f"{path} is not here", "mount it")
     plan, crew = folder.plan(), Crew()
