@@ -3,6 +3,7 @@
 Small models with random weights, on one thread. The three take turns, and CPU time is measured.
 """
 
+import copy
 import statistics
 import time
 from typing import Any
@@ -22,7 +23,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "bert": SIZES,
     "t5": {"d_model": 256, "num_layers": 2, "num_heads": 8, "d_ff": 512, "vocab_size": 1000},
 }
-LENGTHS = (128, 512, 2048)
+LENGTHS = (128, 512, 1024)
 WAYS = ("ordinate", "sdpa", "eager")
 
 
@@ -39,7 +40,9 @@ def models(name: str, type: torch.dtype) -> dict[str, Any]:
         if (name, way) != ("gemma2", "sdpa"):
             torch.manual_seed(0)
             make = kind.from_config if hasattr(kind, "from_config") else kind._from_config
-            found[way] = make(config, attn_implementation=way).eval().to(type)
+            # each takes its way from its configuration, and would share it
+            found[way] = make(copy.deepcopy(config), attn_implementation=way).eval().to(type)
+            assert found[way].config._attn_implementation == way
     return found
 
 

@@ -111,6 +111,9 @@ class Watch:
     leaves it. Only what is overridden costs anything. Tensors are the model's own: keep sums, never the maps.
     """
 
+    headless: ClassVar[bool] = False
+    """Whether all is seen when the last layer ends: the pass ends there, and no logits are computed."""
+
     @property
     def hooks(self) -> frozenset[str]:
         """The names of the methods that it overrides."""
@@ -151,7 +154,7 @@ class Reading:
     Args:
         stream: the residual stream as it leaves the last layer, before any norm.
         logits: of the next token (decoder), of the token that stands there (masked head), of classes (vision: one
-            place); None: the model has no head.
+            place); None: the model has no head, or the watch is headless.
     """
 
     stream: Tokens

@@ -15,6 +15,7 @@ from ordinate.measures.scaling import Scaled, out_of_hull, scale_of
 from ordinate.measures.weighing import weighed
 from ordinate.ops.hull import beyond
 from ordinate.ops.symmetry import by_chance, ranks, summed_symmetry, symmetry, symmetry_by_offset
+from ordinate.probes.extrapolation import Extrapolation
 from ordinate.probes.roles import Roles
 from ordinate.subject import Inputs, Unfit, Watch
 from ordinate.testing.plain import Plain, rotated, texts
@@ -298,6 +299,20 @@ def test_grouped_heads_of_a_model_are_measured():
     assert found["rise, keys in the place of queries"].value != 0
     assert found["rise, queries in the place of keys"].value != 0
     assert found["rise, rank 4"].value < found["rise, rank 4 at random"].value
+
+
+def test_heads_of_which_only_a_part_is_seen_are_measured_without_their_turns():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 50, "n_positions": 40, "rotary_dim": 4}
+    subject = attach(transformers.GPTJForCausalLM(transformers.GPTJConfig(**sizes)).eval())
+    finding = Roles().measure(subject, texts(4, 24))
+    assert "symmetry of a head, median" in named(finding)
+    told = "only 4 of 8 channels of a head are seen"
+    assert [caveat for caveat in finding.caveats if told in caveat and "symmetry at offsets" in caveat]
+    assert any("fewer directions of a head" in caveat for caveat in finding.caveats)
+    found = Extrapolation(shifts=(1,)).measure(subject, texts(4, 24))
+    assert [caveat for caveat in found.caveats if told in caveat and "how exactly" in caveat]
 
 
 def test_the_same_seed_gives_the_same_finding():

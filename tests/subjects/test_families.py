@@ -49,6 +49,29 @@ class All(Watch):
         self.rotated[layer] = q.clone(), k.clone()
 
 
+class Headless(All):
+    headless = True
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_pass_without_a_head_ends_with_the_last_layer_and_leaves_nothing_behind(name):
+    seen, inputs, one, called = Headless(), given(name), subject(name), []
+    whole = one.read(inputs)
+    head = next((x for place, x in one.model.named_modules() if place in ("lm_head", "cls", "classifier")), None)
+    handle = None if head is None else head.register_forward_hook(lambda *_: called.append(1))
+    reading = one.read(inputs, seen)
+    if handle is not None:
+        handle.remove()
+    assert reading.logits is None
+    assert not called
+    assert torch.equal(reading.stream, seen.streams[one.facts.layers])
+    assert off(reading.stream, whole.stream) < 1e-5
+    assert set(seen.seen) == set(range(one.facts.layers))
+    again = one.read(inputs)
+    assert torch.equal(again.stream, whole.stream)
+    assert (again.logits is None) == (whole.logits is None)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_read_is_what_the_model_computes(name):
     seen, inputs, one = All(), given(name), subject(name)
@@ -108,6 +131,32 @@ def test_the_usual_positions_change_nothing(name):
     length = one.read(inputs).stream.shape[1]
     places = torch.arange(length).expand(2, -1)
     assert off(one.read(moved(inputs, positions=places)).stream, one.read(inputs).stream) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["mpt", "deberta_v2", "dinov3", "gpt2"])
+def test_each_row_may_stand_elsewhere(name):
+    one, inputs, watch = subject(name), given(name), All()
+    length, prefix = one.read(inputs).stream.shape[1], one.facts.prefix
+    order = torch.stack(
+        [torch.cat([torch.arange(prefix), prefix + torch.randperm(length - prefix)]) for _ in range(2)]
+    )
+    both = one.read(moved(inputs, positions=order), watch)
+    for row in range(2):
+        own = {name: x[row : row + 1] for name, x in vars(inputs).items() if x is not None}
+        alone = one.read(Inputs(**own, positions=order[row : row + 1]))
+        assert off(both.stream[row : row + 1], alone.stream) < 1e-6
+        assert both.logits is None or off(both.logits[row : row + 1], alone.logits) < 1e-6
+    assert not both.stream[:1].equal(both.stream[1:])
+
+
+@pytest.mark.parametrize("name", ["t5", "deberta_v2"])
+def test_where_only_distances_count_far_positions_need_no_table_of_all_pairs(name):
+    one, inputs = subject(name), given(name)
+    # of a million places there would be a million million pairs
+    far = 1_000_000 + torch.arange(TOKENS).expand(2, -1)
+    assert off(one.read(moved(inputs, positions=far)).stream, one.read(inputs).stream) < 1e-12
+    apart = 1_000_000 + 3 * torch.arange(TOKENS).expand(2, -1)
+    assert off(one.read(moved(inputs, positions=apart)).stream, one.read(inputs).stream) > 1e-6
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gptj", "bloom", "mpt", "falcon", "opt", "gpt_neox", "mistral"])

@@ -205,3 +205,15 @@ def test_of_an_encoder_decoder_the_encoder_is_read(tmp_path):
         torch.testing.assert_close(one.read(Inputs(vectors=one.token_table()[ids])).stream, reading.stream)
     assert reading.logits is None
     assert one.facts.kind == "encoder-decoder"
+
+
+def test_a_pass_without_a_head_ends_with_the_last_layer():
+    class Headless(Watch):
+        headless = True
+
+    model = Decoder(Shape(vocabulary=20, width=16, heads=2, layers=2)).eval()
+    one, inputs = attach(model), Inputs(torch.arange(12).reshape(2, 6))
+    whole, reading = one.read(inputs), one.read(inputs, Headless())
+    assert reading.logits is None
+    assert torch.equal(reading.stream, whole.stream)
+    assert torch.equal(one.read(inputs).logits, whole.logits)

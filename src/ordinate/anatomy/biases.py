@@ -46,6 +46,7 @@ class Buckets(Bias):
 
     def picked(self, original: Callable[..., Tensor], positions: Places, *given: Any, **named: Any) -> Tensor:
         """A number for each head and pair."""
+        positions = _near(positions)
         length = int(positions.max()) + 1
         whole = original(length, length, **{name: x for name, x in named.items() if name == "device"})
         return whole[0][:, positions[:, :, None], positions[:, None, :]].transpose(0, 1)
@@ -68,7 +69,7 @@ class KeySlopes(Bias):
 class HeadSlopes(Bias):
     """ALiBi as MPT writes it: one row of numbers for a whole batch."""
 
-    kind, name = "alibi", "build_mpt_alibi_tensor"
+    kind, name, alike = "alibi", "build_mpt_alibi_tensor", True
 
     def picked(self, original: Callable[..., Tensor], positions: Places, *given: Any, **named: Any) -> Tensor:
         """A number for each head and key."""
@@ -79,13 +80,18 @@ class HeadSlopes(Bias):
 class Distances(Bias):
     """Distances by which DeBERTa looks up vectors: one table of them for a whole batch."""
 
-    kind, name = "relative", "build_relative_position"
+    kind, name, alike = "relative", "build_relative_position", True
 
     def picked(self, original: Callable[..., Tensor], positions: Places, *given: Any, **named: Any) -> Tensor:
         """A distance for each pair."""
-        row = one_row(positions)
+        row = one_row(_near(positions))
         long = torch.empty(int(row.max()) + 1, 1, device=positions.device)
         return original(long, long, *given[2:], **named)[:, row[:, None], row[None]]
+
+
+def _near(positions: Places) -> Places:
+    """The same distances, counted from the first position: a table of all pairs up to a far one would be huge."""
+    return positions - positions.min()
 
 
 def find_biases(model: nn.Module) -> Iterable[Bias]:

@@ -5,7 +5,7 @@ from abc import ABC
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +26,8 @@ class Way(ABC):
 
     kind: str
     """How position enters, by this way."""
+    alike: ClassVar[bool] = False
+    """Whether all rows of a batch must be placed alike."""
 
     def named(self, positions: Places) -> dict[str, Tensor]:
         """What the model is given by name."""
@@ -93,6 +95,7 @@ class Rotation(Way):
     owner: nn.Module
     prefix: int
     kind: str = "rope"
+    alike: ClassVar[bool] = True
 
     def changes(self, positions: Places) -> list[Change]:
         """The cosines and sines of other patches."""

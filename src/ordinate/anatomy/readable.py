@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ordinate.anatomy.census import Sizes
 from ordinate.anatomy.extract import Part
+from ordinate.anatomy.leaving import Enough, leaving
 from ordinate.anatomy.positions import Places, Way, find_rotation, find_table
 from ordinate.anatomy.replaced import at_rest, changed, entering
 from ordinate.anatomy.residual import find_branches, first_of, stack, with_first
@@ -89,7 +90,12 @@ class Readable(Subject):
         """A forward pass, in evaluation mode, without gradients, watched."""
         watch = Watch() if watch is None else watch
         self._check(inputs, watch)
-        return self._read(inputs, watch)
+        places = inputs.positions
+        if places is None or not any(way.alike for way in self.ways) or bool((places == places[:1]).all()):
+            return self._read(inputs, watch)
+        found = [self._read(row, watch) for row in _rows(inputs, len(places))]
+        logits = [one.logits for one in found if one.logits is not None]
+        return Reading(torch.cat([one.stream for one in found]), torch.cat(logits) if logits else None)
 
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
         """The vectors that tokens enter by."""
@@ -123,12 +129,12 @@ class Readable(Subject):
         return torch.from_numpy(self.tokenizer.bare(text).astype("int64"))
 
     def _read(self, inputs: Inputs, watch: Watch) -> Reading:
-        last: list[Tokens] = []
-        with at_rest(self.model), ExitStack() as changes:
+        last, logits = list[Tokens](), None
+        with suppress(Enough), at_rest(self.model), ExitStack() as changes:
             for change in [*self._enter(inputs), *self._pass(watch, last), *self.attend(inputs, watch)]:
                 changes.enter_context(change)
-            out = self.run(inputs)
-        return Reading(last[0], self.logits(out))
+            logits = self.logits(self.run(inputs))
+        return Reading(last[0], logits)
 
     def _enter(self, inputs: Inputs) -> Iterator[Change]:
         """What enters: other vectors, other positions."""
@@ -145,13 +151,7 @@ class Readable(Subject):
                 yield entering(module, partial(watch.stream, layer))
             if "branch" in watch.hooks and branch is not None:
                 yield changed(branch, partial(_leave, partial(watch.branch, layer)))
-
-        def leave(x: Tokens) -> Tokens | None:
-            new = watch.stream(len(self.layers), x)
-            last.append(x if new is None else new)
-            return new
-
-        yield changed(self.layers[-1], partial(_leave, leave))
+        yield changed(self.layers[-1], partial(_leave, leaving(watch, len(self.layers), last)))
 
     def _check(self, inputs: Inputs, watch: Watch) -> None:
         facts = self._facts
@@ -214,6 +214,13 @@ class Readable(Subject):
         found += ["rope"] if self.sizes.rotated else []
         found += ["relative"] if any("relative_position" in name for name, _ in self.model.named_parameters()) else []
         return "+".join(dict.fromkeys(found)) or "none"
+
+
+def _rows(inputs: Inputs, count: int) -> Iterator[Inputs]:
+    """Each text by itself; what all have in common is seen by each."""
+    for row in range(count):
+        own = {name: x[row : row + 1] if x is not None and len(x) == count else x for name, x in vars(inputs).items()}
+        yield Inputs(**own)
 
 
 def _left_out(asked: list[nn.Module], measured: list[nn.Module]) -> str:

@@ -27,8 +27,8 @@ class Read:
 
     secret: list[Float[Tensor, "texts n width"]]
     ids: Int[Tensor, "texts n"]
-    public: list[Float[Tensor, "texts n width"]]
-    known: Int[Tensor, "texts n"]
+    public: list[Float[Tensor, "others n width"]]
+    known: Int[Tensor, "others n"]
     fixed: int
 
     @classmethod

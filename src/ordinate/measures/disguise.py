@@ -55,6 +55,10 @@ class BeforeTurning(Shuffled):
     def raw(self, layer: int, q: Queries, k: Keys) -> tuple[Queries, Keys]:
         """Queries and keys with their channels in another order."""
         self.met = True
+        if q.shape[-1] != len(self.order):
+            raise Unfit(
+                f"before they are rotated only {q.shape[-1]} of {len(self.order)} channels of a head are seen"
+            )
         return q[..., self.order], k[..., self.order]
 
 
@@ -147,6 +151,8 @@ def renamed(ids: Int[Tensor, "texts n"], public: Int[Tensor, "others m"], vocabu
 
 def _norm_of(x: Tensor, q: Tensor, own: Projection) -> Norm:
     matrices = _folded(own)
+    if q.shape[-1] != own.query.shape[-1]:
+        raise Unfit(f"before they are rotated only {q.shape[-1]} of {own.query.shape[-1]} channels are seen")
     # a bias adds the same to each query
     target = q - q.mean(2, keepdim=True)
     norms: tuple[Norm, ...] = ("none", "rms", "layer")

@@ -44,6 +44,8 @@ class Looking(Watch):
         length: tokens of a text, or patches of an image.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts, length: int) -> None:
         reach = FARTHEST if facts.grid is None else facts.grid[1] + 1
         self.reach, self.front = min(reach, length // 3), facts.prefix
@@ -81,6 +83,8 @@ class Maps(Watch):
         facts: the model.
         length: tokens.
     """
+
+    headless = True
 
     def __init__(self, facts: Facts, length: int) -> None:
         shape = (facts.layers, facts.heads, length, length)

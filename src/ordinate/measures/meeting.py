@@ -7,7 +7,7 @@ from torch import Tensor
 from ordinate.measures.presenting import Sample
 from ordinate.ops.heads import for_heads
 from ordinate.shapes import Keys, Queries, Values, Weights
-from ordinate.subject import Facts, Inputs, Subject, Watch
+from ordinate.subject import Facts, Inputs, Subject, Unfit, Watch
 
 OFFSETS = (0, 1, 2, 4, 8, 16)
 SHORT = 64
@@ -27,6 +27,8 @@ class Turns(Watch):
 
     def raw(self, layer: int, q: Queries, k: Keys) -> tuple[Queries, Keys]:
         """Put unit vectors in their place."""
+        if q.shape[-1] != len(self.unit):
+            raise Unfit(f"before they are turned only {q.shape[-1]} of {len(self.unit)} channels of a head are seen")
         self._turned.add(layer)
         unit = self.unit.to(q)[:, None, None]
         return unit.expand_as(q).contiguous(), unit.expand_as(k).contiguous()
@@ -44,6 +46,8 @@ class Transposed(Watch):
     Args:
         facts: the model.
     """
+
+    headless = True
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -144,6 +148,9 @@ def turns(subject: Subject, text: Tensor, width: int, place: int = 0) -> dict[in
         text: any tokens, more than the largest offset.
         width: of a head.
         place: where the text stands.
+
+    Raises:
+        Unfit: only a part of each head is seen, or the text cannot stand there.
     """
     watch, ids = Turns(width), text[None, : OFFSETS[-1] + 1].expand(width, -1).contiguous()
     subject.read(Inputs(ids, (torch.arange(ids.shape[1]) + place).expand_as(ids) if place else None), watch)

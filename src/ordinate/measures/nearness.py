@@ -22,6 +22,8 @@ Square = Float[ndarray, "n n"]
 class FirstScores(Watch):
     """Keeps what the softmax of the first layer is taken of, on average over texts."""
 
+    headless = True
+
     def __init__(self) -> None:
         self.kept: Tensor | None = None
 

@@ -185,20 +185,22 @@ class Streams(Watch):
         facts: the model.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.kept: list[Tokens] = []
+        self.kept: dict[int, list[Tokens]] = {}
 
     def stream(self, layer: int, x: Tokens) -> None:
         """Keep it."""
-        self.kept.append(tokens_of(self.facts, x).double())
+        self.kept.setdefault(layer, []).append(tokens_of(self.facts, x).double())
 
 
 def streams(subject: Subject, inputs: Inputs) -> list[Tokens]:
     """The residual stream as it enters each layer, and as it leaves the last; short texts only."""
     watch = Streams(subject.facts)
     subject.read(inputs, watch)
-    return watch.kept
+    return [torch.cat(parts) for parts in watch.kept.values()]
 
 
 def last(subject: Subject, inputs: Inputs) -> tuple[Reading, Tokens]:

@@ -45,6 +45,8 @@ class Hull(Watch):
         change: what is done to its attention.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts, change: Watch) -> None:
         self.change = change
         self.near = rounding(facts.dtype)
@@ -78,6 +80,8 @@ class Spread(Watch):
         facts: the model.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
@@ -92,6 +96,8 @@ class Spread(Watch):
 
 class _Doubled(Watch):
     """Multiplies the queries of the first layer, and keeps their products with keys and the scores."""
+
+    headless = True
 
     def __init__(self, times: float) -> None:
         self.times = times

@@ -25,6 +25,8 @@ class Means(Watch):
         facts: the model.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts) -> None:
         self.texts = 0
         self.q: list[Tensor] = [torch.empty(0)] * facts.layers
@@ -55,6 +57,8 @@ class Terms(Watch):
         facts: the model.
         scale: what the model multiplies products by.
     """
+
+    headless = True
 
     def __init__(self, facts: Facts, scale: float) -> None:
         self.facts, self.scale = facts, scale

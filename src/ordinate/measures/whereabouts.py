@@ -51,6 +51,8 @@ class Kept(Watch):
         places: which, tokens in front of patches not counted.
     """
 
+    headless = True
+
     def __init__(self, facts: Facts, places: Places) -> None:
         self.facts, self.places = facts, places
         self.kept: list[list[Tensor]] = [[] for _ in range(facts.layers + 1)]
@@ -91,6 +93,8 @@ class Added(Watch):
         facts: the model.
         places: which.
     """
+
+    headless = True
 
     def __init__(self, facts: Facts, places: Places) -> None:
         self.facts, self.places = facts, places

@@ -49,7 +49,7 @@ class Offsets(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=8)
+        chosen = sample(facts, material, passes=6)
         if chosen.length < 12:
             raise Unfit(f"offsets need 12 places or more; there are {chosen.length}; give longer texts")
         seen = looked(subject, chosen)

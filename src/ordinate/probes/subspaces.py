@@ -72,7 +72,7 @@ class Subspaces(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=7)
+        chosen = sample(facts, material, passes=5)
         if chosen.texts < 3 * FIVE:
             raise Unfit(f"what is common to texts needs {3 * FIVE} of them; there are {chosen.texts}; give more")
         streams = kept(subject, chosen, places_of(chosen, facts))

@@ -69,7 +69,7 @@ class Survival(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=20)
+        chosen = sample(facts, material, passes=16)
         if chosen.texts < 4:
             raise Unfit(f"what is common to texts needs 4 of them; there are {chosen.texts}; give more")
         places = places_of(chosen, facts)

@@ -27,7 +27,7 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
 
 MASKED_PRESETS = PRESETS
 TRANSLATION_PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"tokenizer": "bpe:size=1024", "length": 48, "steps": 500, "layers": 2, "multiples": (1, 2),
+    "quick": {"tokenizer": "bpe:size=1024", "length": 48, "steps": 1000, "layers": 2, "multiples": (1, 2),
               "windows": 256},
     "standard": {"tokenizer": "bpe:size=2048", "length": 64, "steps": 3000, "seeds": 2, "width": 128,
                  "multiples": (1, 2), "windows": 512, "warmup": 200, "learning_rate": 2e-3, "dropout": 0.1},
@@ -36,7 +36,7 @@ TRANSLATION_PRESETS: dict[str, dict[str, Any]] = {
                  "dropout": 0.1, "checkpoint_every": 500},
 }  # fmt: skip
 IMAGE_PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {"steps": 400, "batch": 64, "layers": 2, "multiples": (1, 2), "windows": 512},
+    "quick": {"steps": 1000, "batch": 64, "layers": 2, "multiples": (1, 2), "windows": 512},
     "standard": {"steps": 2000, "batch": 64, "seeds": 3, "multiples": (1, 2), "windows": 2048, "warmup": 200,
                  "learning_rate": 2e-3, "dropout": 0.1},
     "thorough": {"steps": 10000, "batch": 64, "seeds": 3, "width": 192, "layers": 6, "multiples": (1, 2),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ordinate.anatomy.body import OURS, Body
 from ordinate.anatomy.formula import Plainly, Seen
+from ordinate.anatomy.leaving import Enough, leaving
 from ordinate.anatomy.matrices import gain, matrices
 from ordinate.anatomy.replaced import at_rest, changed, hooked, replaced
 from ordinate.geometry import Geometry
@@ -82,11 +83,11 @@ class Own(Subject):
         """A forward pass, in evaluation mode, without gradients, watched."""
         watch = Watch() if watch is None else watch
         self._check(inputs, watch)
-        given, last = inputs.images if inputs.ids is None else inputs.ids, []
+        given, last, logits = inputs.images if inputs.ids is None else inputs.ids, [], None
         if given is None:
             shape = cast(Tensor, inputs.vectors).shape[:2]
             given = torch.zeros(shape, dtype=torch.long, device=self.body.weight.device)
-        with at_rest(self.model), ExitStack() as changes:
+        with suppress(Enough), at_rest(self.model), ExitStack() as changes:
             for change in [*self._enter(inputs), *self._pass(watch, last), *self._attend(inputs, watch)]:
                 changes.enter_context(change)
             logits = self.body.run(given)
@@ -186,12 +187,7 @@ class Own(Subject):
             if "branch" in watch.hooks:
                 yield changed(block.mixer_scale, partial(watch.branch, layer))
 
-        def leave(x: Tokens) -> Tokens | None:
-            new = watch.stream(self._facts.layers, x)
-            last.append(x if new is None else new)
-            return new
-
-        yield hooked(self.stack.norm, partial(_first, leave))
+        yield hooked(self.stack.norm, partial(_first, leaving(watch, self._facts.layers, last)))
 
     def _attend(self, inputs: Inputs, watch: Watch) -> Iterator[Change]:
         """Attention by the plain formula, watched."""
