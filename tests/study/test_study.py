@@ -99,6 +99,10 @@ def test_a_second_time_there_is_nothing_to_do(calm):
     assert results(folder, plan, costs=True) == before
 
 
+def processes(*which):
+    return subprocess.run(["pgrep", *which], capture_output=True, text=True).stdout.split()
+
+
 def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_path):
     plan, undisturbed, _ = calm
     kills = []
@@ -108,10 +112,10 @@ def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_p
             super().news(news)
             if news.step == 3 and news.run.label == "rope" and not kills:
                 kills.append(news)
-                pattern = f"study.worker {tmp_path}.*rope"
-                found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True)
-                for line in found.stdout.split():
-                    os.kill(int(line), signal.SIGKILL)
+                # forked, and where nothing forks a worker of its own
+                (server,) = processes("-P", str(os.getpid()), "-f", "study.(fork_server|worker)")
+                for worker in processes("-P", server) or [server]:
+                    os.kill(int(worker), signal.SIGKILL)
 
     first = conduct(plan, tmp_path / "study", Local(1), "ordinate study", Killer())
     assert first.status(plan.runs()[0]) == "killed"
