@@ -1,10 +1,10 @@
 """How runs share a machine: measured, kept, and never changed on the way."""
 
-import json
 from contextlib import nullcontext
 
 import pytest
 
+from ordinate.files import read_sealed
 from ordinate.study import pace
 from ordinate.study.conduct import conduct
 from ordinate.study.engine import Engine
@@ -91,7 +91,7 @@ def test_what_is_said_wins_and_short_studies_are_not_tried(plan, folder, monkeyp
 
 
 def test_the_pace_is_kept_and_going_on_with_another_is_refused(plan, folder):
-    assert json.loads(folder.pace.read_text()) == {"threads": 2, "tried": []}
+    assert read_sealed(folder.pace) == {"threads": 2, "tried": []}
     assert Folder(folder.path).threads() == 2
     folder.check(plan)
     folder.check(plan.model_copy(update={"threads": 2}))
