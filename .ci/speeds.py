@@ -1,6 +1,6 @@
-"""Write the tables of measured speeds in docs/attention.md and docs/mixers.md: `python .ci/speeds.py`.
+"""Write the tables of measured speeds into the pages of docs/: `python .ci/speeds.py`.
 
-They come from the newest results of `./dev bench --save attention mixers`; a star stands where a goal is not reached.
+They come from the newest results of `./dev bench --save`; a star stands where a goal is not reached.
 """
 
 import json
@@ -85,11 +85,49 @@ def mixers(results: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def text(path: Path, about: dict[str, Any], rows: list[list[str]]) -> str:
+def registered(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each model and pass: our milliseconds, and the time of the others as a multiple of them."""
+    rows = [["model", "tokens", "what", "type", "ms", "sdpa", "eager"]]
+    for title, found in results.items():
+        others = (found.get(f"{name} / ordinate") for name in ("sdpa", "eager"))
+        cells = (f"{ratio:.2f}" if ratio else "–" for ratio in others)
+        rows.append([*title.split(", "), f"{found['ordinate']:.1f}", *cells])
+    return rows
+
+
+def probe(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each question: minutes, and memory above the model."""
+    rows = [["question", "minutes", "GiB"]]
+    for name, found in results.items():
+        if isinstance(found, dict) and name != "all":
+            rows.append([name, f"{found['minutes']:.2f}", f"{found['GiB']:.2f}"])
+    return [*rows, ["all", *(f"{results['all'][what]:.2f}" for what in ("minutes", "GiB"))]]
+
+
+def generate(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each type and number of texts: tokens a second of both, and their ratio."""
+    rows = [["type", "texts", "ours", "transformers", "ratio"]]
+    for title, found in results.items():
+        type, texts = title.split(", batch ")
+        speeds = (f"{found['tokens_per_second'][who]:.1f}" for who in ("ordinate", "transformers"))
+        rows.append([type, texts, *speeds, f"{found['ratio']:.2f}"])
+    return rows
+
+
+def study(results: dict[str, Any]) -> list[list[str]]:
+    """Runs an hour of the study and of bare loops."""
+    rows = [["runs", "an hour"]]
+    for title, name in (("of the study", "runs_an_hour"), ("of bare loops", "bare_runs_an_hour")):
+        rows.append([title, f"{results[name]:.0f}"])
+    return [*rows, ["ratio (goal: 0.85)", f"{results['ratio']:.2f}"]]
+
+
+def text(name: str, path: Path, about: dict[str, Any], rows: list[list[str]]) -> str:
     """Where it was measured, and the table."""
     machine, day = about["machine"], date.fromisoformat(path.stem[-10:])
     lines = [f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
-    where = f"{day}, one thread of {machine['cores']} of an {machine['processor']}, PyTorch {about['torch']}"
+    cores = f"{'all' if name in ('probe', 'study') else 'one'} of {machine['cores']} cores"
+    where = f"{day}, {cores} of an {machine['processor']}, PyTorch {about['torch']}"
     return "\n".join([f"Measured {where} (`{path.relative_to(ROOT)}`):", "", *lines])
 
 
@@ -102,13 +140,25 @@ def filled(page: str, table: str) -> str:
     return f"{before}{begin}\n\n{table}\n\n{end}\n{after}"
 
 
+TABLES = {
+    "attention": attention,
+    "generate": generate,
+    "mixers": mixers,
+    "probe": probe,
+    "registered": registered,
+    "study": study,
+}
+# that have another name than the benchmark
+PAGES = {"registered": "transformers.md"}
+
+
 def pages() -> dict[Path, str]:
     """What each page has to say."""
     made = {}
-    for name, rows in (("attention", attention), ("mixers", mixers)):
+    for name, rows in TABLES.items():
         path, about = newest(name)
-        page = DOCS / f"{name}.md"
-        made[page] = filled(page.read_text(encoding="utf-8"), text(path, about, rows(about["results"])))
+        page = DOCS / PAGES.get(name, f"{name}.md")
+        made[page] = filled(page.read_text(encoding="utf-8"), text(name, path, about, rows(about["results"])))
     return made
 
 
