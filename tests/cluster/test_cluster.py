@@ -34,7 +34,7 @@ def plan(tmp_path_factory):
     text = tmp_path_factory.mktemp("text")
     for number in range(20):
         (text / f"{number}.txt").write_text("".join(f"line {number * word} is {word % 13}\n" for word in range(60)))
-    sizes = {"length": 16, "steps": 60, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 2}
+    sizes = {"length": 16, "steps": 120, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 2}
     measures = {"windows": 4, "shuffled": 4, "samples": 0, "checkpoint_every": 5, "multiples": (1,)}
     return settle(Plan(text=str(text), schemes=("rope", "none"), **sizes, **measures))
 
@@ -67,7 +67,9 @@ def nodes(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_cluster_gives_the_results_of_one_machine_though_a_node_is_lost(plan, local, nodes, tmp_path):
+def test_a_cluster_gives_the_results_of_one_machine_though_a_node_is_lost(plan, local, nodes, tmp_path, monkeypatch):
+    # so small a run is over in a second
+    monkeypatch.setattr(cluster, "EVERY", 0.02)
     lost = []
 
     class Saboteur(Quiet):
