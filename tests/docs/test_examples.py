@@ -59,7 +59,9 @@ def pages_of(entries):
 # a page need not wait for a compiler to show how a function is called
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=named)
-def test_every_example_runs(page):
+def test_every_example_runs(page, tmp_path, monkeypatch):
+    # what an example saves does not stay here
+    monkeypatch.chdir(tmp_path)
     names = {"__name__": "example"}
     for line, code in blocks(page):
         # as far down as in the page, so that an error names the right line
