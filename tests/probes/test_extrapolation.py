@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ordinate.measures.precision import PLACES, rounding_table, table_errors, turning_errors, wave_error
-from ordinate.measures.presenting import sample
+from ordinate.measures.presenting import Passes, sample
 from ordinate.probe import Material
 from ordinate.probes.extrapolation import Extrapolation, places
 from ordinate.subject import Reading, Unfit
@@ -65,8 +65,8 @@ def test_a_model_that_reads_anywhere_is_not():
 
 def test_loss_by_place_is_that_of_each_token():
     subject, material = Plain("rope"), texts(6, 12)
-    found = places(subject, sample(subject.facts, material, 1))
-    logits = subject.read(sample(subject.facts, material, 1).given(slice(0, 6))).logits
+    found = places(subject, sample(subject.facts, material, Passes(1)))
+    logits = subject.read(sample(subject.facts, material, Passes(1)).given(slice(0, 6))).logits
     want = torch.nn.functional.cross_entropy(logits[2, 4].float(), material.ids[2, 5])
     np.testing.assert_allclose(found[2, 3], float(want), rtol=1e-6)
     assert found.shape == (6, 10)
