@@ -247,7 +247,7 @@ def test_under_rope_one_subspace_serves_all_turns():
     seen = of_tokens(subject, sample(subject.facts, texts(), Passes(1)), weights)
     torch.testing.assert_close(scores_of(subject, narrowed(seen, weights, 2)), scores_of(subject, Watch()))
     unknown = replace(weights, turns=None)
-    with pytest.raises(Unfit, match="was not seen"):
+    with pytest.raises(Unfit, match="were not seen"):
         narrowed(layers, unknown, 2)
 
 

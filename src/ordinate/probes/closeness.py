@@ -197,7 +197,8 @@ def _answer(estimates: list[Estimate], position: str) -> str:
         )
         told.append(
             f"The closest two positions stand {apart:.0f} apart, at {nearest.value:.2g} of the median distance: "
-            f"{kind}; of {100 * found['positions whose nearest is next to them'].value:.0f} % a neighbour is nearest."
+            f"{kind}; {100 * found['positions whose nearest is next to them'].value:.0f} % of positions are nearest "
+            "to a neighbour."
         )
     else:
         told.append(f"Nothing is added to tokens: position enters by {position}.")

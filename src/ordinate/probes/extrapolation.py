@@ -52,7 +52,9 @@ class Extrapolation(Probe):
         scale = gauge(subject, few, seed)
         charts, estimates = _further(scale, whole, fitting, seed, reasons)
         for times in sorted({*self.times} - {*fitting}):
-            reasons[f"texts {times} times as long"] = f"it takes {facts.max_length} tokens, and there must be enough"
+            reasons[f"texts {times} times as long"] = (
+                f"it takes no more than {facts.max_length} tokens, and two such texts are needed"
+            )
         tell(0.5)
         shifts = self._shifts(scale, seed, reasons, tell)
         estimates += [
@@ -166,7 +168,7 @@ def _by_place(lengths: dict[int, ndarray], seed: int, facts: Facts) -> Chart:
         means = np.add.reduceat(values, edges[:-1], 1) / np.diff(edges)
         across = (edges[:-1] + edges[1:] + 3) / 2
         lines.append(line_of("texts" if times == 1 else f"{times} texts joined", across.tolist(), means, seed))
-    end = f" It takes {facts.max_length:,} tokens." if facts.max_length else ""
+    end = f" It takes no more than {facts.max_length:,} tokens." if facts.max_length else ""
     caption = f"Mean loss by place.{end} A line that rises where no text was as long in training is lost there."
     return Chart(title="Loss by position", x="position [tokens]", y="loss [nats a token]", lines=tuple(lines),
                  caption=caption)  # fmt: skip
@@ -199,7 +201,7 @@ def _answer(facts: Facts, estimates: list[Estimate]) -> str:
         else:
             told.append(f"{costs({'Being ' + one.name.removeprefix('rise, '): one})}.")
     if facts.max_length:
-        told.append(f"It takes {facts.max_length:,} tokens.")
+        told.append(f"It takes no more than {facts.max_length:,} tokens.")
     return " ".join(told)
 
 

@@ -195,7 +195,7 @@ def _answer(found: Found, estimates: dict[str, Estimate]) -> str:
     told = []
     if found.back:
         kinds, counts = np.unique([found.offset[place] for place in found.back], return_counts=True)
-        listed = ", ".join(f"{number} {_where(kind)}" for kind, number in zip(kinds, counts, strict=True))
+        listed = ", ".join(f"{number} at {_where(kind)}" for kind, number in zip(kinds, counts, strict=True))
         told.append(f"Of {count} heads {len(found.back)} look at one offset ({listed}).")
     else:
         told.append(f"None of {count} heads looks at one offset.")

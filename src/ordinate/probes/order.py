@@ -223,7 +223,7 @@ def _answer(facts: Facts, estimates: list[Estimate]) -> str:
             else f"more than {ways} tells it the order"
         )
         told.append(
-            f"Permuted with {ways}, tokens give the same up to {found[exact].value:.1g} of its length: {end}."
+            f"Permuted with {ways}, tokens give the same up to {found[exact].value:.1g} of the length: {end}."
         )
     whole = found["rise shuffled whole"]
     if whole.low is None or whole.low > (whole.null_high or 0.0):
