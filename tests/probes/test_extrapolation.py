@@ -75,7 +75,7 @@ def test_loss_by_place_is_that_of_each_token():
 def test_what_the_model_cannot_take_is_left_out_and_said():
     finding = Extrapolation(shifts=(1, 4, 64)).measure(Plain("learned", max_length=30), texts())
     assert [name for name in named(finding) if "rise" in name] == ["rise, shifted by 1", "rise, shifted by 4"]
-    assert any("it takes 30 tokens" in caveat for caveat in finding.caveats)
+    assert any("it takes no more than 30 tokens" in caveat for caveat in finding.caveats)
     with pytest.raises(Unfit, match="asked of texts"):
         Extrapolation().measure(Plain(), Material(None, torch.zeros(3, 1, 4, 4), "nothing"))
     with pytest.raises(Unfit, match="no positions beyond 24"):

@@ -74,12 +74,7 @@ class Extrapolation(Probe):
             charts=(*charts, *_by_shift(scale, shifts, seed), *more),
             method=METHOD.format(times=" and ".join(map(str, fitting)) or "no", **words),
             null=NULL,
-            caveats=(
-                *whole.left_out,
-                *few.left_out,
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
-                *_caveats(fitting),
-            ),
+            caveats=(*whole.left_out, *few.left_out, *_caveats(fitting, reasons)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
@@ -205,8 +200,9 @@ def _answer(facts: Facts, estimates: list[Estimate]) -> str:
     return " ".join(told)
 
 
-def _caveats(fitting: list[int]) -> list[str]:
-    found = ["How long the texts of its training were is not written in a model; its longest input is but a hint."]
+def _caveats(fitting: list[int], reasons: dict[str, str]) -> list[str]:
+    found = [f"Not measured, {what}: {reason}." for what, reason in reasons.items()]
+    found += ["How long the texts of its training were is not written in a model; its longest input is but a hint."]
     if fitting:
         found.append(
             "Joined texts have nothing to do with each other: a rise may be distraction as well as distance."

@@ -46,6 +46,10 @@ METHOD = (
     "{noun}, three times; without effect: how far each of the three is from the others. Intervals: 95 %, bootstrap "
     "over {noun}; of shares, over their jackknife's pseudo-values."
 )
+ANEW = (
+    "A stream that is weighted anew is not what the model was trained with; its arms tell what carries position, not "
+    "how another model would learn."
+)
 OUTLIERS = (
     "Some models have a few columns of enormous size; a share of the variance is then theirs. It is given without "
     "the largest ones too, and regression sees all columns in one size."
@@ -89,11 +93,7 @@ class Survival(Probe):
         estimates = _of_places(arms, told, len(places), seed) + read
         estimates += _of_doses(arms, told, usual[0].shape[1], seed) + _of_ratios(ratios, seed)
         tell(0.8)
-        scale = gauge(subject, few, seed)
         estimates += cuts(subject, few, plain, seed, reasons)
-        words = {"whole": whole.size, "few": few.size, "noun": few.noun, "places": len(places), "what": scale.name}
-        words["front"] = ", the first token left out" if few.grid is None else ", class tokens left out"
-        words["targets"] = "the place" if few.grid is None else "the row and the column"
         return Finding(
             question="survival",
             title=self.title,
@@ -104,11 +104,10 @@ class Survival(Probe):
                 curves,
                 *_by_dose(few_arms, few_told, self.doses, seed),
             ),
-            method=METHOD.format(**words),
+            method=_method(whole, few, len(places), gauge(subject, few, seed).name),
             null=NULL.format(places=len(places)),
             caveats=(
-                "A stream that is weighted anew is not what the model was trained with; its arms tell what carries "
-                "position, not how another model would learn.",
+                ANEW,
                 OUTLIERS,
                 *whole.left_out,
                 *few.left_out,
@@ -136,6 +135,13 @@ class Survival(Probe):
                 continue
             arms[dose.name], told[dose.name] = _shares(streams), _by(nearest_mean, streams)
         return arms, told
+
+
+def _method(whole: Sample, few: Sample, places: int, what: str) -> str:
+    words = {"whole": whole.size, "few": few.size, "noun": few.noun, "places": places, "what": what}
+    words["front"] = ", the first token left out" if few.grid is None else ", class tokens left out"
+    words["targets"] = "the place" if few.grid is None else "the row and the column"
+    return METHOD.format(**words)
 
 
 def _by(measure: Callable[[Tensor], Tensor], streams: Streams) -> Numbers:
