@@ -47,7 +47,7 @@ def test_a_planted_head_is_found_and_its_form_is_enough():
     closed = found["rise, heads in closed form in their place"]
     assert abs(closed.value) < 0.2 * max(abs(even.value), 0.02)
     assert finding.tables[0].rows[0][:3] == (1, 1, "3 back")
-    assert "look at one offset (1 3 back)" in finding.answer
+    assert "look at one offset (1 at 3 back)" in finding.answer
 
 
 def test_a_head_that_looks_at_the_first_token_is_found():
