@@ -7,20 +7,13 @@
 //
 // No column depends on another: a panel of them stays in the nearest cache for the whole text. One state in CHUNK is
 // kept for the way back, which makes the others again.
-#ifdef __AVX512F__
-#include <immintrin.h>
-#endif
 
-#include <cstring>
-
-#include "job.h"
+#include "row.h"
 
 namespace {
 
-constexpr Index LANES = 16;
 constexpr Index CHUNK = 32;
 constexpr Index AHEAD = 8;  // tokens whose rows are fetched before they are needed
-typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
 
 struct Job {
   bool back, delta;                          // delta: as in RWKV-7
@@ -35,48 +28,6 @@ struct Job {
 
   Index chunks() const { return parts(tokens, CHUNK); }
 };
-
-// some columns of one row
-template <int P>
-struct Row {
-  Vector of[P];
-
-  static Row zero() { return read(nullptr, 0); }
-  static Row read(const float* from, Index count) {
-    Row row;
-    if (count == P * LANES) return std::memcpy(&row, from, sizeof(Row)), row;
-    for (Vector& part : row.of) part = Vector{};
-    if (count > 0) std::memcpy(&row, from, count * sizeof(float));
-    return row;
-  }
-  void write(float* to, Index count) const { std::memcpy(to, this, count * sizeof(float)); }
-  void add(float scale, const Row& x) {
-    for (int p = 0; p < P; ++p) of[p] += scale * x.of[p];
-  }
-  void scale(float by) {
-    for (int p = 0; p < P; ++p) of[p] *= by;
-  }
-};
-
-// halves are added until one lane is left
-float total(Vector x) {
-#ifdef __AVX512F__
-  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(x));
-#else
-  float lanes[LANES], sum = 0;
-  std::memcpy(lanes, &x, sizeof(Vector));
-#pragma omp simd reduction(+ : sum)
-  for (Index i = 0; i < LANES; ++i) sum += lanes[i];
-  return sum;
-#endif
-}
-
-template <int P>
-float dot(const Row<P>& x, const Row<P>& y) {
-  Vector sum = x.of[0] * y.of[0];
-  for (int p = 1; p < P; ++p) sum += x.of[p] * y.of[p];
-  return total(sum);
-}
 
 // a panel of columns of one head: what its tokens do to its state, and what is asked of them
 template <int P, bool DELTA>
