@@ -161,6 +161,4 @@ def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path, hardware
 
 
 if __name__ == "__main__":
-    ended = main()
-    # processes of several devices end at once: see `leave`
-    leave(ended) if len(sys.argv) > 3 else sys.exit(ended)
+    leave(main())
