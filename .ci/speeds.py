@@ -122,6 +122,16 @@ def study(results: dict[str, Any]) -> list[list[str]]:
     return [*rows, ["ratio (goal: 0.85)", f"{results['ratio']:.2f}"]]
 
 
+def wkv(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each size: milliseconds of both, and how many times as fast ours is."""
+    rows = [["what", "ours, ms", "transformers, ms", "times as fast"]]
+    for title, found in results.items():
+        missed = r" \*" if found["times"] < found["goal"] else ""
+        times = [f"{found[who]:.1f}" for who in ("ordinate", "transformers")]
+        rows.append([title.replace(" x ", " × "), *times, f"{found['times']:.1f}{missed}"])
+    return rows
+
+
 def text(name: str, path: Path, about: dict[str, Any], rows: list[list[str]]) -> str:
     """Where it was measured, and the table."""
     machine, day = about["machine"], date.fromisoformat(path.stem[-10:])
@@ -147,9 +157,10 @@ TABLES = {
     "probe": probe,
     "registered": registered,
     "study": study,
+    "wkv": wkv,
 }
 # that have another name than the benchmark
-PAGES = {"registered": "transformers.md"}
+PAGES = {"registered": "transformers.md", "wkv": "mixers/rwkv4.md"}
 
 
 def pages() -> dict[Path, str]:

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -130,8 +132,8 @@ def test_a_token_without_weight_leaves_no_trace(where, request):
         request.getfixturevalue("native_on")
     k, v, decay, bonus, start = draw(9, started=False)
     k[:, :4], v[:, :4] = WEIGHTLESS, 0
-    y, sums = wkv(k, v, decay, bonus, start)
-    alone, ends = wkv(k[:, 4:], v[:, 4:], decay, bonus, start)
+    y, sums = read(k, v, decay, bonus, start)
+    alone, ends = read(k[:, 4:], v[:, 4:], decay, bonus, start)
     torch.testing.assert_close(y[:, 4:], alone, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(sums, ends, rtol=1e-6, atol=1e-6)
     assert y.isfinite().all()
@@ -155,13 +157,13 @@ def test_in_pieces_it_is_the_same(where, request):
     if where == "native":
         request.getfixturevalue("native_on")
     k, v, decay, bonus, sums = draw(40, started=False)
-    whole, end = wkv(k, v, decay, bonus, sums)
+    whole, end = read(k, v, decay, bonus, sums)
     means = []
     for keys, values in zip(k.split([17, 1, 0, 22], 1), v.split([17, 1, 0, 22], 1), strict=True):
         y, sums = wkv(keys, values, decay, bonus, sums)
         means.append(y)
     torch.testing.assert_close(torch.cat(means, 1), whole, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(sums, end, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(sums[:, :2] * torch.exp(sums[:, 2:]), end, rtol=1e-5, atol=1e-6)
 
 
 def test_its_gradients_are_right():
@@ -173,6 +175,35 @@ def test_its_gradients_are_right():
 def test_however_many_chunks_are_read_side_by_side(step, monkeypatch):
     monkeypatch.setattr(ops, "STEP", step)
     assert_agrees(draw(61, channels=1), torch.float64)
+
+
+FAR = {
+    "keys below the first": (0, lambda k: k - 30 * (torch.arange(60)[:, None] % 4)),
+    "keys above the first": (0, lambda k: k - 95 * (torch.arange(60)[:, None] == 0)),
+    "a bonus above": (3, lambda bonus: bonus + 90),
+    "a bonus below": (3, lambda bonus: bonus - 90),
+    "what was before": (4, lambda start: start + torch.tensor([0, 0, 90])[:, None]),
+    "tokens without weight": (0, lambda k: torch.where(torch.arange(60)[:, None] < 30, k, WEIGHTLESS)),
+}
+
+
+@pytest.mark.parametrize("far", [None, *FAR])
+def test_the_short_way_is_taken_only_where_it_is_exact(far, monkeypatch):
+    monkeypatch.setenv(build.SWITCH, "off")
+    inputs, steps = list(draw(60)), []
+    if far is not None:
+        place, away = FAR[far]
+        inputs[place] = away(inputs[place])
+    assert_agrees(inputs, torch.float32)
+    token_by_token = ops._token_by_token
+    monkeypatch.setattr(ops, "_token_by_token", lambda *given: steps.append(given) or token_by_token(*given))
+    y, end = wkv(*inputs)
+    assert bool(steps) == (far is not None)
+    monkeypatch.setattr(ops, "SMALLEST", math.inf)
+    slowly, same_end = wkv(*inputs)
+    assert steps
+    assert_near(y, slowly.double(), 2e-6, "means")
+    assert_near(end[:, :2] / end[:, 1:2], (same_end[:, :2] / same_end[:, 1:2]).double(), 2e-6, "sums")
 
 
 def test_what_does_not_fit_is_refused(untyped):

@@ -2,13 +2,12 @@
 
     y_t = (sum_{i<t} e^{(t-1-i) w + k_i} v_i + e^{u + k_t} v_t) / (the same with v = 1)
 
-Each sum is held without a factor e^p, where p is its largest exponent: whatever the keys are, no exponential of a
-number above zero is taken. A text is cut into chunks that are read side by side, as many as keep the numbers of one
-step in the processor's cache; O(n) memory, forward and backward.
+Each sum is held without a factor e^p, where p is near its largest exponent: no key is too large. A text is cut into
+chunks that are read side by side, as many as keep the numbers of one step in the processor's cache; O(n) memory,
+forward and backward.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,16 +18,17 @@ from torch.autograd.function import once_differentiable
 from ordinate.native import wkv as native
 from ordinate.native.scan import need_shapes, refuses
 from ordinate.native.wkv import Channel, Channels, Sums
+from ordinate.ops.weighted_sums import NOTHING, Held, before_chunks, joined, of_chunk, of_chunks
 
 Cut = Float[Tensor, "b chunks size c"]
-# of several chunks two sums each, on the way back what each owes to the decay too, and their exponent
-Held = tuple[Float[Tensor, "_ b _ c"], Float[Tensor, "b _ c"]]
-Token = Callable[[int], Held]
 
-# the exponent of a sum that holds nothing yet, and of a token that weighs nothing
-NOTHING, WEIGHTLESS = -1e38, -1e30
-# numbers of one step on a CPU
-STEP = 2**15
+# the exponent of a token that weighs nothing
+WEIGHTLESS = -1e30
+# numbers of one step and of one stretch of tokens on a CPU
+STEP, STRETCH = 2**14, 2**19
+# the smallest weight over that of the first token, and the inverse of the largest factor: far from float32's ends
+SMALLEST = 2.0**-80
+LOG_2 = math.log(2)
 
 
 def empty_sums(k: Channels) -> Sums:
@@ -55,32 +55,18 @@ def wkv(k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums) -
     # one pass in C++ where there is a compiler: the same to rounding
     if refuses("wkv", k, v, decay, bonus, start) is None:
         return native.wkv(k, v, decay, bonus, start)
-    return _Wkv.apply(k, v, decay, bonus, start)
+    inputs = k, v, decay, bonus, start
+    if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+        return _Wkv.apply(*inputs)
+    return _read(*inputs, None)
 
 
 class _Wkv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        y, total = torch.empty_like(k), torch.empty_like(k)
-        held: Held = start[:, :2, None].transpose(0, 1), start[:, 2:]
-        for part, chunks in _parts(k):
-            keys, values, means, totals = (x[:, part].unflatten(1, (chunks, -1)) for x in (k, v, y, total))
-
-            def token(place: int, keys: Cut = keys, values: Cut = values) -> Held:
-                value = values[:, :, place]
-                return torch.stack([value, torch.ones_like(value)]), keys[:, :, place]
-
-            places = range(keys.shape[2])
-            held = _before_chunks(held, token, places, range(chunks), decay)
-            for place in places:
-                value, key = token(place)
-                (above, under), top = _joined(held, (value, key + bonus), 0.0)
-                means[:, :, place] = above / under
-                totals[:, :, place] = top + torch.log(under)
-                held = _joined(held, (value, key), decay)
-            held = _of_chunk(held, chunks - 1)
-        end = torch.cat([held[0][:, :, 0].transpose(0, 1), held[1]], 1)
+        total = torch.empty_like(k)
+        y, end = _read(k, v, decay, bonus, start, total)
         ctx.save_for_backward(k, v, decay, bonus, start, y, total, end)
         return y, end
 
@@ -102,7 +88,9 @@ class _Wkv(torch.autograd.Function):
                 return torch.stack([gradient, -gradient * y]), -total
 
             places = range(cut[0].shape[2] - 1, -1, -1)
-            held = _before_chunks(held, token, places, range(chunks - 1, -1, -1), decay)
+            if chunks > 1:
+                local = of_chunks(token, places, held, chunks, decay)
+                held = before_chunks(held, local, range(chunks - 1, -1, -1), len(places), decay)
             for place in places:
                 key, value, mean, total_here, asked = (x[:, :, place] for x in cut[:5])
                 (above, under, above_owed, under_owed), exponent = held
@@ -112,56 +100,98 @@ class _Wkv(torch.autograd.Function):
                 cut[6][:, :, place] = later * above + self_weight
                 dbonus += here.sum((0, 1))
                 ddecay += (later * (value * above_owed + under_owed)).sum((0, 1))
-                held = _joined(held, token(place), decay)
-            held = _of_chunk(held, 0)
+                held = joined(held, token(place), decay)
+            held = of_chunk(held, 0)
         asked, owed = held[0][:, :, 0].transpose(0, 1).split(2, 1)
         old = torch.exp(start[:, 2:] + held[1])
         ddecay += (old * start[:, :2] * owed).sum((0, 1))
         return *made, torch.cat([old * asked, torch.zeros_like(old)], 1)
 
 
+def _read(
+    k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums, total: Channels | None
+) -> tuple[Channels, Sums]:
+    """What `wkv` gives; the logarithm of what each mean was divided by is written into `total`."""
+    y = torch.empty_like(k)
+    held: Held = start[:, :2, None].transpose(0, 1), start[:, 2:]
+    for part, chunks in _parts(k):
+        cut = [x[:, part].unflatten(1, (chunks, -1)) for x in ((k, v, y) if total is None else (k, v, y, total))]
+        held = _under_one_exponent(held, cut, decay, bonus) or _token_by_token(held, cut, decay, bonus)
+    return y, torch.cat([held[0][:, :, 0].transpose(0, 1), held[1]], 1)
+
+
 def _parts(k: Channels) -> list[tuple[slice, int]]:
     """Stretches of the text, and how many chunks of equal length each is cut into."""
     batch, tokens, channels = k.shape
+    numbers = max(1, batch * channels)
     # elsewhere steps cost more than what they compute
-    most = STEP // max(1, batch * channels) if k.device.type == "cpu" else tokens
-    chunks = max(1, min(most, math.isqrt(tokens)))
-    whole = tokens // chunks * chunks
-    parts = [(slice(0, whole), chunks), (slice(whole, tokens), 1)]
+    on_cpu = k.device.type == "cpu"
+    most, stretch = (STEP // numbers, STRETCH // numbers) if on_cpu else (tokens, tokens)
+    parts = []
+    for start in range(0, tokens, max(1, stretch)):
+        end = min(start + max(1, stretch), tokens)
+        chunks = max(1, min(most, math.isqrt(end - start)))
+        whole = start + (end - start) // chunks * chunks
+        parts += [(slice(start, whole), chunks), (slice(whole, end), 1)]
     return [(part, chunks) for part, chunks in parts if part.stop > part.start]
 
 
-def _before_chunks(held: Held, token: Token, places: range, order: range, decay: Channel) -> Held:
-    """The sums before each chunk, in this order; those of `held` are before the first."""
-    if len(order) == 1:
-        return held
-    sums, exponent = held
-    shape = len(order), sums.shape[-1]
-    local: Held = sums.new_zeros(*sums.shape[:2], *shape), exponent.new_full((len(exponent), *shape), NOTHING)
+def _under_one_exponent(held: Held, cut: list[Cut], decay: Channel, bonus: Channel) -> Held | None:
+    """As `_token_by_token`, all weights of a chunk over that of its first: one exponential a token instead of four.
+
+    None: keys, bonus or what was before are too far apart for that, or one token alone has nothing to gain.
+    """
+    keys, values, means, *totals = cut
+    # numbers that are not there yet cannot be looked at
+    if keys.shape[2] == 1 or not keys.numel() or keys.is_meta or torch.compiler.is_compiling():
+        return None
+    pairs, pace, own = keys.new_empty(2, *keys.shape), torch.exp(decay), torch.exp(bonus)
+    # powers of 2 take a quarter of the time that those of e take
+    base = keys[:, :, :1] / LOG_2
+    weights = torch.add(-base, keys, alpha=1 / LOG_2, out=pairs[1]).exp2_()
+    torch.mul(weights, values, out=pairs[0])
+    tokens, chunks, exponent = pairs.unbind(3), keys.shape[1], base[:, :, 0] * LOG_2
+    if chunks > 1:
+        local = tokens[0].clone()
+        for token in tokens[1:]:
+            torch.addcmul(token, local, pace, out=local)
+        held = before_chunks(held, (local, exponent), range(chunks), len(tokens), decay)
+    factor = torch.exp(held[1] - exponent)
+    least = weights.amin() * own.min().clamp(max=1)
+    if not (least >= SMALLEST and max(factor.max(), own.max()) <= 1 / SMALLEST):
+        return None
+    sums = held[0] * factor
+    above, under = read = torch.empty_like(sums)
+    for place, (token, mean) in enumerate(zip(tokens, means.unbind(2), strict=True)):
+        torch.addcmul(sums, token, own, out=read)
+        torch.div(above, under, out=mean)
+        for total in totals:
+            torch.log2(under, out=total[:, :, place])
+        torch.addcmul(token, sums, pace, out=sums)
+    for total in totals:
+        total.add_(base).mul_(LOG_2)
+    return of_chunk((sums, exponent), chunks - 1) if sums.sum().isfinite() else None
+
+
+def _token_by_token(held: Held, cut: list[Cut], decay: Channel, bonus: Channel) -> Held:
+    """Reads the means, and the logarithms of what they are divided by; gives the sums at the end."""
+    keys, values, means, *totals = cut
+    chunks, places = keys.shape[1], range(keys.shape[2])
+
+    def token(place: int) -> Held:
+        value = values[:, :, place]
+        return torch.stack([value, torch.ones_like(value)]), keys[:, :, place]
+
+    if chunks > 1:
+        held = before_chunks(held, of_chunks(token, places, held, chunks, decay), range(chunks), len(places), decay)
     for place in places:
-        local = _joined(local, token(place), decay)
-    found = [held]
-    for chunk in order[:-1]:
-        found.append(_joined(found[-1], _of_chunk(local, chunk), decay, len(places)))
-    sums, exponents = zip(*found[:: order.step], strict=True)
-    return torch.cat(sums, 2), torch.cat(exponents, 1)
-
-
-def _joined(one: Held, two: Held, decay: Channel | float, tokens: int = 1) -> Held:
-    """The sums over both, `two` being so many tokens further; it may owe nothing to the decay."""
-    (sums, exponent), (added, top) = one, two
-    exponent = exponent + tokens * decay
-    top = torch.maximum(exponent, top)
-    joined = torch.exp(exponent - top) * sums
-    if len(sums) == 4:
-        joined[2:].add_(joined[:2], alpha=tokens)
-    joined[: len(added)].addcmul_(torch.exp(two[1] - top), added)
-    return joined, top
-
-
-def _of_chunk(held: Held, chunk: int) -> Held:
-    own = slice(chunk, chunk + 1)
-    return held[0][:, :, own], held[1][:, own]
+        value, key = token(place)
+        (above, under), top = joined(held, (value, key + bonus), 0.0)
+        means[:, :, place] = above / under
+        for total in totals:
+            total[:, :, place] = top + torch.log(under)
+        held = joined(held, (value, key), decay)
+    return of_chunk(held, chunks - 1)
 
 
 def _asked_of_the_end(gradient: Sums | None, end: Sums) -> Held:
