@@ -101,6 +101,18 @@ def test_an_address_that_does_not_answer_is_refused(plan, tmp_path, monkeypatch)
     assert not any(folder.name in FINAL for folder in tmp_path.iterdir())
 
 
+def test_a_machine_that_is_too_busy_for_a_cluster_is_told(plan, tmp_path, monkeypatch):
+    import ray
+
+    def init(address=None, **_):
+        raise ConnectionError("none") if address else Exception("The current node timed out\nduring startup.")
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ValueError, match=r"did not begin \(The current node timed out\); run the same command again"):
+        conduct(plan, tmp_path / "study", Cluster(), "ordinate study", Quiet())
+
+
 def test_nothing_is_told_to_the_makers_of_ray(plan, local, tmp_path):
     conduct(plan, local.path, Cluster(), "ordinate study", Quiet())
     assert os.environ.get("RAY_USAGE_STATS_ENABLED", "0") == "0"

@@ -191,7 +191,20 @@ def _connect(ray: ModuleType, address: str, options: dict[str, Any]) -> None:
     except ConnectionError as error:
         if address != AUTO:
             raise _silent(address, str(error).splitlines()[0]) from None
+        _begin(ray, options)
+
+
+def _begin(ray: ModuleType, options: dict[str, Any]) -> None:
+    """A cluster of this machine alone."""
+    try:
         ray.init(include_dashboard=False, **options)
+    except Exception as error:
+        # Ray has no type of its own for a machine that is too busy to begin in half a minute
+        why, _, _ = str(error).partition("\n")
+        raise ValueError(
+            f"--ray auto begins a cluster on this machine; it did not begin ({why}); "
+            "run the same command again when the machine is less busy, or use --workers"
+        ) from None
 
 
 def _need_answer(address: str) -> None:
