@@ -1,5 +1,6 @@
 """What a probe found: numbers with their uncertainty, and what is drawn from them. JSON in and out; no tensors."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -30,6 +31,19 @@ class Estimate(Part):
     """Upper end."""
     unit: str = ""
     """What it is counted in: nats, tokens, share."""
+
+    @property
+    def written(self) -> tuple[str, str, str]:
+        """The value and the ends of its interval in as many digits as that leaves sure; ends it has not are empty."""
+        if self.low is None or self.high is None:
+            return number(self.value), "", ""
+        values, half = (self.value, self.low, self.high), (self.high - self.low) / 2
+        size = max(map(abs, values))
+        if half == 0:
+            return number(self.value), number(self.low), number(self.high)
+        # down to the first digit of half the interval, but no more than three in all
+        last = min(-math.floor(math.log10(half)), 2 - math.floor(math.log10(size)))
+        return _rounded(self.value, last), _rounded(self.low, last), _rounded(self.high, last)
 
 
 class Table(Part):
@@ -133,3 +147,27 @@ def estimate(findings: Sequence[Finding], question: str, name: str) -> Estimate:
             if (finding.question, found.name) == (question, name):
                 return found
     raise KeyError(f"{question}: {name}")
+
+
+def number(value: float | int | str | None) -> str:
+    """A number in few digits."""
+    if value is None:
+        return ""
+    if isinstance(value, str | int):
+        return str(value)
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if size >= 1e5 or size < 1e-3:
+        return f"{value:.1e}"
+    return f"{value:,.0f}" if size >= 1000 else f"{value:.3g}"
+
+
+def _rounded(value: float, last: int) -> str:
+    """A number down to its last digit, counted behind the point."""
+    size = abs(value)
+    if size < 0.5 * 10**-last:
+        return "0"
+    if size >= 1e5 or size < 1e-3:
+        return f"{value:.{max(0, last + math.floor(math.log10(size)))}e}"
+    return f"{round(value, last):,.{max(0, last)}f}"

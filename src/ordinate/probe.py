@@ -11,8 +11,8 @@ from torch import Tensor
 from ordinate.finding import Finding
 from ordinate.subject import Subject
 
-# operations that a question may cost: a minute on two cores
-BUDGET = 5e12
+# operations that a question may spend: under a minute on two cores
+BUDGET = 6.2e12
 
 Tell = Callable[[float], None]
 """Is told how much of a probe is done, between 0 and 1."""
@@ -27,7 +27,8 @@ class Material:
         images: pixels.
         source: where they come from, in a few words.
         natural: whether they are real; random tokens are not.
-        budget: operations that reading it may cost a question; where all of it would cost more, less is read.
+        budget: operations that a question may spend on reading it with something changed, and as many on reading it
+            only to look; where all of it would cost more, less is read.
     """
 
     ids: Int[Tensor, "texts n"] | None

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ordinate.measures.precision import PLACES, rounding_table, table_errors, turning_errors, wave_error
-from ordinate.measures.presenting import sample
+from ordinate.measures.presenting import Passes, sample
 from ordinate.probe import Material
 from ordinate.probes.extrapolation import Extrapolation, places
 from ordinate.subject import Reading, Unfit
@@ -65,8 +65,8 @@ def test_a_model_that_reads_anywhere_is_not():
 
 def test_loss_by_place_is_that_of_each_token():
     subject, material = Plain("rope"), texts(6, 12)
-    found = places(subject, sample(subject.facts, material, 1))
-    logits = subject.read(sample(subject.facts, material, 1).given(slice(0, 6))).logits
+    found = places(subject, sample(subject.facts, material, Passes(1)))
+    logits = subject.read(sample(subject.facts, material, Passes(1)).given(slice(0, 6))).logits
     want = torch.nn.functional.cross_entropy(logits[2, 4].float(), material.ids[2, 5])
     np.testing.assert_allclose(found[2, 3], float(want), rtol=1e-6)
     assert found.shape == (6, 10)
@@ -75,7 +75,7 @@ def test_loss_by_place_is_that_of_each_token():
 def test_what_the_model_cannot_take_is_left_out_and_said():
     finding = Extrapolation(shifts=(1, 4, 64)).measure(Plain("learned", max_length=30), texts())
     assert [name for name in named(finding) if "rise" in name] == ["rise, shifted by 1", "rise, shifted by 4"]
-    assert any("it takes 30 tokens" in caveat for caveat in finding.caveats)
+    assert any("it takes no more than 30 tokens" in caveat for caveat in finding.caveats)
     with pytest.raises(Unfit, match="asked of texts"):
         Extrapolation().measure(Plain(), Material(None, torch.zeros(3, 1, 4, 4), "nothing"))
     with pytest.raises(Unfit, match="no positions beyond 24"):

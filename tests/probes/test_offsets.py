@@ -5,8 +5,8 @@ import torch
 from ordinate import Decoder, Shape, Vision, VisionShape
 from ordinate.attachment import attach
 from ordinate.measures.detecting import falls, peaks
-from ordinate.measures.gaze import Even, Target, looked, mapped
-from ordinate.measures.presenting import sample
+from ordinate.measures.gaze import Even, Target, looked, looked_and_mapped
+from ordinate.measures.presenting import Passes, sample
 from ordinate.ops.constructed import behind_sinusoidal, first
 from ordinate.ops.waves import sinusoids
 from ordinate.probe import Material
@@ -47,7 +47,7 @@ def test_a_planted_head_is_found_and_its_form_is_enough():
     closed = found["rise, heads in closed form in their place"]
     assert abs(closed.value) < 0.2 * max(abs(even.value), 0.02)
     assert finding.tables[0].rows[0][:3] == (1, 1, "3 back")
-    assert "look at one offset (1 3 back)" in finding.answer
+    assert "look at one offset (1 at 3 back)" in finding.answer
 
 
 def test_a_head_that_looks_at_the_first_token_is_found():
@@ -68,7 +68,7 @@ def test_a_head_that_looks_at_the_first_token_is_found():
 
 def test_weights_are_counted_where_they_are():
     subject = Plain("learned", causal=False)
-    chosen = sample(subject.facts, texts(4, 30), passes=1)
+    chosen = sample(subject.facts, texts(4, 30), Passes(1))
     seen = looked(subject, chosen)
 
     class Whole(Even):
@@ -92,16 +92,16 @@ def test_all_alike_is_even():
     subject = Plain("none")
     for own in subject.weights:
         own.query[:] = 0
-    seen = looked(subject, sample(subject.facts, texts(4, 30), passes=1))
+    seen = looked(subject, sample(subject.facts, texts(4, 30), Passes(1)))
     np.testing.assert_allclose(seen.mass, seen.mass[..., :1].repeat(len(seen.offsets), -1))
     np.testing.assert_allclose(seen.sink, seen.even_sink)
 
 
 def test_scores_of_places_are_alike_in_all_texts_and_those_of_tokens_are_not():
-    alike = mapped(planted(), sample(planted().facts, texts(40, 24), passes=1)).alike
+    alike = looked_and_mapped(planted(), sample(planted().facts, texts(40, 24), Passes(1)))[1].alike
     assert alike[0, 0] > 0.8
     plain = Plain("none", causal=False, layers=1)
-    assert mapped(plain, sample(plain.facts, texts(200, 24), passes=1)).alike.abs().max() < 0.05
+    assert looked_and_mapped(plain, sample(plain.facts, texts(200, 24), Passes(1)))[1].alike.abs().max() < 0.05
 
 
 def test_chance_finds_an_offset_as_often_as_it_says():

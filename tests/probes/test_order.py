@@ -3,13 +3,13 @@ import pytest
 import torch
 
 from ordinate.measures.equivariance import arms, prefix_swaps
-from ordinate.measures.presenting import sample
+from ordinate.measures.presenting import Passes, sample
 from ordinate.probes.order import Order
 from ordinate.testing.plain import Plain, texts
 
 
 def chosen(subject, **sizes):
-    return sample(subject.facts, texts(**sizes), passes=1)
+    return sample(subject.facts, texts(**sizes), Passes(1))
 
 
 @pytest.mark.parametrize("position", ["none", "learned", "rope"])

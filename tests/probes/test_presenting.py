@@ -7,8 +7,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from ordinate import Decoder, Shape
 from ordinate.attachment import attach
 from ordinate.measures.gaze import Even
-from ordinate.measures.presenting import Sample, carried, sample, shuffled, undone
+from ordinate.measures.presenting import Passes, Sample, carried, changed, looked_at, sample, shuffled, undone
 from ordinate.probes.order import Order
+from ordinate.probes.survival import Survival
 from ordinate.testing.plain import Plain, texts
 
 
@@ -45,10 +46,10 @@ def test_each_token_takes_along_what_it_saw():
 
 def test_a_costly_model_reads_less_of_the_same_and_says_so():
     facts, material = Plain().facts, texts(64, 200)
-    whole = sample(facts, material, 1)
+    whole = sample(facts, material, Passes(1))
     assert (whole.texts, whole.length, whole.left_out) == (64, 200, ())
     for budget, size in ((4e8, (50, 200)), (1e8, (16, 173)), (1e7, (7, 64)), (1.0, (4, 64))):
-        less = sample(facts, replace(material, budget=budget), 1)
+        less = sample(facts, replace(material, budget=budget), Passes(1))
         assert (less.texts, less.length) == size
         assert torch.equal(less.ids, material.ids[: less.texts, : less.length])
         assert f"Of 64 texts of 200 it reads {size[0]} of {size[1]}:" in less.left_out[0]
@@ -58,7 +59,7 @@ def test_a_costly_model_reads_less_of_the_same_and_says_so():
 def test_reading_a_sample_costs_its_budget(budget):
     model = Decoder(Shape(vocabulary=300, width=32, heads=2, layers=3, scheme="learned", max_length=128)).eval()
     subject, passes = attach(model), 3
-    less = sample(subject.facts, replace(texts(64, 128, 300), budget=budget), passes)
+    less = sample(subject.facts, replace(texts(64, 128, 300), budget=budget), Passes(passes))
     assert (less.texts, less.length) < (64, 128)
     with FlopCounterMode(display=False) as counted:
         for _ in range(passes):
@@ -80,3 +81,28 @@ def test_less_reading_is_told_repeated_and_less_sure():
         next(one for one in found.estimates if one.name == "rise shuffled whole") for found in (whole, less)
     )
     assert unsure.high - unsure.low > 1.3 * (sure.high - sure.low)
+
+
+def test_what_is_only_looked_at_is_read_as_far_as_one_pass_pays():
+    facts, material = Plain().facts, replace(texts(64, 200), budget=5e8)
+    looked, few = (
+        looked_at(facts, material, Passes(headless=1)),
+        changed(facts, material, Passes(whole=9, headless=8)),
+    )
+    assert (looked.size, looked.left_out) == ("64 texts of 200 tokens", ())
+    assert few.texts == 16
+    assert 64 <= few.length < 100
+    assert few.left_out[0].startswith(f"Of 64 texts of 200 what is changed is read in 16 of {few.length}: ")
+
+
+def test_numbers_that_are_looked_at_are_of_all_texts_and_changes_of_few():
+    material = texts(64, 64)
+    whole, less = (Survival(doses=False).measure(Plain("learned"), replace(material, budget=budget))
+                   for budget in (1e12, 1.7e8))  # fmt: skip
+    one, other = ({estimate.name: estimate for estimate in found.estimates} for found in (whole, less))
+    for name in ("share of position, in the end", "places told, as it enters", "mixing ratio, mean of layers"):
+        assert one[name].model_dump() == pytest.approx(other[name].model_dump())
+    name = "the same of shuffled tokens, in the end"
+    assert one[name].high - one[name].low < other[name].high - other[name].low
+    assert "64 texts of 64 tokens, 63 places" in less.method
+    assert less.caveats[2].startswith("Of 64 texts of 64 what is changed is read in ")

@@ -10,7 +10,7 @@ from ordinate.attachment import attach
 from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, transposed, turns
 from ordinate.measures.narrowing import narrowed, of_tokens, of_weights
 from ordinate.measures.normalising import Sigmoids, Sinkhorns
-from ordinate.measures.presenting import sample
+from ordinate.measures.presenting import Passes, sample
 from ordinate.measures.scaling import Scaled, out_of_hull, scale_of
 from ordinate.measures.weighing import weighed
 from ordinate.ops.hull import beyond
@@ -109,7 +109,7 @@ def test_a_scale_outside_leaves_the_hull_of_the_values():
         def attended(self, layer, seen):
             rows.append(seen.weights.sum(-1))
 
-    given, chosen = Inputs(texts(2).ids), sample(subject.facts, texts(), passes=1)
+    given, chosen = Inputs(texts(2).ids), sample(subject.facts, texts(), Passes(1))
     scale = scale_of(subject, chosen)
     np.testing.assert_allclose(scale, 8**-0.5)
     subject.read(given, Sums(scale, outside=True))
@@ -131,7 +131,7 @@ def test_the_scale_is_found_where_biases_are_added_or_none_is_there():
     torch.manual_seed(0)
     sizes = {"vocab_size": 50, "hidden_size": 32, "n_layer": 1, "n_head": 4}
     bloom = attach(transformers.BloomForCausalLM(transformers.BloomConfig(**sizes)).eval())
-    chosen = sample(bloom.facts, texts(4, 16), passes=1)
+    chosen = sample(bloom.facts, texts(4, 16), Passes(1))
     np.testing.assert_allclose(scale_of(bloom, chosen), 8**-0.5, rtol=1e-3)
     t5 = transformers.T5Config(vocab_size=50, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4)
     subject = attach(transformers.T5ForConditionalGeneration(t5).eval())
@@ -205,7 +205,7 @@ def scores_of(subject, watch):
 
 def test_fewer_directions_are_the_best_matrix_of_that_rank():
     subject = Plain("none", causal=False, layers=1, width=32, heads=2)
-    weights = weighed(subject, sample(subject.facts, texts(), passes=1), 0, {})
+    weights = weighed(subject, sample(subject.facts, texts(), Passes(1)), 0, {})
     layers = of_weights(weights)
     own, x = subject.weights[0], torch.nn.functional.layer_norm(subject.tokens[texts(2).ids], (32,))
     u, s, v = torch.linalg.svd(own.query @ own.key.mT)
@@ -223,7 +223,7 @@ def test_what_tokens_use_is_kept_where_weights_would_keep_something_else():
     subject.tokens[:, :4] *= 1e-3
     own.query[:, :4, :2] *= 30
     own.key[:, :4, :2] *= 30
-    chosen = sample(subject.facts, texts(), passes=1)
+    chosen = sample(subject.facts, texts(), Passes(1))
     weights, plain = weighed(subject, chosen, 0, {}), scores_of(subject, Watch())
     by_weights, by_tokens = (
         (scores_of(subject, narrowed(layers, weights, 4)) - plain).norm() / plain.norm()
@@ -236,7 +236,7 @@ def test_under_rope_one_subspace_serves_all_turns():
     subject = Plain("rope", layers=1, width=32, heads=2)
     # a head whose queries have two directions needs no others at any distance
     subject.weights[0].query[..., 2:] = 0
-    weights = weighed(subject, sample(subject.facts, texts(), passes=1), 0, {})
+    weights = weighed(subject, sample(subject.facts, texts(), Passes(1)), 0, {})
     assert set(weights.turns) == {0}
     layers = of_weights(weights)
     torch.testing.assert_close(scores_of(subject, narrowed(layers, weights, 2)), scores_of(subject, Watch()))
@@ -244,10 +244,10 @@ def test_under_rope_one_subspace_serves_all_turns():
         scores_of(subject, narrowed(layers, weights, 1)) - scores_of(subject, Watch())
     ).abs().nan_to_num().max() > 0.1
     # the same is seen from what queries and keys tokens have
-    seen = of_tokens(subject, sample(subject.facts, texts(), passes=1), weights)
+    seen = of_tokens(subject, sample(subject.facts, texts(), Passes(1)), weights)
     torch.testing.assert_close(scores_of(subject, narrowed(seen, weights, 2)), scores_of(subject, Watch()))
     unknown = replace(weights, turns=None)
-    with pytest.raises(Unfit, match="was not seen"):
+    with pytest.raises(Unfit, match="were not seen"):
         narrowed(layers, unknown, 2)
 
 
@@ -272,7 +272,7 @@ def test_planted_symmetry_is_found():
     finding = Roles().measure(subject, texts())
     found = named(finding)
     assert found["symmetry of a head, median"].value > 0.999
-    np.testing.assert_allclose(transposed(subject, sample(subject.facts, texts(), passes=1)), 1.0)
+    np.testing.assert_allclose(transposed(subject, sample(subject.facts, texts(), Passes(1))), 1.0)
     # then keys are queries: nothing changes when they are exchanged
     assert abs(found["rise, queries and keys exchanged"].value) < 1e-12
     assert "8 of 8 heads are more symmetric" in finding.answer
@@ -281,7 +281,7 @@ def test_planted_symmetry_is_found():
 def test_chance_makes_no_head_symmetric():
     def found_by(seed):
         subject = Plain("none", heads=4, layers=4, width=32, seed=seed)
-        return weighed(subject, sample(subject.facts, texts(4, 12), passes=1), seed, {})
+        return weighed(subject, sample(subject.facts, texts(4, 12), Passes(1)), seed, {})
 
     models = [found_by(seed) for seed in range(36)]
     # one model in twenty may have a head that seems symmetric, whatever the number of heads

@@ -3,7 +3,7 @@ import torch
 
 from ordinate.measures.attack import Read, recognised, recovered
 from ordinate.measures.disguise import about_ones, channels, features, renamed, rotation
-from ordinate.measures.presenting import Sample, sample
+from ordinate.measures.presenting import Passes, Sample, sample
 from ordinate.probe import Material
 from ordinate.probes.secrecy import Secrecy
 from ordinate.subject import Inputs, Unfit
@@ -32,7 +32,7 @@ def test_rotations_are_rotations():
 
 
 def test_channels_may_change_places_unless_they_are_rotated():
-    chosen = sample(Plain().facts, texts(4, 12), 1)
+    chosen = sample(Plain().facts, texts(4, 12), Passes(1))
     rope = channels(Plain("rope"), chosen, 8, 0)
     assert rope["as they enter the products"] < 1e-13
     assert rope["before they are rotated"] > 1e-3
@@ -41,7 +41,7 @@ def test_channels_may_change_places_unless_they_are_rotated():
 
 def test_tokens_that_are_added_to_nothing_are_read_back_from_what_enters():
     subject, material = Plain("none", layers=1), texts(40, 24)
-    whole = sample(subject.facts, material, 1)
+    whole = sample(subject.facts, material, Passes(1))
     secret, public = whole.first(20), Sample(material.ids[20:], None, 0, None)
     places, tokens = recovered(Read.of(subject, secret, public), sort=False)
     assert (tokens[:, 0] == 1).all()
@@ -52,7 +52,7 @@ def test_tokens_that_are_added_to_nothing_are_read_back_from_what_enters():
 
 def test_places_that_are_added_are_read_back():
     subject, material = Plain("learned", scale=4.0), texts(40, 24)
-    whole = sample(subject.facts, material, 1)
+    whole = sample(subject.facts, material, Passes(1))
     places, _ = recovered(Read.of(subject, whole.first(20), Sample(material.ids[20:], None, 0, None)), sort=False)
     assert places[:, 0].mean() > 0.95
 
@@ -65,7 +65,7 @@ def test_random_vectors_give_away_no_more_than_chance():
             return super().read(Inputs(vectors=vectors), watch)
 
     subject, material = Noise(causal=False), texts(80, 24)
-    whole = sample(subject.facts, material, 1)
+    whole = sample(subject.facts, material, Passes(1))
     places, tokens = recovered(
         Read.of(subject, whole.first(40), Sample(material.ids[40:], None, 0, None)), sort=False
     )

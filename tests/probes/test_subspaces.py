@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ordinate.measures.codes import read_out, saw, singled_out
-from ordinate.measures.presenting import sample
+from ordinate.measures.presenting import Passes, sample
 from ordinate.measures.sharing import inside, of_tables, selectivity
 from ordinate.measures.splitting import TERMS, Lacking, Terms, means_of, split
 from ordinate.ops.overlap import by_chance, cosines, frame, overlap
@@ -104,7 +104,7 @@ def test_a_planted_term_is_the_one_that_is_found(term):
 
 def test_the_terms_sum_to_the_scores_exactly():
     subject = Plain("learned", causal=True, layers=2)
-    chosen = sample(subject.facts, texts(12, 16), passes=1)
+    chosen = sample(subject.facts, texts(12, 16), Passes(1))
     means, scale, found = means_of(subject, chosen), subject.weights[0].query.shape[-1] ** -0.5, []
 
     class First(Watch):

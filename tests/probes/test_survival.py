@@ -4,9 +4,9 @@ import torch
 
 from ordinate import Vision, VisionShape
 from ordinate.attachment import attach
-from ordinate.measures.presenting import sample
+from ordinate.measures.presenting import Passes, sample
 from ordinate.measures.readouts import readouts
-from ordinate.measures.whereabouts import Dose, Weighted, added, directions, kept, places_of
+from ordinate.measures.whereabouts import Dose, Weighted, directions, kept, kept_and_added, places_of
 from ordinate.ops.readout import likeness, nearest_mean, ridge
 from ordinate.ops.variance import place_share, products, shares
 from ordinate.probe import Material
@@ -88,7 +88,7 @@ def gpt2():
     ],
 )
 def test_position_survives_by_the_skip(gpt2, dose, expected):
-    chosen = sample(gpt2.facts, texts(24, 64, 200), passes=1)
+    chosen = sample(gpt2.facts, texts(24, 64, 200), Passes(1))
     streams = kept(gpt2, chosen, places_of(chosen, gpt2.facts), dose)
     found = [float(place_share(x).mean()) for x in streams[:4]]
     np.testing.assert_allclose(found, expected, atol=0.06)
@@ -97,7 +97,7 @@ def test_position_survives_by_the_skip(gpt2, dose, expected):
 def test_a_severed_skip_is_the_attention_alone():
     subject, places = Plain("learned"), torch.arange(24)
     plain, sums = (Weighted(subject.facts, places, Dose(skip=skip)) for skip in (1.0, 0.0))
-    given = sample(subject.facts, texts(), passes=1).given(slice(0, 3))
+    given = sample(subject.facts, texts(), Passes(1)).given(slice(0, 3))
     subject.read(given, plain)
     subject.read(given, sums)
     enter, leave = plain.kept[0][0], plain.kept[1][0]
@@ -109,9 +109,11 @@ def test_the_mixing_ratio_is_nought_where_each_token_attends_to_itself():
     for own in subject.weights:
         own.query[:] = own.key * 1e3
         own.key[:] = own.key * 1e3
-    chosen = sample(subject.facts, texts(), passes=1)
-    ratios, mixed = added(subject, chosen, places_of(chosen, subject.facts), {})
-    assert mixed.mean() < 0.1 < ratios.mean()
+    chosen = sample(subject.facts, texts(), Passes(1))
+    streams, found = kept_and_added(subject, chosen, places_of(chosen, subject.facts), {})
+    assert found["mixing ratio"].mean() < 0.1 < found["what attention adds, beside what it is added to"].mean()
+    for own, other in zip(streams, kept(subject, chosen, places_of(chosen, subject.facts)), strict=True):
+        torch.testing.assert_close(own, other)
 
 
 def named(finding):
@@ -130,7 +132,7 @@ def test_planted_position_is_found_and_cutting_it_out_shows():
     severed = found["share of position in the end, skip severed"].value
     assert severed < 0.6 * found["share of position, in the end"].value
     assert abs(found["share of position in the end, skip severed, no mask"].value) < 0.02
-    assert "of the variance in the end" in finding.answer
+    assert "of the variance as it enters" in finding.answer
     # controls tell nothing, or tokens alone
     assert found["R^2 of the place read linearly, in the end"].low > 0.3
     for end in ("as it enters", "in the end"):
@@ -143,7 +145,7 @@ def test_planted_position_is_found_and_cutting_it_out_shows():
 
 def test_a_few_enormous_columns_do_not_hide_position():
     places, x = torch.arange(24), drawn(12, 24, 32, place=1.0)
-    chosen = sample(Plain().facts, texts(12, 24), passes=1)
+    chosen = sample(Plain().facts, texts(12, 24), Passes(1))
 
     def found(stream):
         estimates, _ = readouts([stream, stream], chosen, places, 0)

@@ -29,8 +29,8 @@ class Amount:
     length: Annotated[int, Parameter(help="Tokens of a piece; no more than the model takes.")] = 512
     budget: Annotated[
         float,
-        Parameter(help="Operations that reading may cost each question; where all would cost more, less is read."),
-    ] = 5e12
+        Parameter(help="Operations that a question may spend on looking, and on changing; beyond, less is read."),
+    ] = 6.2e12
 
     def __post_init__(self) -> None:
         need_positive("budget", self.budget)

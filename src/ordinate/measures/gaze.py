@@ -76,26 +76,24 @@ class Looking(Watch):
         return weights[..., rows, rows - offset].double().sum(-1)
 
 
-class Maps(Watch):
-    """Adds up whole maps of short texts, and how far scores are the same in all of them.
+class Maps:
+    """The sum of whole maps of the beginnings of texts, and how far scores are the same in all of them.
 
     Args:
         facts: the model.
-        length: tokens.
+        length: tokens of a beginning.
     """
-
-    headless = True
 
     def __init__(self, facts: Facts, length: int) -> None:
         shape = (facts.layers, facts.heads, length, length)
-        self.texts, self.front = 0, facts.prefix
+        self.texts, self.places = 0, slice(facts.prefix, facts.prefix + length)
         self.total, self.common = (torch.zeros(shape, dtype=torch.float64) for _ in range(2))
         self.squares = torch.zeros(shape[:2], dtype=torch.float64)
         self.seen = torch.ones(length, length).tril().bool() if facts.causal else torch.ones(length, length).bool()
 
     def scores(self, layer: int, scores: Weights) -> None:
         """Add up what the softmax is taken of, each row less its mean over what it sees."""
-        own = scores[..., self.front :, self.front :].double().cpu()
+        own = scores[..., self.places, self.places].double().cpu()
         # what a window hides has no score
         seen = self.seen & (own > -1e4)
         own = torch.where(seen, own, 0.0)
@@ -105,7 +103,7 @@ class Maps(Watch):
 
     def weights(self, layer: int, weights: Weights) -> None:
         """Add them up."""
-        self.total[layer] += weights[..., self.front :, self.front :].double().sum(0).cpu()
+        self.total[layer] += weights[..., self.places, self.places].double().sum(0).cpu()
         self.texts += len(weights) if layer == 0 else 0
 
     @property
@@ -118,6 +116,29 @@ class Maps(Watch):
         within = self.squares / self.texts
         own = (self.texts * between - within) / (self.texts - 1)
         return torch.where(within > 0, own / within.clamp(min=1e-300), 0.0)
+
+
+class Mapped(Looking):
+    """Sums weights by offset, and adds up the maps of beginnings too.
+
+    Args:
+        facts: the model.
+        length: tokens of a text, or patches of an image.
+        maps: what they are added to.
+    """
+
+    def __init__(self, facts: Facts, length: int, maps: Maps) -> None:
+        super().__init__(facts, length)
+        self.maps = maps
+
+    def scores(self, layer: int, scores: Weights) -> None:
+        """Add them to the maps."""
+        self.maps.scores(layer, scores)
+
+    def weights(self, layer: int, weights: Weights) -> None:
+        """Add them up, and to the maps."""
+        super().weights(layer, weights)
+        self.maps.weights(layer, weights)
 
 
 @dataclass(frozen=True)
@@ -172,7 +193,17 @@ def looked(subject: Subject, sample: Sample, order: Order | None = None) -> Gaze
     Raises:
         Unfit: its weights cannot be watched.
     """
-    watch = Looking(subject.facts, sample.length)
+    return _gaze(subject, sample, order, Looking(subject.facts, sample.length))
+
+
+def looked_and_mapped(subject: Subject, sample: Sample) -> tuple[Gaze, Maps]:
+    """Where each head looks in each text, and whole maps of the beginnings of the texts, in one pass."""
+    facts = subject.facts
+    maps = Maps(facts, min(MAPPED, sample.length))
+    return _gaze(subject, sample, None, Mapped(facts, sample.length, maps)), maps
+
+
+def _gaze(subject: Subject, sample: Sample, order: Order | None, watch: Looking) -> Gaze:
     for rows in sample.parts(subject.facts):
         subject.read(sample.given(rows, order), watch)
     mass, sink, distance = (
@@ -180,12 +211,3 @@ def looked(subject: Subject, sample: Sample, order: Order | None = None) -> Gaze
         for found in (watch.mass, watch.sink, watch.distance)
     )
     return Gaze(watch.offsets, mass, sink, distance, watch.even, watch.even_sink)
-
-
-def mapped(subject: Subject, sample: Sample) -> Maps:
-    """Whole maps of the beginnings of the texts."""
-    short = sample.first(sample.texts, min(MAPPED, sample.length))
-    watch = Maps(subject.facts, short.length)
-    for rows in short.parts(subject.facts):
-        subject.read(short.given(rows), watch)
-    return watch

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ordinate.measures.presenting import Order, Sample, last, undone
+from ordinate.measures.telling import OF_LENGTH
 from ordinate.subject import Inputs, Subject
 
 # of a text for a model with a masked head, the share of tokens that are to be said
@@ -72,7 +73,7 @@ class Surprise(Gauge):
         logits = self.subject.read(inputs).logits
         if logits is None or inputs.ids is None:
             raise ValueError("surprise needs logits of the next token; got none; ask `gauge` for what fits")
-        return _nats(logits[:, :-1], inputs.ids[:, 1:]).double().mean(1).numpy()
+        return nats(logits[:, :-1], inputs.ids[:, 1:]).double().mean(1).numpy()
 
 
 class Masked(Gauge):
@@ -106,8 +107,8 @@ class Masked(Gauge):
         hidden, asked = self.hidden[rows], self.asked[rows]
         if moved is not None:
             hidden, asked = hidden.gather(1, moved), asked.gather(1, moved)
-        nats = _nats(logits, asked).double() * hidden
-        return (nats.sum(1) / hidden.sum(1)).numpy()
+        found = nats(logits, asked).double() * hidden
+        return (found.sum(1) / hidden.sum(1)).numpy()
 
 
 class Turned(Gauge):
@@ -116,7 +117,7 @@ class Turned(Gauge):
     |f(changed) - f(text)| / |f(text)|
     """
 
-    name, unit = "change of the output", "share of its length"
+    name, unit = "change of the output", OF_LENGTH
 
     def __init__(self, subject: Subject, sample: Sample, seed: int) -> None:
         super().__init__(subject, sample, seed)
@@ -140,5 +141,8 @@ def gauge(subject: Subject, sample: Sample, seed: int) -> Gauge:
     return Surprise(subject, sample, seed) if facts.kind == "decoder" else Masked(subject, sample, seed)
 
 
-def _nats(logits: Float[Tensor, "b n classes"], targets: Tensor) -> Float[Tensor, "b n"]:
-    return cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+def nats(logits: Float[Tensor, "b n classes"], targets: Tensor) -> Float[Tensor, "b n"]:
+    """How surprising each target is."""
+    # one text after another: of a large vocabulary, copies of all of them are slow
+    rows = zip(logits, targets, strict=True)
+    return torch.stack([cross_entropy(row.float(), asked, reduction="none") for row, asked in rows])

@@ -92,7 +92,7 @@ def narrowed(layers: list[Pair], weights: Weighed, rank: int, seed: int | None =
         Unfit: by what queries and keys are turned is not known.
     """
     if weights.turns is None:
-        raise Unfit("by what its queries and keys are turned was not seen")
+        raise Unfit("one subspace must serve all turns of its queries and keys, and these were not seen one by one")
     found = []
     for layer, (query, key) in enumerate(layers):
         turn = weights.turns.get(layer, torch.eye(query.shape[-1], dtype=torch.float64)[None])

@@ -12,12 +12,32 @@ from ordinate.probe import Material
 from ordinate.shapes import Tokens
 from ordinate.subject import Facts, Inputs, Reading, Subject, Watch
 
-TOKENS_AT_ONCE, LOGITS_AT_ONCE = 4096, 1 << 26
+# more at once are no faster: what they need falls out of the processor's memory
+TOKENS_AT_ONCE, LOGITS_AT_ONCE = 512, 1 << 26
 # texts are left out down to the first number, then shortened, then left out down to the second
 SOME, FEWEST, SHORTEST = 16, 4, 64
 
 Order = Int[Tensor, "texts n"]
 """Which token of the text stands at each place."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How many times texts are read.
+
+    Args:
+        whole: from the tokens to the logits.
+        headless: to the end of the last layer.
+    """
+
+    whole: float = 0.0
+    headless: float = 0.0
+
+    def operations(self, facts: Facts, length: int) -> float:
+        """About how many multiplications and additions they take for one text of this length."""
+        layers = 12 * facts.width**2 + 2 * facts.width * length
+        head = facts.width * facts.vocabulary
+        return 2.0 * length * (self.whole * (facts.layers * layers + head) + self.headless * facts.layers * layers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +74,11 @@ class Sample:
     def noun(self) -> str:
         """What there are several of."""
         return "texts" if self.images is None else "images"
+
+    @property
+    def size(self) -> str:
+        """How much it is, in words."""
+        return f"{self.texts} {self.noun} of {self.length} {'tokens' if self.images is None else 'patches'}"
 
     def first(self, texts: int, length: int | None = None) -> "Sample":
         """The first texts, and of each its beginning."""
@@ -118,7 +143,7 @@ class Sample:
         return moved.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
 
 
-def sample(facts: Facts, material: Material, passes: float) -> Sample:
+def sample(facts: Facts, material: Material, passes: Passes, told: str = "it reads") -> Sample:
     """As much of the material as can be read so many times: fewer texts first, then shorter ones.
 
     What is left out depends on the sizes of the model and of the material and on its budget, never on the machine.
@@ -127,6 +152,7 @@ def sample(facts: Facts, material: Material, passes: float) -> Sample:
         facts: the model.
         material: what there is.
         passes: how many times it is read.
+        told: what reads it, for the sentence about what is left out.
     """
     if material.ids is None:
         whole = Sample(None, material.images, 0, facts.grid, facts.prefix)
@@ -136,9 +162,8 @@ def sample(facts: Facts, material: Material, passes: float) -> Sample:
         came = f"got {whole.texts} of {whole.length}"
         need(whole.texts > 1 and whole.length >= 8, "a probe reads two texts of 8 tokens or more", came, "give more")
     texts, length = whole.texts, whole.length
-    cost = [passes * length * _operations(facts, length) for length in range(whole.length + 1)]
+    cost = [passes.operations(facts, length) for length in range(whole.length + 1)]
     texts = max(min(whole.texts, SOME), min(whole.texts, int(material.budget // cost[whole.length])))
-    length = whole.length
     if material.ids is not None:
         while length > SHORTEST and texts * cost[length] > material.budget:
             length -= 1
@@ -146,11 +171,26 @@ def sample(facts: Facts, material: Material, passes: float) -> Sample:
     if (texts, length) == (whole.texts, whole.length):
         return whole
     times = whole.texts * cost[whole.length] / material.budget
-    told = (
-        f"Of {whole.texts} {whole.noun} of {whole.length} it reads {texts} of {length}: all would cost {times:.1f} "
-        f"times the {material.budget:.1e} operations that a question may (--budget)."
+    why = (
+        f"Of {whole.texts} {whole.noun} of {whole.length} {told} {texts} of {length}: all would cost {times:.1f} "
+        f"times the {material.budget:.1e} operations that it may (--budget)."
     )
-    return replace(whole.first(texts, length), left_out=(told,))
+    return replace(whole.first(texts, length), left_out=(why,))
+
+
+def beginnings(material: Material, length: int) -> Material:
+    """The first tokens of each text; images as they are."""
+    return material if material.ids is None else replace(material, ids=material.ids[:, :length])
+
+
+def looked_at(facts: Facts, material: Material, passes: Passes) -> Sample:
+    """What of the material is only looked at, where something is changed besides: as much as the budget pays for."""
+    return sample(facts, material, passes, "what is only looked at is read in")
+
+
+def changed(facts: Facts, material: Material, passes: Passes) -> Sample:
+    """What is read with something changed, again and again: as much as the budget, spent once more, pays for."""
+    return sample(facts, material, passes, "what is changed is read in")
 
 
 def shuffled(sample: Sample, window: int, generator: torch.Generator) -> Order:
@@ -207,9 +247,3 @@ def last(subject: Subject, inputs: Inputs) -> tuple[Reading, Tokens]:
     """What came out, and the residual stream in the end without what stands nowhere."""
     reading = subject.read(inputs)
     return reading, tokens_of(subject.facts, reading.stream).double()
-
-
-def _operations(facts: Facts, length: int) -> float:
-    """About how many multiplications and additions a forward pass takes for each token."""
-    matrices = 12 * facts.layers * facts.width**2 + facts.width * facts.vocabulary
-    return 2.0 * (matrices + 2 * facts.layers * facts.width * length)

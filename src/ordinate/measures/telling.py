@@ -1,6 +1,6 @@
 """Numbers of texts as a finding tells them: with their intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -8,6 +8,9 @@ from numpy import ndarray
 
 from ordinate.finding import Estimate, Line, Panel
 from ordinate.ops.bootstrap import mean_interval, mean_intervals
+
+OF_LENGTH = "of its length"
+"""What changes of vectors are counted in: the length of what they were."""
 
 
 def estimate_of(
@@ -30,10 +33,29 @@ def line_of(
     return Line(name=name, x=places, y=tuple(middle.tolist()), **ends, null=null)
 
 
-def said(estimate: Estimate, digits: int = 3) -> str:
-    """A number in a sentence, with its interval and unit."""
-    sure = f" [{estimate.low:.{digits}g}, {estimate.high:.{digits}g}]" if estimate.low is not None else ""
-    return f"{estimate.value:.{digits}g}{sure} {estimate.unit}".rstrip()
+def short(estimate: Estimate) -> str:
+    """A number in a sentence, with its interval."""
+    value, low, high = estimate.written
+    return f"{value} [{low}, {high}]" if low else value
+
+
+def said(estimate: Estimate) -> str:
+    """A number in a sentence, with its unit and interval."""
+    value, low, high = estimate.written
+    return f"{value} {estimate.unit}".rstrip() + (f" [{low}, {high}]" if low else "")
+
+
+def costs(arms: Mapping[str, Estimate]) -> str:
+    """What it costs to do something to a model: what is done, in words, and the rise; empty where nothing is."""
+    told: list[str] = []
+    for what, rise in arms.items():
+        if told:
+            told.append(f"{what} by {short(rise)}")
+            continue
+        sure = rise.low is not None and rise.low > 0
+        loss = f"{'raises' if sure else 'changes'} the loss"
+        told.append(f"{what} {'changes the output' if rise.unit == OF_LENGTH else loss} by {said(rise)}")
+    return ", ".join(told)
 
 
 def panel_of(name: str, matrix: Float[ndarray, "rows columns"], side: int = 64, note: str = "") -> Panel:

@@ -80,7 +80,9 @@ def _turns(
     try:
         if not turning(subject, chosen):
             return {}
-        if chosen.ids is None or chosen.length <= OFFSETS[-1]:
+        if chosen.ids is None:
+            raise Unfit("its queries and keys are turned by rows and columns, not by one distance")
+        if chosen.length <= OFFSETS[-1]:
             raise Unfit(f"only of texts longer than {OFFSETS[-1]} tokens it is seen by what they are turned")
         return turns(subject, chosen.ids[0], width)
     except Unfit as reason:

@@ -86,32 +86,34 @@ class Weighted(Kept):
         return self.dose.attention * a + (self.dose.skip - 1) * self.entered
 
 
-class Added(Watch):
-    """How long what attention adds is beside what it is added to: |A| / |x|, on average over places.
+class Added(Kept):
+    """Also tells how long what attention adds is beside what it is added to: |A| / |x|, on average over places.
 
     Args:
         facts: the model.
         places: which.
     """
 
-    headless = True
-
     def __init__(self, facts: Facts, places: Places) -> None:
-        self.facts, self.places = facts, places
+        super().__init__(facts, places)
         self.entered, self.own = torch.empty(0), torch.tensor(0.0)
         self.ratios: list[list[Tensor]] = [[] for _ in range(facts.layers)]
         self.mixed: list[list[Tensor]] = [[] for _ in range(facts.layers)]
 
     def stream(self, layer: int, x: Tokens) -> None:
-        """Remember it."""
-        self.entered = x
+        """Keep it, and what attention is to be added to."""
+        super().stream(layer, x)
+        self.entered = self._at(x)
 
     def branch(self, layer: int, a: Tokens) -> None:
         """Compare both."""
-        self.ratios[layer].append(self._mean(self._norm(a) / self._norm(self.entered)))
+        self.ratios[layer].append(self._mean(self._norm(self._at(a)) / self._norm(self.entered)))
+
+    def _at(self, x: Tokens) -> Tensor:
+        return tokens_of(self.facts, x)[:, self.places]
 
     def _norm(self, x: Tensor) -> Tensor:
-        return tokens_of(self.facts, x)[:, self.places].double().norm(dim=-1).clamp(min=1e-30)
+        return x.double().norm(dim=-1).clamp(min=1e-30)
 
     def _mean(self, values: Tensor) -> Tensor:
         return values.mean(1).cpu()
@@ -135,37 +137,18 @@ class Mixed(Added):
 
     def attended(self, layer: int, seen: Attended) -> None:
         """Remember what each token gives itself."""
-        own = seen.weights.diagonal(dim1=-2, dim2=-1)[..., None]
+        places = self.places + self.facts.prefix
+        own = seen.weights.diagonal(dim1=-2, dim2=-1)[..., places, None]
         values = for_heads(seen.v.transpose(0, 1), seen.weights.shape[1]).transpose(0, 1)
         # weights may be wider than values
-        given = own * values
+        given = own * values[..., places, :]
         self.own = torch.einsum("bhnd,hdw->bnw", given, self.layers[layer].out.to(given))
 
     def branch(self, layer: int, a: Tokens) -> None:
         """Compare what is kept with what comes from others."""
         super().branch(layer, a)
-        mixing, kept = self._norm(a - self.own), self._norm(self.entered + self.own)
+        mixing, kept = self._norm(self._at(a) - self.own), self._norm(self.entered + self.own)
         self.mixed[layer].append(self._mean(mixing / (mixing + kept)))
-
-
-class Without(Watch):
-    """Cuts directions out of the stream that enters a layer.
-
-    Args:
-        layer: which.
-        directions: orthonormal rows.
-        middle: what the stream is taken from before it is cut.
-    """
-
-    def __init__(self, layer: int, directions: Float[Tensor, "some width"], middle: Float[Tensor, "width"]) -> None:
-        self.layer, self.directions, self.middle = layer, directions, middle
-
-    def stream(self, layer: int, x: Tokens) -> Tokens | None:
-        """What is left of it."""
-        if layer != self.layer:
-            return None
-        along = self.directions.to(x)
-        return x - (x - self.middle.to(x)) @ along.T @ along
 
 
 def places_of(sample: Sample, facts: Facts) -> Places:
@@ -197,23 +180,36 @@ def kept(
     return [torch.cat(parts) for parts in watch.kept]
 
 
-def added(subject: Subject, sample: Sample, places: Places, reasons: dict[str, str]) -> tuple[Ratios, Ratios | None]:
-    """How much attention adds in each layer, and the mixing ratio where it can be told."""
+def kept_and_added(
+    subject: Subject, sample: Sample, places: Places, reasons: dict[str, str]
+) -> tuple[Streams, dict[str, Ratios]]:
+    """The stream as it enters each layer and as it leaves the last; and what attention adds, where that is seen.
+
+    Args:
+        subject: the model.
+        sample: what it reads, once.
+        places: which of it are kept.
+        reasons: is told why something was not measured.
+    """
     facts = subject.facts
-    try:
-        watch: Added = Mixed(facts, places, [subject.projection(layer) for layer in range(facts.layers)])
-        _read(subject, sample, watch)
-    except Unfit as reason:
-        reasons["mixing ratio"] = str(reason)
-        watch = Added(facts, places)
-        _read(subject, sample, watch)
-    ratios, mixed = (
-        torch.stack([torch.cat(own) for own in found], 1) if all(found) else None
-        for found in (watch.ratios, watch.mixed)
-    )
-    if ratios is None:
-        raise Unfit("what its attention adds could not be seen")
-    return ratios, mixed
+
+    def mixed() -> Added:
+        return Mixed(facts, places, [subject.projection(layer) for layer in range(facts.layers)])
+
+    # from what tells most to what tells least
+    for name, make in (("mixing ratio", mixed), ("what attention adds", lambda: Added(facts, places))):
+        try:
+            watch = make()
+            _read(subject, sample, watch)
+        except Unfit as reason:
+            reasons[name] = str(reason)
+            continue
+        found = {"what attention adds, beside what it is added to": watch.ratios, "mixing ratio": watch.mixed}
+        ratios = {what: torch.stack([torch.cat(own) for own in each], 1) for what, each in found.items() if all(each)}
+        if not ratios:
+            reasons[name] = "what its attention adds could not be seen"
+        return [torch.cat(parts) for parts in watch.kept], ratios
+    return kept(subject, sample, places), {}
 
 
 def directions(x: Float[Tensor, "texts places width"], energy: float, most: int) -> Float[Tensor, "some width"]:

@@ -94,24 +94,25 @@ struct BackTile {
     }
     for (Index r = 0; r < rows; ++r) {
       float *__restrict score = scores + r * COLUMNS, *__restrict slope = slopes + r * COLUMNS;
-      T *narrow_score = weights() + r * COLUMNS, *narrow_slope = narrowed() + r * COLUMNS;
       const float* __restrict bias = hide(table - r, asks, holds ? holds[r] : 0, count, room);
 #pragma omp simd
       for (Index c = 0; c < count; ++c) {
-        const float weight = exponential(score[c] * scale + bias[c] - top[c]) * part[c];
-        slope[c] = weight * (slope[c] - delta[c]);
-        narrow(weight, narrow_score[c]);
-        if constexpr (PAIRED<T>) narrow(slope[c], narrow_slope[c]);
+        score[c] = exponential(score[c] * scale + bias[c] - top[c]) * part[c];
+        slope[c] = score[c] * (slope[c] - delta[c]);
       }
-      for (Index c = count; c < total; ++c) narrow_score[c] = narrow_slope[c] = 0.f;
+      for (Index c = count; c < total; ++c) score[c] = slope[c] = 0.f;
       if (dtable) {
         float* __restrict sums = dtable - r;
 #pragma omp simd
         for (Index c = 0; c < count; ++c) sums[c] += slope[c];
       }
       const float* __restrict steep = steepness + r * COLUMNS;
-#pragma GCC ivdep
-      for (Index c = 0; c < (job.cap ? count : 0); ++c) narrow(slope[c] * steep[c], narrow_slope[c]);
+#pragma omp simd
+      for (Index c = 0; c < (job.cap ? count : 0); ++c) slope[c] *= steep[c];
+      if constexpr (PAIRED<T>) {
+        narrow(score, narrow_scores + r * COLUMNS, total);
+        narrow(slope, narrow_slopes + r * COLUMNS, total);
+      }
     }
   }
 

@@ -27,11 +27,11 @@ void soften(float* __restrict scores, T* weights, const float* __restrict bias, 
   float added = 0.f;
 #pragma omp simd reduction(+ : added)
   for (Index c = 0; c < count; ++c) {
-    const float weight = exponential(scores[c] - base);
-    added += weight;
-    narrow(weight, weights[c]);
+    scores[c] = exponential(scores[c] - base);
+    added += scores[c];
   }
-  for (Index c = count; c < total; ++c) weights[c] = 0.f;
+  for (Index c = count; c < total; ++c) scores[c] = 0.f;
+  if constexpr (PAIRED<T>) narrow(scores, weights, total);
   mass = mass * shrink + added;
   top = now;
   if (shrink == 1.f) return;
@@ -97,12 +97,15 @@ void forward_rows(const Job& job, const Held<T>& held, Tile<T>& tile, Index b, I
     const Index at = head * job.queries + begin + r;
     job.top[at] = empty ? 0.f : tile.top[r];
     job.share[at] = empty ? 0.f : 1.f / tile.mass[r];
-    const float* sum = tile.sum + r * job.depth;
-    T* out = job.out.row<T>(b, h, begin + r);
-    narrow(sum, out, job.depth, job.share[at]);
-    if constexpr (PAIRED<T>)
-      if (int8_t* lost = job.rest(b, h, begin + r))
-        for (Index c = 0; c < job.depth; ++c) lost[c] = lose(sum[c] * job.share[at], out[c]);
+    const float* __restrict sum = tile.sum + r * job.depth;
+    const float share = job.share[at];
+    T* __restrict out = job.out.row<T>(b, h, begin + r);
+    narrow(sum, out, job.depth, share);
+    if constexpr (PAIRED<T>) {
+      int8_t* __restrict lost = job.rest(b, h, begin + r);
+#pragma omp simd
+      for (Index c = 0; c < (lost ? job.depth : 0); ++c) lost[c] = lose(sum[c] * share, out[c]);
+    }
   }
 }
 

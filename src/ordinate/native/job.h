@@ -7,10 +7,12 @@
 #include <ATen/Parallel.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/bit_cast.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <limits>
 #include <new>
@@ -77,6 +79,20 @@ inline void narrow(float x, float& to) { to = x; }
 inline void narrow(float x, c10::BFloat16& to) {
   const uint32_t bits = c10::bit_cast<uint32_t>(x);
   to.x = static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+
+// many at once; where the processor has an instruction for it, numbers below 1.2e-38 become 0
+inline void narrow(const float* __restrict from, c10::BFloat16* __restrict to, Index count) {
+  Index c = 0;
+#ifdef __AVX512BF16__
+  for (; c + 32 <= count; c += 32) {
+    const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + c + 16), _mm512_loadu_ps(from + c));
+    std::memcpy(static_cast<void*>(to + c), &both, sizeof both);
+  }
+#endif
+#pragma omp simd
+  for (Index rest = c; rest < count; ++rest) narrow(from[rest], to[rest]);
 }
 
 // what went wrong, or null; the text lives until the next failure of this thread

@@ -19,7 +19,7 @@ using at::native::cpublas::brgemm;
 constexpr Index ROWS = 128;     // of a tile: queries on the way forward, keys on the way back
 constexpr Index COLUMNS = 512;  // of a tile: keys on the way forward, queries on the way back
 constexpr Index PANEL = 64;     // columns of one product
-constexpr Index TERMS = 64;     // of a sum that is added to another
+constexpr Index TERMS = 64;     // of a sum that is added to another, in float
 
 template <class T>
 constexpr bool PAIRED = sizeof(T) == 2;
@@ -49,12 +49,13 @@ struct Job {
   Index pitch() const { return queries + keys - 1; }
 };
 
-// sums grow by the product, whose own sums are short: long ones lose digits
+// sums grow by the product, whose own sums are short: long ones lose digits, but none of those that 16 bits show
 template <class T>
 void add_product(Index rows, Index columns, Index inner, Index left_pitch, Index right_pitch, Index pitch,
                  const T* left, const T* right, float* sums) {
-  for (Index k = 0; k < inner; k += TERMS)
-    brgemm(rows, columns, min(TERMS, inner - k), left_pitch, right_pitch, pitch, true, left + k,
+  const Index terms = PAIRED<T> ? COLUMNS : TERMS;
+  for (Index k = 0; k < inner; k += terms)
+    brgemm(rows, columns, min(terms, inner - k), left_pitch, right_pitch, pitch, true, left + k,
            right + k * right_pitch, sums, PAIRED<T>);
 }
 
@@ -101,15 +102,12 @@ void pack_rows(const T* from, Index pitch, Index count, Index total, Index width
   if constexpr (!PAIRED<T>) {
     for (Index r = 0; r < count; ++r) std::memcpy(to + r * width, from + r * pitch, width * sizeof(T));
   } else {
+    const auto* bits = reinterpret_cast<const uint16_t*>(from);
+    auto* __restrict unit = reinterpret_cast<uint32_t*>(to);
     for (Index r = 0; r < count; r += 2) {
-      const T *__restrict one = from + r * pitch, *__restrict two = one + pitch;
-      T* __restrict out = to + r * width;
-      if (r + 1 == count) {
-        for (Index c = 0; c < width; ++c) out[2 * c] = one[c];
-        continue;
-      }
+      const uint16_t *one = bits + r * pitch, *two = r + 1 < count ? one + pitch : nullptr;
 #pragma omp simd
-      for (Index c = 0; c < width; ++c) out[2 * c] = one[c], out[2 * c + 1] = two[c];
+      for (Index c = 0; c < width; ++c) unit[r / 2 * width + c] = two ? one[c] | static_cast<uint32_t>(two[c]) << 16 : one[c];
     }
   }
 }

@@ -19,8 +19,8 @@ from ordinate.measures.nearness import (
     neighbours,
     scores_of_places,
 )
-from ordinate.measures.presenting import Sample, sample
-from ordinate.measures.telling import estimate_of, line_of, panel_of, said
+from ordinate.measures.presenting import Passes, Sample, sample
+from ordinate.measures.telling import costs, estimate_of, line_of, panel_of, said
 from ordinate.ops.permutation import mantel
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
@@ -50,9 +50,10 @@ class Closeness(Probe):
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
         if material.ids is None:
             raise Unfit("pictures have rows and columns of patches; this question is asked of texts")
-        chosen = sample(facts, material, passes=15)
         length = min(MOST, facts.max_length or MOST, material.ids.shape[1])
         table, apart = _table(subject, length, reasons)
+        # seven distances, each beside a control where something is added
+        chosen = sample(facts, material, Passes(8 if table is None else 15))
         tell(0.1)
         looks = _looks(subject, chosen, min(length, 128), reasons)
         tell(0.3)
@@ -196,7 +197,8 @@ def _answer(estimates: list[Estimate], position: str) -> str:
         )
         told.append(
             f"The closest two positions stand {apart:.0f} apart, at {nearest.value:.2g} of the median distance: "
-            f"{kind}; of {100 * found['positions whose nearest is next to them'].value:.0f} % a neighbour is nearest."
+            f"{kind}; {100 * found['positions whose nearest is next to them'].value:.0f} % of positions are nearest "
+            "to a neighbour."
         )
     else:
         told.append(f"Nothing is added to tokens: position enters by {position}.")
@@ -205,7 +207,7 @@ def _answer(estimates: list[Estimate], position: str) -> str:
         if swapped.low <= 0 <= swapped.high:
             told.append(f"Exchanging neighbouring positions makes no measurable difference: {said(swapped)}.")
         else:
-            told.append(f"Exchanging neighbouring positions costs {said(swapped)}.")
+            told.append(f"{costs({'Exchanging neighbouring positions': swapped})}.")
     if beyond is not None and beyond.low is not None and beyond.high is not None:
         sure = "more than" if beyond.low > 0 else "less than" if beyond.high < 0 else "no more and no less than"
         told.append(f"That is {sure} moving the same tokens as far at random.")

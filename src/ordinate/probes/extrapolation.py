@@ -8,21 +8,21 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from ordinate.finding import Chart, Estimate, Finding
-from ordinate.measures.harm import Gauge, Numbers, Surprise, gauge
+from ordinate.measures.harm import Gauge, Numbers, Surprise, gauge, nats
 from ordinate.measures.precision import precision, rounding_table
-from ordinate.measures.presenting import Sample, sample
-from ordinate.measures.telling import estimate_of, line_of, said
+from ordinate.measures.presenting import Passes, Sample, changed, looked_at
+from ordinate.measures.telling import costs, estimate_of, line_of, said
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Facts, Subject, Unfit
 
 BINS = 16
 METHOD = (
-    "By position: the loss of each token of {texts} texts of {length} tokens, and of texts {times} times as long "
-    "that are joined of them. Joined: the tokens of a text are read after others and by themselves, and compared. "
-    "Shifted: the same texts stand further back, and the {what} is compared. Rounding: what is left of a position, "
-    "and of its sines and cosines, when it is held in fewer digits, by arithmetic; and of the model, by how much "
-    "unit vectors far on are turned otherwise than those in front, or rows of its table moved by rounding. "
-    "Intervals: 95 %, bootstrap over texts. Position 0 is left out."
+    "By position: the loss of each token of {whole}, and of texts {times} times as long that are joined of them. "
+    "Joined: the tokens of a text are read after others and by themselves, and compared. Shifted: {few} stand "
+    "further back, and the {what} is compared. Rounding: what is left of a position, and of its sines and cosines, "
+    "when it is held in fewer digits, by arithmetic; and of the model, by how much unit vectors far on are turned "
+    "otherwise than those in front, or rows of its table moved by rounding. Intervals: 95 %, bootstrap over texts. "
+    "Position 0 is left out."
 )
 NULL = "A model that reads as well anywhere: no rise however far a text is shifted, and none after other texts."
 
@@ -45,12 +45,16 @@ class Extrapolation(Probe):
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
         if material.ids is None:
             raise Unfit("an image has one size; this question is asked of texts")
-        chosen = sample(facts, material, passes=8 + len(self.times))
-        scale = gauge(subject, chosen, seed)
-        fitting = [times for times in self.times if _fits(facts, chosen, times)]
-        charts, estimates = _further(scale, chosen, fitting, seed, reasons)
+        fitting = [times for times in self.times if _fits(facts, material.ids.shape, times)]
+        whole = looked_at(facts, material, Passes(1 + len(fitting)))
+        fitting = [times for times in fitting if whole.texts >= 2 * times]
+        few = changed(facts, material, Passes(1 + len(self._wanted(facts))))
+        scale = gauge(subject, few, seed)
+        charts, estimates = _further(scale, whole, fitting, seed, reasons)
         for times in sorted({*self.times} - {*fitting}):
-            reasons[f"texts {times} times as long"] = f"it takes {facts.max_length} tokens, and there must be enough"
+            reasons[f"texts {times} times as long"] = (
+                f"it takes no more than {facts.max_length} tokens, and two such texts are needed"
+            )
         tell(0.5)
         shifts = self._shifts(scale, seed, reasons, tell)
         estimates += [
@@ -60,7 +64,7 @@ class Extrapolation(Probe):
             raise Unfit("; ".join(f"{what}: {reason}" for what, reason in reasons.items()))
         exact, more = precision(subject, material.ids[0], reasons)
         estimates += exact
-        words = {"texts": chosen.texts, "length": chosen.length, "what": scale.name}
+        words = {"whole": whole.size, "few": few.size, "what": scale.name}
         return Finding(
             question="extrapolation",
             title=self.title,
@@ -70,19 +74,19 @@ class Extrapolation(Probe):
             charts=(*charts, *_by_shift(scale, shifts, seed), *more),
             method=METHOD.format(times=" and ".join(map(str, fitting)) or "no", **words),
             null=NULL,
-            caveats=(
-                *chosen.left_out,
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
-                *_caveats(fitting),
-            ),
+            caveats=(*whole.left_out, *few.left_out, *_caveats(fitting, reasons)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
 
+    def _wanted(self, facts: Facts) -> list[int]:
+        """How far texts are shifted, if they leave room."""
+        wanted = self.shifts or tuple(8**power for power in range(6))
+        return [by for by in wanted if facts.max_length is None or by < facts.max_length]
+
     def _shifts(self, scale: Gauge, seed: int, reasons: dict[str, str], tell: Tell) -> dict[int, Numbers]:
         end, length = scale.subject.facts.max_length, scale.sample.length
-        wanted = self.shifts or tuple(8**power for power in range(6))
-        room = [by for by in wanted if end is None or by + length <= end]
+        room = [by for by in self._wanted(scale.subject.facts) if end is None or by + length <= end]
         if not room:
             reasons["shifted texts"] = f"it has no positions beyond {end}, and texts of {length} fill them"
             return {}
@@ -106,11 +110,7 @@ def places(subject: Subject, chosen: Sample) -> Float[ndarray, "texts places"]:
         logits = subject.read(given).logits
         if logits is None or given.ids is None:
             raise Unfit("it predicts no next token")
-        ids = given.ids[:, 1:]
-        nats = torch.nn.functional.cross_entropy(
-            logits[:, :-1].float().flatten(0, 1), ids.flatten(), reduction="none"
-        )
-        found.append(nats.view(ids.shape)[:, 1:].double().cpu())
+        found.append(nats(logits[:, :-1], given.ids[:, 1:])[:, 1:].double().cpu())
     return torch.cat(found).numpy()
 
 
@@ -128,8 +128,9 @@ def _further(
     return [_by_place({1: own, **found}, seed, scale.subject.facts)], estimates
 
 
-def _fits(facts: Facts, chosen: Sample, times: int) -> bool:
-    return times * chosen.length <= (facts.max_length or times * chosen.length) and chosen.texts >= 2 * times
+def _fits(facts: Facts, size: tuple[int, ...], times: int) -> bool:
+    texts, length = size
+    return times * length <= (facts.max_length or times * length) and texts >= 2 * times
 
 
 def _joined(subject: Subject, chosen: Sample, times: int, reasons: dict[str, str]) -> ndarray | None:
@@ -162,7 +163,7 @@ def _by_place(lengths: dict[int, ndarray], seed: int, facts: Facts) -> Chart:
         means = np.add.reduceat(values, edges[:-1], 1) / np.diff(edges)
         across = (edges[:-1] + edges[1:] + 3) / 2
         lines.append(line_of("texts" if times == 1 else f"{times} texts joined", across.tolist(), means, seed))
-    end = f" It takes {facts.max_length:,} tokens." if facts.max_length else ""
+    end = f" It takes no more than {facts.max_length:,} tokens." if facts.max_length else ""
     caption = f"Mean loss by place.{end} A line that rises where no text was as long in training is lost there."
     return Chart(title="Loss by position", x="position [tokens]", y="loss [nats a token]", lines=tuple(lines),
                  caption=caption)  # fmt: skip
@@ -185,22 +186,23 @@ def _answer(facts: Facts, estimates: list[Estimate]) -> str:
         one = further[-1]
         worse = one.low is not None and one.low > 0
         how = "It loses its way" if worse and one.value > 0.5 else "It reads worse" if worse else "It reads no worse"
-        told.append(f"{how} further in: {one.name.removeprefix('rise, ')}, a token costs {said(one)} more.")
+        told.append(f"{how} further in: {costs({'being ' + one.name.removeprefix('rise, '): one})}.")
     if shifted:
         one = shifted[-1]
         if abs(one.value) < 1e-3:
             told.append(f"{one.name.removeprefix('rise, ').capitalize()}, texts read the same: only distances count.")
+        elif one.low is None or one.high is None or one.low <= 0 <= one.high:
+            told.append(f"Being {one.name.removeprefix('rise, ')} makes no measurable difference: {said(one)}.")
         else:
-            open_ = one.low is None or one.high is None or one.low <= 0 <= one.high
-            how = "cost no more that could be measured" if open_ else "cost more"
-            told.append(f"{one.name.removeprefix('rise, ').capitalize()}, texts {how}: {said(one)}.")
+            told.append(f"{costs({'Being ' + one.name.removeprefix('rise, '): one})}.")
     if facts.max_length:
-        told.append(f"It takes {facts.max_length:,} tokens.")
+        told.append(f"It takes no more than {facts.max_length:,} tokens.")
     return " ".join(told)
 
 
-def _caveats(fitting: list[int]) -> list[str]:
-    found = ["How long the texts of its training were is not written in a model; its longest input is but a hint."]
+def _caveats(fitting: list[int], reasons: dict[str, str]) -> list[str]:
+    found = [f"Not measured, {what}: {reason}." for what, reason in reasons.items()]
+    found += ["How long the texts of its training were is not written in a model; its longest input is but a hint."]
     if fitting:
         found.append(
             "Joined texts have nothing to do with each other: a rise may be distraction as well as distance."

@@ -7,26 +7,26 @@ import torch
 
 from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
 from ordinate.measures.detecting import STRAIGHT, Found, detected
-from ordinate.measures.gaze import Even, Gaze, Maps, looked, mapped
+from ordinate.measures.gaze import Even, Gaze, Maps, looked, looked_and_mapped
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
-from ordinate.measures.presenting import Sample, sample, shuffled
-from ordinate.measures.telling import estimate_of, panel_of, said
+from ordinate.measures.presenting import Passes, Sample, changed, looked_at, shuffled
+from ordinate.measures.telling import costs, estimate_of, panel_of
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
 
 SHOWN, SIDE = 12, 32
 METHOD = (
-    "{texts} {noun} of {length}. Of each head, how much of its weight is so many places back, {first} to {last}, of "
-    "what is not on the first token; the queries are those that have all of these offsets. A head looks at an "
-    "offset if {half:.0%} of that weight is there and the largest of its offsets is larger than the largest is when "
-    "offsets are named anew in each text, 999 times; adjusted for all heads by Benjamini and Hochberg. It looks at "
-    "the first token if {half:.0%} of all its weight is there. It looks the less the farther if the logarithm of "
-    "its weight falls with distance, straight (a correlation of {straight:g}), to less than half, and more so than "
-    "with offsets named anew. Alike: the share of what the scores of a row differ by that is the same in all texts, "
-    "less what chance gives. Harm: the heads found look at all alike, or exactly where they were found to look, as "
-    "a head in closed form does; the {what} is compared with the same {noun} untouched, and with as many other "
-    "heads looking at all alike. Intervals: 95 %, bootstrap over {noun}."
+    "{whole}. Of each head, how much of its weight is so many places back, {first} to {last}, of what is not on the "
+    "first token; the queries are those that have all of these offsets. A head looks at an offset if {half:.0%} of "
+    "that weight is there and the largest of its offsets is larger than the largest is when offsets are named anew "
+    "in each text, 999 times; adjusted for all heads by Benjamini and Hochberg. It looks at the first token if "
+    "{half:.0%} of all its weight is there. It looks the less the farther if the logarithm of its weight falls with "
+    "distance, straight (a correlation of {straight:g}), to less than half, and more so than with offsets named "
+    "anew. Alike: the share of what the scores of a row differ by that is the same in all texts, less what chance "
+    "gives. Harm: the heads found look at all alike, or exactly where they were found to look, as a head in closed "
+    "form does; the {what} of {few} is compared with that of the same untouched, and with as many other heads "
+    "looking at all alike. Shuffled: {few}, in random order. Intervals: 95 %, bootstrap over {noun}."
 )
 NULL = (
     "A head that looks where content tells it has no offset in common in all texts; one that looks at all alike has "
@@ -49,19 +49,19 @@ class Offsets(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=6)
-        if chosen.length < 12:
-            raise Unfit(f"offsets need 12 places or more; there are {chosen.length}; give longer texts")
-        seen = looked(subject, chosen)
-        tell(0.2)
-        order = shuffled(chosen, chosen.length, torch.Generator().manual_seed(seed))
-        again, maps = looked(subject, chosen, order), mapped(subject, chosen)
+        whole = looked_at(facts, material, Passes(headless=1))
+        few = changed(facts, material, Passes(whole=4, headless=1))
+        if whole.length < 12:
+            raise Unfit(f"offsets need 12 places or more; there are {whole.length}; give longer texts")
+        seen, maps = looked_and_mapped(subject, whole)
+        tell(0.3)
+        again = looked(subject, few, shuffled(few, few.length, torch.Generator().manual_seed(seed)))
         tell(0.4)
         found = detected(seen, self.mass, seed)
         tell(0.6)
-        scale = gauge(subject, chosen, seed)
-        estimates = [*_of_heads(found, seen, again, maps, seed), *_of_harm(subject, chosen, found, seed, reasons)]
-        words = {"texts": chosen.texts, "noun": chosen.noun, "length": chosen.length, "half": self.mass}
+        scale = gauge(subject, few, seed)
+        estimates = [*_of_heads(found, seen, again, maps, seed), *_of_harm(subject, few, found, seed, reasons)]
+        words = {"whole": whole.size, "few": few.size, "noun": whole.noun, "half": self.mass}
         words |= {"straight": STRAIGHT, "first": seen.offsets[0], "last": seen.offsets[-1], "what": scale.name}
         return Finding(
             question="offsets",
@@ -75,7 +75,8 @@ class Offsets(Probe):
             null=NULL.format(even=seen.even, sink=seen.even_sink),
             caveats=(
                 "The heads found are changed all at once; one by one others might stand in for them.",
-                *chosen.left_out,
+                *whole.left_out,
+                *few.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
@@ -194,7 +195,7 @@ def _answer(found: Found, estimates: dict[str, Estimate]) -> str:
     told = []
     if found.back:
         kinds, counts = np.unique([found.offset[place] for place in found.back], return_counts=True)
-        listed = ", ".join(f"{number} {_where(kind)}" for kind, number in zip(kinds, counts, strict=True))
+        listed = ", ".join(f"{number} at {_where(kind)}" for kind, number in zip(kinds, counts, strict=True))
         told.append(f"Of {count} heads {len(found.back)} look at one offset ({listed}).")
     else:
         told.append(f"None of {count} heads looks at one offset.")
@@ -204,7 +205,6 @@ def _answer(found: Found, estimates: dict[str, Estimate]) -> str:
         for name in ("heads in closed form in their place", "the heads found look at all alike")
     )
     if closed is not None and even is not None:
-        told.append(
-            f"With heads in closed form in their place it changes by {said(closed)}; with none, {said(even)}."
-        )
+        done = {"Putting heads in closed form in their place": closed, "letting them look at all alike": even}
+        told.append(f"{costs(done)}.")
     return " ".join(told)

@@ -11,15 +11,14 @@ from numpy import ndarray
 from ordinate.finding import Chart, Estimate, Finding, Table
 from ordinate.measures.equivariance import ARMS, PAIRS, TOKENS, arms, prefix_swaps, rounding
 from ordinate.measures.harm import Gauge, Numbers, Turned, gauge
-from ordinate.measures.presenting import Sample, sample, shuffled
-from ordinate.measures.telling import estimate_of, line_of, said
+from ordinate.measures.presenting import Passes, Sample, sample, shuffled
+from ordinate.measures.telling import OF_LENGTH, costs, estimate_of, line_of
 from ordinate.ops.bootstrap import mean_intervals, percentiles, resampled_means
 from ordinate.ops.discovery import adjusted
 from ordinate.ops.permutation import sign_flips
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Facts, Subject, Unfit
 
-LENGTH = "share of its length"
 METHOD = (
     "Identities: on {short} short {noun}, tokens, their positions and what each may see are permuted, the output "
     "is put back in order and compared with that of the text as it is. Depth: the tokens before the last change "
@@ -54,7 +53,7 @@ class Order(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began = time.perf_counter()
-        chosen = sample(subject.facts, material, passes=14)
+        chosen = sample(subject.facts, material, Passes(14 if subject.facts.causal else 12))
         short = chosen.first(PAIRS, TOKENS)
         errors, reasons = arms(subject, short, seed)
         tell(0.1)
@@ -156,12 +155,12 @@ def _rise(name: str, values: Numbers, scale: Gauge, seed: int) -> Estimate:
 
 
 def _of_arms(errors: Mapping[str, Numbers], seed: int) -> list[Estimate]:
-    return [estimate_of(f"change, {name} permuted", values, seed, LENGTH) for name, values in errors.items()]
+    return [estimate_of(f"change, {name} permuted", values, seed, OF_LENGTH) for name, values in errors.items()]
 
 
 def _of_depths(depths: Mapping[str, ndarray], seed: int) -> list[Estimate]:
     return [
-        estimate_of(f"last token after layer {layer + 1}, {name} before it", values[:, layer], seed, LENGTH)
+        estimate_of(f"last token after layer {layer + 1}, {name} before it", values[:, layer], seed, OF_LENGTH)
         for name, values in depths.items()
         for layer in range(min(2, values.shape[1]))
     ]
@@ -205,7 +204,7 @@ def _ladder(scale: Gauge, rises: Mapping[int, Numbers], again: Numbers | None, s
 
 def _by_depth(depths: Mapping[str, ndarray], seed: int) -> list[Chart]:
     lines = [line_of(name, range(1, values.shape[1] + 1), values, seed) for name, values in depths.items()]
-    title, y = "The last token, when those before it change places", f"change [{LENGTH}]"
+    title, y = "The last token, when those before it change places", f"change [{OF_LENGTH}]"
     return [Chart(title=title, x="after layer", y=y, lines=tuple(lines), caption=BY_DEPTH)] if lines else []
 
 
@@ -224,13 +223,13 @@ def _answer(facts: Facts, estimates: list[Estimate]) -> str:
             else f"more than {ways} tells it the order"
         )
         told.append(
-            f"Permuted with {ways}, tokens give the same up to {found[exact].value:.1g} of its length: {end}."
+            f"Permuted with {ways}, tokens give the same up to {found[exact].value:.1g} of the length: {end}."
         )
     whole = found["rise shuffled whole"]
     if whole.low is None or whole.low > (whole.null_high or 0.0):
-        told.append(f"Shuffling whole texts costs {said(whole)}.")
+        told.append(f"{costs({'Shuffling whole texts': whole})}.")
     else:
-        told.append(f"It makes no measurable use of order here: shuffling whole texts changes {said(whole)}.")
+        told.append(f"It makes no measurable use of order here: {costs({'shuffling whole texts': whole})}.")
     if share := found.get("share of the position code"):
         told.append(f"Of what mask and position code are worth together, the code gives {100 * share.value:.0f} %.")
     return " ".join(told)

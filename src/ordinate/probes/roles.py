@@ -9,11 +9,11 @@ from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
 from ordinate.measures.contrasts import contrasts, ranks_of
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
-from ordinate.measures.meeting import OFFSETS, transposed
+from ordinate.measures.meeting import OFFSETS, SHORT, transposed
 from ordinate.measures.normalising import DIVISIONS
-from ordinate.measures.presenting import Sample, sample
+from ordinate.measures.presenting import Passes, Sample, beginnings, changed, looked_at
 from ordinate.measures.scaling import out_of_hull, spread
-from ordinate.measures.telling import estimate_of, line_of, panel_of, said
+from ordinate.measures.telling import costs, estimate_of, line_of, panel_of
 from ordinate.measures.weighing import ENERGY, Weighed, weighed
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit, Watch
@@ -22,7 +22,7 @@ METHOD = (
     "Weights: s = tr(M M) / |M|^2 of M = W_q W_k^T of each head, what the norm before multiplies by folded in; each "
     "head of queries with the head of keys that it meets; p-values by heads of the same singular values whose "
     "queries and keys have nothing to do with each other, adjusted for all heads by Benjamini and Hochberg; under "
-    "rope also at offsets, M then being W_q R W_k^T. Tokens: how like their transpose scores are on {texts} {noun}, "
+    "rope also at offsets, M then being W_q R W_k^T. Tokens: how like their transpose scores are on {whole}, "
     "everyone seeing everyone, means of rows and columns left out. Harm: in all heads queries take the place of "
     "keys, or keys that of queries, or both; or only the symmetric or the antisymmetric part of scores is kept; the "
     "control turns queries by a random rotation; where heads of queries share one of keys, their mean takes its "
@@ -31,8 +31,8 @@ METHOD = (
     "control keeps as many directions drawn at random. Scale: what products are multiplied by, found by doubling "
     "queries, is left out of the softmax, and put behind it. Other weights: sigmoid(score - log n), n the keys that "
     "are seen; or rows and columns divided by their sums in turns, {divisions} times. An output is outside the hull "
-    "of the values if a direction separates it from all of them. Each time the {what} is compared with the same "
-    "{noun} untouched. Intervals: 95 %, bootstrap over {noun}."
+    "of the values if a direction separates it from all of them. Each time the {what} of {few} is compared with that "
+    "of the same untouched. Intervals: 95 %, bootstrap over {noun}."
 )
 NULL = "Queries and keys that have nothing to do with each other: s of 1 / {width}, give or take {spread:.2g} a head."
 # after these what comes out is held against the values it was made of
@@ -54,16 +54,17 @@ class Roles(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=26)
-        weights = weighed(subject, chosen, seed, reasons)
+        whole = looked_at(facts, beginnings(material, SHORT), Passes(headless=1))
+        few = changed(facts, material, Passes(20))
+        weights = weighed(subject, few, seed, reasons)
         tell(0.2)
-        like = _like(subject, chosen, reasons)
+        like = _like(subject, whole, reasons)
         tell(0.3)
-        harm = _harm(subject, chosen, weights, seed, reasons, tell)
+        harm = [*_harm(subject, few, weights, seed, reasons, tell), *_spread(subject, few, seed, reasons)]
         if weights is None and like is None and not harm:
             raise Unfit("; ".join(dict.fromkeys(reasons.values())))
         estimates = [*_of_weights(weights, facts.width), *_of_tokens(like, seed), *harm]
-        words = {"texts": chosen.texts, "noun": chosen.noun, "what": gauge(subject, chosen, seed).name}
+        words = {"whole": whole.size, "few": few.size, "noun": few.noun, "what": gauge(subject, few, seed).name}
         words |= {"divisions": DIVISIONS}
         return Finding(
             question="roles",
@@ -78,7 +79,8 @@ class Roles(Probe):
             caveats=(
                 "What is done to queries and keys, a model was not trained for: one that is trained so may do well.",
                 "Norms of queries and keys, and biases of theirs, have no part in the scores of weights.",
-                *chosen.left_out,
+                *whole.left_out,
+                *few.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
@@ -117,17 +119,25 @@ def _harm(
 def _of_outputs(
     subject: Subject, chosen: Sample, arms: dict[str, Watch], seed: int, reasons: dict[str, str]
 ) -> list[Estimate]:
-    """How peaked the weights are, and whether what comes out is a mean of values."""
-    unit = "of looking at all alike"
+    """Whether what comes out is a mean of values."""
+    found = []
     try:
-        found = [estimate_of("entropy of the weights", spread(subject, chosen).mean(1).numpy(), seed, unit, 1.0)]
         for name, watch in arms.items():
             away = out_of_hull(subject, chosen, watch).mean(1).numpy()
             found.append(estimate_of(f"outputs outside the hull of the values, {name}", away, seed, "share"))
     except Unfit as reason:
+        reasons["outputs and their values"] = str(reason)
+    return found
+
+
+def _spread(subject: Subject, few: Sample, seed: int, reasons: dict[str, str]) -> list[Estimate]:
+    """How peaked the weights are."""
+    try:
+        values = spread(subject, few).mean(1).numpy()
+    except Unfit as reason:
         reasons["spread of the weights"] = str(reason)
         return []
-    return found
+    return [estimate_of("entropy of the weights", values, seed, "of looking at all alike", 1.0)]
 
 
 def _of_weights(weights: Weighed | None, width: int) -> list[Estimate]:
@@ -226,13 +236,12 @@ def _answer(found: dict[str, Estimate], width: int) -> str:
             f"The median head has symmetry {middle.value:.2g} (1: queries and keys could be one; by chance "
             f"{1 / width:.1g}); {more.value:.0f} {more.unit} heads are more symmetric than chance."
         )
-    costs = {
+    done = {
         "keys in the place of queries": "Putting keys in the place of queries",
         "symmetric part of scores alone": "keeping the symmetric part of scores",
         "queries turned at random": "turning queries at random",
         "scale left out": "leaving the scale out",
         "weights by a sigmoid": "weighing each token by a sigmoid alone",
     }
-    measured = {words: found.get(f"rise, {name}") for name, words in costs.items()}
-    harm = [f"{words} costs {said(rise)}" for words, rise in measured.items() if rise is not None]
-    return " ".join([*told, "; ".join(harm) + "." if harm else ""]).strip()
+    harm = costs({words: found[f"rise, {name}"] for name, words in done.items() if f"rise, {name}" in found})
+    return " ".join([*told, f"{harm[0].upper()}{harm[1:]}." if harm else ""]).strip()

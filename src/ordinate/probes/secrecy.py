@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 
 from jaxtyping import Int
 from numpy import ndarray
@@ -12,12 +11,11 @@ from ordinate.finding import Chart, Estimate, Finding, Line
 from ordinate.measures.attack import FROM, TRIED, Read, recognised, recovered
 from ordinate.measures.disguise import Features, channels, features, renamed
 from ordinate.measures.equivariance import PAIRS, TOKENS, arms, rounding
-from ordinate.measures.presenting import Sample, sample
-from ordinate.measures.telling import estimate_of, line_of
+from ordinate.measures.presenting import Passes, Sample, beginnings, sample
+from ordinate.measures.telling import OF_LENGTH, estimate_of, line_of
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
 
-LENGTH = "share of its length"
 ATTACKED = 64
 METHOD = (
     "Undone: tokens are permuted, alone or with their positions and what each saw, and the output is put back in "
@@ -48,7 +46,7 @@ class Secrecy(Probe):
         began, reasons = time.perf_counter(), dict[str, str]()
         if material.ids is None:
             raise Unfit("its attack reads texts back; there are only images")
-        chosen = sample(subject.facts, replace(material, ids=material.ids[:, :ATTACKED]), passes=2)
+        chosen = sample(subject.facts, beginnings(material, ATTACKED), Passes(2))
         half = chosen.texts // 2
         if half < 2:
             raise Unfit(f"whoever reads along must know other texts; there are {chosen.texts}; give more")
@@ -109,7 +107,9 @@ def _of_arms(subject: Subject, short: Sample, seed: int, reasons: dict[str, str]
     errors, missing = arms(subject, short, seed)
     reasons |= missing
     kept = {name: values for name, values in errors.items() if name.startswith("tokens")}
-    return [estimate_of(f"change, {name} permuted and undone", values, seed, LENGTH) for name, values in kept.items()]
+    return [
+        estimate_of(f"change, {name} permuted and undone", values, seed, OF_LENGTH) for name, values in kept.items()
+    ]
 
 
 def _of_features(subject: Subject, few: Sample, seed: int, reasons: dict[str, str]) -> list[Estimate]:
@@ -119,7 +119,7 @@ def _of_features(subject: Subject, few: Sample, seed: int, reasons: dict[str, st
         told = {"permuted": found.permuted, "rotated": found.rotated, "rotated about the ones": found.level}
         norm = {"none": "no norm", "rms": "an RMS norm", "layer": "a layer norm"}[found.norm]
         estimates += [
-            Estimate(name=f"change of queries behind {norm}, columns {how}", value=value, null=0.0, unit=LENGTH)
+            Estimate(name=f"change of queries behind {norm}, columns {how}", value=value, null=0.0, unit=OF_LENGTH)
             for how, value in told.items()
         ]
     except Unfit as reason:
@@ -128,7 +128,7 @@ def _of_features(subject: Subject, few: Sample, seed: int, reasons: dict[str, st
         width = _head_width(subject)
         found_by = channels(subject, few, width, seed)
         estimates += [
-            Estimate(name=f"change, channels permuted {how}", value=value, null=0.0, unit=LENGTH)
+            Estimate(name=f"change, channels permuted {how}", value=value, null=0.0, unit=OF_LENGTH)
             for how, value in found_by.items()
         ]
     except Unfit as reason:

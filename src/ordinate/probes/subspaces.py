@@ -12,7 +12,7 @@ from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
 from ordinate.measures.codes import Code
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
-from ordinate.measures.presenting import Sample, sample
+from ordinate.measures.presenting import Passes, Sample, beginnings, changed, looked_at
 from ordinate.measures.scaling import scale_of
 from ordinate.measures.sharing import Inside, inside, selectivity, tables_and_code
 from ordinate.measures.splitting import FIVE, TERMS, Lacking, Means, means_of, split
@@ -24,15 +24,15 @@ from ordinate.subject import Subject, Unfit
 ENERGY, LENGTH, SHOWN, SIDE = 0.9, 96, 12, 32
 KINDS = (*TERMS, "two of them together")
 METHOD = (
-    "{texts} {noun}. Directions: of tokens those that hold {energy:.0%} of what differs between {noun} at the same "
-    "place; of position the mean of all {noun} but one at each place, multiplied with that one. Scores, of {length} "
-    "places: queries and keys are what stands at each place, taken of other {noun}, and the rest; the four products "
-    "and what is added to them sum to the scores exactly. Shares: of what scores of a row differ by, in fives of "
-    "{noun}: each term times itself, made by two others and by two others again; what two terms make together stands "
-    "by itself. Each term is left out of all heads, and the {what} compared. Reading: how much of the squares of "
-    "matrices is in the directions of position, over their share of all. The code that is added: a place can be "
-    "singled out if a plane separates it from all others; ridge regression, fitted to one half of the places. "
-    "Intervals: 95 %, bootstrap over {noun}, or fives of them."
+    "{whole}. Directions: of tokens those that hold {energy:.0%} of what differs between {noun} at the same place; "
+    "of position the mean of all {noun} but one at each place, multiplied with that one. Scores, of {few}: queries "
+    "and keys are what stands at each place, taken of other {noun}, and the rest; the four products and what is "
+    "added to them sum to the scores exactly. Shares: of what scores of a row differ by, in fives of {noun}: each "
+    "term times itself, made by two others and by two others again; what two terms make together stands by itself. "
+    "Each term is left out of all heads, and the {what} compared. Reading: how much of the squares of matrices is in "
+    "the directions of position, over their share of all. The code that is added: a place can be singled out if a "
+    "plane separates it from all others; ridge regression, fitted to one half of the places. Intervals: 95 %, "
+    "bootstrap over {noun}, or fives of them."
 )
 NULL = (
     "Position in random directions: the directions of tokens hold their share of all directions of it, which the "
@@ -72,20 +72,20 @@ class Subspaces(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=5)
-        if chosen.texts < 3 * FIVE:
-            raise Unfit(f"what is common to texts needs {3 * FIVE} of them; there are {chosen.texts}; give more")
-        streams = kept(subject, chosen, places_of(chosen, facts))
+        whole = looked_at(facts, material, Passes(headless=1))
+        few = changed(facts, beginnings(material, LENGTH), Passes(whole=5, headless=2))
+        if few.texts < 3 * FIVE:
+            raise Unfit(f"what is common to texts needs {3 * FIVE} of them; there are {few.texts}; give more")
+        streams = kept(subject, whole, places_of(whole, facts))
         layers = [inside(x, ENERGY, seed) for x in streams]
         tell(0.3)
-        short = chosen.first(chosen.texts, min(LENGTH, chosen.length))
-        shares, means, rises = _apart(subject, short, seed, reasons, tell)
+        shares, means, rises = _apart(subject, few, seed, reasons, tell)
         tell(0.8)
-        tables, code = tables_and_code(subject, chosen.length, seed, reasons)
+        tables, code = tables_and_code(subject, whole.length, seed, reasons)
         read = selectivity(subject, streams[0], ENERGY, reasons) if layers[0].share is not None else {}
         found = Found(layers, shares, means, rises, tables, read, code)
         estimates = _estimates(found, seed)
-        words = {"texts": chosen.texts, "noun": chosen.noun, "energy": ENERGY, "length": short.length}
+        words = {"whole": whole.size, "few": few.size, "noun": whole.noun, "energy": ENERGY}
         return Finding(
             question="subspaces",
             title=self.title,
@@ -94,11 +94,12 @@ class Subspaces(Probe):
             tables=tuple(_listed(found)),
             charts=tuple(_charts(found, seed)),
             pictures=_pictures(found, facts.causal),
-            method=METHOD.format(**words, what=gauge(subject, short, seed).name),
+            method=METHOD.format(**words, what=gauge(subject, few, seed).name),
             null=NULL,
             caveats=(
                 "A mean over few texts is not free of their tokens. Shares are corrected for it, pictures are not.",
-                *chosen.left_out,
+                *whole.left_out,
+                *few.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
@@ -235,8 +236,8 @@ def _answer(found: Found, estimates: dict[str, Estimate]) -> str:
         how = "less than" if value < low else "more than" if value > high else "as much as"
         share = entering.model_copy(update={"unit": "of position"})
         told.append(
-            f"{said(share)} lies in the directions that hold {ENERGY:.0%} of the tokens: {how} chance puts there "
-            f"({low:.2g} to {high:.2g})."
+            f"{said(share)} lies in the directions that hold {100 * ENERGY:.0f} % of the tokens: {how} chance puts "
+            f"there ({low:.2g} to {high:.2g})."
         )
     if found.shares is not None:
         parts = [f"{name} {100 * estimates[f'share of the scores: {name}'].value:.0f} %" for name in KINDS]

@@ -10,36 +10,45 @@ from numpy import ndarray
 from torch import Tensor
 
 from ordinate.finding import Chart, Estimate, Finding, Line
+from ordinate.measures.cutting import cuts
 from ordinate.measures.harm import gauge
-from ordinate.measures.intervening import Intervened
-from ordinate.measures.presenting import Sample, sample, shuffled
+from ordinate.measures.presenting import Passes, Sample, changed, looked_at, shuffled
 from ordinate.measures.readouts import readouts
-from ordinate.measures.telling import estimate_of, line_of, said
-from ordinate.measures.whereabouts import Dose, Places, Streams, Without, added, directions, kept, places_of
+from ordinate.measures.telling import estimate_of, line_of, short
+from ordinate.measures.whereabouts import (
+    Dose,
+    Ratios,
+    Streams,
+    kept,
+    kept_and_added,
+    places_of,
+)
 from ordinate.ops.readout import nearest_mean
 from ordinate.ops.variance import place_share
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
 
 DOSES = (Dose(0.25), Dose(4.0), Dose(16.0), Dose(skip=0.5), Dose(skip=0.0), Dose(skip=0.0, blind=True))
-# directions that are cut out, and how much of what tells places apart they hold
-CUT, ENERGY = 16, 0.9
-# how many times directions of tokens are cut out instead
-CONTROLS = 3
 SHARE = "of the variance"
+# less of it is rounding
+NOUGHT = 1e-9
 # arms in which no sum is weighted anew
 PLAIN = ("as it is", "shuffled")
 METHOD = (
-    "{texts} {noun}, {places} places of each, evenly spread{front}; the residual stream as it enters each layer and "
-    "as it leaves the last. Share: analysis of variance, places and {noun} crossed, less what chance gives. Told: "
-    "the nearest mean of the same place in the other {noun}; and ridge regression of {targets} fitted to one half "
-    "of the {noun}, scored on the other, beside a control task, numbers drawn for each token in the texts, and "
-    "beside places exchanged in each of the {noun}. Carried: |A| / |x|, what attention adds beside what it is added "
-    "to; then A and x are weighted anew in every layer, and all is measured again. Used: the directions in which "
-    "the means of places differ are cut out before a layer, and the {what} is compared with cutting out as many in "
-    "which they differ when places are exchanged in each of the {noun}, three times; without effect: how far each "
-    "of the three is from the others. Intervals: 95 %, bootstrap over {noun}; of shares, over their jackknife's "
-    "pseudo-values."
+    "{whole}, {places} places of each, evenly spread{front}; the residual stream as it enters each layer and as it "
+    "leaves the last. Share: analysis of variance, places and {noun} crossed, less what chance gives. Told: the "
+    "nearest mean of the same place in the other {noun}; and ridge regression of {targets} fitted to one half of the "
+    "{noun}, scored on the other, beside a control task, numbers drawn for each token in the texts, and beside "
+    "places exchanged in each of the {noun}. Carried: |A| / |x|, what attention adds beside what it is added to; "
+    "then A and x are weighted anew in every layer, and all is measured again on {few}, as it is with tokens "
+    "shuffled. Used: the directions in which the means of places differ are cut out before a layer, and the {what} "
+    "on {few} is compared with cutting out as many in which they differ when places are exchanged in each of the "
+    "{noun}, three times; without effect: how far each of the three is from the others. Intervals: 95 %, bootstrap "
+    "over {noun}; of shares, over their jackknife's pseudo-values."
+)
+ANEW = (
+    "A stream that is weighted anew is not what the model was trained with; its arms tell what carries position, not "
+    "how another model would learn."
 )
 OUTLIERS = (
     "Some models have a few columns of enormous size; a share of the variance is then theirs. It is given without "
@@ -69,39 +78,39 @@ class Survival(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began, facts, reasons = time.perf_counter(), subject.facts, dict[str, str]()
-        chosen = sample(facts, material, passes=16)
-        if chosen.texts < 4:
-            raise Unfit(f"what is common to texts needs 4 of them; there are {chosen.texts}; give more")
-        places = places_of(chosen, facts)
-        plain = kept(subject, chosen, places)
-        order = shuffled(chosen, chosen.length, torch.Generator().manual_seed(seed))
-        arms = {"as it is": _shares(plain), "shuffled": _shares(kept(subject, chosen, places, order=order))}
-        told = {"as it is": _by(nearest_mean, plain)}
+        whole = looked_at(facts, material, Passes(headless=1))
+        few = changed(facts, material, Passes(whole=9, headless=8))
+        if few.texts < 4:
+            raise Unfit(f"what is common to texts needs 4 of them; there are {few.texts}; give more")
+        places = places_of(whole, facts)
+        plain, ratios = kept_and_added(subject, whole, places, reasons)
         tell(0.3)
-        read, curves = readouts(plain, chosen, places, seed)
+        read, curves = readouts(plain, whole, places, seed)
+        tell(0.4)
+        usual = plain if few.size == whole.size else kept(subject, few, places_of(few, facts))
+        few_arms, few_told = self._dosed(subject, few, usual, seed, reasons)
+        arms, told = few_arms | {"as it is": _shares(plain)}, few_told | {"as it is": _by(nearest_mean, plain)}
         estimates = _of_places(arms, told, len(places), seed) + read
-        tell(0.5)
-        ratios = self._dosed(subject, chosen, places, (arms, told), reasons)
-        estimates += _of_doses(arms, told, len(places), seed) + _of_ratios(ratios, seed)
+        estimates += _of_doses(arms, told, usual[0].shape[1], seed) + _of_ratios(ratios, seed)
         tell(0.8)
-        scale = gauge(subject, chosen, seed)
-        estimates += _of_cuts(subject, chosen, plain, seed, reasons)
-        words = {"texts": chosen.texts, "noun": chosen.noun, "places": len(places), "what": scale.name}
-        words["front"] = ", the first token left out" if chosen.grid is None else ", class tokens left out"
-        words["targets"] = "the place" if chosen.grid is None else "the row and the column"
+        estimates += cuts(subject, few, plain, seed, reasons)
         return Finding(
             question="survival",
             title=self.title,
             answer=_answer({one.name: one for one in estimates}, len(places)),
             estimates=tuple(estimates),
-            charts=(*_charts(arms, told, ratios, len(places), seed), curves, *_by_dose(arms, told, self.doses, seed)),
-            method=METHOD.format(**words),
+            charts=(
+                *_charts(arms, told, ratios, len(places), seed),
+                curves,
+                *_by_dose(few_arms, few_told, self.doses, seed),
+            ),
+            method=_method(whole, few, len(places), gauge(subject, few, seed).name),
             null=NULL.format(places=len(places)),
             caveats=(
-                "A stream that is weighted anew is not what the model was trained with; its arms tell what carries "
-                "position, not how another model would learn.",
+                ANEW,
                 OUTLIERS,
-                *chosen.left_out,
+                *whole.left_out,
+                *few.left_out,
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
@@ -109,25 +118,30 @@ class Survival(Probe):
         )
 
     def _dosed(
-        self, subject: Subject, chosen: Sample, places: Places, found: tuple[dict, dict], reasons: dict[str, str]
-    ) -> dict[str, Numbers]:
-        """Share and telling in each arm into what was found; and how much attention adds."""
+        self, subject: Subject, few: Sample, usual: Streams, seed: int, reasons: dict[str, str]
+    ) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
+        """Share and telling in each arm; of shuffled tokens the share alone."""
+        places = places_of(few, subject.facts)
+        order = shuffled(few, few.length, torch.Generator().manual_seed(seed))
+        arms = {"as it is": _shares(usual), "shuffled": _shares(kept(subject, few, places, order=order))}
+        told = {"as it is": _by(nearest_mean, usual)}
         for dose in self.doses:
             if dose.blind and not subject.facts.causal:
                 continue
             try:
-                streams = kept(subject, chosen, places, dose)
+                streams = kept(subject, few, places, dose)
             except Unfit as reason:
                 reasons[dose.name] = str(reason)
                 continue
-            found[0][dose.name], found[1][dose.name] = _shares(streams), _by(nearest_mean, streams)
-        try:
-            ratios, mixed = added(subject, chosen, places, reasons)
-        except Unfit as reason:
-            reasons["what attention adds"] = str(reason)
-            return {}
-        own = {"what attention adds, beside what it is added to": ratios.numpy()}
-        return own if mixed is None else own | {"mixing ratio": mixed.numpy()}
+            arms[dose.name], told[dose.name] = _shares(streams), _by(nearest_mean, streams)
+        return arms, told
+
+
+def _method(whole: Sample, few: Sample, places: int, what: str) -> str:
+    words = {"whole": whole.size, "few": few.size, "noun": few.noun, "places": places, "what": what}
+    words["front"] = ", the first token left out" if few.grid is None else ", class tokens left out"
+    words["targets"] = "the place" if few.grid is None else "the row and the column"
+    return METHOD.format(**words)
 
 
 def _by(measure: Callable[[Tensor], Tensor], streams: Streams) -> Numbers:
@@ -155,41 +169,15 @@ def _of_doses(arms: dict[str, Numbers], told: dict[str, Numbers], places: int, s
     return found
 
 
-def _of_ratios(ratios: dict[str, Numbers], seed: int) -> list[Estimate]:
-    return [estimate_of(f"{name}, mean of layers", values.mean(1), seed, "", None) for name, values in ratios.items()]
-
-
-def _of_cuts(subject: Subject, chosen: Sample, plain: Streams, seed: int, reasons: dict[str, str]) -> list[Estimate]:
-    """What it costs to cut the directions of position out before the first and the middle layer."""
-    draw, found = torch.Generator().manual_seed(seed), []
-    base = gauge(subject, chosen, seed)
-    usual = base.measure()
-    for layer in sorted({0, subject.facts.layers // 2}):
-        x = plain[layer].double()
-        own, middle = directions(x, ENERGY, min(CUT, x.shape[2] // 2)), x.mean((0, 1))
-        # means of as many vectors that stand anywhere: what is cut out is of tokens alone
-        orders = [torch.rand(x.shape[:2], generator=draw).argsort(1) for _ in range(CONTROLS)]
-        others = [directions(x.gather(1, order[..., None].expand_as(x)), 1.0, len(own)) for order in orders]
-        try:
-            rises = []
-            for rows in (own, *others):
-                base.subject = Intervened(subject, Without(layer, rows, middle))
-                rises.append(base.measure() - usual)
-        except Unfit as reason:
-            reasons[f"cutting position out before layer {layer + 1}"] = str(reason)
-            continue
-        name = f"position cut out before layer {layer + 1} ({len(own)} directions)"
-        control = np.mean(rises[1:], 0)
-        # how far each control is from the others
-        chance = np.abs(np.mean(rises[1:], 1) - control.mean()).max() * CONTROLS / (CONTROLS - 1)
-        found.append(estimate_of(f"rise, {name}", rises[0], seed, base.unit))
-        beyond = estimate_of(f"rise beyond as many of tokens, {name}", rises[0] - control, seed, base.unit)
-        found.append(beyond.model_copy(update={"null_low": -float(chance), "null_high": float(chance)}))
-    return found
+def _of_ratios(ratios: dict[str, Ratios], seed: int) -> list[Estimate]:
+    return [
+        estimate_of(f"{name}, mean of layers", values.mean(1).numpy(), seed, "", None)
+        for name, values in ratios.items()
+    ]
 
 
 def _charts(
-    arms: dict[str, Numbers], told: dict[str, Numbers], ratios: dict[str, Numbers], places: int, seed: int
+    arms: dict[str, Numbers], told: dict[str, Numbers], ratios: dict[str, Ratios], places: int, seed: int
 ) -> list[Chart]:
     layers = range(next(iter(arms.values())).shape[1])
     ends = (0.0, float(layers[-1]))
@@ -203,7 +191,7 @@ def _charts(
               lines=(*right, chance)),
     ]  # fmt: skip
     if ratios:
-        lines = [line_of(name, range(1, values.shape[1] + 1), values, seed) for name, values in ratios.items()]
+        lines = [line_of(name, range(1, own.shape[1] + 1), own.numpy(), seed) for name, own in ratios.items()]
         found.append(Chart(title="What attention adds", x="layer", y="ratio", lines=tuple(lines)))
     return found
 
@@ -235,15 +223,17 @@ def _answer(found: dict[str, Estimate], places: int) -> str:
     right = found["places told, in the end"]
     sure = last.low is not None and last.low > 0
     parts = [
-        f"Position is {said(last)} in the end, {said(first)} as it enters." if sure
-        else f"No position is left in the end that shows: it is {said(last)}.",
+        f"Position makes up {short(first)} of the variance as it enters, and {short(last)} in the end." if sure
+        else f"No position is left in the end that shows: it makes up {short(last)} of the variance.",
         f"In the end {100 * right.value:.0f} % of {places} places are told by the nearest mean (chance: "
         f"{100 / places:.1f} %).",
     ]  # fmt: skip
     ratio = found.get("what attention adds, beside what it is added to, mean of layers")
     if ratio is not None:
-        parts.append(f"What attention adds is {said(ratio)} as long as what it is added to.")
+        parts.append(f"What attention adds is {short(ratio)} times as long as what it is added to.")
     severed = found.get("share of position in the end, skip severed")
     if severed is not None:
-        parts.append(f"With the skip severed position is {said(severed)} in the end.")
+        left = severed.value if severed.high is None else severed.high
+        amount = "nothing of it is left" if left < NOUGHT else f"position makes up {short(severed)}"
+        parts.append(f"With the skip severed {amount} in the end.")
     return " ".join(parts)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ordinate.finding import Chart, Estimate, Finding, Picture, Table
+from ordinate.finding import Chart, Estimate, Finding, Picture, Table, number
 from ordinate.report.heat import Scale, image, ramp
 from ordinate.report.lines import spec
 
@@ -40,26 +40,18 @@ def card(finding: Finding, failure: str = "") -> dict[str, Any]:
     }
 
 
-def number(value: float | int | str | None) -> str:
-    """A number in few digits."""
-    if value is None:
-        return ""
-    if isinstance(value, str | int):
-        return str(value)
-    if value == 0:
-        return "0"
-    size = abs(value)
-    if size >= 1e5 or size < 1e-3:
-        return f"{value:.1e}"
-    return f"{value:,.0f}" if size >= 1000 else f"{value:.3g}"
-
-
 def _estimate(one: Estimate) -> dict[str, str]:
-    sure = f"{number(one.low)} to {number(one.high)}" if one.low is not None else ""
+    value, low, high = one.written
     null = number(one.null)
     if one.null_low is not None:
         null = f"{number(one.null_low)} to {number(one.null_high)}"
-    return {"name": one.name, "value": number(one.value), "sure": sure, "null": null, "unit": one.unit}
+    return {
+        "name": one.name,
+        "value": value,
+        "sure": f"{low} to {high}" if low else "",
+        "null": null,
+        "unit": one.unit,
+    }
 
 
 def _chart(name: str, chart: Chart) -> dict[str, Any]:

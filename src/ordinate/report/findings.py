@@ -111,7 +111,7 @@ def _subtitle(facts: dict[str, Any], read: str) -> str:
     article = "An" if kind[0] in "aeiou" else "A"
     return (
         f"{article} {kind} of the family {facts['family']}, {facts['layers']} layers of {facts['heads']} heads and "
-        f"width {facts['width']:,}; position enters by {facts['position']}. It read {read}."
+        f"width {facts['width']:,}; position: {facts['position']}. It read {read}."
     )
 
 

@@ -1,0 +1,36 @@
+import pytest
+
+from ordinate.finding import Estimate
+from ordinate.measures.telling import OF_LENGTH, costs, said
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "written"),
+    [
+        (0.7061, 0.6782, 0.7384, ("0.71", "0.68", "0.74")),
+        (0.00878, 0.00702, 0.01034, ("0.009", "0.007", "0.010")),
+        (1.5631, 1.5204, 1.6187, ("1.56", "1.52", "1.62")),
+        (0.41004, 0.40401, 0.41701, ("0.410", "0.404", "0.417")),
+        (12.3456, 12.3455, 12.3457, ("12.3", "12.3", "12.3")),
+        (1234.5, 1034.5, 1434.5, ("1,200", "1,000", "1,400")),
+        (8.9e-7, 8.14e-7, 9.66e-7, ("8.9e-07", "8.1e-07", "9.7e-07")),
+        (-0.001, -0.011, 0.009, ("0", "-0.01", "0.01")),
+        (0.25, None, None, ("0.25", "", "")),
+        (0.3, 0.3, 0.3, ("0.3", "0.3", "0.3")),
+        (0.0, 0.0, 0.0, ("0", "0", "0")),
+    ],
+)
+def test_a_number_has_the_digits_that_its_interval_leaves_sure(value, low, high, written):
+    assert Estimate(name="", value=value, low=low, high=high).written == written
+
+
+def test_what_it_costs_is_said_in_words():
+    turned = Estimate(name="", value=0.706, low=0.678, high=0.738, unit=OF_LENGTH)
+    loss = Estimate(name="", value=2.31, low=2.14, high=2.48, unit="nats a token")
+    unsure = loss.model_copy(update={"value": 0.013, "low": -0.02, "high": 0.04})
+    assert said(turned) == "0.71 of its length [0.68, 0.74]"
+    assert costs({"Shuffling": turned}) == "Shuffling changes the output by 0.71 of its length [0.68, 0.74]"
+    both = costs({"Shuffling": loss, "turning": unsure})
+    assert both == "Shuffling raises the loss by 2.3 nats a token [2.1, 2.5], turning by 0.01 [-0.02, 0.04]"
+    assert costs({"Turning": unsure}).startswith("Turning changes the loss by 0.01 ")
+    assert costs({}) == ""
