@@ -117,7 +117,7 @@ def test_options_come_from_a_file_below_the_command_line(text, tmp_path):
     arguments = ["study", "--config", tmp_path / "plan.toml", "--out", tmp_path / "out", *SMALL]
     code, said, errors = ordinate(*arguments)
     assert code == 0, errors
-    assert "1 runs of 4 steps" in said
+    assert "1 run of 4 steps" in said
     (tmp_path / "plan.toml").write_text("stps = 3\n")
     code, said, errors = ordinate(*arguments)
     assert code != 0

@@ -7,6 +7,7 @@ import pytest
 
 from ordinate.files import read_sealed
 from ordinate.report.build import build
+from ordinate.study.about import code_digest
 from ordinate.study.conduct import conduct
 from ordinate.study.engines import cluster
 from ordinate.study.engines.cluster import Cluster
@@ -99,6 +100,28 @@ def test_an_address_that_does_not_answer_is_refused(plan, tmp_path, monkeypatch)
         conduct(plan, tmp_path / "study", Cluster("127.0.0.1:1"), "ordinate study", Quiet())
     assert time.monotonic() - began < 60
     assert not any(folder.name in FINAL for folder in tmp_path.iterdir())
+
+
+def test_a_machine_with_another_ordinate_does_no_run(plan, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(cluster, "_attempt", lambda *run: told.append(run))
+    cluster._work(code_digest(), None, tmp_path, "rope-s0", 1.0, cluster.ONE_DEVICE)
+    assert told == [(tmp_path, "rope-s0", 1.0, cluster.ONE_DEVICE)]
+    with pytest.raises(ValueError, match=r"the Ordinate of the one that gives the command.*has another; install"):
+        cluster._work("0", None, tmp_path, "rope-s0", 1.0, cluster.ONE_DEVICE)
+    assert len(told) == 1
+
+
+def test_a_machine_that_is_too_busy_for_a_cluster_is_told(plan, tmp_path, monkeypatch):
+    import ray
+
+    def init(address=None, **_):
+        raise ConnectionError("none") if address else Exception("The current node timed out\nduring startup.")
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ValueError, match=r"did not begin \(The current node timed out\); run the same command again"):
+        conduct(plan, tmp_path / "study", Cluster(), "ordinate study", Quiet())
 
 
 def test_nothing_is_told_to_the_makers_of_ray(plan, local, tmp_path):

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from ordinate.report.read import read
@@ -40,7 +42,20 @@ def test_what_more_seeds_would_decide_is_said(write, result):
         for seed, luck in enumerate((-0.1, 0.0, 0.1) if label == "rope" else (0.1, 0.0, -0.1))
     ]
     text = said(write(runs, schemes=("rope", "alibi"), seeds=3))
-    assert "Were the differences what they seem, 7 seeds would decide about “alibi”" in text
+    assert "Were the differences what they seem, 7 seeds would decide about “alibi”." in text
+    assert "Each was trained 3 times: the intervals" in text
+
+
+def test_of_several_that_seeds_can_decide_the_last_is_said_too(write, result):
+    runs = [
+        result(label, seed, level=level + luck)
+        for label, level in (("rope", 2.4), ("alibi", 2.6), ("none", 2.53))
+        for seed, luck in enumerate((-0.1, 0.0, 0.1) if label == "rope" else (0.1, 0.0, -0.1))
+    ]
+    text = said(write(runs, schemes=("rope", "alibi", "none"), seeds=3))
+    found = re.search(r"they seem, (\d+) seeds would decide about “alibi”, and (\d+) about both\.", text)
+    assert found, text
+    assert int(found[1]) < int(found[2])
 
 
 def test_schemes_that_are_alike_are_said_to_be_alike(write, result):
@@ -63,7 +78,7 @@ def test_one_seed_is_said_to_say_nothing_of_the_luck_of_training(write, result):
     assert "not the luck of training" in said(write([result("rope", 0), result("alibi", 0)]))
     three = [result(label, seed) for label in ("rope", "alibi") for seed in range(3)]
     text = said(write(three, schemes=("rope", "alibi"), seeds=3))
-    assert "up to 3 times" in text
+    assert "Each was trained 3 times" in text
     assert "“rope” wins" in text
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -170,21 +171,44 @@ def test_a_process_without_memory_says_so_and_ends_the_others(tmp_path, monkeypa
     assert folder.status(run) == "oom"
 
 
-@pytest.mark.slow
-def test_two_machines_train_one_model_and_the_first_says_how_far_it_is(tmp_path):
+@pytest.fixture(scope="module")
+def machines():
+    """What begins commands on machines."""
     path = Path(__file__).parent / "machines.py"
     spec = importlib.util.spec_from_file_location("machines", path)
-    machines = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(machines)
-    sizes = ["--width", "16", "--layers", "1", "--heads", "2", "--batch", "4", "--fresh", "8", "--multiples", "1"]
-    options = ["--task", "reverse:count=4", "--steps", "4", "--precision", "fp32", "--threads", "1"]
-    codes, said = machines.train("none", *options, *sizes, "--out", str(tmp_path / "run"))
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+SMALLEST = ["--width", "16", "--layers", "1", "--heads", "2", "--batch", "4", "--fresh", "8", "--multiples", "1"]
+REVERSE = ["none", "--task", "reverse:count=4", "--precision", "fp32", "--threads", "1", *SMALLEST]
+
+
+@pytest.mark.slow
+def test_two_machines_train_one_model_and_the_first_says_how_far_it_is(tmp_path, machines):
+    codes, said = machines.train(*REVERSE, "--steps", "4", "--out", str(tmp_path / "run"))
     assert codes == [0, 0], said
     assert "none-s0  done" in said[0]
     assert said[1] == ""
     found = json.loads((tmp_path / "run" / "runs" / "none-s0" / "result.json").read_text())
     assert found["cost"]["hardware"] == {"devices": 1, "nodes": 2, "strategy": None}
     assert found["training"]["steps"] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_machines_that_a_launcher_asks_to_end_save_what_they_have_first(tmp_path, machines):
+    processes = machines.begin(*REVERSE, "--steps", "100000", "--out", str(tmp_path / "run"))
+    place = tmp_path / "run" / "runs" / "none-s0" / "checkpoints"
+    while not (place / "metrics.jsonl").exists():
+        time.sleep(0.1)
+        assert all(process.poll() is None for process in processes)
+    for process in processes:
+        os.killpg(process.pid, signal.SIGTERM)
+    codes, said = machines.ended(processes)
+    assert codes == [130, 130], said
+    (saved,) = place.glob("step-*")
+    assert int(saved.name.removeprefix("step-")) == len((place / "metrics.jsonl").read_text().splitlines())
 
 
 @pytest.mark.slow

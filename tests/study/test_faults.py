@@ -117,6 +117,27 @@ def test_a_result_that_is_damaged_is_made_again_the_same(folder, work, how):
     assert result(folder) == before
 
 
+@pytest.mark.parametrize(("how", "step"), [("flipped", 1), ("flipped", 3), ("truncated", 2), ("missing", 1)])
+def test_a_loss_that_is_damaged_before_a_checkpoint_is_made_again_the_same(folder, work, capsys, how, step):
+    assert work() == 0
+    run = folder.plan().runs()[0]
+    before, losses = result(folder), folder.run(run) / "checkpoints" / "metrics.jsonl"
+    folder.result(run).unlink()
+    lines = losses.read_bytes().split(b"\n")
+    # a digit of a loss
+    place = lines[step - 1].index(b".") + 1
+    flipped = lines[step - 1][:place] + bytes([lines[step - 1][place] ^ 1]) + lines[step - 1][place + 1 :]
+    if how == "missing":
+        losses.unlink()
+    else:
+        rest = [flipped, *lines[step:]] if how == "flipped" else [lines[step - 1][:9]]
+        losses.write_bytes(b"\n".join([*lines[: step - 1], *rest]))
+    assert work() == 0
+    assert result(folder) == before
+    said = capsys.readouterr().err
+    assert said.count(f"the loss of step {step} is not as it was written; ") == (2 if step < 3 else 1)
+
+
 DOUBLE = """#!/bin/sh
 # a worker that trains for ever, and takes its time to stop; nothing else begins
 trap 'sleep 0.2; echo stopped > {place}/stopped-$4; exit 143' TERM

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import pytest
 
@@ -43,6 +44,9 @@ def written(folder, name):
             told.news(News(RUN, "training"))
             metrics.write_text(text)
             told.news(News(RUN, "training", 2, 2.0))
+        if len(tries) == 1:
+            # it was interrupted
+            told.close()
     write_json(folder.result(RUN), RESULT)
     told.news(News(RUN, "done"))
     assert told.logs == {}
@@ -68,6 +72,42 @@ def test_tensorboard_has_each_step_once(folder):
     assert [event.value for event in events.Scalars("bits_per_byte/1x")] == [2.5]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_has_each_run_and_each_step_once(folder, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    from mlflow.tracking import MlflowClient
+
+    base = written(folder, "mlflow").parent / "mlflow.db"
+    client = MlflowClient(f"sqlite:///{base}")
+    (run,) = client.search_runs([client.get_experiment_by_name("study").experiment_id])
+    assert (run.info.run_name, run.info.status) == ("rope-s0", "FINISHED")
+    losses = client.get_metric_history(run.info.run_id, "loss")
+    assert [(one.step, one.value) for one in losses] == [(1, 4), (2, 3), (3, 2), (4, 1)]
+    assert run.data.metrics["bits_per_byte/1x"] == 2.5
+    assert run.data.params["run"] == "rope-s0"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_has_runs_of_their_own_that_end(folder, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    told, other = Logs("wandb", folder), RUN.model_copy(update={"label": "none", "scheme": "none"})
+    for run in (RUN, other):
+        metrics = folder.run(run) / "checkpoints" / "metrics.jsonl"
+        metrics.parent.mkdir(parents=True)
+        metrics.write_text(json.dumps({"step": 1, "loss": 4.0}) + "\n")
+        told.news(News(run, "training", 1, 4.0))
+        write_json(folder.result(run), RESULT)
+    runs = [log.logger.experiment for log in told.logs.values()]
+    assert [(run.name, run.summary["loss"]) for run in runs] == [("rope-s0", 4.0), ("none-s0", 4.0)]
+    for run in (RUN, other):
+        told.news(News(run, "done"))
+    with pytest.raises(wandb.errors.UsageError):
+        runs[0].log({"loss": 1.0})
+    assert len(list((folder.path / "logs" / "wandb").glob("*-s0/wandb/offline-run-*/*.wandb"))) == 2
+
+
 def test_a_logger_that_is_not_there_is_told_with_what_to_install(monkeypatch):
     monkeypatch.setattr(logs.importlib.util, "find_spec", lambda name: None)
     need_logger("csv")
@@ -80,7 +120,10 @@ def test_a_logger_that_is_not_there_is_told_with_what_to_install(monkeypatch):
 def test_nothing_leaves_the_machine_unasked(folder, monkeypatch):
     made = []
     monkeypatch.setattr(logs, "need_logger", lambda name: None)
-    monkeypatch.delenv("WANDB_MODE", raising=False)
+    for name in ("WANDB_MODE", "MLFLOW_TRACKING_URI", "WANDB_ERROR_REPORTING", "MLFLOW_DISABLE_TELEMETRY"):
+        # what is set meanwhile is forgotten afterwards
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     monkeypatch.setattr(
         logs, "import_module", lambda name: type("loggers", (), {"WandbLogger": Fake, "MLFlowLogger": Fake})
     )
@@ -90,7 +133,8 @@ def test_nothing_leaves_the_machine_unasked(folder, monkeypatch):
     (_, wandb), (given, mlflow) = made
     assert wandb["offline"]
     assert given == ("study", "rope-s0")
-    assert mlflow == {"save_dir": str(folder.path / "logs" / "mlflow" / "mlruns")}
+    assert mlflow["tracking_uri"] == f"sqlite:///{folder.path.resolve()}/logs/mlflow/mlflow.db"
+    assert [os.environ[name] for name in ("WANDB_ERROR_REPORTING", "MLFLOW_DISABLE_TELEMETRY")] == ["false", "true"]
 
 
 class Fake:
@@ -107,3 +151,12 @@ class Fake:
 
     def finalize(self, status):
         pass
+
+    @property
+    def experiment(self):
+        return self
+
+    experiment_id = "1"
+
+    def search_runs(self, places, query):
+        return []

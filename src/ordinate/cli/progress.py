@@ -130,7 +130,8 @@ def said(plan: Plan, todo: int) -> str:
     runs = plan.runs()
     steps = sorted({plan.of(run).steps for run in runs})
     of = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
-    return f"{len(runs)} runs of {of} steps; {todo} to do"
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    return f"{count} of {of} steps; {todo} to do"
 
 
 def watcher(console: Console) -> Bars | Lines:

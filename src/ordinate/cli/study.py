@@ -141,13 +141,15 @@ def run(
     mirror: Mirror | None = None,
 ) -> tuple[Folder, list[str]]:
     """Carry out a settled plan in view of a person: the folder, and the names of runs that are not done."""
-    watching = watcher(console)
-    relay = Relay(watching, mirror, Logs(logger, Folder(out)) if logger else None)
+    logs, watching = Logs(logger, Folder(out)) if logger else None, watcher(console)
+    relay = Relay(watching, mirror, logs)
     try:
         folder = conduct(plan, out, engine, _command(), relay)
     finally:
         watching.close()
         engine.dismiss()
+        if logs:
+            logs.close()
     # a learning rate may be too high, which is what trials are for
     fine = {item.name: ("done",) if item.rate is None else FINAL for item in plan.runs()}
     return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]

@@ -79,7 +79,8 @@ def _more(alike: Sequence[Entry]) -> list[str]:
     if decided:
         label, seeds = min(decided.items(), key=lambda item: item[1])
         last = max(decided.values())
-        more = f", all of them that seeds can decide by {last}" if len(decided) > 1 and last != seeds else ""
+        all_ = "both" if len(decided) == 2 else f"all {len(decided)} that seeds can decide"
+        more = f", and {last} about {all_}" if len(decided) > 1 and last != seeds else ""
         sentences.append(f"Were the differences what they seem, {seeds} seeds would decide about “{label}”{more}.")
     if never := [entry for entry in open_ if not needed[entry.label]]:
         sentences.append(f"No number of seeds up to {MOST_SEEDS} would decide about {_list(_names(never))}.")
@@ -166,8 +167,9 @@ def _caveat(study: Study, entries: Sequence[Entry]) -> str:
             f"Each was trained once: all this covers the choice of {drawn}, not the luck of training, so nothing is "
             "said to win. With --seeds 3 it covers both."
         )
-    most = max(entry.seeds for entry in entries)
-    return f"Each was trained up to {most} times: the intervals cover {study.quantity.units} and seeds."
+    seeds = sorted({entry.seeds for entry in entries})
+    times = " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))
+    return f"Each was trained {times} times: the intervals cover {study.quantity.units} and seeds."
 
 
 def unfinished(study: Study) -> list[str]:

@@ -13,6 +13,7 @@ from ordinate.study.plan import FREE, LISTED, Plan, differences
 from ordinate.study.run import digest
 
 LIBRARIES = ("torch", "numpy", "pytorch-lightning", "safetensors", "tokenizers", "altair")
+SOURCES = (".py", ".h", ".cpp")
 # what study.json says of a cell beside what is learned in it
 PLANNED = ("values", "compared", "plan", "runs")
 
@@ -35,10 +36,10 @@ def machine() -> dict[str, Any]:
 
 
 def code_digest() -> str:
-    """A hash of the package's source."""
+    """A hash of the package's source, in Python and C++."""
     root = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
+    for file in sorted(file for file in root.rglob("*") if file.suffix in SOURCES):
         digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 

@@ -183,4 +183,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended = main()
+    from ordinate.training.team import leave
+
+    leave(ended)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
 from ordinate.checks import need, need_known
@@ -107,15 +108,25 @@ class Logs:
         need_logger(name)
         self.name, self.folder = name, folder
         self.logs: dict[str, Log] = {}
+        # tools that begin twice at a time stumble over themselves
+        self._lock = Lock()
 
     def news(self, news: News) -> None:
         """Log what a run has written since it was last heard of."""
         run = news.run
-        log = self.logs.get(run.name) or self._open(run)
-        log.catch_up(self.folder.run(run) / "checkpoints" / "metrics.jsonl")
-        if news.stage in STATES:
-            log.result(read_sealed(self.folder.result(run)))
-            del self.logs[run.name]
+        with self._lock:
+            log = self.logs.get(run.name) or self._open(run)
+            log.catch_up(self.folder.run(run) / "checkpoints" / "metrics.jsonl")
+            if news.stage in STATES:
+                log.result(read_sealed(self.folder.result(run)))
+                del self.logs[run.name]
+
+    def close(self) -> None:
+        """Write what is left of runs that have not ended."""
+        with self._lock:
+            for log in self.logs.values():
+                log.logger.finalize("failed")
+            self.logs.clear()
 
     def _open(self, run: Run) -> Log:
         place = self.folder.path / LOGS / self.name / run.name
@@ -139,14 +150,38 @@ def _tensorboard(place: Path, study: str, run: str) -> Logger:
 def _wandb(place: Path, study: str, run: str) -> Logger:
     # nothing leaves this machine unless that was said
     offline = os.environ.get("WANDB_MODE", "offline") != "online"
-    return import_module("pytorch_lightning.loggers").WandbLogger(
-        name=run, project=study, save_dir=place, offline=offline
-    )
+    if offline:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    loggers = import_module("pytorch_lightning.loggers")
+
+    class Finished(loggers.WandbLogger):
+        """Lightning's, which would leave every run open until this process ends."""
+
+        def finalize(self, status: str) -> None:
+            super().finalize(status)
+            self.experiment.finish(exit_code=int(status != "success"))
+
+    # several runs are open at a time, and what is printed here is of all of them
+    quiet = {"console": "off", "silent": True}
+    return Finished(name=run, project=study, save_dir=place, offline=offline, reinit="create_new", settings=quiet)
 
 
 def _mlflow(place: Path, study: str, run: str) -> Logger:
+    loggers = import_module("pytorch_lightning.loggers")
     # a server is taken only where MLFLOW_TRACKING_URI names one
-    return import_module("pytorch_lightning.loggers").MLFlowLogger(study, run, save_dir=str(place.parent / "mlruns"))
+    if server := os.environ.get("MLFLOW_TRACKING_URI"):
+        return loggers.MLFlowLogger(study, run, tracking_uri=server)
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    base = f"sqlite:///{place.parent.resolve() / 'mlflow.db'}"
+    logger = loggers.MLFlowLogger(study, run, tracking_uri=base, artifact_location=place.parent.resolve().as_uri())
+    client = logger.experiment
+    # beginning sets it, for every later study of this process too
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    # what an earlier try has logged of this run
+    for old in client.search_runs([logger.experiment_id], f"attributes.run_name = '{run}'"):
+        if old.info.run_id != logger.run_id:
+            client.delete_run(old.info.run_id)
+    return logger
 
 
 _MAKERS: dict[str, Callable[[Path, str, str], Logger]] = {

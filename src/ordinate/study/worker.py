@@ -8,6 +8,7 @@ measures and writes.
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from contextlib import nullcontext
@@ -31,7 +32,9 @@ from ordinate.study.source import Source, source_of
 from ordinate.study.state import FINAL
 from ordinate.study.tuning import measure_trial, tuned
 from ordinate.task import Task
+from ordinate.training.checkpoint import checkpoints, step_of
 from ordinate.training.loop import ONE_DEVICE, train
+from ordinate.training.metrics import Metrics
 from ordinate.training.settings import Diverged, Hardware, Settings, Stopped, Trace
 from ordinate.training.team import leave
 
@@ -144,6 +147,16 @@ def say(**news: Any) -> None:
     print(json.dumps(news), flush=True)  # noqa: T201
 
 
+def _forget_beyond_losses(place: Path) -> None:
+    """Delete checkpoints whose losses are not as they were written, so that the run takes those steps again."""
+    known = len(Metrics(place / "metrics.jsonl").read())
+    for checkpoint in checkpoints(place):
+        if step_of(checkpoint) > known:
+            lost = f"the loss of step {known + 1} is not as it was written"
+            print(f"{lost}; {checkpoint} is deleted, and its steps are taken again", file=sys.stderr)  # noqa: T201
+            shutil.rmtree(checkpoint)
+
+
 def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path, hardware: Hardware) -> Trace:
     settings = Settings(
         steps=plan.steps,
@@ -157,10 +170,10 @@ def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path, hardware
         checkpoint_every=plan.checkpoint_every,
     )
     watch = lambda step, loss: say(step=step, loss=loss)  # noqa: E731
+    if leads():
+        _forget_beyond_losses(place / "checkpoints")
     return train(model, task, settings, place / "checkpoints", watch, hardware)
 
 
 if __name__ == "__main__":
-    ended = main()
-    # processes of several devices end at once: see `leave`
-    leave(ended) if len(sys.argv) > 3 else sys.exit(ended)
+    leave(main())

@@ -87,7 +87,9 @@ def meeting(hardware: Hardware) -> Iterator[Team]:
 
 
 def leave(code: int = 0) -> NoReturn:
-    """End this process now: on its way out, Python would tear down threads that PyTorch still holds, and abort."""
+    """End this process now. On its way out, Python would free one by one what ends with the process, which takes
+    seconds, and tear down threads that PyTorch still holds, and abort.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

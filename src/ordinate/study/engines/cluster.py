@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from ordinate.checks import need
+from ordinate.study.about import code_digest
 from ordinate.study.engine import PATIENCE, Engine, News, Watch
 from ordinate.study.folder import Folder
 from ordinate.study.follow import standing
@@ -68,10 +69,11 @@ class Cluster(Engine):
             needs = _needs(ray, folder.threads() or 1, self.hardware)
             remote = ray.remote(max_retries=TRIES, **needs)(_work)
             url, place = self.mirror and self.mirror.url, folder.path.resolve()
+            code = code_digest()
             rest, waiting = iter(runs), {}
             while True:
                 for run in islice(rest, AHEAD - len(waiting)):
-                    waiting[remote.remote(url, place, run.name, self.patience, self.hardware)] = run
+                    waiting[remote.remote(code, url, place, run.name, self.patience, self.hardware)] = run
                 if not waiting:
                     return
                 ended, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=EVERY)
@@ -104,8 +106,14 @@ def _needs(ray: ModuleType, threads: int, hardware: Hardware) -> dict[str, float
     return {f"num_{name.lower()}s": much for name, much in needs.items()}
 
 
-def _work(url: str | None, path: Path, name: str, patience: float, hardware: Hardware) -> None:
+def _work(code: str, url: str | None, path: Path, name: str, patience: float, hardware: Hardware) -> None:
     """What a machine of the cluster does: one run of a study, in its folder or at a URL."""
+    need(
+        code_digest() == code,
+        "machines of a cluster have the Ordinate of the one that gives the command, or results would differ",
+        f"{socket.gethostname()} has another",
+        "install the same there",
+    )
     if url is None:
         _attempt(path, name, patience, hardware)
     else:
@@ -191,7 +199,20 @@ def _connect(ray: ModuleType, address: str, options: dict[str, Any]) -> None:
     except ConnectionError as error:
         if address != AUTO:
             raise _silent(address, str(error).splitlines()[0]) from None
+        _begin(ray, options)
+
+
+def _begin(ray: ModuleType, options: dict[str, Any]) -> None:
+    """A cluster of this machine alone."""
+    try:
         ray.init(include_dashboard=False, **options)
+    except Exception as error:
+        # Ray has no type of its own for a machine that is too busy to begin in half a minute
+        why, _, _ = str(error).partition("\n")
+        raise ValueError(
+            f"--ray auto begins a cluster on this machine; it did not begin ({why}); "
+            "run the same command again when the machine is less busy, or use --workers"
+        ) from None
 
 
 def _need_answer(address: str) -> None:

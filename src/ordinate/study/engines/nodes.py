@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -103,15 +104,17 @@ class Nodes(Engine):
     def carry_out(self, folder: Folder, plan: Plan, runs: list[Run], watch: Watch) -> None:
         """Do these runs; returns when each has a result."""
         crew = Crew()
-        try:
-            with terminable():
+        # interrupted, this thread waits until what is heard in the other has ended
+        with terminable(), ThreadPoolExecutor(max_workers=1) as pool:
+            try:
                 for run in runs:
                     place = f"tcp://{os.environ['MASTER_ADDR']}:{_free_port()}"
                     self.board.write(f"{place} {run.name}")
-                    attempt(folder, plan, run, watch, crew, self.patience, self.hardware, self._environment(place))
-        except BaseException:
-            crew.stop()
-            raise
+                    told = folder, plan, run, watch, crew, self.patience, self.hardware, self._environment(place)
+                    pool.submit(attempt, *told).result()
+            except BaseException:
+                crew.stop()
+                raise
 
     def dismiss(self) -> None:
         """Tell the other machines that the study is over, and wait until they have heard it."""
@@ -125,18 +128,18 @@ class Nodes(Engine):
         if self.node == 0:
             return False
         crew = Crew()
-        try:
-            with terminable():
+        with terminable(), ThreadPoolExecutor(max_workers=1) as pool:
+            try:
                 while (told := self.board.read()) != OVER:
                     place, name = told.split(" ", 1)
                     environment = {**os.environ, **self._environment(place)}
                     command = command_of(folder, name, self.hardware)
                     process = crew.start(command, stdout=subprocess.DEVNULL, env=environment)
                     if process is not None:
-                        process.wait()
-        finally:
-            crew.stop()
-            self.board.store.set(f"left {self.node}", "")
+                        pool.submit(process.wait).result()
+            finally:
+                crew.stop()
+                self.board.store.set(f"left {self.node}", "")
         return True
 
     def _environment(self, place: str) -> dict[str, str]:
