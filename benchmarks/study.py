@@ -2,6 +2,7 @@
 
 The bare loops are as many processes as the study has, each already begun, with one run after another and nothing
 between them: no checkpoints, no notes, no results. The study pays for starting a process a run, and for all of those.
+The loops run before the study and after it, since a machine is not equally fast at all times; their mean counts.
 """
 
 import multiprocessing
@@ -75,6 +76,15 @@ def ready(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def barely(plan: Plan, data: Path, workers: int) -> tuple[float, list[tuple[float, float]]]:
+    """Seconds of all bare loops, and of the two parts of each."""
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        pool.map(ready, [1.0] * workers, chunksize=1)
+        began = time.perf_counter()
+        parts = pool.starmap(bare, [(plan, run, data) for run in plan.runs()], chunksize=1)
+        return time.perf_counter() - began, parts
+
+
 def main(keep: bool, quick: bool = False) -> None:
     """Carry out a study and bare loops of the same runs, and print the ratio."""
     plan = settle(Plan(schemes=SCHEMES, threads=1, **({"steps": 100} if quick else {})))
@@ -82,26 +92,26 @@ def main(keep: bool, quick: bool = False) -> None:
         folder, workers = Folder(Path(place) / "study"), cores()
         source = source_of(plan)(plan, folder.data)
         source.prepare(lambda what: None)
+        before, parts = barely(plan, folder.data, workers)
         began = time.perf_counter()
         conduct(plan, folder.path, Local(workers), "./dev bench study", Silent())
         studied = time.perf_counter() - began
-        with multiprocessing.get_context("spawn").Pool(workers) as pool:
-            pool.map(ready, [1.0] * workers, chunksize=1)
-            began = time.perf_counter()
-            parts = pool.starmap(bare, [(plan, run, folder.data) for run in plan.runs()], chunksize=1)
-            plain = time.perf_counter() - began
+        after, more_parts = barely(plan, folder.data, workers)
         began = time.perf_counter()
         pace = measured(folder, plan.runs(), workers)
         paced = time.perf_counter() - began
+    parts, plain = parts + more_parts, (before + after) / 2
     count, measuring = len(plan.runs()), sum(part for _, part in parts) / sum(sum(both) for both in parts)
     ratio = plain / studied
     print(f"\n{count} runs of {plan.steps} steps, {workers} at a time, one thread each")
     print(f"{'runs an hour, study':46}{3600 * count / studied:8.1f}")
     print(f"{'runs an hour, bare loops':46}{3600 * count / plain:8.1f}   of which measuring {measuring:.0%}")
-    print(f"{'study / bare loops':46}{ratio:8.3f}   goal: {GOAL}")
+    both = f"by those before it {before / studied:.3f}, after it {after / studied:.3f}"
+    print(f"{'study / bare loops':46}{ratio:8.3f}   goal: {GOAL}; {both}")
     print(f"{'trials of the pace, once a study [s]':46}{paced:8.1f}   {pace}")
     if keep:
         found = {"runs_an_hour": 3600 * count / studied, "bare_runs_an_hour": 3600 * count / plain, "ratio": ratio}
+        found |= {"ratio_before": before / studied, "ratio_after": after / studied}
         more = {"steps": plan.steps, "workers": workers, "measuring_share": measuring}
         print(save("study", {**found, **more, "trial_seconds": paced, "pace": pace.about}))
 

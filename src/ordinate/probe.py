@@ -27,8 +27,8 @@ class Material:
         images: pixels.
         source: where they come from, in a few words.
         natural: whether they are real; random tokens are not.
-        budget: operations that a question may spend on reading it with something changed, and as many on reading it
-            only to look; where all of it would cost more, less is read.
+        budget: operations that a question may spend on reading it only to look, and two thirds as many on reading
+            it with something changed; where all of it would cost more, less is read.
     """
 
     ids: Int[Tensor, "texts n"] | None

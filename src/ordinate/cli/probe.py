@@ -29,7 +29,7 @@ class Amount:
     length: Annotated[int, Parameter(help="Tokens of a piece; no more than the model takes.")] = 512
     budget: Annotated[
         float,
-        Parameter(help="Operations that a question may spend on looking, and on changing; beyond, less is read."),
+        Parameter(help="Operations a question may spend on looking, 2/3 of it on changing; beyond, less is read."),
     ] = 6.2e12
 
     def __post_init__(self) -> None:

@@ -54,8 +54,8 @@ def ask(
         material: what it reads instead, ready made: images, or texts in tokens.
         sequences: pieces of text at most.
         length: tokens of a piece; no more than the model takes.
-        budget: operations that it may spend on looking, and as many on changing; where all would cost more, less is
-            read.
+        budget: operations that it may spend on looking, and two thirds as many on changing; where all would cost
+            more, less is read.
         seed: decides every random number.
         options: of the probe.
 

@@ -16,6 +16,7 @@ from ordinate.subject import Facts, Inputs, Reading, Subject, Watch
 TOKENS_AT_ONCE, LOGITS_AT_ONCE = 512, 1 << 26
 # texts are left out down to the first number, then shortened, then left out down to the second
 SOME, FEWEST, SHORTEST = 16, 4, 64
+CHANGES = 2 / 3  # of the budget, spent once more: what reading with something changed may cost
 
 Order = Int[Tensor, "texts n"]
 """Which token of the text stands at each place."""
@@ -143,7 +144,7 @@ class Sample:
         return moved.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
 
 
-def sample(facts: Facts, material: Material, passes: Passes, told: str = "it reads") -> Sample:
+def sample(facts: Facts, material: Material, passes: Passes, told: str = "it reads", share: float = 1.0) -> Sample:
     """As much of the material as can be read so many times: fewer texts first, then shorter ones.
 
     What is left out depends on the sizes of the model and of the material and on its budget, never on the machine.
@@ -153,6 +154,7 @@ def sample(facts: Facts, material: Material, passes: Passes, told: str = "it rea
         material: what there is.
         passes: how many times it is read.
         told: what reads it, for the sentence about what is left out.
+        share: of the budget that this may cost.
     """
     if material.ids is None:
         whole = Sample(None, material.images, 0, facts.grid, facts.prefix)
@@ -161,19 +163,19 @@ def sample(facts: Facts, material: Material, passes: Passes, told: str = "it rea
         whole = Sample(material.ids, None, int(facts.first_token is not None), None)
         came = f"got {whole.texts} of {whole.length}"
         need(whole.texts > 1 and whole.length >= 8, "a probe reads two texts of 8 tokens or more", came, "give more")
-    texts, length = whole.texts, whole.length
+    texts, length, budget = whole.texts, whole.length, share * material.budget
     cost = [passes.operations(facts, length) for length in range(whole.length + 1)]
-    texts = max(min(whole.texts, SOME), min(whole.texts, int(material.budget // cost[whole.length])))
+    texts = max(min(whole.texts, SOME), min(whole.texts, int(budget // cost[whole.length])))
     if material.ids is not None:
-        while length > SHORTEST and texts * cost[length] > material.budget:
+        while length > SHORTEST and texts * cost[length] > budget:
             length -= 1
-    texts = max(min(texts, FEWEST), min(texts, int(material.budget // cost[length])))
+    texts = max(min(texts, FEWEST), min(texts, int(budget // cost[length])))
     if (texts, length) == (whole.texts, whole.length):
         return whole
-    times = whole.texts * cost[whole.length] / material.budget
+    times = whole.texts * cost[whole.length] / budget
     why = (
         f"Of {whole.texts} {whole.noun} of {whole.length} {told} {texts} of {length}: all would cost {times:.1f} "
-        f"times the {material.budget:.1e} operations that it may (--budget)."
+        f"times the {budget:.1e} operations that it may ({'' if share == 1 else 'a share of '}--budget)."
     )
     return replace(whole.first(texts, length), left_out=(why,))
 
@@ -189,8 +191,8 @@ def looked_at(facts: Facts, material: Material, passes: Passes) -> Sample:
 
 
 def changed(facts: Facts, material: Material, passes: Passes) -> Sample:
-    """What is read with something changed, again and again: as much as the budget, spent once more, pays for."""
-    return sample(facts, material, passes, "what is changed is read in")
+    """What is read with something changed, again and again: as much as two thirds of the budget pay for."""
+    return sample(facts, material, passes, "what is changed is read in", CHANGES)
 
 
 def shuffled(sample: Sample, window: int, generator: torch.Generator) -> Order:
@@ -209,8 +211,7 @@ def carried(facts: Facts, order: Order) -> Bool[Tensor, "texts n n"] | None:
 
 def undone(moved: Tokens, order: Order) -> Tokens:
     """What was computed of moved tokens, each back in its place."""
-    back = order.argsort(1)
-    return moved.gather(1, back[..., None].expand_as(moved))
+    return moved.gather(1, order.argsort(1)[..., None].expand_as(moved))
 
 
 def tokens_of(facts: Facts, stream: Tokens) -> Float[Tensor, "b _ width"]:

@@ -19,7 +19,7 @@ from ordinate.measures.nearness import (
     neighbours,
     scores_of_places,
 )
-from ordinate.measures.presenting import Passes, Sample, sample
+from ordinate.measures.presenting import Passes, Sample, changed
 from ordinate.measures.telling import costs, estimate_of, line_of, panel_of, said
 from ordinate.ops.permutation import mantel
 from ordinate.probe import Material, Probe, Tell
@@ -53,7 +53,7 @@ class Closeness(Probe):
         length = min(MOST, facts.max_length or MOST, material.ids.shape[1])
         table, apart = _table(subject, length, reasons)
         # seven distances, each beside a control where something is added
-        chosen = sample(facts, material, Passes(8 if table is None else 15))
+        chosen = changed(facts, material, Passes(8 if table is None else 15))
         tell(0.1)
         looks = _looks(subject, chosen, min(length, 128), reasons)
         tell(0.3)

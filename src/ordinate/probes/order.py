@@ -11,7 +11,7 @@ from numpy import ndarray
 from ordinate.finding import Chart, Estimate, Finding, Table
 from ordinate.measures.equivariance import ARMS, PAIRS, TOKENS, arms, prefix_swaps, rounding
 from ordinate.measures.harm import Gauge, Numbers, Turned, gauge
-from ordinate.measures.presenting import Passes, Sample, sample, shuffled
+from ordinate.measures.presenting import Passes, Sample, changed, shuffled
 from ordinate.measures.telling import OF_LENGTH, costs, estimate_of, line_of
 from ordinate.ops.bootstrap import mean_intervals, percentiles, resampled_means
 from ordinate.ops.discovery import adjusted
@@ -53,7 +53,7 @@ class Order(Probe):
     def measure(self, subject: Subject, material: Material, seed: int = 0, tell: Tell = lambda done: None) -> Finding:
         """Answer it for this model."""
         began = time.perf_counter()
-        chosen = sample(subject.facts, material, Passes(14 if subject.facts.causal else 12))
+        chosen = changed(subject.facts, material, Passes(14 if subject.facts.causal else 12))
         short = chosen.first(PAIRS, TOKENS)
         errors, reasons = arms(subject, short, seed)
         tell(0.1)
