@@ -158,6 +158,15 @@ def double(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def hears():
+    """This process hears Ctrl-C, which a shell keeps from what it begins in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears")
 @pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)])
 def test_interrupted_twice_every_worker_still_ends_and_nothing_is_written(plan, folder, double, numbers):
     heard, lock = set(), threading.Lock()
