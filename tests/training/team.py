@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ordinate.batch import SILENT, Batch
 from ordinate.models.decoder import Decoder
@@ -89,9 +90,16 @@ def work(folder, hardware, make=decoder, task=None, **changes):
     try:
         trace = train(model, task or Unequal(), settings, folder, lambda step, _: told.append(step), hardware)
     except (Diverged, Stopped) as error:
-        return {"ended": str(error), "told": told}
+        return {"ended": str(error), "told": told, "averaging": averaging(error)}
     weights = {name: value.tolist() for name, value in model.state_dict().items()}
     return {"ended": "done", "told": told, "losses": trace.losses, "weights": weights}
+
+
+def averaging(error):
+    """Of each copy of a model among the frames of an error, whether it still has what averages its gradients."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    copies = [frame.f_locals["self"] for frame in frames if "self" in frame.f_locals]
+    return [hasattr(copy, "reducer") for copy in copies if isinstance(copy, DistributedDataParallel)]
 
 
 def together(do, hardware):

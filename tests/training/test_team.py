@@ -17,10 +17,10 @@ from ordinate.training.team import Team, check_devices
 TEAM = Path(__file__).parent / "team.py"
 
 
-def scenarios(folder, kind):
+def scenarios(folder, kind, patience):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, str(TEAM), str(folder), kind]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1200)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=patience)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert all(all(part for part in parts) for parts in found.values()), done.stderr[-3000:]
@@ -30,12 +30,12 @@ def scenarios(folder, kind):
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     folder = tmp_path_factory.mktemp("team")
-    return folder, scenarios(folder, "quick")
+    return folder, scenarios(folder, "quick", 300)
 
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-    return scenarios(tmp_path_factory.mktemp("team"), "long")
+    return scenarios(tmp_path_factory.mktemp("team"), "long", 1200)
 
 
 def close(one, other, tolerance=1e-5):
@@ -104,6 +104,13 @@ def test_all_processes_agree_on_a_loss_that_is_not_finite_in_one(quick):
     folder, found = quick
     assert {part["ended"] for part in found["ddp, loss"]} == {"the loss of step 4 is not a finite number"}
     assert [path.name for path in (folder / "loss").glob("step-*")] == ["step-00000003"]
+
+
+def test_nothing_that_an_error_keeps_knows_the_other_processes(quick):
+    # or ending their threads would wait for ever for one of them, now and then
+    for part in quick[1]["ddp, loss"]:
+        assert part["averaging"]
+        assert not any(part["averaging"])
 
 
 @pytest.mark.slow

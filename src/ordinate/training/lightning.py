@@ -13,7 +13,7 @@ from typing import Any
 import pytorch_lightning as lightning
 import torch
 from pytorch_lightning.plugins.environments import LightningEnvironment
-from pytorch_lightning.strategies import DDPStrategy, Strategy
+from pytorch_lightning.strategies import Strategy
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -32,6 +32,7 @@ from ordinate.training.checkpoint import (
 )
 from ordinate.training.metrics import Metrics
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
+from ordinate.training.replicated import Replicated
 from ordinate.training.settings import Diverged, Hardware, Settings, Stopped, Watch
 from ordinate.training.sharded import Sharded, assemble, local, norm_of, shard
 from ordinate.training.signals import listen, listening
@@ -212,7 +213,7 @@ def _trainer(settings: Settings, hardware: Hardware, folder: Path) -> lightning.
 def _strategy(hardware: Hardware) -> Strategy | str:
     if hardware.world == 1:
         return "auto"
-    return Sharded(hardware.world, PATIENCE) if hardware.shards else DDPStrategy(timeout=PATIENCE)
+    return Sharded(hardware.world, PATIENCE) if hardware.shards else Replicated(PATIENCE)
 
 
 @contextmanager
