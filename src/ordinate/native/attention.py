@@ -18,6 +18,7 @@ Softmax = Float[Tensor, "2 b h i"]
 # for each block of ROWS queries the first key that weighs anything, and how far its keys go
 Span = tuple[Int[Tensor, "b h blocks"], Int[Tensor, " blocks"]]
 Lost = Int[Tensor, "b h i e"]
+# what the way back needs; the table in reverse, for its rows are keys
 Saved = tuple[Queries, Keys, Values, Table, Outputs, Softmax, Lost | None]
 Sinks = Float[Tensor, " h"]
 
@@ -88,8 +89,7 @@ def backward(
     views |= dict(zip(("dq", "dk", "dv"), made, strict=True))
     dtable = table.new_zeros(*q.shape[:2], table.shape[1]) if learned else None
     dsinks = None if scoring.sinks is None else table.new_empty(q.shape[:2])
-    # its rows are keys: they read the table the other way
-    flat = {"table": table.flip(1), "top": softmax[0], "share": softmax[1], "lost": lost, "dtable": dtable}
+    flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost, "dtable": dtable}
     _run(True, where, scoring, span, views, flat | {"dsinks": dsinks})
     to_table, to_sinks = (None if x is None else x.sum(0) for x in (dtable, dsinks))
     return made[0], made[1], made[2], None if to_table is None else to_table.flip(1), to_sinks

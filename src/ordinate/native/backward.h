@@ -66,10 +66,24 @@ struct BackTile {
   Buffer<T> narrow_scores{PAIRED<T> ? ROWS * COLUMNS : 0}, narrow_slopes{PAIRED<T> ? ROWS * COLUMNS : 0};
   Buffer<T> pairs{PAIRED<T> ? ROWS * COLUMNS : 0};
   Buffer<float> steepness;  // of the cap at each score
+  Buffer<T> k_columns;  // (width, PITCH)
+  static constexpr Index PITCH = ROWS + 16;
 
-  BackTile(const Job& job) : dk(ROWS * job.width), dv(ROWS * job.depth), steepness(job.cap ? ROWS * COLUMNS : 0) {}
+  BackTile(const Job& job)
+      : dk(ROWS * job.width), dv(ROWS * job.depth), steepness(job.cap ? ROWS * COLUMNS : 0),
+        k_columns(job.width * PITCH) {}
   T* weights() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_scores.data) : scores.data); }
   T* narrowed() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_slopes.data) : slopes.data); }
+
+  // other keys: their gradients begin at 0
+  void turn(const Job& job, Index b, Index g, Index n, Index rows) {
+    std::fill_n(dk.data, rows * job.width, 0.f);
+    std::fill_n(dv.data, rows * job.depth, 0.f);
+    for (Index r = 0; r < ROWS; r += 16)
+      for (Index c = 0; c < job.width; ++c)
+        for (Index j = r; j < r + 16; ++j)
+          k_columns[c * PITCH + j] = j < rows ? job.k.row<T>(b, g, n + j)[c] : T(0.f);
+  }
 
   // the weights again and the slopes of the scores, for `rows` keys from n and `count` queries from m
   void differentiate(const Job& job, Asked<T>& asked, Index b, Index h, Index n, Index rows, Index m, Index count) {
@@ -142,8 +156,8 @@ std::pair<Index, Index> seeing(const Job& job, Index head, Index m, Index n, Ind
 }
 
 template <class T>
-void backward_keys(const Job& job, Asked<T>& asked, BackTile<T>& tile, const T* k_columns, Index k_pitch, Index b,
-                   Index g, Index h, Index n, Index rows) {
+void backward_keys(const Job& job, Asked<T>& asked, BackTile<T>& tile, Index b, Index g, Index h, Index n,
+                   Index rows) {
   const Index even = parts(rows, 2) * 2, head = b * job.heads + h;
   for (Index start = 0; start < job.queries; start += COLUMNS) {
     const auto [m, count] = seeing(job, head, start, n, rows);
@@ -164,32 +178,26 @@ void backward_keys(const Job& job, Asked<T>& asked, BackTile<T>& tile, const T* 
     if constexpr (PAIRED<T>) pack_rows<T>(tile.narrowed(), COLUMNS, rows, even, COLUMNS, tile.pairs);
     const T* right = PAIRED<T> ? tile.pairs.data : tile.narrowed();
     for (Index c = 0; c < total; c += PANEL)
-      brgemm(job.width, PANEL, PAIRED<T> ? even : rows, k_pitch, COLUMNS, asked.pitch, true, k_columns + n,
-             right + c * (PAIRED<T> ? 2 : 1), asked.dq + m + c, PAIRED<T>);
+      brgemm(job.width, PANEL, PAIRED<T> ? even : rows, tile.PITCH, COLUMNS, asked.pitch, true,
+             tile.k_columns.data, right + c * (PAIRED<T> ? 2 : 1), asked.dq + m + c, PAIRED<T>);
   }
 }
 
 template <class T>
 void backward(const Job& job) {
-  const Index groups = job.heads / job.key_heads, tasks = job.batch * job.key_heads, k_pitch = padded(job.keys) + 16;
+  const Index groups = job.heads / job.key_heads, tasks = job.batch * job.key_heads;
   share(tasks, [&](std::atomic<Index>& next) {
     std::vector<std::unique_ptr<Asked<T>>> asked;
     for (Index member = 0; member < groups; ++member) asked.push_back(std::make_unique<Asked<T>>(job));
     BackTile<T> tile(job);
-    Buffer<T> k_columns(job.width * k_pitch);
     for (Index task; (task = next++) < tasks;) {
       const Index b = task / job.key_heads, g = task % job.key_heads;
       for (Index member = 0; member < groups; ++member) asked[member]->read(job, b, g * groups + member);
-      for (Index n = 0; n < k_pitch; n += 16)
-        for (Index c = 0; c < job.width; ++c)
-          for (Index j = n; j < n + 16; ++j)
-            k_columns[c * k_pitch + j] = j < job.keys ? job.k.row<T>(b, g, j)[c] : T(0.f);
       for (Index n = 0; n < job.keys; n += ROWS) {
         const Index rows = min(ROWS, job.keys - n);
-        std::fill_n(tile.dk.data, rows * job.width, 0.f);
-        std::fill_n(tile.dv.data, rows * job.depth, 0.f);
+        tile.turn(job, b, g, n, rows);
         for (Index member = 0; member < groups; ++member)
-          backward_keys<T>(job, *asked[member], tile, k_columns, k_pitch, b, g, g * groups + member, n, rows);
+          backward_keys<T>(job, *asked[member], tile, b, g, g * groups + member, n, rows);
         for (Index r = 0; r < rows; ++r) {
           narrow(tile.dk + r * job.width, job.dk.row<T>(b, g, n + r), job.width, job.scale);
           narrow(tile.dv + r * job.depth, job.dv.row<T>(b, g, n + r), job.depth);

@@ -87,7 +87,8 @@ class _Native(torch.autograd.Function):
         ctx.where, ctx.scoring, ctx.span = where, scoring, _span(q, k, table, where, scoring.scale)
         scoring = scoring._replace(sinks=sinks)
         out, softmax, lost = attention.forward(q, k, v, table, where, scoring, ctx.span, learned)
-        ctx.save_for_backward(q, k, v, table, out, softmax, lost, sinks)
+        # the way back reads the table in reverse only
+        ctx.save_for_backward(q, k, v, table.flip(1), out, softmax, lost, sinks)
         return out
 
     @staticmethod
