@@ -62,6 +62,13 @@ class Facts:
         """Whether no token sees those after it."""
         return self.kind == "decoder"
 
+    @property
+    def entering(self) -> str:
+        """How position enters, in words."""
+        return (
+            "no position code was found in it" if self.position == "none" else f"position enters by {self.position}"
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
@@ -225,7 +232,7 @@ class Subject(ABC):
         Raises:
             Unfit: nothing is added.
         """
-        raise Unfit(f"{self.facts.name} adds nothing to its tokens: position enters by {self.facts.position}")
+        raise Unfit(f"{self.facts.name} adds nothing to its tokens: {self.facts.entering}")
 
     def projection(self, layer: int) -> Projection:
         """The matrices of a layer's queries, keys and values.

@@ -78,8 +78,26 @@ def test_a_checkpoint_of_an_unknown_family_or_with_code_runs_nothing(tmp_path):
     config(tmp_path, auto_map={"AutoConfig": "modeling_evil.Config", "AutoModelForCausalLM": "modeling_evil.Model"})
     assert attach(tmp_path).facts.family == "gpt2"
     config(tmp_path, model_type="evil")
-    with pytest.raises(ValueError, match="does not know 'evil'"):
+    with pytest.raises(Unfit, match="does not know 'evil'"):
         attach(tmp_path)
+
+
+def test_a_checkpoint_in_numbers_that_nothing_can_be_computed_in_is_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    make("gpt2").save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file({name: x.to(torch.float8_e4m3fn) for name, x in load_file(file).items()}, file)
+    config(tmp_path, dtype="float8_e4m3fn")
+    with pytest.raises(Unfit, match=r"quantised \(F8_E4M3\); load it"):
+        attach(tmp_path)
+
+
+def test_the_matrices_of_a_model_in_float16_are_found():
+    one = attach(make("llama").to(torch.float16))
+    part = one.projection(0)
+    assert part.query.dtype == part.gain.dtype == torch.float16
+    assert part.gain.isfinite().all()
 
 
 def test_a_checkpoint_that_lacks_tensors_is_refused(tmp_path):

@@ -86,6 +86,7 @@ def probe(
         material = _images(images) if images else material_of(subject, text, **sizes)
         if not isinstance(material, Exception):
             material = replace(material, budget=amount.budget)
+            console.print(f"it reads {material.source}", markup=False, soft_wrap=True)
         inputs: dict[str, Any] = {"model": _name(place), "files": identity(place), "text": str(images or text)}
         inputs |= sizes | {"budget": amount.budget, "seed": seed, "read": _digest(material)}
         folder.open(inputs, _about(_name(place), subject, material))
