@@ -65,9 +65,7 @@ class Facts:
     @property
     def entering(self) -> str:
         """How position enters, in words."""
-        return (
-            "no position code was found in it" if self.position == "none" else f"position enters by {self.position}"
-        )
+        return "no position code was found" if self.position == "none" else f"position enters by {self.position}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +122,7 @@ class Watch:
     @property
     def hooks(self) -> frozenset[str]:
         """The names of the methods that it overrides."""
-        return frozenset(name for name in HOOKS if getattr(type(self), name) is not getattr(Watch, name))
+        return frozenset(x for x in HOOKS if getattr(getattr(self, x), "__func__", None) is not getattr(Watch, x))
 
     def stream(self, layer: int, x: Tokens) -> Tokens | None:
         """The residual stream as it enters a layer; with layer == layers, as it leaves the last (before any norm)."""
