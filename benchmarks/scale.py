@@ -143,7 +143,7 @@ def simulated(place: Path, runs: int) -> dict[str, Any]:
         again, _ = timed(lambda: conduct(plan, out, engine, "./dev bench scale", lines))
     driver = peak()
     looking, _ = timed(lambda: picture(folder, plan, standings(folder, plan)))
-    reporting, page = timed(lambda: build(out))
+    reporting, built = timed(lambda: build(out))
     files = sum(len(names) for _, _, names in os.walk(out))
     seconds = {
         "settle_seconds": settling,
@@ -159,7 +159,7 @@ def simulated(place: Path, runs: int) -> dict[str, Any]:
         "at_work": {name: float(both[1]) for name, both in seconds.items()},
         "driver_gb": driver,
         "report_gb": peak(),
-        "report_mb": page.stat().st_size / 2**20,
+        "report_mb": built.path.stat().st_size / 2**20,
         "result_kb": engine.bytes / runs / 2**10,
         "files_a_run": files / runs,
     }

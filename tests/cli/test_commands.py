@@ -62,8 +62,10 @@ def test_a_study_ends_in_a_report_and_then_has_nothing_to_do(text, tmp_path):
     code, said, errors = ordinate(*arguments)
     assert code == 0, errors
     report = Path(said.split("report: ")[1].strip())
-    assert "rope:theta=100" in report.read_text(encoding="utf-8")
+    page = report.read_text(encoding="utf-8")
+    assert "rope:theta=100" in page
     assert "2 to do" in said
+    assert "At the trained length (16 tokens)" in " ".join(said.split())
     code, said, _ = ordinate(*arguments)
     assert code == 0
     assert "0 to do" in said

@@ -59,11 +59,11 @@ def replaced(value, text):
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))
 def test_text_from_data_never_becomes_an_element(write, text, result):
-    plain = elements(build(write([result("rope", 0), result("alibi", 0)])).read_text(encoding="utf-8"))
+    plain = elements(build(write([result("rope", 0), result("alibi", 0)])).path.read_text(encoding="utf-8"))
     results = [replaced(result(label, 0), text) for label in ("rope", "alibi")]
     about = {"text": {"name": text, "sha256": text, "held_out": text}, "command": text, "code": text}
     machine = {"machine": {"system": text}, "versions": {text: text}}
-    page = build(write(results, **about, **machine)).read_text(encoding="utf-8")
+    page = build(write(results, **about, **machine)).path.read_text(encoding="utf-8")
     found = elements(page)
     small = {tag: count for tag, count in found.counts.items() if tag not in ("dt", "dd")}
     assert small == {tag: count for tag, count in plain.counts.items() if tag not in ("dt", "dd")}
@@ -75,7 +75,7 @@ def test_text_from_data_never_becomes_an_element(write, text, result):
 def test_scheme_labels_are_escaped_in_charts_too(write, result):
     label = "x</script><b>"
     folder = write([result(label, 0), result("rope", 0)], schemes=(label, "rope"))
-    page = build(folder).read_text(encoding="utf-8")
+    page = build(folder).path.read_text(encoding="utf-8")
     assert "</script><b>" not in page
     assert elements(page).counts.get("b") is None
 
@@ -89,7 +89,7 @@ def test_json_in_a_script_element_cannot_end_it():
 
 
 def test_the_page_asks_nobody_for_anything(write, result):
-    page = build(write([result(label, 0) for label in SCHEMES])).read_text(encoding="utf-8")
+    page = build(write([result(label, 0) for label in SCHEMES])).path.read_text(encoding="utf-8")
     assert "default-src 'none'" in page
     outside = re.sub(r"<script.*?</script>", "", page, flags=re.S)
     assert not re.search(r"https?://|url\(|@import|<link|<iframe", outside)
@@ -97,14 +97,14 @@ def test_the_page_asks_nobody_for_anything(write, result):
 
 
 def test_the_page_says_what_it_must(write, result):
-    page = build(write([result(label, 0) for label in SCHEMES])).read_text(encoding="utf-8")
+    page = build(write([result(label, 0) for label in SCHEMES])).path.read_text(encoding="utf-8")
     for part in ("“rope” leads", "ordinate study --out study", "abab", "2.13.0", "Linux", "def ", "width"):
         assert part in page
 
 
 def test_a_report_built_again_is_the_same_to_the_byte(write, result):
     folder = write([result(label, 0) for label in SCHEMES])
-    report = build(folder)
+    report = build(folder).path
     first, table = report.read_bytes(), (folder / "results.csv").read_bytes()
     build(folder)
     assert report.read_bytes() == first
@@ -126,7 +126,7 @@ def test_results_csv_has_a_row_for_every_planned_scheme_and_no_costs(write, resu
 
 
 def test_a_study_without_results_still_has_a_report(write):
-    page = build(write([])).read_text(encoding="utf-8")
+    page = build(write([])).path.read_text(encoding="utf-8")
     assert "No run has finished" in page
 
 
@@ -177,10 +177,10 @@ def test_the_report_says_what_runs_were_trained_on(write, result):
     for run in runs:
         run["cost"] |= {"machine": "Abacus 7"}
     runs[2]["cost"]["hardware"] = {"devices": 2, "nodes": 1, "strategy": "fsdp"}
-    page = build(write(runs)).read_text(encoding="utf-8")
+    page = build(write(runs)).path.read_text(encoding="utf-8")
     assert "<dt>2 runs</dt><dd>Abacus 7</dd><dt>1 run</dt><dd>Abacus 7: 2 devices, fsdp</dd>" in page
     runs[2]["cost"]["hardware"] = {"devices": 1, "nodes": 2, "strategy": None}
-    assert "Abacus 7: 2 machines with 1 device each, ddp" in build(write(runs)).read_text(encoding="utf-8")
+    assert "Abacus 7: 2 machines with 1 device each, ddp" in build(write(runs)).path.read_text(encoding="utf-8")
 
 
 def test_where_compute_is_equal_the_steps_of_each_are_said(write, result):

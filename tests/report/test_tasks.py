@@ -150,7 +150,7 @@ def test_seeds_are_resampled_too(study):
 
 def test_the_page_shows_mixers_with_their_schemes_and_answers_by_slice(study):
     folder = study([answered(label, 0) for label in SHARES])
-    page = build(folder).read_text(encoding="utf-8")
+    page = build(folder).path.read_text(encoding="utf-8")
     for part in (
         "Which mixer? 3 compared on recall:pairs=16",
         '<th>mixer</th><th class="name">scheme</th><th>accuracy</th>',
@@ -181,7 +181,7 @@ def test_results_csv_names_mixer_and_scheme(study):
 
 def test_pairs_are_told_apart(study):
     result = answered("softmax none", 0) | {"run": {"label": "softmax none", "seed": 0, "name": "x"}}
-    page = build(study([result], mixers=("softmax",), schemes=["none", "rope"])).read_text(encoding="utf-8")
+    page = build(study([result], mixers=("softmax",), schemes=["none", "rope"])).path.read_text(encoding="utf-8")
     assert "Which mixer, which scheme? 2 compared" in page
     assert '<td>softmax</td><td class="name">none</td>' in page
 
@@ -189,7 +189,7 @@ def test_pairs_are_told_apart(study):
 def test_text_from_data_never_becomes_an_element(study):
     hostile = '"><script>alert(1)</script>'
     results = [answered(label, 0, slice_name=hostile) for label in SHARES]
-    page = build(study(results, task=TASK | {"name": hostile, "options": {hostile: hostile}})).read_text("utf-8")
+    page = build(study(results, task=TASK | {"name": hostile, "options": {hostile: hostile}})).path.read_text("utf-8")
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
 
@@ -218,6 +218,6 @@ def test_a_text_read_by_mixers_is_compared_by_bits(write, result):
     about["plan"] |= {"mixers": ["linear"], "schemes": None, "task": "text"}
     about["compared"] = [{"label": "linear", "scheme": "rope", "mixer": "linear"}]
     (folder / "study.json").write_text(json.dumps(about))
-    page = build(folder).read_text(encoding="utf-8")
+    page = build(folder).path.read_text(encoding="utf-8")
     assert "Which mixer? 1 compared on stdlib" in page
     assert "bits per byte" in page

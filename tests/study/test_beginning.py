@@ -88,7 +88,7 @@ def test_a_study_measures_and_fine_tunes_a_trained_model(text, llama, tmp_path):
     assert before[0]["training"] == {"steps": [], "loss": []}
     own = Decoder.from_pretrained(Folder(tmp_path / "zero").run(plan.runs()[0]) / "model")
     assert all(torch.equal(x, load(llama).state_dict()[name]) for name, x in own.state_dict().items())
-    assert build(tmp_path / "zero").is_file()
+    assert build(tmp_path / "zero").path.is_file()
     tuned = planned(text, llama, schemes=("rope",), length=16, steps=12, learning_rate=1e-2)
     (after,) = carried_out(tuned, tmp_path / "twelve")
     assert after["lengths"][0]["nats_per_token"] < before[0]["lengths"][0]["nats_per_token"]
@@ -120,7 +120,7 @@ def test_a_preset_leaves_the_sizes_of_a_trained_model_alone(text, llama, tmp_pat
 
     found = []
     monkeypatch.setattr(study, "run", lambda plan, *others, **named: (found.append(plan) or Folder(tmp_path), []))
-    monkeypatch.setattr(study, "build", lambda path: path)
+    monkeypatch.setattr(study, "build", lambda path: (path, []))
     app(["study", "--preset", "standard", "--from", str(llama), "--text", str(text)], result_action="return_value")
     assert (found[0].steps, found[0].learning_rate, found[0].length) == (3000, 1e-4, 32)
 

@@ -54,7 +54,7 @@ def test_nothing_is_done_twice_and_foreign_files_are_passed_over(carried, study)
     foreign.mkdir(exist_ok=True)
     (foreign / "result.json").write_text('{"status": "done"}')
     assert carried(plan, out)[1] == []
-    assert "cannot be read" not in build(out).read_text(encoding="utf-8")
+    assert "cannot be read" not in build(out).path.read_text(encoding="utf-8")
 
 
 def test_an_edited_cell_alone_is_carried_out_again_and_going_back_finds_the_old_one(designed, carried, study):
@@ -147,7 +147,7 @@ def test_a_plan_read_again_has_the_same_runs(carried, study):
 def test_the_report_of_a_grid_shows_every_cell(carried, study):
     out, plan, _ = study
     carried(plan, out)
-    page = build(out).read_text(encoding="utf-8")
+    page = build(out).path.read_text(encoding="utf-8")
     for part in (
         "task copy, width 8",
         "task recall, width 16",

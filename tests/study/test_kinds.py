@@ -109,7 +109,7 @@ def test_its_model_is_of_the_kind_and_says_which_command_uses_it(done):
 
 def test_its_report_is_of_its_own_quantity(done):
     plan, folder, _, _ = done
-    page = build(folder.path).read_text(encoding="utf-8")
+    page = build(folder.path).path.read_text(encoding="utf-8")
     study = read(folder.path)
     assert study.damaged == []
     assert f"1 compared on {study.source}" in page

@@ -98,7 +98,7 @@ def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabota
     results = {run.label: read_sealed(folder.result(run)) for run in plan.runs()}
     for name, (_, message) in EXPECTED.items():
         assert message in results[SCHEMES[name]]["message"]
-    page = build(folder.path).read_text(encoding="utf-8")
+    page = build(folder.path).path.read_text(encoding="utf-8")
     assert "3 runs ended from outside: “rope” seed 0, “alibi” seed 0 and “learned” seed 0" in page
     assert "2 runs ran out of memory: “sinusoidal” seed 0 and “scalar” seed 0" in page
     assert "3 runs failed: “t5” seed 0, “none” seed 0 and “shaw” seed 0" in page

@@ -238,7 +238,7 @@ def test_a_study_of_mixers_on_a_task_counts_right_answers_and_ends_in_a_report(t
     assert [(row["times"], row["asked"]) for row in result["lengths"]] == [(1, [4] * 20), (2, [8] * 20)]
     assert not (folder.run(plan.runs()[0]) / "model" / "tokenizer.json").exists()
     assert not folder.data.exists()
-    page = build(folder.path).read_text(encoding="utf-8")
+    page = build(folder.path).path.read_text(encoding="utf-8")
     assert "Which mixer? 1 compared on copy:count=4" in page
     assert "Right answers by place" in page
     watch = Quiet()

@@ -123,7 +123,7 @@ def test_a_run_takes_the_rate_that_its_trials_chose_and_the_report_says_so(desig
         assert found["rate"] == min(losses, key=losses.get)
         assert [one["loss"] for one in found["tried"]] == [losses[rate] for rate in RATES]
         assert not (folder.run(plan.stages()[0][0]) / "model").exists()
-    page = build(folder.path).read_text(encoding="utf-8")
+    page = build(folder.path).path.read_text(encoding="utf-8")
     assert "is tuned under an equal budget: each of 3 rates was tried once, for 50% of the steps" in page
     assert "Learning rates that were tried" in page
     assert "the best learning rate lies at an end" in page
@@ -136,4 +136,4 @@ def test_a_run_takes_the_rate_that_its_trials_chose_and_the_report_says_so(desig
 
 def test_a_shared_rate_is_said_to_be_shared(designed, carried, tmp_path):
     folder, _ = carried(designed(**OPTIONS), tmp_path / "study")
-    assert "The learning rate, 0.004, is shared, not tuned." in build(folder.path).read_text(encoding="utf-8")
+    assert "The learning rate, 0.004, is shared, not tuned." in build(folder.path).path.read_text(encoding="utf-8")

@@ -25,11 +25,15 @@ def report(
     cell
         Of a grid, the value of each factor, for the whole report of that cell: `--cell width=64 length=128`.
     """
+    console = Console(highlight=False)
     if cell:
         made = build_cell(folder, dict(_value(text) for text in cell))
+    elif (folder / "subject.json").is_file():
+        made = build_findings(folder)
     else:
-        made = (build_findings if (folder / "subject.json").is_file() else build)(folder)
-    Console(highlight=False).print(f"report: {made}", soft_wrap=True)
+        made, verdict = build(folder)
+        console.print(" ".join(verdict), markup=False)
+    console.print(f"report: {made}", soft_wrap=True)
     return 0
 
 

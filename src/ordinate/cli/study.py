@@ -124,9 +124,10 @@ def study(
     if engine.follow(Folder(place)):
         return 0
     folder, failed = run(whole, place, engine, console, logger=logger, mirror=mirror)
-    report = build(folder.path)
+    report, verdict = build(folder.path)
     if mirror:
         mirror.push()
+    console.print(" ".join(verdict), markup=False)
     console.print(f"report: {report}", soft_wrap=True)
     return 1 if failed else 0
 

@@ -25,6 +25,18 @@ def times_transposed(
     return _plain(a, b)
 
 
+def long_product(
+    a: Float[Tensor, "rows inner"], b: Float[Tensor, "inner columns"], kept: torch.dtype
+) -> Float[Tensor, "rows columns"]:
+    """The product a b of few rows that are long, to be kept in the type `kept`; both are contiguous.
+
+    oneDNN adds a row up in one long sum, PyTorch's own choice in several, which loses fewer digits: where the type
+    has no place for them, the faster one is taken.
+    """
+    narrow = torch.finfo(kept).eps > torch.finfo(a.dtype).eps
+    return times_transposed(a, b.t()) if narrow else a @ b
+
+
 def multiplied(
     x: Float[Tensor, "*any inner"], weight: Float[Tensor, "inner columns"]
 ) -> Float[Tensor, "*any columns"]:

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from ordinate.geometry import Geometry
-from ordinate.ops.product import times_transposed
+from ordinate.ops.product import long_product, times_transposed
 from ordinate.ops.tiles import masked_table
 from ordinate.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 
@@ -23,6 +23,7 @@ class Rows(NamedTuple):
         scale: multiplies q.k; None: what is added is all of the score.
         added: to the scores.
         hidden: what hides pairs; None: all see all.
+        kept: the type that results are rounded to.
     """
 
     q: Queries
@@ -31,6 +32,7 @@ class Rows(NamedTuple):
     scale: float | None
     added: Bias | None
     hidden: "Hidden | None"
+    kept: torch.dtype
 
     def weights(self, row: int, head: int) -> Float[Tensor, "i j"]:
         """The weights of one head of one row of the batch; 0 where a query sees nothing."""
@@ -65,8 +67,7 @@ class Rows(NamedTuple):
         out = self.q.new_empty(*self.q.shape[:3], self.v.shape[3])
         for row, head in itertools.product(*map(range, self.q.shape[:2])):
             own = self.weights(row, head) if weights is None else weights[row, head]
-            # PyTorch's own product: a long sum by the other one would lose more digits
-            out[row, head] = own @ self.v[row, self._group(head)]
+            out[row, head] = long_product(own, self.v[row, self._group(head)], self.kept)
         return out
 
     def backward(
@@ -89,15 +90,15 @@ class Rows(NamedTuple):
         for row, head in itertools.product(*map(range, self.q.shape[:2])):
             group = self._group(head)
             weights, up = self.weights(row, head), upstream[row, head]
-            to_v[row, group] += times_transposed(up.t().contiguous(), weights.t())
+            to_v[row, group] += long_product(up.t().contiguous(), weights, self.kept)
             slope = times_transposed(up, self.v[row, group])
             slope = slope if to_weights is None else slope.add_(to_weights[row, head])
             alone = slope if shared or to_added is None else to_added[row, head]
             slope = torch.ops.aten._softmax_backward_data.out(slope, weights, -1, slope.dtype, grad_input=alone)
             if self.scale is not None:
-                to_q[row, head] = times_transposed(slope, self.k[row, group].t()).mul_(self.scale)
+                to_q[row, head] = long_product(slope, self.k[row, group], self.kept).mul_(self.scale)
                 asked = (self.q[row, head] * self.scale).t().contiguous()
-                to_k[row, group] += times_transposed(asked, slope.t())
+                to_k[row, group] += long_product(asked, slope, self.kept)
             if shared and to_added is not None:
                 _of(to_added, row, head).add_(slope)
         return to_q, to_added

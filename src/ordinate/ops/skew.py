@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.ops.product import times_transposed
+from ordinate.ops.product import long_product, times_transposed
 
 Vectors = Float[Tensor, "distances d"]
 
@@ -53,10 +54,10 @@ class Read:
         self.part = part
         self.weights = pairs.sum(1, keepdim=True) if part.alone else straight(pairs)
 
-    def of(self, vectors: Vectors) -> Float[Tensor, "n d"]:
-        """The weighted sum of the vectors."""
+    def of(self, vectors: Vectors, kept: torch.dtype) -> Float[Tensor, "n d"]:
+        """The weighted sum of the vectors, to be kept in the type `kept`."""
         vectors = vectors[self.part.reads]
-        return self.weights * vectors if self.part.alone else times_transposed(self.weights, vectors.t())
+        return self.weights * vectors if self.part.alone else long_product(self.weights, vectors, kept)
 
     def add(self, x: Float[Tensor, "n d"], sums: Float[Tensor, "d distances"]) -> None:
         """Add to each vector's sum the weighted sum of the x that met it."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ordinate.geometry import Geometry
 from ordinate.ops.blocks import Block, blocks
-from ordinate.ops.product import times_transposed
+from ordinate.ops.product import long_product, times_transposed
 from ordinate.ops.skew import Part, Read, met, straight
 from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
@@ -130,7 +130,7 @@ class _Head:
         self.k, self.v = (x[row, group].to(wide).contiguous() for x in (inputs.k, inputs.v))
         self.q = inputs.q[row, head].to(wide).flip(0)
         self.scaled = self.q * setting.scale
-        self.table = inputs.table[head]
+        self.table, self.kept = inputs.table[head], inputs.q.dtype
         self.asked, self.held, self.carried = (None if x is None else x[min(head, len(x) - 1)] for x in inputs[4:])
         self.setting, self.row, self.low = setting, row, extent(setting.where)[0]
 
@@ -157,11 +157,10 @@ class _Head:
 
     def mixed(self, weights: Scores, block: Block) -> Tensor:
         """What the weights make of the values, and of what they carry."""
-        # PyTorch's own product: a long sum by the other one would lose more digits
-        out = weights @ self.v[block.keys]
+        out = long_product(weights, self.v[block.keys], self.kept)
         if self.carried is not None:
             for part in self._parts(block, self.carried):
-                out += Read(weights[:, part.columns], part).of(self.carried)
+                out += Read(weights[:, part.columns], part).of(self.carried, self.kept)
         return out
 
     def learn(self, block: Block, upstream: Tensor, sums: _Sums) -> None:
@@ -176,16 +175,16 @@ class _Head:
                 Read(weights[:, part.columns], part).add(up, sums.carried)
         slope = torch._softmax_backward_data(slope, weights, -1, slope.dtype)
         sums.k[:, block.keys] += times_transposed(self.scaled[rows].t().contiguous(), slope.t())
-        to_q = times_transposed(slope, self.k[block.keys].t()).mul_(self.setting.scale)
+        to_q = long_product(slope, self.k[block.keys], self.kept).mul_(self.setting.scale)
         if self.asked is not None and sums.asked is not None:
             for part in self._parts(block, self.asked):
                 read = Read(slope[:, part.columns], part)
-                to_q += read.of(self.asked)
+                to_q += read.of(self.asked, self.kept)
                 read.add(q, sums.asked)
         if self.held is not None and sums.held is not None:
             for part in self._parts(block, self.held, KEYS):
                 read = Read(slope[:, part.columns].t(), part)
-                sums.k[:, part.keys] += read.of(self.held).t()
+                sums.k[:, part.keys] += read.of(self.held, self.kept).t()
                 read.add(self.k[part.keys], sums.held)
         sums.q[block.rows] = to_q.flip(0)
         if sums.table is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ordinate.checks import need
 from ordinate.files import write_text
@@ -12,11 +12,24 @@ from ordinate.report.page import page
 from ordinate.report.read import read, read_about
 from ordinate.report.summary import summarise
 from ordinate.report.table import Row, as_csv, rows
+from ordinate.report.verdict import verdict
 from ordinate.study.run import described, slug
 
 
-def build(folder: Path) -> Path:
-    """Write report.html, results.csv and costs.csv from the JSON files of a study; where the report is.
+class Built(NamedTuple):
+    """A report that was written.
+
+    Args:
+        path: where it is.
+        verdict: what it says, sentence by sentence.
+    """
+
+    path: Path
+    verdict: list[str]
+
+
+def build(folder: Path) -> Built:
+    """Write report.html, results.csv and costs.csv from the JSON files of a study.
 
     Raises:
         ValueError: the folder holds no study that this version can read.
@@ -29,13 +42,13 @@ def build(folder: Path) -> Path:
         ]
         _write_tables(folder, parts, mixers=bool(grid.cells[0][1].plan.get("mixers")))
         write_text(report, grid.page())
-        return report
+        return Built(report, grid.verdict)
     study = read(folder)
     entries = summarise(study)
     table = rows(study, entries)
     _write_tables(folder, [({}, table)], mixers=bool(study.plan.get("mixers")))
     write_text(report, page(study, entries, table))
-    return report
+    return Built(report, verdict(study, entries))
 
 
 def _write_tables(folder: Path, parts: Sequence[tuple[Mapping[str, Any], Sequence[Row]]], mixers: bool) -> None:

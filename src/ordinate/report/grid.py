@@ -57,7 +57,7 @@ class Grid:
                 title=f"{QUESTIONS[first.noun]} {len(first.compared)} compared in {len(self.cells)} cells",
                 subtitle=f"{first.noun.capitalize()}s crossed with {self._factors()}; each trained "
                 f"{'once' if seeds == 1 else f'{seeds} times'} in each cell.",
-                verdict=grid_verdict(self.cells, self.ranked, self.margins, self.means, self.comparisons),
+                verdict=self.verdict,
                 forests=forests(self.cells, self.ranked),
                 across=self._across(),
                 noun=first.noun,
@@ -77,6 +77,11 @@ class Grid:
                 command=first.about["command"],
             )
         )
+
+    @property
+    def verdict(self) -> list[str]:
+        """What it says, sentence by sentence."""
+        return grid_verdict(self.cells, self.ranked, self.margins, self.means, self.comparisons)
 
     def _factors(self) -> str:
         names = self.cells[0][0]

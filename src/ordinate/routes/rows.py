@@ -63,7 +63,7 @@ class _Rows(torch.autograd.Function):
         for block in _blocks(call.at, q):
             at, k, v = call.at.block(block.rows, block.keys), keys[:, :, block.keys], values[:, :, block.keys]
             asked = rows.wide(q[:, :, block.rows])
-            part = _rows(at, asked, k, v, call.scale, _Added(scheme)(at, asked, k, call.scale))
+            part = _rows(at, asked, k, v, call.scale, _Added(scheme)(at, asked, k, call.scale), out.dtype)
             weights = part.all_weights() if "carry" in scheme.hooks else None
             carried = None if weights is None else scheme.carry(weights, at.where)
             out[:, :, block.rows] = part.mixed(weights) if carried is None else part.mixed(weights) + carried
@@ -106,7 +106,7 @@ class _WayBack:
         leaves = [x.detach().requires_grad_() for x in (q, k, *self.learned)]
         with torch.enable_grad():
             added = self._called(_Added(at.scheme), leaves[2:], (at, *leaves[:2], self.scale))
-        part = _rows(at, q, k, v, self.scale, None if added is None else added.detach())
+        part = _rows(at, q, k, v, self.scale, None if added is None else added.detach(), self.q.dtype)
         to_weights = self._carried(part, at, upstream) if "carry" in at.scheme.hooks else None
         to_k, to_v = self.to_k[..., block.keys], self.to_v[..., block.keys]
         to_q, to_added = part.backward(upstream, to_weights, to_k, to_v)
@@ -144,9 +144,11 @@ def _blocks(at: Placed, q: Tensor) -> list[Block]:
     return blocks(at.where, min(max(1, size), ROWS))
 
 
-def _rows(at: Placed, q: Queries, k: Keys, v: Values, scale: float, added: Bias | None) -> rows.Rows:
+def _rows(
+    at: Placed, q: Queries, k: Keys, v: Values, scale: float, added: Bias | None, kept: torch.dtype
+) -> rows.Rows:
     own = "score" in at.scheme.hooks
-    return rows.Rows(q, k, v, None if own else scale, added, rows.hidden_pairs(at.where, q.dtype))
+    return rows.Rows(q, k, v, None if own else scale, added, rows.hidden_pairs(at.where, q.dtype), kept)
 
 
 class _Added(nn.Module):
