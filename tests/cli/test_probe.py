@@ -36,6 +36,7 @@ def test_a_folder_is_questioned_reported_and_left_alone_the_second_time(place, t
     out = tmp_path / "out"
     assert run(place, out, "--questions", "order:windows=2;8,extrapolation") == 0
     said = capsys.readouterr().out
+    assert "it reads 6 pieces of 16 tokens from" in said
     assert "order measured" in said
     assert f"report: {out / 'report.html'}" in said.replace("\n", "")
     assert json.loads((out / "subject.json").read_text())["about"]["facts"]["name"] == "tiny"
