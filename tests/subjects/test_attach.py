@@ -141,7 +141,11 @@ def test_the_longest_stage_is_measured_and_every_answer_says_so():
     assert (one.facts.grid, one.facts.prefix, one.facts.width, one.facts.layers) == ((4, 4), 0, 16, 3)
     assert "only layers 2 to 4 of 4 are measured" in one.facts.left_out
     images = Material(None, torch.randn(6, 3, 16, 16), "noise")
-    found = {name: answer(Question(name, {}), one, images, 0, lambda done: None) for name in ("survival", "offsets")}
+    found = {
+        name: answer(Question(name, {}), one, images, 0, lambda done: None)
+        for name in ("survival", "offsets", "order")
+    }
+    assert "huffling whole images" in found["order"].answer
     assert found["survival"].status == "measured"
     assert "only layers 2 to 4 of 4" in found["survival"].caveats[0]
     assert (found["offsets"].status, "within windows" in found["offsets"].answer) == ("skipped", True)
