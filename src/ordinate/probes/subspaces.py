@@ -75,7 +75,8 @@ class Subspaces(Probe):
         whole = looked_at(facts, material, Passes(headless=1))
         few = changed(facts, beginnings(material, LENGTH), Passes(whole=5, headless=2))
         if few.texts < 3 * FIVE:
-            raise Unfit(f"what is common to texts needs {3 * FIVE} of them; there are {few.texts}; give more")
+            had = " ".join([f"there are {few.texts}; give more, or a larger budget.", *few.left_out])
+            raise Unfit(f"what is common to texts needs {3 * FIVE} of them; {had}")
         streams = kept(subject, whole, places_of(whole, facts))
         layers = [inside(x, ENERGY, seed) for x in streams]
         tell(0.3)

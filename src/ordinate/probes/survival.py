@@ -81,7 +81,8 @@ class Survival(Probe):
         whole = looked_at(facts, material, Passes(headless=1))
         few = changed(facts, material, Passes(whole=9, headless=8))
         if few.texts < 4:
-            raise Unfit(f"what is common to texts needs 4 of them; there are {few.texts}; give more")
+            had = " ".join([f"there are {few.texts}; give more, or a larger budget.", *few.left_out])
+            raise Unfit(f"what is common to texts needs 4 of them; {had}")
         places = places_of(whole, facts)
         plain, ratios = kept_and_added(subject, whole, places, reasons)
         tell(0.3)
