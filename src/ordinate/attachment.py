@@ -16,6 +16,8 @@ from ordinate.tokenizer import FILE, load_tokenizer
 _FOLDER = "ordinate.subjects"
 PLAIN = ("eager", "sdpa")
 """Ways to attend that transformers has everywhere."""
+# numbers of 8 bits and fewer: nothing can be computed in them
+NARROW = ("F8_", "F6_", "F4")
 # no code of a checkpoint is run, and nothing is fetched
 SAFE = {"trust_remote_code": False, "local_files_only": True}
 
@@ -59,7 +61,9 @@ def _read(folder: Path) -> Any:
     )
     config = read_config(folder)
     # whatever reads it later, pickles are refused here
-    Tensors(folder)
+    narrow = sorted(kind for kind in Tensors(folder).types() if kind.startswith(NARROW))
+    if narrow:
+        raise Unfit(f"its weights are quantised ({', '.join(narrow)}); load it in the type that it was trained in")
     if "model_type" in config:
         return _published(folder, config["model_type"], config.get("architectures") or [])
     shape = set(config.get("shape") or {})
@@ -81,12 +85,11 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
         raise ValueError(
             "a checkpoint of transformers is read by it; it is not installed; pip install 'ordinate[hf]'"
         ) from None
-    need(
-        family in transformers.CONFIG_MAPPING,
-        "transformers knows the family of a checkpoint (model_type)",
-        f"it does not know {family!r}",
-        "code that lies beside a checkpoint is not run: update transformers, or give a model object",
-    )
+    if family not in transformers.CONFIG_MAPPING:
+        raise Unfit(
+            f"transformers knows the family of a checkpoint (model_type); it does not know {family!r}; code that "
+            "lies beside a checkpoint is not run: update transformers, or give a model object"
+        )
     config = _readable(transformers.AutoConfig.from_pretrained(folder, **SAFE))
     heads = (
         transformers.AutoModelForCausalLM,

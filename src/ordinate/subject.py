@@ -62,6 +62,11 @@ class Facts:
         """Whether no token sees those after it."""
         return self.kind == "decoder"
 
+    @property
+    def entering(self) -> str:
+        """How position enters, in words."""
+        return "no position code was found" if self.position == "none" else f"position enters by {self.position}"
+
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
@@ -117,7 +122,7 @@ class Watch:
     @property
     def hooks(self) -> frozenset[str]:
         """The names of the methods that it overrides."""
-        return frozenset(name for name in HOOKS if getattr(type(self), name) is not getattr(Watch, name))
+        return frozenset(x for x in HOOKS if getattr(getattr(self, x), "__func__", None) is not getattr(Watch, x))
 
     def stream(self, layer: int, x: Tokens) -> Tokens | None:
         """The residual stream as it enters a layer; with layer == layers, as it leaves the last (before any norm)."""
@@ -225,7 +230,7 @@ class Subject(ABC):
         Raises:
             Unfit: nothing is added.
         """
-        raise Unfit(f"{self.facts.name} adds nothing to its tokens: position enters by {self.facts.position}")
+        raise Unfit(f"{self.facts.name} adds nothing to its tokens: {self.facts.entering}")
 
     def projection(self, layer: int) -> Projection:
         """The matrices of a layer's queries, keys and values.

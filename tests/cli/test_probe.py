@@ -36,6 +36,7 @@ def test_a_folder_is_questioned_reported_and_left_alone_the_second_time(place, t
     out = tmp_path / "out"
     assert run(place, out, "--questions", "order:windows=2;8,extrapolation") == 0
     said = capsys.readouterr().out
+    assert "it reads 6 pieces of 16 tokens from" in said
     assert "order measured" in said
     assert f"report: {out / 'report.html'}" in said.replace("\n", "")
     assert json.loads((out / "subject.json").read_text())["about"]["facts"]["name"] == "tiny"
@@ -59,6 +60,21 @@ def test_bad_input_is_refused_before_anything_is_read(place, tmp_path):
         np.save(tmp_path / "a.npy", np.zeros((2, 2)))
         with pytest.raises(ValueError, match=message):
             run(place, tmp_path / "other", *more)
+
+
+def test_a_file_that_holds_no_images_is_refused(place, tmp_path):
+    file = tmp_path / "a.npy"
+    np.savez(tmp_path / "many.npz", a=np.zeros((2, 3, 4, 4)))
+    for content in (b"", b"no array", (tmp_path / "many.npz").read_bytes()):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"numbers in an \.npy file; .*a\.npy is none; write them"):
+            run(place, tmp_path / "other", "--images", file)
+    for wrong, message in ((np.full((2, 3, 4, 4), np.nan), "finite"), (np.array(["a"]), "numbers in an")):
+        np.save(file, wrong)
+        with pytest.raises(ValueError, match=message):
+            run(place, tmp_path / "other", "--images", file)
+    with pytest.raises(ValueError, match="is none"):
+        run(place, tmp_path / "other", "--images", tmp_path / "missing.npy")
 
 
 def test_names_come_between_spaces_or_commas_with_their_options():

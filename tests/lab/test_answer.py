@@ -25,8 +25,15 @@ def test_an_answer_shows_itself_in_a_notebook(answer):
 
 
 def test_what_cannot_be_asked_is_said(answer):
-    found = ask(Plain("rope"), "order", text="stdlib")
+    found = ask(Plain("rope"), "subspaces", material=texts(4, 12))
     assert found.finding.status == "skipped"
-    assert "no tokenizer" in str(found)
+    assert "needs 15 of them; there are 4; give more" in str(found)
+    poor = ask(Plain("rope"), "subspaces", material=texts(20, 64), budget=1e6)
+    assert "or a larger budget. Of 20 texts of 64" in str(poor)
     with pytest.raises(ValueError, match="did you mean 'windows'"):
         ask(Plain(), "order", material=texts(), window=3)
+
+
+def test_an_answer_about_random_tokens_says_so():
+    found = ask(Plain("rope"), "order", text=__file__, sequences=4, length=12, windows=(2,)).finding
+    assert (found.status, "random tokens" in found.caveats[0]) == ("measured", True)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -68,6 +70,21 @@ def test_a_text_that_is_too_short_is_refused(tmp_path):
         texts(Reader(), "stdlib", length=4)
 
 
-def test_a_model_without_a_tokenizer_cannot_read(folder):
-    with pytest.raises(Unfit, match="no tokenizer"):
-        texts(Plain(), folder)
+def test_a_model_without_a_tokenizer_reads_random_tokens(folder):
+    found, same = (texts(Plain(first_token=7), folder, sequences=30, length=20) for _ in range(2))
+    assert torch.equal(found.ids, same.ids)
+    assert (found.ids.shape, found.natural) == ((30, 20), False)
+    assert (found.ids[:, 0] == 7).all()
+    assert len(found.ids[:, 1:].unique()) == 50
+    assert "random tokens, since" in found.source
+    assert texts(Reader(), folder, sequences=4, length=20).natural
+
+
+def test_a_model_of_images_asks_for_some(folder):
+    class Seer(Plain):
+        @property
+        def facts(self):
+            return replace(super().facts, kind="vision", grid=(2, 2))
+
+    with pytest.raises(Unfit, match="reads images; give it some by --images"):
+        texts(Seer(), folder)

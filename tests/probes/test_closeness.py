@@ -36,6 +36,16 @@ def test_without_positions_all_places_look_about_alike():
     np.testing.assert_allclose(confusability(apart), 1 - np.eye(3), atol=1e-9)
 
 
+def test_most_positions_alike_are_no_failure():
+    table = torch.zeros(12, 4)
+    table[3] = 1.0
+    assert closest(distances(table))[0] == 0.0
+    subject = Plain("learned")
+    subject.table[:] = subject.table[0]
+    found = Closeness().measure(subject, texts())
+    assert any("the same at all positions" in caveat for caveat in found.caveats)
+
+
 def named(finding):
     return {estimate.name: estimate for estimate in finding.estimates}
 

@@ -7,7 +7,7 @@ import torch
 
 from ordinate import Decoder, Shape
 from ordinate.attachment import attach
-from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, transposed, turns
+from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, Turns, transposed, turns
 from ordinate.measures.narrowing import narrowed, of_tokens, of_weights
 from ordinate.measures.normalising import Sigmoids, Sinkhorns
 from ordinate.measures.presenting import Passes, sample
@@ -301,18 +301,22 @@ def test_grouped_heads_of_a_model_are_measured():
     assert found["rise, rank 4"].value < found["rise, rank 4 at random"].value
 
 
-def test_heads_of_which_only_a_part_is_seen_are_measured_without_their_turns():
+def test_heads_of_which_only_a_part_is_rotated_are_measured_whole():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 50, "n_positions": 40, "rotary_dim": 4}
     subject = attach(transformers.GPTJForCausalLM(transformers.GPTJConfig(**sizes)).eval())
     finding = Roles().measure(subject, texts(4, 24))
     assert "symmetry of a head, median" in named(finding)
-    told = "only 4 of 8 channels of a head are seen"
-    assert [caveat for caveat in finding.caveats if told in caveat and "symmetry at offsets" in caveat]
-    assert any("fewer directions of a head" in caveat for caveat in finding.caveats)
+    assert {"symmetry of a head at offset 16, median", "rise, rank 4 of scores on tokens"} <= set(named(finding))
+    assert not [caveat for caveat in finding.caveats if "directions" in caveat or "offsets" in caveat]
     found = Extrapolation(shifts=(1,)).measure(subject, texts(4, 24))
-    assert [caveat for caveat in found.caveats if told in caveat and "how exactly" in caveat]
+    assert not [caveat for caveat in found.caveats if "how exactly" in caveat]
+
+
+def test_heads_of_which_only_a_part_is_seen_are_not_turned():
+    with pytest.raises(Unfit, match="only 4 of 8 channels of a head are seen"):
+        Turns(8).raw(0, torch.zeros(8, 2, 3, 4), torch.zeros(8, 2, 3, 4))
 
 
 def test_the_same_seed_gives_the_same_finding():

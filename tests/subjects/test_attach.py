@@ -78,8 +78,26 @@ def test_a_checkpoint_of_an_unknown_family_or_with_code_runs_nothing(tmp_path):
     config(tmp_path, auto_map={"AutoConfig": "modeling_evil.Config", "AutoModelForCausalLM": "modeling_evil.Model"})
     assert attach(tmp_path).facts.family == "gpt2"
     config(tmp_path, model_type="evil")
-    with pytest.raises(ValueError, match="does not know 'evil'"):
+    with pytest.raises(Unfit, match="does not know 'evil'"):
         attach(tmp_path)
+
+
+def test_a_checkpoint_in_numbers_that_nothing_can_be_computed_in_is_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    make("gpt2").save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file({name: x.to(torch.float8_e4m3fn) for name, x in load_file(file).items()}, file)
+    config(tmp_path, dtype="float8_e4m3fn")
+    with pytest.raises(Unfit, match=r"quantised \(F8_E4M3\); load it"):
+        attach(tmp_path)
+
+
+def test_the_matrices_of_a_model_in_float16_are_found():
+    one = attach(make("llama").to(torch.float16))
+    part = one.projection(0)
+    assert part.query.dtype == part.gain.dtype == torch.float16
+    assert part.gain.isfinite().all()
 
 
 def test_a_checkpoint_that_lacks_tensors_is_refused(tmp_path):
@@ -123,7 +141,11 @@ def test_the_longest_stage_is_measured_and_every_answer_says_so():
     assert (one.facts.grid, one.facts.prefix, one.facts.width, one.facts.layers) == ((4, 4), 0, 16, 3)
     assert "only layers 2 to 4 of 4 are measured" in one.facts.left_out
     images = Material(None, torch.randn(6, 3, 16, 16), "noise")
-    found = {name: answer(Question(name, {}), one, images, 0, lambda done: None) for name in ("survival", "offsets")}
+    found = {
+        name: answer(Question(name, {}), one, images, 0, lambda done: None)
+        for name in ("survival", "offsets", "order")
+    }
+    assert "huffling whole images" in found["order"].answer
     assert found["survival"].status == "measured"
     assert "only layers 2 to 4 of 4" in found["survival"].caveats[0]
     assert (found["offsets"].status, "within windows" in found["offsets"].answer) == ("skipped", True)

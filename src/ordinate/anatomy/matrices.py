@@ -52,12 +52,13 @@ def gain(norm: nn.Module | None, like: Float[Tensor, "width"]) -> Float[Tensor, 
     generator = torch.Generator().manual_seed(0)
     tried = torch.randn(1, 16, len(like), generator=generator, dtype=torch.float64).to(like) * 100
     # what is added afterwards cancels
-    out = (norm(tried) - norm(-tried)) / 2
-    for centred in (tried - tried.mean(-1, keepdim=True), tried):
+    out, wide = (norm(tried) - norm(-tried)) / 2, tried.double()
+    # squares of these are no numbers in float16
+    for centred in (wide - wide.mean(-1, keepdim=True), wide):
         unit = centred / centred.square().mean(-1, keepdim=True).sqrt()
         scale = (out * unit).sum((0, 1)) / unit.square().sum((0, 1))
-        if _close(out, scale * unit):
-            return scale
+        if _close(out, (scale * unit).to(out.dtype)):
+            return scale.to(like.dtype)
     return None
 
 

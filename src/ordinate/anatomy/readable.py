@@ -16,7 +16,7 @@ from ordinate.anatomy.leaving import Enough, leaving
 from ordinate.anatomy.positions import Places, Way, find_rotation, find_table
 from ordinate.anatomy.replaced import at_rest, changed, entering
 from ordinate.anatomy.residual import find_branches, first_of, stack, with_first
-from ordinate.anatomy.ways import find_ways
+from ordinate.anatomy.ways import Nowhere, blind, find_ways
 from ordinate.checks import need
 from ordinate.shapes import Tokens
 from ordinate.subject import ATTENTION, Facts, Inputs, Kind, Projection, Reading, Subject, Unfit, Watch
@@ -52,7 +52,7 @@ class Readable(Subject):
             if not layers:
                 raise Unfit(f"{type(self.model).__name__} computes its attention in a way that cannot be watched")
             self.layers, self.attentions = [layer for layer, _ in layers], [attention for _, attention in layers]
-            self.left_out = _left_out(asked, self.attentions)
+            self.left_out = _left_out(self.model, asked, self.layers, self.attentions)
             self.branches = find_branches(layers, run)
             self.sizes = self._prove(example)
             self._find_positions(run, example)
@@ -158,7 +158,7 @@ class Readable(Subject):
         if (inputs.images is None) == (self.kind == "vision"):
             raise Unfit(f"{facts.name} reads {'images' if self.kind == 'vision' else 'texts'}")
         if inputs.positions is not None and not self.ways:
-            raise Unfit(f"{facts.name} cannot be told other positions: they enter by {facts.position}")
+            raise Unfit(f"{facts.name} cannot be told other positions: {facts.entering}")
         if inputs.vectors is not None and self.tokens is None:
             raise Unfit(f"{facts.name} has no table of tokens")
         if "branch" in watch.hooks and None in self.branches:
@@ -200,6 +200,8 @@ class Readable(Subject):
             return self._read(moved, Watch()).stream
 
         self.ways = find_ways(self.model, self.table, rotation, trial, length)
+        if not self.ways and blind(lambda given: self._read(given, Watch()).stream, example):
+            self.ways = [Nowhere()]
 
     def reads_ahead(self, example: Inputs) -> bool:
         """Whether tokens know of those after them: the last one is changed, and those before it looked at."""
@@ -223,10 +225,13 @@ def _rows(inputs: Inputs, count: int) -> Iterator[Inputs]:
         yield Inputs(**own)
 
 
-def _left_out(asked: list[nn.Module], measured: list[nn.Module]) -> str:
-    """What is not measured where a model has several stacks of layers, as Swin has."""
+def _left_out(model: nn.Module, asked: list[nn.Module], layers: list[nn.Module], measured: list[nn.Module]) -> str:
+    """What is not measured: of several stacks of layers, as in Swin, all but one; layers that do not attend."""
     if len(asked) == len(measured):
-        return ""
+        held = (list(part) for part in model.modules() if isinstance(part, nn.ModuleList))
+        whole = max((len(members) for members in held if layers[0] in members), default=len(layers))
+        few = f"only the {len(layers)} of {whole} layers that attend are measured, each with all that came before it"
+        return few if whole > len(layers) else ""
     first = asked.index(measured[0]) + 1
     return (
         f"only layers {first} to {first + len(measured) - 1} of {len(asked)} are measured: the others pass on other "

@@ -8,7 +8,11 @@ from torch import Tensor, nn
 
 from ordinate.anatomy.biases import find_biases
 from ordinate.anatomy.positions import Argument, Places, Rotation, Table, Way, takes_ids
+from ordinate.shapes import Tokens
+from ordinate.subject import Inputs, Unfit
 
+Stream = Callable[[Inputs], Tokens]
+"""The stream that a model gives when it reads something."""
 Trial = Callable[[list[Way], Places], Tensor]
 """The stream that a model gives when it is told positions in these ways."""
 
@@ -37,8 +41,7 @@ def find_ways(
         except (IndexError, RuntimeError, TypeError):
             # an id that the model does not have, or a way that it does not know
             return False
-        close = (same - plain).abs().max() <= 64 * torch.finfo(plain.dtype).eps * plain.abs().max()
-        return bool(close) and not torch.equal(moved, plain)
+        return _close(same, plain) and not torch.equal(moved, plain)
 
     kind = table.kind if table is not None else "rope"
     first: list[Way] = []
@@ -48,3 +51,34 @@ def find_ways(
     others: list[Way] = [way for way in (table, rotation) if way is not None]
     found = next(([way] for way in chain(first, others) if works(way)), [])
     return [*found, *(bias for bias in find_biases(part) if works(bias))]
+
+
+class Nowhere(Way):
+    """A model that has no position code: wherever its tokens are said to stand, it is the same to it."""
+
+    kind = "none"
+
+
+def blind(stream: Stream, example: Inputs) -> bool:
+    """Whether a model has no position code: where all see all, permuted texts give the same, permuted.
+
+    Args:
+        stream: reads something.
+        example: texts; of images it is not known.
+    """
+    if example.ids is None:
+        return False
+    length = example.ids.shape[1]
+    everyone = torch.ones(1, length, length, dtype=torch.bool, device=example.ids.device)
+    order = torch.randperm(length, generator=torch.Generator().manual_seed(0))
+    try:
+        plain, *usual = (stream(Inputs(example.ids, visible=seen)) for seen in (None, everyone, everyone.tril()))
+        moved = stream(Inputs(example.ids[:, order], visible=everyone))
+    except Unfit:
+        return False
+    # what else stands in a mask, such as a bias by distance, would be lost with it
+    return any(_close(one, plain) for one in usual) and _close(moved, usual[0][:, order])
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return bool((one - other).abs().max() <= 64 * torch.finfo(other.dtype).eps * other.abs().max())

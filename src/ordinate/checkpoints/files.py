@@ -124,6 +124,14 @@ class Tensors(Mapping[str, Tensor]):
         with _opened(self._place[name]) as tensors:
             return tuple(tensors.get_slice(name).get_shape())
 
+    def types(self) -> set[str]:
+        """What their numbers are, in the words of safetensors: F32, BF16, F8_E4M3."""
+        found = set[str]()
+        for file in set(self._place.values()):
+            with _opened(file) as tensors:
+                found |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 - no dict
+        return found
+
     def _files(self) -> list[Path]:
         index = self.folder / INDEX
         if not index.is_file():

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,6 +87,7 @@ def probe(
         material = _images(images) if images else material_of(subject, text, **sizes)
         if not isinstance(material, Exception):
             material = replace(material, budget=amount.budget)
+            console.print(f"it reads {material.source}", markup=False, soft_wrap=True)
         inputs: dict[str, Any] = {"model": _name(place), "files": identity(place), "text": str(images or text)}
         inputs |= sizes | {"budget": amount.budget, "seed": seed, "read": _digest(material)}
         folder.open(inputs, _about(_name(place), subject, material))
@@ -169,9 +171,15 @@ def _images(file: Path) -> "Material":
     from ordinate.checks import need
     from ordinate.probe import Material
 
-    pixels = np.load(file)
+    pixels: Any = None
+    with suppress(OSError, ValueError, EOFError):
+        pixels = np.load(file)
+    numbers = isinstance(pixels, np.ndarray) and pixels.dtype.kind in "fiub"
+    need(numbers, "images are numbers in an .npy file", f"{file} is none", "write them by numpy.save")
     came = f"{file} holds {pixels.shape}"
     need(pixels.ndim == 4, "images have the axes (images, channels, rows, columns)", came, "reshape them")
+    finite = bool(np.isfinite(pixels).all())
+    need(finite, "images are finite numbers", f"{file} holds others (nan, inf)", "leave those images out")
     return Material(None, torch.from_numpy(pixels).float(), f"{len(pixels)} images of {file.name}")
 
 

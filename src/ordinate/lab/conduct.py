@@ -14,6 +14,7 @@ from ordinate.probe import Material, Probe
 from ordinate.subject import Subject, Unfit
 
 PACKAGE = "ordinate.probes"
+NO_TEXT = "It read random tokens: what order and position are worth to it in real texts was not measured."
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ def questions(listed: Sequence[str] = ()) -> list[Question]:
     return found
 
 
-def _complete(found: Finding, subject: Subject) -> Finding:
-    """With what of the model is not measured."""
-    left = subject.facts.left_out
-    return found.model_copy(update={"caveats": (f"Of this model {left}.", *found.caveats)}) if left else found
+def _complete(found: Finding, subject: Subject, material: Material) -> Finding:
+    """With what of the model is not measured, and that what it read means nothing."""
+    left = [f"Of this model {subject.facts.left_out}."] if subject.facts.left_out else []
+    return found.model_copy(update={"caveats": (*left, *(() if material.natural else (NO_TEXT,)), *found.caveats)})
 
 
 def answer(question: Question, subject: Subject | Unfit, material: Material | Unfit, seed: int, tell: Any) -> Finding:
@@ -80,7 +81,7 @@ def answer(question: Question, subject: Subject | Unfit, material: Material | Un
             raise subject
         if isinstance(material, Unfit):
             raise material
-        return _complete(probe.measure(subject, material, seed, tell), subject)
+        return _complete(probe.measure(subject, material, seed, tell), subject, material)
     except Unfit as reason:
         seconds = time.perf_counter() - began
         answered = {"status": "skipped", "answer": str(reason), "seed": seed, "seconds": seconds}

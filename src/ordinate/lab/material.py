@@ -13,7 +13,7 @@ from ordinate.data.find import find
 from ordinate.data.split import Held, held_out
 from ordinate.probe import Material
 from ordinate.seeds import seed_of
-from ordinate.subject import Subject, Unfit
+from ordinate.subject import Facts, Subject, Unfit
 
 # what our own studies hold out
 SHARE = 0.1
@@ -32,18 +32,24 @@ def texts(subject: Subject, text: str, *, sequences: int = 64, length: int = 512
         sequences: pieces at most.
         length: tokens of a piece; no more than the model takes.
 
+    A model without a tokenizer reads random tokens instead, which the material says of itself.
+
     Raises:
         ValueError: fewer than two pieces, or pieces of less than 8 tokens, are asked for.
-        Unfit: the model reads no text, or has no tokenizer, or the text is too short.
+        Unfit: the model reads no text, or the text is too short.
     """
     need(sequences > 1, "an interval needs two sequences or more", f"got {sequences}", "give more --sequences")
     facts = subject.facts
     size = length if facts.max_length is None else min(length, facts.max_length)
     front = 0 if facts.first_token is None else 1
     need(size - front >= 8, "a piece of text needs 8 tokens or more", f"got {size}", "give a larger --length")
-    # whoever has no tokenizer says so before anything is read
-    subject.tokens_of("")
+    if facts.kind == "vision":
+        raise Unfit(f"{facts.name} reads images; give it some by --images, an .npy file")
     corpus = find(text)
+    try:
+        subject.tokens_of("")
+    except Unfit as reason:
+        return _random(facts, sequences, size, str(reason))
     pieces: list[list[Tensor]] = []
     for document in _spread(corpus, sequences, size):
         ids = subject.tokens_of(document.text)
@@ -57,10 +63,24 @@ def texts(subject: Subject, text: str, *, sequences: int = 64, length: int = 512
             f"a text must hold two pieces of {size - front} tokens, each within one document; {text} holds "
             f"{len(chosen)}; give more or longer text, or a smaller --length"
         )
-    rows = torch.stack(chosen).long()
-    if facts.first_token is not None:
-        rows = torch.cat([torch.full((len(rows), 1), facts.first_token), rows], 1)
+    rows = _begun(facts, torch.stack(chosen).long())
     return Material(rows, None, f"{len(rows)} pieces of {size} tokens from {corpus.name}")
+
+
+def _random(facts: Facts, sequences: int, length: int, reason: str) -> Material:
+    """Tokens that mean nothing, of a model that no text can be given to."""
+    generator = torch.Generator().manual_seed(0)
+    front = 0 if facts.first_token is None else 1
+    rows = torch.randint(facts.vocabulary, (sequences, length - front), generator=generator)
+    source = f"{sequences} pieces of {length} random tokens, since {reason}"
+    return Material(_begun(facts, rows), None, source, natural=False)
+
+
+def _begun(facts: Facts, rows: Tensor) -> Tensor:
+    """Texts behind the model's first token, where it has one."""
+    if facts.first_token is None:
+        return rows
+    return torch.cat([torch.full((len(rows), 1), facts.first_token), rows], 1)
 
 
 def _spread(corpus: Corpus, sequences: int, length: int) -> Iterator[Document]:

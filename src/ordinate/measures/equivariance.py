@@ -9,7 +9,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from ordinate.measures.presenting import Order, Sample, carried, last, shuffled, streams, undone
-from ordinate.subject import Subject, Unfit
+from ordinate.subject import Facts, Subject, Unfit
 
 # sequences of the exact arms are short: an identity needs no long text
 PAIRS, TOKENS = 8, 48
@@ -38,6 +38,11 @@ ARMS = (
     Arm("tokens and positions", True, True, False),
     Arm("tokens, positions and mask", True, True, True),
 )
+
+
+def fullest(facts: Facts) -> Arm:
+    """The arm in which all goes along that tells a model the order."""
+    return ARMS[3] if facts.causal else ARMS[2]
 
 
 def rounding(dtype: torch.dtype) -> float:

@@ -81,7 +81,8 @@ def closest(apart: Square) -> tuple[float, int]:
     rows, columns = np.triu_indices(len(apart), 1)
     values = apart[rows, columns]
     place = int(values.argmin())
-    return float(values[place] / np.median(values)), int(columns[place] - rows[place])
+    # where most are the same, their median distance is nothing too
+    return float(values[place] / np.median(values)) if values[place] else 0.0, int(columns[place] - rows[place])
 
 
 def chance_of_neighbours(apart: Square, seed: int) -> tuple[float, float, float]:

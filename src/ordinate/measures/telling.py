@@ -7,6 +7,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from ordinate.finding import Estimate, Line, Panel
+from ordinate.measures.presenting import Sample
 from ordinate.ops.bootstrap import mean_interval, mean_intervals
 
 OF_LENGTH = "of its length"
@@ -67,3 +68,8 @@ def panel_of(name: str, matrix: Float[ndarray, "rows columns"], side: int = 64, 
     means = summed / np.diff(rows)[:, None] / np.diff(columns)
     values = tuple(tuple(row) for row in means.tolist())
     return Panel(name=name, values=values, whole=(matrix.shape[0], matrix.shape[1]), note=note)
+
+
+def lacking(few: Sample, need: str) -> str:
+    """That there are too few texts for what needs more, and whether the budget left some out."""
+    return " ".join([f"{need}; there are {few.texts}; give more, or a larger budget.", *few.left_out])

@@ -23,7 +23,7 @@ from ordinate.measures.presenting import Passes, Sample, changed
 from ordinate.measures.telling import costs, estimate_of, line_of, panel_of, said
 from ordinate.ops.permutation import mantel
 from ordinate.probe import Material, Probe, Tell
-from ordinate.subject import Subject, Unfit
+from ordinate.subject import Facts, Subject, Unfit
 
 MOST = 256
 METHOD = (
@@ -67,7 +67,7 @@ class Closeness(Probe):
         return Finding(
             question="closeness",
             title=self.title,
-            answer=_answer(estimates, facts.position),
+            answer=_answer(estimates, facts),
             estimates=tuple(estimates),
             charts=(*_curve(apart), *_cost(harm, scale, seed)),
             pictures=tuple(_pictures(apart, looks)),
@@ -85,7 +85,11 @@ def _table(subject: Subject, length: int, reasons: dict[str, str]) -> tuple[Tens
     except Unfit as reason:
         reasons["distances of the code"] = str(reason)
         return None, None
-    return table, distances(table)
+    apart = distances(table)
+    if not apart.any():
+        reasons["distances of the code"] = "what is added to tokens is the same at all positions"
+        return None, None
+    return table, apart
 
 
 def _looks(subject: Subject, chosen: Sample, length: int, reasons: dict[str, str]) -> ndarray | None:
@@ -187,7 +191,7 @@ def _pictures(apart: ndarray | None, looks: ndarray | None) -> list[Picture]:
     ]
 
 
-def _answer(estimates: list[Estimate], position: str) -> str:
+def _answer(estimates: list[Estimate], facts: Facts) -> str:
     found, told = {one.name: one for one in estimates}, []
     nearest = found.get("closest two positions, beside the median distance")
     if nearest is not None:
@@ -201,7 +205,7 @@ def _answer(estimates: list[Estimate], position: str) -> str:
             "to a neighbour."
         )
     else:
-        told.append(f"Nothing is added to tokens: position enters by {position}.")
+        told.append(f"Nothing is added to tokens: {facts.entering}.")
     swapped, beyond = (found.get(f"rise, neighbours exchanged{end}") for end in ("", ", beyond the control"))
     if swapped is not None and swapped.low is not None and swapped.high is not None:
         if swapped.low <= 0 <= swapped.high:

@@ -190,7 +190,8 @@ def _answer(facts: Facts, estimates: list[Estimate]) -> str:
     if shifted:
         one = shifted[-1]
         if abs(one.value) < 1e-3:
-            told.append(f"{one.name.removeprefix('rise, ').capitalize()}, texts read the same: only distances count.")
+            why = facts.entering if facts.position == "none" else "only distances count"
+            told.append(f"{one.name.removeprefix('rise, ').capitalize()}, texts read the same: {why}.")
         elif one.low is None or one.high is None or one.low <= 0 <= one.high:
             told.append(f"Being {one.name.removeprefix('rise, ')} makes no measurable difference: {said(one)}.")
         else:

@@ -225,11 +225,11 @@ def _answer(facts: Facts, estimates: list[Estimate]) -> str:
         told.append(
             f"Permuted with {ways}, tokens give the same up to {found[exact].value:.1g} of the length: {end}."
         )
-    whole = found["rise shuffled whole"]
+    whole, noun = found["rise shuffled whole"], "images" if facts.kind == "vision" else "texts"
     if whole.low is None or whole.low > (whole.null_high or 0.0):
-        told.append(f"{costs({'Shuffling whole texts': whole})}.")
+        told.append(f"{costs({f'Shuffling whole {noun}': whole})}.")
     else:
-        told.append(f"It makes no measurable use of order here: {costs({'shuffling whole texts': whole})}.")
+        told.append(f"It makes no measurable use of order here: {costs({f'shuffling whole {noun}': whole})}.")
     if share := found.get("share of the position code"):
         told.append(f"Of what mask and position code are worth together, the code gives {100 * share.value:.0f} %.")
     return " ".join(told)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ordinate.finding import Chart, Estimate, Finding, Line
 from ordinate.measures.attack import FROM, TRIED, Read, recognised, recovered
 from ordinate.measures.disguise import Features, channels, features, renamed
-from ordinate.measures.equivariance import PAIRS, TOKENS, arms, rounding
+from ordinate.measures.equivariance import PAIRS, TOKENS, arms, fullest, rounding
 from ordinate.measures.presenting import Passes, Sample, beginnings, sample
 from ordinate.measures.telling import OF_LENGTH, estimate_of, line_of
 from ordinate.probe import Material, Probe, Tell
@@ -178,8 +178,10 @@ def _answer(subject: Subject, estimates: list[Estimate]) -> str:
     if exact:
         what = exact[0].name.removeprefix("change, ").removesuffix(" permuted and undone")
         told.append(f"The same: {what} permuted and undone change it by {exact[0].value:.1g} of its length.")
-    elif any(one.name.startswith("change, tokens") for one in estimates):
+    elif f"change, {fullest(subject.facts).name} permuted and undone" in found:
         told.append("Not the same: what was permuted does not come back as it was.")
+    else:
+        told.append("Whether it comes back the same, permuted with all that tells the order, could not be measured.")
     best, places = (
         max(one.value for one in estimates if one.name.startswith(f"{what} read back, rows permuted"))
         for what in ("tokens", "places")

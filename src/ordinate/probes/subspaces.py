@@ -16,7 +16,7 @@ from ordinate.measures.presenting import Passes, Sample, beginnings, changed, lo
 from ordinate.measures.scaling import scale_of
 from ordinate.measures.sharing import Inside, inside, selectivity, tables_and_code
 from ordinate.measures.splitting import FIVE, TERMS, Lacking, Means, means_of, split
-from ordinate.measures.telling import estimate_of, line_of, panel_of, said
+from ordinate.measures.telling import estimate_of, lacking, line_of, panel_of, said
 from ordinate.measures.whereabouts import kept, places_of
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
@@ -75,7 +75,7 @@ class Subspaces(Probe):
         whole = looked_at(facts, material, Passes(headless=1))
         few = changed(facts, beginnings(material, LENGTH), Passes(whole=5, headless=2))
         if few.texts < 3 * FIVE:
-            raise Unfit(f"what is common to texts needs {3 * FIVE} of them; there are {few.texts}; give more")
+            raise Unfit(lacking(few, f"what is common to texts needs {3 * FIVE} of them"))
         streams = kept(subject, whole, places_of(whole, facts))
         layers = [inside(x, ENERGY, seed) for x in streams]
         tell(0.3)

@@ -14,7 +14,7 @@ from ordinate.measures.cutting import cuts
 from ordinate.measures.harm import gauge
 from ordinate.measures.presenting import Passes, Sample, changed, looked_at, shuffled
 from ordinate.measures.readouts import readouts
-from ordinate.measures.telling import estimate_of, line_of, short
+from ordinate.measures.telling import estimate_of, lacking, line_of, short
 from ordinate.measures.whereabouts import (
     Dose,
     Ratios,
@@ -81,7 +81,7 @@ class Survival(Probe):
         whole = looked_at(facts, material, Passes(headless=1))
         few = changed(facts, material, Passes(whole=9, headless=8))
         if few.texts < 4:
-            raise Unfit(f"what is common to texts needs 4 of them; there are {few.texts}; give more")
+            raise Unfit(lacking(few, "what is common to texts needs 4 of them"))
         places = places_of(whole, facts)
         plain, ratios = kept_and_added(subject, whole, places, reasons)
         tell(0.3)

@@ -45,7 +45,7 @@ class Traced(Published):
         yield self.plain()
         if "raw" in watch.hooks:
             yield from Rotations(watch).follow(self.attentions)
-        if watch.hooks & (ATTENTION - {"raw"}):
+        if watch.hooks & ATTENTION:
             tracing = Tracing()
             for layer, attention in enumerate(self.attentions):
                 yield tracing.follow(attention, layer, watch)
