@@ -1,7 +1,7 @@
 import pytest
 
 from ordinate.finding import Estimate
-from ordinate.measures.telling import OF_LENGTH, costs, said
+from ordinate.measures.telling import OF_LENGTH, costs, percent, said
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,7 @@ def test_what_it_costs_is_said_in_words():
     assert both == "Shuffling raises the loss by 2.3 nats a token [2.1, 2.5], turning by 0.01 [-0.02, 0.04]"
     assert costs({"Turning": unsure}).startswith("Turning changes the loss by 0.01 ")
     assert costs({}) == ""
+
+
+def test_a_share_a_little_below_nothing_is_nothing():
+    assert [percent(share) for share in (-0.004, 0.004, -0.016, 0.996)] == ["0 %", "0 %", "-2 %", "100 %"]

@@ -46,6 +46,11 @@ def said(estimate: Estimate) -> str:
     return f"{value} {estimate.unit}".rstrip() + (f" [{low}, {high}]" if low else "")
 
 
+def percent(share: float) -> str:
+    """A share in a sentence, whole per cents; a little below nothing is nothing."""
+    return f"{100 * share:z.0f} %"
+
+
 def costs(arms: Mapping[str, Estimate]) -> str:
     """What it costs to do something to a model: what is done, in words, and the rise; empty where nothing is."""
     told: list[str] = []

@@ -12,7 +12,7 @@ from ordinate.finding import Chart, Estimate, Finding, Table
 from ordinate.measures.equivariance import ARMS, PAIRS, TOKENS, arms, prefix_swaps, rounding
 from ordinate.measures.harm import Gauge, Numbers, Turned, gauge
 from ordinate.measures.presenting import Passes, Sample, changed, shuffled
-from ordinate.measures.telling import OF_LENGTH, costs, estimate_of, line_of
+from ordinate.measures.telling import OF_LENGTH, costs, estimate_of, line_of, percent
 from ordinate.ops.bootstrap import mean_intervals, percentiles, resampled_means
 from ordinate.ops.discovery import adjusted
 from ordinate.ops.permutation import sign_flips
@@ -231,7 +231,7 @@ def _answer(facts: Facts, estimates: list[Estimate]) -> str:
     else:
         told.append(f"It makes no measurable use of order here: {costs({f'shuffling whole {noun}': whole})}.")
     if share := found.get("share of the position code"):
-        told.append(f"Of what mask and position code are worth together, the code gives {100 * share.value:.0f} %.")
+        told.append(f"Of what mask and position code are worth together, the code gives {percent(share.value)}.")
     return " ".join(told)
 
 

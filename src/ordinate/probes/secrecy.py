@@ -12,7 +12,7 @@ from ordinate.measures.attack import FROM, TRIED, Read, recognised, recovered
 from ordinate.measures.disguise import Features, channels, features, renamed
 from ordinate.measures.equivariance import PAIRS, TOKENS, arms, fullest, rounding
 from ordinate.measures.presenting import Passes, Sample, beginnings, sample
-from ordinate.measures.telling import OF_LENGTH, estimate_of, line_of
+from ordinate.measures.telling import OF_LENGTH, estimate_of, line_of, percent
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
 
@@ -187,9 +187,9 @@ def _answer(subject: Subject, estimates: list[Estimate]) -> str:
         for what in ("tokens", "places")
     )
     told.append(
-        f"It is not private: whoever knows the model reads back {100 * best:.0f} % of the tokens and "
-        f"{100 * places:.0f} % of the places from permuted rows of its stream"
-        + ("." if (by := _tried_share(found)) is None else f", and recognises {100 * by:.0f} % of tokens by trying.")
+        f"It is not private: whoever knows the model reads back {percent(best)} of the tokens and "
+        f"{percent(places)} of the places from permuted rows of its stream"
+        + ("." if (by := _tried_share(found)) is None else f", and recognises {percent(by)} of tokens by trying.")
     )
     return " ".join(told)
 

@@ -16,7 +16,7 @@ from ordinate.measures.presenting import Passes, Sample, beginnings, changed, lo
 from ordinate.measures.scaling import scale_of
 from ordinate.measures.sharing import Inside, inside, selectivity, tables_and_code
 from ordinate.measures.splitting import FIVE, TERMS, Lacking, Means, means_of, split
-from ordinate.measures.telling import estimate_of, lacking, line_of, panel_of, said
+from ordinate.measures.telling import estimate_of, lacking, line_of, panel_of, percent, said
 from ordinate.measures.whereabouts import kept, places_of
 from ordinate.probe import Material, Probe, Tell
 from ordinate.subject import Subject, Unfit
@@ -220,7 +220,7 @@ def _pictures(found: Found, causal: bool) -> tuple[Picture, ...]:
         seen = torch.ones_like(own).tril() if causal else torch.ones_like(own)
         own = (own - (own * seen).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)) * seen
         largest = float(own.abs().max()) or 1.0
-        name, note = f"layer {layer + 1}, head {head + 1}", f"{100 * float(shares[layer, head]):.0f} % of its scores"
+        name, note = f"layer {layer + 1}, head {head + 1}", f"{percent(float(shares[layer, head]))} of its scores"
         panels.append(panel_of(name, (own / largest).numpy(), SIDE, note))
     title = "What places make of each other, each row less its mean, in the heads where it counts most"
     return (Picture(title=title, x="key", y="query", panels=tuple(panels), middle=0.0),)
@@ -240,6 +240,6 @@ def _answer(found: Found, estimates: dict[str, Estimate]) -> str:
             f"there ({low:.2g} to {high:.2g})."
         )
     if found.shares is not None:
-        parts = [f"{name} {100 * estimates[f'share of the scores: {name}'].value:.0f} %" for name in KINDS]
+        parts = [f"{name} {percent(estimates[f'share of the scores: {name}'].value)}" for name in KINDS]
         told.append(f"What scores of a row differ by: {', '.join(parts)}.")
     return " ".join(told)

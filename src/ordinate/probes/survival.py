@@ -14,7 +14,7 @@ from ordinate.measures.cutting import cuts
 from ordinate.measures.harm import gauge
 from ordinate.measures.presenting import Passes, Sample, changed, looked_at, shuffled
 from ordinate.measures.readouts import readouts
-from ordinate.measures.telling import estimate_of, lacking, line_of, short
+from ordinate.measures.telling import estimate_of, lacking, line_of, percent, short
 from ordinate.measures.whereabouts import (
     Dose,
     Ratios,
@@ -225,7 +225,7 @@ def _answer(found: dict[str, Estimate], places: int) -> str:
     parts = [
         f"Position makes up {short(first)} of the variance as it enters, and {short(last)} in the end." if sure
         else f"No position is left in the end that shows: it makes up {short(last)} of the variance.",
-        f"In the end {100 * right.value:.0f} % of {places} places are told by the nearest mean (chance: "
+        f"In the end {percent(right.value)} of {places} places are told by the nearest mean (chance: "
         f"{100 / places:.1f} %).",
     ]  # fmt: skip
     ratio = found.get("what attention adds, beside what it is added to, mean of layers")
