@@ -7,11 +7,12 @@ import torch
 
 from ordinate import Decoder, Shape
 from ordinate.attachment import attach
-from ordinate.measures.meeting import OFFSETS, Exchanged, Mixed, Symmetric, Turns, transposed, turns
+from ordinate.measures.meeting import Exchanged, Mixed, Symmetric, transposed
 from ordinate.measures.narrowing import narrowed, of_tokens, of_weights
 from ordinate.measures.normalising import Sigmoids, Sinkhorns
 from ordinate.measures.presenting import Passes, sample
 from ordinate.measures.scaling import Scaled, out_of_hull, scale_of
+from ordinate.measures.turning import Turns, offsets, turns
 from ordinate.measures.weighing import weighed
 from ordinate.ops.hull import beyond
 from ordinate.ops.symmetry import by_chance, ranks, summed_symmetry, symmetry, symmetry_by_offset
@@ -53,15 +54,16 @@ def test_random_heads_are_at_the_null(width, d):
 
 def test_by_what_rope_turns_is_found():
     subject = Plain("rope", width=16, layers=2)
-    found = turns(subject, texts(1, 32).ids[0], 8)
+    chosen = sample(subject.facts, texts(2, 32), Passes(1))
+    found = turns(subject, chosen, 8)
     assert set(found) == {0, 1}
     eye = torch.eye(8, dtype=torch.float64)[None, None]
     here, there = (rotated(eye, torch.full((1, 8), place)) for place in (9, 7))
-    torch.testing.assert_close(found[0][OFFSETS.index(2)], (here @ there.mT)[0, 0])
+    torch.testing.assert_close(found[0][0, offsets((32,)).index((2,))], (here @ there.mT)[0, 0])
     own = subject.weights[0]
     by_offset = symmetry_by_offset(own.query, own.key, found[0])
     torch.testing.assert_close(by_offset[:, 0], symmetry(own.query, own.key))
-    assert turns(Plain("learned"), texts(1, 32).ids[0], 8) == {}
+    assert turns(Plain("learned"), chosen, 8) == {}
 
 
 @pytest.mark.parametrize(("width", "d", "steep"), [(32, 8, False), (64, 16, True), (48, 48, True)])
@@ -255,7 +257,7 @@ def test_symmetry_at_an_offset_is_that_of_the_whole_matrix_where_heads_share_key
     q, k, turn = drawn(4, 10, 6), drawn(2, 10, 6, seed=1), torch.linalg.qr(drawn(3, 6, 6, seed=2)).Q
     shared = k.repeat_interleave(2, 0)
     by_hand = [[by_definition(one @ own @ other.T) for own in turn] for one, other in zip(q, shared, strict=True)]
-    torch.testing.assert_close(symmetry_by_offset(q, k, turn), torch.tensor(by_hand, dtype=torch.float64))
+    torch.testing.assert_close(symmetry_by_offset(q, k, turn[None]), torch.tensor(by_hand, dtype=torch.float64))
 
 
 def named(finding):
@@ -316,7 +318,7 @@ def test_heads_of_which_only_a_part_is_rotated_are_measured_whole():
 
 def test_heads_of_which_only_a_part_is_seen_are_not_turned():
     with pytest.raises(Unfit, match="only 4 of 8 channels of a head are seen"):
-        Turns(8).raw(0, torch.zeros(8, 2, 3, 4), torch.zeros(8, 2, 3, 4))
+        Turns(8, (17,)).raw(0, torch.zeros(8, 2, 3, 4), torch.zeros(8, 2, 3, 4))
 
 
 def test_the_same_seed_gives_the_same_finding():

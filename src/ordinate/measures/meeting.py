@@ -1,4 +1,4 @@
-"""How queries meet keys: turned by their places, seen on real tokens, and put in each other's place."""
+"""How queries meet keys: seen on real tokens, and put in each other's place."""
 
 import torch
 from jaxtyping import Float
@@ -7,37 +7,9 @@ from torch import Tensor
 from ordinate.measures.presenting import Sample
 from ordinate.ops.heads import for_heads
 from ordinate.shapes import Keys, Queries, Values, Weights
-from ordinate.subject import Facts, Inputs, Subject, Unfit, Watch
+from ordinate.subject import Facts, Subject, Watch
 
-OFFSETS = (0, 1, 2, 4, 8, 16)
 SHORT = 64
-
-
-class Turns(Watch):
-    """Finds by what queries and keys are turned, from what becomes of unit vectors.
-
-    Args:
-        width: of a head: each row of the batch gets a unit vector of its own.
-    """
-
-    def __init__(self, width: int) -> None:
-        self.unit = torch.eye(width)
-        self.found: dict[int, Tensor] = {}
-        self._turned: set[int] = set()
-
-    def raw(self, layer: int, q: Queries, k: Keys) -> tuple[Queries, Keys]:
-        """Put unit vectors in their place."""
-        if q.shape[-1] != len(self.unit):
-            raise Unfit(f"before they are turned only {q.shape[-1]} of {len(self.unit)} channels of a head are seen")
-        self._turned.add(layer)
-        unit = self.unit.to(q)[:, None, None]
-        return unit.expand_as(q).contiguous(), unit.expand_as(k).contiguous()
-
-    def marked(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
-        """Keep what became of them: how a query at the last place meets a key so many places before."""
-        if layer in self._turned:
-            asked, held = q[:, 0, -1].double().cpu(), k[:, 0].double().cpu()
-            self.found[layer] = torch.stack([asked @ held[:, -1 - offset].T for offset in OFFSETS])
 
 
 class Transposed(Watch):
@@ -122,39 +94,6 @@ class Symmetric(Watch):
         """Put the part in the place of the whole."""
         change = (self.sign * self.products.mT - self.products) / 2
         return scores + self.scale * change.to(scores)
-
-
-class _Turning(Watch):
-    """Whether queries and keys are turned anywhere."""
-
-    found = False
-
-    def raw(self, layer: int, q: Queries, k: Keys) -> None:
-        self.found = True
-
-
-def turning(subject: Subject, sample: Sample) -> bool:
-    """Whether queries and keys are turned by their places."""
-    watch = _Turning()
-    subject.read(sample.first(1, SHORT).given(slice(0, 1)), watch)
-    return watch.found
-
-
-def turns(subject: Subject, text: Tensor, width: int, place: int = 0) -> dict[int, Float[Tensor, "offsets d d"]]:
-    """By what the queries and keys of each layer are turned at each of `OFFSETS`; empty where nothing is.
-
-    Args:
-        subject: the model.
-        text: any tokens, more than the largest offset.
-        width: of a head.
-        place: where the text stands.
-
-    Raises:
-        Unfit: only a part of each head is seen, or the text cannot stand there.
-    """
-    watch, ids = Turns(width), text[None, : OFFSETS[-1] + 1].expand(width, -1).contiguous()
-    subject.read(Inputs(ids, (torch.arange(ids.shape[1]) + place).expand_as(ids) if place else None), watch)
-    return watch.found
 
 
 def transposed(subject: Subject, sample: Sample) -> Float[Tensor, "texts layers h"]:

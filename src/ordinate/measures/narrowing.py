@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.measures.presenting import Sample
+from ordinate.measures.turning import STEPS
 from ordinate.measures.weighing import Weighed
 from ordinate.ops.truncation import narrowing
 from ordinate.shapes import Keys, Queries, Values
@@ -93,9 +94,12 @@ def narrowed(layers: list[Pair], weights: Weighed, rank: int, seed: int | None =
     """
     if weights.turns is None:
         raise Unfit("one subspace must serve all turns of its queries and keys, and these were not seen one by one")
+    # of a grid of offsets some tell as much: all of them are combinations of as many turns as channels
+    some = [place for place, offset in enumerate(weights.offsets) if {abs(step) for step in offset} <= set(STEPS)]
     found = []
     for layer, (query, key) in enumerate(layers):
-        turn = weights.turns.get(layer, torch.eye(query.shape[-1], dtype=torch.float64)[None])
+        turn = torch.eye(query.shape[-1], dtype=torch.float64)[None, None]
+        turn = weights.turns[layer][:, some] if layer in weights.turns else turn
         draw = None if seed is None else torch.Generator().manual_seed(1000 * seed + layer)
         found.append(narrowing(query, key, turn, rank, draw))
     return Narrowed(found, frozenset(weights.turns))

@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.finding import Chart, Estimate, Line, Table
-from ordinate.measures.meeting import OFFSETS, turns
+from ordinate.measures.presenting import Sample
+from ordinate.measures.turning import turns
 from ordinate.subject import Subject, Unfit
 
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
@@ -64,18 +65,17 @@ def turning_errors(subject: Subject, text: Tensor, width: int) -> dict[int, floa
         width: of a head.
 
     Raises:
-        Unfit: it cannot be told other positions, or the text is too short.
+        Unfit: it cannot be told other positions.
     """
-    if len(text) <= OFFSETS[-1]:
-        raise Unfit(f"only in texts longer than {OFFSETS[-1]} tokens it is seen")
-    own, found = turns(subject, text, width), dict[int, float]()
+    chosen = Sample(text[None], None, 0, None)
+    own, found = turns(subject, chosen, width), dict[int, float]()
     if not own:
         return found
     layer, end = min(own), subject.facts.max_length
     for place in PLACES:
         if end is not None and place + len(text) > end:
             break
-        there = turns(subject, text, width, place)[layer]
+        there = turns(subject, chosen, width, place)[layer]
         found[place] = float((there - own[layer]).abs().max())
     return found
 

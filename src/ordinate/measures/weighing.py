@@ -8,8 +8,8 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.measures.meeting import OFFSETS, turning, turns
 from ordinate.measures.presenting import Sample
+from ordinate.measures.turning import Offset, Turn, axes_of, offsets, turns
 from ordinate.ops.bootstrap import percentiles
 from ordinate.ops.discovery import adjusted
 from ordinate.ops.symmetry import by_chance, ranks, summed_symmetry, symmetry, symmetry_by_offset
@@ -28,6 +28,7 @@ class Weighed:
         summed: of the sum over the heads of each layer.
         rank: how many singular values of each M hold most of it.
         turned: the symmetry at each offset; None where nothing is turned.
+        offsets: these: between tokens of a text, or patches of an image.
         turns: by what each layer turns queries and keys; None: not known.
         q: the adjusted p-value of each head.
         chance: between what the median head's symmetry is by chance, 95 times in 100.
@@ -39,7 +40,8 @@ class Weighed:
     summed: list[float]
     rank: list[list[int]]
     turned: Float[ndarray, "layers h offsets"] | None
-    turns: dict[int, Float[Tensor, "offsets d d"]] | None
+    offsets: tuple[Offset, ...]
+    turns: dict[int, Turn] | None
     q: Float[ndarray, "layers h"]
     chance: tuple[float, float]
     layers: list[Projection]
@@ -68,23 +70,16 @@ def weighed(subject: Subject, chosen: Sample, seed: int, reasons: dict[str, str]
         [summed_symmetry(q, k) for q, k in found],
         [ranks(q, k, ENERGY) for q, k in found],
         _turned(by, found),
+        offsets(axes_of(chosen)),
         by,
         *_by_chance(folded, found, seed),
         layers,
     )
 
 
-def _turns(
-    subject: Subject, chosen: Sample, width: int, reasons: dict[str, str]
-) -> dict[int, Float[Tensor, "offsets d d"]] | None:
+def _turns(subject: Subject, chosen: Sample, width: int, reasons: dict[str, str]) -> dict[int, Turn] | None:
     try:
-        if not turning(subject, chosen):
-            return {}
-        if chosen.ids is None:
-            raise Unfit("its queries and keys are turned by rows and columns, not by one distance")
-        if chosen.length <= OFFSETS[-1]:
-            raise Unfit(f"only of texts longer than {OFFSETS[-1]} tokens it is seen by what they are turned")
-        return turns(subject, chosen.ids[0], width)
+        return turns(subject, chosen, width)
     except Unfit as reason:
         reasons["symmetry at offsets"] = str(reason)
         return None

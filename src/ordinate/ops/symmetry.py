@@ -32,7 +32,7 @@ def symmetry(query: Matrices, key: Float[Tensor, "g width d"]) -> Float[Tensor, 
 
 
 def symmetry_by_offset(
-    query: Matrices, key: Float[Tensor, "g width d"], turn: Float[Tensor, "offsets d d"]
+    query: Matrices, key: Float[Tensor, "g width d"], turn: Float[Tensor, "#h offsets d d"]
 ) -> Float[Tensor, "h offsets"]:
     """The same where queries and keys are turned by their positions: M = W_q R W_k^T, R the turn at an offset.
 
@@ -41,10 +41,12 @@ def symmetry_by_offset(
     Args:
         query: W_q.
         key: W_k.
-        turn: R, by which q_i . k_j is q R k at each offset.
+        turn: R, by which q_i . k_j is q R k at each offset; one for all heads, or one for each.
     """
     q, k = query.double(), for_heads(key.double(), len(query))
-    found = [_beside(q @ own, k) for own in turn.double()]
+    met, asked, held = k.mT @ q, q.mT @ q, k.mT @ k
+    # W_q R takes the place of W_q in both: nothing as long as the width is computed again
+    found = [_share(met @ own, own.mT @ asked @ own, held) for own in turn.to(q).unbind(1)]
     return torch.stack(found, 1)
 
 
@@ -91,7 +93,12 @@ def _sizes(query: Matrices, key: Float[Tensor, "g width d"]) -> Float[Tensor, "h
 
 
 def _beside(q: Matrices, k: Matrices) -> Float[Tensor, "h"]:
-    mixed = k.mT @ q
-    own = (mixed * mixed.mT).sum((-2, -1))
-    whole = ((q.mT @ q) * (k.mT @ k)).sum((-2, -1))
+    return _share(k.mT @ q, q.mT @ q, k.mT @ k)
+
+
+def _share(
+    met: Float[Tensor, "h d d"], asked: Float[Tensor, "h d d"], held: Float[Tensor, "h d d"]
+) -> Float[Tensor, "h"]:
+    """Of W_k^T W_q, W_q^T W_q and W_k^T W_k."""
+    own, whole = (met * met.mT).sum((-2, -1)), (asked * held).sum((-2, -1))
     return torch.where(whole > 0, own / whole.clamp(min=1e-300), 0.0)

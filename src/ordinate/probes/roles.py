@@ -6,10 +6,11 @@ import numpy as np
 from numpy import ndarray
 
 from ordinate.finding import Chart, Estimate, Finding, Line, Picture, Table
+from ordinate.measures import apart
 from ordinate.measures.contrasts import contrasts, ranks_of
 from ordinate.measures.harm import gauge
 from ordinate.measures.intervening import Intervened
-from ordinate.measures.meeting import OFFSETS, SHORT, transposed
+from ordinate.measures.meeting import SHORT, transposed
 from ordinate.measures.normalising import DIVISIONS
 from ordinate.measures.presenting import Passes, Sample, beginnings, changed, looked_at
 from ordinate.measures.scaling import out_of_hull, spread
@@ -22,17 +23,18 @@ METHOD = (
     "Weights: s = tr(M M) / |M|^2 of M = W_q W_k^T of each head, what the norm before multiplies by folded in; each "
     "head of queries with the head of keys that it meets; p-values by heads of the same singular values whose "
     "queries and keys have nothing to do with each other, adjusted for all heads by Benjamini and Hochberg; under "
-    "rope also at offsets, M then being W_q R W_k^T. Tokens: how like their transpose scores are on {whole}, "
-    "everyone seeing everyone, means of rows and columns left out. Harm: in all heads queries take the place of "
-    "keys, or keys that of queries, or both; or only the symmetric or the antisymmetric part of scores is kept; the "
-    "control turns queries by a random rotation; where heads of queries share one of keys, their mean takes its "
-    "place. Rank: of each head the largest singular values of M alone are kept, under rope those of all its turns "
-    "side by side; then the largest of the scores that queries and keys of some {noun} give, each with each; the "
-    "control keeps as many directions drawn at random. Scale: what products are multiplied by, found by doubling "
-    "queries, is left out of the softmax, and put behind it. Other weights: sigmoid(score - log n), n the keys that "
-    "are seen; or rows and columns divided by their sums in turns, {divisions} times. An output is outside the hull "
-    "of the values if a direction separates it from all of them. Each time the {what} of {few} is compared with that "
-    "of the same untouched. Intervals: 95 %, bootstrap over {noun}."
+    "rope also at offsets, M then being W_q R W_k^T, R the turn between two tokens, or patches, that are so far "
+    "apart; what stands in front of patches has no part in it. Tokens: how like their transpose scores are on "
+    "{whole}, everyone seeing everyone, means of rows and columns left out. Harm: in all heads queries take the "
+    "place of keys, or keys that of queries, or both; or only the symmetric or the antisymmetric part of scores is "
+    "kept; the control turns queries by a random rotation; where heads of queries share one of keys, their mean "
+    "takes its place. Rank: of each head the largest singular values of M alone are kept, under rope those of all "
+    "its turns side by side; then the largest of the scores that queries and keys of some {noun} give, each with "
+    "each; the control keeps as many directions drawn at random. Scale: what products are multiplied by, found by "
+    "doubling queries, is left out of the softmax, and put behind it. Other weights: sigmoid(score - log n), n the "
+    "keys that are seen; or rows and columns divided by their sums in turns, {divisions} times. An output is "
+    "outside the hull of the values if a direction separates it from all of them. Each time the {what} of {few} is "
+    "compared with that of the same untouched. Intervals: 95 %, bootstrap over {noun}."
 )
 NULL = "Queries and keys that have nothing to do with each other: s of 1 / {width}, give or take {spread:.2g} a head."
 # after these what comes out is held against the values it was made of
@@ -157,12 +159,7 @@ def _of_weights(weights: Weighed | None, width: int) -> list[Estimate]:
         Estimate(name=f"rank that holds {ENERGY:.0%}, median head", value=float(np.median(weights.rank)),
                  unit=f"of {each}"),
     ]  # fmt: skip
-    if weights.turned is not None:
-        middle = np.median(weights.turned, (0, 1))
-        for place in (1, -1):
-            name = f"symmetry of a head at offset {OFFSETS[place]}, median"
-            found.append(Estimate(name=name, value=float(middle[place]), null=1 / width))
-    return found
+    return [*found, *apart.estimates(weights, width)]
 
 
 def _of_tokens(like: ndarray | None, seed: int) -> list[Estimate]:
@@ -191,11 +188,7 @@ def _charts(weights: Weighed | None, like: ndarray | None, seed: int) -> list[Ch
         ends = (1.0, float(len(lines[0].x)))
         lines.append(Line(name="random weights", x=ends, y=(0.0, 0.0), null=True))
         found.append(Chart(title="How symmetric heads are", x="layer", y="symmetry", lines=tuple(lines)))
-    if weights is not None and weights.turned is not None:
-        low, middle, high = (tuple(x.tolist()) for x in np.percentile(weights.turned, [10, 50, 90], axis=(0, 1)))
-        line = Line(name="middle 80 % of heads", x=tuple(map(float, OFFSETS)), y=middle, low=low, high=high)
-        found.append(Chart(title="Symmetry of pairs that are apart", x="offset", y="symmetry", lines=(line,)))
-    return found
+    return found if weights is None else [*found, *apart.charts(weights)]
 
 
 def _by_rank(weights: Weighed | None, found: dict[str, Estimate]) -> list[Chart]:
@@ -225,7 +218,8 @@ def _pictures(weights: Weighed | None, like: ndarray | None) -> tuple[Picture, .
         return ()
     panels = [panel_of("weights", weights.folded)]
     panels += [] if like is None else [panel_of("on tokens", like.mean(0))]
-    return (Picture(title="Symmetry of each head", x="head", y="layer", panels=tuple(panels), first=1, middle=0.0),)
+    whole = Picture(title="Symmetry of each head", x="head", y="layer", panels=tuple(panels), first=1, middle=0.0)
+    return whole, *apart.pictures(weights)
 
 
 def _answer(found: dict[str, Estimate], width: int) -> str:
