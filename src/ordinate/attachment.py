@@ -22,7 +22,7 @@ NARROW = ("F8_", "F6_", "F4")
 SAFE = {"trust_remote_code": False, "local_files_only": True}
 
 
-def attach(model: Any, *, name: str | None = None) -> Subject:
+def attach(model: Any, *, name: str | None = None, stage: int | None = None) -> Subject:
     """A model as a probe sees it.
 
     Args:
@@ -30,10 +30,12 @@ def attach(model: Any, *, name: str | None = None) -> Subject:
             checkpoint of transformers in safetensors. No pickle is read, no code of a checkpoint is run, and nothing
             is fetched.
         name: what it is called; None: as its folder or class.
+        stage: which of its stacks of layers is measured, counted from 1: Swin has four, most models one. None: the
+            one of the most layers.
 
     Raises:
         Unfit: it cannot be taken apart, or a watched pass does not give what the model gives.
-        ValueError: the folder holds no such model.
+        ValueError: the folder holds no such model, or the model no such stage.
     """
     tokenizer = None
     if isinstance(model, str | Path):
@@ -47,7 +49,7 @@ def attach(model: Any, *, name: str | None = None) -> Subject:
     for kind in sorted(kinds, key=lambda kind: kind.order):
         reason = kind.refuses(model)
         if reason is None:
-            return cast(Any, kind)(model, name, tokenizer)
+            return cast(Any, kind)(model, name, tokenizer, stage)
         refused.append(reason)
     raise Unfit(f"{name} cannot be measured: {'; '.join(dict.fromkeys(refused))}")
 

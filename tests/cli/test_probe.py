@@ -165,3 +165,28 @@ def test_a_short_text_is_skipped_with_the_reason_in_the_report(place, tmp_path):
     words = [str(word) for word in (place / "tiny", "--out", tmp_path / "out", "--text", tmp_path / "short.txt")]
     assert app(["probe", *words, "--questions", "order,roles"], result_action="return_value") == 0
     assert "must hold two pieces of 32 tokens" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_each_stage_of_a_model_is_asked_by_its_number(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    sizes = {"embed_dim": 8, "depths": [1, 2], "num_heads": [2, 2], "window_size": 2, "image_size": 16}
+    transformers.SwinModel(transformers.SwinConfig(patch_size=2, **sizes)).save_pretrained(tmp_path / "swin")
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(3, 3, 16, 16)))
+
+    def asked(*more):
+        words = ["probe", "swin", "--images", "a.npy", "--questions", "roles", *more]
+        return app(words, result_action="return_value")
+
+    def facts(folder):
+        return json.loads((folder / "subject.json").read_text())["about"]["facts"]
+
+    assert asked() == asked("--stage", "1") == 0
+    whole, first = facts(tmp_path / "runs" / "probe-swin"), facts(tmp_path / "runs" / "probe-swin-stage-1")
+    assert (whole["layers"], whole["grid"]) == (2, [4, 4])
+    assert (first["layers"], first["grid"]) == (1, [8, 8])
+    assert "stage 1 of 2" in (tmp_path / "runs" / "probe-swin-stage-1" / "report.html").read_text()
+    with pytest.raises(ValueError, match="stage: 1 -> 2"):
+        asked("--stage", "2", "--out", "runs/probe-swin-stage-1")
+    with pytest.raises(ValueError, match="count from 1 to 2; got stage 3"):
+        asked("--stage", "3")

@@ -1,6 +1,7 @@
 """What is found out about a model that is not ours before it is measured."""
 
 import math
+from itertools import count
 from typing import Any
 
 import torch
@@ -62,8 +63,9 @@ def grid_of(config: Any, length: int) -> tuple[int, int]:
         (size, size) if isinstance(size, int) else tuple(size) for size in (config.image_size, config.patch_size)
     )
     rows, columns = height // tall, width // wide
-    merged = max(1, math.isqrt(rows * columns // length))
-    return rows // merged, columns // merged
+    # what is left over at an edge is merged with nothing
+    grids = ((math.ceil(rows / merged), math.ceil(columns / merged)) for merged in count(1))
+    return next(grid for grid in grids if math.prod(grid) <= length)
 
 
 class Sizes(Watch):

@@ -51,12 +51,13 @@ class Part:
         entered: list[Tokens] = []
         with entering(self.attention, entered.append):
             self.layer(*given, **named)
-        x = entered[0]
+        # windows are all given the same tokens; only what leaves attention itself keeps their order
+        x, windows = entered[0][:1], len(entered[0])
         like = x.new_zeros(facts.width)
 
         def call(x: Tokens, watch: Watch) -> None:
             with ExitStack() as changes:
-                for change in [*self.attend(watch), entering(self.attention, lambda _: x)]:
+                for change in [*self.attend(watch), entering(self.attention, x.expand_as)]:
                     changes.enter_context(change)
                 self.layer(*given, **named)
 
@@ -67,7 +68,7 @@ class Part:
         if found is None or scale is None:
             raise Unfit(f"layer {self.number} of {facts.name} makes its queries and keys by no matrix")
         query, key, value = (part.to(like.dtype) for part in found)
-        for site in dict.fromkeys([self.branch, self.attention]):
+        for site in [self.attention] if windows > 1 else dict.fromkeys([self.branch, self.attention]):
             read = None if site is None else read_out(site, call, x, facts.heads, value.shape[2])
             if read is not None and read.shape[2] == facts.width:
                 return Projection(query, key, value, read, scale)
@@ -117,7 +118,8 @@ def project(attention: nn.Module, call: Call, like: Float[Tensor, "width"], rows
     def maps(x: Tokens) -> tuple[Queries, Keys, Values]:
         kept = Kept()
         call(x, kept)
-        return kept.marked_
+        q, k, v = (part[:1] for part in kept.marked_)
+        return q, k, v
 
     with bare(attention):
         return matrices(maps, like, rows)
@@ -194,5 +196,13 @@ def gain_before(
     if look.entered.equal(whole.entered):
         return gain(None, like)
     before = [event for event in trace.events if event.left is not None and 0 < event.ended < look.began]
-    norms = [event.module for event in before if event.left is not None and event.left.equal(look.entered)]
+    norms = [event.module for event in before if event.left is not None and _regrouped(event.left, look.entered)]
     return gain(norms[0], like) if norms else None
+
+
+def _regrouped(tokens: Tensor, entered: Tensor) -> bool:
+    """Whether the same tokens enter attention, in whatever order: in windows, which nothings may fill up."""
+    if tokens.shape[-1] != entered.shape[-1]:
+        return False
+    one, other = (x[(x != 0).any(-1)].sort(0).values for x in (tokens, entered))
+    return one.equal(other)

@@ -22,17 +22,21 @@ class Published(Readable):
         model: the model.
         name: what it is called.
         tokenizer: makes tokens of a text; None: there is none.
+        stage: which of its stacks of layers is measured, counted from 1; None: the one of the most layers.
 
     Raises:
         Unfit: it cannot be taken apart; the reason is in the message.
+        ValueError: it has no such stage.
     """
 
-    def __init__(self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None, stage: int | None = None
+    ) -> None:
         need_plain(model)
         self.tokenizer, (self.model, self.kind) = tokenizer, measured_part(model)
         self.tokens = None if self.kind == "vision" else self.model.get_input_embeddings()
         example = self.example(2, LENGTH)
-        self.examine(example)
+        self.examine(example, stage)
         self._facts = self._count(name, example)
 
     def example(self, rows: int, length: int) -> Inputs:

@@ -15,7 +15,8 @@ from ordinate.anatomy.extract import Part
 from ordinate.anatomy.leaving import Enough, leaving
 from ordinate.anatomy.positions import Places, Way, find_rotation, find_table
 from ordinate.anatomy.replaced import at_rest, changed, entering
-from ordinate.anatomy.residual import find_branches, first_of, stack, with_first
+from ordinate.anatomy.residual import find_branches, first_of, with_first
+from ordinate.anatomy.stages import chosen, left_out, stages
 from ordinate.anatomy.ways import Nowhere, blind, find_ways
 from ordinate.checks import need
 from ordinate.shapes import Tokens
@@ -42,17 +43,23 @@ class Readable(Subject):
     tokenizer: Tokenizer | None
     _facts: Facts
 
-    def examine(self, example: Inputs) -> None:
-        """Find the layers, and prove that a watched pass gives what the model gives."""
+    def examine(self, example: Inputs, stage: int | None) -> None:
+        """Find the layers, and prove that a watched pass gives what the model gives.
+
+        Args:
+            example: something short to read.
+            stage: which stack of layers, counted from 1; None: the one of the most layers.
+        """
         self.ways: list[Way] = []
         with at_rest(self.model):
             run = partial(self.run, example)
             asked = self.find_attention(run)
-            layers = stack(self.model, asked)
-            if not layers:
+            found = stages(self.model, asked)
+            if not found:
                 raise Unfit(f"{type(self.model).__name__} computes its attention in a way that cannot be watched")
+            layers = chosen(found, stage)
             self.layers, self.attentions = [layer for layer, _ in layers], [attention for _, attention in layers]
-            self.left_out = _left_out(self.model, asked, self.layers, self.attentions)
+            self.left_out = left_out(self.model, asked, found, layers)
             self.branches = find_branches(layers, run)
             self.sizes = self._prove(example)
             self._find_positions(run, example)
@@ -114,8 +121,6 @@ class Readable(Subject):
 
     def projection(self, layer: int) -> Projection:
         """The matrices of a layer's queries, keys and values, before any norm of queries and keys."""
-        if self.windowed:
-            raise Unfit(f"{self._facts.name} attends within windows, not among all tokens")
         example = self.example(1, min(64, self._facts.max_length or 64))
         modules = self.layers[layer], self.attentions[layer], self.branches[layer]
         with at_rest(self.model):
@@ -223,20 +228,6 @@ def _rows(inputs: Inputs, count: int) -> Iterator[Inputs]:
     for row in range(count):
         own = {name: x[row : row + 1] if x is not None and len(x) == count else x for name, x in vars(inputs).items()}
         yield Inputs(**own)
-
-
-def _left_out(model: nn.Module, asked: list[nn.Module], layers: list[nn.Module], measured: list[nn.Module]) -> str:
-    """What is not measured: of several stacks of layers, as in Swin, all but one; layers that do not attend."""
-    if len(asked) == len(measured):
-        held = (list(part) for part in model.modules() if isinstance(part, nn.ModuleList))
-        whole = max((len(members) for members in held if layers[0] in members), default=len(layers))
-        few = f"only the {len(layers)} of {whole} layers that attend are measured, each with all that came before it"
-        return few if whole > len(layers) else ""
-    first = asked.index(measured[0]) + 1
-    return (
-        f"only layers {first} to {first + len(measured) - 1} of {len(asked)} are measured: the others pass on other "
-        "numbers of vectors, of another width, which are no part of the same residual stream"
-    )
 
 
 def _leave(look: Callable[[Tokens], Tokens | None], out: Any) -> Any:

@@ -11,26 +11,6 @@ from torch import Tensor, nn
 from ordinate.shapes import Tokens
 
 
-def stack(model: nn.Module, attending: Sequence[nn.Module]) -> list[tuple[nn.Module, nn.Module]]:
-    """The layers that attend, each with its attention: the members of one list of modules.
-
-    It is the list with the most members that hold exactly one of these modules each; the outermost where several do.
-
-    Args:
-        model: what holds them.
-        attending: the modules that compute attention, in the order in which they run.
-    """
-    best: list[tuple[nn.Module, nn.Module]] = []
-    wanted = {id(module) for module in attending}
-    for parent in model.modules():
-        if not isinstance(parent, nn.ModuleList | nn.Sequential):
-            continue
-        held = [(member, [one for one in member.modules() if id(one) in wanted]) for member in parent]
-        found = [(member, ones[0]) for member, ones in held if len(ones) == 1]
-        best = found if len(found) > len(best) else best
-    return best
-
-
 @dataclass(eq=False)
 class Event:
     """What entered and left a module."""

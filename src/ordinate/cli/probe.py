@@ -46,6 +46,7 @@ def probe(
     questions: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
     out: Path | None = None,
     amount: Annotated[Amount, Parameter(name="*")] = Amount(),
+    stage: int | None = None,
     seed: int = 0,
 ) -> int:
     """Measure what position does inside a model, and write one offline report.
@@ -67,6 +68,8 @@ def probe(
         Folder for the findings and the report; by default one in runs/ named after the model.
     amount
         How much of the text is read.
+    stage
+        Which stack of layers is measured where there are several, as in Swin, counted from 1; by default the longest.
     seed
         Decides every random number.
     """
@@ -80,8 +83,11 @@ def probe(
     console = Console(highlight=False)
     asked = parsed(_listed(questions))
     place = model or _default(console)
-    subject = attached(place, _name(place))
-    folder = Folder(out or Path("runs") / f"probe-{_name(place)}")
+    subject = attached(place, _name(place), stage)
+    part = {} if stage is None else {"stage": stage}
+    folder = Folder(
+        out or Path("runs") / "-".join(["probe", _name(place), *(f"stage-{one}" for one in part.values())])
+    )
     with folder.lock():
         sizes = {"sequences": amount.sequences, "length": amount.length}
         material = _images(images) if images else material_of(subject, text, **sizes)
@@ -89,7 +95,7 @@ def probe(
             material = replace(material, budget=amount.budget)
             console.print(f"it reads {material.source}", markup=False, soft_wrap=True)
         inputs: dict[str, Any] = {"model": _name(place), "files": identity(place), "text": str(images or text)}
-        inputs |= sizes | {"budget": amount.budget, "seed": seed, "read": _digest(material)}
+        inputs |= sizes | {"budget": amount.budget, "seed": seed, "read": _digest(material)} | part
         folder.open(inputs, _about(_name(place), subject, material))
         with _Bars(console) as bars:
             failed = conduct(asked, subject, material, folder, seed, bars)

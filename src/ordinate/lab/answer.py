@@ -72,10 +72,10 @@ def ask(
     return Answer(answer(asked, subject, read, seed, lambda done: None))
 
 
-def attached(model: object, name: str | None = None) -> Subject | Unfit:
+def attached(model: object, name: str | None = None, stage: int | None = None) -> Subject | Unfit:
     """The model as it is asked, or why it cannot be looked into."""
     try:
-        return attach(model, name=name)
+        return attach(model, name=name, stage=stage)
     except Unfit as reason:
         return reason
 

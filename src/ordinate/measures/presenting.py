@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ordinate.checks import need
+from ordinate.measures import patches
 from ordinate.probe import Material
 from ordinate.shapes import Tokens
 from ordinate.subject import Facts, Inputs, Reading, Subject, Watch
@@ -117,7 +118,7 @@ class Sample:
         images = self.images if self.images is None else self.images[rows]
         if moved is not None:
             ids = None if ids is None else ids.gather(1, moved)
-            images = None if images is None else self._patches_moved(images, moved)
+            images = None if images is None else patches.moved(images, moved, self.grid or (1, 1))
         seen = visible if visible is None or len(visible) == 1 else visible[rows]
         return Inputs(ids, self._places(own) if positions and own is not None else None, seen, images)
 
@@ -132,16 +133,6 @@ class Sample:
         """The positions of all tokens; those in front of patches keep theirs."""
         front = torch.arange(self.prefix).expand(len(order), -1)
         return torch.cat([front, order + self.prefix], 1)
-
-    def _patches_moved(self, images: Tensor, order: Order) -> Tensor:
-        """Images with their patches in this order."""
-        rows, columns = self.grid or (1, 1)
-        count, channels, height, width = images.shape
-        size = height // rows, width // columns
-        cut = images.reshape(count, channels, rows, size[0], columns, size[1]).permute(0, 2, 4, 1, 3, 5)
-        flat = cut.reshape(count, rows * columns, -1)
-        moved = flat.gather(1, order[..., None].expand_as(flat)).reshape(cut.shape)
-        return moved.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
 
 
 def sample(facts: Facts, material: Material, passes: Passes, told: str = "it reads", share: float = 1.0) -> Sample:

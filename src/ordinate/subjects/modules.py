@@ -29,14 +29,18 @@ class Modules(Readable):
         model: the module.
         name: what it is called.
         tokenizer: makes tokens of a text; None: there is none.
+        stage: which of its stacks of layers is measured, counted from 1; None: the one of the most layers.
 
     Raises:
         Unfit: it cannot be taken apart; the reason is in the message.
+        ValueError: it has no such stage.
     """
 
     order = 9
 
-    def __init__(self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None, stage: int | None = None
+    ) -> None:
         need_plain(model)
         self.model, self.tokenizer, self.kind = model, tokenizer, "decoder"
         tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
@@ -44,7 +48,7 @@ class Modules(Readable):
             raise Unfit(f"{name} has no table of tokens (torch.nn.Embedding)")
         self.tokens = max(tables, key=lambda table: table.num_embeddings)
         example = self.example(2, LENGTH)
-        self.examine(example)
+        self.examine(example, stage)
         heads, kv_heads, _ = self.sizes.heads[0]
         self._facts = Facts(
             name=name,

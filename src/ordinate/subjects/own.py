@@ -15,6 +15,7 @@ from ordinate.anatomy.formula import Plainly, Seen
 from ordinate.anatomy.leaving import Enough, leaving
 from ordinate.anatomy.matrices import gain, matrices
 from ordinate.anatomy.replaced import at_rest, changed, hooked, replaced
+from ordinate.checks import need
 from ordinate.geometry import Geometry
 from ordinate.models.block import Block
 from ordinate.projections import Projections
@@ -36,14 +37,19 @@ class Own(Subject):
         model: the model.
         name: what it is called.
         tokenizer: makes tokens of a text; None: there is none.
+        stage: 1, the only one.
 
     Raises:
         Unfit: the plain formula does not give what the model gives.
+        ValueError: another stage.
     """
 
     order = 0
 
-    def __init__(self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None, stage: int | None = None
+    ) -> None:
+        need(stage in (None, 1), "a model of ours has one stage", f"got stage {stage}", "leave it out")
         self.model, self.tokenizer, self.body = model, tokenizer, Body.of(model)
         self.stack = self.body.layers
         self.blocks = [cast(Block, block) for block in self.stack.blocks]
@@ -186,7 +192,6 @@ class Own(Subject):
                 yield hooked(block, partial(_first, partial(watch.stream, layer)))
             if "branch" in watch.hooks:
                 yield changed(block.mixer_scale, partial(watch.branch, layer))
-
         yield hooked(self.stack.norm, partial(_first, leaving(watch, self._facts.layers, last)))
 
     def _attend(self, inputs: Inputs, watch: Watch) -> Iterator[Change]:
