@@ -34,6 +34,7 @@ class Facts:
         position: how position enters: learned, sinusoidal, rope, alibi, relative, none, ...
         prefix: tokens in front that stand nowhere: a class token, registers.
         grid: rows and columns of patches; None for text.
+        image: channels, rows and columns of an image [pixels]; None for text.
         first_token: the id that texts begin with (BOS, [CLS]); None: none.
         mask_token: the id that stands in the place of a hidden token; None: none.
         dtype: the type of its numbers.
@@ -52,6 +53,7 @@ class Facts:
     position: str
     prefix: int = 0
     grid: tuple[int, int] | None = None
+    image: tuple[int, int, int] | None = None
     first_token: int | None = None
     mask_token: int | None = None
     dtype: torch.dtype = torch.float32
@@ -95,8 +97,7 @@ class Attended:
         q: queries, rotated where the model rotates.
         k: keys, likewise; with fewer heads than the queries, each serves a group of neighbours.
         v: values.
-        scores: what the softmax is taken of: scaled products, biases, caps; -inf (or a huge negative) where nothing
-            is seen.
+        scores: what the softmax is taken of: scaled products, biases, caps; -inf, or hugely negative, where unseen.
         weights: the softmax.
         out: weights times values, head by head.
     """

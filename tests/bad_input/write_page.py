@@ -13,7 +13,7 @@ LETTERS = re.compile(r"\b[COSNZk]\b")
 MARGIN = {"initial_indent": "    ", "subsequent_indent": "    "}
 HEAD = """# Bad input
 
-Forty-eight inputs that are wrong, or look it, and what becomes of them: in public packages, and here. The commonest
+Forty-nine inputs that are wrong, or look it, and what becomes of them: in public packages, and here. The commonest
 failure of the field is not a crash but a plausible wrong number. So here each of them is either right, or a clear
 error: a ValueError or TypeError of our own, raised before anything is computed, that says what must hold, what came,
 and what to do.

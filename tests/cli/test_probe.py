@@ -10,6 +10,7 @@ from ordinate.cli.probe import _listed
 from ordinate.lab import model as trained
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
+from ordinate.models.vision import Vision, VisionShape
 from ordinate.tokenizers.bytes import Bytes
 
 
@@ -75,6 +76,19 @@ def test_a_file_that_holds_no_images_is_refused(place, tmp_path):
             run(place, tmp_path / "other", "--images", file)
     with pytest.raises(ValueError, match="is none"):
         run(place, tmp_path / "other", "--images", tmp_path / "missing.npy")
+
+
+def test_images_of_another_size_are_refused_before_anything_is_asked(tmp_path):
+    sizes = {"width": 16, "heads": 2, "layers": 1, "image": (16, 16), "patch": (4, 4)}
+    Vision(VisionShape(vocabulary=3, **sizes)).save_pretrained(tmp_path / "seer")
+    for wrong in ((4, 3, 16, 20), (4, 3, 20, 16), (4, 1, 16, 16)):
+        np.save(tmp_path / "a.npy", np.zeros(wrong))
+        words = ["probe", str(tmp_path / "seer"), "--images", str(tmp_path / "a.npy"), "--out", str(tmp_path / "out")]
+        with pytest.raises(
+            ValueError, match=r"seer reads images of 3 channels and 16 by 16 pixels; 4 images of a\.npy"
+        ):
+            app(words, result_action="return_value")
+        assert not (tmp_path / "out" / "subject.json").exists()
 
 
 def test_names_come_between_spaces_or_commas_with_their_options():

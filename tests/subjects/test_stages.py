@@ -6,6 +6,7 @@ import torch
 
 from ordinate import Decoder, Shape
 from ordinate.anatomy.census import grid_of
+from ordinate.anatomy.extract import gain_before
 from ordinate.anatomy.stages import stages
 from ordinate.attachment import attach
 from ordinate.lab.conduct import Question, answer
@@ -77,9 +78,11 @@ def test_what_enters_a_stage_is_what_the_one_before_gave(model, stage):
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_matrices_are_found_where_attention_is_within_windows(model, stage):
-    one = attach(model, stage=stage)
-    assert one.windowed == (stage < 3)
+@pytest.mark.parametrize("side", [64, 72])
+def test_matrices_are_found_where_attention_is_within_windows(model, stage, side):
+    # 18 and 9 patches a side are no whole number of windows: nothings fill them up
+    one = attach(model if side == 64 else swin(image_size=side), stage=stage)
+    assert one.windowed == (stage < 3 or side == 72)
     for layer, module in enumerate(one.layers):
         found, own, (heads, width) = one.projection(layer), module.attention, (one.facts.heads, one.facts.width)
         for matrix, linear in ((found.query, own.q_proj), (found.key, own.k_proj), (found.value, own.v_proj)):
@@ -89,6 +92,28 @@ def test_matrices_are_found_where_attention_is_within_windows(model, stage):
         torch.testing.assert_close(found.out, expected, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(found.gain, module.layernorm_before.weight, rtol=1e-6, atol=1e-6)
         assert found.out.shape[2] == width
+
+
+def test_the_norm_before_attention_is_told_from_what_else_is_there():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.attention = (
+                torch.nn.Linear(6, 6),
+                torch.nn.LayerNorm(6),
+                torch.nn.Identity(),
+            )
+
+        def forward(self, x):
+            # as in windows: the same tokens in another order, filled up
+            tokens = self.norm(x + self.first(x)).flip(1)
+            return self.attention(torch.nn.functional.pad(tokens, (0, 0, 0, 3)))
+
+    layer, x = Layer().double(), images()[:1, 0, :6, :6]
+    torch.nn.init.uniform_(layer.norm.weight)
+    with torch.no_grad():
+        found = gain_before(layer, layer.attention, lambda: layer(x), x.new_zeros(6))
+    torch.testing.assert_close(found, layer.norm.weight.detach(), rtol=1e-6, atol=1e-6)
 
 
 def test_symmetry_of_weights_is_told_within_windows_and_the_rest_left_out_with_the_reason(model):
@@ -162,6 +187,12 @@ def test_a_grid_of_merged_patches_counts_those_at_the_edge():
     assert [grid_of(oblong, length) for length in (64, 16, 65)] == [(4, 16), (2, 8), (4, 16)]
 
 
+def test_a_model_that_does_not_say_how_large_its_patches_are_is_refused():
+    config = transformers.PvtConfig(image_size=32)
+    with pytest.raises(Unfit, match="does not say"):
+        attach(transformers.PvtModel(config))
+
+
 def test_patches_change_places_whole():
     given = images(1, 8)
     order = torch.tensor([[3, 0, 1, 2]])
@@ -169,5 +200,6 @@ def test_patches_change_places_whole():
     np.testing.assert_array_equal(found[0, :, :4, :4], given[0, :, 4:, 4:])
     np.testing.assert_array_equal(found[0, :, :4, 4:], given[0, :, :4, :4])
     np.testing.assert_array_equal(found[0, :, 4:, 4:], given[0, :, 4:, :4])
-    with pytest.raises(Unfit, match="8 by 8 pixels make no 3 by 2 of them"):
-        patches.moved(given, order, (3, 2))
+    for grid in ((3, 2), (2, 3)):
+        with pytest.raises(Unfit, match=f"8 by 8 pixels make no {grid[0]} by {grid[1]} of them"):
+            patches.moved(given, order, grid)

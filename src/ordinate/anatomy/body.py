@@ -32,6 +32,7 @@ class Body:
         scale: multiplies what the table gives.
         prefix: tokens in front that are no patches.
         grid: rows and columns of patches.
+        image: channels, rows and columns of an image [pixels].
     """
 
     kind: Kind
@@ -41,6 +42,7 @@ class Body:
     scale: float = 1.0
     prefix: int = 0
     grid: tuple[int, int] | None = None
+    image: tuple[int, int, int] | None = None
 
     @classmethod
     def of(cls, model: Any) -> "Body":
@@ -54,7 +56,8 @@ class Body:
             run = partial(_encoded, model)
             return cls("encoder-decoder", model.encoder, table, run, float(model.shape.embedding_scale))
         shape = cast(Vision, model).vision
-        return cls("vision", model, None, partial(_classes, model), 1.0, shape.leading, shape.cells(*shape.image))
+        sizes = shape.leading, shape.cells(*shape.image), (shape.channels, *shape.image)
+        return cls("vision", model, None, partial(_classes, model), 1.0, *sizes)
 
     @property
     def weight(self) -> Tensor:

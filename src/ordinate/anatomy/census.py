@@ -58,10 +58,14 @@ def grid_of(config: Any, length: int) -> tuple[int, int]:
     Args:
         config: sizes of images and patches.
         length: tokens of the layers that are measured.
+
+    Raises:
+        Unfit: it does not say them.
     """
-    (height, width), (tall, wide) = (
-        (size, size) if isinstance(size, int) else tuple(size) for size in (config.image_size, config.patch_size)
-    )
+    given: list[Any] = [getattr(config, name, None) for name in ("image_size", "patch_size")]
+    if None in given:
+        raise Unfit("how large its images and patches are its configuration does not say (image_size, patch_size)")
+    (height, width), (tall, wide) = ((size, size) if isinstance(size, int) else tuple(size) for size in given)
     rows, columns = height // tall, width // wide
     # what is left over at an edge is merged with nothing
     grids = ((math.ceil(rows / merged), math.ceil(columns / merged)) for merged in count(1))

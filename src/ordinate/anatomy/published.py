@@ -91,6 +91,7 @@ class Published(Readable):
             position=self.position(),
             prefix=0 if grid is None else length - grid[0] * grid[1],
             grid=grid,
+            image=None if example.images is None else cast(tuple[int, int, int], tuple(example.images.shape[1:])),
             first_token=first,
             mask_token=None if self.tokenizer is None else self.tokenizer.mask,
             dtype=next(self.model.parameters()).dtype,

@@ -77,6 +77,7 @@ def probe(
     from ordinate.lab.conduct import conduct
     from ordinate.lab.conduct import questions as parsed
     from ordinate.lab.folder import Folder
+    from ordinate.lab.material import fitting
     from ordinate.lab.model import identity
     from ordinate.report.build import build_findings
 
@@ -92,7 +93,7 @@ def probe(
         sizes = {"sequences": amount.sequences, "length": amount.length}
         material = _images(images) if images else material_of(subject, text, **sizes)
         if not isinstance(material, Exception):
-            material = replace(material, budget=amount.budget)
+            material = replace(fitting(subject, material), budget=amount.budget)
             console.print(f"it reads {material.source}", markup=False, soft_wrap=True)
         inputs: dict[str, Any] = {"model": _name(place), "files": identity(place), "text": str(images or text)}
         inputs |= sizes | {"budget": amount.budget, "seed": seed, "read": _digest(material)} | part
@@ -205,5 +206,6 @@ def _about(name: str, subject: "Subject | Unfit", material: "Material | Unfit") 
     facts = subject.facts
     told = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     read = str(material) if isinstance(material, Exception) else material.source
-    told |= {"dtype": str(facts.dtype).removeprefix("torch."), "grid": list(facts.grid) if facts.grid else None}
+    told |= {"dtype": str(facts.dtype).removeprefix("torch.")}
+    told |= {name: list(told[name]) for name in ("grid", "image") if told[name]}
     return {"facts": told, "read": read, "command": command}

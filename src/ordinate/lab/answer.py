@@ -6,7 +6,7 @@ from typing import Any
 from ordinate.attachment import attach
 from ordinate.finding import Estimate, Finding, estimate
 from ordinate.lab.conduct import Question, answer
-from ordinate.lab.material import texts
+from ordinate.lab.material import fitting, texts
 from ordinate.probe import BUDGET, Material
 from ordinate.report.notebook import card
 from ordinate.subject import Subject, Unfit
@@ -60,7 +60,7 @@ def ask(
         options: of the probe.
 
     Raises:
-        ValueError: an unknown question or option, or a text that is too short.
+        ValueError: an unknown question or option, a text that is too short, or images of another size.
         Unfit: a model that cannot be looked into.
     """
     asked = Question(question, options)
@@ -68,7 +68,7 @@ def ask(
     subject = model if isinstance(model, Subject) else attach(model)
     read = material or material_of(subject, text, sequences=sequences, length=length)
     if isinstance(read, Material):
-        read = replace(read, budget=budget)
+        read = replace(fitting(subject, read), budget=budget)
     return Answer(answer(asked, subject, read, seed, lambda done: None))
 
 

@@ -67,6 +67,24 @@ def texts(subject: Subject, text: str, *, sequences: int = 64, length: int = 512
     return Material(rows, None, f"{len(rows)} pieces of {size} tokens from {corpus.name}")
 
 
+def fitting(subject: Subject | Unfit, material: Material) -> Material:
+    """The material, if its images are as large as those that the model was made for.
+
+    Raises:
+        ValueError: they have another size, or other channels.
+    """
+    if isinstance(subject, Unfit) or subject.facts.image is None or material.images is None:
+        return material
+    (channels, rows, columns), came = subject.facts.image, tuple(material.images.shape[1:])
+    need(
+        came == subject.facts.image,
+        f"{subject.facts.name} reads images of {channels} channels and {rows} by {columns} pixels",
+        f"{material.source} have {came[0]} and {came[1]} by {came[2]}",
+        "give images of that size",
+    )
+    return material
+
+
 def _random(facts: Facts, sequences: int, length: int, reason: str) -> Material:
     """Tokens that mean nothing, of a model that no text can be given to."""
     generator = torch.Generator().manual_seed(0)

@@ -71,6 +71,7 @@ class Own(Subject):
             mask_token=self._mask(),
             prefix=body.prefix,
             grid=body.grid,
+            image=body.image,
             dtype=body.weight.dtype,
         )
         self.attending = self._prove()
@@ -91,8 +92,7 @@ class Own(Subject):
         self._check(inputs, watch)
         given, last, logits = inputs.images if inputs.ids is None else inputs.ids, [], None
         if given is None:
-            shape = cast(Tensor, inputs.vectors).shape[:2]
-            given = torch.zeros(shape, dtype=torch.long, device=self.body.weight.device)
+            given = self.body.weight.new_zeros(cast(Tensor, inputs.vectors).shape[:2], dtype=torch.long)
         with suppress(Enough), at_rest(self.model), ExitStack() as changes:
             for change in [*self._enter(inputs), *self._pass(watch, last), *self._attend(inputs, watch)]:
                 changes.enter_context(change)
