@@ -19,7 +19,7 @@ from ordinate.ops.reach import first_keys
 from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
 ROWS = 256
-# slopes add up to less than weights do: sums of so many lose no more digits than PyTorch's attention
+# slopes that are added up at once: with these, gradients are as close as those of PyTorch's attention
 SUMMED = 512
 Factors = Callable[[Tensor], Tensor]
 
@@ -149,7 +149,7 @@ class _Cut(NamedTuple):
     far: bool
 
     def product(self, weights: Tensor, values: Tensor, kept: torch.dtype) -> Tensor:
-        """Weights times values, to be kept in this type: where far keys weigh nothing few do, and any sum is short."""
+        """Weights times values, to be kept in this type; where far keys weigh nothing, few weigh much: one sum does."""
         return long_product(weights, values, kept) if self.far else times_transposed(weights, values.t())
 
 
