@@ -18,23 +18,25 @@ def times_transposed(
     a: Float[Tensor, "rows inner"], b: Float[Tensor, "columns inner"]
 ) -> Float[Tensor, "rows columns"]:
     """The product a b^T; `a` is contiguous, `b` is contiguous or the plain transpose of something contiguous."""
-    known = a.dtype == torch.float32 and a.device.type == "cpu" and a.numel() and b.numel()
-    # what is timed cannot be traced
-    if known and not torch.compiler.is_compiling() and onednn_is_faster():
-        return _onednn(a, b)
-    return _plain(a, b)
+    return _onednn(a, b) if _by_onednn(a, b) else _plain(a, b)
 
 
 def long_product(
-    a: Float[Tensor, "rows inner"], b: Float[Tensor, "inner columns"], kept: torch.dtype
+    a: Float[Tensor, "rows inner"], b: Float[Tensor, "inner columns"], kept: torch.dtype, longest: int = 128
 ) -> Float[Tensor, "rows columns"]:
-    """The product a b of few rows that are long, to be kept in the type `kept`; both are contiguous.
+    """The product a b of rows that are long, to be kept in the type `kept`; both are contiguous.
 
-    oneDNN adds a row up in one long sum, PyTorch's own choice in several, which loses fewer digits: where the type
-    has no place for them, the faster one is taken.
+    oneDNN adds a row up in one sum, which loses digits where it is long; PyTorch's own choice in several. Sums of at
+    most `longest` numbers are added up here, unless the type has no place for those digits.
     """
     narrow = torch.finfo(kept).eps > torch.finfo(a.dtype).eps
-    return times_transposed(a, b.t()) if narrow else a @ b
+    if narrow or a.shape[1] <= longest or not _by_onednn(a, b):
+        return times_transposed(a, b.t())
+    pieces = zip(a.split(longest, 1), b.split(longest), strict=True)
+    first, *others = (_onednn(x.contiguous(), y.t()) for x, y in pieces)
+    for other in others:
+        first += other
+    return first
 
 
 def multiplied(
@@ -73,6 +75,12 @@ def gradient_type(type: torch.dtype) -> torch.dtype:
     if type == torch.bfloat16 and bfloat16_is_faster():
         return type
     return torch.promote_types(type, torch.float32)
+
+
+def _by_onednn(a: Tensor, b: Tensor) -> bool:
+    known = a.dtype == torch.float32 and a.device.type == "cpu" and a.numel() and b.numel()
+    # what is timed cannot be traced
+    return bool(known) and not torch.compiler.is_compiling() and onednn_is_faster()
 
 
 @cache

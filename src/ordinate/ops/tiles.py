@@ -14,11 +14,13 @@ from torch import Tensor
 
 from ordinate.geometry import Geometry
 from ordinate.ops.blocks import Block, blocks
-from ordinate.ops.product import gradient_type, times_transposed
+from ordinate.ops.product import gradient_type, long_product, times_transposed
 from ordinate.ops.reach import first_keys
 from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
 ROWS = 256
+# slopes that are added up at once: with these, gradients are as close as those of PyTorch's attention
+SUMMED = 512
 Factors = Callable[[Tensor], Tensor]
 
 
@@ -63,12 +65,12 @@ def forward(
     cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, head in itertools.product(*map(range, q.shape[:2])):
         keys, values, queries = _wide(k[row, head // groups]), _wide(v[row, head // groups]), _reverse(q[row, head])
-        made = queries.new_empty(out.shape[2:])
+        made, cut = queries.new_empty(out.shape[2:]), cuts(row, head)
         # the longest first: what it frees holds the next
-        for block in reversed(cuts(row, head)):
+        for block in reversed(cut.blocks):
             weights = _weights(queries, keys, table[head], where, scale, row, block)
             weights = weights if factors is None else weights.mul_(factors(weights))
-            made[block.reverse] = times_transposed(weights, values[block.keys].t())
+            made[block.reverse] = cut.product(weights, values[block.keys], q.dtype)
         out[row, head] = made.flip(0)
     return out
 
@@ -89,11 +91,11 @@ def backward(
     cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
     for row, group in itertools.product(*map(range, k.shape[:2])):
         keys, values = _wide(k[row, group]), _wide(v[row, group])
-        back = _WayBack(keys, values, gradient_type(q.dtype), factors)
+        back = _WayBack(keys, values, q.dtype, factors)
         for head in range(group * groups, (group + 1) * groups):
             queries, upstream = _reverse(q[row, head]), _reverse(gradient[row, head])
             made, sums = torch.empty_like(queries), None if dt is None else dt[head]
-            for block in reversed(cuts(row, head)):
+            for block in reversed(cuts(row, head).blocks):
                 weights = _weights(queries, keys, table[head], where, scale, row, block)
                 made[block.reverse] = back.add(block, weights, queries[block.reverse], upstream[block.reverse], sums)
             dq[row, head] = made.mul_(scale).flip(0)
@@ -107,12 +109,13 @@ class _WayBack:
     Args:
         keys: in float32 at least.
         values: likewise.
-        narrow: the type in which gradients are multiplied.
+        kept: the type of the gradients.
         factors: of the weights of each block, in the order of the way forward; None: nothing is dropped.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, narrow: torch.dtype, factors: Factors | None) -> None:
-        self.values, self.held, self.narrow, self.factors = values, keys.to(narrow), narrow, factors
+    def __init__(self, keys: Tensor, values: Tensor, kept: torch.dtype, factors: Factors | None) -> None:
+        self.narrow = gradient_type(kept)
+        self.values, self.held, self.kept, self.factors = values, keys.to(self.narrow), kept, factors
         # transposed, since products of that form are faster
         self.to_keys, self.to_values = keys.new_zeros(keys.shape[::-1]), values.new_zeros(values.shape[::-1])
 
@@ -128,21 +131,40 @@ class _WayBack:
         kept, slope = kept.to(self.narrow), slope.to(self.narrow)
         self.to_values[:, block.keys] += times_transposed(self._columns(upstream), kept.t())
         self.to_keys[:, block.keys] += times_transposed(self._columns(queries), slope.t())
-        return times_transposed(slope, self.held[block.keys].t())
+        return long_product(slope, self.held[block.keys], self.kept, longest=SUMMED)
 
     def _columns(self, x: Tensor) -> Tensor:
         return x.to(self.narrow).t().contiguous()
 
 
-def _cuts(q: Queries, k: Keys, table: Table, where: Geometry, scale: float) -> Callable[[int, int], list[Block]]:
-    """The blocks of each head of each row of the batch, without the keys that weigh nothing."""
+class _Cut(NamedTuple):
+    """The blocks of a head, without the keys that weigh nothing.
+
+    Args:
+        blocks: of rows, and their keys.
+        far: whether the farthest keys are among them.
+    """
+
+    blocks: list[Block]
+    far: bool
+
+    def product(self, weights: Tensor, values: Tensor, kept: torch.dtype) -> Tensor:
+        """Weights times values, to be kept in this type; where far keys weigh nothing, one sum is as close."""
+        return long_product(weights, values, kept) if self.far else times_transposed(weights, values.t())
+
+
+def _cuts(q: Queries, k: Keys, table: Table, where: Geometry, scale: float) -> Callable[[int, int], _Cut]:
+    """What is left of each head of each row of the batch."""
     found = blocks(where, ROWS)
     first = first_keys(q, k, table, where, scale, ROWS)
     if first is None:
-        return lambda row, head: found
+        return lambda row, head: _Cut(found, far=True)
     # whole blocks of keys: a product of sizes that came before starts sooner
     low = (first // ROWS * ROWS).tolist()
-    return lambda row, head: [block.after(key) for block, key in zip(found, low[row][head], strict=True)]
+    return lambda row, head: _Cut(
+        [block.after(key) for block, key in zip(found, low[row][head], strict=True)],
+        far=low[row][head][-1] <= found[-1].keys.start,
+    )
 
 
 def _weights(
