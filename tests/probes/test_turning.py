@@ -13,7 +13,7 @@ from ordinate.attachment import attach
 from ordinate.measures import apart
 from ordinate.measures.narrowing import narrowed, of_weights
 from ordinate.measures.presenting import Passes, sample
-from ordinate.measures.turning import offsets, pair, turns
+from ordinate.measures.turning import Turns, offsets, pair, turns
 from ordinate.measures.weighing import weighed
 from ordinate.ops.symmetry import symmetry_by_offset
 from ordinate.ops.truncation import narrowing
@@ -168,6 +168,26 @@ def test_a_head_that_is_symmetric_at_one_offset_alone_is_seen_there():
     assert panels["layer 1, head 2"].values[3 + 1][3 - 2] == pytest.approx(-1, abs=1e-5)
     middle = np.median(weights.turned, (0, 1))[weights.offsets.index((0, 0))]
     assert panels["median of all heads"].values[3][3] == pytest.approx(middle)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 4), (4, 1), (1, 2), (4, 2), (1, 1)])
+def test_each_head_has_its_own_turn_where_some_differ(queries, keys):
+    watch, each = Turns(6, (2, 3), 1), {"queries": drawn(queries, 7, 6, 6), "keys": drawn(keys, 7, 6, 6, seed=1)}
+    given = torch.zeros(6, 4, 7, 6, dtype=torch.float64)
+    q, k = watch.raw(0, given, given[:, : 2 if keys == 2 else 4])
+    # each place and head has a matrix of its own
+    q, k = (
+        torch.einsum("bhnd,hnde->bhne", x, own.expand(x.shape[1], -1, -1, -1))
+        for x, own in ((q, each["queries"]), (k, each["keys"]))
+    )
+    watch.marked(0, q, k, k)
+    for place, offset in enumerate(offsets((2, 3))):
+        query, key = (1 + one for one in pair((2, 3), offset))
+        found = watch.found[0][:, place].expand(4, -1, -1)
+        for head in range(4):
+            asked, held = each["queries"][head % queries, query], each["keys"][head * keys // 4, key]
+            torch.testing.assert_close(found[head], asked @ held.T)
+    assert len(watch.found[0]) == (1 if queries == keys == 1 else 4)
 
 
 def test_random_heads_are_at_the_null_at_every_offset():

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.measures.presenting import Sample
+from ordinate.ops.heads import for_heads
 from ordinate.shapes import Keys, Queries, Values
 from ordinate.subject import Inputs, Subject, Unfit, Watch
 
@@ -76,7 +77,7 @@ class Turns(Watch):
         if layer not in self._turned:
             return
         asked, held = (_alike(x[:, :, self.prefix :].double().cpu().permute(1, 2, 0, 3)) for x in (q, k))
-        held = held.repeat_interleave(max(1, len(asked) // len(held)), 0)
+        held = for_heads(held, q.shape[1]) if len(held) > 1 else held
         turn = torch.stack([asked[:, query] @ held[:, key].mT for query, key in self.pairs], 1)
         # layers that turn alike share what may be large
         same = (own for own in self.found.values() if own.shape == turn.shape and torch.equal(own, turn))
