@@ -86,9 +86,8 @@ def probe(
     place = model or _default(console)
     subject = attached(place, _name(place), stage)
     part = {} if stage is None else {"stage": stage}
-    folder = Folder(
-        out or Path("runs") / "-".join(["probe", _name(place), *(f"stage-{one}" for one in part.values())])
-    )
+    ending = "" if stage is None else f"-stage-{stage}"
+    folder = Folder(out or Path("runs") / f"probe-{_name(place)}{ending}")
     with folder.lock():
         sizes = {"sequences": amount.sequences, "length": amount.length}
         material = _images(images) if images else material_of(subject, text, **sizes)

@@ -20,7 +20,7 @@ from ordinate.shapes import Keys, Outputs, Queries, Table, Values
 
 ROWS = 256
 # slopes that are added up at once: with these, gradients are as close as those of PyTorch's attention
-SUMMED = 512
+SUMMED = 1024
 Factors = Callable[[Tensor], Tensor]
 
 
