@@ -26,8 +26,8 @@ def long_product(
 ) -> Float[Tensor, "rows columns"]:
     """The product a b of rows that are long, to be kept in the type `kept`; both are contiguous.
 
-    oneDNN adds a row up in one sum, which loses digits where it is long; PyTorch's own choice in several. Sums of at
-    most `longest` numbers are added up here, unless the type has no place for those digits.
+    oneDNN adds a row up in long sums, which lose digits, PyTorch's own choice in short ones. Here sums of at most
+    `longest` numbers are made, and then added up, unless the type has no place for those digits.
     """
     narrow = torch.finfo(kept).eps > torch.finfo(a.dtype).eps
     if narrow or a.shape[1] <= longest or not _by_onednn(a, b):

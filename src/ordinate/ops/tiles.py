@@ -149,7 +149,7 @@ class _Cut(NamedTuple):
     far: bool
 
     def product(self, weights: Tensor, values: Tensor, kept: torch.dtype) -> Tensor:
-        """Weights times values, to be kept in this type; where far keys weigh nothing, one sum is as close."""
+        """Weights times values, to be kept in this type; where far keys weigh nothing, long sums do."""
         return long_product(weights, values, kept) if self.far else times_transposed(weights, values.t())
 
 
