@@ -33,10 +33,11 @@ def long_product(
     if narrow or a.shape[1] <= longest or not _by_onednn(a, b):
         return times_transposed(a, b.t())
     pieces = zip(a.split(longest, 1), b.split(longest), strict=True)
-    first, *others = (_onednn(x.contiguous(), y.t()) for x, y in pieces)
-    for other in others:
-        first += other
-    return first
+    sums = (_onednn(x.contiguous(), y.t()) for x, y in pieces)
+    whole = next(sums)
+    for own in sums:
+        whole += own
+    return whole
 
 
 def multiplied(
