@@ -1,4 +1,4 @@
-"""Show our docstrings as they are meant: each of their parts a paragraph of its own."""
+"""Griffe extension: render the sections of our docstrings (`DataSource:`, `Departs:` ...) as paragraphs."""
 
 import re
 
@@ -9,7 +9,7 @@ SECTIONS = re.compile(r"(Args|Raises):$")
 
 
 def spaced(text: str) -> str:
-    """The same docstring in the form that the reader of Google's style knows."""
+    """Convert a docstring to the form that the parser of Google's style expects."""
     lines: list[str] = []
     inside = False
     for line in text.replace(" Departs: ", "\nDeparts: ").splitlines():
@@ -27,6 +27,6 @@ class Docstrings(griffe.Extension):
     """Rewrites every docstring before it is parsed."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: object) -> None:
-        """Called for each class, function and attribute."""
+        """Handle each class, function and attribute."""
         if obj.docstring:
             obj.docstring.value = spaced(obj.docstring.value)

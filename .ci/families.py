@@ -1,4 +1,7 @@
-"""Compare with published models, and write the table of docs/published.md: `python .ci/families.py`."""
+"""Compare with transformers on published families, and write the table of docs/published.md.
+
+`python .ci/families.py` needs the extra `hf`: it runs tests/checkpoints, and stores their results.
+"""
 
 import json
 import math
@@ -8,14 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pages import Pages, write
+
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "tests" / "checkpoints" / "results.json"
+RESULTS = ROOT / "tests" / "pretrained" / "results.json"
 PAGE = ROOT / "docs" / "published.md"
 COLUMNS = ("forward", "padded", "cached", "bfloat16", "round trip")
 
 
 def cell(row: dict[str, float], column: str) -> str:
-    """The largest difference, rounded up to one digit; of the way there and back, what it must be."""
+    """Format the largest difference, rounded up to one digit; a round trip that passed gives the same bits."""
     if column not in row:
         return "–"
     if column == "round trip":
@@ -29,30 +34,25 @@ def cell(row: dict[str, float], column: str) -> str:
 
 
 def table(found: dict[str, Any]) -> str:
-    """Lines of markdown, and what they were measured with."""
+    """Return the table in markdown, and the versions of the packages."""
     heading = ["model", *COLUMNS]
     rows = [[name, *(cell(row, column) for column in COLUMNS)] for name, row in found["families"].items()]
     lines = [f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *rows)]
     return "\n".join([*lines, "", f"torch {found['torch']}, transformers {found['transformers']}."])
 
 
-def filled(page: str, text: str) -> str:
-    """The page with the table in its place."""
-    before, begin, rest = page.partition("<!-- families -->\n")
-    _, end, after = rest.partition("<!-- end of families -->")
-    if not (begin and end):
-        raise SystemExit(f"{PAGE} needs the lines <!-- families --> and <!-- end of families -->")
-    return f"{before}{begin}\n{text}\n\n{end}{after}"
+def pages() -> Pages:
+    """Return the page with its table, from the stored results."""
+    return {PAGE: {"families": table(json.loads(RESULTS.read_text(encoding="utf-8")))}}
 
 
 def main() -> None:
-    """Compare, keep what was measured, and write the page."""
+    """Run the comparison, store its results, and write the page."""
     command = [sys.executable, "-m", "pytest", "-q", "tests/checkpoints", f"--families={RESULTS}"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     if subprocess.call(command, cwd=ROOT, env=environment):
-        raise SystemExit("a comparison fails: the table stays as it was")
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), table(found)), encoding="utf-8")
+        raise SystemExit("a comparison failed: the table was not changed")
+    write(pages())
 
 
 if __name__ == "__main__":

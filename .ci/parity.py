@@ -5,17 +5,21 @@ import math
 from pathlib import Path
 from typing import Any
 
+from pages import Pages, write
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "parity" / "results.json"
 PAGE = ROOT / "docs" / "parity.md"
 
 NEAR = 1e-6
+EQUAL = ["Ordinate", "compared", "other package", "max. difference", "after", "reason if above 1e-6"]
+ERRORS = ["case", "Ordinate", "error", "other package", "error"]
 
 Row = dict[str, Any]
 
 
 def within(number: float) -> str:
-    """A number rounded up to one digit, so that "equal to within" is true."""
+    """Format a number rounded up to one digit, so that it is an upper bound."""
     if number == 0:
         return "0"
     power = math.floor(math.log10(number))
@@ -24,7 +28,7 @@ def within(number: float) -> str:
 
 
 def scheme(row: Row) -> str:
-    """The scheme with a link to its page, and its options; several as they are written."""
+    """Link to the page of a scheme, with its options; compositions are not linked."""
     name, _, options = row["scheme"].partition(":")
     if not name.replace("_", "").isalnum():
         return f"`{row['scheme']}`"
@@ -32,19 +36,19 @@ def scheme(row: Row) -> str:
 
 
 def function(row: Row) -> str:
-    """What it was compared with; of the many models of transformers, in which."""
+    """Name the function of the other package; for transformers with the model family."""
     module, _, name = row["oracle"].partition(":")
     _, model, family = module.rpartition(".modeling_")
     return f"{row['package']}: `{f'{family}.' if model else ''}{name}`"
 
 
 def why(row: Row) -> str:
-    """The reason of a difference that is worth one."""
+    """Return the reason for a difference above NEAR."""
     return row["because"] if row["difference"] > NEAR else ""
 
 
 def wrong(row: Row) -> str:
-    """How far off another is, or the error that it ends with."""
+    """Format the error of the other package, or the exception that it raises."""
     error = row["error"]
     if isinstance(error, str):
         return error
@@ -52,14 +56,14 @@ def wrong(row: Row) -> str:
 
 
 def lines(heading: list[str], rows: list[list[str]]) -> list[str]:
-    """A table; each line of it once."""
+    """Format a table without duplicate lines."""
     return [f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading))] + list(
         dict.fromkeys(f"| {' | '.join(cells)} |" for cells in rows)
     )
 
 
 def tables(results: dict[str, Any]) -> dict[str, str]:
-    """Each generated part of the page by the name that stands at its beginning and end."""
+    """Return the generated parts of the page by name."""
     rows = results["equal"] + results["errors"]
     versions = sorted({f"{row['package']} {row['version']}" for row in rows}, key=str.lower)
     equal = [
@@ -69,22 +73,15 @@ def tables(results: dict[str, Any]) -> dict[str, str]:
     errors = [[row["what"], scheme(row), within(row["ours"]), function(row), wrong(row)] for row in results["errors"]]
     return {
         "versions": f"{len(rows)} comparisons, measured with torch {results['torch']}, {', '.join(versions)}.",
-        "equal": "\n".join(lines(["ours", "what", "theirs", "apart", "after", "why not nearer"], equal)),
-        "errors": "\n".join(lines(["asked for", "ours", "off by", "theirs", "off by"], errors)),
+        "equal": "\n".join(lines(EQUAL, equal)),
+        "errors": "\n".join(lines(ERRORS, errors)),
     }
 
 
-def filled(page: str, parts: dict[str, str]) -> str:
-    """The page with each generated part in its place."""
-    for name, text in parts.items():
-        before, begin, rest = page.partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition(f"<!-- end of {name} -->")
-        if not (begin and end):
-            raise SystemExit(f"{PAGE} needs the lines <!-- {name} --> and <!-- end of {name} -->")
-        page = f"{before}{begin}\n{text}\n\n{end}{after}"
-    return page
+def pages() -> Pages:
+    """Return the page with its tables, from the stored results."""
+    return {PAGE: tables(json.loads(RESULTS.read_text(encoding="utf-8")))}
 
 
 if __name__ == "__main__":
-    measured = json.loads(RESULTS.read_text(encoding="utf-8"))
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), tables(measured)), encoding="utf-8")
+    write(pages())

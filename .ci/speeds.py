@@ -1,6 +1,6 @@
-"""Write the tables of measured speeds into the pages of docs/: `python .ci/speeds.py`.
+"""Write the tables of benchmark results into the pages of docs/: `python .ci/speeds.py`.
 
-They come from the newest results of `./dev bench --save`; a star stands where a goal is not reached.
+The tables show the newest results of `./dev bench --save`; a star marks a missed goal.
 """
 
 import json
@@ -9,21 +9,23 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from pages import Pages, write
+
 ROOT = Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
 TRAINING, ROTATION, QUERY = "training, N 4096", "rotation of q and k against a copy, N 4096", "one query, 4096 cached"
 LONG, MANY, SOME = "ALiBi forward, N 16384", "training, B 16 H 6 N 256", "training, B 8 H 8 N 512"
-# what each row of the table is called, and where its ratios are
+# title of each row of the table, and the keys of its ratios in the results
 ATTENTION = {
     "T5 bias and its gradient, 4096 tokens, in C++": (TRAINING, "t5@native"),
-    "the same without a compiler": (TRAINING, "t5@tiles"),
-    "a table of distances, its gradient, without a compiler": (TRAINING, "toeplitz@tiles"),
+    "the same without a compiler": (TRAINING, "t5@offset_bias"),
+    "a table of distances, its gradient, without a compiler": (TRAINING, "toeplitz@offset_bias"),
     "ALiBi forward, 16384 tokens, in C++": (LONG, "alibi@native"),
-    "ALiBi forward, 16384 tokens, without a compiler": (LONG, "alibi@tiles"),
+    "ALiBi forward, 16384 tokens, without a compiler": (LONG, "alibi@offset_bias"),
     "T5, 16 texts of 256 tokens, 6 heads, in C++": (MANY, "t5@native"),
     "T5, 8 texts of 512 tokens, 8 heads, in C++": (SOME, "t5@native"),
     "memory of training above inputs, 16384 tokens, in C++": ("memory", "t5@native"),
-    "the same memory without a compiler": ("memory", "t5@tiles"),
+    "the same memory without a compiler": ("memory", "t5@offset_bias"),
     **{
         f"{name} and its gradient, 4096 tokens": (TRAINING, f"{member}@")
         for name, member in {
@@ -48,7 +50,7 @@ LENGTHS = ("1024", "4096", "16384")
 
 
 def newest(name: str) -> tuple[Path, dict[str, Any]]:
-    """The results of a benchmark that were saved last."""
+    """Return the newest results of a benchmark."""
     dated = [path for path in RESULTS.glob(f"{name}_*.json") if re.search(r"_\d{4}-\d\d-\d\d\.json$", path.name)]
     if not dated:
         raise SystemExit(f"there is no result of {name}; run ./dev bench --save {name}")
@@ -57,13 +59,13 @@ def newest(name: str) -> tuple[Path, dict[str, Any]]:
 
 
 def cell(row: dict[str, float]) -> str:
-    """A ratio in two digits behind the point; with a star where it is above its goal."""
+    """Format a ratio with two decimals, and a star if it is above its goal."""
     missed = "goal" in row and row["ratio"] > row["goal"]
     return f"{row['ratio']:.2f}" + (r" \*" if missed else "")
 
 
 def attention(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each thing measured, a column for each type, and the goals."""
+    """A row for each measurement, a column for each dtype, and the goals."""
     rows = [["what", "float32", "bfloat16", "goal"]]
     for title, (group, member) in ATTENTION.items():
         found = [results[group][name].get(member) for name in ("float32", "bfloat16")]
@@ -75,7 +77,7 @@ def attention(results: dict[str, Any]) -> list[list[str]]:
 
 
 def mixers(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each mixer with a goal: its ratios at each length, one way and both ways."""
+    """A row for each mixer with a goal: its ratios at each length, forward, and forward and backward."""
     forward, both = (results[f"mixing alone, {way}, batch 8"] for way in ("forward", "forward and backward"))
     rows = [["mixer", "forward", "forward and backward", "goal"]]
     for name in sorted(set(forward["1024"]) - {"sdpa, causal"}):
@@ -86,7 +88,7 @@ def mixers(results: dict[str, Any]) -> list[list[str]]:
 
 
 def registered(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each model and pass: our milliseconds, and the time of the others as a multiple of them."""
+    """A row for each model and pass: our milliseconds, and the time of the others as a multiple of ours."""
     rows = [["model", "tokens", "what", "type", "ms", "sdpa", "eager"]]
     for title, found in results.items():
         others = (found.get(f"{name} / ordinate") for name in ("sdpa", "eager"))
@@ -96,7 +98,7 @@ def registered(results: dict[str, Any]) -> list[list[str]]:
 
 
 def probe(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each question: minutes, and memory above the model."""
+    """A row for each probe: minutes, and memory above the model."""
     rows = [["question", "minutes", "GiB"]]
     for name, found in results.items():
         if isinstance(found, dict) and name != "all":
@@ -105,7 +107,7 @@ def probe(results: dict[str, Any]) -> list[list[str]]:
 
 
 def generate(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each type and number of texts: tokens a second of both, and their ratio."""
+    """A row for each dtype and batch size: tokens per second of both, and their ratio."""
     rows = [["type", "texts", "ours", "transformers", "ratio"]]
     for title, found in results.items():
         type, texts = title.split(", batch ")
@@ -115,7 +117,7 @@ def generate(results: dict[str, Any]) -> list[list[str]]:
 
 
 def study(results: dict[str, Any]) -> list[list[str]]:
-    """Runs an hour of the study and of bare loops."""
+    """Runs per hour of the study and of minimal training loops."""
     rows = [["runs", "an hour"]]
     for title, name in (("of the study", "runs_an_hour"), ("of bare loops", "bare_runs_an_hour")):
         rows.append([title, f"{results[name]:.0f}"])
@@ -123,7 +125,7 @@ def study(results: dict[str, Any]) -> list[list[str]]:
 
 
 def wkv(results: dict[str, Any]) -> list[list[str]]:
-    """A row for each size: milliseconds of both, and how many times as fast ours is."""
+    """A row for each size: milliseconds of both, and our speed-up."""
     rows = [["what", "ours, ms", "transformers, ms", "times as fast"]]
     for title, found in results.items():
         missed = r" \*" if found["times"] < found["goal"] else ""
@@ -133,21 +135,12 @@ def wkv(results: dict[str, Any]) -> list[list[str]]:
 
 
 def text(name: str, path: Path, about: dict[str, Any], rows: list[list[str]]) -> str:
-    """Where it was measured, and the table."""
+    """Return a line on the machine, and the table."""
     machine, day = about["machine"], date.fromisoformat(path.stem[-10:])
     lines = [f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
     cores = f"{'all' if name in ('probe', 'study') else 'one'} of {machine['cores']} cores"
     where = f"{day}, {cores} of an {machine['processor']}, PyTorch {about['torch']}"
     return "\n".join([f"Measured {where} (`{path.relative_to(ROOT)}`):", "", *lines])
-
-
-def filled(page: str, table: str) -> str:
-    """The page with its table in place."""
-    parts = re.split(r"(<!-- (?:end of )?speeds -->)\n", page)
-    if len(parts) != 5:
-        raise SystemExit("the page needs the lines <!-- speeds --> and <!-- end of speeds -->")
-    before, begin, _, end, after = parts
-    return f"{before}{begin}\n\n{table}\n\n{end}\n{after}"
 
 
 TABLES = {
@@ -159,20 +152,19 @@ TABLES = {
     "study": study,
     "wkv": wkv,
 }
-# that have another name than the benchmark
+# pages with another name than the benchmark
 PAGES = {"registered": "transformers.md", "wkv": "mixers/rwkv4.md"}
 
 
-def pages() -> dict[Path, str]:
-    """What each page has to say."""
+def pages() -> Pages:
+    """Return all pages with their tables."""
     made = {}
     for name, rows in TABLES.items():
         path, about = newest(name)
         page = DOCS / PAGES.get(name, f"{name}.md")
-        made[page] = filled(page.read_text(encoding="utf-8"), text(name, path, about, rows(about["results"])))
+        made[page] = {"speeds": text(name, path, about, rows(about["results"]))}
     return made
 
 
 if __name__ == "__main__":
-    for page, content in pages().items():
-        page.write_text(content, encoding="utf-8")
+    write(pages())

@@ -1,9 +1,10 @@
-"""Train a translator on the default pairs, and measure it on those held out: writes studies/translation.
+"""Train a translation model on the default pairs, and evaluate it on held-out ones: writes studies/translation.
 
-Run it from the root: python .ci/translation.py. A run that was killed goes on where it was; one that is interrupted
-(Ctrl-C) is measured as it is, and goes on from there the next time.
+Run it from the root: python .ci/translation.py. A run that was killed resumes from its checkpoint; one that is
+interrupted (Ctrl-C) is evaluated as it is, and resumes the next time.
 """
 
+import json
 import sys
 import time
 from collections import Counter
@@ -13,39 +14,41 @@ from typing import Any
 
 import sacrebleu
 import torch
+from pages import Pages, write
 
-from ordinate.data.pairs import PairStore, prepare_pairs
-from ordinate.data.sentences import find_sentences
-from ordinate.files import write_json, write_text
-from ordinate.geometry import Geometry
+from ordinate.core.atomic_files import write_json, write_text
+from ordinate.core.geometry import Geometry
+from ordinate.data.sentence_pair_sources import resolve_parallel_corpus
+from ordinate.data.sentence_pair_store import PairStore, prepare_pairs
+from ordinate.data.tasks.translation import Translation
+from ordinate.data.tokenizer import Tokenizer, make_tokenizer
 from ordinate.models.beam import beam_search
-from ordinate.models.crossing import cross_weights
+from ordinate.models.cross_attention_weights import cross_attention_weights
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.translate import translate
 from ordinate.report.translation import translation_page
-from ordinate.tasks.translation import Translation
-from ordinate.tokenizer import Tokenizer, make_tokenizer
 from ordinate.training.loop import train
 from ordinate.training.metrics import Metrics
-from ordinate.training.settings import Settings, Stopped
+from ordinate.training.settings import TrainingSettings, TrainingStopped
 
-RUN, STUDY, PAGE = Path("runs/translation"), Path("studies/translation"), Path("docs/encoder_decoder.md")
+ROOT = Path(__file__).parents[1]
+RUN, STUDY, PAGE = Path("runs/translation"), ROOT / "studies/translation", ROOT / "docs/encoder_decoder.md"
 LENGTH, TOGETHER = 64, 32
-# of 1, 2 and 3 the penalty that scored best on pairs of the training side, or nearly
+# the length penalty of 1, 2 and 3 that scored best, or nearly so, on training pairs
 BEAMS = {"beams": 4, "length_penalty": 2.0}
-SETTINGS = Settings(steps=6000, batch=32, seed=0, learning_rate=3e-3, warmup=100, checkpoint_every=100)
+SETTINGS = TrainingSettings(steps=6000, batch=32, seed=0, learning_rate=3e-3, warmup_steps=100, checkpoint_every=100)
 SIZES = {"width": 128, "layers": 3, "heads": 4, "scheme": "rope", "dropout": 0.1}
 
 
 def sides(store: PairStore, split: str) -> Translation:
-    """The pairs of one side of the split, as a task."""
-    sources, targets = (store.lines(split, side) for side in ("source", "target"))
+    """Return the pairs of one split as a task."""
+    sources, targets = (store.sequences(split, side) for side in ("source", "target"))
     return Translation(sources=sources, targets=targets, tokens=store.tokenizer.size, length=LENGTH)
 
 
 def trained(store: PairStore) -> EncoderDecoder:
-    """The translator."""
+    """Train the model, and save it."""
     task = sides(store, "train")
     signs = {"vocabulary": task.vocabulary, "start": task.start, "end": task.end, "padding": task.start}
     torch.manual_seed(0)
@@ -58,7 +61,7 @@ def trained(store: PairStore) -> EncoderDecoder:
 
     try:
         train(model, task, SETTINGS, RUN / "checkpoints", watch)
-    except Stopped:
+    except TrainingStopped:
         print("stopped: measuring what was learned so far")
     model.save_pretrained(RUN / "model")
     store.tokenizer.save(RUN / "model")
@@ -66,12 +69,12 @@ def trained(store: PairStore) -> EncoderDecoder:
 
 
 def said(model: EncoderDecoder, task: Translation, tokenizer: Tokenizer, **settings: Any) -> list[str]:
-    """What the model makes of every source of a task."""
+    """Translate every source of a task."""
     texts = []
-    for begin in range(0, len(task.fitting), TOGETHER):
-        batch = task.batch(task.fitting[begin : begin + TOGETHER])
+    for begin in range(0, len(task.usable), TOGETHER):
+        batch = task.batch(task.usable[begin : begin + TOGETHER])
         with torch.inference_mode():
-            memory = model.read(batch.source, Geometry.padded(batch.source_real, causal=False))
+            memory = model.read(batch.source, Geometry.padded(batch.source_token_mask, causal=False))
         if settings:
             rows = beam_search(model, memory, LENGTH, **settings).ids[:, 0].tolist()
         else:
@@ -81,25 +84,25 @@ def said(model: EncoderDecoder, task: Translation, tokenizer: Tokenizer, **setti
 
 
 def text_of(task: Translation, tokenizer: Tokenizer, row: list[int]) -> str:
-    """The text of a row of tokens, up to its end."""
+    """Decode tokens up to the end token."""
     cut = row[: row.index(task.end)] if task.end in row else row
     return tokenizer.decode([token for token in cut if token < tokenizer.size])
 
 
 def scores(name: str, found: list[str], wanted: list[str]) -> dict[str, Any]:
-    """The scores of translations, 0 to 100."""
+    """Score translations by chrF and BLEU, 0 to 100."""
     chrf, bleu = sacrebleu.corpus_chrf(found, [wanted]), sacrebleu.corpus_bleu(found, [wanted])
     return {"name": name, "chrf": round(chrf.score, 2), "bleu": round(bleu.score, 2)}
 
 
 def looked(model: EncoderDecoder, task: Translation, tokenizer: Tokenizer, place: int) -> dict[str, Any]:
-    """What the translation of one source looked at in it."""
+    """Return the cross-attention weights of the translation of one source."""
     batch = task.batch([place])
     with torch.inference_mode():
         memory = model.read(batch.source)
     row = beam_search(model, memory, LENGTH, **BEAMS).ids[0, 0].tolist()
     row = row[: row.index(task.end)] if task.end in row else row
-    weights = cross_weights(model, torch.tensor([[task.start, *row]]), memory)
+    weights = cross_attention_weights(model, torch.tensor([[task.start, *row]]), memory)
     mean = torch.stack(weights).mean((0, 2))[0]
     return {
         "source": [tokenizer.decode([token]) for token in batch.source[0].tolist()],
@@ -109,10 +112,10 @@ def looked(model: EncoderDecoder, task: Translation, tokenizer: Tokenizer, place
 
 
 def measured(model: EncoderDecoder, store: PairStore) -> dict[str, Any]:
-    """Scores on every held-out pair, beside those of copying and of always saying the commonest summary."""
+    """Scores on all held-out pairs, with two baselines: copying the source, and the most frequent target."""
     task, tokenizer = sides(store, "validation"), store.tokenizer
     source, wanted = (
-        [tokenizer.decode(side[place].tolist()) for place in task.fitting] for side in (task.sources, task.targets)
+        [tokenizer.decode(side[place].tolist()) for place in task.usable] for side in (task.sources, task.targets)
     )
     learned = sides(store, "train")
     heard = Counter(tokenizer.decode(line.tolist()) for line in learned.targets)
@@ -125,37 +128,36 @@ def measured(model: EncoderDecoder, store: PairStore) -> dict[str, Any]:
     return {
         "scores": [
             scores("translated, 4 beams", found, wanted),
-            scores("translated, the likeliest token each time", said(model, task, tokenizer), wanted),
+            scores("translated, the most probable token each time", said(model, task, tokenizer), wanted),
             scores("the source, copied", source, wanted),
             scores("always the commonest summary", [common] * len(wanted), wanted),
             scores("translated, 4 beams: summaries never heard in training", told[0], told[2]),
             scores("the source, copied: summaries never heard in training", told[1], told[2]),
         ],
-        "crossing": looked(model, task, tokenizer, task.fitting[place]),
+        "crossing": looked(model, task, tokenizer, task.usable[place]),
         "samples": [{"source": source[at], "target": wanted[at], "said": found[at]} for at in spread],
-        "pairs": {"learned": len(learned.fitting), "held out": len(wanted), "of these never heard": len(fresh)},
+        "pairs": {"learned": len(learned.usable), "held out": len(wanted), "of these never heard": len(fresh)},
     }
 
 
 def table(result: dict[str, Any]) -> str:
-    """The scores, as the page has them."""
+    """Return the scores as a table in markdown."""
     rows = "\n".join(f"| {row['name']} | {row['chrf']:.1f} | {row['bleu']:.1f} |" for row in result["scores"])
-    return f"{result['about']} {result['measured']}\n\n| | chrF | BLEU |\n|---|---|---|\n{rows}\n"
+    return f"{result['about']} {result['measured']}\n\n| | chrF | BLEU |\n|---|---|---|\n{rows}"
 
 
-def put(result: dict[str, Any]) -> None:
-    """Write the table into the page."""
-    before, begin, rest = PAGE.read_text().partition("<!-- translation -->\n")
-    _, end, after = rest.partition("<!-- end of translation -->")
-    if not (begin and end):
-        raise SystemExit(f"{PAGE} needs the lines <!-- translation --> and <!-- end of translation -->")
-    write_text(PAGE, f"{before}{begin}\n{table(result)}\n{end}{after}")
+def pages() -> Pages:
+    """Return the page with the table of the stored result."""
+    result = json.loads((STUDY / "result.json").read_text(encoding="utf-8"))
+    return {PAGE: {"translation": table(result)}}
 
 
 def main() -> None:
-    """Train, measure, write."""
+    """Train, evaluate, and write results and pages."""
     torch.set_num_threads(1)
-    store = prepare_pairs(find_sentences("docstrings"), RUN / "pairs", make_tokenizer("bpe", {"size": "2048"}))
+    store = prepare_pairs(
+        resolve_parallel_corpus("docstrings"), RUN / "pairs", make_tokenizer("bpe", {"size": "2048"})
+    )
     model = trained(store)
     found, done = measured(model, store), len(Metrics(RUN / "checkpoints" / "metrics.jsonl").read())
     pairs, parameters = found["pairs"], sum(parameter.numel() for parameter in model.parameters())
@@ -177,7 +179,7 @@ def main() -> None:
     STUDY.mkdir(parents=True, exist_ok=True)
     write_json(STUDY / "result.json", result)
     write_text(STUDY / "report.html", translation_page(result))
-    put(result)
+    write(pages())
 
 
 if __name__ == "__main__":

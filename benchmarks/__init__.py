@@ -1,1 +1,1 @@
-"""What Ordinate costs, as ratios measured side by side in one process."""
+"""Benchmarks: most report ratios to a baseline measured in turns in the same process."""

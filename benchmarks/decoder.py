@@ -1,6 +1,6 @@
-"""How long a training step of our decoder takes, as a ratio to a bare model of the same size.
+"""Training step of our decoder with each scheme, as a ratio to a minimal PyTorch model of the same size.
 
-The bare model leaves 16-bit attention to PyTorch; ours computes it in float32 on CPU, which is why it can be faster.
+The minimal model uses PyTorch's 16-bit attention; ours computes it in float32 on CPUs, which is why it can be faster.
 """
 
 import statistics
@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 
-from benchmarks.saving import save
-from ordinate import Decoder, Scheme, Shape, catalog
+from benchmarks.harness.saving import save
+from ordinate import Decoder, Shape
+from ordinate.core import catalog
+from ordinate.schemes import Scheme
 
 STEPS = 16
 VOCABULARY, WIDTH, LAYERS, HEADS, BATCH, TOKENS = 256, 96, 3, 4, 32, 128
@@ -19,7 +21,7 @@ TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class BareBlock(nn.Module):
-    """One layer with nothing in it that training does not need."""
+    """A minimal pre-norm Transformer layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +32,7 @@ class BareBlock(nn.Module):
         self.narrow = nn.Linear(4 * WIDTH, WIDTH, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attend, then think."""
+        """Self-attention and feed-forward, each with a residual connection."""
         b, n, _ = x.shape
         q, k, v = (
             part.view(b, n, HEADS, WIDTH // HEADS).transpose(1, 2)
@@ -42,7 +44,7 @@ class BareBlock(nn.Module):
 
 
 class Bare(nn.Module):
-    """A decoder without positions, written straight down."""
+    """A minimal decoder without position information."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +56,7 @@ class Bare(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The logits of each next token."""
+        """Return the logits of the next token at each position."""
         x = self.tokens(ids)
         for block in self.blocks:
             x = block(x)
@@ -62,7 +64,7 @@ class Bare(nn.Module):
 
 
 def step(model: nn.Module, optimiser: torch.optim.Optimizer, ids: Tensor, type: torch.dtype) -> float:
-    """Seconds of one forward pass, backward pass and update."""
+    """Run one training step, and return its seconds."""
     begin = time.perf_counter()
     with torch.autocast("cpu", type, enabled=type != torch.float32):
         logits = model(ids[:, :-1])
@@ -74,7 +76,7 @@ def step(model: nn.Module, optimiser: torch.optim.Optimizer, ids: Tensor, type: 
 
 
 def measure(type: torch.dtype, steps: int) -> dict[str, dict[str, float]]:
-    """The median seconds of a step of each model, and its ratio to the bare one; all take turns."""
+    """Median seconds of a step of each model, and the ratio to the minimal one, measured in turns."""
     torch.manual_seed(0)
     models: dict[str, nn.Module] = {"bare": Bare()}
     for scheme in catalog.names("ordinate.schemes"):
@@ -95,7 +97,7 @@ def measure(type: torch.dtype, steps: int) -> dict[str, dict[str, float]]:
     return {
         name: {
             "seconds": statistics.median(values),
-            # of steps that ran side by side, so that a busy moment of the machine hits both
+            # ratios within a round, so that other load on the machine affects both
             "ratio": statistics.median(a / b for a, b in zip(values, bare, strict=True)),
         }
         for name, values in seconds.items()

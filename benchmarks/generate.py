@@ -1,7 +1,7 @@
-"""How many tokens a second our decoder writes beside `transformers.generate`, on the same weights.
+"""Generation speed of our decoder in tokens per second, compared with `transformers.generate` on the same weights.
 
-A Llama of the size of GPT-2 small with random weights, on one thread, greedy. Reading the prompt counts. Both take
-turns, and CPU time is measured, so that a busy moment of the machine hits both.
+A Llama of the size of GPT-2 small with random weights, on one thread, greedy decoding. Prefill counts. Both run in
+turns, and CPU time is measured, so that other load on the machine affects both.
 """
 
 import statistics
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.saving import save
+from benchmarks.harness.saving import save
 from ordinate import Decoder, generate, load
 
 PROMPT, TOKENS, ROUNDS = 512, 64, 3
@@ -24,7 +24,7 @@ Writer = Callable[[Tensor, int], Tensor]
 
 
 def writers(type: torch.dtype) -> dict[str, Writer]:
-    """What writes so many tokens after a prompt: ours, and that of transformers."""
+    """Return functions that generate a number of tokens after a prompt: ours, and that of transformers."""
     import transformers
 
     torch.manual_seed(0)
@@ -46,7 +46,7 @@ def writers(type: torch.dtype) -> dict[str, Writer]:
 
 
 def measure(contenders: dict[str, Writer], batch: int, tokens: int, rounds: int) -> dict[str, object]:
-    """Tokens a second of each, the ratio of the two in rounds side by side, and how many tokens are the same."""
+    """Tokens per second of each, the median ratio within rounds, and the share of equal tokens."""
     prompt = torch.randint(0, SIZES["vocab_size"], (batch, PROMPT), generator=torch.Generator().manual_seed(0))
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     texts = {}
@@ -67,7 +67,7 @@ def main(keep: bool, quick: bool = False) -> None:
     """Measure, and print a table."""
     torch.set_num_threads(1)
     results: dict[str, object] = {}
-    print(f"prompt {PROMPT}, {TOKENS} tokens, greedy, 1 thread; tokens a second of CPU time")
+    print(f"prompt {PROMPT}, {TOKENS} tokens, greedy, 1 thread; tokens per second of CPU time")
     print(f"{'type':10}{'batch':>6}{'ordinate':>10}{'transformers':>14}{'ratio':>7}{'same':>7}")
     for name, type in TYPES.items():
         contenders = writers(type)

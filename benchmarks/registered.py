@@ -1,6 +1,6 @@
-"""How long a model of transformers takes with our attention, beside `sdpa` and `eager`: a forward pass, and training.
+"""Models of transformers with our attention, compared with `sdpa` and `eager`: forward pass and training.
 
-Small models with random weights, on one thread. The three take turns, and CPU time is measured.
+Small models with random weights, on one thread. The three run in turns, and CPU time is measured.
 """
 
 import copy
@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.saving import save
-from ordinate import hf
+from benchmarks.harness.saving import save
+from ordinate.pretrained import hf
 
 ROUNDS = 5
 SIZES = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 512}
@@ -28,7 +28,7 @@ WAYS = ("ordinate", "sdpa", "eager")
 
 
 def models(name: str, type: torch.dtype) -> dict[str, Any]:
-    """The model with each attention that it has."""
+    """Build the model with each attention implementation that it supports."""
     import transformers
 
     hf.register()
@@ -36,21 +36,21 @@ def models(name: str, type: torch.dtype) -> dict[str, Any]:
     kind = transformers.T5EncoderModel if name == "t5" else transformers.AutoModel
     found = {}
     for way in WAYS:
-        # its scores are capped, which PyTorch's function cannot do
+        # Gemma 2 soft-caps its scores, which SDPA does not support
         if (name, way) != ("gemma2", "sdpa"):
             torch.manual_seed(0)
             make = kind.from_config if hasattr(kind, "from_config") else kind._from_config
-            # each takes its way from its configuration, and would share it
+            # the implementation is stored in the configuration, which models would share
             found[way] = make(copy.deepcopy(config), attn_implementation=way).eval().to(type)
             assert found[way].config._attn_implementation == way
     return found
 
 
 def step(model: Any, ids: torch.Tensor, train: bool) -> float:
-    """Seconds of CPU time of a forward pass, with the way back if it is trained."""
+    """Return the CPU seconds of a forward pass, or of a forward and a backward pass."""
     begin = time.process_time()
     with torch.set_grad_enabled(train):
-        # without its memory of keys and values
+        # without a KV cache
         out = model(input_ids=ids, **({} if model.config.model_type in ("bert", "t5") else {"use_cache": False}))[0]
         if train:
             out.float().square().mean().backward()
@@ -58,7 +58,7 @@ def step(model: Any, ids: torch.Tensor, train: bool) -> float:
 
 
 def measure(name: str, length: int, type: torch.dtype, train: bool, rounds: int) -> dict[str, float]:
-    """Median milliseconds of each way, and the ratios of the others to ours in rounds side by side."""
+    """Median milliseconds of each implementation, and the median ratio of the others to ours within rounds."""
     made, ids = models(name, type), torch.randint(0, 1000, (1, length))
     seconds: dict[str, list[float]] = {way: [] for way in made}
     for turn in range(rounds + 1):

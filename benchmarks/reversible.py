@@ -1,4 +1,4 @@
-"""What layers hold in training, remembered, checkpointed or undone, by depth."""
+"""Activation memory of training by depth: plain, with activation checkpointing, and with reversible layers."""
 
 import time
 import weakref
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.saving import save
-from ordinate.geometry import Geometry
+from benchmarks.harness.saving import save
+from ordinate.core.geometry import Geometry
 from ordinate.mixers.softmax import Softmax
-from ordinate.models.block import Block, run
+from ordinate.models.block import Block, run_blocks
 from ordinate.models.feedforward import FeedForward
 from ordinate.models.reversible import run_reversible
 from ordinate.schemes.rope import Rope
@@ -22,19 +22,19 @@ WIDTH, HEADS, TOKENS, BATCH, DEPTHS = 128, 4, 1024, 2, (2, 8, 32)
 
 
 def remembered(blocks: list[Block], x: Tensor) -> Tensor:
-    """Plain layers, as autograd keeps them."""
-    return run(blocks, x, places(blocks), None)[0]
+    """Plain layers: autograd stores all activations."""
+    return run_blocks(blocks, x, places(blocks), None)[0]
 
 
 def checkpointed(blocks: list[Block], x: Tensor) -> Tensor:
-    """Plain layers, each made again on the way back from its input."""
+    """Activation checkpointing: each layer is recomputed from its input in the backward pass."""
     for block, at in zip(blocks, places(blocks), strict=True):
         x = checkpoint(lambda x, block=block, at=at: block(x, at)[0], x, use_reentrant=False)
     return x
 
 
 def undone(blocks: list[Block], x: Tensor) -> Tensor:
-    """Reversible layers."""
+    """Reversible layers: inputs are recomputed from outputs in the backward pass."""
     return run_reversible(blocks, x, places(blocks), None)[0]
 
 
@@ -44,12 +44,12 @@ WAYS: dict[str, Callable[[list[Block], Tensor], Tensor]] = {
 
 
 def places(blocks: list[Block]) -> list:
-    """One text, seen by each layer."""
+    """Causal geometry with RoPE for each layer."""
     return [Rope(head_width=WIDTH // HEADS).at(Geometry.causal(TOKENS))] * len(blocks)
 
 
 class Held(TorchDispatchMode):
-    """Counts the bytes of all tensors that are alive and were not there before."""
+    """Counts the bytes of all storages created while it is active, as long as they are alive."""
 
     def __init__(self, there: list[Tensor]) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Held(TorchDispatchMode):
         self.now = self.highest = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
-        """Call it, and look at what came."""
+        """Run an operation, and count the storages of its outputs."""
         out = function(*inputs, **(options or {}))
         for x in out if isinstance(out, tuple | list) else [out]:
             if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in self.alive:
@@ -74,7 +74,7 @@ class Held(TorchDispatchMode):
 
 
 def measure(way: str, depth: int) -> dict[str, float]:
-    """Bytes between the passes and at the highest, and CPU seconds of a step."""
+    """Bytes between forward and backward pass, peak bytes, and CPU seconds of a step."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     made = ((Softmax(width=WIDTH, heads=HEADS), FeedForward("gelu", WIDTH, 4 * WIDTH)) for _ in range(depth))
@@ -93,8 +93,8 @@ def measure(way: str, depth: int) -> dict[str, float]:
 
 
 def main(keep: bool) -> None:
-    """Print what each way holds, by depth."""
-    print("MiB between the passes, at the highest, and CPU seconds")
+    """Print the memory of each form, by depth."""
+    print("MiB between forward and backward pass, peak MiB, and CPU seconds")
     print(f"{'layers':>8}" + "".join(f"{way:>26}" for way in WAYS))
     results = {}
     for depth in DEPTHS:

@@ -1,8 +1,8 @@
-"""A study of 10,000 runs that do nothing: what the driver, the folder, the states and the report cost.
+"""Load test: a study of 10,000 simulated runs, for the cost of driver, study folder and report.
 
-Everything is the real thing but the runs: each is begun, told of, and leaves a result as large as the quick study's,
-whose numbers are drawn. What making those takes is not counted; only the first are written as a run does it, so that
-they survive power loss: that waits for the disk. A Ray of this machine alone says what a task costs.
+Everything is real except the runs: each reports its progress, and writes a result of the size of the quick study's
+with random numbers. The time to generate these is not counted; only the first results are written as by a real run,
+so that they survive power loss, which waits for the disk. The cost of a Ray task is measured on a local Ray.
 """
 
 import json
@@ -18,64 +18,63 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks.saving import save
-from ordinate.cli.progress import Lines
-from ordinate.cli.status import picture
-from ordinate.files import write_text
-from ordinate.report.build import build
-from ordinate.study.conduct import conduct
-from ordinate.study.engine import Engine, News, Watch
-from ordinate.study.folder import FORMAT, Folder
-from ordinate.study.follow import standings
-from ordinate.study.pace import Pace
+from benchmarks.harness.saving import save
+from ordinate.cli.progress import ProgressLines
+from ordinate.cli.status import progress_table
+from ordinate.core.atomic_files import write_text
+from ordinate.report.build import build_report
+from ordinate.study.executor import Executor, OnUpdate, RunUpdate
 from ordinate.study.plan import Plan, Run
-from ordinate.study.settle import settle
+from ordinate.study.resolve import resolve
+from ordinate.study.run_progress import study_progress
+from ordinate.study.runner import run_study
+from ordinate.study.study_folder import FORMAT_VERSION, StudyFolder
+from ordinate.study.thread_autotuning import ThreadChoice
 
 RUNS, LABELS = 10_000, 100
-# so many results are written as a run writes them
+# number of results that are written durably
 SAFELY = 500
-# the sizes of a result of the quick study
+# sizes of a result of the quick study
 DOCUMENTS, MULTIPLES, STEPS, WINDOWS = 64, (1, 2, 4, 8), 500, (1, 2, 4, 8, 16, 32, 64, 128)
-PAGE, MARKS = Path(__file__).parents[1] / "docs" / "scale.md", ("<!-- measured -->", "<!-- end of measured -->")
-# the goals: gigabytes of the driver, seconds of overhead a run, seconds of the report
+# goals: memory of the driver [GB], overhead per run [ms], report [s]
 GOALS = {"driver_gb": 1.0, "overhead_ms": 5.0, "report_seconds": 60.0}
 
 
 class Instant:
-    """Now, to count from: in seconds of this world, and of this process at work."""
+    """A stopwatch of wall-clock and CPU seconds."""
 
     def __init__(self) -> None:
         self.began = self._now()
 
     def passed(self) -> np.ndarray:
-        """Both since then."""
+        """Return wall-clock and CPU seconds since the start."""
         return self._now() - self.began
 
     def _now(self) -> np.ndarray:
         return np.array([time.perf_counter(), time.process_time()])
 
 
-class Pretend(Engine):
-    """Runs that are done at once."""
+class Pretend(Executor):
+    """An executor whose runs finish immediately."""
 
     def __init__(self) -> None:
         self.own, self.safely, self.bytes, self.written = np.zeros(2), np.zeros(2), 0, 0
 
-    def pace(self, folder: Folder, plan: Plan, runs: list[Run]) -> Pace:
+    def choose_threads(self, folder: StudyFolder, plan: Plan, runs: list[Run]) -> ThreadChoice:
         """One thread."""
-        return Pace(1)
+        return ThreadChoice(1)
 
-    def carry_out(self, folder: Folder, plan: Plan, runs: list[Run], watch: Watch) -> None:
-        """Leave a result of each."""
+    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], watch: OnUpdate) -> None:
+        """Write a result for each run."""
         for run in runs:
-            watch(News(run, "training"))
+            watch(RunUpdate(run, "training"))
             began = Instant()
             text = json.dumps(pretended(run))
             folder.run(run).mkdir(parents=True, exist_ok=True)
             self._write(folder.result(run), text)
             self.own += began.passed()
-            watch(News(run, "training", plan.steps, 2.0))
-            watch(News(run, folder.status(run)))
+            watch(RunUpdate(run, "training", plan.steps, 2.0))
+            watch(RunUpdate(run, folder.status(run)))
 
     def _write(self, path: Path, text: str) -> None:
         self.written += 1
@@ -89,7 +88,7 @@ class Pretend(Engine):
 
 
 def pretended(run: Run) -> dict[str, Any]:
-    """A result as a run leaves it, with numbers that are drawn."""
+    """Return a result in the format of a real run, with random numbers."""
     draw = np.random.default_rng([run.seed, *run.label.encode()])
     level, hard = 2.0 + 0.01 * (len(run.label) + run.seed % 3), np.random.default_rng(7).normal(0, 0.3, DOCUMENTS)
     rows = []
@@ -105,7 +104,8 @@ def pretended(run: Run) -> dict[str, Any]:
     losses = (5 * np.exp(-np.arange(STEPS) / 100) + level + draw.normal(0, 0.1, STEPS)).tolist()
     parameters = {"total": 350_000, "trained": 350_000, "scheme": 0, "mixer": 110_592, "feedforward": 384, "note": ""}
     return {
-        "format": FORMAT, "run": run.about, "status": "done", "step": STEPS, "message": "", "parameters": parameters,
+        "format": FORMAT_VERSION, "run": run.as_record, "status": "done", "step": STEPS, "message": "",
+        "parameters": parameters,
         "training": {"steps": list(range(1, STEPS + 1)), "loss": losses},
         "lengths": rows,
         "positions": {"position": list(range(0, 1024, 32)), "nats_per_token": losses[:32], "trained_length": 128},
@@ -116,34 +116,34 @@ def pretended(run: Run) -> dict[str, Any]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[np.ndarray, Any]:
-    """Seconds, and of them those of this process at work; and what came out."""
+    """Return wall-clock and CPU seconds, and the result."""
     began = Instant()
     found = work()
     return began.passed(), found
 
 
 def peak() -> float:
-    """The most memory that this process has held [GB]."""
+    """Return the highest resident set of this process [GB]."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def simulated(place: Path, runs: int) -> dict[str, Any]:
-    """A study of so many runs, from its plan to its report and back."""
+    """Simulate a study from the plan to the report, and resume it once."""
     text = place / "text"
     text.mkdir()
     for number in range(20):
         (text / f"{number}.txt").write_text("".join(f"line {number * word} is {word % 13}\n" for word in range(400)))
     schemes = tuple(f"rope:theta={1000 + number}" for number in range(LABELS))
     wanted = Plan(text=str(text), schemes=schemes, seeds=runs // LABELS, precision="fp32", steps=STEPS)
-    settling, plan = timed(lambda: settle(wanted))
+    settling, plan = timed(lambda: resolve(wanted))
     engine, out = Pretend(), place / "study"
     with (place / "said.txt").open("w") as said:
-        lines = Lines(Console(file=said))
-        driving, folder = timed(lambda: conduct(plan, out, engine, "./dev bench scale", lines))
-        again, _ = timed(lambda: conduct(plan, out, engine, "./dev bench scale", lines))
+        lines = ProgressLines(Console(file=said))
+        driving, folder = timed(lambda: run_study(plan, out, engine, "./dev bench scale", lines))
+        again, _ = timed(lambda: run_study(plan, out, engine, "./dev bench scale", lines))
     driver = peak()
-    looking, _ = timed(lambda: picture(folder, plan, standings(folder, plan)))
-    reporting, built = timed(lambda: build(out))
+    looking, _ = timed(lambda: progress_table(folder, plan, study_progress(folder, plan)))
+    reporting, built = timed(lambda: build_report(out))
     files = sum(len(names) for _, _, names in os.walk(out))
     seconds = {
         "settle_seconds": settling,
@@ -166,10 +166,10 @@ def simulated(place: Path, runs: int) -> dict[str, Any]:
 
 
 def ray_tasks(count: int) -> dict[str, float]:
-    """What a task of Ray costs that does nothing [ms], on this machine alone."""
-    from ordinate.study.engines.cluster import AUTO, session
+    """Cost of an empty Ray task on a local Ray [ms]."""
+    from ordinate.study.executors.cluster import AUTO, ray_session
 
-    with session(AUTO) as ray:
+    with ray_session(AUTO) as ray:
         nothing = ray.remote(num_cpus=1)(lambda: None)
         ray.get([nothing.remote() for _ in range(10)])
         seconds, _ = timed(lambda: ray.get([nothing.remote() for _ in range(count)]))
@@ -177,14 +177,14 @@ def ray_tasks(count: int) -> dict[str, float]:
 
 
 def main(keep: bool, quick: bool = False) -> None:
-    """Simulate, and print what it cost beside the goals."""
+    """Run the simulation, and print its cost beside the goals."""
     place = Path(tempfile.mkdtemp())
     try:
         found = simulated(place, RUNS // 10 if quick else RUNS)
     finally:
         shutil.rmtree(place)
     at_work = found.pop("at_work")
-    print(f"{'':24}{'':10}   of them at work")
+    print(f"{'':24}{'':10}   of them CPU")
     for name, number in found.items():
         work = f"{at_work[name]:10.2f}" if name in at_work else " " * 10
         goal = f"   goal: below {GOALS[name]:g}" if name in GOALS else ""
@@ -192,30 +192,4 @@ def main(keep: bool, quick: bool = False) -> None:
     ray = ray_tasks(200 if quick else 1000)
     print(f"{'a task of Ray [ms]':24}{ray['task_ms']:10.2f}")
     if keep:
-        path = save("scale", {**found, "at_work": at_work, "goals": GOALS, "ray": ray})
-        print(path)
-        tell(path)
-
-
-def table(path: Path) -> str:
-    """What a file of results says, as a table."""
-    found = json.loads(path.read_text(encoding="utf-8"))["results"]
-    rows = [
-        ("plan settled, every model checked", f"{found['settle_seconds']:.0f} s"),
-        ("overhead of the driver, a run", f"{found['overhead_ms']:.1f} ms"),
-        ("result of a run, written safely", f"{found['result_ms']:.1f} ms"),
-        ("same command again: what is missing?", f"{found['going_on_seconds']:.0f} s"),
-        ("`ordinate status`", f"{found['status_seconds']:.0f} s"),
-        ("report", f"{found['report_seconds']:.0f} s, {found['report_mb']:.1f} MB"),
-        ("memory of the driver", f"{found['driver_gb']:.2f} GB, {found['report_gb']:.2f} GB with the report"),
-        ("a task of Ray that does nothing", f"{found['ray']['task_ms']:.1f} ms"),
-    ]
-    lines = [f"| {int(found['runs']):,} runs | |", "|---|---|", *(f"| {name} | {said} |" for name, said in rows)]
-    return "\n".join(lines)
-
-
-def tell(path: Path) -> None:
-    """Write the table of docs/scale.md anew from a file of results."""
-    head, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
-    tail = rest.partition(MARKS[1])[2]
-    PAGE.write_text("\n".join([head + MARKS[0], table(path), MARKS[1] + tail]), encoding="utf-8")
+        print(save("scale", {**found, "at_work": at_work, "goals": GOALS, "ray": ray}))

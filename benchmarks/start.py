@@ -1,24 +1,24 @@
-"""How long `ordinate --help` takes, as seconds and against an empty Python."""
+"""Start-up time: wall-clock seconds of `ordinate --help`, and their ratio to an empty Python process."""
 
 import statistics
 import subprocess
 import sys
 import time
 
-from benchmarks.saving import save
+from benchmarks.harness.saving import save
 
 ROUNDS = 11
 
 
 def seconds(code: str, *arguments: str) -> float:
-    """Wall-clock seconds of a process."""
+    """Return the wall-clock seconds of a Python process."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - begin
 
 
 def main(keep: bool) -> None:
-    """Measure in turns."""
+    """Measure both in turns, and print the result."""
     turns = [(seconds("from ordinate.cli.main import main; main()", "--help"), seconds("")) for _ in range(ROUNDS)]
     ours = statistics.median(first for first, _ in turns)
     ratio = statistics.median(first / second for first, second in turns)

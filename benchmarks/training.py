@@ -1,4 +1,4 @@
-"""What training as a study does it costs above a bare PyTorch loop on the same model and batches."""
+"""Overhead of the training loop of a study over a bare PyTorch loop on the same model and batches."""
 
 import statistics
 import tempfile
@@ -9,21 +9,23 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.saving import save
+from benchmarks.harness.saving import save
 from ordinate import Decoder, Shape
-from ordinate.batch import Batch
-from ordinate.seeds import seed_of
-from ordinate.task import Task
+from ordinate.core.seeds import derive_seed
+from ordinate.data.batch import Batch
+from ordinate.data.task import Task
 from ordinate.training.loop import train
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
-from ordinate.training.settings import Settings
+from ordinate.training.settings import TrainingSettings
 
 STEPS, ROUNDS = 40, 5
-SETTINGS = Settings(steps=STEPS, batch=32, warmup=5, learning_rate=4e-3, precision="bf16", checkpoint_every=100)
+SETTINGS = TrainingSettings(
+    steps=STEPS, batch=32, warmup_steps=5, learning_rate=4e-3, precision="bf16", checkpoint_every=100
+)
 
 
 class Noise(Task):
-    """Random tokens: what is learned does not matter here."""
+    """Random tokens: the data does not matter here."""
 
     vocabulary = 256
 
@@ -40,20 +42,20 @@ def model() -> Decoder:
 
 
 def bare(steps: int) -> list[float]:
-    """Seconds of each step of a loop with nothing in it that training does not need."""
+    """Seconds of each step of a minimal training loop."""
     network, task = model(), Noise()
     optimiser = make_optimiser(network, SETTINGS.learning_rate, SETTINGS.weight_decay)
     ends = [time.perf_counter()]
     for step in range(steps):
-        batch = task.sample(torch.Generator().manual_seed(seed_of(0, "batch", step)), SETTINGS.batch)
+        batch = task.sample(torch.Generator().manual_seed(derive_seed(0, "batch", step)), SETTINGS.batch)
         for group in optimiser.param_groups:
-            group["lr"] = learning_rate_at(step, highest=SETTINGS.learning_rate, warmup=5, steps=steps)
+            group["lr"] = learning_rate_at(step, peak=SETTINGS.learning_rate, warmup_steps=5, steps=steps)
         with torch.autocast("cpu", torch.bfloat16):
             logits = network(batch.inputs)
         loss = cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten())
         optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), SETTINGS.clip)
+        torch.nn.utils.clip_grad_norm_(network.parameters(), SETTINGS.grad_clip)
         optimiser.step()
         loss.item()
         ends.append(time.perf_counter())
@@ -61,18 +63,18 @@ def bare(steps: int) -> list[float]:
 
 
 def studied() -> list[float]:
-    """Seconds of each step of `train`, its checks, metrics and checkpoint included."""
+    """Seconds of each step of `train`, including its checks, metrics and checkpoint."""
     ends: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        train(model(), Noise(), SETTINGS, Path(folder), lambda step, loss: ends.append(time.perf_counter()))
+        train(model(), Noise(), SETTINGS, Path(folder), lambda progress: ends.append(time.perf_counter()))
         ends.append(time.perf_counter())
     spent = [later - earlier for earlier, later in pairwise(ends)]
-    # the last checkpoint is part of the last step
+    # the final checkpoint counts for the last step
     return [*spent[:-2], spent[-2] + spent[-1]]
 
 
 def main(keep: bool) -> None:
-    """Measure in turns, and print the ratio of whole rounds and of single steps."""
+    """Measure both in turns, and print the ratio of whole rounds and of single steps."""
     torch.set_num_threads(1)
     rounds = [(studied(), bare(STEPS)) for _ in range(ROUNDS)]
     whole = statistics.median(sum(ours) / sum(plain) for ours, plain in rounds)

@@ -1,60 +1,53 @@
-"""What watching a model costs: CPU time of a forward pass that a probe looks at, beside one that nothing looks at.
+"""Overhead of instrumentation: CPU time of a forward pass observed by a probe, as a ratio to one without.
 
-The model has the shape of GPT-2 small; a text has 512 tokens. Plain is the model's own attention in plain operations,
-as transformers calls `eager`; watched, a probe sees the scores and weights of every layer and keeps a sum of each.
+The model has the shape of GPT-2 small, and reads 512 tokens. `plain` is the model with attention in plain operations
+(`eager` in transformers); `watched` hooks read the scores and weights of every layer and keep a sum of each.
 """
 
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from benchmarks.saving import save
+from benchmarks.harness.saving import save
+from benchmarks.harness.timing import cpu_seconds
 from ordinate import Decoder, Shape
-from ordinate.attachment import attach
-from ordinate.subject import Attended, Inputs, Subject, Watch
+from ordinate.probing._adapter import AttentionRecord, Hooks, Inputs, ModelAdapter
+from ordinate.probing._attach import attach
 
 ROUNDS, TOKENS = 3, 512
 
 
-class Sums(Watch):
-    """Keeps the mean weight that each head gives to each of the last 32 offsets."""
+class Sums(Hooks):
+    """Records the mean attention weight of each head at each of the offsets 0 to 31."""
 
     def __init__(self) -> None:
         self.sums: dict[int, torch.Tensor] = {}
 
-    def attended(self, layer: int, seen: Attended) -> None:
-        """Add a layer's."""
-        offsets = [seen.weights.diagonal(-offset, 2, 3).mean((0, 2)) for offset in range(32)]
+    def attended(self, layer: int, seen: AttentionRecord) -> None:
+        """Record a layer."""
+        offsets = [seen.pattern.diagonal(-offset, 2, 3).mean((0, 2)) for offset in range(32)]
         self.sums[layer] = torch.stack(offsets)
 
 
-class Nothing(Watch):
-    """Looks, and keeps nothing."""
+class Nothing(Hooks):
+    """A hook that records nothing."""
 
-    def attended(self, layer: int, seen: Attended) -> None:
-        """Look."""
-
-
-def seconds(run: Callable[[], object]) -> float:
-    """CPU time of one call."""
-    begin = time.process_time()
-    run()
-    return time.process_time() - begin
+    def attended(self, layer: int, seen: AttentionRecord) -> None:
+        """Do nothing."""
 
 
-def compared(subject: Subject, plain: Callable[[], object]) -> dict[str, float]:
-    """Each way of reading over the plain one, the median of several rounds."""
+def compared(subject: ModelAdapter, plain: Callable[[], object]) -> dict[str, float]:
+    """Ratio of each way of reading to the plain one, the median over rounds."""
     inputs = Inputs(torch.randint(1000, (1, TOKENS)))
     ways = {
         "plain": plain,
-        "read": lambda: subject.read(inputs),
-        "watched": lambda: subject.read(inputs, Nothing()),
-        "watched, sums of 32 offsets": lambda: subject.read(inputs, Sums()),
+        "read": lambda: subject.forward(inputs),
+        "watched": lambda: subject.forward(inputs, Nothing()),
+        "watched, sums of 32 offsets": lambda: subject.forward(inputs, Sums()),
     }
-    rounds = [{name: seconds(run) for name, run in ways.items()} for _ in range(ROUNDS + 1)][1:]
+    rounds = [{name: cpu_seconds(run) for name, run in ways.items()} for _ in range(ROUNDS + 1)][1:]
     return {name: statistics.median(each[name] / each["plain"] for each in rounds) for name in ways}
 
 

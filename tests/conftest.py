@@ -1,7 +1,10 @@
-"""Every test runs offline, on one thread, with the types of all tensors checked."""
+"""Every test runs offline, on one thread, with the types of all tensors checked. Test tiers are formed here."""
 
+import inspect
 import os
 import socket
+from collections import defaultdict
+from itertools import combinations
 
 import hypothesis
 import jaxtyping
@@ -53,3 +56,47 @@ def untyped():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Drop the cases that a `where` excludes, and mark as `extended` what the `covering` of a test does not need.
+
+    `@pytest.mark.where(lambda name: ...)` keeps the parameter sets for which the function is true: those that exist.
+
+    `@pytest.mark.covering(1)` keeps enough of a function's parameter sets to have each value of each parameter once,
+    `covering(2)` each pair of values of two parameters (pairwise testing); `covering(0)` keeps the first set only.
+    """
+    items[:] = [item for item in items if all(exists(item, mark.args[0]) for mark in item.iter_markers("where"))]
+    functions = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("covering") and not item.get_closest_marker("extended"):
+            functions[item.location[0], item.originalname].append(item)
+    for cases in functions.values():
+        (strength,) = cases[0].get_closest_marker("covering").args
+        for case in spare(cases, strength):
+            case.add_marker(pytest.mark.extended)
+
+
+def exists(item, condition):
+    """Whether a condition on parameters, by name, holds for those of a case."""
+    return condition(*(item.callspec.params[name] for name in inspect.signature(condition).parameters))
+
+
+def spare(cases, strength):
+    """The cases whose combinations of values all occur in other cases, chosen greedily and deterministically."""
+    wanted = {case: combined(case, strength) for case in cases}
+    missing = set().union(*wanted.values())
+    left = list(cases)
+    while missing:
+        best = max(left, key=lambda case: len(wanted[case] & missing))
+        missing -= wanted[best]
+        left.remove(best)
+    return left
+
+
+def combined(case, strength):
+    """Every combination of so many parameters of a case, with their values."""
+    # a value is the same object in all the cases that it is part of
+    values = [(name, id(value)) for name, value in sorted(case.callspec.params.items(), key=lambda pair: pair[0])]
+    return set(combinations(values, min(strength, len(values))))

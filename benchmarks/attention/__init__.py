@@ -1,9 +1,9 @@
-"""Attention with any scheme beside PyTorch's attention without one, and beside the attention of others.
+"""Attention with position schemes, compared with PyTorch's attention without one and with other packages.
 
 Every figure is a ratio to `scaled_dot_product_attention(is_causal=True)` without a bias in the same process, in CPU
-time of one thread, members in turns, the median over rounds. A member whose tests are red is not timed. Memory that
-was freed is kept by the process (see `benchmarks.attention.memory.keep_freed`): otherwise what a member pays for its
-pages depends on who ran before it.
+time of one thread, contenders in turns, the median over rounds. A backend that disagrees with the reference is not
+timed. The process keeps freed memory (see `benchmarks.harness.memory.keep_freed`): otherwise the cost of page faults
+depends on which contender ran before.
 """
 
 import time
@@ -15,12 +15,15 @@ import torch
 
 from benchmarks.attention.accuracy import accuracy
 from benchmarks.attention.contenders import BASE, PEERS, Prepare, Size, copied, flex, ours, plain, rotated, split
-from benchmarks.attention.measuring import TYPES, Row, in_turns, is_green, stepped
-from benchmarks.attention.memory import contender, keep_freed, peak
-from benchmarks.attention.printing import show, show_errors
+from benchmarks.attention.correctness import is_green
+from benchmarks.attention.memory import contender, peak
 from benchmarks.attention.threads import scaling
-from benchmarks.saving import save
-from ordinate.attention import ROUTES
+from benchmarks.harness.memory import keep_freed
+from benchmarks.harness.printing import show_errors, show_ratios
+from benchmarks.harness.saving import save
+from benchmarks.harness.timing import in_turns, stepped
+from benchmarks.harness.workload import TYPES, Row
+from ordinate.attention._attend import BACKENDS
 
 CURVE = ("t5@", BASE, "sdpa, bias as a tensor, learned", "x-transformers, relative bias", "transformers, T5")
 Goals = dict[str, tuple[float | None, ...]]
@@ -28,16 +31,16 @@ Goals = dict[str, tuple[float | None, ...]]
 
 @dataclass(frozen=True)
 class Group:
-    """Members that are timed in turns.
+    """Contenders that are timed in turns.
 
     Args:
-        title: what is done.
-        size: how much.
-        goals: the ratio to reach of each of our members, `scheme@route`, in float32 and in bfloat16; () for none.
-        learn: whether there is a way back.
-        peers: others beside us.
-        rounds: how many.
-        base: what the ratios are to.
+        title: name of the measurement in the results.
+        size: problem size.
+        goals: target ratio of each of our contenders, `scheme@backend`, in float32 and in bfloat16; () for none.
+        learn: whether to run the backward pass.
+        peers: contenders of other packages.
+        rounds: number of rounds.
+        base: baseline of the ratios.
     """
 
     title: str
@@ -53,16 +56,16 @@ OTHERS = {f"{name}@": (2.5, 2.5) for name in ("fire", "shaw", "transformer_xl", 
 
 
 def groups(quick: bool) -> list[Group]:
-    """Everything that is timed."""
+    """Return all measurements."""
     usual, long, rounds = (512, 1024, 2) if quick else (4096, 16384, 5)
-    learned: Goals = {"t5@tiles": (0.60, 0.85), "toeplitz@tiles": (0.60, 0.85), "t5@native": (0.45, 0.35)}
+    learned: Goals = {"t5@offset_bias": (0.60, 0.85), "toeplitz@offset_bias": (0.60, 0.85), "t5@native": (0.45, 0.35)}
     small: Goals = {"t5@native": (0.50, 0.35), "t5@": ()}
     return [
         Group(f"training, N {usual}", Size(usual), learned | OTHERS, peers=tuple(PEERS), rounds=min(rounds, 3)),
         Group(
             f"forward, N {usual}",
             Size(usual),
-            {"t5@tiles": (), "t5@native": (), "alibi@": ()},
+            {"t5@offset_bias": (), "t5@native": (), "alibi@": ()},
             learn=False,
             peers=("sdpa, bias as a tensor, frozen", *(() if quick else ("FlexAttention, T5 table",))),
             rounds=rounds,
@@ -70,7 +73,7 @@ def groups(quick: bool) -> list[Group]:
         Group(
             f"ALiBi forward, N {long}",
             Size(long),
-            {"alibi@tiles": (0.20, 0.20), "alibi@native": (0.18, 0.10)},
+            {"alibi@offset_bias": (0.20, 0.20), "alibi@native": (0.18, 0.10)},
             learn=False,
             rounds=2,
         ),
@@ -95,7 +98,7 @@ def groups(quick: bool) -> list[Group]:
 
 
 def measured(group: Group) -> dict[str, dict[str, Row]]:
-    """The rows of a group for each type."""
+    """Time a group in each type."""
     found: dict[str, dict[str, Row]] = {}
     for column, (type_name, type) in enumerate(TYPES.items()):
         name, prepare = group.base
@@ -111,8 +114,8 @@ def measured(group: Group) -> dict[str, dict[str, Row]]:
 
 
 def timed(members: Iterable[str]) -> list[str]:
-    """Those of our members whose route there is, and whose tests are green."""
-    return [member for member in members if split(member)[1] in (None, *ROUTES) and is_green(*split(member))]
+    """Select those of our contenders whose backend exists here and agrees with the reference."""
+    return [member for member in members if split(member)[1] in (None, *BACKENDS) and is_green(*split(member))]
 
 
 def _prepare(member: str) -> Prepare:
@@ -121,9 +124,9 @@ def _prepare(member: str) -> Prepare:
 
 
 def memory(quick: bool) -> dict[str, dict[str, Row]]:
-    """Bytes above the inputs of a forward and a backward pass with T5's bias, and the ratio to PyTorch's without."""
+    """Peak memory of training with T5's bias above the inputs, and its ratio to PyTorch's attention without bias."""
     tokens = 1024 if quick else 16384
-    goals: dict[str, tuple[float, float]] = {"t5@tiles": (3.0, 6.0), "t5@native": (1.1, 1.1)}
+    goals: dict[str, tuple[float, float]] = {"t5@offset_bias": (3.0, 6.0), "t5@native": (1.1, 1.1)}
     found: dict[str, dict[str, Row]] = {}
     for column, name in enumerate(TYPES):
         held = {member: peak(member, tokens, name) for member in (BASE, *timed(goals))}
@@ -134,35 +137,35 @@ def memory(quick: bool) -> dict[str, dict[str, Row]]:
 
 
 def curve(quick: bool) -> list[dict[str, Any]]:
-    """Seconds and bytes of a forward and a backward pass in float32 over the length of the text, ours and others'."""
+    """Seconds and bytes of training in float32 over the number of tokens, of ours and of other packages."""
     points: list[dict[str, Any]] = []
     for tokens in (512, 1024) if quick else (1024, 4096, 16384):
-        # what holds queries x keys ends here
+        # contenders that materialise queries x keys run out of memory beyond this
         names = CURVE if tokens <= 4096 else CURVE[:2]
         prepared = {name: contender(name)(Size(tokens), torch.float32, True) for name in names}
-        rows = in_turns({name: stepped(work) for name, work in prepared.items()}, rounds=1)
+        rows = in_turns({name: stepped(work) for name, work in prepared.items()}, rounds=1, base=BASE)
         for name in names:
             points.append({"tokens": tokens, "who": name, **rows[name], "bytes": peak(name, tokens, "float32")})
     return points
 
 
 def main(keep: bool, quick: bool = False) -> None:
-    """Measure everything, and print it beside the goals."""
+    """Run all measurements, and print them beside their goals."""
     torch.set_num_threads(1)
     began = time.perf_counter()
     keep_freed()
     results: dict[str, Any] = {}
     for group in groups(quick):
         results[group.title] = measured(group)
-        show(group.title, results[group.title])
-    members = timed(["t5@tiles", "t5@native", "alibi@tiles", "alibi@native", *OTHERS])
+        show_ratios(group.title, results[group.title])
+    members = timed(["t5@offset_bias", "t5@native", "alibi@offset_bias", "alibi@native", *OTHERS])
     results["memory"] = memory(quick)
-    show("memory of training above inputs", results["memory"])
-    results["threads"] = scaling(timed(["t5@tiles", "t5@native"]), 512 if quick else 4096)
-    show("training on two threads, seconds by those on one", results["threads"])
+    show_ratios("memory of training above inputs", results["memory"])
+    results["threads"] = scaling(timed(["t5@offset_bias", "t5@native"]), 512 if quick else 4096)
+    show_ratios("training on two threads, seconds by those on one", results["threads"])
     results["accuracy"] = accuracy(members, 256 if quick else 1024, 512 if quick else 16384)
     show_errors(results["accuracy"])
     results["curve"] = curve(quick)
-    print(f"\n{time.perf_counter() - began:.0f} s; * the goal is not reached, or the error is above PyTorch's own")
+    print(f"\n{time.perf_counter() - began:.0f} s; *: goal missed, or error larger than PyTorch's")
     if keep:
         print(save("attention", results))

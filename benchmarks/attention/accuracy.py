@@ -1,4 +1,4 @@
-"""How far results are from the formula in float64, beside PyTorch's attention on the same tensors."""
+"""Numerical error against the reference in float64, compared with PyTorch's attention on the same tensors."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -8,23 +8,24 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.attention.contenders import Size, make, split
-from benchmarks.attention.measuring import TYPES, Row
-from ordinate import Scheme, attend
+from benchmarks.harness.workload import TYPES, Row
+from ordinate import attend
+from ordinate.schemes import Scheme
 
 Compute = Callable[[Tensor, Tensor, Tensor, Scheme], Tensor]
-# rows that are compared at the end of a long text
+# queries at the end of a long sequence that are compared
 LAST = 64
 
 
 def accuracy(members: list[str], tokens: int, long: int) -> dict[str, dict[str, Row]]:
-    """Errors of output and gradients, as shares of their size, and of the output at the end of a long text.
+    """Relative errors of output and gradients, and of the output at the end of a long sequence.
 
-    Beside each stands the error of PyTorch's attention, with the same bias where it can take it.
+    Each row also has the errors of PyTorch's attention, with the same bias where that is possible.
 
     Args:
-        members: ours, `scheme@route`.
-        tokens: length of a text.
-        long: length of a long one, whose last rows are compared: ALiBi skips keys there.
+        members: our contenders, `scheme@backend`.
+        tokens: sequence length.
+        long: length of the long sequence, whose last queries are compared: ALiBi skips keys there.
     """
     found: dict[str, dict[str, Row]] = {}
     for name, type in TYPES.items():
@@ -57,7 +58,7 @@ def _ours(member: str) -> Compute:
     _, route = split(member)
 
     def compute(q: Tensor, k: Tensor, v: Tensor, marks: Scheme) -> Tensor:
-        return attend(q, k, v, marks.at(Size(k.shape[2]).where), route=route)
+        return attend(q, k, v, marks.at(Size(k.shape[2]).where), backend=route)
 
     return compute
 
@@ -65,10 +66,10 @@ def _ours(member: str) -> Compute:
 def _errors(scheme: str, compute: Compute, size: Size, type: torch.dtype) -> Row:
     marks, inputs = make(scheme, size.heads), size.draw(type, learn=True)
     wide = [x.detach().double().requires_grad_() for x in inputs]
-    exact = attend(*wide, deepcopy(marks).double().at(size.where), route="reference")
-    if compute is _pytorch and "carry" in marks.hooks:
-        # it cannot carry positions on: the nearest that it can do
-        marks, exact = make("none", size.heads), attend(*wide, make("none", 1).at(size.where), route="reference")
+    exact = attend(*wide, deepcopy(marks).double().at(size.where), backend="reference")
+    if compute is _pytorch and "value_bias" in marks.hooks:
+        # PyTorch has no value-side relative terms: compare with attention without positions
+        marks, exact = make("none", size.heads), attend(*wide, make("none", 1).at(size.where), backend="reference")
     out = compute(*inputs, marks)
     upstream = torch.randn_like(out)
     found = torch.autograd.grad(out, inputs, upstream)
@@ -84,8 +85,8 @@ def _far(scheme: str, compute: Compute, size: Size, type: torch.dtype) -> float:
     rows, marks = slice(size.tokens - LAST, None), make(scheme, size.heads)
     q, k, v = size.draw(type, learn=False)
     at = deepcopy(marks).double().at(size.where).block(rows)
-    exact = attend(q[:, :, rows].double(), k.double(), v.double(), at, route="reference")
-    # PyTorch would hold a mask of queries x keys: it is asked for the last rows alone
+    exact = attend(q[:, :, rows].double(), k.double(), v.double(), at, backend="reference")
+    # PyTorch needs a mask of queries x keys: compute only the last queries with it
     return _apart(compute(q[:, :, rows] if compute is _pytorch else q, k, v, marks)[:, :, -LAST:], exact)
 
 

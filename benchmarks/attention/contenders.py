@@ -1,4 +1,4 @@
-"""Who attends: PyTorch's own attention without a bias, our routes, and the attention of others."""
+"""Contenders: PyTorch's attention without a bias, our backends, and the attention of other packages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,37 +7,36 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ordinate import (
+from benchmarks.harness.workload import HEAD_WIDTH, HEADS, WIDTH, Work
+from ordinate import Geometry, attend
+from ordinate.schemes import (
     T5,
     Alibi,
     Cope,
     Deberta,
     Fire,
-    Geometry,
+    NoPosition,
     Rope,
     Scheme,
     Shaw,
     Toeplitz,
     TransformerXl,
-    Unmarked,
-    attend,
     mask_mod,
     score_mod,
 )
 
-HEADS, HEAD_WIDTH, WIDTH = 8, 64, 512
-# what transformers calls its fastest way on a CPU
+# the fastest attention implementation of transformers on a CPU
 SDPA = {"attn_implementation": "sdpa"}
 BASE = "sdpa, no bias"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is attended to.
+    """Problem size.
 
     Args:
         tokens: queries of each sequence.
-        batch: sequences.
+        batch: number of sequences.
         heads: query heads.
         cached: keys before the queries.
     """
@@ -49,22 +48,20 @@ class Size:
 
     @property
     def where(self) -> Geometry:
-        """One text from left to right."""
+        """Causal geometry without padding."""
         return Geometry.causal(self.tokens, cached=self.cached)
 
     def draw(self, type: torch.dtype, *, learn: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Random queries, keys and values; the same every time."""
+        """Draw queries, keys and values with a fixed seed."""
         torch.manual_seed(0)
         lengths = (self.tokens, self.tokens + self.cached, self.tokens + self.cached)
         q, k, v = (torch.randn(self.batch, self.heads, n, HEAD_WIDTH).to(type).requires_grad_(learn) for n in lengths)
         return q, k, v
 
 
-Work = tuple[Callable[[], Tensor], list[Tensor]]
-"""A forward pass, and what it wants gradients of."""
 Prepare = Callable[[Size, torch.dtype, bool], Work]
 SCHEMES: dict[str, Callable[[int], Scheme]] = {
-    "none": lambda heads: Unmarked(),
+    "none": lambda heads: NoPosition(),
     "rope": lambda heads: Rope(head_width=HEAD_WIDTH),
     "rope, interleaved": lambda heads: Rope(head_width=HEAD_WIDTH, layout="interleaved"),
     "t5": lambda heads: T5(heads=heads),
@@ -79,7 +76,7 @@ SCHEMES: dict[str, Callable[[int], Scheme]] = {
 
 
 def make(scheme: str, heads: int) -> Scheme:
-    """A scheme, with numbers that do not vanish."""
+    """Build a scheme with random non-zero parameters."""
     torch.manual_seed(1)
     made = SCHEMES[scheme](heads)
     for parameter in made.parameters():
@@ -88,25 +85,25 @@ def make(scheme: str, heads: int) -> Scheme:
 
 
 def split(member: str) -> tuple[str, str | None]:
-    """The scheme and the route of one of ours, written `scheme@route`; `scheme@` takes what `attend` picks."""
+    """Split `scheme@backend` into both; `scheme@` leaves the choice of the backend to `attend`."""
     scheme, _, route = member.partition("@")
     return scheme, route or None
 
 
 def ours(member: str) -> Prepare:
-    """A scheme by a route. Its table is made in every pass."""
+    """A scheme computed by a backend. The bias table is recomputed in every pass."""
     scheme, route = split(member)
 
     def prepare(size: Size, type: torch.dtype, learn: bool) -> Work:
         marks, where = make(scheme, size.heads).requires_grad_(learn), size.where
         q, k, v = size.draw(type, learn=learn)
-        return lambda: attend(q, k, v, marks.at(where), route=route), [q, k, v, *marks.parameters()]
+        return lambda: attend(q, k, v, marks.at(where), backend=route), [q, k, v, *marks.parameters()]
 
     return prepare
 
 
 def rotated(scheme: str) -> Prepare:
-    """Queries and keys marked by a scheme, as every layer after the first does it."""
+    """Rotation of queries and keys by a scheme, as in every layer after the first, with cached angles."""
 
     def prepare(size: Size, type: torch.dtype, learn: bool) -> Work:
         q, k, _ = size.draw(type, learn=False)
@@ -117,7 +114,7 @@ def rotated(scheme: str) -> Prepare:
 
 
 def copied(size: Size, type: torch.dtype, learn: bool) -> Work:
-    """Queries and keys copied."""
+    """Copies of queries and keys."""
     q, k, _ = size.draw(type, learn=False)
 
     def copy() -> Tensor:
@@ -128,15 +125,15 @@ def copied(size: Size, type: torch.dtype, learn: bool) -> Work:
 
 
 def plain(size: Size, type: torch.dtype, learn: bool) -> Work:
-    """PyTorch's attention without a bias: what all are compared with."""
+    """PyTorch's attention without a bias: the baseline."""
     q, k, v = size.draw(type, learn=learn)
-    # one new query sees all keys, and PyTorch counts causality from the wrong end
+    # PyTorch's causal mask is aligned at the first key: with cached keys, a new query must attend to all
     causal = size.cached == 0
     return lambda: scaled_dot_product_attention(q, k, v, is_causal=causal), [q, k, v]
 
 
 def materialised(size: Size, type: torch.dtype, learn: bool) -> Work:
-    """PyTorch's attention with T5's bias as a tensor of queries x keys, and its gradient where it learns."""
+    """PyTorch's attention with T5's bias as a tensor of queries x keys, with its gradient if it learns."""
     marks, where = make("t5", size.heads).requires_grad_(learn), size.where
     q, k, v = size.draw(type, learn=learn)
 
@@ -148,7 +145,7 @@ def materialised(size: Size, type: torch.dtype, learn: bool) -> Work:
 
 
 def frozen(size: Size, type: torch.dtype, learn: bool) -> Work:
-    """PyTorch's attention with T5's bias as a tensor that was made before and does not learn."""
+    """PyTorch's attention with T5's bias as a precomputed tensor without gradient."""
     where = size.where
     q, k, v = size.draw(type, learn=learn)
     with torch.no_grad():
@@ -157,7 +154,7 @@ def frozen(size: Size, type: torch.dtype, learn: bool) -> Work:
 
 
 def flex(size: Size, type: torch.dtype, learn: bool) -> Work:
-    """FlexAttention, compiled, with T5's table: forward only, as it has no way back on a CPU."""
+    """Compiled FlexAttention with T5's bias: forward only, since it has no backward pass on CPUs."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     q, k, v = size.draw(type, learn=False)
@@ -168,13 +165,13 @@ def flex(size: Size, type: torch.dtype, learn: bool) -> Work:
     def forward() -> Tensor:
         return compiled(q, k, v, score_mod=score, block_mask=blocks)
 
-    # it is built at first use, which is not what is timed
+    # compiled on the first call, which is not to be timed
     forward()
     return forward, []
 
 
 def x_transformers(size: Size, type: torch.dtype, learn: bool) -> Work:
-    """The attention of x-transformers with its relative bias, its fastest setting."""
+    """The attention of x-transformers with its relative bias, in its fastest setting."""
     from x_transformers.attend import Attend
     from x_transformers.x_transformers import RelativePositionBias
 

@@ -1,14 +1,11 @@
 """Draw docs/images/attention.png from the newest saved result: `python -m benchmarks.attention.plot`."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
-from benchmarks.saving import RESULTS
+from benchmarks.harness.plot import PANELS, newest_curve, quantity_axis, save, tokens_axis
 
-PICTURE = Path(__file__).parents[2] / "docs" / "images" / "attention.png"
 LABELS = {
     "t5@": "Ordinate, learned bias",
     "sdpa, no bias": "PyTorch, no bias at all",
@@ -16,36 +13,25 @@ LABELS = {
     "x-transformers, relative bias": "x-transformers, learned bias",
     "transformers, T5": "transformers (T5), learned bias",
 }
-# told apart by people of every kind of colour vision
+# the colour-blind safe palette of Okabe and Ito
 COLOURS = ("#0072b2", "#000000", "#d55e00", "#009e73", "#cc79a7")
 TITLE = "Attention, forward and backward: float32, 8 heads of 64, one text, one CPU thread"
 
 
 def chart(points: list[dict[str, Any]]) -> alt.HConcatChart:
-    """Time and memory over the length of a text."""
+    """Seconds and memory over the number of tokens, a line per contender."""
     rows = [
         {"tokens": point["tokens"], "who": LABELS[point["who"]]}
         | {"seconds": point["seconds"], "megabytes": point["bytes"] / 1e6}
         for point in points
     ]
     base = alt.Chart(alt.Data(values=rows), width=330, height=260).mark_line(point=True, strokeWidth=2)
-    x = alt.X("tokens:Q", title="tokens").scale(type="log", base=2)
-    x = x.axis(values=sorted({row["tokens"] for row in rows}), grid=False, format=",d")
+    x = tokens_axis(sorted({row["tokens"] for row in rows}), title="tokens", grid=False)
     colour = alt.Color("who:N", title=None).scale(domain=list(LABELS.values()), range=list(COLOURS))
-    panels = [
-        base.encode(x=x, y=alt.Y(f"{what}:Q", title=title).scale(type="log").axis(format="~g"), color=colour)
-        for what, title in (("seconds", "seconds"), ("megabytes", "memory above the inputs [MB]"))
-    ]
+    panels = [base.encode(x=x, y=quantity_axis(what, title=title), color=colour) for what, title in PANELS.items()]
     legend = {"orient": "bottom", "columns": 3, "labelLimit": 260}
     return alt.hconcat(*panels, title=TITLE).configure_legend(**legend).configure_view(stroke=None)
 
 
-def main() -> None:
-    """Draw it."""
-    newest = max(RESULTS.glob("attention_*.json"), key=lambda path: path.stem.rpartition("_")[2])
-    chart(json.loads(newest.read_text(encoding="utf-8"))["results"]["curve"]).save(PICTURE, scale_factor=2)
-    print(PICTURE)
-
-
 if __name__ == "__main__":
-    main()
+    save("attention", chart(newest_curve("attention")), scale=2)

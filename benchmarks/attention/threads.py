@@ -1,4 +1,4 @@
-"""How much a second thread saves."""
+"""Speed-up by a second thread."""
 
 import statistics
 import time
@@ -6,16 +6,17 @@ import time
 import torch
 
 from benchmarks.attention.contenders import BASE, Size
-from benchmarks.attention.measuring import TYPES, Row, Step, stepped
 from benchmarks.attention.memory import contender
+from benchmarks.harness.timing import stepped
+from benchmarks.harness.workload import TYPES, Row, Step
 
 ROUNDS = 3
 
 
 def scaling(members: list[str], tokens: int) -> dict[str, dict[str, Row]]:
-    """Seconds on the clock of a forward and a backward pass on two threads, and their ratio to those on one.
+    """Wall-clock seconds of a forward and a backward pass on two threads, and their ratio to those on one.
 
-    0.5 is the best. Beside our members stands PyTorch's attention without a bias.
+    0.5 is ideal. PyTorch's attention without a bias is the first row.
     """
     found: dict[str, dict[str, Row]] = {}
     for name, type in TYPES.items():

@@ -1,17 +1,17 @@
-"""Every mixer of the catalog beside softmax attention: time and memory over the length of a text.
+"""Every mixer of the catalog compared with softmax attention: time and memory over the sequence length.
 
-Two things are timed. The mixing alone, on what its projections would have given it, as a ratio to PyTorch's causal
-attention on given queries, keys and values: products with the matrices that make queries, keys, values and gates of a
-token, and the last one, are left out on both sides; whatever else a layer does counts, such as features, filters,
-shifts, RWKV's products of low rank, norms. And the whole mixer, as a ratio to our softmax mixer left to PyTorch;
-mixers of public packages stand beside it.
+Two things are timed. First, the mixing alone, with random tensors in place of the outputs of its projections, as a
+ratio to PyTorch's causal attention on given queries, keys and values: the projections to queries, keys, values and
+gates and the output projection are left out on both sides; everything else counts, such as feature maps, filters,
+token shifts, RWKV's low-rank products and norms. Second, the whole mixer, as a ratio to our softmax mixer computed by
+PyTorch's SDPA, together with mixers of public packages.
 
-Forward alone, and forward and backward, in float32, in CPU time of one thread, members in turns, the median over
-rounds; the longest texts one member after another. Members with a goal read eight texts, all members one. Memory that
-was freed is kept by the process (see `benchmarks.attention.memory.keep_freed`). A member that breaks a promise of the
-contract is not timed, nor is one at a length at which a pass would take too long.
+Measured are the forward pass and training (forward and backward), in float32, in CPU time of one thread, contenders
+in turns, the median over rounds; the longest sequences one contender after another. Mixers with a goal run at batch
+8, all at batch 1. The process keeps freed memory (see `benchmarks.harness.memory.keep_freed`). A mixer that fails a
+contract check is not timed, nor is one at a length at which a pass would take too long.
 
-With `--save`, each length of a case is kept as soon as it is measured, and a run that was interrupted goes on.
+With `--save`, each length of a case is stored as soon as it is measured, so that an interrupted run can resume.
 """
 
 import time
@@ -20,20 +20,20 @@ from typing import Any
 
 import torch
 
-from benchmarks.attention.memory import keep_freed
+from benchmarks.harness.memory import keep_freed
+from benchmarks.harness.printing import Table, show_memory, show_times
+from benchmarks.harness.saving import Unfinished, save
 from benchmarks.mixers import memory
-from benchmarks.mixers.cases import GOALS, Case, Table
+from benchmarks.mixers.cases import GOALS, Case
 from benchmarks.mixers.contenders import beside
 from benchmarks.mixers.members import BASE, SOFTMAX, kind, mixing, names, plain, softmax, whole
-from benchmarks.mixers.printing import show, show_memory
-from benchmarks.saving import Unfinished, save
 
 LENGTHS, SHORT = (1024, 4096, 16384), (256, 1024)
 BATCH = 8
 
 
 def cases(members: list[str], quick: bool) -> Iterator[Case]:
-    """Everything that is timed: those with goals on several texts, then all on one."""
+    """Yield all measurements: mixers with goals in batches, then all with batch 1."""
     for batch in (BATCH, 1):
         chosen = [name for name in members if batch == 1 or name in GOALS]
         others = {name: contender.prepare for name, contender in beside(chosen).items()}
@@ -42,12 +42,12 @@ def cases(members: list[str], quick: bool) -> Iterator[Case]:
         lengths = SHORT if quick else LENGTHS
         for learn in (False, True):
             yield Case("mixing alone", (BASE, plain), alone, batch, learn, lengths, goals=batch > 1)
-            # long ones one by one: some packages hold gigabytes for each
+            # long sequences at batch 1 only: some packages need gigabytes for each
             yield Case("whole mixer", (SOFTMAX, softmax), full, batch, learn, lengths if batch == 1 else lengths[:1])
 
 
 def curve(members: list[str], timed: Table) -> list[dict[str, Any]]:
-    """Seconds and bytes of a forward and a backward pass of each whole mixer, wherever it was timed."""
+    """Seconds and bytes of training of each whole mixer, at the lengths at which it was timed."""
     points = []
     for member in members:
         lengths = [int(tokens) for tokens, rows in timed.items() if member in rows]
@@ -57,14 +57,14 @@ def curve(members: list[str], timed: Table) -> list[dict[str, Any]]:
 
 
 def main(keep: bool, quick: bool = False) -> None:
-    """Measure everything, and print it beside the goals."""
+    """Run all measurements, and print them beside their goals."""
     torch.set_num_threads(1)
     began = time.perf_counter()
     keep_freed()
     unfinished = Unfinished("mixers") if keep and not quick else None
     results: dict[str, Any] = {}
     members = names()
-    # one table for what hides later tokens, one for what cannot
+    # one table for causal mixers, one for mixers without a causal form
     open_members = [name for name in members if not kind(name).causal]
     apart = {*open_members, *(name for name, other in beside(members).items() if other.ours in open_members)}
     for case in cases(members, quick):
@@ -77,15 +77,15 @@ def main(keep: bool, quick: bool = False) -> None:
         results[case.title] = table
         show_both(case.title, table, apart)
     results["curve"] = curve([SOFTMAX, *members], results["whole mixer, forward and backward, batch 1"])
-    show_memory(results["curve"])
-    print(f"\n{time.perf_counter() - began:.0f} s; * the goal is not reached")
+    show_memory("forward and backward, MB above the inputs", results["curve"])
+    print(f"\n{time.perf_counter() - began:.0f} s; *: goal missed")
     if unfinished:
         print(save("mixers", results))
         unfinished.forget()
 
 
 def show_both(title: str, table: Table, apart: Collection[str]) -> None:
-    """Print those that hide later tokens, and those that cannot."""
-    show(title, table, without=set(apart))
+    """Print the causal mixers, and those without a causal form."""
+    show_times(title, table, without=set(apart))
     others = set(table[min(table)]) - set(apart) - {BASE, SOFTMAX}
-    show("the same, no causal form", table, without=others)
+    show_times("the same, no causal form", table, without=others)

@@ -1,17 +1,19 @@
-"""What is timed: which members, how many texts of which lengths, and how long a pass may take."""
+"""Measurements: contenders, batch size, sequence lengths, and the longest pass that is timed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.attention.measuring import Row, Step, in_turns, stepped
+from benchmarks.harness.printing import Table
+from benchmarks.harness.timing import in_turns, stepped
+from benchmarks.harness.workload import Row, Step
 from benchmarks.mixers.contenders import CONTENDERS
 from benchmarks.mixers.members import Prepare, Size
 
-# a pass of one text that is expected to take longer is not timed, ours and that of others [seconds]
+# longest expected pass at batch 1 that is timed, of ours and of other packages [seconds]
 LONGEST, OTHERS_LONGEST = 3.0, 10.0
-# members that read longer texts are timed one after another, not in turns [tokens]
+# beyond this length contenders are timed one after another, not in turns [tokens]
 LONG_TEXT = 4096
-# the ratio of the mixing to reach at 1024, 4096 and 16384 tokens
+# target ratio of the mixing at 1024, 4096 and 16384 tokens
 GOALS: dict[str, tuple[float, float, float]] = {
     "s4d": (0.7, 0.3, 0.2),
     "h3": (0.7, 0.3, 0.2),
@@ -23,24 +25,22 @@ GOALS: dict[str, tuple[float, float, float]] = {
     "window": (0.9, 0.35, 0.15),
     "linformer": (0.8, 0.3, 0.12),
 }
-# whose goals are for the forward pass
+# mixers whose goals are for the forward pass only
 FORWARD_ONLY = ("linformer",)
-Table = dict[str, dict[str, Row]]
-"""The rows of each length."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Members that are timed in turns, at several lengths.
+    """Contenders that are timed in turns, at several lengths.
 
     Args:
-        what: is timed.
-        base: what the ratios are to, and its name.
-        members: the others.
-        batch: texts.
-        learn: whether there is a way back.
-        lengths: of the texts, shortest first [tokens].
-        goals: whether the members have ratios to reach.
+        what: what is timed.
+        base: name and workload of the baseline.
+        members: the other contenders.
+        batch: number of sequences.
+        learn: whether to run the backward pass.
+        lengths: sequence lengths, ascending [tokens].
+        goals: whether the contenders have target ratios.
     """
 
     what: str
@@ -53,11 +53,11 @@ class Case:
 
     @property
     def title(self) -> str:
-        """What it is called in the results."""
+        """Name in the results."""
         return f"{self.what}, {'forward and backward' if self.learn else 'forward'}, batch {self.batch}"
 
     def rows(self, tokens: int, shorter: Table, quick: bool) -> dict[str, Row]:
-        """The rows of one length; what would take too long, as the shorter ones let expect, is left out."""
+        """Time one length, without contenders that are expected to take too long, judged by shorter lengths."""
         name, prepare = self.base
         size = Size(tokens, self.batch)
         chosen = {name: prepare} | {
@@ -76,7 +76,7 @@ class Case:
         return rows
 
     def _one_by_one(self, chosen: Mapping[str, Prepare], size: Size) -> dict[str, Row]:
-        """The base first, then each of the others: what all of them hold would not fit into memory."""
+        """Time the baseline, then each contender alone: all together would not fit into memory."""
         rows: dict[str, Row] = {}
         for who, build in chosen.items():
             row = in_turns({who: stepped(build(size, self.learn))}, rounds=1, base=who)[who]
@@ -85,7 +85,7 @@ class Case:
 
     @staticmethod
     def _expected(shorter: Table, member: str) -> float:
-        """Seconds of the next length, as the last two let expect, or eight times as many as of the last."""
+        """Extrapolate the seconds of the next length from the last two, or as eight times those of the only one."""
         if not shorter:
             return 0.0
         times = [rows[member]["seconds"] for rows in shorter.values() if member in rows]

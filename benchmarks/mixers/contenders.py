@@ -1,4 +1,4 @@
-"""The mixers of public packages, as modules that take and give tokens."""
+"""Mixers of public packages, as modules from tokens to tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.attention.contenders import HEAD_WIDTH, HEADS, WIDTH, Work
+from benchmarks.harness.workload import HEAD_WIDTH, HEADS, WIDTH, Work
 from benchmarks.mixers.members import Size, trained
 
 Build = Callable[[Size], nn.Module]
@@ -16,12 +16,12 @@ Build = Callable[[Size], nn.Module]
 
 @dataclass(frozen=True)
 class Contender:
-    """Another's mixer.
+    """A mixer of another package.
 
     Args:
-        package: who has it.
-        ours: the member that it is compared with.
-        build: makes it.
+        package: import name of the package.
+        ours: our mixer that it is compared with.
+        build: builds the module.
     """
 
     package: str
@@ -34,14 +34,14 @@ class Contender:
         return find_spec(self.package) is not None
 
     def prepare(self, size: Size, learn: bool) -> Work:
-        """A pass of it over random tokens."""
+        """Build it with a pass over random tokens."""
         torch.manual_seed(1)
         module, x = self.build(size), size.draw(size.tokens, WIDTH, learn=learn)
         return lambda: module(x), [x, *trained(module)]
 
 
 class Projected(nn.Module):
-    """Attention of heads between the usual projections."""
+    """Multi-head attention with query, key, value and output projections around a given kernel."""
 
     def __init__(self, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
         super().__init__()
@@ -92,14 +92,14 @@ def rwkv(size: Size) -> nn.Module:
 
 
 class First(nn.Module):
-    """What a module of transformers returns first."""
+    """First output of a module of transformers, which returns a tuple."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, x: Tensor) -> Tensor:
-        """The tokens alone."""
+        """Return the hidden states."""
         return self.module(x)[0]
 
 
@@ -113,9 +113,9 @@ CONTENDERS = {
 
 
 def beside(members: list[str]) -> dict[str, Contender]:
-    """Those that one of these members of ours is compared with; packages that are not installed are named."""
+    """Return the contenders that compare with these mixers; print those whose package is not installed."""
     wanted = {name: contender for name, contender in CONTENDERS.items() if contender.ours in members}
     for name, contender in wanted.items():
         if not contender.there:
-            print(f"not beside us: {name}; {contender.package} is not installed")
+            print(f"left out: {name}; {contender.package} is not installed")
     return {name: contender for name, contender in wanted.items() if contender.there}

@@ -1,4 +1,4 @@
-"""Every mixer of the catalog at work: as it is, and the mixing alone on what its projections would have given it."""
+"""Workloads of every mixer of the catalog: the whole mixer, and the mixing alone without its projections."""
 
 import os
 import sys
@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.attention.contenders import HEAD_WIDTH, HEADS, WIDTH, Work
-from ordinate import Geometry, Unmarked, catalog
-from ordinate.attention import FORCED
-from ordinate.mixer import Mixer
-from ordinate.testing import mixer_checks, outcome
+from benchmarks.harness.workload import HEAD_WIDTH, HEADS, WIDTH, Work
+from ordinate import Geometry
+from ordinate.attention._attend import BACKEND_VARIABLE
+from ordinate.core import catalog
+from ordinate.mixers._mixer import Mixer
+from ordinate.schemes import NoPosition
+from ordinate.testing import mixer_checks, run_check
 from ordinate.testing.mixer import MixerCase
 
 FOLDER = "ordinate.mixers"
@@ -28,18 +30,18 @@ SOFTMAX = "softmax by sdpa"
 
 @dataclass(frozen=True)
 class Size:
-    """How much is mixed.
+    """Problem size.
 
     Args:
-        tokens: of each sequence.
-        batch: sequences.
+        tokens: tokens of each sequence.
+        batch: number of sequences.
     """
 
     tokens: int
     batch: int = 1
 
     def draw(self, *shape: int, learn: bool, seed: int = 0) -> Tensor:
-        """Random numbers for each sequence; the same every time."""
+        """Draw a tensor with a fixed seed."""
         generator = torch.Generator().manual_seed(seed)
         return torch.randn(self.batch, *shape, generator=generator).requires_grad_(learn)
 
@@ -48,20 +50,20 @@ Prepare = Callable[[Size, bool], Work]
 
 
 def names() -> list[str]:
-    """Every mixer whose promises hold, those that have a causal form first."""
+    """Return all mixers that pass the contract checks, those with a causal form first."""
     green = [name for name in catalog.names(FOLDER) if is_green(name) and reaches(name)]
     return sorted(green, key=lambda name: not kind(name).causal)
 
 
 def kind(name: str) -> type[Mixer[Any]]:
-    """The class of a member."""
+    """Return the class of a mixer."""
     return catalog.load(FOLDER, Mixer, name)
 
 
 @cache
 def is_green(name: str) -> bool:
-    """Whether a mixer keeps every promise of the contract."""
-    results = [outcome(check, MixerCase(kind(name))) for check in mixer_checks()]
+    """Whether a mixer passes every contract check."""
+    results = [run_check(check, MixerCase(kind(name))) for check in mixer_checks()]
     red = [result for result in results if not (result.passed or result.skipped_reason)]
     for result in red:
         print(f"not timed: {name}: {result.name}: {result.message}")
@@ -69,7 +71,7 @@ def is_green(name: str) -> bool:
 
 
 def whole(name: str) -> Prepare:
-    """A mixer with its projections, without a scheme."""
+    """A whole mixer with its projections, without a position scheme."""
 
     def prepare(size: Size, learn: bool) -> Work:
         mixer, x = _make(name, size), size.draw(size.tokens, WIDTH, learn=learn)
@@ -79,13 +81,13 @@ def whole(name: str) -> Prepare:
 
 
 def mixing(name: str) -> Prepare:
-    """A mixer whose projections cost nothing: each gives what it is given, and the last lets through what comes."""
+    """A mixer without its projections: each returns a fixed random tensor, and the output projection its input."""
 
     def prepare(size: Size, learn: bool) -> Work:
         mixer, x = _make(name, size), size.draw(size.tokens, WIDTH, learn=learn)
         free = Free(mixer, learn)
         forward = free.wrapped(_forward(mixer, name, x))
-        # what the projections give is made when they are asked first
+        # the random tensors are created in the first pass
         forward()
         return forward, [x, *free.given.values(), *trained(mixer)]
 
@@ -94,41 +96,41 @@ def mixing(name: str) -> Prepare:
 
 @cache
 def reaches(name: str) -> bool:
-    """Whether all that stands in for the projections of a mixer counts in what comes out."""
+    """Whether the output depends on every replaced projection; otherwise a part of the mixer was skipped."""
     forward, leaves = mixing(name)(Size(64), True)
     out, given = forward(), leaves[1 : len(leaves) - len(trained(_make(name, Size(64))))]
     found = torch.autograd.grad(out, given, torch.ones_like(out), allow_unused=True) if given else ()
     if any(gradient is None for gradient in found):
-        print(f"not timed: {name}: its result does not depend on its projections")
+        print(f"not timed: {name}: its output does not depend on its projections")
         return False
     return True
 
 
 def trained(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters that training changes."""
+    """Return the parameters that require gradients."""
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 class Free:
-    """In place of the projections of a mixer: random numbers of their shapes, made once.
+    """Replaces the projections of a mixer by random tensors of their output shapes, created once.
 
     Args:
-        mixer: whose projections; the last one is called `out`.
-        learn: whether gradients of what is given are wanted.
+        mixer: the mixer; its output projection is called `out`.
+        learn: whether these tensors require gradients.
     """
 
     def __init__(self, mixer: Mixer[Any], learn: bool) -> None:
         last = getattr(mixer, "out", None)
         self.last, self.learn = getattr(last, "weight", last), learn
-        # one that is no linear layer lets through what comes as it is
+        # an output projection that is not a linear layer is replaced by the identity
         self.own = last if isinstance(last, nn.Module) and not hasattr(last, "weight") else None
         self.home = sys.modules[type(mixer).__module__]
         self.given: dict[tuple[int, ...], Tensor] = {}
 
     def wrapped(self, forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """The same pass with free projections."""
+        """Return the same pass with replaced projections."""
         put = {(functional, "linear"): self._linear}
-        # members that took the function out of its module, or have one of their own
+        # mixers that imported the function by name, or have their own
         put |= {(self.home, "linear"): self._linear} if hasattr(self.home, "linear") else {}
         put |= {(self.home, "_columns"): self._columns} if hasattr(self.home, "_columns") else {}
         put |= {} if self.own is None else {(self.own, "forward"): lambda y: y}
@@ -158,24 +160,24 @@ class Free:
 
 
 def plain(size: Size, learn: bool) -> Work:
-    """PyTorch's causal attention on given queries, keys and values: what mixing is compared with."""
+    """PyTorch's causal attention on given queries, keys and values: the baseline of the mixing alone."""
     q, k, v = (size.draw(HEADS, size.tokens, HEAD_WIDTH, learn=learn, seed=seed) for seed in range(3))
     return lambda: scaled_dot_product_attention(q, k, v, is_causal=True), [q, k, v]
 
 
 def softmax(size: Size, learn: bool) -> Work:
-    """Our softmax attention, left to PyTorch: what whole mixers are compared with."""
+    """Our softmax mixer, computed by PyTorch's SDPA: the baseline of whole mixers."""
     forward, leaves = whole("softmax")(size, learn)
 
     def forced() -> Tensor:
-        before = os.environ.get(FORCED)
-        os.environ[FORCED] = "sdpa"
+        before = os.environ.get(BACKEND_VARIABLE)
+        os.environ[BACKEND_VARIABLE] = "sdpa"
         try:
             return forward()
         finally:
-            os.environ.pop(FORCED)
+            os.environ.pop(BACKEND_VARIABLE)
             if before is not None:
-                os.environ[FORCED] = before
+                os.environ[BACKEND_VARIABLE] = before
 
     return forced, leaves
 
@@ -190,4 +192,4 @@ def _make(name: str, size: Size) -> Mixer[Any]:
 def _forward(mixer: Mixer[Any], name: str, x: Tensor) -> Callable[[], Tensor]:
     build = Geometry.causal if kind(name).causal else Geometry.full
     where = build(x.shape[1])
-    return lambda: mixer(x, Unmarked().at(where))[0]
+    return lambda: mixer(x, NoPosition().at(where))[0]

@@ -1,4 +1,4 @@
-"""The rows of the table that apply to any scheme, on every scheme of the catalog."""
+"""Rows of the table of invalid inputs that apply to any scheme, tested for every scheme of the catalog."""
 
 import re
 import traceback
@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import ordinate
-from ordinate import Geometry, Scheme, attend, catalog
-from ordinate.testing.case import HEAD_WIDTH, HEADS, SIZES, WIDTH, Case, drawn, marks
+from ordinate import Geometry, attend
+from ordinate.core import catalog
+from ordinate.schemes import Scheme
+from ordinate.testing.case import HEAD_WIDTH, HEADS, SIZES, WIDTH, SchemeCase, hook_outputs, random_qkv
 
 SOURCE = Path(ordinate.__file__).parent
 NAMES = catalog.names("ordinate.schemes")
@@ -19,11 +21,11 @@ pytestmark = [pytest.mark.usefixtures("untyped"), pytest.mark.parametrize("name"
 
 
 def case_of(name):
-    return Case(catalog.load("ordinate.schemes", Scheme, name))
+    return SchemeCase(catalog.load("ordinate.schemes", Scheme, name))
 
 
 def refused(ask):
-    """The error of our own that this raises, which says what must hold, what came and what to do."""
+    """Return the message of the error that this raises; it must be our own, with the three parts of a message."""
     with pytest.raises((ValueError, TypeError)) as caught:
         ask()
     last = traceback.extract_tb(caught.tb)[-1]
@@ -32,39 +34,33 @@ def refused(ask):
     return str(caught.value)
 
 
-def uses(scheme, *hooks):
-    if not set(hooks) & set(scheme.hooks):
-        pytest.skip(f"it has no {' or '.join(hooks)}")
-
-
 def ask_all(at, x, q, k):
-    """What each place of a scheme that meets a model's tensors would be asked."""
+    """Calls of all hooks of a scheme that take tensors of the model."""
     if "embed" in at.scheme.hooks:
         yield "x", lambda: at.embed(x)
     yield "q", lambda: at.encode(q, k)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("wrong", [0, -1])
 @pytest.mark.parametrize("size", ["width", "heads", "head_width", "max_length", "layers"])
-def test_a_size_below_one_is_refused(name, size, wrong):
+@pytest.mark.where(lambda name, size: size in catalog.options(case_of(name).kind))
+def test_a_size_below_one_raises_an_error(name, size, wrong):
     case = case_of(name)
     bound = catalog.bind(case.kind, {}, SIZES)
-    if size not in bound:
-        pytest.skip(f"it does not ask for {size}")
     assert str(wrong) in refused(lambda: case.kind(**(bound | {size: wrong})))
 
 
-def test_an_odd_head_width_is_refused_or_served(name):
+@pytest.mark.where(lambda name: "head_width" in catalog.options(case_of(name).kind))
+def test_an_odd_head_width_is_an_error_or_supported(name):
     case = case_of(name)
     bound = catalog.bind(case.kind, {}, SIZES)
-    if "head_width" not in bound:
-        pytest.skip("it does not ask for head_width")
     try:
         scheme = case.kind(**(bound | {"head_width": 7}))
     except ValueError:
         assert "7" in refused(lambda: case.kind(**(bound | {"head_width": 7})))
         return
-    at = scheme.at(case.place(Geometry.causal(5)))
+    at = scheme.at(case.with_axes(Geometry.causal(5)))
     q, k, v = torch.randn(3, 2, HEADS, 5, 7)
     out = attend(*at.encode(q, k), v, at)
     assert out.shape == (2, HEADS, 5, 7)
@@ -72,20 +68,19 @@ def test_an_odd_head_width_is_refused_or_served(name):
 
 
 @pytest.mark.parametrize("wrong", [0, -1.0, NAN, INF])
-def test_a_base_that_is_no_positive_number_is_refused(name, wrong):
+@pytest.mark.where(lambda name: "theta" in catalog.options(case_of(name).kind))
+def test_a_base_that_is_not_positive_raises_an_error(name, wrong):
     case = case_of(name)
-    if "theta" not in catalog.options(case.kind):
-        pytest.skip("it has no theta")
     bound = catalog.bind(case.kind, {}, SIZES)
     assert "theta" in refused(lambda: case.kind(**(bound | {"theta": wrong})))
 
 
-def test_an_unknown_option_is_refused(name):
+def test_an_unknown_option_raises_an_error(name):
     kind = case_of(name).kind
     assert "no option of" in refused(lambda: catalog.bind(kind, {"does_not_exist": 1}, SIZES))
 
 
-def test_an_option_of_another_type_is_refused(name):
+def test_an_option_of_another_type_raises_an_error(name):
     case = case_of(name)
     bound = catalog.bind(case.kind, {}, SIZES)
     for option in catalog.options(case.kind):
@@ -94,23 +89,23 @@ def test_an_option_of_another_type_is_refused(name):
             case.kind(**wrong)
 
 
-def test_a_geometry_of_other_tokens_is_refused(name):
+def test_a_geometry_of_another_length_raises_an_error(name):
     case = case_of(name)
-    at = case.scheme().at(case.place(Geometry.causal(6)))
-    q, k, v = drawn(2, 5)
+    at = case.scheme().at(case.with_axes(Geometry.causal(6)))
+    q, k, v = random_qkv(2, 5)
     assert "5" in refused(lambda: at.encode(q, k))
     assert "6" in refused(lambda: attend(q, k, v, at))
     real = torch.ones(3, 5).bool()
-    at = case.scheme().at(case.place(Geometry.padded(real)))
+    at = case.scheme().at(case.with_axes(Geometry.padded(real)))
     assert "3" in refused(lambda: at.encode(q, k))
     assert "3" in refused(lambda: attend(q, k, v, at))
 
 
 @pytest.mark.parametrize("pos", [-1, -1000])
-def test_a_negative_position_is_refused_or_served(name, pos):
+def test_a_negative_position_is_an_error_or_supported(name, pos):
     case = case_of(name)
-    scheme, x = case.scheme(), case.vectors(2, 4)
-    there = case.place(Geometry.given(torch.tensor([pos, 0, 1, 5])[None, :, None]))
+    scheme, x = case.scheme(), case.embeddings(2, 4)
+    there = case.with_axes(Geometry.from_positions(torch.tensor([pos, 0, 1, 5])[None, :, None]))
     if scheme.max_length is not None:
         assert str(pos) in refused(lambda: scheme.at(there))
         return
@@ -126,70 +121,70 @@ def test_a_negative_position_is_refused_or_served(name, pos):
 
 
 @pytest.mark.parametrize("wrong", [NAN, INF, -INF])
-def test_a_position_that_is_not_finite_is_refused(name, wrong):
+def test_a_nonfinite_position_raises_an_error(name, wrong):
     case = case_of(name)
     pos = torch.tensor([0.0, wrong, 2.0], dtype=torch.float64)[None, :, None]
-    refused(lambda: case.scheme().at(case.place(Geometry.given(pos))))
+    refused(lambda: case.scheme().at(case.with_axes(Geometry.from_positions(pos))))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_low_precision_far_from_the_beginning_costs_rounding_only(name, dtype):
+def test_low_precision_at_large_positions_costs_rounding_only(name, dtype):
     case = case_of(name)
     limit = case.scheme().max_length
     start = 70_000 if limit is None else limit - 4
-    where = case.place(Geometry.given(torch.arange(start, start + 4)[None, :, None]))
-    # parameters rounded in the same way, everything else in float64
-    narrow = marks(case.scheme(torch.float64).to(dtype).double(), where)
+    where = case.with_axes(Geometry.from_positions(torch.arange(start, start + 4)[None, :, None]))
+    # the exact result: parameters rounded to the same dtype, everything else in float64
+    narrow = hook_outputs(case.scheme(torch.float64).to(dtype).double(), where)
     rounded = case.scheme(torch.float64).to(dtype)
     try:
-        came = marks(rounded, where, dtype)
+        came = hook_outputs(rounded, where, dtype)
     except ValueError:
-        assert str(dtype).removeprefix("torch.") in refused(lambda: marks(rounded, where, dtype))
+        assert str(dtype).removeprefix("torch.") in refused(lambda: hook_outputs(rounded, where, dtype))
         return
     for hook, out in came.items():
         exact = narrow[hook]
         assert out.isfinite().all(), f"{hook} is not finite"
         error = (out.double() - exact).abs().max() / exact.abs().max().clamp(min=1.0)
-        # a few roundings in the type of the model
+        # a few roundings in the dtype of the model
         assert error <= 16 * torch.finfo(dtype).eps, f"{hook} is off by {error:.2g} of its size"
 
 
-def test_integer_activations_are_refused(name):
+def test_integer_activations_raise_an_error(name):
     case = case_of(name)
-    at = case.scheme().at(case.place(Geometry.causal(5)))
-    x, (q, k, _) = case.vectors(2, 5), drawn(2, 5)
+    at = case.scheme().at(case.with_axes(Geometry.causal(5)))
+    x, (q, k, _) = case.embeddings(2, 5), random_qkv(2, 5)
     for what, ask in ask_all(at, x.long(), q.long(), k.long()):
         assert f"{what} needs floating-point numbers; got torch.int64" in refused(ask)
 
 
-def test_input_on_another_device_is_refused(name):
+def test_input_on_another_device_raises_an_error(name):
     case = case_of(name)
-    at = case.scheme().at(case.place(Geometry.causal(5)))
-    x, (q, k, v) = case.vectors(2, 5), drawn(2, 5)
+    at = case.scheme().at(case.with_axes(Geometry.causal(5)))
+    x, (q, k, v) = case.embeddings(2, 5), random_qkv(2, 5)
     for _, ask in ask_all(at, x.to("meta"), q.to("meta"), k.to("meta")):
         assert "meta" in refused(ask)
     assert "meta" in refused(lambda: attend(q.to("meta"), k.to("meta"), v.to("meta"), at))
 
 
-def test_axes_in_another_order_are_refused(name):
+def test_axes_in_another_order_raise_an_error(name):
     case = case_of(name)
-    at = case.scheme().at(case.place(Geometry.causal(5)))
-    x, (q, k, v) = case.vectors(2, 5), drawn(2, 5)
+    at = case.scheme().at(case.with_axes(Geometry.causal(5)))
+    x, (q, k, v) = case.embeddings(2, 5), random_qkv(2, 5)
     for _, ask in ask_all(at, x.transpose(0, 1), q.transpose(1, 2), k.transpose(1, 2)):
         refused(ask)
     refused(lambda: attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), at))
 
 
-def test_other_numbers_of_channels_and_heads_are_refused(name):
+@pytest.mark.where(lambda name: {"width", "heads", "head_width"} & set(catalog.options(case_of(name).kind)))
+def test_other_numbers_of_channels_and_heads_raise_an_error(name):
     case = case_of(name)
     scheme = case.scheme()
-    at, options = scheme.at(case.place(Geometry.causal(5))), catalog.options(case.kind)
+    at, options = scheme.at(case.with_axes(Geometry.causal(5))), catalog.options(case.kind)
     asked = [size for size in ("width", "heads", "head_width") if size in options]
     for size in asked:
         assert getattr(scheme, size) == SIZES[size], f"keep {size} as an attribute: what comes is checked against it"
-    if "width" in options:
-        uses(scheme, "embed")
-        assert str(WIDTH) in refused(lambda: at.embed(torch.randn(2, 5, WIDTH + 4 - scheme.claims).double()))
+    if "width" in options and "embed" in scheme.hooks:
+        assert str(WIDTH) in refused(lambda: at.embed(torch.randn(2, 5, WIDTH + 4 - scheme.appended_width).double()))
         assert str(WIDTH) in refused(lambda: at.embed(torch.randn(2, 5, 1).double()))
     if "head_width" in options:
         wide = torch.randn(2, HEADS, 5, HEAD_WIDTH + 4, dtype=torch.float64)
@@ -198,24 +193,22 @@ def test_other_numbers_of_channels_and_heads_are_refused(name):
         x = torch.randn(2, HEADS - 1, 5, HEAD_WIDTH, dtype=torch.float64)
         assert str(HEADS) in refused(lambda: at.encode(x, x))
         assert str(HEADS) in refused(lambda: attend(x, x, x, at))
-    if not asked:
-        pytest.skip("it asks for none of these sizes")
 
 
-def test_writing_to_what_it_returns_changes_nothing(name):
+def test_in_place_changes_of_results_have_no_effect(name):
     case = case_of(name)
-    scheme, where = case.scheme(), case.place(Geometry.causal(5))
-    before = {hook: out.clone() for hook, out in marks(scheme, where).items()}
+    scheme, where = case.scheme(), case.with_axes(Geometry.causal(5))
+    before = {hook: out.clone() for hook, out in hook_outputs(scheme, where).items()}
     with torch.no_grad():
-        for out in marks(scheme, where).values():
+        for out in hook_outputs(scheme, where).values():
             out.add_(101)
-    for hook, out in marks(scheme, where).items():
+    for hook, out in hook_outputs(scheme, where).items():
         assert torch.equal(out, before[hook]), f"{hook} remembers what it returned"
 
 
-def test_training_follows_inference(name):
+def test_training_works_after_inference_mode(name):
     case = case_of(name)
-    model, where, x = case.model(), case.place(Geometry.causal(5)), case.vectors(2, 5)
+    model, where, x = case.model(), case.with_axes(Geometry.causal(5)), case.embeddings(2, 5)
     with torch.inference_mode():
         inferred = model(x, where).clone()
     out = model(x.requires_grad_(), where)

@@ -1,4 +1,4 @@
-"""Write docs/bad-input.md from table.toml: what happens to each bad input here, by trying it."""
+"""Write docs/bad-input.md from table.toml, running the example of each row to get its error message."""
 
 import re
 import textwrap
@@ -11,27 +11,27 @@ PAGE = FOLDER.parents[1] / "docs" / "bad-input.md"
 WIDTH = 140
 LETTERS = re.compile(r"\b[COSNZk]\b")
 MARGIN = {"initial_indent": "    ", "subsequent_indent": "    "}
-HEAD = """# Bad input
+HEAD = """# Invalid inputs
 
-Forty-nine inputs that are wrong, or look it, and what becomes of them: in public packages, and here. The commonest
-failure of the field is not a crash but a plausible wrong number. So here each of them is either right, or a clear
-error: a ValueError or TypeError of our own, raised before anything is computed, that says what must hold, what came,
-and what to do.
+Forty-nine invalid or unusual inputs, and what public packages and Ordinate do with them. The most common failure in
+the field is not a crash but a plausible wrong result. In Ordinate each of them gives either a correct result or a
+clear error: a ValueError or TypeError of our own, raised before any computation, that states what must hold, what was
+given, and how to fix it.
 
-`tests/bad_input/table.toml` holds the table, tests run every row, and this page is written from it by
-`python tests/bad_input/write_page.py`: the messages are those that the code gave. Where a row applies to any scheme,
-tests try it on every scheme of the catalog.
+The rows are in `tests/bad_input/table.toml`. Tests run every row, and `python tests/bad_input/write_page.py` writes
+this page from it, with the actual error messages. Rows that apply to any scheme are tested for every scheme of the
+catalog.
 
 ## Packages
 
 {packages}
 
-Versions of November 2026, run on a CPU. **C** a clear error, **O** an obscure one, **S** silently wrong (the number
-is the largest error), **N** NaN or infinity, **Z** a NaN hidden as a number, **k** right.
+Versions of November 2026, run on a CPU. **C** a clear error, **O** an obscure error, **S** silently wrong (the number
+is the largest error), **N** NaN or infinity, **Z** a NaN turned into a finite number, **k** correct.
 
 {counts}
 
-## Names in the examples
+## Definitions used in the examples
 
 ```python
 {prelude}
@@ -42,12 +42,12 @@ is the largest error), **N** NaN or infinity, **Z** a NaN hidden as a number, **
 
 
 def table():
-    """Every row, and what they have in common."""
+    """Read the table: packages, common prelude, and rows."""
     return tomllib.loads((FOLDER / "table.toml").read_text(encoding="utf-8"))
 
 
 def tried(row, prelude):
-    """The error that the code of a row raises; None where it raises none."""
+    """Run the code of a row and return the error that it raises, or None."""
     names = {"__name__": "bad_input"}
     exec(compile(prelude, "prelude", "exec"), names)
     try:
@@ -58,10 +58,10 @@ def tried(row, prelude):
 
 
 def section(row, prelude):
-    """What the page says of one row."""
+    """Write the section of one row."""
     peers = ", ".join(f"{package} {came}" for package, came in row["peers"].items())
     says = textwrap.fill(row.get("says", ""), WIDTH)
-    parts = [f"### {row['number']}. {row['input'][0].upper()}{row['input'][1:]}", f"Elsewhere: {peers}."]
+    parts = [f"### {row['number']}. {row['input'][0].upper()}{row['input'][1:]}", f"Other packages: {peers}."]
     if says:
         parts.append(says)
     if row["here"] == "error":
@@ -74,21 +74,21 @@ def section(row, prelude):
 
 
 def counts(rows):
-    """How often each outcome came."""
+    """Summarise how often each outcome occurs."""
     here = Counter(row["here"] for row in rows)
     there = Counter(letter for row in rows for came in row["peers"].values() for letter in LETTERS.findall(came))
     wrong = there["S"] + there["N"] + there["Z"]
-    said = (
-        f"Of the {there.total()} outcomes elsewhere, {wrong} are a wrong number or none, "
+    text = (
+        f"Of the {there.total()} outcomes in other packages, {wrong} are a wrong number or NaN, "
         f"{there['O']} an obscure error, "
-        f"{there['C']} a clear one, and {there['k']} right. Here {here['error']} of the rows are clear errors and "
-        f"{here['right']} right; {here['unsaid']} cannot be said."
+        f"{there['C']} a clear error, and {there['k']} correct. In Ordinate {here['error']} of the rows are clear "
+        f"errors and {here['right']} correct; {here['n/a']} do not apply."
     )
-    return textwrap.fill(said, WIDTH)
+    return textwrap.fill(text, WIDTH)
 
 
 def page():
-    """The whole page."""
+    """Write the whole page."""
     found = table()
     packages = "\n".join(f"- **{letter}**: {name}" for letter, name in found["packages"].items())
     head = HEAD.format(packages=packages, counts=counts(found["row"]), prelude=found["prelude"].strip())

@@ -8,17 +8,26 @@ import pytest
 
 from ordinate.cli import show
 from ordinate.cli.main import app
-from ordinate.cli.progress import Bars, Lines
-from ordinate.study.engine import News
+from ordinate.cli.progress import ProgressBars, ProgressLines
+from ordinate.study.executor import RunUpdate
 from ordinate.study.plan import Plan
 
-SIZES = {"length": 16, "steps": 4, "batch": 2, "width": 16, "layers": 1, "heads": 2, "warmup": 1, "windows": 4}
-SIZES |= {"shuffled": 2, "samples": 1, "sample-tokens": 8, "precision": "fp32"}
+SIZES = {
+    "length": 16,
+    "steps": 4,
+    "batch": 2,
+    "width": 16,
+    "layers": 1,
+    "heads": 2,
+    "warmup_steps": 1,
+    "eval_samples": 4,
+}
+SIZES |= {"shuffle_samples": 2, "generated-texts": 1, "generated-tokens": 8, "precision": "fp32"}
 SMALL = [word for name, value in SIZES.items() for word in (f"--{name}", value)]
 
 
 def ordinate(*arguments, folder=None):
-    """Run the command line in a process of its own: exit code, output, messages."""
+    """Run the command line in a subprocess; returns exit code, output and messages."""
     command = [sys.executable, "-c", "from ordinate.cli.main import main; main()", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100", "TERM": "dumb"}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
@@ -50,14 +59,14 @@ def test_help_needs_no_torch():
 
 
 @pytest.mark.parametrize("name", ["study", "probe", "report", "train", "generate", "list", "show", "cite", "check"])
-def test_every_command_explains_itself(name, capsys):
+def test_every_command_has_a_help_text(name, capsys):
     app([name, "--help"], result_action="return_value")
     said = capsys.readouterr().out
     assert f"Usage: ordinate {name}" in said
     assert "Parameters" in said
 
 
-def test_a_study_ends_in_a_report_and_then_has_nothing_to_do(text, tmp_path):
+def test_a_study_ends_in_a_report_and_repeating_it_does_nothing(text, tmp_path):
     arguments = ["study", "--text", text, "--schemes", "none", "rope:theta=100", "--out", tmp_path / "out", *SMALL]
     code, said, errors = ordinate(*arguments)
     assert code == 0, errors
@@ -72,7 +81,7 @@ def test_a_study_ends_in_a_report_and_then_has_nothing_to_do(text, tmp_path):
     code, said, errors = ordinate(*arguments[:-2], "--precision", "bf16")
     assert code == 2
     assert "precision: 'fp32' -> 'bf16'" in errors
-    assert "give the same options as then, or another --out" in errors
+    assert "repeat the original options, or give another --out" in errors
 
 
 @pytest.mark.parametrize(
@@ -88,7 +97,7 @@ def test_a_study_ends_in_a_report_and_then_has_nothing_to_do(text, tmp_path):
         (["--width", "28", "--schemes", "rope"], "rope needs an even head width"),
     ],
 )
-def test_bad_input_leaves_with_a_clear_message(text, tmp_path, arguments, message):
+def test_bad_input_exits_with_a_clear_message(text, tmp_path, arguments, message):
     given = arguments if "--text" in arguments else ["--text", text, *arguments]
     code, said, errors = ordinate("study", "--out", tmp_path / "out", *given)
     assert code != 0
@@ -106,7 +115,7 @@ def test_bad_input_leaves_with_a_clear_message(text, tmp_path, arguments, messag
         ("short.txt", b"short\n", "at least two documents|must hold at least"),
     ],
 )
-def test_a_text_that_cannot_be_learned_from_is_refused(tmp_path, name, raw, message):
+def test_an_unusable_text_is_rejected(tmp_path, name, raw, message):
     (tmp_path / name).write_bytes(raw)
     code, _, errors = ordinate("study", "--text", tmp_path / name, "--out", tmp_path / "out", "--schemes", "none")
     assert code == 2
@@ -114,7 +123,7 @@ def test_a_text_that_cannot_be_learned_from_is_refused(tmp_path, name, raw, mess
     assert "Traceback" not in errors
 
 
-def test_options_come_from_a_file_below_the_command_line(text, tmp_path):
+def test_the_command_line_overrides_a_file_of_options(text, tmp_path):
     (tmp_path / "plan.toml").write_text(f'text = "{text}"\nsteps = 3\nschemes = ["none"]\nlength = 16\n')
     arguments = ["study", "--config", tmp_path / "plan.toml", "--out", tmp_path / "out", *SMALL]
     code, said, errors = ordinate(*arguments)
@@ -126,13 +135,13 @@ def test_options_come_from_a_file_below_the_command_line(text, tmp_path):
     assert "stps" in said + errors
 
 
-def test_a_trained_model_writes_the_same_for_the_same_seed(trained):
+def test_a_trained_model_generates_the_same_for_the_same_seed(trained):
     _, model = trained
-    code, one, errors = ordinate("generate", model, "line", "--tokens", 20, "--seed", 3)
+    code, one, errors = ordinate("generate", model, "line", "--max-new-tokens", 20, "--seed", 3)
     assert code == 0, errors
     assert one.startswith("line")
-    assert ordinate("generate", model, "line", "--tokens", 20, "--seed", 3)[1] == one
-    assert ordinate("generate", model, "line", "--tokens", 20, "--seed", 4)[1] != one
+    assert ordinate("generate", model, "line", "--max-new-tokens", 20, "--seed", 3)[1] == one
+    assert ordinate("generate", model, "line", "--max-new-tokens", 20, "--seed", 4)[1] != one
 
 
 def test_a_study_in_place_of_a_model_names_the_models_in_it(trained):
@@ -150,30 +159,30 @@ def test_a_report_is_built_again(trained):
     assert ordinate("report", out / "data")[0] == 2
 
 
-def test_list_says_where_each_scheme_enters(capsys):
+def test_list_shows_the_hooks_of_each_scheme(capsys):
     app(["list"], result_action="return_value")
     said = capsys.readouterr().out
     assert re.search(r"rope +queries, keys", said)
     assert re.search(r"none +nowhere", said)
     app(["list", "spectra"], result_action="return_value")
-    assert re.search(r"linear +Turn everything more slowly", capsys.readouterr().out)
+    assert re.search(r"linear +Position interpolation", capsys.readouterr().out)
     app(["list", "mixers"], result_action="return_value")
     said = capsys.readouterr().out
-    assert re.search(r"softmax +either way +rope", said)
-    assert re.search(r"sinkhorn +both sides +rope", said)
-    assert re.search(r"triangular_mlp +left to right +none", said)
-    for kind in ("routes", "corpora", "tokenizers", "tasks"):
+    assert re.search(r"softmax +either +rope", said)
+    assert re.search(r"sinkhorn +bidirectional +rope", said)
+    assert re.search(r"triangular_mlp +causal +none", said)
+    for kind in ("backends", "corpora", "tokenizers", "tasks"):
         app(["list", kind], result_action="return_value")
     assert "stdlib" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("scheme", ["none", "sinusoidal:theta=100", "learned", "concatenated", "rope", "alibi+t5"])
-def test_show_says_and_draws_what_a_scheme_does(scheme, capsys):
+def test_show_describes_and_plots_a_scheme(scheme, capsys):
     app(["show", scheme], result_action="return_value")
     said = capsys.readouterr().out
     assert "Source:" in said
     assert "options" in said
-    # what is captured has no colours
+    # captured output has no colours
     assert ("(dark)" in said) == (scheme != "none")
 
 
@@ -194,7 +203,7 @@ def test_cite_prints_bibtex(capsys):
 
 
 SCHEME = '''
-from ordinate import Scheme
+from ordinate.schemes import Scheme
 
 class Broken(Scheme):
     """Leak the future."""
@@ -209,16 +218,16 @@ class Broken(Scheme):
 '''
 
 
-def test_check_tells_a_scheme_that_breaks_the_contract(tmp_path):
+def test_check_fails_a_scheme_that_breaks_the_contract(tmp_path):
     (tmp_path / "mine.py").write_text(SCHEME)
     code, said, _ = ordinate("check", "mine:Broken", folder=tmp_path)
     assert code == 1
-    assert re.search(r"FAILED +moving_all_positions", said)
+    assert re.search(r"FAILED +shift_invariance_is_as_declared", said)
     assert re.search(r"passed +padding_on_the_left", said)
     for target, message in (
-        ("mine", "written module:Class"),
+        ("mine", "given as module:Class"),
         ("nowhere:X", "must be importable"),
-        ("mine:Nothing", "must be a subclass of ordinate.Scheme"),
+        ("mine:Nothing", "must be a subclass of ordinate.schemes.Scheme"),
     ):
         code, _, errors = ordinate("check", target, folder=tmp_path)
         assert code == 2
@@ -227,29 +236,29 @@ def test_check_tells_a_scheme_that_breaks_the_contract(tmp_path):
 
 MIXER = """
 import torch
-from ordinate import SequenceMixer
+from ordinate.mixers import SequenceMixer
 
 class Peeks(SequenceMixer):
-    honours, equivariant, usual_scheme = frozenset(), True, "none"
+    supported_hooks, permutation_equivariant, default_scheme = frozenset(), True, "none"
 
     def __init__(self, *, width: int):
         super().__init__()
         self.project = torch.nn.Linear(width, width)
 
-    def mix(self, x, at, real, state):
+    def mix_sequences(self, x, at, real, state):
         return x + self.project(x).mean(1, keepdim=True), None
 """
 
 
-def test_check_tells_a_mixer_that_breaks_the_contract(tmp_path):
+def test_check_fails_a_mixer_that_breaks_the_contract(tmp_path):
     (tmp_path / "mine.py").write_text(MIXER)
     code, said, _ = ordinate("check", "mine:Peeks", folder=tmp_path)
     assert code == 1
-    assert re.search(r"FAILED +nothing_reaches_back.*feels a later one", said)
+    assert re.search(r"FAILED +outputs_do_not_depend_on_later_tokens.*depends on a later one", said)
     assert re.search(r"passed +its_options_are_keywords", said)
 
 
-@pytest.mark.parametrize("kind", [Bars, Lines])
+@pytest.mark.parametrize("kind", [ProgressBars, ProgressLines])
 def test_progress_follows_a_study(kind):
     from io import StringIO
 
@@ -258,11 +267,11 @@ def test_progress_follows_a_study(kind):
     out = StringIO()
     plan = Plan(schemes=("rope",), steps=10)
     (run,) = plan.runs()
-    watcher = kind(Console(file=out, force_terminal=kind is Bars, width=100, highlight=False))
-    watcher.reading("[bold]text")
-    watcher.planned(plan, 1)
-    watcher.news(News(run, "training", 5, 2.5))
-    watcher.news(News(run, "failed", message="[red] broke"))
+    watcher = kind(Console(file=out, force_terminal=kind is ProgressBars, width=100, highlight=False))
+    watcher.on_reading("[bold]text")
+    watcher.on_planned(plan, 1)
+    watcher.on_update(RunUpdate(run, "training", 5, 2.5))
+    watcher.on_update(RunUpdate(run, "failed", message="[red] broke"))
     watcher.close()
     said = out.getvalue()
     assert "[bold]text" in said
@@ -272,7 +281,7 @@ def test_progress_follows_a_study(kind):
 
 
 def test_bars_show_each_line_to_one_scale():
-    text = show.sparks({"a": [0.0, 1.0], "bb": [0.5, float("nan")]}).plain
+    text = show.sparklines({"a": [0.0, 1.0], "bb": [0.5, float("nan")]}).plain
     assert text == "a  ▁█  0 to 1\nbb ▅   0.5 to nan"
 
 
@@ -285,8 +294,8 @@ def test_show_saves_a_picture(ending, tmp_path, capsys):
     assert ending != "html" or (b'src="http' not in data and b"added to the scores" in data)
 
 
-def test_a_picture_of_another_kind_or_of_nothing_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"no kind of picture is named '.jpeg'"):
+def test_a_plot_in_another_format_or_of_nothing_is_rejected(tmp_path):
+    with pytest.raises(ValueError, match=r"no plot format is named '.jpeg'"):
         app(["show", "alibi", "--save", str(tmp_path / "picture.jpeg")], result_action="return_value")
-    with pytest.raises(ValueError, match="none does nothing by itself"):
+    with pytest.raises(ValueError, match="a scheme must have something to plot; none has nothing"):
         app(["show", "none", "--save", str(tmp_path / "picture.png")], result_action="return_value")

@@ -1,4 +1,4 @@
-"""Options with several values, as a person may write them."""
+"""Options with several values, separated by spaces or commas."""
 
 import pytest
 
@@ -15,23 +15,23 @@ def read(*words):
     [
         (["--width", "64,128"], "width", (64, 128)),
         (["--width", "32,64", "128"], "width", (32, 64, 128)),
-        (["--tune", "1e-3,3e-3"], "tune", (0.001, 0.003)),
+        (["--tune-lr", "1e-3,3e-3"], "tune_lr", (0.001, 0.003)),
         (["--norm", "rms,layer"], "norm", ("rms", "layer")),
-        (["--multiples=1,2"], "multiples", (1, 2)),
+        (["--eval-length-multiples=1,2"], "eval_length_multiples", (1, 2)),
     ],
 )
-def test_numbers_and_fixed_words_may_be_given_with_commas(words, name, values):
+def test_numbers_and_choices_may_be_separated_by_commas(words, name, values):
     assert getattr(read(*words), name) == values
 
 
 @pytest.mark.parametrize("name", ["schemes", "mixers", "task", "text"])
-def test_a_comma_within_a_text_is_its_own(name):
+def test_commas_in_text_options_are_kept(name):
     assert getattr(read(f"--{name}", "rope:theta=3,layout=x", "rope,none"), name) == (
         "rope:theta=3,layout=x",
         "rope,none",
     )
 
 
-def test_one_value_stays_one(tmp_path):
+def test_a_single_value_is_not_split(tmp_path):
     with pytest.raises(Exception, match="seeds"):
         read("--seeds", "1,2")

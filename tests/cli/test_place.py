@@ -1,10 +1,10 @@
-"""The real command at a URL: begun on one machine, gone on with on another, and read by other tools."""
+"""The real command at a URL: started on one machine, resumed on another, and logged by other tools."""
 
 import fsspec
 import pytest
 
 from ordinate.cli.main import app
-from ordinate.files import read_sealed
+from ordinate.core.atomic_files import read_checksummed
 
 SIZES = {
     "task": "copy:count=4",
@@ -13,16 +13,16 @@ SIZES = {
     "width": 16,
     "layers": 1,
     "heads": 2,
-    "warmup": 1,
-    "fresh": 20,
+    "warmup_steps": 1,
+    "task_samples": 20,
 }
-SIZES |= {"multiples": 1, "checkpoint-every": 2}
+SIZES |= {"eval_length_multiples": 1, "checkpoint-every": 2}
 TINY = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))] + ["--schemes", "rope", "none"]
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.filterwarnings("ignore")
-def test_a_study_at_a_url_is_found_done_by_another_machine(tmp_path, monkeypatch, capsys):
+def test_another_machine_finds_a_finished_study_at_a_url(tmp_path, monkeypatch, capsys):
     for machine in ("one", "other"):
         (tmp_path / machine).mkdir()
         monkeypatch.chdir(tmp_path / machine)
@@ -38,7 +38,7 @@ def test_a_study_at_a_url_is_found_done_by_another_machine(tmp_path, monkeypatch
     assert not there.exists(f"{tmp_path}/there/logs")
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.filterwarnings("ignore")
 def test_on_this_machine_and_on_a_cluster_the_results_are_the_same(tmp_path, monkeypatch):
     pytest.importorskip("ray")
@@ -52,7 +52,10 @@ def test_on_this_machine_and_on_a_cluster_the_results_are_the_same(tmp_path, mon
     tables = [(tmp_path / out / "results.csv").read_bytes() for out in places]
     assert tables[0] == tables[1] == tables[2]
     results = [
-        {path.parent.name: read_sealed(path) | {"cost": 0} for path in (tmp_path / out).glob("runs/*/result.json")}
+        {
+            path.parent.name: read_checksummed(path) | {"cost": 0}
+            for path in (tmp_path / out).glob("runs/*/result.json")
+        }
         for out in places
     ]
     assert results[0] == results[1] == results[2]

@@ -1,4 +1,4 @@
-"""`ordinate classify` and `ordinate fill`: models that were trained here, and published ones."""
+"""`ordinate classify` and `ordinate fill`, with models trained by Ordinate and published ones."""
 
 from pathlib import Path
 
@@ -12,27 +12,27 @@ from ordinate.cli.classify import classify
 from ordinate.cli.fill import fill
 from ordinate.cli.generate import generate
 from ordinate.cli.translate import translate
-from ordinate.models.vision import Vision, VisionShape
-from ordinate.tokenizers.bytes import Bytes
+from ordinate.data.tokenizers.bytes import Bytes
+from ordinate.models.vision import VisionShape, VisionTransformer
 
 Image = pytest.importorskip("PIL.Image")
 SIZES = {"width": 16, "layers": 1, "heads": 2}
 SEEN = {"vocabulary": 3, "image": (8, 8), "patch": (4, 4), "labels": ("eel", "[bold]newt[/bold]", "owl")}
 LIKE_VIT = {
     "norm": "layer",
-    "epsilon": 1e-6,
+    "norm_eps": 1e-6,
     "mixer": "softmax:variant.bias=true",
     "class_position": True,
     "bias": ("norm", "feedforward", "head"),
 }
 LIKE_BERT = {
     "norm": "layer",
-    "epsilon": 1e-12,
+    "norm_eps": 1e-12,
     "mixer": "softmax:variant.bias=true",
     "bias": ("norm", "feedforward"),
-    "order": "post",
+    "norm_position": "post",
     "embedding_norm": True,
-    "kinds": 2,
+    "token_types": 2,
     "scheme": "learned",
     "max_length": 32,
 }
@@ -48,7 +48,7 @@ def pictures(tmp_path):
 
 
 def leaning(model):
-    """Its head says the second class, whatever it sees."""
+    """A classifier that always predicts the second class."""
     with torch.no_grad():
         model.head.weight.zero_()
         model.head.bias.copy_(torch.tensor([0.0, 2.0, 1.0]))
@@ -56,19 +56,17 @@ def leaning(model):
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_images_are_classified_by_our_models_and_by_published_ones(
-    published, pictures, tmp_path, capsys, monkeypatch
-):
+def test_images_are_classified_by_ordinates_and_published_models(published, pictures, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "model"
-    # a short path has room in the table
+    # a short path fits into the table
     monkeypatch.chdir(tmp_path)
     pictures = [Path(picture.name) for picture in pictures]
-    model = leaning(Vision(VisionShape(**SEEN, **SIZES, **(LIKE_VIT if published else {}))))
+    model = leaning(VisionTransformer(VisionShape(**SEEN, **SIZES, **(LIKE_VIT if published else {}))))
     save(model, folder, "vit") if published else model.save_pretrained(folder)
     assert classify(folder, *pictures, top=2) == 0
     out = capsys.readouterr().out
     shares = torch.tensor([0.0, 2.0, 1.0]).softmax(0)
-    # what looks like markup is a name
+    # names that look like markup are printed as they are
     assert out.count("[bold]newt[/bold]") == out.count(f"{shares[1]:.1%}") == 2
     assert out.count(f"{shares[2]:.1%}") == 2
     assert "eel" not in out
@@ -76,7 +74,7 @@ def test_images_are_classified_by_our_models_and_by_published_ones(
 
 
 def test_classes_have_the_names_beside_the_model_or_numbers(pictures, tmp_path, capsys):
-    leaning(Vision(VisionShape(**SEEN | {"labels": ()}, **SIZES))).save_pretrained(tmp_path / "model")
+    leaning(VisionTransformer(VisionShape(**SEEN | {"labels": ()}, **SIZES))).save_pretrained(tmp_path / "model")
     classify(tmp_path / "model", pictures[0], top=9)
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "%" in line]
     assert [row[2].strip() for row in rows] == ["1", "2", "0"]
@@ -85,24 +83,26 @@ def test_classes_have_the_names_beside_the_model_or_numbers(pictures, tmp_path, 
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "%" in line]
     assert [row[2].strip() for row in rows] == ["bee", "cat", "ant"]
     (tmp_path / "model" / "classes.json").write_text('["ant"]')
-    with pytest.raises(ValueError, match=r"classes.json is a list of 3 names; .* holds something else"):
+    with pytest.raises(ValueError, match=r"classes.json must be a list of 3 names; .* is not"):
         classify(tmp_path / "model", pictures[0])
 
 
 def test_images_that_cannot_be_classified_are_named(pictures, tmp_path):
-    leaning(Vision(VisionShape(**SEEN, **SIZES))).save_pretrained(tmp_path / "model")
+    leaning(VisionTransformer(VisionShape(**SEEN, **SIZES))).save_pretrained(tmp_path / "model")
     (tmp_path / "broken.png").write_text("no picture")
     with pytest.raises(ValueError, match=r"broken.png is not"):
         classify(tmp_path / "model", tmp_path / "broken.png")
-    with pytest.raises(ValueError, match="classify looks at images; got none; name their files"):
+    with pytest.raises(ValueError, match="classify needs images; got none; give their files"):
         classify(tmp_path / "model")
-    Vision(VisionShape(**SEEN | {"labels": ()}, **SIZES, top="none")).save_pretrained(tmp_path / "headless")
-    with pytest.raises(ValueError, match=r"a model that classifies has a head; .*headless has none"):
+    VisionTransformer(VisionShape(**SEEN | {"labels": ()}, **SIZES, head="none")).save_pretrained(
+        tmp_path / "headless"
+    )
+    with pytest.raises(ValueError, match=r"classify needs a model with a classification head; .*headless has none"):
         classify(tmp_path / "headless", pictures[0])
 
 
 def sure(model, token):
-    """Its head says this token, whatever it reads."""
+    """An encoder that always predicts this token."""
     with torch.no_grad():
         model.masked.norm.weight.zero_()
         model.masked.bias.zero_()
@@ -110,7 +110,7 @@ def sure(model, token):
     return model
 
 
-def test_our_encoder_fills_each_mask(tmp_path, capsys):
+def test_ordinates_encoder_fills_each_mask(tmp_path, capsys):
     model = Encoder(EncoderShape(vocabulary=257, scheme="rope", **SIZES))
     with torch.no_grad():
         sure(model, ord("e")).masked.bias[256] = 99.0
@@ -139,27 +139,27 @@ def test_a_published_encoder_fills_with_its_own_mask(family, mask, tmp_path, cap
     assert mask not in out
 
 
-def test_a_text_or_a_model_without_a_mask_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"fill says what stands at \[MASK\]; got 'eels'; write \[MASK\] for each"):
+def test_a_text_or_a_model_without_a_mask_is_rejected(tmp_path):
+    with pytest.raises(ValueError, match=r"the text must contain \[MASK\]; got 'eels'; write \[MASK\] for each"):
         fill(tmp_path, "eels")
-    Encoder(EncoderShape(vocabulary=257, scheme="rope", top="none", **SIZES)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"a model that reads text has a tokenizer.json; .* has none; put the one"):
+    Encoder(EncoderShape(vocabulary=257, scheme="rope", head="none", **SIZES)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"a text model's folder must contain tokenizer.json; .* does not; add the"):
         fill(tmp_path, "[MASK]")
     Bytes().save(tmp_path)
-    with pytest.raises(ValueError, match=r"an encoder that fills has a masked head; .* has none"):
+    with pytest.raises(ValueError, match=r"fill needs an encoder with a masked-token head; .* has none"):
         fill(tmp_path, "[MASK]")
-    for known, came in ((100, "256 tokens for a model of 100"), (256, "token 256 for a model of 256")):
+    for known, came in ((100, "256 tokens for a model of 100"), (256, "token 256 for a vocabulary of 256")):
         Encoder(EncoderShape(vocabulary=known, scheme="rope", **SIZES)).save_pretrained(tmp_path)
-        with pytest.raises(ValueError, match=f"the model knows every token of its tokenizer; got {came}"):
+        with pytest.raises(ValueError, match=f"must be in the model's vocabulary; got {came}"):
             fill(tmp_path, "[MASK]")
-    Vision(VisionShape(**SEEN, **SIZES)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"kind encoder is needed; .* of the kind vision; use it by `ordinate class"):
+    VisionTransformer(VisionShape(**SEEN, **SIZES)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"kind encoder is needed; .* of kind vision; use it with `ordinate class"):
         fill(tmp_path, "[MASK]")
 
 
 def test_a_folder_of_models_names_them_and_a_model_of_another_kind_its_command(tmp_path):
     seer = tmp_path / "runs" / "axial-s0" / "model"
-    Vision(VisionShape(**SEEN, **SIZES)).save_pretrained(seer)
+    VisionTransformer(VisionShape(**SEEN, **SIZES)).save_pretrained(seer)
     uses = {
         classify: ("eel.png", "vision"),
         fill: ("[MASK]", "encoder"),
@@ -167,9 +167,9 @@ def test_a_folder_of_models_names_them_and_a_model_of_another_kind_its_command(t
         translate: ("a", "encoder-decoder"),
     }
     for use, (given, kind) in uses.items():
-        with pytest.raises(ValueError, match=rf"a model folder holds config.json; .* give one of: {seer}"):
+        with pytest.raises(ValueError, match=rf"a model folder must contain config.json; .* give one of: {seer}"):
             use(tmp_path, Path(given) if use is classify else given)
-        # it has no tokenizer, which is not what is wrong
+        # the kind of model is reported before the missing tokenizer
         if use is not classify:
-            with pytest.raises(ValueError, match=f"the kind {kind} is needed; .* use it by `ordinate classify`"):
+            with pytest.raises(ValueError, match=f"of kind {kind} is needed; .* use it with `ordinate classify`"):
                 use(seer, given)

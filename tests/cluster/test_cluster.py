@@ -1,32 +1,32 @@
-"""The same study on a Ray cluster of two nodes, one of which is lost on the way."""
+"""A study on a Ray cluster of two nodes, one of which is lost meanwhile."""
 
 import os
 import time
 
 import pytest
 
-from ordinate.files import read_sealed
-from ordinate.report.build import build
-from ordinate.study.about import code_digest
-from ordinate.study.conduct import conduct
-from ordinate.study.engines import cluster
-from ordinate.study.engines.cluster import Cluster
-from ordinate.study.engines.local import Local
+from ordinate.core.atomic_files import read_checksummed
+from ordinate.report.build import build_report
+from ordinate.study.executors import cluster
+from ordinate.study.executors.cluster import RayExecutor
+from ordinate.study.executors.local import LocalExecutor
+from ordinate.study.manifest import code_digest
 from ordinate.study.plan import Plan
-from ordinate.study.settle import settle
-from ordinate.study.state import FINAL
+from ordinate.study.resolve import resolve
+from ordinate.study.run import FINAL_STATES
+from ordinate.study.runner import run_study
 
 pytest.importorskip("ray")
 
 
 class Quiet:
-    def reading(self, name):
+    def on_reading(self, name):
         pass
 
-    def planned(self, plan, todo):
+    def on_planned(self, plan, todo):
         self.todo = todo
 
-    def news(self, news):
+    def on_update(self, update):
         pass
 
 
@@ -35,21 +35,27 @@ def plan(tmp_path_factory):
     text = tmp_path_factory.mktemp("text")
     for number in range(20):
         (text / f"{number}.txt").write_text("".join(f"line {number * word} is {word % 13}\n" for word in range(60)))
-    sizes = {"length": 16, "steps": 120, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 2}
-    measures = {"windows": 4, "shuffled": 4, "samples": 0, "checkpoint_every": 5, "multiples": (1,)}
-    return settle(Plan(text=str(text), schemes=("rope", "none"), **sizes, **measures))
+    sizes = {"length": 16, "steps": 120, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup_steps": 2}
+    measures = {
+        "eval_samples": 4,
+        "shuffle_samples": 4,
+        "generated_texts": 0,
+        "checkpoint_every": 5,
+        "eval_length_multiples": (1,),
+    }
+    return resolve(Plan(text=str(text), schemes=("rope", "none"), **sizes, **measures))
 
 
 @pytest.fixture(scope="module")
 def local(plan, tmp_path_factory):
-    folder = conduct(plan, tmp_path_factory.mktemp("local") / "study", Local(2), "ordinate study", Quiet())
-    build(folder.path)
+    folder = run_study(plan, tmp_path_factory.mktemp("local") / "study", LocalExecutor(2), "ordinate study", Quiet())
+    build_report(folder.path)
     return folder
 
 
 @pytest.fixture
 def nodes(monkeypatch):
-    """Two machines of one core each; the first only leads."""
+    """A cluster of two machines with one core each; the first is the head node only."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     # tests may not use the network, and the head listens at this machine's own address
@@ -69,50 +75,52 @@ def nodes(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_gives_the_results_of_one_machine_though_a_node_is_lost(plan, local, nodes, tmp_path, monkeypatch):
-    # so small a run is over in a second
-    monkeypatch.setattr(cluster, "EVERY", 0.02)
+    # such a small run ends within a second
+    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.02)
     lost = []
 
     class Saboteur(Quiet):
-        def news(self, news):
-            if news.step >= 10 and not lost:
-                lost.append(news)
+        def on_update(self, update):
+            if update.step >= 10 and not lost:
+                lost.append(update)
                 nodes.remove_node(nodes.workers[0])
 
-    folder = conduct(plan, tmp_path / "study", Cluster(nodes.address, 300.0), "ordinate study", Saboteur())
+    folder = run_study(plan, tmp_path / "study", RayExecutor(nodes.address, 300.0), "ordinate study", Saboteur())
     assert lost
     assert {folder.status(run) for run in plan.runs()} == {"done"}
-    build(folder.path)
+    build_report(folder.path)
     tables = [(place.path / "results.csv").read_bytes() for place in (folder, local)]
     assert tables[0] == tables[1]
     for run in plan.runs():
-        one, other = (read_sealed(place.result(run)) for place in (folder, local))
+        one, other = (read_checksummed(place.result(run)) for place in (folder, local))
         assert {**one, "cost": 0} == {**other, "cost": 0}
     watch = Quiet()
-    conduct(plan, folder.path, Cluster(nodes.address), "ordinate study", watch)
+    run_study(plan, folder.path, RayExecutor(nodes.address), "ordinate study", watch)
     assert watch.todo == 0
 
 
-def test_an_address_that_does_not_answer_is_refused(plan, tmp_path, monkeypatch):
+def test_an_unreachable_address_is_rejected(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     began = time.monotonic()
-    with pytest.raises(ValueError, match=r"names a cluster that answers; 127\.0\.0\.1:1 does not"):
-        conduct(plan, tmp_path / "study", Cluster("127.0.0.1:1"), "ordinate study", Quiet())
+    with pytest.raises(ValueError, match=r"must name a reachable cluster; 127\.0\.0\.1:1 does not answer"):
+        run_study(plan, tmp_path / "study", RayExecutor("127.0.0.1:1"), "ordinate study", Quiet())
     assert time.monotonic() - began < 60
-    assert not any(folder.name in FINAL for folder in tmp_path.iterdir())
+    assert not any(folder.name in FINAL_STATES for folder in tmp_path.iterdir())
 
 
-def test_a_machine_with_another_ordinate_does_no_run(plan, tmp_path, monkeypatch):
+def test_a_machine_with_different_code_carries_out_no_run(plan, tmp_path, monkeypatch):
     told = []
     monkeypatch.setattr(cluster, "_attempt", lambda *run: told.append(run))
     cluster._work(code_digest(), None, tmp_path, "rope-s0", 1.0, cluster.ONE_DEVICE)
     assert told == [(tmp_path, "rope-s0", 1.0, cluster.ONE_DEVICE)]
-    with pytest.raises(ValueError, match=r"the Ordinate of the one that gives the command.*has another; install"):
+    with pytest.raises(
+        ValueError, match=r"the same Ordinate code as the one that gave the command.*has different code; install"
+    ):
         cluster._work("0", None, tmp_path, "rope-s0", 1.0, cluster.ONE_DEVICE)
     assert len(told) == 1
 
 
-def test_a_machine_that_is_too_busy_for_a_cluster_is_told(plan, tmp_path, monkeypatch):
+def test_a_cluster_that_cannot_start_is_reported(plan, tmp_path, monkeypatch):
     import ray
 
     def init(address=None, **_):
@@ -120,10 +128,10 @@ def test_a_machine_that_is_too_busy_for_a_cluster_is_told(plan, tmp_path, monkey
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(ValueError, match=r"did not begin \(The current node timed out\); run the same command again"):
-        conduct(plan, tmp_path / "study", Cluster(), "ordinate study", Quiet())
+    with pytest.raises(ValueError, match=r"did not start \(The current node timed out\); repeat the command"):
+        run_study(plan, tmp_path / "study", RayExecutor(), "ordinate study", Quiet())
 
 
-def test_nothing_is_told_to_the_makers_of_ray(plan, local, tmp_path):
-    conduct(plan, local.path, Cluster(), "ordinate study", Quiet())
+def test_ray_usage_statistics_are_disabled(plan, local, tmp_path):
+    run_study(plan, local.path, RayExecutor(), "ordinate study", Quiet())
     assert os.environ.get("RAY_USAGE_STATS_ENABLED", "0") == "0"

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate import Scheme
-from ordinate.ops.waves import sinusoids
+from ordinate.ops.sinusoids import sinusoids
+from ordinate.schemes import Scheme
 from ordinate.testing import check_scheme
-from ordinate.testing.case import Case
+from ordinate.testing.case import SchemeCase
 
 CITATION = "@misc{nobody2026,\n  title = {None},\n  year = {2026}\n}"
 
@@ -22,7 +22,7 @@ class Shaw(Scheme):
     """
 
     per_layer = True
-    whole = True
+    integer_positions = True
     shift_invariant = True
     citation = CITATION
 
@@ -41,7 +41,7 @@ class Shaw(Scheme):
         # the second term needs as many heads in k as in q
         return torch.einsum("bhid,bijd->bhij", q, near) + torch.einsum("bhjd,bhid->bhij", k.tanh(), q.tanh())
 
-    def carry(self, weights, where):
+    def value_bias(self, weights, where):
         near = self.near(self.values, where, weights.shape[0]).to(weights.dtype)
         return torch.einsum("bhij,bijd->bhid", weights, near)
 
@@ -72,7 +72,7 @@ class Corner(Scheme):
 
     axes = (1, 2)
     shift_invariant = False
-    claims = 8
+    appended_width = 8
     citation = CITATION
 
     def embed(self, x, pos):
@@ -87,4 +87,4 @@ def test_a_sound_scheme_of_any_kind_passes(kind):
 
 
 def test_options_reach_the_scheme():
-    assert Case(Shaw, {"reach": "1"}).scheme().reach == 1
+    assert SchemeCase(Shaw, {"reach": "1"}).scheme().reach == 1

@@ -1,3 +1,5 @@
+import ast
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -6,20 +8,22 @@ import pytest
 from sybil.document import Document
 from sybil.parsers.markdown import CodeBlockParser
 
-import ordinate
-from ordinate import catalog
-from ordinate.scheme import Scheme
-from ordinate.spectrum import Spectrum
+from ordinate.core import catalog
+from ordinate.data.task import Task
+from ordinate.schemes._scheme import Scheme
+from ordinate.schemes.spectra._spectrum import Spectrum
 from ordinate.study.options import Options
-from ordinate.study.presets import IMAGE_PRESETS, PRESETS, TASK_PRESETS, TRANSLATION_PRESETS
-from ordinate.task import Task
+from ordinate.study.presets import IMAGE_PRESETS, TASK_PRESETS, TEXT_PRESETS, TRANSLATION_PRESETS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "ordinate"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 SCHEMES = catalog.names("ordinate.schemes")
-TASKS = [name for name in catalog.names("ordinate.tasks") if name not in ("text", "translation", "masked", "images")]
-SPECTRA = catalog.names("ordinate.spectra")
+TASKS = [
+    name for name in catalog.names("ordinate.data.tasks") if name not in ("text", "translation", "masked", "images")
+]
+SPECTRA = catalog.names("ordinate.schemes.spectra")
 
 
 def text(page):
@@ -68,12 +72,14 @@ def test_every_example_runs(page, tmp_path, monkeypatch):
         exec(compile("\n" * line + code, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=named)
-def test_every_link_inside_leads_somewhere(page):
-    for file, heading in links(page):
-        target = page.parent / file if file else page
-        assert target.exists(), f"{named(page)} leads to {file}"
-        assert not heading or heading in anchors(target), f"{named(page)} leads to {file}#{heading}"
+def test_every_link_inside_leads_somewhere():
+    broken = []
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for file, heading in links(page):
+            target = page.parent / file if file else page
+            if not target.exists() or (heading and heading not in anchors(target)):
+                broken.append(f"{named(page)} leads to {file}#{heading}")
+    assert not broken
 
 
 def test_every_page_is_in_the_navigation():
@@ -87,39 +93,59 @@ def listed_options(page):
     return re.findall(r"^\| `(\w+)`", rest.partition("\n## ")[0], re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_a_page_lists_the_options_of_its_scheme(name):
-    known = catalog.options(catalog.load("ordinate.schemes", Scheme, name))
-    assert listed_options(DOCS / "schemes" / f"{name}.md") == list(known)
+def test_the_page_of_each_scheme_and_spectrum_lists_its_options():
+    wrong = {}
+    for folder, package, contract, names in (
+        ("schemes", "ordinate.schemes", Scheme, SCHEMES),
+        ("spectra", "ordinate.schemes.spectra", Spectrum, SPECTRA),
+    ):
+        for name in names:
+            known = list(catalog.options(catalog.load(package, contract, name)))
+            listed = listed_options(DOCS / folder / f"{name}.md")
+            if listed != known:
+                wrong[f"{folder}/{name}"] = f"lists {listed} of {known}"
+    assert not wrong
 
 
-@pytest.mark.parametrize("name", SPECTRA)
-def test_a_page_lists_the_options_of_its_spectrum(name):
-    known = catalog.options(catalog.load("ordinate.spectra", Spectrum, name))
-    assert listed_options(DOCS / "spectra" / f"{name}.md") == list(known)
+def test_the_page_of_each_spectrum_says_what_it_depends_on():
+    """The table of a page: frequencies depend on the length, multiplies what is rotated, own parameters."""
+    wrong = {}
+    for name in SPECTRA:
+        kind = catalog.load("ordinate.schemes.spectra", Spectrum, name)
+        shown = re.search(
+            r"\n\|---\|---\|---\|\n\| (yes|no)[^|]* \| (yes|no) \|", text(DOCS / "spectra" / f"{name}.md")
+        )
+        expected = tuple(
+            "yes" if member in vars(kind) else "no" for member in ("length_thresholds", "query_key_scale")
+        )
+        if not shown or shown.groups() != expected:
+            wrong[name] = f"says {shown and shown.groups()}, not {expected}"
+    assert not wrong
 
 
-@pytest.mark.parametrize("name", SPECTRA)
-def test_a_page_says_what_its_spectrum_depends_on(name):
-    kind = catalog.load("ordinate.spectra", Spectrum, name)
-    said = re.search(r"\n\|---\|---\|---\|\n\| (yes|no)[^|]* \| (yes|no) \|", text(DOCS / "spectra" / f"{name}.md"))
-    assert said, "give the page its table: rates depend on the length, multiplies what turns, own parameters"
-    assert said.groups() == tuple("yes" if word in vars(kind) else "no" for word in ("breaks", "magnitude"))
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_a_page_says_whether_its_scheme_is_shift_invariant(name):
-    said = re.search(r"\n\|---\|---\|---\|---\|\n\| [^|]+ \| (yes|no) \|", text(DOCS / "schemes" / f"{name}.md"))
-    assert said, "give the page its table: enters at, shift invariant, own parameters, serves"
-    assert (said[1] == "yes") == catalog.load("ordinate.schemes", Scheme, name).shift_invariant
+def test_the_page_of_each_scheme_says_whether_it_is_shift_invariant():
+    """The table of a page: enters at, shift invariant, own parameters, serves."""
+    wrong = {}
+    for name in SCHEMES:
+        shown = re.search(r"\n\|---\|---\|---\|---\|\n\| [^|]+ \| (yes|no) \|", text(DOCS / "schemes" / f"{name}.md"))
+        expected = "yes" if catalog.load("ordinate.schemes", Scheme, name).shift_invariant else "no"
+        if not shown or shown[1] != expected:
+            wrong[name] = f"says {shown and shown[1]}, not {expected}"
+    assert not wrong
 
 
 def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
     plan, _, _ = text(DOCS / "study.md").partition("## What is equal")
     listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|.+\|$", plan, re.MULTILINE))
-    words = {"schemes": "all eight", "mixers": "softmax", "kv_heads": "as heads", "multiples": "1 2 4 8"}
-    words |= {"pixels": "8 or 32", "patch": "an eighth", "from": "new models", "sides": "two", "threads": "measured"}
-    words |= {"learning_rate": "0.004, or 0.0001 with `from`", "tune": "shared"}
+    words = {"schemes": "all eight", "mixers": "softmax", "kv_heads": "as heads", "eval_length_multiples": "1 2 4 8"}
+    words |= {
+        "image_size": "8 or 32",
+        "patch_size": "an eighth",
+        "from": "new models",
+        "scheme_location": "two",
+        "threads": "measured",
+    }
+    words |= {"learning_rate": "0.004, or 0.0001 with `from`", "tune_lr": "shared"}
     defaults = {"from" if name == "base" else name: value for name, value in Options().model_dump().items()}
     assert list(defaults) == [name for name in defaults if name in listed]
     for name, default in defaults.items():
@@ -127,49 +153,92 @@ def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
         assert listed[name] == shown, f"docs/study.md says {listed[name]} of {name}"
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_the_page_of_the_study_lists_every_change_of_a_preset(preset):
-    row = re.search(rf"^\| `{preset}` \| (.+) \|$", text(DOCS / "study.md"), re.MULTILINE)
-    assert row, f"docs/study.md has no row for {preset}"
-    said = {name: float(value) for name, value in re.findall(r"`(\w+)` ([\d.]+)", row[1])}
-    assert said == PRESETS[preset]
+def test_the_page_of_the_study_lists_every_change_of_a_preset():
+    page, wrong = text(DOCS / "study.md"), {}
+    for preset, changes in TEXT_PRESETS.items():
+        row = re.search(rf"^\| `{preset}` \| (.+) \|$", page, re.MULTILINE)
+        listed = {name: float(value) for name, value in re.findall(r"`(\w+)` ([\d.]+)", row[1] if row else "")}
+        if listed != changes:
+            wrong[preset] = f"lists {listed}, not {changes}"
+    assert not wrong
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize(
-    ("what", "presets"), [("tasks", TASK_PRESETS), ("translation", TRANSLATION_PRESETS), ("images", IMAGE_PRESETS)]
-)
-def test_the_page_of_the_study_lists_every_change_of_a_preset_for_a_task(preset, what, presets):
-    _, _, rest = text(DOCS / "study.md").partition(f"| preset | changes for {what} |")
-    row = re.search(rf"^\| `{preset}` \| (.+) \|$", rest, re.MULTILINE)
-    said = {name: value.strip() for name, value in re.findall(r"`(\w+)` ([^,]+)", row[1])}
-    assert said == {
-        name: " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        for name, value in presets[preset].items()
+def test_the_page_of_the_study_lists_every_change_of_a_preset_for_a_task():
+    page, wrong = text(DOCS / "study.md"), {}
+    for what, presets in (("tasks", TASK_PRESETS), ("translation", TRANSLATION_PRESETS), ("images", IMAGE_PRESETS)):
+        _, _, rest = page.partition(f"| preset | changes for {what} |")
+        for preset in TEXT_PRESETS:
+            row = re.search(rf"^\| `{preset}` \| (.+) \|$", rest, re.MULTILINE)
+            found = re.findall(r"`(\w+)` ([^,]+)", row[1] if row else "")
+            listed = {name: value.strip() for name, value in found}
+            expected = {
+                name: " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+                for name, value in presets[preset].items()
+            }
+            if listed != expected:
+                wrong[f"{preset} for {what}"] = f"lists {listed}, not {expected}"
+    assert not wrong
+
+
+def test_the_page_of_each_task_lists_its_options_with_their_defaults():
+    wrong = {}
+    for name in TASKS:
+        options = catalog.options(catalog.load("ordinate.data.tasks", Task, name))
+        _, _, rest = text(DOCS / "tasks" / f"{name}.md").partition("## Options")
+        listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", rest, re.MULTILINE))
+        defaults = {key: str(option.default) for key, option in options.items() if option.default is not None}
+        if list(listed) != list(options) or any(listed[key] != value for key, value in defaults.items()):
+            wrong[name] = f"lists {listed} of {list(options)} with {defaults}"
+    assert not wrong
+
+
+def public_names():
+    """The full path of each name that a namespace of the package serves."""
+    for face in sorted([*SOURCE.rglob("__init__.pyi"), *SOURCE.rglob("__init__.py")]):
+        package = ["ordinate", *face.parent.relative_to(SOURCE).parts]
+        for node in ast.parse(text(face)).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                above = package[: len(package) + 1 - node.level] if node.level else []
+                yield from (".".join([*above, node.module, alias.name]) for alias in node.names)
+
+
+def test_the_reference_lists_every_public_name():
+    listed = set(re.findall(r"^::: (ordinate\.\S+)$", text(DOCS / "api.md"), re.MULTILINE))
+    assert not set(public_names()) - listed
+
+
+def test_the_reference_lists_only_what_there_is():
+    listed = re.findall(r"^::: (ordinate\.\S+)$", text(DOCS / "api.md"), re.MULTILINE)
+    assert sorted(set(listed)) == sorted(listed)
+    missing = []
+    for path in listed:
+        module, _, name = path.rpartition(".")
+        if not hasattr(importlib.import_module(module), name):
+            missing.append(path)
+    assert not missing
+
+
+def test_the_architecture_names_every_package_and_its_private_modules():
+    page = text(DOCS / "architecture.md")
+    packages = {file.parent.name for file in SOURCE.glob("*/__init__.py")}
+    assert set(re.findall(r"\w+", page.split("```")[1])) >= packages
+    rows = dict(re.findall(r"^\| `(\w+)/` \|(.+)$", page, re.MULTILINE))
+    assert set(rows) == packages
+    listed = {
+        f"{package}/{part}" for package, row in rows.items() for part in re.findall(r"`([\w/]+(?:\.py|/))`", row)
     }
+    private = {file.relative_to(SOURCE).as_posix() for file in SOURCE.glob("*/_[!_]*.py")}
+    assert not private - listed
+    assert not {part for part in listed if not (SOURCE / part).exists()}
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_a_page_lists_the_options_of_its_task_with_their_defaults(name):
-    options = catalog.options(catalog.load("ordinate.tasks", Task, name))
-    _, _, rest = text(DOCS / "tasks" / f"{name}.md").partition("## Options")
-    listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", rest, re.MULTILINE))
-    assert {key: listed[key] for key in options} == listed
-    shown = {key: str(option.default) for key, option in options.items() if option.default is not None}
-    assert {key: listed[key] for key in shown} == shown
-
-
-@pytest.mark.parametrize("name", ordinate.__all__)
-def test_the_reference_lists_every_public_name(name):
-    assert re.search(rf"^::: ordinate\.[\w.]+\.{name}$", text(DOCS / "api.md"), re.MULTILINE)
-
-
-def test_the_floors_name_every_part_of_the_package():
-    source = ROOT / "src" / "ordinate"
-    parts = {file.name for file in source.glob("*.py") if not file.stem.startswith("__")}
-    parts |= {f"{file.parent.name}/" for file in source.glob("*/__init__.py")}
-    floors, _, _ = text(DOCS / "architecture.md").partition("## One walk")
-    assert not {part for part in parts if f"`{part}" not in floors}
+def test_every_file_that_the_pages_for_contributors_name_exists():
+    missing = []
+    for page in (DOCS / "architecture.md", DOCS / "conventions.md", DOCS / "extend.md", ROOT / "CONTRIBUTING.md"):
+        for path in re.findall(r"`([\w./]+/[\w.]+\.(?:pyi?|md))`", text(page)):
+            if "NAME" not in path and not any((root / path).exists() for root in (SOURCE, SOURCE / "schemes", ROOT)):
+                missing.append(f"{named(page)} names {path}")
+    assert not missing
 
 
 def test_the_site_asks_for_nothing_from_elsewhere():
@@ -182,7 +251,11 @@ def test_contributing_is_short():
     assert len(text(ROOT / "CONTRIBUTING.md").splitlines()) <= 60
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_a_page_shows_the_picture_that_its_scheme_draws_of_itself(name):
-    assert f"](../images/schemes/{name}.png)" in text(DOCS / "schemes" / f"{name}.md")
-    assert (DOCS / "images" / "schemes" / f"{name}.png").is_file(), "draw it: python .ci/pictures.py"
+def test_the_page_of_each_scheme_shows_the_picture_that_it_draws_of_itself():
+    lacking = [
+        name
+        for name in SCHEMES
+        if f"](../images/schemes/{name}.png)" not in text(DOCS / "schemes" / f"{name}.md")
+        or not (DOCS / "images" / "schemes" / f"{name}.png").is_file()
+    ]
+    assert not lacking, "draw them: python .ci/pictures.py"

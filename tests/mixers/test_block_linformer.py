@@ -1,10 +1,12 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Rope, Softmax, Unmarked
+from ordinate import Geometry
+from ordinate.mixers import Softmax
 from ordinate.mixers.block_linformer import BlockLinformer
+from ordinate.schemes import NoPosition, Rope
 
-MARKS = {"none": Unmarked(), "rope": Rope(head_width=4)}
+MARKS = {"none": NoPosition(), "rope": Rope(head_width=4)}
 
 
 def made(**options):
@@ -12,7 +14,7 @@ def made(**options):
 
 
 def by_the_formula(mixer, x, at):
-    """Token by token, head by head."""
+    """Reference implementation, token by token and head by head."""
     q, k, v = (part.unflatten(-1, (-1, 4)).transpose(1, 2) for part in mixer.project(x).split(mixer.widths, -1))
     q, k = at.encode(q, k)
     k, v = (part.repeat_interleave(2 // part.shape[1], 1) for part in (k, v))
@@ -77,8 +79,8 @@ def test_rows_of_a_batch_may_be_at_other_places_in_their_blocks():
     y, state = mixer(x[:, :6], scheme.at(where))
     outs = [y]
     for begin in range(6, 12):
-        new = where.following(1)
-        where = new.after(where)
+        new = where.next_tokens(1)
+        where = new.with_past(where)
         y, state = mixer(x[:, begin : begin + 1], scheme.at(where), state)
         outs.append(y)
     y = torch.cat(outs, 1)
@@ -99,7 +101,7 @@ def test_nothing_of_a_later_token_reaches_an_earlier_one():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"summaries": 5}, "a block has at least as many tokens as summaries; got block 4, summaries 5"),
+        ({"summaries": 5}, "summaries must not exceed block; got block 4, summaries 5"),
         ({"block": 0}, "block must be above zero"),
         ({"summaries": 0}, "summaries must be above zero"),
     ],

@@ -1,7 +1,8 @@
 import torch
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.gru import Gru
+from ordinate.schemes import NoPosition
 
 
 def test_it_is_its_formula():
@@ -19,7 +20,7 @@ def test_it_is_its_formula():
         h = (1 - z) * new + z * h
         out.append(h @ mixer.out.weight.T)
     y, expected, leaves = (
-        mixer(x, Unmarked().at(Geometry.causal(9)))[0],
+        mixer(x, NoPosition().at(Geometry.causal(9)))[0],
         torch.stack(out, 1),
         [x, *mixer.parameters()],
     )

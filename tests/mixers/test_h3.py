@@ -1,20 +1,21 @@
-"""H3 against its equations, one token at a time; and what its filters are for: recall."""
+"""H3 compared with its equations, one token at a time, and trained on associative recall."""
 
 import pytest
 import torch
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.h3 import H3
+from ordinate.schemes import NoPosition
 from ordinate.testing import assert_as_close
 
 
 def mixed(mixer, x, where=None, state=None):
     where = Geometry.causal(x.shape[1]) if where is None else where
-    return mixer(x, Unmarked().at(where), state)
+    return mixer(x, NoPosition().at(where), state)
 
 
 def diagonal(filter, u):
-    """y = 2 Re(c x), x <- factor x + gain u by the bilinear rule; u has filters first and time last."""
+    """Reference SSM: y = 2 Re(c x), x <- factor x + gain u, bilinear rule; u has filters first, time last."""
     half = filter.log_step.exp()[:, None] * torch.complex(-filter.log_decay.exp(), filter.turn) / 2
     factor, gain = (1 + half) / (1 - half), filter.log_step.exp()[:, None] / (1 - half)
     c, memory, rows = torch.view_as_complex(filter.c[0]), 0, []
@@ -25,7 +26,7 @@ def diagonal(filter, u):
 
 
 def equations(mixer, x):
-    """Shift, multiply, filter, multiply, token by token and channel by channel."""
+    """Reference H3: shift, multiply, filter, multiply, token by token and channel by channel."""
     batch, tokens, width = x.shape
     q, k, v = (x @ mixer.project.weight.T + mixer.project.bias).chunk(3, -1)
     taps = mixer.shift.taps[0]
@@ -101,7 +102,7 @@ def test_padding_leaves_no_trace_although_projections_have_biases():
     [
         ({"head_dim": 3}, "head_dim must divide width; got 3 and 8; choose one that does"),
         ({"head_dim": 0}, "head_dim must be above zero; got 0"),
-        ({"states": 5}, "states must be even and above zero; got 5"),
+        ({"states": 5}, "states must be even and positive; got 5"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(options, match):

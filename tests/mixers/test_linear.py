@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Rope, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.linear import LinearAttention
 from ordinate.ops import chunks
+from ordinate.schemes import NoPosition, Rope
 
 PHI = {
     "elu": lambda x: torch.where(x > 0, x + 1, x.exp()),
@@ -13,7 +14,7 @@ PHI = {
 
 
 def by_the_formula(mixer, x, at):
-    """Weights of queries x keys: the numerator by marked features, the denominator by plain ones."""
+    """Reference weights (queries x keys): numerator with encoded features, denominator with unencoded ones."""
     q, k, v = (
         part.unflatten(-1, (-1, 4)).transpose(1, 2) for part in (x @ mixer.project.weight.T).split(mixer.widths, -1)
     )
@@ -31,8 +32,9 @@ def outputs_and_gradients(compute, mixer, x, at):
     return y, *torch.autograd.grad((y * y.detach().cos()).sum(), [x, *mixer.parameters()])
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("feature", list(PHI))
-@pytest.mark.parametrize("scheme", [Unmarked(), Rope(head_width=4)], ids=["none", "rope"])
+@pytest.mark.parametrize("scheme", [NoPosition(), Rope(head_width=4)], ids=["none", "rope"])
 @pytest.mark.parametrize("kv_heads", [1, 2])
 @pytest.mark.parametrize(
     "where", [Geometry.causal(1), Geometry.causal(67), Geometry.full(1), Geometry.full(9)], ids=lambda x: str(x.shape)
@@ -50,13 +52,13 @@ def test_it_is_the_formula_of_pairs(where, kv_heads, scheme, feature):
 def test_what_it_remembers_does_not_grow():
     mixer = LinearAttention(width=8, heads=2)
     for tokens in (3, 70):
-        _, state = mixer(torch.randn(1, tokens, 8), Unmarked().at(Geometry.causal(tokens)))
+        _, state = mixer(torch.randn(1, tokens, 8), NoPosition().at(Geometry.causal(tokens)))
         assert state.values.shape == (1, 2, 4, 4)
         assert state.keys.shape == (1, 2, 4)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 64, 69, 70])
-@pytest.mark.parametrize("scheme", [Unmarked(), Rope(head_width=4)], ids=["none", "rope"])
+@pytest.mark.parametrize("scheme", [NoPosition(), Rope(head_width=4)], ids=["none", "rope"])
 def test_piece_by_piece_is_the_same_as_at_once(cut, scheme):
     mixer = LinearAttention(width=8, heads=2, kv_heads=1).double()
     x = torch.randn(2, 70, 8, dtype=torch.float64)
@@ -72,13 +74,13 @@ def test_a_query_whose_features_are_all_zero_reads_nothing():
         mixer.project.weight.copy_(torch.eye(4, dtype=torch.float64).repeat(3, 1))
     x = -torch.ones(1, 3, 4, dtype=torch.float64)
     x.requires_grad_()
-    y, _ = mixer(x, Unmarked().at(Geometry.causal(3)))
+    y, _ = mixer(x, NoPosition().at(Geometry.causal(3)))
     assert torch.equal(y, torch.zeros(1, 3, 4))
     assert torch.isfinite(torch.autograd.grad(y.sum(), x)[0]).all()
 
 
 def test_sums_are_not_rounded_to_sixteen_bits():
-    mixer, at = LinearAttention(width=8, heads=2), Unmarked().at(Geometry.causal(2000))
+    mixer, at = LinearAttention(width=8, heads=2), NoPosition().at(Geometry.causal(2000))
     x = torch.randn(1, 2000, 8)
     exact, _ = mixer(x, at)
     with torch.autocast("cpu", torch.bfloat16):
@@ -99,7 +101,7 @@ def test_a_mutant_that_forgets_between_chunks_is_caught(monkeypatch):
 
     monkeypatch.setattr("ordinate.mixers.linear.linear_attention", forgetful)
     with pytest.raises(AssertionError, match="Tensor-likes"):
-        test_it_is_the_formula_of_pairs(Geometry.causal(67), 2, Unmarked(), "elu")
+        test_it_is_the_formula_of_pairs(Geometry.causal(67), 2, NoPosition(), "elu")
 
 
 def test_an_unknown_feature_is_refused():

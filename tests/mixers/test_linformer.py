@@ -2,10 +2,11 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from ordinate import Geometry, Sinusoidal, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.linformer import Linformer
+from ordinate.schemes import NoPosition, Sinusoidal
 
-FULL = {tokens: Unmarked().at(Geometry.full(tokens)) for tokens in (1, 5, 7)}
+FULL = {tokens: NoPosition().at(Geometry.full(tokens)) for tokens in (1, 5, 7)}
 
 
 def made(**options):
@@ -13,7 +14,7 @@ def made(**options):
 
 
 def by_the_formula(mixer, x):
-    """Head by head."""
+    """Reference implementation, head by head."""
     told = mixer.summarise[:, : x.shape[1]] @ x
     q = x @ mixer.query.weight.T
     k, v = (told @ mixer.key_value.weight.T).chunk(2, -1)
@@ -75,8 +76,8 @@ def test_sizes_that_make_no_sense_are_refused(options, match):
 
 
 def test_there_is_no_causal_form():
-    with pytest.raises(ValueError, match="Linformer has no such form"):
-        made()(torch.randn(1, 3, 8).double(), Unmarked().at(Geometry.causal(3)))
+    with pytest.raises(ValueError, match="mixer 'linformer' has none"):
+        made()(torch.randn(1, 3, 8).double(), NoPosition().at(Geometry.causal(3)))
 
 
 def test_attention_weights_are_dropped_in_training_only():

@@ -3,10 +3,11 @@ import math
 import pytest
 import torch
 
-from ordinate import Alibi, Geometry, Rope, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.longformer import Longformer
 from ordinate.mixers.softmax import Softmax
-from ordinate.ops import bands
+from ordinate.ops import blocks
+from ordinate.schemes import Alibi, NoPosition, Rope
 
 LEFT = torch.tensor([[True] * 13, [False] * 9 + [True] * 4, [False] * 13])
 WHERES = {
@@ -21,11 +22,11 @@ WHERES = {
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     # blocks smaller than the texts
-    monkeypatch.setattr(bands, "ROWS", 2)
+    monkeypatch.setattr(blocks, "WINDOW_ROWS", 2)
 
 
 def formula(mixer, x, scheme, where):
-    """The formula of the paper, a token at a time: documents apart, the first tokens of each global."""
+    """The formula of the paper, token by token, each document separately, its first tokens global."""
     batch, tokens, _ = x.shape
     parts = [
         [
@@ -55,6 +56,7 @@ def formula(mixer, x, scheme, where):
     return torch.stack(rows).unflatten(0, (batch, tokens)) @ mixer.out.weight.T
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("window", "global_tokens"), [(1, 1), (3, 2), (4, 1), (20, 3), (3, 20)])
 @pytest.mark.parametrize("where", WHERES)
@@ -108,7 +110,7 @@ def test_reading_goes_on_with_a_short_memory(sizes, padded):
 
 def test_a_first_token_carries_far():
     mixer, x = Longformer(width=16, heads=4, window=2).double(), torch.randn(1, 50, 16).double().requires_grad_()
-    y, _ = mixer(x, Unmarked().at(Geometry.causal(50)))
+    y, _ = mixer(x, NoPosition().at(Geometry.causal(50)))
     (slope,) = torch.autograd.grad(y[0, 49].sum(), x)
     assert (slope[0] != 0).any(-1).nonzero().flatten().tolist() == [0, 48, 49]
 
@@ -126,7 +128,7 @@ def test_a_global_token_that_counts_twice_is_noticed(monkeypatch):
 
 @pytest.mark.parametrize("global_tokens", [1, 3])
 def test_it_is_that_of_transformers(global_tokens, monkeypatch):
-    monkeypatch.setattr(bands, "ROWS", 64)
+    monkeypatch.setattr(blocks, "WINDOW_ROWS", 64)
     theirs = pytest.importorskip("transformers.models.longformer.modeling_longformer")
     from transformers import LongformerConfig
 
@@ -150,11 +152,11 @@ def test_it_is_that_of_transformers(global_tokens, monkeypatch):
     with torch.no_grad():
         masks = {"is_index_masked": mask < 0, "is_index_global_attn": mask > 0, "is_global_attn": True}
         (expected,) = oracle(x, attention_mask=mask, **masks)
-        y, _ = mixer(x, Unmarked().at(Geometry.padded(real, causal=False)))
+        y, _ = mixer(x, NoPosition().at(Geometry.padded(real, causal=False)))
     assert (y - expected).abs().max() <= 4e-7
     # a window of another size is noticed
     mixer.window = 4
-    assert (mixer(x, Unmarked().at(Geometry.padded(real, causal=False)))[0] - expected).abs().max() > 1e-3
+    assert (mixer(x, NoPosition().at(Geometry.padded(real, causal=False)))[0] - expected).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -185,5 +187,5 @@ def test_sizes_that_make_no_sense_are_refused(options, match):
 
 
 def test_a_bias_is_not_ignored_without_a_word():
-    with pytest.raises(ValueError, match="Longformer must use every hook of the scheme; it ignores bias of Alibi"):
+    with pytest.raises(ValueError, match="mixer 'longformer' does not support hook 'bias', used by scheme 'alibi'"):
         Longformer.check_scheme(Alibi(heads=4))

@@ -1,7 +1,8 @@
 import torch
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.lstm import Lstm
+from ordinate.schemes import NoPosition
 
 
 def test_it_is_its_formula():
@@ -17,7 +18,7 @@ def test_it_is_its_formula():
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()
         out.append(h @ mixer.out.weight.T)
-    y, state = mixer(x, Unmarked().at(Geometry.causal(9)))
+    y, state = mixer(x, NoPosition().at(Geometry.causal(9)))
     expected, leaves = torch.stack(out, 1), [x, *mixer.parameters()]
     assert torch.allclose(y, expected, atol=1e-13)
     assert torch.allclose(state.h, torch.stack([h, c], 1), atol=1e-13)
@@ -29,4 +30,4 @@ def test_it_is_its_formula():
 def test_it_begins_by_forgetting_little():
     mixer, x = Lstm(width=8), torch.zeros(1, 9, 8)
     assert mixer.cell.bias_ih_l0[8:16].sigmoid().min() > 0.73
-    assert mixer(x, Unmarked().at(Geometry.causal(9)))[1].h.abs().max() == 0
+    assert mixer(x, NoPosition().at(Geometry.causal(9)))[1].h.abs().max() == 0

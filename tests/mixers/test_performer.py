@@ -4,22 +4,23 @@ from itertools import pairwise
 import pytest
 import torch
 
-from ordinate import Geometry, Rope, Unmarked
-from ordinate.mixers.performer import FLOOR, Performer
+from ordinate import Geometry
+from ordinate.mixers.performer import RELU_FLOOR, Performer
 from ordinate.ops.random_features import orthogonal_directions
+from ordinate.schemes import NoPosition, Rope
 
 
 def features(kernel, x, directions):
-    """As the paper has them, without dividing by anything, in float64."""
+    """Random features as in the paper, without normalisation, in float64."""
     products, half = x @ directions.double().T, x.square().sum(-1, keepdim=True) / 2
     if kernel == "relu":
-        return products.clamp(min=0) + FLOOR
+        return products.clamp(min=0) + RELU_FLOOR
     both = torch.cat([products, -products], -1) if kernel == "hyperbolic" else products
     return (both - half).exp()
 
 
 def by_the_formula(mixer, x, at):
-    """Weights of queries x keys."""
+    """Reference attention weights (queries x keys)."""
     parts = (x @ mixer.project.weight.T).split(mixer.widths, -1)
     q, k, v = (part.unflatten(-1, (-1, mixer.head_width)).transpose(1, 2) for part in parts)
     q, k = at.encode(q, k)
@@ -38,8 +39,9 @@ def outputs_and_gradients(compute, mixer, x, at):
     return y, *torch.autograd.grad((y * y.detach().cos()).sum(), [x, *trained])
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("kernel", ["hyperbolic", "positive", "relu"])
-@pytest.mark.parametrize("scheme", [Unmarked(), Rope(head_width=4)], ids=["none", "rope"])
+@pytest.mark.parametrize("scheme", [NoPosition(), Rope(head_width=4)], ids=["none", "rope"])
 @pytest.mark.parametrize("kv_heads", [1, 2])
 @pytest.mark.parametrize(
     "where", [Geometry.causal(1), Geometry.causal(67), Geometry.full(1), Geometry.full(9)], ids=lambda x: str(x.shape)
@@ -67,7 +69,7 @@ def test_piece_by_piece_is_the_same_as_at_once(cut, kernel):
 
 
 def error(mixer, x):
-    """Root of the mean square by which it misses softmax attention, before the last projection."""
+    """Root mean square error compared with softmax attention, before the output projection."""
     q, k, v = (part.unflatten(-1, (1, -1)).transpose(1, 2) for part in x.split(x.shape[2] // 3, -1))
     exact = torch.softmax(q @ k.mT * q.shape[3] ** -0.5, -1) @ v
     y, _ = mixer._mean(q, k, v, False, None, None)
@@ -75,7 +77,7 @@ def error(mixer, x):
 
 
 def slope_of_error(kernel, counts, draws=30):
-    """How the error falls with the number of features, by the slope in logarithms."""
+    """Log-log slope of the error as a function of the number of features."""
     generator = torch.Generator().manual_seed(0)
     # large scores hide the law: features of e^large are spread too widely
     x = 0.3 * torch.randn(4, 64, 48, generator=generator, dtype=torch.float64)
@@ -123,7 +125,7 @@ def test_directions_are_orthogonal_in_blocks_and_as_long_as_normal_vectors():
 
 
 def test_a_late_key_leaks_nothing_into_what_came_before():
-    mixer, at = Performer(width=8, heads=2), Unmarked().at(Geometry.causal(70))
+    mixer, at = Performer(width=8, heads=2), NoPosition().at(Geometry.causal(70))
     x = torch.randn(1, 70, 8)
     with torch.no_grad():
         calm = mixer(x, at)[0]
@@ -133,7 +135,7 @@ def test_a_late_key_leaks_nothing_into_what_came_before():
 
 
 def test_new_directions_are_drawn_after_so_many_passes_of_training():
-    mixer, at, x = Performer(width=8, heads=2, redraw=2), Unmarked().at(Geometry.full(3)), torch.randn(1, 3, 8)
+    mixer, at, x = Performer(width=8, heads=2, redraw=2), NoPosition().at(Geometry.full(3)), torch.randn(1, 3, 8)
     found = []
     for _ in range(5):
         mixer(x, at)
@@ -147,7 +149,7 @@ def test_new_directions_are_drawn_after_so_many_passes_of_training():
 
 
 def test_a_loaded_mixer_draws_what_the_saved_one_would_have():
-    at, x = Unmarked().at(Geometry.full(3)), torch.randn(1, 3, 8)
+    at, x = NoPosition().at(Geometry.full(3)), torch.randn(1, 3, 8)
     one, other = (Performer(width=8, heads=2, redraw=3) for _ in range(2))
     for _ in range(2):
         one(x, at)
@@ -159,7 +161,7 @@ def test_a_loaded_mixer_draws_what_the_saved_one_would_have():
 
 
 def test_it_does_not_redraw_between_the_pieces_of_a_text():
-    mixer, at, x = Performer(width=8, heads=2, redraw=1), Unmarked(), torch.randn(1, 4, 8)
+    mixer, at, x = Performer(width=8, heads=2, redraw=1), NoPosition(), torch.randn(1, 4, 8)
     _, state = mixer(x[:, :2], at.at(Geometry.causal(2)))
     kept = mixer.directions.clone()
     mixer(x[:, 2:], at.at(Geometry.causal(2, cached=2)), state)

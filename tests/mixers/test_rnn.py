@@ -1,14 +1,15 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.rnn import Rnn
+from ordinate.schemes import NoPosition
 
-CAUSAL = Unmarked().at(Geometry.causal(9))
+CAUSAL = NoPosition().at(Geometry.causal(9))
 
 
 def reference(mixer, x, bend):
-    """The formula, one token after another."""
+    """Reference recurrence, token by token."""
     cell, h, out = mixer.cell, torch.zeros(len(x), 8, dtype=x.dtype), []
     for token in x.unbind(1):
         h = bend(token @ cell.weight_ih_l0.T + cell.bias_ih_l0 + h @ cell.weight_hh_l0.T + cell.bias_hh_l0)

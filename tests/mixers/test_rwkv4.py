@@ -3,13 +3,14 @@ import math
 import pytest
 import torch
 
-from ordinate import Decoder, Geometry, Shape, Unmarked
+from ordinate import Decoder, Geometry, Shape
 from ordinate.mixers.rwkv4 import Rwkv4
-from ordinate.native import build, scan
+from ordinate.ops.native import build, scan
+from ordinate.schemes import NoPosition
 
 
 def stirred(**sizes):
-    """Born at zero, it would pass for anything."""
+    """Randomise parameters: the zero-initialised output projection would pass any test."""
     mixer = Rwkv4(**sizes)
     with torch.no_grad():
         for parameter in mixer.parameters():
@@ -18,7 +19,7 @@ def stirred(**sizes):
 
 
 def paper(mixer, x):
-    """One row, one token after another, as in section 4 of the paper."""
+    """Reference recurrence of section 4 of the paper, for one row, token by token."""
     before, above, under = torch.zeros_like(x[0]), torch.zeros_like(x[0]), torch.zeros_like(x[0])
     pace, out = torch.exp(-torch.exp(mixer.decay)), []
     for token in x:
@@ -34,7 +35,7 @@ def paper(mixer, x):
 
 def test_it_is_what_the_paper_writes_gradients_too():
     mixer, x = stirred(width=12, layers=3, layer=1), torch.randn(2, 33, 12, dtype=torch.float64, requires_grad=True)
-    ours, _ = mixer(x, Unmarked().at(Geometry.causal(33)))
+    ours, _ = mixer(x, NoPosition().at(Geometry.causal(33)))
     theirs = torch.stack([paper(mixer, row) for row in x])
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     leaves = [x, *mixer.parameters()]
@@ -47,7 +48,7 @@ def test_it_is_what_the_paper_writes_gradients_too():
 
 def test_from_both_sides_it_adds_two_readings():
     mixer, x = stirred(width=8), torch.randn(1, 9, 8, dtype=torch.float64)
-    causal, full = (Unmarked().at(form(9)) for form in (Geometry.causal, Geometry.full))
+    causal, full = (NoPosition().at(form(9)) for form in (Geometry.causal, Geometry.full))
     both, state = mixer(x, full)
     torch.testing.assert_close(both, mixer(x, causal)[0] + mixer(x.flip(1), causal)[0].flip(1))
     assert state is None
@@ -78,19 +79,19 @@ def test_a_model_leaves_its_numbers_as_they_were_born():
 def test_a_model_of_one_layer_and_of_one_column():
     mixer = Rwkv4(width=1)
     assert all(parameter.isfinite().all() for parameter in mixer.parameters())
-    y, _ = mixer(torch.randn(1, 3, 1), Unmarked().at(Geometry.causal(3)))
+    y, _ = mixer(torch.randn(1, 3, 1), NoPosition().at(Geometry.causal(3)))
     assert y.isfinite().all()
 
 
 def test_a_long_text_runs_in_cpp(monkeypatch):
-    monkeypatch.delenv(build.SWITCH)
-    if build.reason("wkv") is not None:
-        pytest.skip(build.reason("wkv"))
-    mixer, x, at = stirred(width=64).float(), torch.randn(2, 600, 64), Unmarked().at(Geometry.causal(600))
-    assert scan.refuses("wkv", x) is None
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    if build.unavailable_reason("wkv") is not None:
+        pytest.skip(build.unavailable_reason("wkv"))
+    mixer, x, at = stirred(width=64).float(), torch.randn(2, 600, 64), NoPosition().at(Geometry.causal(600))
+    assert scan.unsupported_reason("wkv", x) is None
     fast = mixer(x, at)[0]
-    monkeypatch.setenv(build.SWITCH, "off")
-    assert scan.refuses("wkv", x) == "it is switched off (ORDINATE_NATIVE)"
+    monkeypatch.setenv(build.ENV_VARIABLE, "off")
+    assert scan.unsupported_reason("wkv", x) == "the C++ kernels are disabled (ORDINATE_NATIVE)"
     torch.testing.assert_close(fast, mixer(x, at)[0], rtol=1e-4, atol=1e-5)
 
 
@@ -98,7 +99,7 @@ def test_a_long_text_runs_in_cpp(monkeypatch):
     ("sizes", "match"),
     [
         ({"width": 0}, "width must be above zero; got 0"),
-        ({"width": 8, "layers": 2, "layer": 2}, "layer counts from 0, below layers; got 2 of 2"),
+        ({"width": 8, "layers": 2, "layer": 2}, "layer must be below layers; got 2 of 2"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(sizes, match):

@@ -1,13 +1,14 @@
 import pytest
 import torch
 
-from ordinate import Decoder, Geometry, Shape, Unmarked
+from ordinate import Decoder, Geometry, Shape
 from ordinate.mixers.rwkv6 import Rwkv6
-from ordinate.native import build, scan
+from ordinate.ops.native import build, scan
+from ordinate.schemes import NoPosition
 
 
 def stirred(**sizes):
-    """Born at zero, it would pass for anything."""
+    """Randomise parameters: the zero-initialised output projection would pass any test."""
     mixer = Rwkv6(**sizes)
     with torch.no_grad():
         for parameter in mixer.parameters():
@@ -16,7 +17,7 @@ def stirred(**sizes):
 
 
 def paper(mixer, x):
-    """One row, one token after another, as in section 4 of the paper."""
+    """Reference recurrence of section 4 of the paper, for one row, token by token."""
     heads = mixer.heads
     before, state = torch.zeros_like(x[0]), x.new_zeros(heads, x.shape[1] // heads, x.shape[1] // heads)
     out = []
@@ -42,7 +43,7 @@ def paper(mixer, x):
 def test_it_is_what_the_paper_writes_gradients_too():
     mixer = stirred(width=12, heads=3, layers=3, layer=1, mix_rank=3, decay_rank=5)
     x = torch.randn(2, 23, 12, dtype=torch.float64, requires_grad=True)
-    ours, _ = mixer(x, Unmarked().at(Geometry.causal(23)))
+    ours, _ = mixer(x, NoPosition().at(Geometry.causal(23)))
     theirs = torch.stack([paper(mixer, row) for row in x])
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
     leaves, asked = [x, *mixer.parameters()], torch.randn_like(ours)
@@ -54,7 +55,7 @@ def test_it_is_what_the_paper_writes_gradients_too():
 
 def test_from_both_sides_it_adds_two_readings():
     mixer, x = stirred(width=8, heads=2), torch.randn(1, 9, 8, dtype=torch.float64)
-    causal, full = (Unmarked().at(form(9)) for form in (Geometry.causal, Geometry.full))
+    causal, full = (NoPosition().at(form(9)) for form in (Geometry.causal, Geometry.full))
     both, state = mixer(x, full)
     torch.testing.assert_close(both, mixer(x, causal)[0] + mixer(x.flip(1), causal)[0].flip(1))
     assert state is None
@@ -84,13 +85,13 @@ def test_a_model_leaves_its_numbers_as_they_were_born():
 
 
 def test_a_long_text_runs_in_cpp(monkeypatch):
-    monkeypatch.delenv(build.SWITCH)
-    if build.reason("recurrence") is not None:
-        pytest.skip(build.reason("recurrence"))
-    mixer, x, at = stirred(width=64, heads=2).float(), torch.randn(2, 600, 64), Unmarked().at(Geometry.causal(600))
-    assert scan.refuses("recurrence", torch.zeros(2, 2, 600, 32)) is None
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    if build.unavailable_reason("recurrence") is not None:
+        pytest.skip(build.unavailable_reason("recurrence"))
+    mixer, x, at = stirred(width=64, heads=2).float(), torch.randn(2, 600, 64), NoPosition().at(Geometry.causal(600))
+    assert scan.unsupported_reason("recurrence", torch.zeros(2, 2, 600, 32)) is None
     fast = mixer(x, at)[0]
-    monkeypatch.setenv(build.SWITCH, "off")
+    monkeypatch.setenv(build.ENV_VARIABLE, "off")
     torch.testing.assert_close(fast, mixer(x, at)[0], rtol=1e-3, atol=1e-3)
 
 
@@ -100,7 +101,7 @@ def test_a_long_text_runs_in_cpp(monkeypatch):
         ({"width": 10, "heads": 4}, "heads must divide width; got width 10, heads 4"),
         ({"width": 8, "heads": 2, "mix_rank": 0}, "mix_rank must be above zero; got 0"),
         ({"width": 8, "heads": 2, "decay_rank": 0}, "decay_rank must be above zero; got 0"),
-        ({"width": 8, "heads": 2, "layers": 2, "layer": 2}, "layer counts from 0, below layers; got 2 of 2"),
+        ({"width": 8, "heads": 2, "layers": 2, "layer": 2}, "layer must be below layers; got 2 of 2"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(sizes, match):

@@ -1,17 +1,18 @@
-"""S4 against dense matrices, made discrete and multiplied token by token."""
+"""S4 compared with dense matrices, discretised and applied token by token."""
 
 import pytest
 import torch
 from torch.nn.functional import gelu, glu
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.s4 import S4
+from ordinate.schemes import NoPosition
 from ordinate.testing import assert_as_close
 
 
 def mixed(mixer, x, where=None, state=None):
     where = Geometry.causal(x.shape[1]) if where is None else where
-    return mixer(x, Unmarked().at(where), state)
+    return mixer(x, NoPosition().at(where), state)
 
 
 def both(half):
@@ -19,7 +20,7 @@ def both(half):
 
 
 def recurrence(mixer, x, side=0):
-    """What the filters give: x <- (1 - step/2 A)^-1 ((1 + step/2 A) x + step b u), y = c x, with A dense."""
+    """Reference SSM: x <- (1 - step/2 A)^-1 ((1 + step/2 A) x + step b u), y = c x, with A dense."""
     filter = mixer.filter
     a = torch.diag(both(torch.complex(-filter.log_decay.exp(), filter.turn)))
     p, b = both(torch.view_as_complex(filter.p)), both(torch.view_as_complex(filter.b))
@@ -77,7 +78,7 @@ def test_steps_by_woodbury_equal_chunks_by_matrices():
 
 
 def test_the_matrix_at_birth_is_hippo_legs_and_lets_nothing_grow():
-    space = S4(width=1, states=8, steps=(0.01, 0.01)).double().filter.space(32, False, torch.float64)
+    space = S4(width=1, states=8, steps=(0.01, 0.01)).double().filter.state_space(32, False, torch.float64)
     rates = -torch.arange(1, 9, dtype=torch.float64)
     expected = (1 + 0.01 * rates / 2) / (1 - 0.01 * rates / 2)
     found = torch.linalg.eigvals(space.squares[0][0]).abs().sort(descending=True).values
@@ -98,5 +99,5 @@ def test_far_tokens_are_heard_in_float32_as_in_float64():
 
 
 def test_numbers_for_a_hidden_future_are_refused():
-    with pytest.raises(ValueError, match="mirrored=False serves tokens that see those after them"):
+    with pytest.raises(ValueError, match="mirrored=False requires a bidirectional geometry"):
         mixed(S4(width=8, mirrored=False), torch.randn(1, 5, 8))

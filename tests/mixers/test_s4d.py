@@ -1,11 +1,12 @@
-"""S4D against its recurrence, written from the paper one token at a time."""
+"""S4D compared with the recurrence of the paper, token by token."""
 
 import pytest
 import torch
 from torch.nn.functional import gelu, glu
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.s4d import S4d
+from ordinate.schemes import NoPosition
 from ordinate.testing import assert_as_close
 
 RULES, INITS = ("zoh", "bilinear"), ("lin", "inv", "legs", "real")
@@ -13,11 +14,11 @@ RULES, INITS = ("zoh", "bilinear"), ("lin", "inv", "legs", "real")
 
 def mixed(mixer, x, where=None, state=None):
     where = Geometry.causal(x.shape[1]) if where is None else where
-    return mixer(x, Unmarked().at(where), state)
+    return mixer(x, NoPosition().at(where), state)
 
 
 def recurrence(mixer, x, rule, side=0):
-    """What the filters give, token by token: x <- factor x + gain u, y = 2 Re(c x) + skip u."""
+    """Reference SSM, token by token: x <- factor x + gain u, y = 2 Re(c x) + skip u."""
     filter, step = mixer.filter, mixer.filter.log_step.exp()[:, None]
     a = torch.complex(-filter.log_decay.exp(), filter.turn)
     c = torch.view_as_complex(filter.c[side])
@@ -116,9 +117,9 @@ def test_dropout_acts_in_training_only():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"states": 7}, "states must be even and above zero; got 7; give 64"),
-        ({"states": 0}, "states must be even and above zero; got 0"),
-        ({"steps": (0.1, 0.01)}, r"steps are the least and the greatest, above zero; got \[0.1, 0.01\]"),
+        ({"states": 7}, "states must be even and positive; got 7; give 64"),
+        ({"states": 0}, "states must be even and positive; got 0"),
+        ({"steps": (0.1, 0.01)}, r"steps must be two positive numbers in ascending order; got \[0.1, 0.01\]"),
         ({"init": "other"}, "option init of S4d must be"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\)"),
     ],
@@ -130,12 +131,12 @@ def test_options_that_make_no_sense_are_refused(options, match, untyped):
 
 def test_numbers_for_a_hidden_future_are_refused():
     mixer = S4d(width=8, mirrored=False)
-    with pytest.raises(ValueError, match="mirrored=False serves tokens that see those after them; got a geometry"):
+    with pytest.raises(ValueError, match="mirrored=False requires a bidirectional geometry; got a causal one"):
         mixed(mixer, torch.randn(1, 5, 8))
 
 
 def test_a_memory_of_another_batch_is_refused():
     mixer = S4d(width=8)
     _, state = mixed(mixer, torch.randn(2, 5, 8))
-    with pytest.raises(ValueError, match="what is remembered and what is new need one batch; got 2 and 3 rows"):
+    with pytest.raises(ValueError, match="state and new tokens need the same batch size; got 2 and 3 rows"):
         mixed(mixer, torch.randn(3, 1, 8), Geometry.causal(1, cached=5), state)

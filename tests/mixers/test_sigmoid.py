@@ -4,12 +4,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ordinate import Alibi, Geometry, Rope, Shaw, Unmarked, attend, explain
-from ordinate.attention import attend_with_lse
+from ordinate import Geometry, attend, explain
+from ordinate.attention._attend import attend_with_lse
+from ordinate.attention._backend import AttentionCall, ScoreOptions
+from ordinate.attention.backends import custom_formula, decode
 from ordinate.mixers.sigmoid import Sigmoid
-from ordinate.route import Call, Formula
-from ordinate.routes import blocks, decode
-from ordinate.testing.route import GEOMETRIES, draw
+from ordinate.schemes import Alibi, NoPosition, Rope, Shaw
+from ordinate.testing.route import GEOMETRIES, random_qkv
 
 WHERES = [*(make(7) for name, make in GEOMETRIES.items() if name not in ("cross", "cached", "newest"))]
 
@@ -45,13 +46,13 @@ def test_weights_sum_to_one_where_scores_are_zero(tokens):
     mixer = Sigmoid(width=8, heads=2).double()
     x = torch.randn(1, tokens, 8, dtype=torch.float64)
     mixer.project.weight.data[:16] = 0
-    y, _ = mixer(x, Unmarked().at(Geometry.full(tokens)))
+    y, _ = mixer(x, NoPosition().at(Geometry.full(tokens)))
     # sigmoid(-log n) = 1 / (n + 1)
     value = (x @ mixer.project.weight[16:].T).mean(1, keepdim=True) * tokens / (tokens + 1)
     torch.testing.assert_close(y, (value @ mixer.out.weight.T).expand_as(y), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("scheme", [Unmarked(), Alibi(heads=4), Shaw(head_width=6)])
+@pytest.mark.parametrize("scheme", [NoPosition(), Alibi(heads=4), Shaw(head_width=6)])
 @pytest.mark.parametrize("where", [Geometry.causal(40), Geometry.packed([30, 10]), Geometry.causal(40, window=5)])
 def test_long_texts_go_by_blocks_of_rows_and_equal_the_whole(scheme, where, monkeypatch):
     mixer = Sigmoid(width=24, heads=4).double()
@@ -63,9 +64,9 @@ def test_long_texts_go_by_blocks_of_rows_and_equal_the_whole(scheme, where, monk
         return y, *torch.autograd.grad(y.square().sum(), [x, *mixer.parameters()])
 
     whole = results()
-    monkeypatch.setattr(blocks, "SCORES", 4 * 2 * 40 * 7)
+    monkeypatch.setattr(custom_formula, "MAX_BLOCK_SCORES", 4 * 2 * 40 * 7)
     q = torch.zeros(2, 4, 40, 6, dtype=torch.float64)
-    assert explain(q, q, q, scheme.at(where), formula=mixer.formula).route == "blocks"
+    assert explain(q, q, q, scheme.at(where), score_options=mixer.score_options).backend == "custom_formula"
     for part, full in zip(results(), whole, strict=True):
         torch.testing.assert_close(part, full, rtol=1e-9, atol=1e-12)
 
@@ -76,50 +77,55 @@ def test_steps_of_decoding_are_the_route_for_few_queries(monkeypatch):
     whole, _ = mixer(x, scheme.at(Geometry.causal(9)))
     _, state = mixer(x[:, :8], scheme.at(Geometry.causal(8)))
     at, q, (k, v) = scheme.at(Geometry.causal(1, cached=8)), torch.zeros(2, 4, 1, 6), torch.zeros(2, 2, 2, 9, 6)
-    assert explain(q, k, v, at, formula=mixer.formula).route == "decode"
+    assert explain(q, k, v, at, score_options=mixer.score_options).backend == "decode"
     torch.testing.assert_close(mixer(x[:, 8:], at, state)[0], whole[:, 8:])
     # in C++ that route knows the softmax only
-    monkeypatch.setattr(decode, "MANY", 0)
-    monkeypatch.setattr(decode.build, "reason", lambda kind: None)
-    call = Call(q, k, v, at, 1.0, 0.0)
+    monkeypatch.setattr(decode, "MIN_CPP_ELEMENTS", 0)
+    monkeypatch.setattr(decode.build, "unavailable_reason", lambda kind: None)
+    call = AttentionCall(q, k, v, at, 1.0, 0.0)
     with torch.no_grad():
-        assert decode._native(call)
-        assert not decode._native(replace(call, formula=mixer.formula))
+        assert decode._cpp_supported(call)
+        assert not decode._cpp_supported(replace(call, score_options=mixer.score_options))
 
 
 def test_a_route_that_knows_the_softmax_only_refuses():
-    q, k, v = draw(Geometry.causal(5), type=torch.float32)
-    formula = Sigmoid(width=32, heads=4).formula
-    told = explain(q, k, v, Unmarked().at(Geometry.causal(5)), formula=formula)
-    assert told.route == "reference"
-    assert {told.refused[name] for name in ("native", "tiles", "window", "sdpa")} == {"it knows no weights"}
+    q, k, v = random_qkv(Geometry.causal(5), dtype=torch.float32)
+    formula = Sigmoid(width=32, heads=4).score_options
+    told = explain(q, k, v, NoPosition().at(Geometry.causal(5)), score_options=formula)
+    assert told.backend == "reference"
+    assert {told.unsupported[name] for name in ("native", "offset_bias", "window", "sdpa")} == {
+        "normaliser of the formula is not supported"
+    }
 
 
 def test_there_is_no_log_sum_exp_of_other_weights():
-    q, k, v = draw(Geometry.causal(5), type=torch.float32)
-    at, formula = Unmarked().at(Geometry.causal(5)), Sigmoid(width=32, heads=4).formula
+    q, k, v = random_qkv(Geometry.causal(5), dtype=torch.float32)
+    at, formula = NoPosition().at(Geometry.causal(5)), Sigmoid(width=32, heads=4).score_options
     with pytest.raises(
-        ValueError, match=r"a log-sum-exp is of a softmax; got other weights; leave formula.weights out"
+        ValueError,
+        match=r"the log-sum-exp needs a softmax; got score_options.normaliser; leave score_options.normaliser out",
     ):
-        attend_with_lse(q, k, v, at, formula=formula)
+        attend_with_lse(q, k, v, at, score_options=formula)
 
 
 def test_sinks_are_a_part_of_the_softmax():
-    formula = Sigmoid(width=32, heads=4).formula
-    with pytest.raises(ValueError, match="sinks are a part of the softmax; got weights too"):
-        Formula(sinks=torch.zeros(4), weights=formula.weights)
+    formula = Sigmoid(width=32, heads=4).score_options
+    with pytest.raises(ValueError, match="sinks need the softmax; got a normaliser too"):
+        ScoreOptions(sinks=torch.zeros(4), normaliser=formula.normaliser)
 
 
 def test_a_cap_bends_scores_before_other_weights_too(monkeypatch):
     where = Geometry.causal(40)
-    q, k, v = (x.detach() for x in draw(where, type=torch.float64))
-    formula = Formula(cap=0.5, weights=Sigmoid(width=32, heads=4).formula.weights)
-    at = Unmarked().at(where)
+    q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.float64))
+    formula = ScoreOptions(softcap=0.5, normaliser=Sigmoid(width=32, heads=4).score_options.normaliser)
+    at = NoPosition().at(where)
     scores = (q @ k.repeat_interleave(2, 1).mT / math.sqrt(8) / 0.5).tanh() * 0.5
-    plain = formula.weights(scores, where.visible) @ v.repeat_interleave(2, 1)
-    torch.testing.assert_close(attend(q, k, v, at, formula=formula), plain, rtol=0, atol=1e-12)
-    monkeypatch.setattr(blocks, "SCORES", 4 * 2 * 40 * 7)
-    torch.testing.assert_close(attend(q, k, v, at, formula=formula, route="blocks"), plain, rtol=0, atol=1e-12)
+    plain = formula.normaliser(scores, where.visible) @ v.repeat_interleave(2, 1)
+    torch.testing.assert_close(attend(q, k, v, at, score_options=formula), plain, rtol=0, atol=1e-12)
+    monkeypatch.setattr(custom_formula, "MAX_BLOCK_SCORES", 4 * 2 * 40 * 7)
+    torch.testing.assert_close(
+        attend(q, k, v, at, score_options=formula, backend="custom_formula"), plain, rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("offset", [math.inf, math.nan])

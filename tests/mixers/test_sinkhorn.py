@@ -3,9 +3,10 @@ import math
 import pytest
 import torch
 
-from ordinate import Alibi, Decoder, Geometry, Rope, Shape, Unmarked
+from ordinate import Decoder, Geometry, Shape
 from ordinate.mixers.sinkhorn import Sinkhorn
 from ordinate.mixers.softmax import Softmax
+from ordinate.schemes import Alibi, NoPosition, Rope
 
 WHERES = {
     "full": Geometry.full(7),
@@ -18,7 +19,7 @@ WHERES = {
 
 
 def weights(mixer, x, at):
-    """exp(scores), rows and columns divided in turns, where nothing is in logarithms."""
+    """exp(scores) with rows and columns normalised alternately, without log space."""
     q, k, v = (mixer.split_heads(part) for part in (x @ mixer.project.weight.T).split(mixer.widths, -1))
     k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], 1) for part in (k, v))
     bias = 0 if at.bias is None else at.bias
@@ -30,9 +31,10 @@ def weights(mixer, x, at):
     return found, v
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("divisions", [1, 3, 5, 21])
 @pytest.mark.parametrize("where", WHERES)
-@pytest.mark.parametrize("scheme", [Unmarked(), Alibi(heads=4)])
+@pytest.mark.parametrize("scheme", [NoPosition(), Alibi(heads=4)])
 def test_it_is_the_formula_forward_and_backward(scheme, where, divisions):
     mixer, at = Sinkhorn(width=24, heads=4, kv_heads=2, divisions=divisions).double(), scheme.at(WHERES[where])
     x = torch.randn(2, 7, 24, dtype=torch.float64, requires_grad=True)
@@ -79,13 +81,17 @@ def test_large_scores_do_not_overflow():
 
 def test_it_has_no_causal_form():
     mixer = Sinkhorn(width=8, heads=2)
-    with pytest.raises(ValueError, match="hides later tokens; Sinkhorn has no such form; choose another mixer"):
-        mixer(torch.randn(1, 3, 8), Unmarked().at(Geometry.causal(3)))
-    with pytest.raises(ValueError, match="Sinkhorn has no such form"):
+    with pytest.raises(
+        ValueError, match="needs a mixer with a causal form; mixer 'sinkhorn' has none; choose another mixer"
+    ):
+        mixer(torch.randn(1, 3, 8), NoPosition().at(Geometry.causal(3)))
+    with pytest.raises(ValueError, match="mixer 'sinkhorn' has none"):
         Decoder(Shape(vocabulary=5, width=8, heads=2, mixer="sinkhorn"))
 
 
 @pytest.mark.parametrize("divisions", [0, 2, -1])
 def test_divisions_are_odd(divisions):
-    with pytest.raises(ValueError, match=f"divisions begin and end with rows; got {divisions}; give an odd number"):
+    with pytest.raises(
+        ValueError, match=f"divisions must be odd, so that rows come first and last; got {divisions}; give 1, 3"
+    ):
         Sinkhorn(width=8, heads=2, divisions=divisions)

@@ -1,8 +1,10 @@
 import pytest
 import torch
 
-from ordinate import Alibi, Geometry, Rope, Softmax, attend
-from ordinate.mixer import KeyValues
+from ordinate import Geometry, attend
+from ordinate.mixers import Softmax
+from ordinate.mixers._mixer import KVCache
+from ordinate.schemes import Alibi, Rope
 
 
 def test_it_projects_attends_and_projects_back():
@@ -10,7 +12,7 @@ def test_it_projects_attends_and_projects_back():
     x, at = torch.randn(2, 5, 8, dtype=torch.float64), Alibi(heads=2).at(Geometry.causal(5))
     y, state = mixer(x, at)
     heads = [part.unflatten(-1, (2, 4)).transpose(1, 2) for part in (x @ mixer.project.weight.T).chunk(3, -1)]
-    expected = attend(*heads, at, route="reference").transpose(1, 2).flatten(2) @ mixer.out.weight.T
+    expected = attend(*heads, at, backend="reference").transpose(1, 2).flatten(2) @ mixer.out.weight.T
     assert torch.allclose(y, expected, atol=1e-13)
     assert torch.equal(state.k, heads[1])
     assert torch.equal(state.v, heads[2])
@@ -47,7 +49,9 @@ def test_sizes_that_do_not_fit_are_refused(sizes, match):
 
 
 def test_a_memory_of_another_batch_is_refused(untyped):
-    state = KeyValues(torch.randn(2, 2, 3, 4), torch.randn(2, 2, 3, 4))
+    state = KVCache(torch.randn(2, 2, 3, 4), torch.randn(2, 2, 3, 4))
     new = torch.randn(1, 2, 1, 4)
-    with pytest.raises(ValueError, match=r"need one batch and the same heads; got \(2, 2, 3, 4\) and \(1, 2, 1, 4\)"):
-        state.extend(new, new)
+    with pytest.raises(
+        ValueError, match=r"need the same batch size, heads and head width; got \(2, 2, 3, 4\) and \(1, 2, 1, 4\)"
+    ):
+        state.append(new, new)

@@ -2,12 +2,13 @@ import pytest
 import torch
 from torch.nn.functional import gelu
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.triangular_mlp import TriangularMlp
+from ordinate.schemes import NoPosition
 
 
 def by_the_formula(mixer, x):
-    """Place by place."""
+    """Reference implementation, position by position."""
     hidden, outs = [], []
     for s in range(x.shape[1]):
         sums = [
@@ -34,7 +35,7 @@ def made(**options):
 @pytest.mark.parametrize("tokens", [1, 5, 8])
 def test_it_is_the_formula(tokens, expansion):
     mixer, x = made(expansion=expansion), torch.randn(2, tokens, 3, dtype=torch.float64, requires_grad=True)
-    outs = mixer(x, Unmarked().at(Geometry.causal(tokens)))[0], by_the_formula(mixer, x)
+    outs = mixer(x, NoPosition().at(Geometry.causal(tokens)))[0], by_the_formula(mixer, x)
     torch.testing.assert_close(*outs, atol=1e-13, rtol=1e-13)
     gradients = (torch.autograd.grad(y.sin().sum(), [x, *mixer.parameters()]) for y in outs)
     for one, other in zip(*gradients, strict=True):
@@ -43,7 +44,7 @@ def test_it_is_the_formula(tokens, expansion):
 
 def test_what_lies_above_the_diagonal_is_never_used():
     mixer, x = made(), torch.randn(1, 8, 3, dtype=torch.float64)
-    at = Unmarked().at(Geometry.causal(8))
+    at = NoPosition().at(Geometry.causal(8))
     before, _ = mixer(x, at)
     with torch.no_grad():
         for matrix in (mixer.gather, mixer.spread):
@@ -53,17 +54,17 @@ def test_what_lies_above_the_diagonal_is_never_used():
 
 def test_it_goes_on_from_what_it_remembers():
     mixer, x = made(expansion=2), torch.randn(2, 8, 3, dtype=torch.float64)
-    whole, _ = mixer(x, Unmarked().at(Geometry.causal(8)))
+    whole, _ = mixer(x, NoPosition().at(Geometry.causal(8)))
     state, outs = None, []
     for begin, end in ((0, 3), (3, 4), (4, 8)):
-        y, state = mixer(x[:, begin:end], Unmarked().at(Geometry.causal(end - begin, cached=begin)), state)
+        y, state = mixer(x[:, begin:end], NoPosition().at(Geometry.causal(end - begin, cached=begin)), state)
         outs.append(y)
     torch.testing.assert_close(torch.cat(outs, 1), whole, atol=1e-13, rtol=1e-13)
 
 
 def test_all_places_are_equally_loud_at_birth():
     mixer = TriangularMlp(width=64, max_length=200)
-    y, _ = mixer(torch.randn(1, 200, 64), Unmarked().at(Geometry.causal(200)))
+    y, _ = mixer(torch.randn(1, 200, 64), NoPosition().at(Geometry.causal(200)))
     early, late = y[:, 20:60].std(), y[:, 160:].std()
     assert 0.5 < (early / late).item() < 2
 
@@ -75,5 +76,7 @@ def test_sizes_that_make_no_sense_are_refused(options, match):
 
 
 def test_it_reads_from_left_to_right_only():
-    with pytest.raises(ValueError, match="TriangularMlp reads from left to right"):
-        made()(torch.randn(1, 3, 3).double(), Unmarked().at(Geometry.full(3)))
+    with pytest.raises(
+        ValueError, match="needs a causal geometry; got a bidirectional one for mixer 'triangular_mlp'"
+    ):
+        made()(torch.randn(1, 3, 3).double(), NoPosition().at(Geometry.full(3)))

@@ -3,14 +3,16 @@ from unittest import mock
 import pytest
 import torch
 
-from ordinate import Alibi, Decoder, Geometry, Rope, Shape, Unmarked, projections
+from ordinate import Decoder, Geometry, Shape
+from ordinate.mixers import _projections
 from ordinate.mixers.softmax import Softmax
 from ordinate.mixers.window import Window
 from ordinate.models.cache import Cache
+from ordinate.schemes import Alibi, NoPosition, Rope
 
 
 @pytest.mark.parametrize("window", [1, 3, 8, 9, 20])
-@pytest.mark.parametrize("scheme", [Unmarked(), Rope(head_width=6), Alibi(heads=4)])
+@pytest.mark.parametrize("scheme", [NoPosition(), Rope(head_width=6), Alibi(heads=4)])
 def test_it_is_usual_attention_at_a_geometry_with_a_window(scheme, window):
     mixer, usual = (
         Window(width=24, heads=4, kv_heads=2, window=window).double(),
@@ -39,8 +41,8 @@ def test_of_two_windows_the_narrower_counts(theirs):
     mixer, x = Window(width=8, heads=2, window=4).double(), torch.randn(1, 9, 8, dtype=torch.float64)
     narrow = Window(width=8, heads=2, window=min(4, theirs)).double()
     narrow.load_state_dict(mixer.state_dict())
-    y, _ = mixer(x, Unmarked().at(Geometry.causal(9, window=theirs)))
-    torch.testing.assert_close(y, narrow(x, Unmarked().at(Geometry.causal(9)))[0], rtol=0, atol=1e-13)
+    y, _ = mixer(x, NoPosition().at(Geometry.causal(9, window=theirs)))
+    torch.testing.assert_close(y, narrow(x, NoPosition().at(Geometry.causal(9)))[0], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
@@ -59,15 +61,15 @@ def test_it_remembers_no_more_than_it_sees(window, scheme):
 
 def test_what_is_forgotten_is_given_back():
     mixer = Window(width=8, heads=2, window=5)
-    _, state = mixer(torch.randn(1, 1000, 8), Unmarked().at(Geometry.causal(1000)))
+    _, state = mixer(torch.randn(1, 1000, 8), NoPosition().at(Geometry.causal(1000)))
     assert state.k.untyped_storage().nbytes() == 4 * 4 * 8
 
 
 def test_a_window_wider_than_the_text_needs_no_mask():
     mixer = Window(width=8, heads=2)
-    with mock.patch.object(projections, "attend", side_effect=projections.attend) as spy:
-        mixer(torch.randn(1, 256, 8), Unmarked().at(Geometry.causal(256)))
-        mixer(torch.randn(1, 257, 8), Unmarked().at(Geometry.causal(257)))
+    with mock.patch.object(_projections, "attend", side_effect=_projections.attend) as spy:
+        mixer(torch.randn(1, 256, 8), NoPosition().at(Geometry.causal(256)))
+        mixer(torch.randn(1, 257, 8), NoPosition().at(Geometry.causal(257)))
     assert [call.args[3].where.window for call in spy.call_args_list] == [None, 256]
 
 
@@ -89,7 +91,7 @@ def test_it_is_that_of_local_attention():
     mixer = Window(width=24, heads=4, window=5)
     q, k, v = torch.randn(3, 2, 4, 30, 6).unbind()
     # their window counts the tokens before one, ours that one too
-    ours = mixer.attended(q, k, v, Unmarked().at(Geometry.causal(30)))
+    ours = mixer.attention(q, k, v, NoPosition().at(Geometry.causal(30)))
     torch.testing.assert_close(ours, oracle(q, k, v), rtol=0, atol=1e-6)
 
 

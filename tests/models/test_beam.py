@@ -25,7 +25,7 @@ def build(**choices):
 @torch.no_grad()
 def test_a_score_is_the_mean_log_probability_of_its_text():
     model = build()
-    found = beam_search(model, model.read(SOURCE), 6, beams=3, length_penalty=1.0)
+    found = beam_search(model, model.encode_source(SOURCE), 6, beams=3, length_penalty=1.0)
     for row, beam in product(range(2), range(3)):
         text = found.ids[row, beam].tolist()
         text = text[: text.index(END) + 1] if END in text else text
@@ -36,7 +36,7 @@ def test_a_score_is_the_mean_log_probability_of_its_text():
 
 def test_one_beam_is_greedy():
     model = build()
-    memory = model.read(SOURCE)
+    memory = model.encode_source(SOURCE)
     greedy = translate(model, memory, 8)
     found = beam_search(model, memory, 8, beams=1).ids[:, 0]
     for row in range(2):
@@ -47,7 +47,7 @@ def test_one_beam_is_greedy():
 
 def test_greedy_takes_the_likeliest_and_stops_at_the_end():
     model = build()
-    written = translate(model, model.read(SOURCE), 8)
+    written = translate(model, model.encode_source(SOURCE), 8)
     for row in range(2):
         text = [START]
         while len(text) <= 8 and text[-1] != END:
@@ -58,10 +58,10 @@ def test_greedy_takes_the_likeliest_and_stops_at_the_end():
 
 
 def test_what_must_not_be_written_is_not():
-    first = translate(build(), build().read(SOURCE), 8)
+    first = translate(build(), build().encode_source(SOURCE), 8)
     banned = int(first[0, 0]) if int(first[0, 0]) != END else 5
-    model = build(never=(banned,))
-    memory = model.read(SOURCE)
+    model = build(suppress_tokens=(banned,))
+    memory = model.encode_source(SOURCE)
     drawn = translate(model, memory, 30, temperature=2.0, generator=torch.Generator().manual_seed(0))
     ended = (drawn == END).cumsum(1) - (drawn == END).long()
     assert not ((drawn == banned) & (ended == 0)).any()
@@ -70,7 +70,7 @@ def test_what_must_not_be_written_is_not():
 
 def test_drawing_is_a_function_of_its_generator():
     model = build()
-    memory = model.read(SOURCE)
+    memory = model.encode_source(SOURCE)
     one, same, other = (
         translate(model, memory, 20, temperature=1.0, generator=torch.Generator().manual_seed(seed))
         for seed in (1, 1, 2)
@@ -81,7 +81,7 @@ def test_drawing_is_a_function_of_its_generator():
 
 def test_nothing_is_dropped_while_writing_and_the_model_is_left_as_it_was():
     model = build(dropout=0.5)
-    memory = model.read(SOURCE)
+    memory = model.encode_source(SOURCE)
     model.train()
     assert torch.equal(translate(model, memory, 6), translate(model, memory, 6))
     assert torch.equal(*(beam_search(model, memory, 4, beams=2).scores for _ in range(2)))
@@ -91,25 +91,28 @@ def test_nothing_is_dropped_while_writing_and_the_model_is_left_as_it_was():
 @pytest.mark.parametrize(
     ("ask", "match"),
     [
-        (lambda m, s: beam_search(m, s, 0), "count must be above zero"),
+        (lambda m, s: beam_search(m, s, 0), "max_new_tokens must be above zero"),
         (lambda m, s: beam_search(m, s, 4, beams=0), "beams must be above zero"),
-        (lambda m, s: beam_search(m, s, 4, beams=4), "a beam needs two tokens; got 4 beams for 7 tokens"),
+        (
+            lambda m, s: beam_search(m, s, 4, beams=4),
+            "beams must be at most half of the vocabulary; got 4 beams for 7 tokens",
+        ),
         (lambda m, s: beam_search(m, s, 4, beams=2, length_penalty=float("nan")), "length_penalty must be a finite"),
-        (lambda m, s: translate(m, s, 0), "count must be above zero"),
-        (lambda m, s: translate(m, s, 4, temperature=1.0), "drawing needs a generator"),
-        (lambda m, s: translate(m, s, 4, top_k=3), "greedy writing looks at no other token"),
+        (lambda m, s: translate(m, s, 0), "max_new_tokens must be above zero"),
+        (lambda m, s: translate(m, s, 4, temperature=1.0), "sampling needs a generator"),
+        (lambda m, s: translate(m, s, 4, top_k=3), "greedy decoding does not use top_k or top_p"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(ask, match, untyped):
     model = build()
     with pytest.raises(ValueError, match=match):
-        ask(model, model.read(SOURCE))
+        ask(model, model.encode_source(SOURCE))
 
 
 def test_a_model_that_cannot_go_on_does_not_begin():
     model = build(mixer="reformer:mode=chunk", scheme="none", source_mixer="softmax")
-    memory = model.read(SOURCE)
-    with pytest.raises(ValueError, match="goes on from what it has read; Reformer of this one cannot"):
+    memory = model.encode_source(SOURCE)
+    with pytest.raises(ValueError, match="support incremental decoding; Reformer of this model does not"):
         translate(model, memory, 4)
-    with pytest.raises(ValueError, match="goes on from what it has read; Reformer of this one cannot"):
+    with pytest.raises(ValueError, match="support incremental decoding; Reformer of this model does not"):
         beam_search(model, memory, 4, beams=2)

@@ -1,16 +1,18 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Softmax, Unmarked
+from ordinate import Geometry
+from ordinate.mixers import Softmax
 from ordinate.models.block import Block
-from ordinate.models.feedforward import GATED, PLAIN, FeedForward
+from ordinate.models.feedforward import GATED, UNGATED, FeedForward
 from ordinate.models.shape import NORMS
+from ordinate.schemes import NoPosition
 
-AT = Unmarked().at(Geometry.causal(5))
+AT = NoPosition().at(Geometry.causal(5))
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("feedforward", [*PLAIN, *GATED])
+@pytest.mark.parametrize("feedforward", [*UNGATED, *GATED])
 def test_a_block_adds_both_branches_to_what_was_there(norm, feedforward):
     inner = FeedForward(feedforward, 8, 12)
     block = Block(Softmax(width=8, heads=2), inner, NORMS[norm], 8, dropout=0.0)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ordinate import Cache, Decoder, Geometry, Shape
-from ordinate.mixer import KeyValues
+from ordinate.mixers._mixer import KVCache
 
 SMALL = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4}
 
@@ -14,7 +14,7 @@ def ids(*shape):
 def test_an_empty_cache_holds_nothing_and_starts_at_zero():
     cache = Cache()
     assert len(cache) == 0
-    assert cache.following(3).q_pos[0, :, 0].tolist() == [0, 1, 2]
+    assert cache.next_geometry(3).q_pos[0, :, 0].tolist() == [0, 1, 2]
 
 
 def test_it_grows_by_each_piece():
@@ -45,45 +45,45 @@ def test_a_cache_of_another_model_is_refused():
     cache = Cache()
     Decoder(Shape(**SMALL))(ids(1, 3), cache=cache)
     other = Decoder(Shape(**(SMALL | {"layers": 3})))
-    with pytest.raises(ValueError, match="a cache holds one memory for each layer; got 2 for 3 layers"):
+    with pytest.raises(ValueError, match="a cache must have one state for each layer; got 2 for 3 layers"):
         other(ids(1, 1), cache=cache)
 
 
 def test_a_cache_of_another_batch_is_refused():
     model, cache = Decoder(Shape(**SMALL)), Cache()
     model(ids(2, 3), cache=cache)
-    with pytest.raises(ValueError, match="need one batch and the same heads"):
+    with pytest.raises(ValueError, match="need the same batch size, heads and head width"):
         model(ids(1, 1), cache=cache)
 
 
 def test_place_puts_what_is_remembered_before():
     cache = Cache(where=Geometry.causal(3))
-    seen = cache.place(cache.following(2))
+    seen = cache.with_past(cache.next_geometry(2))
     assert torch.equal(seen.visible, Geometry.causal(2, cached=3).visible)
     assert torch.equal(seen.q_pos, Geometry.causal(2, cached=3).q_pos)
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
 def test_keys_and_values_grow_as_if_they_were_copied(mode):
-    states = KeyValues(torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5))
+    states = KVCache(torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5))
     k, v = states.k, states.v
     with mode():
         for tokens in (1, 1, 3, 40, 1, 0, 1):
             new = torch.randn(2, 2, 3, tokens, 5).unbind(0)
-            states = states.extend(*new)
+            states = states.append(*new)
             k, v = torch.cat([k, new[0]], 2), torch.cat([v, new[1]], 2)
             assert torch.equal(states.k, k)
             assert torch.equal(states.v, v)
 
 
 def test_a_token_more_is_no_copy_of_what_is_there():
-    states = KeyValues(torch.randn(1, 2, 60, 4), torch.randn(1, 2, 60, 4))
+    states = KVCache(torch.randn(1, 2, 60, 4), torch.randn(1, 2, 60, 4))
     one = torch.randn(1, 2, 1, 4)
     with torch.no_grad():
-        first = states.extend(one, one)
+        first = states.append(one, one)
         places = set()
         for _ in range(20):
-            first = first.extend(one, one)
+            first = first.append(one, one)
             places.add(first.k.data_ptr())
     assert len(places) == 1
 
@@ -91,35 +91,35 @@ def test_a_token_more_is_no_copy_of_what_is_there():
 def test_two_that_go_on_from_one_memory_do_not_write_over_each_other():
     with torch.no_grad():
         one = torch.randn(1, 2, 1, 4)
-        states = KeyValues(torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)).extend(one, one)
-        first, second = states.extend(one + 1, one), states.extend(one + 2, one)
+        states = KVCache(torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)).append(one, one)
+        first, second = states.append(one + 1, one), states.append(one + 2, one)
         assert torch.equal(first.k[:, :, -1:], one + 1)
         assert torch.equal(second.k[:, :, -1:], one + 2)
-        assert torch.equal(first.extend(one, one).k[:, :, 7:8], one + 1)
-        taken = first.take(torch.tensor([0, 0]))
-        assert taken.room is None
+        assert torch.equal(first.append(one, one).k[:, :, 7:8], one + 1)
+        taken = first.select_rows(torch.tensor([0, 0]))
+        assert taken.buffer is None
         assert taken.k.shape == (2, 2, 8, 4)
 
 
 def test_a_memory_of_inference_mode_goes_on_outside_of_it():
     with torch.inference_mode():
         one = torch.randn(1, 2, 1, 4)
-        states = KeyValues(one, one).extend(one, one)
+        states = KVCache(one, one).append(one, one)
     with torch.no_grad():
-        assert states.extend(one, one).k.shape[2] == 3
+        assert states.append(one, one).k.shape[2] == 3
 
 
 def test_a_memory_measures_its_longest_key_once():
     k, v = torch.randn(2, 2, 3, 50, 4)
     with torch.no_grad():
-        states = KeyValues(k, v).extend(k[:, :, :1], v[:, :, :1])
-        assert torch.equal(states.longest(), k.norm(dim=-1).amax(-1))
+        states = KVCache(k, v).append(k[:, :, :1], v[:, :, :1])
+        assert torch.equal(states.max_key_norm(), k.norm(dim=-1).amax(-1))
         # what was measured is not looked at again
         states.k[:, :, 0] = 1e3
         long = torch.full((2, 3, 1, 4), 5.0)
-        states = states.extend(long, long)
-        assert (states.longest() == 10.0).all()
-        assert KeyValues(k, v).longest is None
+        states = states.append(long, long)
+        assert (states.max_key_norm() == 10.0).all()
+        assert KVCache(k, v).max_key_norm is None
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
@@ -128,9 +128,9 @@ def test_a_memory_measures_its_longest_key_once():
 def test_a_memory_knows_of_numbers_that_are_not_finite(type, which, wrong):
     new = {name: torch.randn(2, 3, 4, 5).to(type) for name in ("k", "v")}
     with torch.no_grad():
-        states = KeyValues(*torch.randn(2, 2, 3, 6, 5).to(type)).extend(**new)
-        assert states.longest().isfinite().all()
+        states = KVCache(*torch.randn(2, 2, 3, 6, 5).to(type)).append(**new)
+        assert states.max_key_norm().isfinite().all()
         new[which][1, 2, 3, 4] = wrong
-        found = states.extend(**new).longest().isfinite()
+        found = states.append(**new).max_key_norm().isfinite()
     assert not found[1, 2]
     assert found.sum() == 5

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.models.encoder import Encoder, EncoderShape, mean_of_tokens
+from ordinate.models.encoder import Encoder, EncoderShape, mean_pool
 
 
 def build(**choices):
@@ -18,7 +18,7 @@ def ids(*shape):
 @pytest.mark.parametrize("order", ["pre", "post"])
 @torch.no_grad()
 def test_padding_and_packing_change_nothing(order, mixer):
-    model, lengths = build(order=order, mixer=mixer, scheme="none"), [7, 3]
+    model, lengths = build(norm_position=order, mixer=mixer, scheme="none"), [7, 3]
     texts = [ids(1, length) for length in lengths]
     alone = [model(text)[0] for text in texts]
     real = torch.arange(7) < torch.tensor(lengths)[:, None]
@@ -30,7 +30,7 @@ def test_padding_and_packing_change_nothing(order, mixer):
         assert torch.allclose(together[row, : lengths[row]], alone[row], atol=1e-12)
         assert torch.allclose(packed[row], alone[row], atol=1e-12)
     assert (together[1, 3:] == 0).all()
-    assert torch.allclose(mean_of_tokens(together, real)[1], alone[1].mean(0))
+    assert torch.allclose(mean_pool(together, real)[1], alone[1].mean(0))
 
 
 def test_a_token_knows_those_after_it():
@@ -41,14 +41,14 @@ def test_a_token_knows_those_after_it():
 
 
 def test_kinds_of_tokens_are_told_apart():
-    model, text = build(kinds=2), ids(1, 4)
-    assert torch.equal(model(text), model(text, kinds=torch.zeros_like(text)))
-    assert not torch.allclose(model(text), model(text, kinds=torch.ones_like(text)))
+    model, text = build(token_types=2), ids(1, 4)
+    assert torch.equal(model(text), model(text, token_types=torch.zeros_like(text)))
+    assert not torch.allclose(model(text), model(text, token_types=torch.ones_like(text)))
 
 
 def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
     for top in ("masked", "pooler", "none"):
-        model = build(top=top, kinds=2, order="post", norm="layer", embedding_norm=True).float()
+        model = build(head=top, token_types=2, norm_position="post", norm="layer", embedding_norm=True).float()
         model.save_pretrained(tmp_path / top)
         again = Encoder.from_pretrained(str(tmp_path / top), local_files_only=True).eval()
         assert again.shape == model.shape
@@ -62,7 +62,7 @@ def test_masked_tokens_can_be_learned_by_heart():
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     masked = torch.rand(text.shape) < 0.2
     for _ in range(60):
-        logits = model.predict(model(text.masked_fill(masked, 0)))
+        logits = model.logits(model(text.masked_fill(masked, 0)))
         loss = torch.nn.functional.cross_entropy(logits[masked], text[masked])
         optimiser.zero_grad()
         loss.backward()
@@ -74,21 +74,30 @@ def test_masked_tokens_can_be_learned_by_heart():
 @pytest.mark.parametrize(
     ("ask", "match"),
     [
-        (lambda: build()(ids(1, 4), Geometry.causal(4)), "an encoder reads from both sides; got a causal geometry"),
-        (lambda: build()(ids(1, 4), Geometry.full(5)), "the geometry must place the new tokens, and only them"),
-        (lambda: build()(ids(1, 4), kinds=ids(1, 4)), "this model tells no kinds of tokens apart; got kinds"),
-        (lambda: build(kinds=2)(ids(1, 4), kinds=ids(1, 3)), r"each token has a kind; got \(1, 3\)"),
         (
-            lambda: build(top="none").predict(torch.zeros(1, 2, 16).double()),
+            lambda: build()(ids(1, 4), Geometry.causal(4)),
+            "an encoder needs a bidirectional geometry; got a causal one",
+        ),
+        (
+            lambda: build()(ids(1, 4), Geometry.full(5)),
+            "the geometry must have the new tokens as queries and as keys",
+        ),
+        (lambda: build()(ids(1, 4), token_types=ids(1, 4)), "this model has no token types; got token_types"),
+        (
+            lambda: build(token_types=2)(ids(1, 4), token_types=ids(1, 3)),
+            r"token_types needs the shape of ids; got \(1, 3\)",
+        ),
+        (
+            lambda: build(head="none").logits(torch.zeros(1, 2, 16).double()),
             "the model needs a masked head; it has none",
         ),
         (lambda: build().pool(torch.zeros(1, 2, 16).double()), "the model needs a pooler; it has none"),
-        (lambda: build(top="maske"), "no top is named 'maske'; .*did you mean 'masked'"),
+        (lambda: build(head="maske"), "no head is named 'maske'; .*did you mean 'masked'"),
         (
             lambda: build(mixer="triangular_mlp", scheme="none"),
-            "a model that reads from both sides .*; TriangularMlp has no",
+            "a bidirectional model needs a mixer .*; mixer 'triangular_mlp' has no",
         ),
-        (lambda: build(kinds=-1), "kinds must not be negative"),
+        (lambda: build(token_types=-1), "token_types must not be negative"),
     ],
 )
 def test_what_does_not_fit_is_refused(ask, match, untyped):

@@ -3,17 +3,22 @@ import math
 import pytest
 import torch
 
-from ordinate import Cache, Geometry, catalog
-from ordinate.batch import SILENT, Batch
-from ordinate.mixer import Mixer
-from ordinate.models.crossing import cross_weights
+from ordinate import Cache, Geometry
+from ordinate.core import catalog
+from ordinate.data.batch import IGNORE_INDEX, Batch
+from ordinate.mixers._mixer import Mixer
+from ordinate.models.cross_attention_weights import cross_attention_weights
+from ordinate.models.encoded_source import cross_geometry
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
-from ordinate.models.memory import across
-from ordinate.schemes.none import Unmarked
+from ordinate.schemes.none import NoPosition
 
 SIZES = {"vocabulary": 13, "width": 16, "layers": 2, "heads": 4, "max_length": 32}
-CROSSING = [name for name in catalog.names("ordinate.mixers") if catalog.load("ordinate.mixers", Mixer, name).crosses]
+CROSSING = [
+    name
+    for name in catalog.names("ordinate.mixers")
+    if catalog.load("ordinate.mixers", Mixer, name).supports_cross_attention
+]
 
 
 def build(**choices):
@@ -21,7 +26,7 @@ def build(**choices):
 
 
 def stirred(model):
-    """Numbers that cannot hide: norms, tables and biases begin at ones or zeros."""
+    """Randomise all parameters: initial norms and biases of ones and zeros would hide errors."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -37,7 +42,7 @@ REAL, WRITTEN = torch.arange(7) < torch.tensor([[7], [4]]), torch.arange(5) < to
 KINDS = {
     "plain": {},
     "first": {
-        "order": "post",
+        "norm_position": "post",
         "norm": "layer",
         "feedforward": "relu",
         "bias": ("norm", "feedforward"),
@@ -46,10 +51,15 @@ KINDS = {
         "scheme": "sinusoidal",
         "embedding_scale": 4.0,
     },
-    "parallel": {"order": "parallel", "scheme": "t5", "source_scheme": "alibi", "logit_bias": True},
-    "shared": {"order": "shared", "kv_heads": 2, "logit_scale": 0.25, "tied": False},
+    "parallel": {"norm_position": "parallel", "scheme": "t5", "source_scheme": "alibi", "logit_bias": True},
+    "shared": {"norm_position": "shared", "kv_heads": 2, "logit_scale": 0.25, "tie_embeddings": False},
     "of two sizes": {"source_layers": 1, "source_vocabulary": 13, "source_scheme": "concatenated"},
-    "a plan": {"scheme": "rope,none", "mixer": "softmax,linear", "cross_mixer": "softmax,tied", "windows": (4, None)},
+    "a plan": {
+        "scheme": "rope,none",
+        "mixer": "softmax,linear",
+        "cross_mixer": "softmax,shared_qk",
+        "sliding_windows": (4, None),
+    },
     "mixers of one form": {"source_mixer": "sinkhorn", "mixer": "lstm", "scheme": "none", "source_scheme": "none"},
     "shared axis": {"cross_scheme": "rope", "scheme": "none"},
     "shared axis, biased": {"cross_scheme": "t5,none"},
@@ -73,8 +83,8 @@ def test_padding_changes_nothing(kind):
 def test_writing_in_pieces_is_writing_at_once(kind):
     model, cache = build(**KINDS[kind]), Cache()
     where = Geometry.padded(REAL, causal=False)
-    memory = model.read(SOURCE, where, 5 if model.scaled_to_length else None)
-    pieces = [model.write(piece, memory, cache=cache) for piece in TARGET.split([2, 1, 1, 1], 1)]
+    memory = model.encode_source(SOURCE, where, 5 if model.needs_target_length else None)
+    pieces = [model.target_logits(piece, memory, cache=cache) for piece in TARGET.split([2, 1, 1, 1], 1)]
     assert torch.allclose(torch.cat(pieces, 1), model(SOURCE, TARGET, where), atol=1e-10)
     assert len(cache) == 5
 
@@ -97,10 +107,10 @@ def test_a_target_knows_all_of_the_source_and_nothing_of_its_own_future():
 @torch.no_grad()
 def test_looking_at_ones_own_tokens_is_attention(mixer):
     made = build(cross_mixer=mixer, scheme="none").decoder.blocks[0].cross
-    x, scheme, where = torch.randn(2, 5, 16).double(), Unmarked(), Geometry.full(5)
+    x, scheme, where = torch.randn(2, 5, 16).double(), NoPosition(), Geometry.full(5)
     expected, _ = made(x, scheme.at(where))
-    seen = made.remember(x, scheme, where.k_pos)
-    assert torch.allclose(made.attend_across(x, seen, scheme.at(where)), expected, atol=1e-12)
+    seen = made.project_context(x, scheme, where.k_pos)
+    assert torch.allclose(made.cross_attention(x, seen, scheme.at(where)), expected, atol=1e-12)
 
 
 @torch.no_grad()
@@ -117,8 +127,8 @@ def test_cross_attention_is_the_formula():
             scores = torch.stack([turned(rope, q[i, h], i) @ turned(rope, k[j, h], 2 * j) / 2 for j in range(5)])
             out[i, h] = scores.softmax(0) @ v[:, h]
     expected = out.flatten(1) @ cross.out.weight.T
-    where = across(Geometry.causal(3), model._scaled(Geometry.full(5), None))
-    found = cross.attend_across(x, cross.remember(y, rope, where.k_pos), rope.at(where))
+    where = cross_geometry(Geometry.causal(3), model._scaled(Geometry.full(5), None))
+    found = cross.cross_attention(x, cross.project_context(y, rope, where.k_pos), rope.at(where))
     assert torch.allclose(found[0], expected, atol=1e-10)
 
 
@@ -129,22 +139,22 @@ def turned(rope, vector, position):
 @pytest.mark.parametrize("kv_heads", [4, 2])
 @torch.no_grad()
 def test_the_weights_of_a_look_are_those_it_reads_by(kv_heads):
-    model = build(layers=1, cross_scheme="t5", kv_heads=kv_heads, order="post", norm="layer")
-    memory, block = model.read(SOURCE, Geometry.padded(REAL, causal=False)), model.decoder.blocks[0]
-    (weights,) = cross_weights(model, TARGET, memory)
+    model = build(layers=1, cross_scheme="t5", kv_heads=kv_heads, norm_position="post", norm="layer")
+    memory, block = model.encode_source(SOURCE, Geometry.padded(REAL, causal=False)), model.decoder.blocks[0]
+    (weights,) = cross_attention_weights(model, TARGET, memory)
     assert torch.allclose(weights.sum(-1), torch.ones(2, 4, 5).double())
     assert (weights[1, :, :, 4:] == 0).all()
     x, where = model.tokens(TARGET), Geometry.causal(5)
-    mixed, _ = block.mixer(x, model.decoder.place(where)[0])
-    found = model.looks(where, memory)[0].find(block.cross, block.mixer_norm(x + mixed))
+    mixed, _ = block.mixer(x, model.decoder.bind_schemes(where)[0])
+    found = model.cross_attention_inputs(where, memory)[0].attend(block.cross, block.mixer_norm(x + mixed))
     read = weights @ memory.layers[0].v.repeat_interleave(4 // kv_heads, 1)
-    assert torch.allclose(block.cross.gather(read), found, atol=1e-10)
+    assert torch.allclose(block.cross.output_projection(read), found, atol=1e-10)
 
 
 @torch.no_grad()
 def test_a_source_scaled_to_the_length_ends_where_the_target_does():
     model = build(cross_scheme="rope", cross_axis="scaled")
-    memory = model.read(SOURCE, Geometry.padded(REAL, causal=False), torch.tensor([14, 6]))
+    memory = model.encode_source(SOURCE, Geometry.padded(REAL, causal=False), torch.tensor([14, 6]))
     assert memory.where.k_pos[0, :, 0].tolist() == [2 * j for j in range(7)]
     assert memory.where.k_pos[1, :4, 0].tolist() == [1.5 * j for j in range(4)]
 
@@ -164,23 +174,23 @@ def test_packed_pairs_look_at_their_own_sources():
 @torch.no_grad()
 def test_rows_are_taken_in_any_order():
     model, cache, rows = build(cross_scheme="rope"), Cache(), torch.tensor([1, 0, 1])
-    memory = model.read(SOURCE, Geometry.padded(REAL, causal=False))
-    model.write(TARGET[:, :3], memory, cache=cache)
-    then = model.write(TARGET[rows, 3:], memory.take(rows), cache=cache.take(rows))
-    assert torch.allclose(then, model.write(TARGET, memory)[rows, 3:], atol=1e-10)
+    memory = model.encode_source(SOURCE, Geometry.padded(REAL, causal=False))
+    model.target_logits(TARGET[:, :3], memory, cache=cache)
+    then = model.target_logits(TARGET[rows, 3:], memory.select_rows(rows), cache=cache.select_rows(rows))
+    assert torch.allclose(then, model.target_logits(TARGET, memory)[rows, 3:], atol=1e-10)
 
 
 def test_a_batch_is_answered_as_it_is_padded():
     model = build()
-    batch = Batch(TARGET, TARGET.masked_fill(~WRITTEN, SILENT), {}, WRITTEN, SOURCE, REAL)
+    batch = Batch(TARGET, TARGET.masked_fill(~WRITTEN, IGNORE_INDEX), {}, WRITTEN, SOURCE, REAL)
     expected = model(SOURCE, TARGET, Geometry.padded(REAL, causal=False), Geometry.padded(WRITTEN))
-    assert torch.equal(model.answer(batch), expected)
-    with pytest.raises(ValueError, match="reads a source; got a batch without one"):
-        model.answer(Batch(TARGET, TARGET))
+    assert torch.equal(model.batch_logits(batch), expected)
+    with pytest.raises(ValueError, match="needs a source; got a batch without one"):
+        model.batch_logits(Batch(TARGET, TARGET))
 
 
 def test_every_number_is_trained():
-    model = build(cross_scheme="t5", tied=False, logit_bias=True, source_vocabulary=13)
+    model = build(cross_scheme="t5", tie_embeddings=False, logit_bias=True, source_vocabulary=13)
     logits = model(SOURCE, TARGET)
     torch.nn.functional.cross_entropy(logits.flatten(0, 1), TARGET.flatten()).backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
@@ -190,7 +200,7 @@ def test_every_number_is_trained():
 
 def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
     for kind in ("first", "of two sizes", "shared"):
-        model = build(**KINDS[kind], never=(3,)).float()
+        model = build(**KINDS[kind], suppress_tokens=(3,)).float()
         model.save_pretrained(tmp_path / kind)
         again = EncoderDecoder.from_pretrained(str(tmp_path / kind), local_files_only=True).eval()
         assert again.shape == model.shape
@@ -216,30 +226,42 @@ def test_reversing_can_be_learned_by_heart():
 @pytest.mark.parametrize(
     ("ask", "match"),
     [
-        (lambda: build()(SOURCE, TARGET, Geometry.causal(7)), "a source is read from both sides; got a causal"),
-        (lambda: build()(SOURCE, TARGET, None, Geometry.full(5)), "a target is written from left to right"),
-        (lambda: build()(SOURCE, TARGET, Geometry.full(6)), "the geometry must place the new tokens, and only them"),
-        (lambda: build()(SOURCE + 9, TARGET), "token ids lie in 0 to 12; got"),
-        (lambda: build()(SOURCE, TARGET[:1]), "each target has its source; got 1 and 2; give memory.take"),
-        (lambda: build().read(SOURCE, None, 5), "no other does; got one; leave length out"),
-        (lambda: build(cross_scheme="rope", cross_axis="scaled").read(SOURCE), "needs it.*; got none; give length"),
-        (lambda: build(mixer="sinkhorn"), "hides later tokens; Sinkhorn has no such form"),
+        (
+            lambda: build()(SOURCE, TARGET, Geometry.causal(7)),
+            "an encoder needs a bidirectional geometry; got a causal",
+        ),
+        (lambda: build()(SOURCE, TARGET, None, Geometry.full(5)), "a target needs a causal geometry"),
+        (
+            lambda: build()(SOURCE, TARGET, Geometry.full(6)),
+            "the geometry must have the new tokens as queries and as keys",
+        ),
+        (lambda: build()(SOURCE + 9, TARGET), "token ids must lie in 0 to 12; got"),
+        (
+            lambda: build()(SOURCE, TARGET[:1]),
+            "each target needs one source; got 1 targets and 2 sources; give memory.select_rows",
+        ),
+        (lambda: build().encode_source(SOURCE, None, 5), "to the target's length; got one; leave length out"),
+        (
+            lambda: build(cross_scheme="rope", cross_axis="scaled").encode_source(SOURCE),
+            "target's length; got none; give length",
+        ),
+        (lambda: build(mixer="sinkhorn"), "needs a mixer with a causal form; mixer 'sinkhorn' has none"),
         (
             lambda: build(source_mixer="triangular_mlp", scheme="none"),
-            "reads from both sides .*; TriangularMlp has no",
+            "a bidirectional model needs .*; mixer 'triangular_mlp' has no",
         ),
-        (lambda: build(cross_mixer="window"), "cross-attention looks at another sequence; Window has no such form"),
-        (lambda: build(cross_scheme="sinusoidal"), "schemes that act inside it; Sinusoidal uses embed"),
-        (lambda: build(cross_axis="scaled"), "an axis is for a scheme to count along"),
+        (lambda: build(cross_mixer="window"), "must support cross-attention; mixer 'window' does not"),
+        (lambda: build(cross_scheme="sinusoidal"), "cross_scheme must act inside attention; Sinusoidal uses embed"),
+        (lambda: build(cross_axis="scaled"), "cross_axis has an effect only with a cross_scheme"),
         (
             lambda: build(cross_scheme="rope", cross_ratio=2.0),
-            "a ratio scales the source's axis; got cross_ratio=2.0",
+            "cross_ratio has an effect only with a scaled axis; got cross_ratio=2.0",
         ),
         (lambda: build(cross_axis="scale"), "no cross_axis is named 'scale'; .*did you mean 'scaled'"),
-        (lambda: build(cross_scheme="learned"), "schemes that act inside it; Learned uses embed"),
-        (lambda: build(end=13), "tokens lie in 0 to 12; got 13"),
-        (lambda: build(blocks="reversible"), "an encoder-decoder has plain blocks"),
-        (lambda: build(source_scheme="concatenated"), "one table of tokens serves schemes that leave it as many"),
+        (lambda: build(cross_scheme="learned"), "cross_scheme must act inside attention; Learned uses embed"),
+        (lambda: build(end=13), "special tokens must lie in 0 to 12; got 13"),
+        (lambda: build(blocks="reversible"), "an encoder-decoder needs plain blocks"),
+        (lambda: build(source_scheme="concatenated"), "a shared token table needs schemes that append equally many"),
         (lambda: build(embedding_scale=0.0), "embedding_scale must be above zero"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ordinate import Cache, Decoder, Shape, generate
-from ordinate.models.generate import draw, until
+from ordinate.models.generate import sample, truncate_at
 from ordinate.models.prompt import Prompt
 
 SHAPE = Shape(vocabulary=13, width=16, layers=2, heads=4)
@@ -54,9 +54,9 @@ def test_one_seed_writes_one_text(model):
 
 
 def drawn(logits, temperature=1.0, top_k=None, top_p=None):
-    """Every token that comes up in many draws."""
+    """All tokens that occur in many samples."""
     rows = torch.tensor(logits)[None].expand(3000, -1)
-    return set(draw(rows, temperature, top_k, top_p, seeded()).flatten().tolist())
+    return set(sample(rows, temperature, top_k, top_p, seeded()).flatten().tolist())
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_top_k_keeps_k_tokens_even_among_equals(k):
 
 def test_temperature_divides_the_logits():
     rows = torch.tensor([[2.0, 0.0]]).expand(20_000, -1)
-    share = 1 - draw(rows, 0.5, None, None, seeded()).double().mean().item()
+    share = 1 - sample(rows, 0.5, None, None, seeded()).double().mean().item()
     assert abs(share - torch.tensor(4.0).sigmoid().item()) < 0.005
 
 
@@ -84,7 +84,7 @@ def test_temperature_divides_the_logits():
 def test_what_is_drawn_is_among_the_likeliest(logits, k, share):
     best = sorted(logits, reverse=True)[min(k, len(logits)) - 1]
     rows = torch.tensor([logits]).expand(50, -1)
-    for token in draw(rows, 1.0, k, share, seeded()).flatten().tolist():
+    for token in sample(rows, 1.0, k, share, seeded()).flatten().tolist():
         assert rows[0, token].item() >= torch.tensor(best).item()
 
 
@@ -101,7 +101,7 @@ def test_the_training_flag_comes_back_however_it_ends(model, training):
     gc.collect()
     assert model.training is training
     broken = generate(model, prompt + 99, 3, temperature=0)
-    with pytest.raises(ValueError, match="token ids lie in 0 to 12"):
+    with pytest.raises(ValueError, match="token ids must lie in 0 to 12"):
         next(broken)
     assert model.training is training
 
@@ -122,19 +122,19 @@ def test_nothing_to_write_writes_nothing(model):
     [
         ({"prompt": torch.zeros(1, 0, dtype=torch.long)}, r"the prompt needs at least one token; got \(1, 0\)"),
         ({"prompt": torch.zeros(3, dtype=torch.long)}, r"the prompt needs at least one token; got \(3,\)"),
-        ({"count": -1}, "count must not be negative; got -1"),
+        ({"max_new_tokens": -1}, "max_new_tokens must not be negative; got -1"),
         ({"temperature": -1.0}, "temperature must not be negative; got -1"),
         ({"temperature": float("nan")}, "temperature must not be negative; got nan"),
-        ({"temperature": 0, "top_k": 3}, "greedy writing looks at no other token; got top_k=3"),
-        ({"temperature": 0, "top_p": 0.5}, "greedy writing looks at no other token; got top_k=None, top_p=0.5"),
+        ({"temperature": 0, "top_k": 3}, "greedy decoding does not use top_k or top_p; got top_k=3"),
+        ({"temperature": 0, "top_p": 0.5}, "greedy decoding does not use top_k or top_p; got top_k=None, top_p=0.5"),
         ({"top_k": 0}, "top_k must be above zero; got 0"),
         ({"top_p": 0.0}, r"top_p must lie in \(0, 1\]; got 0.0"),
         ({"top_p": 1.5}, r"top_p must lie in \(0, 1\]; got 1.5"),
-        ({"generator": None}, "drawing needs a generator; got None"),
+        ({"generator": None}, "sampling needs a generator; got None"),
     ],
 )
 def test_settings_without_a_meaning_are_refused_at_once(model, given, match, untyped):
-    usual = {"prompt": torch.zeros(1, 1, dtype=torch.long), "count": 1, "generator": seeded()}
+    usual = {"prompt": torch.zeros(1, 1, dtype=torch.long), "max_new_tokens": 1, "generator": seeded()}
     with pytest.raises(ValueError, match=match):
         generate(model, **(usual | given))
 
@@ -142,7 +142,7 @@ def test_settings_without_a_meaning_are_refused_at_once(model, given, match, unt
 def test_a_model_that_cannot_go_on_does_not_begin():
     sizes = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
     model = Decoder(Shape(**sizes, mixer="reformer:mode=chunk"))
-    with pytest.raises(ValueError, match="goes on from what it has read; Reformer of this one cannot"):
+    with pytest.raises(ValueError, match="support incremental decoding; Reformer of this model does not"):
         generate(model, torch.zeros(1, 3, dtype=torch.long), 2, temperature=0)
     model = Decoder(Shape(**sizes, mixer="reformer"))
     assert len(list(generate(model, torch.zeros(1, 3, dtype=torch.long), 2, temperature=0))) == 2
@@ -150,7 +150,7 @@ def test_a_model_that_cannot_go_on_does_not_begin():
 
 def test_rows_of_several_lengths_write_what_each_writes_alone(model):
     rows = [[3, 1, 4], [1, 5, 9, 2, 6, 5], [3]]
-    prompt = Prompt.of(rows)
+    prompt = Prompt.from_lists(rows)
     assert prompt.real.sum(1).tolist() == [3, 6, 1]
     together = written(model, prompt, 6, temperature=0)
     for row, tokens in zip(rows, together, strict=True):
@@ -166,10 +166,10 @@ def test_one_reading_serves_many_continuations(scheme):
     rows = [[3, 1, 4], [1, 5], [3, 1, 4, 1]]
     expected = [written(model, torch.cat([prefix, torch.tensor([row])], 1), 6, temperature=0)[0] for row in rows]
     # in turn, so that each begins while another is under way
-    steps = [generate(model, Prompt.of([row], after=after), 6, temperature=0) for row in rows]
+    steps = [generate(model, Prompt.from_lists([row], prefix=after), 6, temperature=0) for row in rows]
     found = [torch.cat(parts, 1)[0] for parts in zip(*zip(*steps, strict=True), strict=True)]
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-    together = written(model, Prompt.of(rows, after=after), 6, temperature=0)
+    together = written(model, Prompt.from_lists(rows, prefix=after), 6, temperature=0)
     assert all(torch.equal(one, other) for one, other in zip(together, expected, strict=True))
     assert len(after) == 5
 
@@ -178,8 +178,8 @@ def test_rows_end_by_themselves(model):
     prompt = torch.randint(0, 13, (4, 3))
     free = written(model, prompt, 12, top_k=3, generator=seeded())
     ends = [int(free[0, 2]), int(free[1, 5])]
-    steps = list(generate(model, prompt, 12, top_k=3, generator=seeded(), ends=ends))
-    rows = until(steps, ends)
+    steps = list(generate(model, prompt, 12, top_k=3, generator=seeded(), end_tokens=ends))
+    rows = truncate_at(steps, ends)
     for row, alone, tokens in zip(rows, free.tolist(), torch.cat(steps, 1).tolist(), strict=True):
         first = next((place for place, token in enumerate(alone) if token in ends), 12)
         # rows draw from one generator, so that they go on alike whoever has ended
@@ -192,21 +192,24 @@ def test_rows_end_by_themselves(model):
 def test_writing_stops_when_all_rows_have_ended(model):
     prompt = torch.randint(0, 13, (1, 3))
     free = written(model, prompt, 9, temperature=0)[0].tolist()
-    steps = list(generate(model, prompt, 9, temperature=0, ends=[free[4]]))
+    steps = list(generate(model, prompt, 9, temperature=0, end_tokens=[free[4]]))
     assert len(steps) == free.index(free[4]) + 1
-    assert until(steps, [free[4]]) == [free[: free.index(free[4])]]
+    assert truncate_at(steps, [free[4]]) == [free[: free.index(free[4])]]
 
 
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Prompt.of([]), "the prompt needs at least one token"),
+        (lambda: Prompt.from_lists([]), "the prompt needs at least one token"),
         (
             lambda: Prompt(torch.zeros(1, 2).long(), torch.tensor([[True, False]])),
-            "filled up on the left; got padding",
+            "must be left-padded; got padding",
         ),
-        (lambda: Prompt(torch.zeros(1, 2).long(), torch.tensor([[True]])), r"is real or padding; got \(1, 1\) for"),
-        (lambda: Prompt(torch.zeros(3, 1).long(), after=read_rows(2)), "for each prompt; got 2 rows for 3 prompts"),
+        (
+            lambda: Prompt(torch.zeros(1, 2).long(), torch.tensor([[True]])),
+            r"real needs the shape of ids; got \(1, 1\) for",
+        ),
+        (lambda: Prompt(torch.zeros(3, 1).long(), prefix=read_rows(2)), "for each prompt; got 2 rows for 3 prompts"),
     ],
 )
 def test_prompts_that_do_not_fit_are_refused(make, match):
@@ -221,5 +224,5 @@ def read_rows(rows):
 
 
 def test_ends_are_tokens_of_the_model(model):
-    with pytest.raises(ValueError, match="tokens that end a row lie in 0 to 12; got 13"):
-        generate(model, torch.zeros(1, 1).long(), 1, temperature=0, ends=[13])
+    with pytest.raises(ValueError, match="end tokens must lie in 0 to 12; got 13"):
+        generate(model, torch.zeros(1, 1).long(), 1, temperature=0, end_tokens=[13])

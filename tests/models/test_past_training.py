@@ -1,16 +1,17 @@
-"""Rates that depend on the length of the text: reading piece by piece, or beside others, changes nothing."""
+"""Length-dependent RoPE frequencies: incremental decoding and batching do not change results."""
 
 import pytest
 import torch
 
-from ordinate import Cache, Decoder, Geometry, Rope, Shape, attend
+from ordinate import Cache, Decoder, Geometry, Shape, attend
+from ordinate.schemes import Rope
 
 TRAINED = 16
 SPECTRA = {
     "dynamic": {"trained_length": TRAINED, "factor": 4.0},
     "power_of_two": {"name": "dynamic", "trained_length": TRAINED, "form": "power_of_two"},
     "qwen": {"name": "dynamic", "trained_length": TRAINED, "form": "qwen"},
-    "longrope": {"short": "1;1.1;1.2;1.3", "long": "1;2;4;8", "trained_length": TRAINED, "factor": 4.0},
+    "longrope": {"short_factor": "1;1.1;1.2;1.3", "long_factor": "1;2;4;8", "trained_length": TRAINED, "factor": 4.0},
 }
 # the same two for transformers, which takes the dynamic one's trained length from max_position_embeddings
 PARAMETERS = {
@@ -27,7 +28,7 @@ PARAMETERS = {
 
 
 def build(name, **choices):
-    """A decoder with heads of 8 channels whose weights are large, so that a wrong angle shows."""
+    """A decoder with heads of 8 channels and large weights, so that a wrong angle is detected."""
     options = {"name": name} | SPECTRA[name]
     line = f"rope:spectrum={options.pop('name')}," + ",".join(f"spectrum.{key}={x}" for key, x in options.items())
     model = Decoder(Shape(vocabulary=11, width=32, layers=2, heads=4, scheme=line, **choices)).double().eval()
@@ -41,6 +42,7 @@ def ids(*shape):
     return torch.randint(0, 11, shape)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("kv_heads", [2, 4])
 @pytest.mark.parametrize("pieces", [[1] * 48, [15, 1, 1, 31], [40, 8], [16, 0, 32], [17, 31], [3] * 16])
 @pytest.mark.parametrize("name", SPECTRA)
@@ -74,7 +76,7 @@ def test_rows_of_other_lengths_change_no_row(name, side):
         batch[row, place], real[row, place] = text[0], True
     cache = Cache()
     read = [model(batch, Geometry.padded(real), cache)]
-    read += [model(more[:, step : step + 2], cache.following(2), cache) for step in (0, 2, 4)]
+    read += [model(more[:, step : step + 2], cache.next_geometry(2), cache) for step in (0, 2, 4)]
     for row, text in enumerate(texts):
         alone = model(torch.cat([text, more[row : row + 1]], 1))[0]
         together = torch.cat([read[0][row][real[row]], *(part[row] for part in read[1:])])
@@ -100,7 +102,7 @@ def test_a_wrong_length_would_show():
 
 
 def llama(name, layers=2):
-    """The tiny random Llama of transformers with this spectrum, the same each time."""
+    """A tiny random Llama of transformers with this spectrum, deterministic."""
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
     configuration = pytest.importorskip("transformers.models.llama.configuration_llama")
     config = configuration.LlamaConfig(
@@ -119,10 +121,10 @@ def llama(name, layers=2):
 
 
 def with_our_rope(model, name, text, where=None, cache=None):
-    """The same Llama, its attention by this library."""
-    scheme = Rope.of(PARAMETERS[name], head_width=8, max_length=TRAINED)
-    where = where or (cache or Cache()).following(text.shape[1])
-    seen = where if cache is None else cache.place(where)
+    """The same Llama with attention computed by Ordinate."""
+    scheme = Rope.from_rope_parameters(PARAMETERS[name], head_width=8, max_length=TRAINED)
+    where = where or (cache or Cache()).next_geometry(text.shape[1])
+    seen = where if cache is None else cache.with_past(where)
     at, x, states = scheme.at(seen), model.model.embed_tokens(text), []
     for place, layer in enumerate(model.model.layers):
         own, normed = layer.self_attn, layer.input_layernorm(x)

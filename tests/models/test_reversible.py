@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ordinate import Cache, Decoder, Shape
-from ordinate.models.reversible import Moment
+from ordinate.models.reversible import RandomState
 
 SIZES = {"vocabulary": 11, "width": 16, "layers": 3, "heads": 4, "max_length": 64, "blocks": "reversible"}
 
@@ -21,7 +21,7 @@ def ids(*shape):
 
 
 def gradients(model, text, cache=None, lowered=False):
-    """Those of all parameters: with a cache, the usual way; without one, by undoing the layers."""
+    """Gradients of all parameters: with a cache by autograd, without one by inversion of the layers."""
     torch.manual_seed(5)
     with torch.autocast("cpu", torch.bfloat16, enabled=lowered):
         loss = (model(text, cache=cache) ** 2).sum()
@@ -58,7 +58,7 @@ def test_the_streams_are_those_of_the_formula():
     taken = {}
     model.norm.register_forward_hook(lambda module, args, out: taken.update(x=args[0]))
     model(text)
-    at = model.schemes[0].at(Cache().following(7))
+    at = model.schemes[0].at(Cache().next_geometry(7))
     first = second = model.tokens(text)
     for block in model.blocks:
         first = first + block.mixer(block.mixer_norm(second), at)[0]
@@ -89,14 +89,14 @@ def test_frozen_parameters_get_none():
 
 
 class Held:
-    """A tensor that is kept for the way back."""
+    """A tensor saved for the backward pass."""
 
     def __init__(self, x):
         self.x = x.detach()
 
 
 def held(blocks, layers):
-    """Bytes that a forward pass leaves for the way back, without parameters."""
+    """Bytes that a forward pass saves for the backward pass, without parameters."""
     model, text, alive = build(blocks=blocks, layers=layers, dropout=0.1), ids(2, 33), weakref.WeakSet()
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
 
@@ -122,13 +122,13 @@ def test_the_way_back_meets_the_numbers_of_the_way_there(monkeypatch):
     model, text = build(layers=24).float(), ids(2, 33)
     seen = []
     for block in model.blocks:
-        kept = block.mix
+        kept = block.mixer_branch
 
-        def mix(x, at, state=None, kept=kept):
+        def mix_sequences(x, at, state=None, kept=kept):
             seen.append(x.detach().clone())
             return kept(x, at, state)
 
-        monkeypatch.setattr(block, "mix", mix)
+        monkeypatch.setattr(block, "mixer_branch", mix)
     model(text).sum().backward()
     assert len(seen) == 2 * 24
     assert all(torch.equal(there, back) for there, back in zip(seen, seen[::-1], strict=True))
@@ -186,7 +186,7 @@ def unwound(self):
 
 @pytest.mark.parametrize("choices", [{"dropout": 0.3}, {}], ids=["numbers", "types"])
 def test_the_tests_notice_a_way_back_in_another_moment(choices, monkeypatch):
-    monkeypatch.setattr(Moment, "again", unwound)
+    monkeypatch.setattr(RandomState, "restored", unwound)
     model, text = build(**choices).float(), ids(2, 9)
     lowered = not choices
     undone, remembered = gradients(model, text, None, lowered), gradients(model, text, Cache(), lowered)

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from ordinate import Decoder, Geometry, Shape
-from ordinate.models.block import BLOCKS
-from ordinate.models.feedforward import GATED, PLAIN
+from ordinate.models.block import BLOCK_CLASSES
+from ordinate.models.feedforward import GATED, UNGATED
 
 
 def build(**choices):
@@ -17,27 +17,27 @@ def ids(*shape):
 
 @torch.no_grad()
 def by_hand(model, text):
-    """The logits, with the order of norms and branches written out."""
+    """Reference logits, with norms and branches in explicit order."""
     shape = model.shape
     x, at = model.tokens(text), model.schemes[0].at(Geometry.causal(text.shape[1]))
     for block in model.blocks:
         one, two, think = block.mixer_norm, block.feedforward_norm, block.feedforward
-        if shape.order == "pre":
+        if shape.norm_position == "pre":
             x = x + block.mixer(one(x), at)[0]
             x = x + think(two(x))
-        elif shape.order == "post":
+        elif shape.norm_position == "post":
             x = one(x + block.mixer(x, at)[0])
             x = two(x + think(x))
-        elif shape.order == "parallel":
+        elif shape.norm_position == "parallel":
             x = x + block.mixer(one(x), at)[0] + think(two(x))
         else:
             x = x + block.mixer(one(x), at)[0] + think(one(x))
     return model.norm(x) @ model.tokens.weight.T
 
 
-@pytest.mark.parametrize("order", BLOCKS)
+@pytest.mark.parametrize("order", BLOCK_CLASSES)
 def test_norms_stand_where_the_order_says(order):
-    model = build(order=order, norm="layer")
+    model = build(norm_position=order, norm="layer")
     for name, parameter in model.named_parameters():
         if "norm" in name:
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
@@ -49,7 +49,7 @@ def test_norms_stand_where_the_order_says(order):
 def test_each_layer_has_its_window():
     text = ids(1, 12)
     for windows, reach in (((3, None), 12), ((3,), 5), ((3, 2), 4), ((None,), 12)):
-        model = build(windows=windows)
+        model = build(sliding_windows=windows)
         first = torch.zeros(1, 12, 16, dtype=torch.float64, requires_grad=True)
         hook = model.tokens.register_forward_hook(lambda _, __, out, first=first: out + first)
         (gradient,) = torch.autograd.grad(model(text)[:, -1].sum(), first)
@@ -60,7 +60,7 @@ def test_each_layer_has_its_window():
 
 
 def test_the_narrower_of_two_windows_counts():
-    model, wide, text = build(windows=(4,)), build(), ids(1, 9)
+    model, wide, text = build(sliding_windows=(4,)), build(), ids(1, 9)
     wide.load_state_dict(model.state_dict())
     assert torch.allclose(model(text, Geometry.causal(9, window=6)), wide(text, Geometry.causal(9, window=4)))
     assert torch.allclose(model(text, Geometry.causal(9, window=2)), wide(text, Geometry.causal(9, window=2)))
@@ -74,11 +74,13 @@ def test_heads_may_be_wider_than_their_share():
 
 
 def test_numbers_are_added_where_the_shape_says():
-    names = {name for name, _ in build(norm="layer", tied=False).named_parameters() if name.endswith("bias")}
+    names = {
+        name for name, _ in build(norm="layer", tie_embeddings=False).named_parameters() if name.endswith("bias")
+    }
     assert names == {f"blocks.{layer}.{part}_norm.bias" for layer in "01" for part in ("mixer", "feedforward")} | {
         "norm.bias"
     }
-    model = build(norm="layer", tied=False, bias=("feedforward", "head"), mixer="softmax:variant.bias=true")
+    model = build(norm="layer", tie_embeddings=False, bias=("feedforward", "head"), mixer="softmax:variant.bias=true")
     names = {name for name, _ in model.named_parameters() if name.endswith("bias")}
     parts = ("mixer.project", "mixer.out", "feedforward.widen", "feedforward.narrow")
     assert names == {f"blocks.{layer}.{part}.bias" for layer in "01" for part in parts} | {"head.bias"}
@@ -102,9 +104,9 @@ def test_mixers_may_be_planned_for_the_layers():
 @pytest.mark.parametrize("order", ["pre", "post", "parallel", "shared"])
 def test_scales_multiply_the_columns_of_each_branch(order):
     torch.manual_seed(0)
-    model, text = build(order=order, layer_scale=1.0, scheme="none"), ids(1, 4)
+    model, text = build(norm_position=order, layer_scale=1.0, scheme="none"), ids(1, 4)
     torch.manual_seed(0)
-    plain = build(order=order, scheme="none")
+    plain = build(norm_position=order, scheme="none")
     assert torch.equal(model(text), plain(text))
     scales = {name: x for name, x in model.named_parameters() if name.endswith("_scale.weight")}
     assert len(scales) == 4
@@ -126,29 +128,38 @@ def test_the_first_layer_can_go_without_a_norm():
     assert isinstance(model.blocks[1].mixer_norm, torch.nn.RMSNorm)
 
 
-@pytest.mark.parametrize("kind", [*PLAIN, *GATED])
+@pytest.mark.parametrize("kind", [*UNGATED, *GATED])
 def test_any_feedforward_serves(kind):
     model = build(feedforward=kind)
     assert model(ids(1, 4)).isfinite().all()
-    assert model.blocks[0].feedforward.widen.weight.shape[0] == (64 if kind in PLAIN else 84)
+    assert model.blocks[0].feedforward.widen.weight.shape[0] == (64 if kind in UNGATED else 84)
 
 
 @pytest.mark.parametrize(
     ("choices", "match"),
     [
-        ({"windows": (3, 4, 5)}, "windows must fit the layers a whole number of times; got 3 for 2 layers"),
-        ({"windows": ()}, "windows must fit the layers"),
-        ({"windows": (0,)}, "a window holds at least the token itself; got 0"),
-        ({"mixer": "softmax,softmax,softmax"}, "mixers must fit the layers"),
-        ({"order": "prae"}, "no order is named 'prae'; .*did you mean 'pre'"),
-        ({"bias": ("head",)}, "a tied head has no bias; got one; give tied=False"),
-        ({"bias": ("heads",)}, "no place of a bias is named 'heads'; .*did you mean 'head'"),
-        ({"epsilon": 0.0}, "epsilon must be above zero"),
+        (
+            {"sliding_windows": (3, 4, 5)},
+            "the number of sliding windows must divide the number of layers; got 3 for 2 layers",
+        ),
+        ({"sliding_windows": ()}, "the number of sliding windows must divide"),
+        ({"sliding_windows": (0,)}, "a window holds at least the token itself; got 0"),
+        ({"mixer": "softmax,softmax,softmax"}, "the number of mixers must divide"),
+        ({"norm_position": "prae"}, "no norm_position is named 'prae'; .*did you mean 'pre'"),
+        ({"bias": ("head",)}, "a tied output head has no bias; got bias='head'; give tie_embeddings=False"),
+        ({"bias": ("heads",)}, "no bias location is named 'heads'; .*did you mean 'head'"),
+        ({"norm_eps": 0.0}, "norm_eps must be above zero"),
         ({"head_width": 0}, "head_width must be above zero"),
-        ({"mixer": "rnn", "head_width": 8}, "heads of another width than width / heads belong to attention"),
+        ({"mixer": "rnn", "head_width": 8}, "head_width needs a mixer with that option"),
         ({"layer_scale": 0.0}, "layer_scale must be above zero"),
-        ({"order": "post", "first_norm": False}, "only a layer that norms .* can go without; got order='post'"),
-        ({"order": "post", "blocks": "reversible"}, "blocks that can be undone .*; got order='post'"),
+        (
+            {"norm_position": "post", "first_norm": False},
+            "first_norm=False needs pre-norm layers; got norm_position='post'",
+        ),
+        (
+            {"norm_position": "post", "blocks": "reversible"},
+            "reversible blocks need pre-norm layers; got norm_position='post'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(choices, match, untyped):

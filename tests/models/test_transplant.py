@@ -1,4 +1,4 @@
-"""Exchanging the scheme of a model: what stays, what is new, and that it is the model one would have built."""
+"""Replacing the scheme of a model: kept and new parameters, and equality with a model built from scratch."""
 
 import dataclasses
 
@@ -8,14 +8,14 @@ import torch
 from ordinate import Decoder, Encoder, EncoderShape, Shape
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
-from ordinate.models.line import completed
+from ordinate.models.scheme_defaults import complete_scheme_options
 from ordinate.models.transplant import transplant
 
 IDS = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
 SIZES = {"vocabulary": 29, "width": 16, "layers": 4, "heads": 4, "max_length": 32}
 
 
-def born(scheme="rope:theta=500.0,rotated=2", kind=Decoder, **given):
+def born(scheme="rope:theta=500.0,rotary_dim=2", kind=Decoder, **given):
     torch.manual_seed(0)
     shape = (Shape if kind is Decoder else EncoderShape)(**SIZES, scheme=scheme, **given)
     return kind(shape).eval()
@@ -44,11 +44,13 @@ def test_the_result_is_the_model_one_would_have_built(scheme, kind):
     before = model(IDS)
     done = transplant(model, scheme)
     assert torch.equal(model(IDS), before)
-    built = kind(dataclasses.replace(model.shape, scheme=completed(scheme, model.shape))).eval()
+    built = kind(dataclasses.replace(model.shape, scheme=complete_scheme_options(scheme, model.shape))).eval()
     built.load_state_dict(done.model.state_dict())
     assert torch.equal(done.model(IDS), built(IDS))
     assert all(torch.equal(x, others(done.model)[name]) for name, x in others(model).items())
-    assert sorted(done.kept + done.resized + done.born) == sorted(set(done.model.state_dict()) - set(others(model)))
+    assert sorted(done.kept + done.resized + done.initialised) == sorted(
+        set(done.model.state_dict()) - set(others(model))
+    )
     # its weights are its own
     done.model.tokens.weight.zero_()
     assert torch.equal(model(IDS), before)
@@ -60,23 +62,28 @@ def test_the_same_line_gives_the_same_model():
         model = born(scheme)
         done = transplant(model, scheme)
         assert torch.equal(done.model(IDS), model(IDS))
-        assert (done.born, done.resized, done.dropped) == ((), (), ())
+        assert (done.initialised, done.resized, done.dropped) == ((), (), ())
         assert all(torch.equal(x, model.state_dict()[name]) for name, x in done.model.state_dict().items())
 
 
 def test_what_the_line_leaves_open_stays():
-    shape = born("rope:theta=500.0,rotated=2,spectrum=linear,spectrum.factor=3.0").shape
-    assert completed("rope", shape) == "rope:theta=500.0,rotated=2"
-    assert completed("rope:theta=7", shape) == "rope:theta=7,rotated=2"
-    said = "rope:theta=500.0,rotated=2,spectrum=yarn,spectrum.trained_length=32,spectrum.factor=4.0"
-    assert completed("rope:spectrum=yarn", shape, 128) == said
-    assert completed("rope:spectrum=linear", shape, 48) == (
-        "rope:theta=500.0,rotated=2,spectrum=linear,spectrum.factor=1.5"
+    shape = born("rope:theta=500.0,rotary_dim=2,spectrum=linear,spectrum.factor=3.0").shape
+    assert complete_scheme_options("rope", shape) == "rope:theta=500.0,rotary_dim=2"
+    assert complete_scheme_options("rope:theta=7", shape) == "rope:theta=7,rotary_dim=2"
+    said = "rope:theta=500.0,rotary_dim=2,spectrum=yarn,spectrum.trained_length=32,spectrum.factor=4.0"
+    assert complete_scheme_options("rope:spectrum=yarn", shape, 128) == said
+    assert complete_scheme_options("rope:spectrum=linear", shape, 48) == (
+        "rope:theta=500.0,rotary_dim=2,spectrum=linear,spectrum.factor=1.5"
     )
-    given = "rope:theta=500.0,rotated=2,spectrum=yarn,spectrum.factor=8,spectrum.trained_length=9"
-    assert completed("rope:spectrum=yarn,spectrum.factor=8,spectrum.trained_length=9", shape, 128) == given
+    given = "rope:theta=500.0,rotary_dim=2,spectrum=yarn,spectrum.factor=8,spectrum.trained_length=9"
+    assert (
+        complete_scheme_options("rope:spectrum=yarn,spectrum.factor=8,spectrum.trained_length=9", shape, 128) == given
+    )
     # a scheme that the layer had not begins with its own
-    assert completed("rope,alibi", dataclasses.replace(shape, scheme="none,rope:theta=500.0")) == "rope,alibi"
+    assert (
+        complete_scheme_options("rope,alibi", dataclasses.replace(shape, scheme="none,rope:theta=500.0"))
+        == "rope,alibi"
+    )
 
 
 @torch.no_grad()
@@ -85,14 +92,14 @@ def test_parameters_go_on_where_the_scheme_stays():
     table = model.schemes[0].table
     done = transplant(model, "learned+alibi")
     assert torch.equal(done.model.schemes[0].parts[0].table, table)
-    assert (done.kept, done.born, done.dropped) == (("schemes.0.parts.0.table",), (), ())
+    assert (done.kept, done.initialised, done.dropped) == (("schemes.0.parts.0.table",), (), ())
     done = transplant(model, "t5")
     assert done.dropped == ("schemes.0.table",)
-    assert done.born == tuple(name for name in done.model.state_dict() if name.startswith("schemes."))
-    assert len(done.born) == 1
-    again = transplant(model, "t5").model.state_dict()[done.born[0]]
-    assert torch.equal(again, done.model.state_dict()[done.born[0]])
-    assert not torch.equal(again, transplant(model, "t5", seed=1).model.state_dict()[done.born[0]])
+    assert done.initialised == tuple(name for name in done.model.state_dict() if name.startswith("schemes."))
+    assert len(done.initialised) == 1
+    again = transplant(model, "t5").model.state_dict()[done.initialised[0]]
+    assert torch.equal(again, done.model.state_dict()[done.initialised[0]])
+    assert not torch.equal(again, transplant(model, "t5", seed=1).model.state_dict()[done.initialised[0]])
 
 
 @torch.no_grad()
@@ -108,7 +115,7 @@ def test_a_scaling_reads_longer_texts_than_the_model_was_made_for():
     done = transplant(born("rope"), "rope:spectrum=yarn", max_length=128)
     assert done.model.shape.max_length == 128
     assert done.model.schemes[0].spectrum.factor == 4.0
-    assert (done.kept, done.resized, done.born, done.dropped) == ((), (), (), ())
+    assert (done.kept, done.resized, done.initialised, done.dropped) == ((), (), (), ())
 
 
 def test_what_is_trained_stays_so_and_random_numbers_are_left_alone():
@@ -143,7 +150,11 @@ def test_types_are_those_of_the_model():
             "no option of Yarn is named 'facto'; .*did you mean 'factor'",
         ),
         ("rope:spectrum=linear", {}, "Linear needs factor"),
-        ("rope,none,none", {}, "a plan for the layers must fit them a whole number of times; got 3 entries for 4"),
+        (
+            "rope,none,none",
+            {},
+            "the number of schemes in a per-layer list must divide the number of layers; got 3 entries for 4",
+        ),
         ("concatenated", {}, "'concatenated' needs another tokens.weight"),
         ("none", {"max_length": 0}, "max_length must be above zero; got 0"),
     ],
@@ -157,7 +168,7 @@ def test_other_weights_are_never_drawn_anew():
     model = born("none", mixer="triangular_mlp")
     with pytest.raises(ValueError, match=r"'none' needs another blocks.0.mixer"):
         transplant(model, "none", max_length=64)
-    with pytest.raises(ValueError, match="must use every hook of the scheme"):
+    with pytest.raises(ValueError, match="does not support hook"):
         transplant(model, "rope")
     with pytest.raises(TypeError, match="Linear"):
         transplant(torch.nn.Linear(1, 1), "none")
@@ -165,11 +176,11 @@ def test_other_weights_are_never_drawn_anew():
 
 @torch.no_grad()
 def test_what_looks_at_images_takes_another_scheme_too():
-    from ordinate.models.vision import Vision, VisionShape
+    from ordinate.models.vision import VisionShape, VisionTransformer
 
     torch.manual_seed(0)
     sizes = {"width": 16, "layers": 2, "heads": 2, "image": (8, 8), "patch": (4, 4), "channels": 2}
-    model, pixels = Vision(VisionShape(vocabulary=3, **sizes)).eval(), torch.randn(2, 2, 8, 8)
+    model, pixels = VisionTransformer(VisionShape(vocabulary=3, **sizes)).eval(), torch.randn(2, 2, 8, 8)
     assert torch.equal(transplant(model, model.shape.scheme).model(pixels), model(pixels))
     done = transplant(model, "grid")
     assert done.dropped == ("schemes.0.table",)
@@ -198,7 +209,7 @@ TARGET = torch.cat([torch.zeros(2, 1).long(), IDS[:, :6]], 1)
 def test_an_encoder_decoder_says_where(sides, changed):
     model = translator(scheme="rope:theta=500.0", cross_scheme="rope:theta=50.0")
     before = model(IDS, TARGET)
-    done = transplant(model, "t5:buckets=6", sides=sides)
+    done = transplant(model, "t5:buckets=6", locations=sides)
     shape = done.model.shape
     lines = {"encoder": shape.source_scheme, "decoder": shape.scheme, "cross": shape.cross_scheme}
     old = {"encoder": "rope:theta=500.0", "decoder": "rope:theta=500.0", "cross": "rope:theta=50.0"}
@@ -208,7 +219,7 @@ def test_an_encoder_decoder_says_where(sides, changed):
         "decoder": "decoder.schemes.0.table",
         "cross": "cross_schemes.0.table",
     }
-    assert set(done.born) == {born[name] for name in changed}
+    assert set(done.initialised) == {born[name] for name in changed}
     built = EncoderDecoder(shape).eval()
     built.load_state_dict(done.model.state_dict())
     assert torch.equal(done.model(IDS, TARGET), built(IDS, TARGET))
@@ -216,7 +227,7 @@ def test_an_encoder_decoder_says_where(sides, changed):
     assert torch.equal(model(IDS, TARGET), before)
     kept = done.model.state_dict()
     assert all(torch.equal(x, kept[name]) for name, x in model.state_dict().items())
-    assert set(kept) - set(model.state_dict()) == set(done.born)
+    assert set(kept) - set(model.state_dict()) == set(done.initialised)
 
 
 @torch.no_grad()
@@ -228,9 +239,9 @@ def test_halves_keep_what_is_their_own():
     assert done.model.shape.source_scheme == "t5:buckets=8+alibi"
     assert done.model.shape.scheme == "t5:buckets=6+alibi"
     assert len(done.kept) == 2
-    assert done.dropped == done.born == ()
+    assert done.dropped == done.initialised == ()
     # a longer input is one for every side
-    longer = transplant(translator(scheme="learned"), "rope", sides=["decoder"], max_length=64)
+    longer = transplant(translator(scheme="learned"), "rope", locations=["decoder"], max_length=64)
     assert (longer.resized, longer.dropped) == (("encoder.schemes.0.table",), ("decoder.schemes.0.table",))
     assert longer.model(torch.zeros(1, 64).long(), TARGET[:1]).shape == (1, 7, 29)
 
@@ -239,8 +250,8 @@ def test_sides_that_are_not_there_are_named():
     with pytest.raises(
         ValueError, match=r"no side is named .decode.; there are: cross, decoder, encoder; did you mean .decoder."
     ):
-        transplant(translator(), "none", sides=["decode"])
+        transplant(translator(), "none", locations=["decode"])
     with pytest.raises(ValueError, match="no side is named 'encoder'"):
-        transplant(born(), "none", sides=["encoder"])
-    with pytest.raises(ValueError, match="cross-attention takes schemes that act inside it"):
-        transplant(translator(), "sinusoidal", sides=["cross"])
+        transplant(born(), "none", locations=["encoder"])
+    with pytest.raises(ValueError, match="cross_scheme must act inside attention"):
+        transplant(translator(), "sinusoidal", locations=["cross"])

@@ -2,15 +2,15 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.batch import Batch
-from ordinate.models.vision import Vision, VisionShape
+from ordinate.data.batch import Batch
+from ordinate.models.vision import VisionShape, VisionTransformer
 
 SMALL = {"vocabulary": 3, "width": 16, "layers": 2, "heads": 4, "image": (8, 12), "patch": (4, 4), "channels": 2}
 
 
 def build(**choices):
     torch.manual_seed(0)
-    return Vision(VisionShape(**SMALL | choices)).double().eval()
+    return VisionTransformer(VisionShape(**SMALL | choices)).double().eval()
 
 
 def images(height=8, width=12, count=2):
@@ -33,20 +33,22 @@ def test_it_is_its_formula(pool, registers):
             first[0] = first[0] + model.class_position.weight[0]
         x = torch.cat([first.expand(2, -1, -1), x], 1)
     for block in model.blocks:
-        x = block(x, model.schemes[0].at(Geometry.given(torch.zeros(1, lead + 6, 2).long(), causal=False)))[0]
+        x = block(x, model.schemes[0].at(Geometry.from_positions(torch.zeros(1, lead + 6, 2).long(), causal=False)))[
+            0
+        ]
     x = model.norm(x)
     assert torch.allclose(model(pixels), x, atol=1e-12)
     mean = sum(x[:, lead + patch] for patch in range(6)) / 6
     read = {"token": x[:, 0], "mean": mean, "both": torch.cat([x[:, 0], mean], 1)}[pool]
     expected = read @ model.head.weight.T + model.head.bias
-    assert torch.allclose(model.predict(x), expected, atol=1e-12)
-    assert torch.allclose(model.answer(Batch(pixels, torch.tensor([0, 1]))), expected, atol=1e-12)
-    model.predict(model(pixels)).sum().backward()
+    assert torch.allclose(model.logits(x), expected, atol=1e-12)
+    assert torch.allclose(model.batch_logits(Batch(pixels, torch.tensor([0, 1]))), expected, atol=1e-12)
+    model.logits(model(pixels)).sum().backward()
     assert all(bool((x.grad != 0).any()) for x in model.parameters())
 
 
 def shuffled(pixels, order):
-    """The same image with its patches in another order."""
+    """The same image with permuted patches."""
     patches = pixels.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)[:, :, order]
     return patches.unflatten(2, (2, 3)).permute(0, 1, 2, 4, 3, 5).reshape(pixels.shape)
 
@@ -57,7 +59,7 @@ def test_only_a_scheme_tells_where_patches_stand(scheme):
     model, pixels = build(scheme=scheme), images()
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.3)
-    moved = (model.predict(model(pixels)) - model.predict(model(shuffled(pixels, [4, 0, 5, 2, 1, 3])))).abs().max()
+    moved = (model.logits(model(pixels)) - model.logits(model(shuffled(pixels, [4, 0, 5, 2, 1, 3])))).abs().max()
     assert moved < 1e-12 if scheme == "none" else moved > 1e-6
 
 
@@ -67,7 +69,7 @@ def test_schemes_for_two_axes_see_rows_and_columns_and_others_a_number():
         model.blocks[0].mixer.register_forward_pre_hook(lambda module, args, seen=seen: seen.append(args[1].where))
         model(images())
         assert seen[0].q_pos[0].tolist() == (expected or [[4], [0], [1], [2], [3], [4], [5]])
-        assert seen[0].sees_all
+        assert seen[0].is_unmasked
 
 
 @torch.no_grad()
@@ -82,7 +84,7 @@ def test_a_table_is_laid_on_images_of_other_sizes(size):
 
 def test_a_table_learns_from_images_of_other_sizes():
     model = build()
-    model.predict(model(images(16, 20))).sum().backward()
+    model.logits(model(images(16, 20))).sum().backward()
     assert bool((model.schemes[0].table.grad != 0).all(-1).any())
 
 
@@ -117,11 +119,13 @@ def test_any_mixer_that_reads_from_both_sides_serves(mixer):
 
 @torch.no_grad()
 def test_a_pooler_reads_the_class_token():
-    model = build(top="pooler")
+    model = build(head="pooler")
     x = model(images())
     assert torch.allclose(model.pool(x), torch.tanh(x[:, 0] @ model.pooler.weight.T + model.pooler.bias))
-    with pytest.raises(ValueError, match="the model needs a head; it has none; build it with top='classes'"):
-        model.predict(x)
+    with pytest.raises(
+        ValueError, match="the model needs a classification head; it has none; build it with head='classes'"
+    ):
+        model.logits(x)
     with pytest.raises(ValueError, match="the model needs a pooler; it has none"):
         build().pool(x)
 
@@ -130,7 +134,7 @@ def test_a_pooler_reads_the_class_token():
 def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
     model = build(labels=("eel", "newt", "owl"), registers=1).float()
     model.save_pretrained(tmp_path)
-    again = Vision.from_pretrained(tmp_path)
+    again = VisionTransformer.from_pretrained(tmp_path)
     assert again.shape == model.shape
     assert torch.equal(again(images().float()), model(images().float()))
 
@@ -150,16 +154,22 @@ def test_16_bit_models_take_pixels_of_any_type():
         ({"image": (9, 12)}, "patches of 4 by 4 pixels must cover an image; got 9 by 12 pixels; resize or crop it"),
         ({"channels": 0}, "channels must be above zero"),
         ({"pool": "maen"}, "no pool is named 'maen'; .*did you mean 'mean'"),
-        ({"top": "class"}, "no top is named 'class'; .*did you mean 'classes'"),
+        ({"head": "class"}, "no head is named 'class'; .*did you mean 'classes'"),
         ({"grid": "count"}, "no grid is named 'count'; .*did you mean 'counted'"),
-        ({"tied": True, "bias": ()}, "a model for images has no table of tokens to tie"),
+        ({"tie_embeddings": True, "bias": ()}, "a vision model has no token table to tie"),
         ({"registers": -1}, "registers must not be negative; got -1"),
-        ({"pool": "mean", "class_position": True}, "of the class token needs that token; got pool='mean'"),
-        ({"pool": "mean", "top": "pooler"}, "of the class token needs that token"),
-        ({"labels": ("eel",)}, "each class has a name, or none has; got 1 names for 3 classes"),
+        (
+            {"pool": "mean", "class_position": True},
+            "class_position and head='pooler' need a class token; got pool='mean'",
+        ),
+        ({"pool": "mean", "head": "pooler"}, "need a class token"),
+        ({"labels": ("eel",)}, "labels needs a name for each class, or none at all; got 1 names for 3 classes"),
         ({"scheme": "sections+learned_grid"}, "axes"),
-        ({"scheme": "learned_grid,t5"}, "one axis or two, all alike; got"),
-        ({"mixer": "triangular_mlp", "scheme": "none"}, "lets all tokens learn of each other; TriangularMlp has no"),
+        ({"scheme": "learned_grid,t5"}, "must all take one axis or all two; got"),
+        (
+            {"mixer": "triangular_mlp", "scheme": "none"},
+            "needs a mixer with a bidirectional form; mixer 'triangular_mlp' has no",
+        ),
     ],
 )
 def test_a_shape_that_makes_no_model_is_refused(choices, match, untyped):
@@ -173,7 +183,11 @@ def test_a_shape_that_makes_no_model_is_refused(choices, match, untyped):
         (None, TypeError, "images must be a tensor; got NoneType"),
         (torch.zeros(2, 8, 12), ValueError, r"images need the axes \(batch, 2 channels, height, width\); got \(2, 8"),
         (torch.zeros(1, 3, 8, 12), ValueError, r"2 channels, height, width\); got \(1, 3, 8, 12\)"),
-        (torch.zeros(1, 2, 8, 12).long(), ValueError, "pixels are floating-point numbers; got torch.int64; scale"),
+        (
+            torch.zeros(1, 2, 8, 12).long(),
+            ValueError,
+            "pixels must be floating-point numbers; got torch.int64; scale",
+        ),
         (torch.zeros(1, 2, 8, 13), ValueError, "must cover an image; got 8 by 13 pixels"),
     ],
 )

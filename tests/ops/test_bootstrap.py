@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ordinate.ops.bootstrap import expanded, mean_interval, mean_intervals, resampled_means
+from ordinate.ops.stats.bootstrap import mean_interval, mean_intervals, resampled_means, small_sample_level
 
 
 @pytest.mark.parametrize("texts", [8, 16, 64])
@@ -37,7 +37,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_another():
 
 def test_one_text_has_no_interval_and_none_has_no_mean():
     assert mean_interval(np.ones(1), 0).low is None
-    with pytest.raises(ValueError, match="a mean needs a text or more"):
+    with pytest.raises(ValueError, match="a mean needs at least one text"):
         mean_interval(np.ones(0), 0)
 
 
@@ -46,4 +46,4 @@ def test_the_level_of_few_texts_is_that_of_student():
     from statistics import NormalDist
 
     want = 1 - 2 * NormalDist().cdf(-((10 / 9) ** 0.5) * 2.262157)
-    assert abs(expanded(0.95, 10) - want) < 1e-5
+    assert abs(small_sample_level(0.95, 10) - want) < 1e-5

@@ -53,7 +53,7 @@ def test_no_tokens_leave_the_sums_as_they_were():
 
 @pytest.mark.parametrize("faded", [False, True])
 def test_gradients_are_those_of_finite_differences(faded, monkeypatch):
-    monkeypatch.setattr(chunks, "ON_CPU", 3)
+    monkeypatch.setattr(chunks, "CPU_CHUNK", 3)
     inputs, peaks = drawn(7, peaks=faded)
     inputs = [x.detach()[:1, :1].requires_grad_() for x in inputs]
     assert torch.autograd.gradcheck(

@@ -1,17 +1,17 @@
 import pytest
 import torch
 
-from ordinate.native import build, scan
-from ordinate.native import correction as native
-from ordinate.ops.correction import STRONGEST, correction
-from ordinate.testing.closeness import assert_near
+from ordinate.ops.correction import MAX_LOG_DECAY, state_update
+from ordinate.ops.native import build, scan
+from ordinate.ops.native import correction as native
+from ordinate.testing.assert_close import assert_max_close
 
 
 @pytest.fixture(scope="module")
 def _compiler():
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(build.SWITCH)
-        reason = build.reason("correction")
+        patch.delenv(build.ENV_VARIABLE)
+        reason = build.unavailable_reason("correction")
     if reason is not None:
         pytest.skip(reason)
 
@@ -19,8 +19,8 @@ def _compiler():
 @pytest.fixture
 def calls(_compiler, monkeypatch):
     """Each job that C++ was given: it is switched on, however small the tensors."""
-    monkeypatch.delenv(build.SWITCH)
-    monkeypatch.setattr(scan, "SMALLEST", 0)
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    monkeypatch.setattr(scan, "MIN_ELEMENTS", 0)
     made, run = [], native._run
     monkeypatch.setattr(native, "_run", lambda *given: made.append(given) or run(*given))
     return made
@@ -32,7 +32,7 @@ def by_the_formula(k, slow, rate, decay, usual, erased, replaced):
     for h, (w_0, a_0, c_k, c_a) in enumerate(
         zip(*(x.chunk(k.shape[1]) for x in (decay, usual, erased, replaced)), strict=True)
     ):
-        w = -STRONGEST / (1 + torch.exp(-(w_0 + slow[:, h])))
+        w = -MAX_LOG_DECAY / (1 + torch.exp(-(w_0 + slow[:, h])))
         a = 1 / (1 + torch.exp(-(a_0 + rate[:, h])))
         u = k[:, h] * c_k
         c = u / u.square().sum(-1, keepdim=True).sqrt()
@@ -61,25 +61,25 @@ SIZES = [(1, 1, 3), (7, 3, 20), (130, 2, 64), (260, 1, 17)]
 @pytest.mark.parametrize("sizes", SIZES)
 def test_it_is_the_formula(sizes):
     inputs = draw(*sizes)
-    for one, other in zip(*(results(f, inputs, torch.float64) for f in (correction, by_the_formula)), strict=True):
+    for one, other in zip(*(results(f, inputs, torch.float64) for f in (state_update, by_the_formula)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_in_cpp_it_is_the_formula(sizes, calls):
     inputs = draw(*sizes)
-    found, exact = results(correction, inputs, torch.float32), results(by_the_formula, inputs, torch.float64)
+    found, exact = results(state_update, inputs, torch.float32), results(by_the_formula, inputs, torch.float64)
     assert len(calls) == 2
     for place, (one, other) in enumerate(zip(found, exact, strict=True)):
-        assert_near(one, other, 5e-6, f"result {place}")
+        assert_max_close(one, other, 5e-6, f"result {place}")
 
 
 def test_two_threads_change_no_bit(calls):
     inputs = draw(300, 2, 16)
-    alone = results(correction, inputs, torch.float32)
+    alone = results(state_update, inputs, torch.float32)
     try:
         torch.set_num_threads(2)
-        together = results(correction, inputs, torch.float32)
+        together = results(state_update, inputs, torch.float32)
     finally:
         torch.set_num_threads(1)
     assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
@@ -89,18 +89,18 @@ def test_a_mutant_with_the_gradients_of_another_rate_is_noticed(calls, monkeypat
     run = native._run
     monkeypatch.setattr(native, "_run", lambda back, x: run(back, x | ({"rate": x["rate"] + 1} if back else {})))
     inputs = draw(9, 2, 8)
-    found, exact = results(correction, inputs, torch.float32), results(by_the_formula, inputs, torch.float64)
-    assert_near(found[0], exact[0], 5e-6, "the result")
+    found, exact = results(state_update, inputs, torch.float32), results(by_the_formula, inputs, torch.float64)
+    assert_max_close(found[0], exact[0], 5e-6, "the result")
     with pytest.raises(AssertionError, match="gradient"):
-        assert_near(found[6], exact[6], 5e-6, "gradient")
+        assert_max_close(found[6], exact[6], 5e-6, "gradient")
 
 
 def test_a_key_of_zeros_reads_and_moves_nothing(calls):
     inputs = draw(5, 2, 8)
     inputs[0][0, 1, 3] = 0
-    plain = results(correction, inputs, torch.float64)
-    for place, (one, other) in enumerate(zip(results(correction, inputs, torch.float32), plain, strict=True)):
-        assert_near(one, other, 5e-6, f"result {place}")
+    plain = results(state_update, inputs, torch.float64)
+    for place, (one, other) in enumerate(zip(results(state_update, inputs, torch.float32), plain, strict=True)):
+        assert_max_close(one, other, 5e-6, f"result {place}")
     assert (plain[2][0, 1, 3] == 0).all()
 
 
@@ -108,12 +108,12 @@ def test_a_key_of_zeros_reads_and_moves_nothing(calls):
 def test_what_is_certain_is_no_nan(logit, calls):
     k, slow, rate, *channels = draw(5, 2, 8)
     slow.fill_(logit), rate.fill_(logit)
-    assert all(x.isfinite().all() for x in results(correction, [k, slow, rate, *channels], torch.float32))
+    assert all(x.isfinite().all() for x in results(state_update, [k, slow, rate, *channels], torch.float32))
 
 
 def test_what_is_no_number_spoils_its_head_alone(calls):
     k, *rest = draw(5, 2, 8)
     k[0, 1, 3, 2] = float("nan")
-    for made in correction(k, *rest)[2:]:
+    for made in state_update(k, *rest)[2:]:
         assert made[0, 1, 3].isnan().all()
         assert made.isnan().sum() == 8

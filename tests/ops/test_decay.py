@@ -1,25 +1,25 @@
 import pytest
 import torch
 
-from ordinate.native import build, scan
-from ordinate.ops.decay import decayed
+from ordinate.ops.decay import decaying_linear_attention
+from ordinate.ops.native import build, scan
 from ordinate.testing import assert_as_close
-from ordinate.testing.closeness import assert_near
+from ordinate.testing.assert_close import assert_max_close
 
 
 @pytest.fixture(scope="module")
 def _compiler():
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(build.SWITCH)
-        reason = build.reason("recurrence")
+        patch.delenv(build.ENV_VARIABLE)
+        reason = build.unavailable_reason("recurrence")
     if reason is not None:
         pytest.skip(reason)
 
 
 @pytest.fixture
 def native_on(_compiler, monkeypatch):
-    monkeypatch.delenv(build.SWITCH)
-    monkeypatch.setattr(scan, "SMALLEST", 0)
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    monkeypatch.setattr(scan, "MIN_ELEMENTS", 0)
 
 
 def loop(r, k, v, w, bonus, state):
@@ -57,14 +57,15 @@ def assert_agrees(function, reference, inputs, dtype):
             assert_as_close(one, other, other, what=f"result {place}")
         else:
             # two hundred roundings, one after another
-            assert_near(one, other, 2e-6, f"result {place}")
+            assert_max_close(one, other, 2e-6, f"result {place}")
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("strong", [False, True])
 @pytest.mark.parametrize("tokens", [1, 2, 7, 63, 64, 65, 130])
 def test_it_agrees_with_the_recurrence(tokens, strong, dtype):
-    assert_agrees(decayed, loop, draw(tokens, strong=strong), dtype)
+    assert_agrees(decaying_linear_attention, loop, draw(tokens, strong=strong), dtype)
 
 
 @pytest.mark.parametrize("strong", [False, True])
@@ -72,7 +73,7 @@ def test_it_agrees_with_the_recurrence(tokens, strong, dtype):
     ("tokens", "width", "depth"), [(1, 4, 4), (7, 16, 16), (70, 33, 20), (33, 64, 64), (65, 8, 100)]
 )
 def test_in_cpp_it_agrees_with_the_recurrence(tokens, width, depth, strong, native_on):
-    assert_agrees(decayed, loop, draw(tokens, width, depth, strong), torch.float32)
+    assert_agrees(decaying_linear_attention, loop, draw(tokens, width, depth, strong), torch.float32)
 
 
 @pytest.mark.parametrize("where", ["plain", "native"])
@@ -80,10 +81,10 @@ def test_in_pieces_it_is_the_same(where, request):
     if where == "native":
         request.getfixturevalue("native_on")
     *views, bonus, state = draw(140)
-    whole, end = decayed(*views, bonus, state)
+    whole, end = decaying_linear_attention(*views, bonus, state)
     means = []
     for piece in zip(*(x.split([90, 1, 0, 49], 2) for x in views), strict=True):
-        y, state = decayed(*piece, bonus, state)
+        y, state = decaying_linear_attention(*piece, bonus, state)
         means.append(y)
     torch.testing.assert_close(torch.cat(means, 2), whole, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(state, end, rtol=1e-4, atol=1e-5)
@@ -96,7 +97,7 @@ def test_what_is_no_number_stays_none(where, request):
     for place in range(1, 4):
         inputs = draw(40)
         inputs[place][0, 1, 20, 3] = float("nan")
-        y, _ = decayed(*inputs)
+        y, _ = decaying_linear_attention(*inputs)
         assert y[0, 1, 21:].isnan().any(-1).all()
         assert y[0, 0].isfinite().all()
         assert y[1].isfinite().all()
@@ -104,24 +105,27 @@ def test_what_is_no_number_stays_none(where, request):
 
 def test_its_gradients_are_right():
     inputs = [x.double().requires_grad_() for x in draw(5, 2, 3)]
-    assert torch.autograd.gradcheck(decayed, inputs, fast_mode=True)
+    assert torch.autograd.gradcheck(decaying_linear_attention, inputs, fast_mode=True)
 
 
 def test_autocast_does_not_narrow_it():
     inputs = draw(70)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        y, _ = decayed(*inputs)
-    assert torch.equal(y, decayed(*inputs)[0])
+        y, _ = decaying_linear_attention(*inputs)
+    assert torch.equal(y, decaying_linear_attention(*inputs)[0])
 
 
 def test_what_does_not_fit_is_refused(untyped):
     r, k, v, w, bonus, start = draw(9)
     for inputs, match in (
-        ((r, k[:, :, 1:], v, w, bonus, start), r"k must belong to .* got \(2, 3, 8, 8\), expected \(2, 3, 9, 8\)"),
+        (
+            (r, k[:, :, 1:], v, w, bonus, start),
+            r"k must have .*; got shape \(2, 3, 8, 8\), expected \(2, 3, 9, 8\)",
+        ),
         ((r, k, v[:1], w, bonus, start), "v must"),
         ((r, k, v, w[:, :1], bonus, start), "w must"),
         ((r, k, v, w, bonus[1:], start), "bonus must"),
-        ((r, k, v, w, bonus, start[:1]), r"start must .* got \(1, 3, 8, 8\)"),
+        ((r, k, v, w, bonus, start[:1]), r"start must .* got shape \(1, 3, 8, 8\)"),
     ):
         with pytest.raises(ValueError, match=match):
-            decayed(*inputs)
+            decaying_linear_attention(*inputs)

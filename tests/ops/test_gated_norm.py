@@ -1,17 +1,17 @@
 import pytest
 import torch
 
-from ordinate.native import build, scan
-from ordinate.native import gated_norm as native
 from ordinate.ops.gated_norm import EPSILON, gated_norm
-from ordinate.testing.closeness import assert_near
+from ordinate.ops.native import build, scan
+from ordinate.ops.native import gated_norm as native
+from ordinate.testing.assert_close import assert_max_close
 
 
 @pytest.fixture(scope="module")
 def _compiler():
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(build.SWITCH)
-        reason = build.reason("gated_norm")
+        patch.delenv(build.ENV_VARIABLE)
+        reason = build.unavailable_reason("gated_norm")
     if reason is not None:
         pytest.skip(reason)
 
@@ -19,8 +19,8 @@ def _compiler():
 @pytest.fixture
 def calls(_compiler, monkeypatch):
     """Each job that C++ was given: it is switched on, however small the tensors."""
-    monkeypatch.delenv(build.SWITCH)
-    monkeypatch.setattr(scan, "SMALLEST", 0)
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    monkeypatch.setattr(scan, "MIN_ELEMENTS", 0)
     made, run = [], native._run
     monkeypatch.setattr(native, "_run", lambda *given: made.append(given) or run(*given))
     return made
@@ -76,7 +76,7 @@ def test_in_cpp_it_is_the_formula(sizes, adds, calls):
     found, exact = results(ours, inputs, torch.float32), results(by_the_formula, inputs, torch.float64)
     assert len(calls) == 2
     for place, (one, other) in enumerate(zip(found, exact, strict=True)):
-        assert_near(one, other, 5e-6, f"result {place}")
+        assert_max_close(one, other, 5e-6, f"result {place}")
 
 
 def test_two_threads_change_no_bit(calls):
@@ -95,9 +95,9 @@ def test_a_mutant_with_another_epsilon_is_noticed(calls, monkeypatch):
     monkeypatch.setattr(native, "_run", lambda back, epsilon, x: run(back, epsilon * (100 if back else 1), x))
     inputs = draw(9, 2, 8, False)
     found, exact = results(ours, inputs, torch.float32), results(by_the_formula, inputs, torch.float64)
-    assert_near(found[0], exact[0], 5e-6, "the result")
+    assert_max_close(found[0], exact[0], 5e-6, "the result")
     with pytest.raises(AssertionError, match="gradient"):
-        assert_near(found[1], exact[1], 5e-6, "gradient")
+        assert_max_close(found[1], exact[1], 5e-6, "gradient")
 
 
 def test_what_is_no_number_spoils_its_head_alone(calls):

@@ -4,10 +4,11 @@ import weakref
 import pytest
 import torch
 
-from ordinate import Alibi, Decoder, Geometry, Rope, Shape
-from ordinate.composition import Heads, Sum
+from ordinate import Decoder, Geometry, Shape
 from ordinate.ops import rotate as module
 from ordinate.ops.rotate import Rotation
+from ordinate.schemes import Alibi, Rope
+from ordinate.schemes._composition import HeadGroups, Sum
 from ordinate.schemes.axial import Axial
 from ordinate.schemes.xpos import Xpos
 from ordinate.testing.tolerance import assert_as_close
@@ -45,6 +46,7 @@ def waves(b, h, n, pairs):
     return torch.randn(2, b, h, n, pairs, dtype=torch.float64).unbind()
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("order", ORDERS)
@@ -76,8 +78,8 @@ def test_the_way_back_turns_back(layout, monkeypatch):
     (slope,) = torch.autograd.grad(out, x, out.detach())
     assert torch.allclose(slope, x, rtol=0, atol=1e-12)
     # a way back that turns forward is noticed
-    turned = Rotation.turned
-    monkeypatch.setattr(Rotation, "turned", lambda self, x, back: turned(self, x, False))
+    turned = Rotation.apply
+    monkeypatch.setattr(Rotation, "apply", lambda self, x, back: turned(self, x, False))
     with pytest.raises(AssertionError):
         assert torch.allclose(torch.autograd.grad(rotation(x), x, out.detach())[0], x, rtol=0, atol=1e-12)
 
@@ -115,9 +117,9 @@ def test_a_token_turns_alike_alone_and_among_others(layout):
     [
         Rope(head_width=8),
         Xpos(head_width=8),
-        Axial(head_width=8, layout="half_each"),
+        Axial(head_width=8, layout="half_per_axis"),
         Sum(Rope(head_width=8), Alibi(heads=4)),
-        Heads(Rope(head_width=8), Rope(head_width=8, layout="interleaved"), heads=4),
+        HeadGroups(Rope(head_width=8), Rope(head_width=8, layout="interleaved"), heads=4),
     ],
     ids=["rope", "xpos", "axial", "sum", "heads"],
 )
@@ -142,7 +144,9 @@ def test_angles_are_computed_once_for_all_layers(monkeypatch):
 
 
 def test_more_pairs_than_the_head_has_are_refused():
-    with pytest.raises(ValueError, match="a rotation turns channels of a head; got 6 for 4 pairs; make the scheme"):
+    with pytest.raises(
+        ValueError, match="twice the number of rotated pairs; got 6 channels for 4 pairs; build the scheme"
+    ):
         Rotation(*waves(1, 1, 3, 4), "half")(torch.zeros(1, 1, 3, 6))
 
 

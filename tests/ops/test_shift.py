@@ -5,36 +5,39 @@ import sys
 import pytest
 import torch
 
-from ordinate.native import blend, build, scan
-from ordinate.ops.shift import blended, both_ways, depth, newest, shifted
-from ordinate.testing.closeness import assert_near
+from ordinate.ops.native import blend, build, scan
+from ordinate.ops.shift import bidirectional, interpolate_previous, last_token, relative_depth, token_shift
+from ordinate.testing.assert_close import assert_max_close
 
 
 def test_each_token_is_beside_the_one_before_it():
     x = torch.arange(24.0).view(2, 4, 3)
-    before, last = shifted(x, None)
+    before, last = token_shift(x, None)
     assert torch.equal(before[:, 1:], x[:, :-1])
     assert (before[:, 0] == 0).all()
     assert torch.equal(last, x[:, -1])
-    before, last = shifted(x[:, 3:], x[:, 2])
+    before, last = token_shift(x[:, 3:], x[:, 2])
     assert torch.equal(before[:, 0], x[:, 2])
-    before, last = shifted(x[:, :0], x[:, 2])
+    before, last = token_shift(x[:, :0], x[:, 2])
     assert before.shape == (2, 0, 3)
     assert torch.equal(last, x[:, 2])
 
 
 def test_what_another_batch_left_is_refused(untyped):
-    with pytest.raises(ValueError, match="what is new need one batch; got 1 and 2; use the state with the batch"):
-        shifted(torch.zeros(2, 4, 3), torch.zeros(1, 3))
+    with pytest.raises(
+        ValueError,
+        match="recurrent state must have the batch size of the new tokens; got 1 and 2; use the state with the batch",
+    ):
+        token_shift(torch.zeros(2, 4, 3), torch.zeros(1, 3))
 
 
 @pytest.fixture
 def calls(monkeypatch):
     """Each job that C++ was given: it is switched on, however small the tensors."""
-    monkeypatch.delenv(build.SWITCH)
-    if build.reason("blend") is not None:
-        pytest.skip(build.reason("blend"))
-    monkeypatch.setattr(scan, "SMALLEST", 0)
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    if build.unavailable_reason("blend") is not None:
+        pytest.skip(build.unavailable_reason("blend"))
+    monkeypatch.setattr(scan, "MIN_ELEMENTS", 0)
     made, run = [], blend._run
     monkeypatch.setattr(blend, "_run", lambda *given, **named: made.append(given) or run(*given, **named))
     return made
@@ -60,10 +63,12 @@ def test_blends_are_the_formula_in_cpp_and_without(tokens, width, ways, more, ca
     inputs = [torch.randn(2, tokens, width), torch.randn(2, width), torch.randn(ways, width)]
     inputs += [torch.randn(2, tokens, width) for _ in range(ways)] if more else []
     exact = results(blends, inputs, torch.float64)
-    for place, (one, other) in enumerate(zip(results(blended, inputs, torch.float32), exact, strict=True)):
-        assert_near(one, other, 5e-6, f"result {place}")
+    for place, (one, other) in enumerate(
+        zip(results(interpolate_previous, inputs, torch.float32), exact, strict=True)
+    ):
+        assert_max_close(one, other, 5e-6, f"result {place}")
     assert len(calls) == 2
-    for one, other in zip(results(blended, inputs, torch.float64), exact, strict=True):
+    for one, other in zip(results(interpolate_previous, inputs, torch.float64), exact, strict=True):
         torch.testing.assert_close(one, other)
     assert len(calls) == 2
     # a mutant: the way back begins one token late
@@ -72,7 +77,7 @@ def test_blends_are_the_formula_in_cpp_and_without(tokens, width, ways, more, ca
         blend, "_run", lambda back, given, *rest, **made: run(back, _late(*given, back), *rest, **made)
     )
     if tokens > 1:
-        assert (results(blended, inputs, torch.float32)[ways + 2] - exact[ways + 2]).abs().max() > 0.01
+        assert (results(interpolate_previous, inputs, torch.float32)[ways + 2] - exact[ways + 2]).abs().max() > 0.01
 
 
 def _late(x, first, shares, back):
@@ -81,22 +86,25 @@ def _late(x, first, shares, back):
 
 def test_blends_in_pieces_and_on_two_threads_are_the_same(calls):
     x, shares = torch.randn(2, 300, 8), torch.randn(3, 8)
-    whole = blended(x, None, shares)
-    begin, end = blended(x[:, :131], None, shares), blended(x[:, 131:], newest(x[:, :131], None), shares)
+    whole = interpolate_previous(x, None, shares)
+    begin, end = (
+        interpolate_previous(x[:, :131], None, shares),
+        interpolate_previous(x[:, 131:], last_token(x[:, :131], None), shares),
+    )
     assert all(torch.equal(torch.cat(parts, 1), out) for *parts, out in zip(begin, end, whole, strict=True))
-    alone = results(blended, [x, x[:, 0], shares], torch.float32)
+    alone = results(interpolate_previous, [x, x[:, 0], shares], torch.float32)
     try:
         torch.set_num_threads(2)
-        together = results(blended, [x, x[:, 0], shares], torch.float32)
+        together = results(interpolate_previous, [x, x[:, 0], shares], torch.float32)
     finally:
         torch.set_num_threads(1)
     assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
-    assert torch.equal(newest(x[:, :0], x[:, 3]), x[:, 3])
+    assert torch.equal(last_token(x[:, :0], x[:, 3]), x[:, 3])
 
 
 def test_from_both_sides_a_reversed_text_gives_reversed_results():
     x = torch.randn(2, 5, 3)
-    there, back = both_ways(lambda x: x.cumsum(1), x, None), both_ways(lambda x: x.cumsum(1), x.flip(1), None)
+    there, back = bidirectional(lambda x: x.cumsum(1), x, None), bidirectional(lambda x: x.cumsum(1), x.flip(1), None)
     torch.testing.assert_close(there.flip(1), back)
     torch.testing.assert_close(there, x.sum(1, keepdim=True) + x)
 
@@ -110,22 +118,22 @@ def test_padding_stays_before_a_text_in_both_directions():
         return x.cumsum(1)
 
     x = torch.randn(3, 5, 2).masked_fill(~real[..., None], 0)
-    out = both_ways(read, x, real)
+    out = bidirectional(read, x, real)
     for turned in seen:
         assert (turned[~real] == 0).all()
-    torch.testing.assert_close(out[0, 2:], both_ways(lambda x: x.cumsum(1), x[:1, 2:], None)[0])
+    torch.testing.assert_close(out[0, 2:], bidirectional(lambda x: x.cumsum(1), x[:1, 2:], None)[0])
 
 
 def test_the_depth_of_a_layer():
-    assert depth(0, 4) == (0, 1)
-    assert depth(3, 4) == (1, 0.25)
+    assert relative_depth(0, 4) == (0, 1)
+    assert relative_depth(3, 4) == (1, 0.25)
     # one layer only: the first of many
-    assert depth(0, 1) == (0, 1)
-    with pytest.raises(ValueError, match="layer counts from 0, below layers; got 2 of 2; give"):
-        depth(2, 2)
+    assert relative_depth(0, 1) == (0, 1)
+    with pytest.raises(ValueError, match="layer must be below layers; got 2 of 2; give"):
+        relative_depth(2, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_all_that_read_so_compile_into_one_graph():
     program = """
 import torch

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from ordinate.ops.diagonal import diagonal, discretise
-from ordinate.ops.hippo import legs, start
-from ordinate.ops.low_rank import LowRank
+from ordinate.ops.diagonal import diagonal_state_space, discretise
+from ordinate.ops.hippo import hippo_legs, initial_diagonal
+from ordinate.ops.low_rank import DiagonalPlusLowRank
 from ordinate.testing import assert_as_close
 
 RULES = ("zoh", "bilinear")
@@ -47,7 +47,7 @@ def doubled(a, b, c):
 
 
 def drawn(channels, states, init):
-    a, b = start(states, init)
+    a, b = initial_diagonal(states, init)
     step = torch.empty(channels, 1, dtype=torch.float64).uniform_(math.log(1e-3), math.log(1e-1)).exp()
     c = torch.randn(channels, states // 2, dtype=torch.complex128)
     return a.repeat(channels, 1), b, c, step, torch.randn(channels, dtype=torch.float64)
@@ -58,7 +58,7 @@ def drawn(channels, states, init):
 def test_a_diagonal_kernel_is_made_of_dense_matrix_powers(init, rule):
     a, b, c, step, skip = drawn(3, 8, init)
     factor, gain = discretise(a, step, rule)
-    made = diagonal(factor, c * b * gain, skip, 45, torch.float64).kernel
+    made = diagonal_state_space(factor, c * b * gain, skip, 45, torch.float64).kernel
     for channel in range(3):
         dense = doubled(a[channel], b, c[channel])
         expected = kernel(*dense, step[channel], rule, 45).real
@@ -72,9 +72,9 @@ def test_chunks_read_what_the_sum_over_all_earlier_tokens_says(chunk, tokens):
     a, _, c, step, skip = drawn(2, 6, "lin")
     leaves = [x.requires_grad_() for x in (a, c, step, skip, torch.randn(2, 3, tokens, dtype=torch.float64))]
     factor, gain = discretise(leaves[0], leaves[2], "zoh")
-    whole = diagonal(factor, leaves[1] * gain, skip, tokens, torch.float64).kernel
+    whole = diagonal_state_space(factor, leaves[1] * gain, skip, tokens, torch.float64).kernel
     expected = convolved(whole, leaves[4])
-    y, _ = diagonal(factor, leaves[1] * gain, skip, chunk, torch.float64).read(leaves[4])
+    y, _ = diagonal_state_space(factor, leaves[1] * gain, skip, chunk, torch.float64).read(leaves[4])
     assert_as_close(y, expected, expected)
     slope = torch.randn_like(y)
     slopes = (torch.autograd.grad(out, leaves, slope, retain_graph=True) for out in (y, expected))
@@ -83,9 +83,9 @@ def test_chunks_read_what_the_sum_over_all_earlier_tokens_says(chunk, tokens):
 
 
 def low_rank(channels, states):
-    a, p, b = legs(states)
+    a, p, b = hippo_legs(states)
     _, _, c, step, skip = drawn(channels, states, "lin")
-    return LowRank(a[None], p[None], b[None], c, skip, step)
+    return DiagonalPlusLowRank(a[None], p[None], b[None], c, skip, step)
 
 
 @pytest.mark.parametrize("tokens", [1, 32, 33, 64])
@@ -136,8 +136,8 @@ def test_reading_back_hears_the_tokens_after_each_one():
     a, _, c, step, skip = drawn(2, 6, "lin")
     factor, gain = discretise(a, step, "zoh")
     u = torch.randn(2, 3, 40, dtype=torch.float64)
-    back = diagonal(factor, c * gain, skip, 32, torch.float64).read_back(u)
-    kernel = diagonal(factor, c * gain, skip, 40, torch.float64).kernel
+    back = diagonal_state_space(factor, c * gain, skip, 32, torch.float64).read_reversed(u)
+    kernel = diagonal_state_space(factor, c * gain, skip, 40, torch.float64).kernel
     for t in (0, 20, 38):
         assert torch.allclose(back[..., t], (kernel[:, None, : 39 - t] * u[..., t + 1 :]).sum(2), atol=1e-12)
     assert torch.equal(back[..., 39], torch.zeros(2, 3, dtype=torch.float64))
@@ -150,7 +150,8 @@ def test_far_tokens_are_heard_in_float32_as_in_float64(init):
     u = torch.zeros(4, 1, 4096, dtype=torch.float64)
     u[..., 0] = 1
     exact, narrow = (
-        diagonal(factor, c * b * gain, skip, 32, type).read(u.to(type))[0] for type in (torch.float64, torch.float32)
+        diagonal_state_space(factor, c * b * gain, skip, 32, type).read(u.to(type))[0]
+        for type in (torch.float64, torch.float32)
     )
     # powers found by products of float32 would be off by 1e-4 at Inv's fastest turns
     assert (narrow - exact).abs().max() < 4e-6 * exact.abs().max()
@@ -160,7 +161,7 @@ def test_legs_is_the_hippo_matrix_in_another_basis():
     n = torch.arange(16, dtype=torch.float64)
     odd = 2 * n + 1
     matrix = -torch.outer(odd, odd).sqrt().tril(-1) - torch.diag(n + 1)
-    a, p, b = legs(16)
+    a, p, b = hippo_legs(16)
     a, p, b = (torch.cat([x, x.conj()]) for x in (a, p, b))
     ours = torch.diag(a) - torch.outer(p, p.conj())
     # what does not depend on the basis: b* A^l b

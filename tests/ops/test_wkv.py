@@ -3,26 +3,26 @@ import math
 import pytest
 import torch
 
-from ordinate.native import build, scan
 from ordinate.ops import wkv as ops
-from ordinate.ops.wkv import WEIGHTLESS, empty_sums, wkv
+from ordinate.ops.native import build, scan
+from ordinate.ops.wkv import PADDING_KEY, empty_sums, wkv
 from ordinate.testing import assert_as_close
-from ordinate.testing.closeness import assert_near
+from ordinate.testing.assert_close import assert_max_close
 
 
 @pytest.fixture(scope="module")
 def _compiler():
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(build.SWITCH)
-        reason = build.reason("wkv")
+        patch.delenv(build.ENV_VARIABLE)
+        reason = build.unavailable_reason("wkv")
     if reason is not None:
         pytest.skip(reason)
 
 
 @pytest.fixture
 def native_on(_compiler, monkeypatch):
-    monkeypatch.delenv(build.SWITCH)
-    monkeypatch.setattr(scan, "SMALLEST", 0)
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    monkeypatch.setattr(scan, "MIN_ELEMENTS", 0)
 
 
 def definition(k, v, decay, bonus, start):
@@ -84,7 +84,7 @@ def assert_agrees(inputs, dtype, reference=loop):
             assert_as_close(one, other, other, what=f"result {place}")
         else:
             # each step rounds the exponents once more
-            assert_near(one, other, 2e-5, f"result {place}")
+            assert_max_close(one, other, 2e-5, f"result {place}")
 
 
 TOKENS = [1, 2, 7, 63, 130]
@@ -131,7 +131,7 @@ def test_a_token_without_weight_leaves_no_trace(where, request):
     if where == "native":
         request.getfixturevalue("native_on")
     k, v, decay, bonus, start = draw(9, started=False)
-    k[:, :4], v[:, :4] = WEIGHTLESS, 0
+    k[:, :4], v[:, :4] = PADDING_KEY, 0
     y, sums = read(k, v, decay, bonus, start)
     alone, ends = read(k[:, 4:], v[:, 4:], decay, bonus, start)
     torch.testing.assert_close(y[:, 4:], alone, rtol=1e-6, atol=1e-6)
@@ -173,7 +173,7 @@ def test_its_gradients_are_right():
 
 @pytest.mark.parametrize("step", [1, 10, 2**15])
 def test_however_many_chunks_are_read_side_by_side(step, monkeypatch):
-    monkeypatch.setattr(ops, "STEP", step)
+    monkeypatch.setattr(ops, "STEP_ELEMENTS", step)
     assert_agrees(draw(61, channels=1), torch.float64)
 
 
@@ -183,13 +183,13 @@ FAR = {
     "a bonus above": (3, lambda bonus: bonus + 90),
     "a bonus below": (3, lambda bonus: bonus - 90),
     "what was before": (4, lambda start: start + torch.tensor([0, 0, 90])[:, None]),
-    "tokens without weight": (0, lambda k: torch.where(torch.arange(60)[:, None] < 30, k, WEIGHTLESS)),
+    "tokens without weight": (0, lambda k: torch.where(torch.arange(60)[:, None] < 30, k, PADDING_KEY)),
 }
 
 
 @pytest.mark.parametrize("far", [None, *FAR])
 def test_the_short_way_is_taken_only_where_it_is_exact(far, monkeypatch):
-    monkeypatch.setenv(build.SWITCH, "off")
+    monkeypatch.setenv(build.ENV_VARIABLE, "off")
     inputs, steps = list(draw(60)), []
     if far is not None:
         place, away = FAR[far]
@@ -202,17 +202,20 @@ def test_the_short_way_is_taken_only_where_it_is_exact(far, monkeypatch):
     monkeypatch.setattr(ops, "SMALLEST", math.inf)
     slowly, same_end = wkv(*inputs)
     assert steps
-    assert_near(y, slowly.double(), 2e-6, "means")
-    assert_near(end[:, :2] / end[:, 1:2], (same_end[:, :2] / same_end[:, 1:2]).double(), 2e-6, "sums")
+    assert_max_close(y, slowly.double(), 2e-6, "means")
+    assert_max_close(end[:, :2] / end[:, 1:2], (same_end[:, :2] / same_end[:, 1:2]).double(), 2e-6, "sums")
 
 
 def test_what_does_not_fit_is_refused(untyped):
     k, v, decay, bonus, start = draw(9)
     for inputs, match in (
-        ((k, v[:, 1:], decay, bonus, start), r"v must belong to .*; got \(2, 8, 5\), expected \(2, 9, 5\); give all"),
-        ((k, v, decay[1:], bonus, start), r"decay must .* got \(4,\), expected \(5,\)"),
+        (
+            (k, v[:, 1:], decay, bonus, start),
+            r"v must have .*; got shape \(2, 8, 5\), expected \(2, 9, 5\); give all",
+        ),
+        ((k, v, decay[1:], bonus, start), r"decay must .* got shape \(4,\), expected \(5,\)"),
         ((k, v, decay, bonus[None], start), "bonus must"),
-        ((k, v, decay, bonus, start[:1]), r"start must .* got \(1, 3, 5\)"),
+        ((k, v, decay, bonus, start[:1]), r"start must .* got shape \(1, 3, 5\)"),
     ):
         with pytest.raises(ValueError, match=match):
             wkv(*inputs)
@@ -221,12 +224,12 @@ def test_what_does_not_fit_is_refused(untyped):
 @pytest.mark.parametrize(
     ("x", "reason"),
     [
-        (torch.zeros(1, 2**10, 64, dtype=torch.float64), "it computes in float32"),
-        (torch.zeros(1, 2**10, 63), "there are fewer than 65536 numbers"),
-        (torch.zeros(1, 2**10, 64, device="meta"), "it is made for CPUs"),
+        (torch.zeros(1, 2**10, 64, dtype=torch.float64), "it supports float32 only"),
+        (torch.zeros(1, 2**10, 63), "there are fewer than 65536 elements"),
+        (torch.zeros(1, 2**10, 64, device="meta"), "it supports CPU tensors only"),
     ],
 )
 def test_what_cpp_does_not_take(x, reason, monkeypatch):
-    monkeypatch.delenv(build.SWITCH)
-    assert scan.refuses("wkv", x) == reason
-    assert scan.refuses("wkv", torch.zeros(2**16), x.to(torch.float64)) is not None
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    assert scan.unsupported_reason("wkv", x) == reason
+    assert scan.unsupported_reason("wkv", torch.zeros(2**16), x.to(torch.float64)) is not None

@@ -1,4 +1,4 @@
-"""Side by side with public packages: how far apart, and a file that remembers it.
+"""Parity with public packages: measure the differences, and record them in a file.
 
 `./dev parity --save` writes what was measured to results.json, of which the tables of docs/parity.md are made.
 """

@@ -1,15 +1,16 @@
 import pytest
 import torch
 
-from ordinate import Alibi, Geometry, Rope, Sinusoidal
+from ordinate import Geometry
+from ordinate.schemes import Alibi, Rope, Sinusoidal
 from ordinate.schemes.continuous import Continuous
+from ordinate.schemes.spectra.proportional import Proportional
 from ordinate.schemes.transformer_xl import TransformerXl
-from ordinate.spectra.proportional import Proportional
 
 bio = pytest.importorskip("bio_attention.positional")
 # whole and fractional places, in no order
 PLACES = torch.tensor([0.0, 3.5, 2.0, 17.25, 40.0], dtype=torch.float64)
-WHERE = Geometry.given(PLACES[None, :, None], causal=False)
+WHERE = Geometry.from_positions(PLACES[None, :, None], causal=False)
 FLOAT32 = {"within": 1e-5, "because": "their rates are in float32"}
 
 
@@ -46,7 +47,7 @@ def test_a_rotation_of_the_first_pairs_is_theirs(share, record):
     q, k = torch.randn(2, 1, 2, 5, 32).double()
     theirs = bio.Rotary(32, n_dims=int(32 * share)).double()
     by_token = theirs.mod_qkv(q.transpose(1, 2), k.transpose(1, 2), k, pos_q_k=PLACES[None])[:2]
-    spectrum = Proportional(share=share) if share < 1 else None
+    spectrum = Proportional(partial_rotary_factor=share) if share < 1 else None
     ours = Rope(head_width=32, layout="interleaved", spectrum=spectrum).at(WHERE).encode(q, k)
     record(
         torch.stack(ours),

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.recipe import Recipe
+from ordinate.schemes._spec import SchemeSpec
 
 SIZES = {"layers": 4, "heads": 4, "kv_heads": 2, "head_width": 12, "width": 48}
 
@@ -28,8 +28,8 @@ def test_a_plan_for_the_layers_is_that_of_smollm3(attention, record):
     old = [layer.self_attn for layer in model.model.layers]
 
     def ours(plan):
-        recipe = Recipe.read(plan, SIZES)
-        for block, was, scheme in zip(model.model.layers, old, recipe.layers, strict=True):
+        recipe = SchemeSpec.build(plan, SIZES)
+        for block, was, scheme in zip(model.model.layers, old, recipe.scheme_of_layer, strict=True):
             pairs = [(part.weight, None) for part in (was.q_proj, was.k_proj, was.v_proj)]
             block.self_attn = attention(pairs, was.o_proj, recipe.schemes[scheme], 12)
         return model(ids, use_cache=False).logits
@@ -41,7 +41,7 @@ def test_a_plan_for_the_layers_is_that_of_smollm3(attention, record):
 
 def test_alibi_on_half_of_the_heads_is_that_of_x_transformers(record):
     kind = pytest.importorskip("x_transformers.x_transformers").AlibiPositionalBias
-    scheme = Recipe.read("alibi/none", {**SIZES, "heads": 8, "kv_heads": 8}).schemes[0]
+    scheme = SchemeSpec.build("alibi/none", {**SIZES, "heads": 8, "kv_heads": 8}).schemes[0]
     record(
         scheme.bias(Geometry.full(20))[0],
         kind(4, total_heads=8)(20, 20),
@@ -71,6 +71,6 @@ def test_a_layer_without_positions_scales_with_the_length_as_in_llama4(attention
     kind, x = llama4.modeling_llama4.Llama4TextAttention, torch.randn(2, 40, 48).double()
     layer = kind(config, 0).double().eval()
     pairs = [(part.weight, None) for part in (layer.q_proj, layer.k_proj, layer.v_proj)]
-    scheme = Recipe.read("log_length:form=llama4,trained_length=8", SIZES).schemes[0]
+    scheme = SchemeSpec.build("log_length:form=llama4,trained_length=8", SIZES).schemes[0]
     ours, _ = attention(pairs, layer.o_proj, scheme, 12)(x)
     record(ours, layer(x, None, None)[0], scheme="log_length:form=llama4", oracle=kind, what="output of a layer")

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from ordinate.ops.decay import decayed
-from ordinate.ops.delta import corrected
+from ordinate.ops.decay import decaying_linear_attention
+from ordinate.ops.delta_rule import delta_rule
 
 WHY = "flash-linear-attention is not installed: it asks for triton"
 rwkv6 = pytest.importorskip("fla.ops.rwkv6.recurrent_naive", reason=WHY)
@@ -16,7 +16,7 @@ def draw():
 
 def test_a_state_that_decays_is_theirs():
     r, k, v, w, bonus = draw(), draw(), draw(), -torch.exp(draw()), torch.randn(3, 16)
-    ours, _ = decayed(r, k, v, w, bonus, torch.zeros(2, 3, 16, 16))
+    ours, _ = decaying_linear_attention(r, k, v, w, bonus, torch.zeros(2, 3, 16, 16))
     theirs, _ = rwkv6.naive_recurrent_rwkv6(r, k, v, w, bonus, scale=1.0)
     assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
 
@@ -24,7 +24,7 @@ def test_a_state_that_decays_is_theirs():
 def test_a_state_that_is_corrected_is_theirs():
     r, k, v, w, erased = draw(), draw(), draw(), -0.6 * torch.sigmoid(draw()), normalize(draw(), dim=-1)
     moved = erased * torch.sigmoid(draw())
-    ours, _ = corrected(r, k, v, w, -erased, moved, torch.zeros(2, 3, 16, 16))
+    ours, _ = delta_rule(r, k, v, w, -erased, moved, torch.zeros(2, 3, 16, 16))
     theirs, _ = dplr.dplr_recurrence(r, k, v, -erased, moved, w)
     # they divide by the root of the width
     assert (ours - 4 * theirs).abs().max() < 1e-5 * ours.abs().max()

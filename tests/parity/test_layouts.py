@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate import Rope
 from ordinate.ops.layouts import OTHER, convert_projection
+from ordinate.schemes import Rope
 
 WIDTH, HEADS, HEAD_WIDTH, LAYERS = 48, 4, 12, 2
 
@@ -119,7 +119,7 @@ def computed(attention, family, convert=(), turn="as it is"):
         for block, name, parts, out in list(attentions()):
             pairs = [converted(part, OTHER[own] if at in convert else None, rotated) for at, part in enumerate(parts)]
             layout = own if turn == "as it is" else OTHER[own]
-            scheme = Rope(head_width=HEAD_WIDTH, layout=layout, rotated=rotated)
+            scheme = Rope(head_width=HEAD_WIDTH, layout=layout, rotary_dim=rotated)
             setattr(block, name, attention(pairs, out, scheme, HEAD_WIDTH))
         return theirs, model(ids, use_cache=False).logits, OTHER[own], type(model)
 

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.linear import LinearAttention
 from ordinate.mixers.linformer import Linformer
 from ordinate.mixers.performer import Performer
+from ordinate.schemes import NoPosition
 
 
 def heads_of(mixer, x):
@@ -20,7 +21,7 @@ def test_causal_linear_attention_is_theirs():
     q, k = (torch.nn.functional.elu(part) + 1 for part in (q, k))
     # their layout is (batch, tokens, heads, channels), and tokens come in chunks of 64
     y = naive.naive_chunk_linear_attn(*(part.transpose(1, 2) for part in (q, k, v)), scale=1.0, normalize=True)
-    ours, _ = mixer(x, Unmarked().at(Geometry.causal(192)))
+    ours, _ = mixer(x, NoPosition().at(Geometry.causal(192)))
     torch.testing.assert_close(ours, mixer.out(y.flatten(2)), atol=1e-5, rtol=1e-5)
 
 
@@ -34,7 +35,7 @@ def test_positive_features_without_a_small_number_are_theirs():
         for part, asks in ((q, True), (k, False))
     )
     y = theirs.linear_attention(q, k, v)
-    ours, _ = mixer(x, Unmarked().at(Geometry.full(50)))
+    ours, _ = mixer(x, NoPosition().at(Geometry.full(50)))
     torch.testing.assert_close(ours, mixer.out(y.transpose(1, 2).flatten(2)), atol=1e-12, rtol=1e-12)
 
 
@@ -49,5 +50,5 @@ def test_without_biases_summaries_before_and_after_the_projection_are_the_same()
         mixer.key_value.weight.copy_(torch.cat([theirs.to_k.weight, theirs.to_v.weight]))
         mixer.out.weight.copy_(theirs.to_out.weight)
         theirs.to_out.bias.zero_()
-    ours, _ = mixer(x, Unmarked().at(Geometry.full(40)))
+    ours, _ = mixer(x, NoPosition().at(Geometry.full(40)))
     torch.testing.assert_close(ours, theirs(x), atol=1e-12, rtol=1e-12)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Rope
+from ordinate import Geometry
+from ordinate.schemes import Rope
 from ordinate.schemes.xpos import Xpos
 
 rotary = pytest.importorskip("local_attention.rotary")

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate import Alibi, Cache, Decoder, Geometry, Rope, Shape, Sinusoidal
+from ordinate import Cache, Decoder, Geometry, Shape
+from ordinate.schemes import Alibi, Rope, Sinusoidal
 from ordinate.schemes.grid import Grid
 from ordinate.schemes.xpos import Xpos
 
@@ -243,7 +244,9 @@ GROWING = {
     "dynamic": {"rope_type": "dynamic", "factor": 2.0},
     "longrope": {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 16, **LONG},
 }
-STAGES = ",".join(f"spectrum.{name}={';'.join(map(str, LONG[f'{name}_factor']))}" for name in ("short", "long"))
+STAGES = ",".join(
+    f"spectrum.{name}_factor={';'.join(map(str, LONG[f'{name}_factor']))}" for name in ("short", "long")
+)
 OURS = {
     "dynamic": "rope:spectrum=dynamic,spectrum.factor=2,spectrum.trained_length=16",
     "longrope": f"rope:spectrum=longrope,spectrum.factor=4,spectrum.trained_length=16,{STAGES}",
@@ -353,7 +356,9 @@ def test_yarn_without_truncation_is_what_was_asked_for(record_error):
     llama = configured("llama", "LlamaConfig", head_dim=32, max_position_embeddings=2048, rope_parameters=dict(yarn))
     right, _ = compute(llama, "cpu")
     rates = torch.tensor([10_000 ** (-2 * m / 32) for m in range(16)], dtype=torch.float64)
-    ours = Rope.of(config.rope_parameters["full_attention"], head_width=32).spectrum.rates(32, 10_000.0)
+    ours = Rope.from_rope_parameters(config.rope_parameters["full_attention"], head_width=32).spectrum.rates(
+        32, 10_000.0
+    )
     record_error(
         (torch.tensor(ours, dtype=torch.float64) / rates, right / rates),
         (theirs / rates, right / rates),

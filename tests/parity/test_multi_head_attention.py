@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Rope
-from ordinate.multi_head_attention import MultiHeadAttention, Variant
+from ordinate import Geometry
+from ordinate.models.multi_head_attention import AttentionOptions, MultiHeadAttention
+from ordinate.schemes import Rope
 
 WIDTH, HEADS, KV_HEADS, HEAD_WIDTH, TOKENS = 32, 4, 2, 16, 11
 SIZES = {
@@ -16,17 +17,17 @@ SIZES = {
 }
 # family, the name of its classes, what its configuration says, how ours is built
 FAMILIES = {
-    "llama": ("Llama", {}, Variant(head_width=HEAD_WIDTH)),
-    "qwen3": ("Qwen3", {}, Variant(head_width=HEAD_WIDTH, qk_norm=True)),
+    "llama": ("Llama", {}, AttentionOptions(head_width=HEAD_WIDTH)),
+    "qwen3": ("Qwen3", {}, AttentionOptions(head_width=HEAD_WIDTH, qk_norm=True)),
     "gemma2": (
         "Gemma2",
         {"query_pre_attn_scalar": 24, "attn_logit_softcapping": 1.5, "sliding_window": 4},
-        Variant(head_width=HEAD_WIDTH, scale=24**-0.5, cap=1.5),
+        AttentionOptions(head_width=HEAD_WIDTH, scale=24**-0.5, softcap=1.5),
     ),
     "gpt_oss": (
         "GptOss",
         {"sliding_window": 4, "attention_bias": True},
-        Variant(head_width=HEAD_WIDTH, bias=True, sinks=True),
+        AttentionOptions(head_width=HEAD_WIDTH, bias=True, sinks=True),
     ),
 }
 
@@ -90,7 +91,7 @@ def test_the_module_is_the_attention_of_transformers(family, layer, record):
 @pytest.mark.parametrize("case", ["causal", "full", "context", "padded context"])
 def test_the_module_is_that_of_pytorch(case, record):
     theirs = drawn(torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
-    ours = MultiHeadAttention(WIDTH, HEADS, causal=case == "causal", variant=Variant(bias=True))
+    ours = MultiHeadAttention(WIDTH, HEADS, causal=case == "causal", variant=AttentionOptions(bias=True))
     ours.load_state_dict(
         {
             "project.weight": theirs.in_proj_weight,

@@ -11,7 +11,7 @@ pope = pytest.importorskip("PoPE_pytorch.pope")
 @pytest.mark.parametrize("cached", [0, 20])
 def test_the_scores_of_pope_are_theirs(cached, record):
     q, k = torch.randn(2, 3, 50 - cached, 16).double(), torch.randn(2, 3, 50, 16).double()
-    theirs, scheme = pope.PoPE(16, heads=3).double(), Pope(head_width=16, heads=3, birth="uniform").double()
+    theirs, scheme = pope.PoPE(16, heads=3).double(), Pope(head_width=16, heads=3, init="uniform").double()
     theirs.bias.copy_(scheme.phases[:, 0])
     queries, keys = pope.apply_pope_to_qk(theirs(50), q, k)
     where = Geometry.causal(50 - cached, cached=cached)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from ordinate import Concatenated, Geometry, Sinusoidal
+from ordinate import Geometry
+from ordinate.schemes import Concatenated, Sinusoidal
 from ordinate.schemes.grid import Grid
 
 pe = pytest.importorskip("positional_encodings.torch_encodings")
@@ -14,7 +15,7 @@ def test_the_waves_are_theirs(width, record):
     x = torch.zeros(1, 50, width)
     odd = "truncate" if width % 2 else None
     record(
-        Sinusoidal(width=width, odd=odd).embed(x, POSITIONS),
+        Sinusoidal(width=width, odd_width=odd).embed(x, POSITIONS),
         pe.PositionalEncoding1D(width)(x),
         scheme="sinusoidal" + (":odd=truncate" if odd else ""),
         oracle=pe.PositionalEncoding1D,
@@ -26,9 +27,9 @@ def test_the_waves_are_theirs(width, record):
 def test_appended_waves_are_theirs(record):
     x = torch.randn(2, 50, 24)
     record(
-        Concatenated(width=32, columns=8).embed(x, POSITIONS),
+        Concatenated(width=32, position_width=8).embed(x, POSITIONS),
         torch.cat([x, pe.PositionalEncoding1D(8)(x[..., :8])], -1),
-        scheme="concatenated:columns=8",
+        scheme="concatenated:position_width=8",
         oracle=pe.PositionalEncoding1D,
         what="tokens",
         after="their table is appended to the tokens",
@@ -45,7 +46,7 @@ def test_the_waves_of_a_grid_are_theirs(sizes, width, record):
     kind = {2: pe.PositionalEncoding2D, 3: pe.PositionalEncoding3D}[len(sizes)]
     where, uneven = Geometry.grid(*sizes), width % (2 * len(sizes)) > 0
     record(
-        Grid(width=width, rest="truncate" if uneven else None).embed(
+        Grid(width=width, remainder="truncate" if uneven else None).embed(
             torch.zeros(1, where.shape[0], width), where.q_pos
         )[0],
         kind(width)(torch.zeros(1, *sizes, width))[0].flatten(0, -2),

@@ -1,11 +1,12 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Rope
+from ordinate import Geometry
+from ordinate.schemes import Rope
 from ordinate.schemes.axial import Axial
+from ordinate.schemes.spectra.linear import Linear
+from ordinate.schemes.spectra.ntk import Ntk
 from ordinate.schemes.xpos import Xpos
-from ordinate.spectra.linear import Linear
-from ordinate.spectra.ntk import Ntk
 
 ret = pytest.importorskip("rotary_embedding_torch")
 FLOAT32 = {"within": 1e-5, "because": "their rates are in float32"}
@@ -54,7 +55,9 @@ def test_a_new_query_and_cached_keys_are_theirs(record):
     )
 
 
-@pytest.mark.parametrize(("spacing", "options"), [("lang", {}), ("pixel", {"max_frequency": 10.0, "span": (3, 4)})])
+@pytest.mark.parametrize(
+    ("spacing", "options"), [("lang", {}), ("pixel", {"max_frequency": 10.0, "grid_size": (3, 4)})]
+)
 def test_axial_turns_patches_as_theirs(spacing, options, record):
     q, pos = torch.randn(1, 2, 12, 32), Geometry.grid(3, 4).q_pos
     theirs = ret.RotaryEmbedding(dim=16, freqs_for=spacing)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from ordinate import T5, Alibi, Geometry, Learned, Rope, Sinusoidal, Unmarked, attend
+from ordinate import Geometry, attend
+from ordinate.schemes import T5, Alibi, Learned, NoPosition, Rope, Sinusoidal
 
 POSITIONS = torch.arange(50)[None, :, None]
 
@@ -27,7 +28,7 @@ def test_attention_without_positions_is_theirs(record):
     where = Geometry.causal(9)
     hidden = torch.zeros(9, 9).double().masked_fill(~where.visible[0], float("-inf"))
     theirs, _ = llama.eager_attention_forward(layer.double().eval(), q, k, v, hidden[None, None], scaling=0.25)
-    ours = attend(q, k, v, Unmarked().at(where))
+    ours = attend(q, k, v, NoPosition().at(where))
     # theirs takes the softmax in float32
     record(ours.transpose(1, 2), theirs, scheme="none", oracle=llama.eager_attention_forward, what="output, grouped")
 
@@ -37,7 +38,7 @@ def test_the_waves_of_tensor2tensor_are_those_of_m2m100(width, record):
     kind = family("m2m_100").M2M100SinusoidalPositionalEmbedding
     odd = "zero_pad" if width % 2 else None
     record(
-        waves(Sinusoidal(width=width, form="tensor2tensor", odd=odd)),
+        waves(Sinusoidal(width=width, form="tensor2tensor", odd_width=odd)),
         kind.get_embedding(50, width),
         scheme="sinusoidal:form=tensor2tensor" + (",odd=zero_pad" if odd else ""),
         oracle=kind.get_embedding,
@@ -51,9 +52,9 @@ def test_the_waves_of_m2m100_begin_behind_the_padding(record):
     kind = family("m2m_100").M2M100SinusoidalPositionalEmbedding
     ids = torch.full((1, 50), 5)
     record(
-        waves(Sinusoidal(width=64, form="tensor2tensor", first=2)),
+        waves(Sinusoidal(width=64, form="tensor2tensor", position_offset=2)),
         kind(60, 64, padding_idx=1)(ids)[0],
-        scheme="sinusoidal:form=tensor2tensor,first=2",
+        scheme="sinusoidal:form=tensor2tensor,position_offset=2",
         oracle=kind.forward,
         what="table",
         within=1e-5,
@@ -222,11 +223,11 @@ def test_alibi_is_that_of_falcon_up_to_a_number_for_each_row(heads, record):
 @pytest.mark.parametrize(("heads", "flattest"), [(8, 8), (12, 8), (12, 4)])
 def test_alibi_without_a_mask_is_that_of_mpt(heads, flattest, record):
     build = family("mpt").build_mpt_alibi_tensor
-    ours = Alibi(heads=heads, flattest=flattest, sides="signed").bias(Geometry.full(20))
+    ours = Alibi(heads=heads, min_slope_exponent=flattest, direction="signed").bias(Geometry.full(20))
     record(
         ours - ours[..., -1:],
         build(heads, 20, alibi_bias_max=flattest)[None].expand(-1, -1, 20, -1),
-        scheme="alibi:sides=signed",
+        scheme="alibi:direction=signed",
         oracle=build,
         what="bias of a text read in both directions",
         after="our bias less that of the last key, a number for each row",

@@ -92,7 +92,7 @@ def test_transformer_xl_is_that_of_xlnet(cached, clamp, record):
     layer = model.eval().layer[0].rel_attn
     for parameter in layer.parameters():
         parameter.normal_()
-    scheme = TransformerXl(width=8, heads=2, head_width=4, clamp=clamp).double()
+    scheme = TransformerXl(width=8, heads=2, head_width=4, max_offset=clamp).double()
     scheme.content.copy_(layer.r_w_bias)
     scheme.position.copy_(layer.r_r_bias)
     scheme.project.copy_(layer.r.permute(1, 2, 0))

@@ -66,7 +66,7 @@ def test_a_learned_grid_grows_and_shrinks_as_in_vit(rows, columns, record):
     ("name", "kind", "sizes", "spacing"),
     [
         ("qwen2_vl", "Qwen2VLVision", {"embed_dim": 64, "num_heads": 2}, "lang"),
-        ("pixtral", "PixtralVision", {"hidden_size": 64, "num_attention_heads": 2}, "dealt"),
+        ("pixtral", "PixtralVision", {"hidden_size": 64, "num_attention_heads": 2}, "round_robin"),
     ],
 )
 def test_axial_turns_patches_as_qwen2_vl_and_pixtral(name, kind, sizes, spacing, record):
@@ -129,11 +129,11 @@ def test_axial_turns_patches_as_gemma4(record):
     gemma, q = family("gemma4"), drawn()
     config = gemma.Gemma4VisionConfig(hidden_size=64, num_attention_heads=2, head_dim=32)
     cos, sin = gemma.Gemma4VisionRotaryEmbedding(config)(q, PATCHES)
-    scheme = Axial(head_width=32, layout="half_each", theta=config.rope_parameters["rope_theta"])
+    scheme = Axial(head_width=32, layout="half_per_axis", theta=config.rope_parameters["rope_theta"])
     record(
         scheme.encode_query(q, PATCHES).transpose(1, 2),
         gemma.apply_multidimensional_rope(q.transpose(1, 2), cos, sin, PATCHES),
-        scheme="axial:layout=half_each",
+        scheme="axial:layout=half_per_axis",
         oracle=gemma.apply_multidimensional_rope,
         what="queries of patches",
         **FLOAT32,
@@ -258,7 +258,7 @@ def test_a_table_of_a_grid_that_is_no_square_is_read_as_it_was_written(record_er
 def test_a_network_of_the_distance_is_that_of_swin_v2(record):
     kind = family("swinv2").Swinv2SelfAttention
     layer = kind(configured("swinv2", "Swinv2Config"), dim=8, num_heads=2, window_size=(4, 4))
-    scheme = LogMlp(heads=2, form="swin_v2", dimensions=2, hidden=512, reach=3)
+    scheme = LogMlp(heads=2, form="swin_v2", axes=2, hidden=512, reach=3)
     for ours, other in zip(scheme.layers, layer.continuous_position_bias_mlp[::2], strict=True):
         ours.load_state_dict(other.state_dict())
     table = layer.continuous_position_bias_mlp(layer.relative_coords_table).view(-1, 2)

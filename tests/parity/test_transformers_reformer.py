@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.reformer import Reformer
+from ordinate.schemes import NoPosition
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -19,4 +20,4 @@ def test_one_hash_of_two_chunks_is_that_of_transformers(causal, record):
     x, where = torch.randn(2, 62, 32), Geometry.causal(62) if causal else Geometry.full(62)
     what = "output, one hash, two chunks" + (", causal" if causal else "")
     out = theirs(x).hidden_states
-    record(ours(x, Unmarked().at(where))[0], out, scheme="none", oracle=module.LSHSelfAttention, what=what)
+    record(ours(x, NoPosition().at(where))[0], out, scheme="none", oracle=module.LSHSelfAttention, what=what)

@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.rwkv4 import Rwkv4
 from ordinate.ops.wkv import empty_sums, wkv
+from ordinate.schemes import NoPosition
 
 modeling = pytest.importorskip("transformers.models.rwkv.modeling_rwkv")
 
@@ -41,6 +42,6 @@ def test_the_time_mixing_is_theirs():
             pairs[name].normal_()
             parameter.copy_(pairs[name].view(parameter.shape))
     x = torch.randn(2, 50, 24)
-    ours, _ = mixer(x, Unmarked().at(Geometry.causal(50)))
+    ours, _ = mixer(x, NoPosition().at(Geometry.causal(50)))
     expected, _ = theirs(x)
     assert (ours - expected).abs().max() < 1e-6 * expected.abs().max()

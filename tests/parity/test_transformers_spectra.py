@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Rope, attend
+from ordinate import Geometry, attend
+from ordinate.schemes import Rope
 
 llama = pytest.importorskip("transformers.models.llama.modeling_llama")
 LlamaConfig = pytest.importorskip("transformers.models.llama.configuration_llama").LlamaConfig
@@ -61,9 +62,10 @@ def configured(parameters, theta=10_000.0, **options):
 
 
 def scheme_of(config):
-    return Rope.of(config.rope_parameters, head_width=32, max_length=config.max_position_embeddings)
+    return Rope.from_rope_parameters(config.rope_parameters, head_width=32, max_length=config.max_position_embeddings)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
 @pytest.mark.parametrize("length", [1, 512, 513, 2048])
 @pytest.mark.parametrize("name", CASES)
@@ -76,7 +78,7 @@ def test_the_rates_and_the_multiplier_are_theirs(name, length, theta, record):
     # the fastest rate is 1 and the slowest 1e-5: each counts alike as a share of the plain one
     plain = torch.tensor([theta ** (-2 * m / 32) for m in range(16)], dtype=torch.float64)
     record(
-        torch.cat([rates / plain, torch.tensor([ours.spectrum.magnitude])]),
+        torch.cat([rates / plain, torch.tensor([ours.spectrum.query_key_scale])]),
         torch.cat([theirs / plain, torch.tensor([multiplier])]),
         scheme=f"rope:spectrum={name}",
         oracle=make,

@@ -1,13 +1,14 @@
 import pytest
 import torch
 
-from ordinate import T5, Alibi, Geometry, Learned, Rope, Sinusoidal
+from ordinate import Geometry
+from ordinate.schemes import T5, Alibi, Learned, Rope, Sinusoidal
 from ordinate.schemes.cope import Cope
 from ordinate.schemes.log_mlp import LogMlp
 from ordinate.schemes.pope import Pope
+from ordinate.schemes.spectra.linear import Linear
+from ordinate.schemes.spectra.ntk import Ntk
 from ordinate.schemes.xpos import Xpos
-from ordinate.spectra.linear import Linear
-from ordinate.spectra.ntk import Ntk
 
 xt = pytest.importorskip("x_transformers.x_transformers")
 POSITIONS = torch.arange(50)[None, :, None]
@@ -16,11 +17,11 @@ POSITIONS = torch.arange(50)[None, :, None]
 def test_waves_of_a_trained_size_are_theirs(record):
     theirs = xt.ScaledSinusoidalEmbedding(32)
     record(
-        Sinusoidal(width=32, form="concatenated", scale=32**-0.5, trained=True).embed(
+        Sinusoidal(width=32, form="concatenated", scale=32**-0.5, trainable=True).embed(
             torch.zeros(1, 50, 32), POSITIONS
         )[0],
         theirs(torch.zeros(1, 50, 32)),
-        scheme="sinusoidal:form=concatenated,trained=True",
+        scheme="sinusoidal:form=concatenated,trainable=True",
         oracle=xt.ScaledSinusoidalEmbedding,
         what="table",
         after="our scale begins at 1 / sqrt(width), as theirs",
@@ -70,7 +71,7 @@ def test_alibi_is_theirs_on_both_sides(heads, causal, record):
 def test_alibi_is_theirs_at_given_positions(record):
     theirs, pos = xt.AlibiPositionalBias(8), torch.randint(1000, (2, 20))
     record(
-        Alibi(heads=8).bias(Geometry.given(pos[..., None])),
+        Alibi(heads=8).bias(Geometry.from_positions(pos[..., None])),
         theirs.forward_custom_pos(pos),
         scheme="alibi",
         oracle=theirs.forward_custom_pos,
@@ -105,9 +106,9 @@ def test_stretched_rates_and_a_part_of_the_channels_are_theirs(spectrum, options
     q = torch.randn(1, 2, 50, 48).double()
     freqs, _ = xt.RotaryEmbedding(32, **options)(torch.arange(50))
     record(
-        Rope(head_width=48, rotated=32, layout="interleaved", spectrum=spectrum).encode_query(q, POSITIONS),
+        Rope(head_width=48, rotary_dim=32, layout="interleaved", spectrum=spectrum).encode_query(q, POSITIONS),
         xt.apply_rotary_pos_emb(q, freqs),
-        scheme=f"rope:spectrum={spectrum.rope_type},layout=interleaved,rotated=32",
+        scheme=f"rope:spectrum={spectrum.rope_type},layout=interleaved,rotary_dim=32",
         oracle=xt.apply_rotary_pos_emb,
         what="queries",
         after=f"their `{next(iter(options))}` is our factor",
@@ -120,9 +121,9 @@ def test_stretched_rates_and_a_part_of_the_channels_are_theirs(spectrum, options
 def test_alibi_on_the_first_heads_is_theirs(sloped, heads, record):
     theirs = xt.AlibiPositionalBias(sloped, total_heads=heads)
     record(
-        Alibi(heads=heads, sloped=sloped).bias(Geometry.full(20))[0],
+        Alibi(heads=heads, sloped_heads=sloped).bias(Geometry.full(20))[0],
         theirs(20, 20),
-        scheme=f"alibi:sloped={sloped}",
+        scheme=f"alibi:sloped_heads={sloped}",
         oracle=xt.AlibiPositionalBias.forward,
         what="bias",
         after="their `total_heads` is our heads",
@@ -148,7 +149,7 @@ def test_xpos_is_theirs_around_the_same_centre(record):
 @torch.no_grad()
 def test_pope_is_theirs(record):
     q, k = torch.randn(2, 1, 2, 50, 32)
-    theirs, scheme = xt.PolarEmbedding(32, 2), Pope(head_width=32, heads=2, birth="uniform")
+    theirs, scheme = xt.PolarEmbedding(32, 2), Pope(head_width=32, heads=2, init="uniform")
     theirs.learned_bias.copy_(scheme.phases)
     freqs, bias = theirs(torch.arange(50))
     record(
@@ -166,7 +167,7 @@ def test_pope_is_theirs(record):
 @pytest.mark.parametrize("positions", [4, 64])
 def test_cope_is_theirs(positions, record):
     q, k = torch.randn(2, 2, 3, 12, 8).double()
-    theirs, scheme = xt.CoPE(8, 3, positions).double(), Cope(head_width=8, positions=positions).double()
+    theirs, scheme = xt.CoPE(8, 3, positions).double(), Cope(head_width=8, max_positions=positions).double()
     theirs.pos_emb.copy_(scheme.table.normal_())
     hidden = ~torch.ones(12, 12).tril().bool()
     # theirs wants hidden scores at the lowest number there is
@@ -182,7 +183,7 @@ def test_cope_is_theirs(positions, record):
 
 @torch.no_grad()
 @pytest.mark.parametrize("norm", [True, False])
-@pytest.mark.parametrize("coordinate", ["log", "plain"])
+@pytest.mark.parametrize("coordinate", ["log", "linear"])
 def test_a_network_of_the_distance_is_theirs(coordinate, norm, record):
     theirs = xt.DynamicPositionBias(16, heads=4, depth=2, log_distance=coordinate == "log", norm=norm)
     scheme = LogMlp(heads=4, hidden=16, coordinate=coordinate, norm=norm)

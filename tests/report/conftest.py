@@ -1,4 +1,4 @@
-"""A study's folder as `ordinate study` leaves it, made up."""
+"""Fixtures: the folder of a study with invented results."""
 
 import json
 
@@ -10,7 +10,7 @@ BEYOND = {"none": 0.3, "sinusoidal": 1.8, "rope": 1.5, "alibi": -0.2}
 
 
 def finished(label, seed, *, spread=0.4, documents=40, level=None, windows=(1, 2, 4, 8, 16)):
-    """A finished run whose documents differ more from each other than schemes do."""
+    """A finished run in which documents differ more from each other than schemes do."""
     hard = np.random.default_rng(7).normal(0, spread, documents)
     own = np.random.default_rng([seed, *label.encode()]).normal(0, 0.01, documents)
     lengths = []
@@ -54,21 +54,21 @@ def finished(label, seed, *, spread=0.4, documents=40, level=None, windows=(1, 2
 
 @pytest.fixture
 def result():
-    """Make up a finished run of a scheme and a seed."""
+    """Return a finished run of a scheme and a seed, with invented values."""
     return finished
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a study with these results; a text instead of a result is written as it is."""
+    """Write a study with these results; a string in place of a result is written verbatim."""
 
     def make(results, schemes=tuple(LEVELS), seeds=1, **changes):
         folder = tmp_path / "study"
         folder.mkdir(exist_ok=True)
         plan = {
             "text": "stdlib", "tokenizer": "bytes", "schemes": list(schemes), "seeds": seeds, "length": 16,
-            "steps": 20, "batch": 4, "width": 32, "layers": 2, "heads": 4, "equal": "parameters",
-            "multiples": [1, 2, 4, 8],
+            "steps": 20, "batch": 4, "width": 32, "layers": 2, "heads": 4, "match": "params",
+            "eval_length_multiples": [1, 2, 4, 8],
         }  # fmt: skip
         about = {
             "format": 1,

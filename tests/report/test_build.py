@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ordinate.report.build import build
-from ordinate.report.charts import Charts
-from ordinate.report.facts import subtitle
-from ordinate.report.offline import inert
-from ordinate.report.read import read
+from ordinate.report.build import build_report
+from ordinate.report.charts import StudyCharts
+from ordinate.report.html import script_safe_json
+from ordinate.report.read import load_study
+from ordinate.report.study_facts import subtitle
 from ordinate.report.summary import summarise
 
 SCHEMES = ("none", "sinusoidal", "rope", "alibi")
@@ -30,7 +30,7 @@ HOSTILE = [
 
 
 class Elements(HTMLParser):
-    """Counts elements, and collects attributes that could act or fetch."""
+    """Counts elements, and collects attributes that could run code or fetch."""
 
     def __init__(self):
         super().__init__()
@@ -48,9 +48,9 @@ def elements(html):
 
 
 def replaced(value, text):
-    """Every text in a value replaced, but for those that decide how it is read."""
+    """Replace every string in a value except those that decide how it is parsed."""
     if isinstance(value, dict):
-        keep = ("status", "scheme", "label", "schemes", "equal", "name")
+        keep = ("status", "scheme", "label", "schemes", "match", "name")
         return {key: item if key in keep else replaced(item, text) for key, item in value.items()}
     if isinstance(value, list):
         return [replaced(item, text) for item in value]
@@ -59,11 +59,11 @@ def replaced(value, text):
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))
 def test_text_from_data_never_becomes_an_element(write, text, result):
-    plain = elements(build(write([result("rope", 0), result("alibi", 0)])).path.read_text(encoding="utf-8"))
+    plain = elements(build_report(write([result("rope", 0), result("alibi", 0)])).path.read_text(encoding="utf-8"))
     results = [replaced(result(label, 0), text) for label in ("rope", "alibi")]
     about = {"text": {"name": text, "sha256": text, "held_out": text}, "command": text, "code": text}
     machine = {"machine": {"system": text}, "versions": {text: text}}
-    page = build(write(results, **about, **machine)).path.read_text(encoding="utf-8")
+    page = build_report(write(results, **about, **machine)).path.read_text(encoding="utf-8")
     found = elements(page)
     small = {tag: count for tag, count in found.counts.items() if tag not in ("dt", "dd")}
     assert small == {tag: count for tag, count in plain.counts.items() if tag not in ("dt", "dd")}
@@ -75,45 +75,45 @@ def test_text_from_data_never_becomes_an_element(write, text, result):
 def test_scheme_labels_are_escaped_in_charts_too(write, result):
     label = "x</script><b>"
     folder = write([result(label, 0), result("rope", 0)], schemes=(label, "rope"))
-    page = build(folder).path.read_text(encoding="utf-8")
+    page = build_report(folder).path.read_text(encoding="utf-8")
     assert "</script><b>" not in page
     assert elements(page).counts.get("b") is None
 
 
 def test_json_in_a_script_element_cannot_end_it():
     hostile = {"a": "</script><!--", "b": "\u2028&"}
-    text = inert(hostile)
+    text = script_safe_json(hostile)
     assert "<" not in text
     assert "\u2028" not in text
     assert json.loads(text) == hostile
 
 
-def test_the_page_asks_nobody_for_anything(write, result):
-    page = build(write([result(label, 0) for label in SCHEMES])).path.read_text(encoding="utf-8")
+def test_the_page_fetches_nothing(write, result):
+    page = build_report(write([result(label, 0) for label in SCHEMES])).path.read_text(encoding="utf-8")
     assert "default-src 'none'" in page
     outside = re.sub(r"<script.*?</script>", "", page, flags=re.S)
     assert not re.search(r"https?://|url\(|@import|<link|<iframe", outside)
     assert page.count("window.vegaEmbed=") == 1
 
 
-def test_the_page_says_what_it_must(write, result):
-    page = build(write([result(label, 0) for label in SCHEMES])).path.read_text(encoding="utf-8")
+def test_the_page_has_its_parts(write, result):
+    page = build_report(write([result(label, 0) for label in SCHEMES])).path.read_text(encoding="utf-8")
     for part in ("“rope” leads", "ordinate study --out study", "abab", "2.13.0", "Linux", "def ", "width"):
         assert part in page
 
 
 def test_a_report_built_again_is_the_same_to_the_byte(write, result):
     folder = write([result(label, 0) for label in SCHEMES])
-    report = build(folder).path
+    report = build_report(folder).path
     first, table = report.read_bytes(), (folder / "results.csv").read_bytes()
-    build(folder)
+    build_report(folder)
     assert report.read_bytes() == first
     assert (folder / "results.csv").read_bytes() == table
 
 
 def test_results_csv_has_a_row_for_every_planned_scheme_and_no_costs(write, result):
     folder = write([result("rope", 0), result("alibi", 0)])
-    build(folder)
+    build_report(folder)
     rows = list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
     assert [row["scheme"] for row in rows] == ["rope", "alibi", "none", "sinusoidal"]
     assert rows[0]["status"] == "1 done"
@@ -126,14 +126,14 @@ def test_results_csv_has_a_row_for_every_planned_scheme_and_no_costs(write, resu
 
 
 def test_a_study_without_results_still_has_a_report(write):
-    page = build(write([])).path.read_text(encoding="utf-8")
+    page = build_report(write([])).path.read_text(encoding="utf-8")
     assert "No run has finished" in page
 
 
 def test_charts_have_one_colour_a_scheme_and_every_run(write, snapshot, result):
     three = [result(label, seed) for label in ("rope", "alibi") for seed in range(2)]
-    study = read(write(three, schemes=("rope", "alibi"), seeds=2))
-    charts = Charts(study, summarise(study))
+    study = load_study(write(three, schemes=("rope", "alibi"), seeds=2))
+    charts = StudyCharts(study, summarise(study))
     for name in ("training", "lengths", "positions", "order", "cost"):
         spec = getattr(charts, name)()
         datasets = list(spec["datasets"].values()) if "datasets" in spec else []
@@ -149,27 +149,27 @@ def test_the_report_imports_no_torch():
 
 def test_a_folder_without_a_study_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"has no study\.json"):
-        build(tmp_path)
+        build_report(tmp_path)
 
 
 def test_a_study_of_another_format_is_refused(write):
     with pytest.raises(ValueError, match="format 1 and 2"):
-        build(write([], format=3))
+        build_report(write([], format=3))
 
 
 def test_a_study_that_cannot_be_read_is_refused(write):
     folder = write([])
     (folder / "study.json").write_text("{")
     with pytest.raises(ValueError, match="must be readable"):
-        build(folder)
+        build_report(folder)
 
 
-def test_foreign_folders_are_passed_over(write, result):
+def test_foreign_folders_are_ignored(write, result):
     folder = write([result("rope", 0)], schemes=("rope",))
     other = folder / "runs" / "foreign"
     other.mkdir()
     (other / "result.json").write_text(json.dumps(result("someone", 0)))
-    assert [item["run"]["label"] for item in read(folder).results] == ["rope"]
+    assert [item["run"]["label"] for item in load_study(folder).results] == ["rope"]
 
 
 def test_the_report_says_what_runs_were_trained_on(write, result):
@@ -177,23 +177,25 @@ def test_the_report_says_what_runs_were_trained_on(write, result):
     for run in runs:
         run["cost"] |= {"machine": "Abacus 7"}
     runs[2]["cost"]["hardware"] = {"devices": 2, "nodes": 1, "strategy": "fsdp"}
-    page = build(write(runs)).path.read_text(encoding="utf-8")
+    page = build_report(write(runs)).path.read_text(encoding="utf-8")
     assert "<dt>2 runs</dt><dd>Abacus 7</dd><dt>1 run</dt><dd>Abacus 7: 2 devices, fsdp</dd>" in page
     runs[2]["cost"]["hardware"] = {"devices": 1, "nodes": 2, "strategy": None}
-    assert "Abacus 7: 2 machines with 1 device each, ddp" in build(write(runs)).path.read_text(encoding="utf-8")
+    assert "Abacus 7: 2 machines with 1 device each, ddp" in build_report(write(runs)).path.read_text(
+        encoding="utf-8"
+    )
 
 
-def test_where_compute_is_equal_the_steps_of_each_are_said(write, result):
-    study = read(write([result("rope", 0), result("none", 0)]))
-    assert "each trained once for 20 steps of 4 x 16 tokens" in subtitle(study)
-    study.about["plan"] |= {"equal": "compute", "budgets": {"none": 1060, "rope": 55, "alibi": 60}}
-    assert "each trained once for 55 to 1,060 steps of 4 x 16 tokens" in subtitle(study)
+def test_steps_at_equal_compute_are_shown(write, result):
+    study = load_study(write([result("rope", 0), result("none", 0)]))
+    assert "each trained with 1 seed for 20 steps of 4 x 16 tokens" in subtitle(study)
+    study.manifest["plan"] |= {"match": "flops", "budgets": {"none": 1060, "rope": 55, "alibi": 60}}
+    assert "each trained with 1 seed for 55 to 1,060 steps of 4 x 16 tokens" in subtitle(study)
 
 
-def test_of_seeds_that_lie_together_one_is_named(write, result):
+def test_one_point_of_each_scheme_is_labelled(write, result):
     runs = [result(label, seed) for label in ("rope", "none") for seed in (0, 1)]
     for speed, run in enumerate(runs):
         run["cost"] = run["cost"] | {"tokens_per_second": 1000.0 + speed}
-    study = read(write(runs, seeds=2))
-    rows = Charts(study, summarise(study)).cost()["data"]["values"]
+    study = load_study(write(runs, seeds=2))
+    rows = StudyCharts(study, summarise(study)).cost()["data"]["values"]
     assert {row["speed"]: row["name"] for row in rows} == {1000.0: "", 1001.0: "rope", 1002.0: "", 1003.0: "none"}

@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from ordinate.report.build import build
-from ordinate.report.quantities.translation import TranslatedBits
-from ordinate.report.read import read
+from ordinate.report.build import build_report
+from ordinate.report.metrics.translation import TranslationBitsPerByte
+from ordinate.report.read import load_study
 from ordinate.report.summary import study_tables, summarise
-from ordinate.report.verdict import holds, leader, verdict
+from ordinate.report.verdict import extrapolates, verdict, winner
 from ordinate.study.comparison import compare
 
 SHARES = {"softmax": 0.95, "linear": 0.7, "rnn": 0.065}
@@ -19,7 +19,7 @@ TASK = {"name": "recall", "options": {"pairs": 16}, "length": 31, "vocabulary": 
 
 
 def answered(label, seed, *, share=None, sequences=300, fall=0.0, asked=1, slice_name="distance"):
-    """A finished run on a task whose sequences are hard or easy for all alike."""
+    """A finished run on a task whose sequences differ in difficulty, equally for all models."""
     luck = np.random.default_rng(7).random((sequences, asked))
     lengths = []
     for times in (1, 2):
@@ -61,7 +61,7 @@ def study(write):
         folder = write(results, schemes=())
         about = json.loads((folder / "study.json").read_text())
         about["plan"] |= {"task": "recall:pairs=16", "mixers": list(mixers), "schemes": schemes, "seeds": seeds}
-        about["plan"] |= {"multiples": [1, 2], "fresh": 300, "length": 31}
+        about["plan"] |= {"eval_length_multiples": [1, 2], "task_samples": 300, "length": 31}
         about |= {"format": 2, "task": TASK}
         about["compared"] = [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in compared]
         del about["text"]
@@ -72,34 +72,34 @@ def study(write):
 
 
 def said(folder):
-    found = read(folder)
+    found = load_study(folder)
     return " ".join(verdict(found, summarise(found)))
 
 
 def test_the_highest_wins_where_more_is_better(study):
     folder = study([answered(label, 0) for label in SHARES])
-    found = read(folder)
+    found = load_study(folder)
     entries = summarise(found)
     assert [entry.label for entry in entries] == ["softmax", "linear", "rnn"]
-    assert leader(entries).label == "softmax"
+    assert winner(entries).label == "softmax"
     assert "“softmax” leads: 9" in said(folder)
     assert entries[1].behind.difference > 0
     pair = compare(study_tables(found, longest=False))["rnn", "softmax"]
     assert pair.interval[0] <= pair.difference <= pair.interval[1] < 0
-    assert pair.sure
+    assert pair.significant
 
 
 def test_nobody_inside_the_noise_wins(study):
     folder = study([answered(label, 0, share=share) for label, share in zip(SHARES, (0.9, 0.89, 0.9), strict=True)])
     assert "no winner can be named" in said(folder)
-    assert leader(summarise(read(folder))) is None
+    assert winner(summarise(load_study(folder))) is None
 
 
 def test_all_right_on_both_sides_is_no_victory(study):
     folder = study(
         [answered("softmax", 0, share=1.0), answered("linear", 0, share=0.997)], mixers=("softmax", "linear")
     )
-    first, second = summarise(read(folder))
+    first, second = summarise(load_study(folder))
     assert first.trained.value == 1
     assert first.trained.interval[0] < 0.99
     assert "no winner can be named" in said(folder)
@@ -112,37 +112,37 @@ def test_overlapping_mixers_are_still_compared_on_the_same_sequences(study):
     )
     text = said(folder)
     assert "“softmax” leads" in text
-    assert re.search(r"next is “linear”, behind by [2-6]\.\d \[.*\] points", text)
+    assert re.search(r"the runner-up is “linear”, worse by [2-6]\.\d \[.*\] points", text)
 
 
-def test_who_cannot_be_told_from_the_likeliest_answer_is_named(study):
+def test_models_no_better_than_the_most_frequent_answer_are_named(study):
     text = said(study([answered(label, 0) for label in SHARES]))
-    assert "Always giving the likeliest answer is right in 6.2 %; “rnn” cannot be told from that." in text
-    assert "“softmax” cannot be told from that" not in text
+    assert "Always giving the most frequent answer has accuracy 6.2 %; “rnn” is not significantly better." in text
+    assert "“softmax” is not significantly better" not in text
 
 
 def test_what_falls_beyond_the_trained_length_is_told(study):
     results = [answered("softmax", 0, fall=0.5), answered("linear", 0)]
     folder = study(results, mixers=("softmax", "linear"))
-    entries = {entry.label: entry for entry in summarise(read(folder))}
-    assert not holds(entries["softmax"])
-    assert holds(entries["linear"])
+    entries = {entry.label: entry for entry in summarise(load_study(folder))}
+    assert not extrapolates(entries["softmax"])
+    assert extrapolates(entries["linear"])
     text = said(folder)
-    assert "“linear” holds" in text
+    assert "“linear” is not significantly worse than at the trained length" in text
     assert "Worse there, in accuracy: “softmax” by 5" in text
-    assert "“linear” if the model must read further than it was trained" in text
+    assert "“linear” if the model must read longer inputs than in training" in text
 
 
 def test_many_names_are_counted(study):
     mixers = tuple(f"mixer{number}" for number in range(15))
     text = said(study([answered(mixer, 0, share=0.5) for mixer in mixers], mixers=mixers))
     assert "mixer10”" in text
-    assert "and 4 others" in text
+    assert "or 4 others" in text
 
 
 def test_seeds_are_resampled_too(study):
     results = [answered("softmax", seed, share=share) for seed, share in enumerate((0.3, 0.6, 0.9))]
-    (entry,) = summarise(read(study(results, mixers=("softmax",), seeds=3)))
+    (entry,) = summarise(load_study(study(results, mixers=("softmax",), seeds=3)))
     low, high = entry.trained.interval
     assert entry.trained.value == pytest.approx(0.6, abs=0.03)
     assert high - low > 0.4
@@ -150,12 +150,12 @@ def test_seeds_are_resampled_too(study):
 
 def test_the_page_shows_mixers_with_their_schemes_and_answers_by_slice(study):
     folder = study([answered(label, 0) for label in SHARES])
-    page = build(folder).path.read_text(encoding="utf-8")
+    page = build_report(folder).path.read_text(encoding="utf-8")
     for part in (
-        "Which mixer? 3 compared on recall:pairs=16",
+        "Mixers: 3 compared on recall:pairs=16",
         '<th>mixer</th><th class="name">scheme</th><th>accuracy</th>',
-        "The mixers in numbers",
-        "Right answers by distance",
+        "Results by mixer",
+        "Accuracy by distance",
         "distance 2 to 4, 1x: 95.0 % [10.0, 90.0]",
         "300 fresh sequences",
         "Every mixer sees the same batches",
@@ -169,7 +169,7 @@ def test_the_page_shows_mixers_with_their_schemes_and_answers_by_slice(study):
 
 def test_results_csv_names_mixer_and_scheme(study):
     folder = study([answered("softmax", 0), answered("linear", 0)])
-    build(folder)
+    build_report(folder)
     rows = list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
     assert [(row["mixer"], row["scheme"], row["status"]) for row in rows] == [
         ("softmax", "rope", "1 done"),
@@ -181,29 +181,35 @@ def test_results_csv_names_mixer_and_scheme(study):
 
 def test_pairs_are_told_apart(study):
     result = answered("softmax none", 0) | {"run": {"label": "softmax none", "seed": 0, "name": "x"}}
-    page = build(study([result], mixers=("softmax",), schemes=["none", "rope"])).path.read_text(encoding="utf-8")
-    assert "Which mixer, which scheme? 2 compared" in page
+    page = build_report(study([result], mixers=("softmax",), schemes=["none", "rope"])).path.read_text(
+        encoding="utf-8"
+    )
+    assert "Mixers and positional schemes: 2 compared" in page
     assert '<td>softmax</td><td class="name">none</td>' in page
 
 
 def test_text_from_data_never_becomes_an_element(study):
     hostile = '"><script>alert(1)</script>'
     results = [answered(label, 0, slice_name=hostile) for label in SHARES]
-    page = build(study(results, task=TASK | {"name": hostile, "options": {hostile: hostile}})).path.read_text("utf-8")
+    page = build_report(study(results, task=TASK | {"name": hostile, "options": {hostile: hostile}})).path.read_text(
+        "utf-8"
+    )
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
 
 
 def test_translations_are_set_beside_copies_of_the_source():
-    kind = TranslatedBits()
+    kind = TranslationBitsPerByte()
     rows = [{"lengths": [{"chrf": chrf, "chrf_copied": 20.0}]} for chrf in (30.0, 40.0)]
-    assert kind.besides("“rope”", rows) == [
-        "What “rope” writes by itself scores chrF 35.0; the source, copied, scores 20.0."
+    assert kind.extra_sentences("“rope”", rows) == [
+        "Translations of “rope” by greedy decoding reach chrF 35.0; copying the source gives 20.0."
     ]
     rows[0]["lengths"][0]["chrf"] = rows[1]["lengths"][0]["chrf"] = 20.0
-    assert kind.besides("“rope”", rows)[0].endswith("20.0, so it has not learned to translate.")
+    assert kind.extra_sentences("“rope”", rows)[0].endswith("20.0, so it has not learned to translate.")
     # without sacrebleu, or by an earlier version
-    assert kind.besides("“rope”", [{"lengths": [{"chrf": None, "chrf_copied": None}]}, {"lengths": [{}]}]) == []
+    assert (
+        kind.extra_sentences("“rope”", [{"lengths": [{"chrf": None, "chrf_copied": None}]}, {"lengths": [{}]}]) == []
+    )
 
 
 def test_a_damaged_share_is_left_out_and_said(study):
@@ -218,6 +224,6 @@ def test_a_text_read_by_mixers_is_compared_by_bits(write, result):
     about["plan"] |= {"mixers": ["linear"], "schemes": None, "task": "text"}
     about["compared"] = [{"label": "linear", "scheme": "rope", "mixer": "linear"}]
     (folder / "study.json").write_text(json.dumps(about))
-    page = build(folder).path.read_text(encoding="utf-8")
-    assert "Which mixer? 1 compared on stdlib" in page
+    page = build_report(folder).path.read_text(encoding="utf-8")
+    assert "Mixers: 1 compared on stdlib" in page
     assert "bits per byte" in page

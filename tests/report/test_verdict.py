@@ -2,83 +2,86 @@ import re
 
 import pytest
 
-from ordinate.report.read import read
+from ordinate.report.read import load_study
 from ordinate.report.summary import summarise
-from ordinate.report.verdict import holds, leader, verdict
+from ordinate.report.verdict import extrapolates, verdict, winner
 
 SCHEMES = ("none", "sinusoidal", "rope", "alibi")
 
 
 def said(folder):
-    study = read(folder)
+    study = load_study(folder)
     return " ".join(verdict(study, summarise(study)))
 
 
-def test_a_winner_is_named_where_every_other_is_surely_behind(write, result):
+def test_a_winner_is_named_if_every_other_is_significantly_worse(write, result):
     # documents differ much more than schemes do: intervals overlap, and the paired differences are clear
     folder = write([result(label, 0, spread=0.6) for label in SCHEMES])
     text = said(folder)
     assert "“rope” leads" in text
-    assert "surely ahead of every other on the same documents, also after correction for all comparisons" in text
-    assert "next is “alibi”, behind by 0.1" in text
-    assert leader(summarise(read(folder))).label == "rope"
+    assert (
+        "significantly better than every other scheme on the same documents, after correction for all comparisons"
+        in text
+    )
+    assert "the runner-up is “alibi”, worse by 0.1" in text
+    assert winner(summarise(load_study(folder))).label == "rope"
 
 
-def test_no_winner_is_named_inside_the_luck_of_training(write, result):
+def test_no_winner_is_named_within_the_variance_between_seeds(write, result):
     levels = {("rope", 0): 2.3, ("rope", 1): 2.7, ("alibi", 0): 2.62, ("alibi", 1): 2.5}
     three = {("none", 0): 3.2, ("none", 1): 3.21}
     runs = [result(label, seed, level=level) for (label, seed), level in (levels | three).items()]
     folder = write(runs, schemes=("rope", "alibi", "none"), seeds=2)
     text = said(folder)
     assert "no winner can be named" in text
-    assert "on the same documents and seeds it cannot be told from" in text
-    assert leader(summarise(read(folder))) is None
+    assert "on the same documents and seeds it does not differ significantly from" in text
+    assert winner(summarise(load_study(folder))) is None
 
 
-def test_what_more_seeds_would_decide_is_said(write, result):
+def test_the_number_of_seeds_needed_is_stated(write, result):
     runs = [
         result(label, seed, level=level + luck)
         for label, level in (("rope", 2.4), ("alibi", 2.6))
         for seed, luck in enumerate((-0.1, 0.0, 0.1) if label == "rope" else (0.1, 0.0, -0.1))
     ]
     text = said(write(runs, schemes=("rope", "alibi"), seeds=3))
-    assert "Were the differences what they seem, 7 seeds would decide about “alibi”." in text
-    assert "Each was trained 3 times: the intervals" in text
+    assert "If the true differences equal the observed ones, about 7 seeds are needed for “alibi”." in text
+    assert "Each was trained with 3 seeds: the intervals" in text
 
 
-def test_of_several_that_seeds_can_decide_the_last_is_said_too(write, result):
+def test_the_seeds_needed_for_all_open_differences_are_stated_too(write, result):
     runs = [
         result(label, seed, level=level + luck)
         for label, level in (("rope", 2.4), ("alibi", 2.6), ("none", 2.53))
         for seed, luck in enumerate((-0.1, 0.0, 0.1) if label == "rope" else (0.1, 0.0, -0.1))
     ]
     text = said(write(runs, schemes=("rope", "alibi", "none"), seeds=3))
-    found = re.search(r"they seem, (\d+) seeds would decide about “alibi”, and (\d+) about both\.", text)
+    found = re.search(r"observed ones, about (\d+) seeds are needed for “alibi”, and about (\d+) for both\.", text)
     assert found, text
     assert int(found[1]) < int(found[2])
 
 
-def test_schemes_that_are_alike_are_said_to_be_alike(write, result):
+def test_equal_schemes_do_not_differ_significantly(write, result):
     alike = [result(label, 0, level=2.5) for label in ("rope", "alibi")]
     text = said(write(alike, schemes=("rope", "alibi")))
     assert "no winner can be named" in text
-    assert "cannot be told from" in text
+    assert "does not differ significantly from" in text
 
 
-def test_what_holds_beyond_the_trained_length_is_told_from_what_breaks(write, result):
+def test_schemes_that_extrapolate_are_separated_from_those_that_do_not(write, result):
     folder = write([result(label, 0) for label in SCHEMES])
-    entries = {entry.label: entry for entry in summarise(read(folder))}
-    assert [label for label, entry in entries.items() if holds(entry)] == ["alibi"]
-    assert "“alibi” holds" in said(folder)
+    entries = {entry.label: entry for entry in summarise(load_study(folder))}
+    assert [label for label, entry in entries.items() if extrapolates(entry)] == ["alibi"]
+    assert "“alibi” is not significantly worse than at the trained length" in said(folder)
     assert "“rope” by 1.50" in said(folder)
-    assert "“alibi” if the model must read further" in said(folder)
+    assert "“alibi” if the model must read longer inputs" in said(folder)
 
 
-def test_one_seed_is_said_to_say_nothing_of_the_luck_of_training(write, result):
-    assert "not the luck of training" in said(write([result("rope", 0), result("alibi", 0)]))
+def test_one_seed_does_not_cover_the_variance_between_training_runs(write, result):
+    assert "not the variance between training runs" in said(write([result("rope", 0), result("alibi", 0)]))
     three = [result(label, seed) for label in ("rope", "alibi") for seed in range(3)]
     text = said(write(three, schemes=("rope", "alibi"), seeds=3))
-    assert "Each was trained 3 times" in text
+    assert "Each was trained with 3 seeds" in text
     assert "“rope” wins" in text
 
 
@@ -110,13 +113,13 @@ def test_a_damaged_result_is_reported_not_raised(write, result):
     assert "NaN is not a number" in said(write([result("rope", 0), '{"format": NaN}']))
 
 
-def test_who_serves_the_trained_length_only_is_not_said_to_hold(write, result):
+def test_a_scheme_limited_to_the_trained_length_does_not_extrapolate(write, result):
     short = result("learned", 0, level=2.4)
     for row in short["lengths"][1:]:
         row["nats_per_token"] = None
     folder = write([short, result("rope", 0), result("alibi", 0)], schemes=("learned", "rope", "alibi"))
-    study = read(folder)
+    study = load_study(folder)
     text = " ".join(verdict(study, summarise(study)))
-    assert "“learned” cannot be read at 8 times that length." in text
-    assert "“alibi” holds" in text
-    assert "“alibi” if the model must read further" in text
+    assert "“learned” cannot be evaluated at 8 times that length." in text
+    assert "“alibi” is not significantly worse than at the trained length" in text
+    assert "“alibi” if the model must read longer inputs" in text

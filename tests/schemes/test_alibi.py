@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ordinate import Alibi, Geometry, attend
+from ordinate import Geometry, attend
+from ordinate.schemes import Alibi
 from ordinate.testing import check_scheme
 
 
@@ -55,7 +56,7 @@ def test_every_distance_has_a_bias_of_its_own_however_narrow_the_model():
 
 
 def test_fractional_positions_have_fractional_penalties():
-    where = Geometry.given(torch.tensor([[[0.0], [0.25]]], dtype=torch.float64))
+    where = Geometry.from_positions(torch.tensor([[[0.0], [0.25]]], dtype=torch.float64))
     assert Alibi(heads=8).bias(where)[0, 0, 1, 0] == -0.125
 
 
@@ -96,7 +97,7 @@ def test_the_rules_agree_at_eight_heads_and_not_at_twelve():
 def test_it_agrees_with_mpt(heads, flattest):
     mpt = pytest.importorskip("transformers.models.mpt.modeling_mpt")
     theirs = mpt.build_mpt_alibi_tensor(heads, 6, alibi_bias_max=flattest)[:, 0]
-    ours = Alibi(heads=heads, flattest=flattest, sides="signed").bias(Geometry.causal(6))[0, :, -1]
+    ours = Alibi(heads=heads, min_slope_exponent=flattest, direction="signed").bias(Geometry.causal(6))[0, :, -1]
     assert torch.allclose(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
@@ -104,7 +105,7 @@ def test_it_agrees_with_mpt(heads, flattest):
 def test_it_agrees_with_falcon(heads):
     falcon = pytest.importorskip("transformers.models.falcon.modeling_falcon")
     theirs = falcon.build_alibi_tensor(torch.ones(1, 6), heads, torch.float32)[:, 0]
-    ours = Alibi(heads=heads, sides="signed").bias(Geometry.full(6))[0]
+    ours = Alibi(heads=heads, direction="signed").bias(Geometry.full(6))[0]
     # falcon rounds its slopes to bfloat16, and adds the same to every query: a constant of each row
     for row in range(6):
         assert torch.allclose(ours[:, row] - ours[:, row, :1], theirs, rtol=2**-8, atol=1e-6)
@@ -114,13 +115,13 @@ def test_it_agrees_with_falcon(heads):
 def test_heads_without_slope_are_those_of_x_transformers(sloped, heads):
     library = pytest.importorskip("x_transformers.x_transformers")
     theirs = library.AlibiPositionalBias(sloped, total_heads=heads)(7, 7)
-    ours = Alibi(heads=heads, sloped=sloped).bias(Geometry.full(7))[0]
+    ours = Alibi(heads=heads, sloped_heads=sloped).bias(Geometry.full(7))[0]
     assert torch.allclose(ours, theirs, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("sides", ["both", "signed"])
 def test_heads_without_slope_see_no_position(sides):
-    scheme = Alibi(heads=5, sloped=2, sides=sides)
+    scheme = Alibi(heads=5, sloped_heads=2, direction=sides)
     assert scheme.slopes == [2**-4, 2**-8, 0, 0, 0]
     bias = scheme.bias(Geometry.full(4))
     assert bias.shape == (1, 5, 4, 4)
@@ -130,7 +131,7 @@ def test_heads_without_slope_see_no_position(sides):
 
 def test_adding_the_slope_times_the_place_of_the_key_is_the_signed_form():
     q, k, v = torch.randn(3, 1, 4, 6, 8, dtype=torch.float64).unbind()
-    scheme, where = Alibi(heads=4, sides="signed"), Geometry.full(6)
+    scheme, where = Alibi(heads=4, direction="signed"), Geometry.full(6)
     out = attend(q, k, v, scheme.at(where))
     added = torch.tensor(scheme.slopes, dtype=torch.float64)[:, None, None] * torch.arange(6)
     weights = (q @ k.mT / math.sqrt(8) + added).softmax(-1)
@@ -138,7 +139,7 @@ def test_adding_the_slope_times_the_place_of_the_key_is_the_signed_form():
 
 
 def test_halves_look_to_one_side_each():
-    scheme = Alibi(heads=6, sloped=4, sides="halves")
+    scheme = Alibi(heads=6, sloped_heads=4, direction="split_heads")
     assert scheme.slopes == [2**-4, 2**-8, 2**-4, 2**-8, 0, 0]
     v = torch.eye(5, dtype=torch.float64).expand(1, 6, 5, 5)
     q = torch.randn(1, 6, 5, 5, dtype=torch.float64)
@@ -157,27 +158,27 @@ def test_halves_look_to_one_side_each():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("route", ["reference", "sdpa"])
 def test_a_half_that_finds_nothing_on_its_side_sees_the_others_alike(dtype, route):
-    scheme = Alibi(heads=2, sides="halves")
+    scheme = Alibi(heads=2, direction="split_heads")
     where = Geometry.cross(1, 4)
     ahead = Geometry(where.q_pos + 9, where.k_pos)
     q, k = torch.randn(2, 1, 2, 1, 8).to(dtype).unbind()
     v = torch.arange(4.0)[:, None].expand(1, 2, 4, 8).to(dtype)
-    out = attend(q, k.expand(1, 2, 4, 8), v, scheme.at(ahead), route=route)
+    out = attend(q, k.expand(1, 2, 4, 8), v, scheme.at(ahead), backend=route)
     assert torch.allclose(out[0, 1].float(), torch.tensor(1.5), rtol=0, atol=0.01)
     assert out.isfinite().all()
 
 
 def test_trained_slopes_are_born_as_the_rule_says():
-    for sides in ("both", "halves", "apart"):
-        fixed = Alibi(heads=4, sides="both" if sides == "apart" else sides)
-        trained = Alibi(heads=4, sides=sides, learned=True)
+    for sides in ("both", "split_heads", "separate"):
+        fixed = Alibi(heads=4, direction="both" if sides == "separate" else sides)
+        trained = Alibi(heads=4, direction=sides, trainable=True)
         assert torch.allclose(trained.bias(Geometry.full(9)), fixed.bias(Geometry.full(9)), rtol=1e-6, atol=0)
         assert all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(trained.slopes, fixed.slopes, strict=True))
 
 
-@pytest.mark.parametrize("sides", ["both", "signed", "halves", "apart"])
+@pytest.mark.parametrize("sides", ["both", "signed", "split_heads", "separate"])
 def test_trained_slopes_and_their_gradients_are_those_of_the_formula(sides):
-    scheme = Alibi(heads=5, sloped=4, sides=sides, learned=True).double()
+    scheme = Alibi(heads=5, sloped_heads=4, direction=sides, trainable=True).double()
     with torch.no_grad():
         scheme.log_slopes.add_(torch.randn_like(scheme.log_slopes))
     bias = scheme.bias(Geometry.full(6))
@@ -187,10 +188,10 @@ def test_trained_slopes_and_their_gradients_are_those_of_the_formula(sides):
     for h in range(4):
         for i in range(6):
             for j in range(6):
-                row = 1 if sides == "apart" and j > i else 0
+                row = 1 if sides == "separate" and j > i else 0
                 far = i - j if sides == "signed" else abs(i - j)
                 exact = -math.exp(numbers[row][h]) * far
-                walled = sides == "halves" and (j > i if h < 2 else j < i)
+                walled = sides == "split_heads" and (j > i if h < 2 else j < i)
                 assert abs(bias[0, h, i, j].item() - (-(2.0**15) if walled else exact)) <= 1e-13
                 slope[row, h] += 0 if walled else exact * weights[0, h, i, j].item()
     (bias * weights).sum().backward()
@@ -199,7 +200,7 @@ def test_trained_slopes_and_their_gradients_are_those_of_the_formula(sides):
 
 
 def test_two_trained_slopes_give_the_one_towards_the_past():
-    scheme = Alibi(heads=2, sides="apart", learned=True)
+    scheme = Alibi(heads=2, direction="separate", trainable=True)
     with torch.no_grad():
         scheme.log_slopes.copy_(torch.tensor([[0.5, 0.25], [2.0, 4.0]]).log())
     assert [round(slope, 6) for slope in scheme.slopes] == [0.5, 0.25]
@@ -225,9 +226,9 @@ def test_on_a_grid_the_metric_says_what_distance_is(metric, measure):
                 assert math.isclose(bias[0, h, i, j].item(), exact, rel_tol=1e-6, abs_tol=0)
 
 
-@pytest.mark.parametrize("sides", ["signed", "halves", "apart"])
+@pytest.mark.parametrize("sides", ["signed", "split_heads", "separate"])
 def test_a_grid_has_no_past(sides):
-    scheme = Alibi(heads=2, sides=sides, learned=sides == "apart")
+    scheme = Alibi(heads=2, direction=sides, trainable=sides == "separate")
     with pytest.raises(ValueError, match="Alibi takes positions with 1 axis; got 2 axes"):
         scheme.at(Geometry.grid(2, 2))
 
@@ -237,13 +238,16 @@ def test_a_grid_has_no_past(sides):
     ("options", "message"),
     [
         ({"rule": "odd"}, "no rule of alibi is named 'odd'; there are: even, paper, span"),
-        ({"sides": "all"}, "no way of alibi to treat sides is named 'all'"),
+        ({"direction": "all"}, "no direction of alibi is named 'all'"),
         ({"metric": "taxi"}, "no metric is named 'taxi'; there are: chebyshev, euclidean, manhattan"),
-        ({"flattest": 0.0}, "flattest must be above zero; got 0.0"),
-        ({"sloped": 5}, "sloped heads are some of the heads; got 5 of 4; 1 to 4"),
-        ({"sloped": 0}, "sloped heads are some of the heads; got 0 of 4; 1 to 4"),
-        ({"sloped": 3, "sides": "halves"}, "an even number of sloped heads; got 3; set sloped to an even number"),
-        ({"sides": "apart"}, "two slopes a head are trained; got learned=False; add learned=True"),
+        ({"min_slope_exponent": 0.0}, "min_slope_exponent must be above zero; got 0.0"),
+        ({"sloped_heads": 5}, "sloped heads are some of the heads; got 5 of 4; 1 to 4"),
+        ({"sloped_heads": 0}, "sloped heads are some of the heads; got 0 of 4; 1 to 4"),
+        (
+            {"sloped_heads": 3, "direction": "split_heads"},
+            "an even number of sloped heads; got 3; set sloped_heads to an even number",
+        ),
+        ({"direction": "separate"}, "two slopes a head are trained; got trainable=False; add trainable=True"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
@@ -254,12 +258,12 @@ def test_options_that_make_no_sense_are_refused(options, message):
 @pytest.mark.parametrize(
     "options",
     [
-        {"rule": "span", "flattest": 10.0},
-        {"sloped": 3},
-        {"sides": "signed"},
-        {"sides": "halves"},
-        {"sides": "apart", "learned": True},
-        {"sloped": 2, "sides": "halves", "learned": True},
+        {"rule": "span", "min_slope_exponent": 10.0},
+        {"sloped_heads": 3},
+        {"direction": "signed"},
+        {"direction": "split_heads"},
+        {"direction": "separate", "trainable": True},
+        {"sloped_heads": 2, "direction": "split_heads", "trainable": True},
     ],
     ids=str,
 )

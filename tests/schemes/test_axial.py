@@ -13,11 +13,11 @@ PLACES = {
     ("half", "alternating"): lambda a, m, A, P: (m * A + a, m * A + a + A * P),
     ("interleaved", "blocks"): lambda a, m, A, P: (2 * (a * P + m), 2 * (a * P + m) + 1),
     ("interleaved", "alternating"): lambda a, m, A, P: (2 * (m * A + a), 2 * (m * A + a) + 1),
-    ("half_each", "blocks"): lambda a, m, A, P: (2 * a * P + m, 2 * a * P + m + P),
+    ("half_per_axis", "blocks"): lambda a, m, A, P: (2 * a * P + m, 2 * a * P + m + P),
 }
 FREQUENCIES = {
     "lang": lambda a, m, A, P: 10_000.0 ** (-m / P),
-    "dealt": lambda a, m, A, P: 10_000.0 ** (-2 * (m * A + a) / (2 * P * A)),
+    "round_robin": lambda a, m, A, P: 10_000.0 ** (-2 * (m * A + a) / (2 * P * A)),
     "pixel": lambda a, m, A, P: math.pi * (1 + (5 - 1) * m / (P - 1)),
     "pixel_log": lambda a, m, A, P: math.pi * 2 ** ((math.log2(10) - 1) * m / (P - 1)),
 }
@@ -49,12 +49,13 @@ def grid(*sizes):
     return pos[None]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("layout", "order"), PLACES)
 @pytest.mark.parametrize("spacing", FREQUENCIES)
 @pytest.mark.parametrize("sizes", [(3, 4), (2, 3, 2)])
 def test_each_axis_turns_its_own_pairs_forward_and_backward(layout, order, spacing, sizes):
     span = sizes if spacing.startswith("pixel") else None
-    scheme, pos = Axial(head_width=26, spacing=spacing, span=span, layout=layout, order=order), grid(*sizes)
+    scheme, pos = Axial(head_width=26, spacing=spacing, grid_size=span, layout=layout, order=order), grid(*sizes)
     pairs = 26 // (2 * len(sizes))
     q = drawn(1, 2, pos.shape[1], 26).requires_grad_()
     weights = drawn(1, 2, pos.shape[1], 26, seed=1)
@@ -71,10 +72,10 @@ def test_golden_frequencies():
     # four pairs an axis: theta^0, theta^-1/4, ...; dealt: even powers to rows, odd ones to columns
     one = torch.ones(1, 1, 2)
     assert Axial(head_width=16).angles(one)[0, 0, :4].tolist() == pytest.approx([1, 0.1, 0.01, 0.001])
-    dealt = Axial(head_width=16, spacing="dealt", theta=256.0).angles(one)[0, 0].tolist()
+    dealt = Axial(head_width=16, spacing="round_robin", theta=256.0).angles(one)[0, 0].tolist()
     assert dealt == pytest.approx([2.0**-power for power in (0, 2, 4, 6, 1, 3, 5, 7)])
     # a side of 3 tokens has its positions at -1, 0 and 1
-    pixel = Axial(head_width=12, spacing="pixel", span=3).angles(torch.full((1, 1, 2), 2))[0, 0, :3].tolist()
+    pixel = Axial(head_width=12, spacing="pixel", grid_size=3).angles(torch.full((1, 1, 2), 2))[0, 0, :3].tolist()
     assert pixel == pytest.approx([math.pi, 3 * math.pi, 5 * math.pi])
 
 
@@ -91,7 +92,7 @@ def test_scores_see_the_offset_along_each_axis_only():
 
 def test_channels_left_over_stay_as_they_are():
     q, pos = drawn(1, 1, 8, 16), grid(2, 2, 2) + 1
-    for layout in ("half", "interleaved", "half_each"):
+    for layout in ("half", "interleaved", "half_per_axis"):
         for scheme, turning in ((Axial(head_width=16, layout=layout), 12), (Axial(head_width=16, axis_width=2), 6)):
             out = scheme.encode_query(q, pos)
             assert out[..., turning:].equal(q[..., turning:])
@@ -103,7 +104,7 @@ def test_no_axis_goes_without_channels(width, axes):
     with pytest.raises(
         ValueError, match=f"each of {axes} axes needs an even number .* got head width {width}; choose"
     ):
-        Axial(head_width=width).at(Geometry.given(torch.zeros(1, 3, axes)))
+        Axial(head_width=width).at(Geometry.from_positions(torch.zeros(1, 3, axes)))
 
 
 @pytest.mark.parametrize("axis_width", [3, 0, 10])
@@ -115,14 +116,20 @@ def test_the_width_of_an_axis_must_be_even_and_fit(axis_width):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"span": 4}, "span belongs to another spacing; got 4 with spacing='lang', where it has no effect"),
+        ({"grid_size": 4}, "grid_size belongs to another spacing; got 4 with spacing='lang', where it has no effect"),
         ({"max_frequency": 4.0}, "max_frequency belongs to another spacing"),
-        ({"spacing": "pixel", "theta": 10.0, "span": 4}, "theta belongs to another spacing"),
-        ({"spacing": "pixel"}, "the pixel forms need the length of a side; got no span; give span"),
-        ({"spacing": "pixel", "span": 1}, "up to 3 sides have 2 tokens or more; got span=1; give one length"),
-        ({"spacing": "pixel", "span": (2, 2, 2, 2)}, "up to 3 sides have"),
+        ({"spacing": "pixel", "theta": 10.0, "grid_size": 4}, "theta belongs to another spacing"),
+        ({"spacing": "pixel"}, "the pixel forms need the length of a side; got no grid_size; give grid_size"),
+        (
+            {"spacing": "pixel", "grid_size": 1},
+            "up to 3 sides have 2 tokens or more; got grid_size=1; give one length",
+        ),
+        ({"spacing": "pixel", "grid_size": (2, 2, 2, 2)}, "up to 3 sides have"),
         ({"theta": 0.0}, "theta must be above zero; got 0.0"),
-        ({"layout": "half_each", "order": "alternating"}, "half_each keeps the axes apart; got order='alternating'"),
+        (
+            {"layout": "half_per_axis", "order": "alternating"},
+            "half_per_axis keeps the axes separate; got order='alternating'",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
@@ -132,22 +139,22 @@ def test_options_that_make_no_sense_are_refused(options, message):
 
 def test_as_many_sides_as_are_named_are_served():
     with pytest.raises(ValueError, match="Axial takes positions with 2 axis; got 3 axes"):
-        Axial(head_width=16, spacing="pixel", span=(2, 3)).at(Geometry.grid(2, 2, 2))
+        Axial(head_width=16, spacing="pixel", grid_size=(2, 3)).at(Geometry.grid(2, 2, 2))
 
 
 @pytest.mark.parametrize("axes", [1, 4])
 def test_other_numbers_of_axes_are_refused(axes):
     with pytest.raises(ValueError, match=f"Axial takes positions with 2 or 3 axis; got {axes} axes"):
-        Axial(head_width=16).at(Geometry.given(torch.zeros(1, 3, axes)))
+        Axial(head_width=16).at(Geometry.from_positions(torch.zeros(1, 3, axes)))
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"spacing": "dealt", "layout": "interleaved"},
-        {"spacing": "pixel", "span": 9, "max_frequency": 3.0},
-        {"spacing": "pixel_log", "span": (9, 5), "order": "alternating"},
-        {"layout": "half_each"},
+        {"spacing": "round_robin", "layout": "interleaved"},
+        {"spacing": "pixel", "grid_size": 9, "max_frequency": 3.0},
+        {"spacing": "pixel_log", "grid_size": (9, 5), "order": "alternating"},
+        {"layout": "half_per_axis"},
         {"axis_width": 2, "theta": 100.0},
     ],
 )
@@ -175,7 +182,7 @@ def test_it_agrees_with_the_vision_models_of_transformers():
     config = PixtralVisionConfig(hidden_size=64, num_attention_heads=2)
     cos, sin = pixtral.PixtralVisionRotaryEmbedding(config)(q, pos[0])
     theirs, _ = pixtral.apply_rotary_pos_emb(q[0], q[0], cos, sin, unsqueeze_dim=0)
-    ours = Axial(head_width=32, spacing="dealt").encode_query(q, pos)
+    ours = Axial(head_width=32, spacing="round_robin").encode_query(q, pos)
     assert (ours[0] - theirs).abs().max() < 1e-5
 
 
@@ -208,14 +215,14 @@ def test_it_agrees_with_kimi_and_gemma():
     cos, sin = gemma.Gemma4VisionRotaryEmbedding(config)(q, pos)
     theirs = gemma.apply_multidimensional_rope(q.transpose(1, 2), cos, sin, pos)
     theta = config.rope_parameters["rope_theta"]
-    ours = Axial(head_width=32, layout="half_each", theta=theta).encode_query(q, pos)
+    ours = Axial(head_width=32, layout="half_per_axis", theta=theta).encode_query(q, pos)
     assert (ours.transpose(1, 2) - theirs).abs().max() < 1e-5
 
 
 def test_it_agrees_with_rotary_embedding_torch():
     rotary = pytest.importorskip("rotary_embedding_torch")
     q = drawn(1, 2, 12, 32).float()
-    for spacing, options in (("lang", {}), ("pixel", {"max_frequency": 10.0, "span": (3, 4)})):
+    for spacing, options in (("lang", {}), ("pixel", {"max_frequency": 10.0, "grid_size": (3, 4)})):
         freqs = rotary.RotaryEmbedding(dim=16, freqs_for=spacing).get_axial_freqs(3, 4).reshape(12, 32)
         theirs = rotary.apply_rotary_emb(freqs, q)
         ours = Axial(head_width=32, spacing=spacing, layout="interleaved", **options).encode_query(q, grid(3, 4))

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ordinate import Continuous, Geometry
+from ordinate import Geometry
+from ordinate.schemes import Continuous
 from ordinate.testing import check_scheme
 
 POSITIONS = torch.tensor([[0.0, 0.5, 3.25, 40.0], [-2.0, 7.0, 7.0, 100.5]], dtype=torch.float64)[..., None]
@@ -91,7 +92,7 @@ def test_it_must_know_what_counts_as_one():
 
 
 def test_one_layer_is_refused():
-    with pytest.raises(ValueError, match="at least two layers; got 1; one makes a line: take scalar"):
+    with pytest.raises(ValueError, match="at least two layers; got 1; for a linear function use scalar"):
         Continuous(width=4, max_length=5, depth=1)
 
 

@@ -28,7 +28,7 @@ def dot(one, other):
     return sum(one[c] * other[c] for c in range(HEAD_WIDTH))
 
 
-def published(q, k, table, where, scaled_gates=True, scaled_term=False):
+def published(q, k, table, where, scaled_gates=True, scaled_bias=False):
     # gates, positions and interpolation of the paper, one number at a time
     batch, heads, queries, _ = q.shape
     keys, root = k.shape[2], math.sqrt(HEAD_WIDTH)
@@ -44,7 +44,7 @@ def published(q, k, table, where, scaled_gates=True, scaled_term=False):
                     floor, ceiling = int(count.floor()), int(count.ceil())
                     share = count - floor
                     term = share * dot(q[b, h, i], table[ceiling]) + (1 - share) * dot(q[b, h, i], table[floor])
-                    numbers.append(term / (root if scaled_term else 1))
+                    numbers.append(term / (root if scaled_bias else 1))
     return torch.stack(numbers).reshape(batch, heads, queries, keys)
 
 
@@ -56,19 +56,20 @@ GEOMETRIES = {
     "packed": Geometry.packed([3, 2]),
     "padded": PAD,
     "cached": Geometry.causal(2, cached=3),
-    "given": Geometry.given(torch.tensor([[[5], [0], [9], [9], [2]]]), causal=False),
+    "given": Geometry.from_positions(torch.tensor([[[5], [0], [9], [9], [2]]]), causal=False),
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", GEOMETRIES)
 @pytest.mark.parametrize(
-    "options", [{}, {"positions": 3}, {"positions": 2, "scaled_gates": False}, {"scaled_term": True}]
+    "options", [{}, {"max_positions": 3}, {"max_positions": 2, "scaled_gates": False}, {"scaled_bias": True}]
 )
 def test_scores_and_their_gradients_equal_the_paper_number_by_number(name, options):
     scheme, where = born(**options), GEOMETRIES[name]
     q, k = drawn(2, where.shape[0])[0], drawn(2, where.shape[1])[0]
     bias = scheme.content_bias(q, k, where)
-    scales = {key: value for key, value in options.items() if key != "positions"}
+    scales = {key: value for key, value in options.items() if key != "max_positions"}
     expected = published(q, k, scheme.table, where, **scales)
     seen = where.visible[:, None]
     torch.testing.assert_close(bias * seen, expected * seen, rtol=0, atol=1e-12)
@@ -81,14 +82,14 @@ def test_scores_and_their_gradients_equal_the_paper_number_by_number(name, optio
 @pytest.mark.parametrize("size", [0.1, 10.0])
 @pytest.mark.parametrize("name", [*(name for name in GEOMETRIES if name != "given"), "late"])
 def test_counting_ends_where_all_have_counted_to_the_end_and_no_earlier(name, size, monkeypatch):
-    monkeypatch.setattr(cope, "KEYS", 2)
+    monkeypatch.setattr(cope, "KEY_CHUNK", 2)
     where = Geometry.packed([9, 3]) if name == "late" else GEOMETRIES[name]
-    scheme = born(positions=3)
+    scheme = born(max_positions=3)
     q, k = (x.detach().mul(size).requires_grad_() for x in (drawn(2, n, 1)[0] for n in where.shape))
     results = []
     for ordered in (True, False):
         # where order is not that of distances, all keys are counted at once; documents apart, as positions restart
-        where = replace(where, ordered=ordered, k_pos=where.k_pos if ordered else _in_memory(where))
+        where = replace(where, consecutive=ordered, k_pos=where.k_pos if ordered else _in_memory(where))
         bias = scheme.content_bias(q, k, where) * where.visible[:, None]
         slopes = torch.autograd.grad(bias.sin().sum(), (q, k, scheme.table))
         results.append((bias.detach(), *slopes))
@@ -114,7 +115,7 @@ def test_what_hidden_keys_hold_changes_nothing():
 
 
 def test_open_gates_count_tokens_and_shut_gates_count_none():
-    scheme = born(positions=64)
+    scheme = born(max_positions=64)
     q = torch.ones(1, 1, 4, HEAD_WIDTH, dtype=torch.float64)
     products = q[0, 0, 0] @ scheme.table.mT
     bias = scheme.content_bias(q, 1e3 * q, Geometry.causal(4))[0, 0]
@@ -124,7 +125,7 @@ def test_open_gates_count_tokens_and_shut_gates_count_none():
 
 
 def test_the_last_row_serves_all_counts_beyond_it():
-    scheme = born(positions=3)
+    scheme = born(max_positions=3)
     q = torch.ones(1, 1, 50, HEAD_WIDTH, dtype=torch.float64)
     bias = scheme.content_bias(q, 1e3 * q, Geometry.causal(50))[0, 0]
     assert (bias[49, :48] == (q[0, 0, 0] @ scheme.table.mT)[2]).all()
@@ -148,7 +149,7 @@ def test_it_is_born_without_effect_but_learns_at_once():
     assert (scheme.table.grad[:2] != 0).all()
 
 
-@pytest.mark.parametrize("options", [{"positions": 3}, {"scaled_gates": False}, {"scaled_term": True}])
+@pytest.mark.parametrize("options", [{"max_positions": 3}, {"scaled_gates": False}, {"scaled_bias": True}])
 def test_every_promise_of_a_scheme_holds(options):
     broken = {came.name: came.message for came in check_scheme(Cope, **options) if came.message}
     assert broken == {}
@@ -157,9 +158,9 @@ def test_every_promise_of_a_scheme_holds(options):
 @pytest.mark.parametrize("positions", [1, 0])
 def test_two_positions_are_the_least(positions):
     with pytest.raises(
-        ValueError, match=f"cope needs at least 2 positions to tell apart; got {positions}; give more"
+        ValueError, match=f"cope needs at least 2 positions to distinguish; got {positions}; give more"
     ):
-        Cope(head_width=4, positions=positions)
+        Cope(head_width=4, max_positions=positions)
 
 
 def test_the_head_width_must_be_above_zero():
@@ -169,7 +170,7 @@ def test_the_head_width_must_be_above_zero():
 
 def test_it_agrees_with_the_listing_in_the_paper():
     # appendix: logits divided, masked, and the encoding added; keys counted from the last one back
-    scheme = born(positions=4)
+    scheme = born(max_positions=4)
     q, k = drawn(2, 6)
     logits = (q @ k.mT / math.sqrt(HEAD_WIDTH)).masked_fill(~torch.ones(6, 6).tril().bool(), float("-inf"))
     places = logits.sigmoid().flip(-1).cumsum(-1).flip(-1).clamp(max=3)
@@ -186,7 +187,7 @@ def test_it_agrees_with_x_transformers():
     theirs = (
         pytest.importorskip("x_transformers.x_transformers").CoPE(dim=HEAD_WIDTH, heads=HEADS, max_pos=4).double()
     )
-    scheme = born(positions=4)
+    scheme = born(max_positions=4)
     with torch.no_grad():
         theirs.pos_emb.copy_(scheme.table)
     q, k = drawn(2, 6)
@@ -198,5 +199,5 @@ def test_it_agrees_with_x_transformers():
 
 def test_vectors_for_another_model_are_refused(untyped):
     q, k = torch.randn(2, 1, HEADS, 4, HEAD_WIDTH + 1, dtype=torch.float64)
-    with pytest.raises(ValueError, match="must have the heads of the queries, or one for all, and their width; got"):
+    with pytest.raises(ValueError, match="must have as many heads as the queries, or one, and their head width; got"):
         born().content_bias(q, k, Geometry.causal(4))

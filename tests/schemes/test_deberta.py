@@ -4,10 +4,11 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from ordinate import Cache, Decoder, Geometry, Shape, Softmax, attend
+from ordinate import Cache, Decoder, Geometry, Shape, attend
+from ordinate.mixers import Softmax
+from ordinate.mixers._projections import AttentionOptions
 from ordinate.ops.buckets import signed_log_buckets
-from ordinate.projections import Variant
-from ordinate.schemes.deberta import Deberta, Version
+from ordinate.schemes.deberta import Deberta, DebertaVersion
 from ordinate.testing import check_scheme
 
 WIDTH, HEADS, HEAD_WIDTH = 5, 2, 3
@@ -15,8 +16,8 @@ POSITIONS = [[0, 1, 9, 4], [30, 2, 2, 0]]
 
 
 def made(width=WIDTH, head_width=HEAD_WIDTH, **options):
-    version = {name: options.pop(name) for name in vars(Version()) if name in options}
-    return Deberta(width=width, heads=HEADS, head_width=head_width, version=Version(**version), **options)
+    version = {name: options.pop(name) for name in vars(DebertaVersion()) if name in options}
+    return Deberta(width=width, heads=HEADS, head_width=head_width, version=DebertaVersion(**version), **options)
 
 
 def born(**options):
@@ -84,7 +85,7 @@ def test_scores_and_their_gradients_equal_the_paper_number_by_number(options):
     scheme = born(**options)
     shape = len(POSITIONS), HEADS, 4, HEAD_WIDTH
     q, k = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    where = Geometry.given(torch.tensor(POSITIONS)[..., None], causal=False)
+    where = Geometry.from_positions(torch.tensor(POSITIONS)[..., None], causal=False)
     encoded = scheme.encode_query(q, where.q_pos)
     scores = encoded @ k.mT / math.sqrt(HEAD_WIDTH) + scheme.content_bias(encoded, k, where)
     expected = published(q, k, scheme, **options)
@@ -122,9 +123,9 @@ def test_content_to_position_has_no_bias_because_a_row_would_get_the_same_everyw
         {"buckets": None, "max_distance": 8},
         {"terms": "c2p"},
         {"terms": "p2c"},
-        {"version": Version(mirrored=True)},
-        {"version": Version(rescale=False)},
-        {"version": Version(epsilon=1e-5)},
+        {"version": DebertaVersion(mirrored=True)},
+        {"version": DebertaVersion(rescale=False)},
+        {"version": DebertaVersion(norm_eps=1e-5)},
         {"buckets": 6, "max_distance": 12},
     ],
 )
@@ -156,7 +157,7 @@ def test_the_far_buckets_must_lie_beyond_the_single_ones():
 
 
 def test_mirrored_without_position_to_content_is_refused():
-    with pytest.raises(ValueError, match="mirrored is about p2c; got terms='c2p'; leave it out"):
+    with pytest.raises(ValueError, match="mirrored applies to the p2c term only; got terms='c2p'; leave it out"):
         born(terms="c2p", mirrored=True)
 
 
@@ -242,7 +243,7 @@ def test_attention_agrees_with_deberta_in_transformers(tokens):
 
 def test_vectors_for_another_model_are_refused(untyped):
     q, k = torch.randn(2, 1, HEADS + 1, 4, HEAD_WIDTH, dtype=torch.float64)
-    with pytest.raises(ValueError, match="must have the heads of the queries, or one for all, and their width; got"):
+    with pytest.raises(ValueError, match="must have as many heads as the queries, or one, and their head width; got"):
         born().content_bias(q, k, Geometry.causal(4))
 
 
@@ -252,8 +253,8 @@ def shared(**options):
 
 @pytest.mark.parametrize("terms", ["both", "c2p", "p2c"])
 def test_a_shared_table_is_read_by_the_projections_of_contents(terms):
-    scheme = made(width=6, epsilon=1e-7, **shared(terms=terms)).double()
-    mixer = Softmax(width=6, heads=HEADS, variant=Variant(bias=True)).double()
+    scheme = made(width=6, norm_eps=1e-7, **shared(terms=terms)).double()
+    mixer = Softmax(width=6, heads=HEADS, variant=AttentionOptions(bias=True)).double()
     for parameter in (*scheme.parameters(), *mixer.parameters()):
         parameter.data.add_(torch.randn_like(parameter))
     alone = made(width=6, **shared(terms=terms, shared=False)).double()
@@ -275,8 +276,8 @@ def test_a_shared_table_is_read_by_the_projections_of_contents(terms):
 
 
 def test_a_shared_table_gets_its_gradients_through_the_projections():
-    scheme = made(width=4, head_width=2, max_distance=6, buckets=4, shared=True, epsilon=1e-5).double()
-    mixer = Softmax(width=4, heads=2, variant=Variant(bias=True)).double()
+    scheme = made(width=4, head_width=2, max_distance=6, buckets=4, shared=True, norm_eps=1e-5).double()
+    mixer = Softmax(width=4, heads=2, variant=AttentionOptions(bias=True)).double()
     x, parts = torch.randn(1, 3, 4).double(), (scheme.table, mixer.project.weight, mixer.project.bias)
     scheme.table.data.mul_(50)
 
@@ -304,12 +305,18 @@ def parametrized(module, tensors):
 def test_a_shared_table_without_projections_is_refused(untyped):
     scheme = made(width=6, **shared())
     q = k = v = torch.randn(1, HEADS, 4, 3)
-    with pytest.raises(ValueError, match="a shared table is read by the projections of a layer; got none; use it in"):
+    with pytest.raises(
+        ValueError, match="a shared table needs the query and key projections of a layer; got none; use it as"
+    ):
         attend(q, k, v, scheme.at(Geometry.full(4)))
-    with pytest.raises(ValueError, match="Tied must use every hook of the scheme; it ignores borrow of Deberta"):
-        Decoder(Shape(vocabulary=5, width=12, heads=2, mixer="tied", scheme="deberta:version.shared=true"))
+    with pytest.raises(
+        ValueError, match="mixer 'shared_qk' does not support hook 'bind_projections', used by scheme 'deberta'"
+    ):
+        Decoder(Shape(vocabulary=5, width=12, heads=2, mixer="shared_qk", scheme="deberta:version.shared=true"))
     model = Decoder(Shape(vocabulary=5, width=12, heads=2, kv_heads=1, scheme="deberta:version.shared=true"))
-    with pytest.raises(ValueError, match="borrows projections of as many keys as queries; got fewer; drop kv_heads"):
+    with pytest.raises(
+        ValueError, match="needs as many key heads as query heads; got widths 12 and 6; drop kv_heads"
+    ):
         model(torch.zeros(1, 2).long())
 
 

@@ -13,7 +13,7 @@ PLACES = [0, 1, 5, 40, 41, 600, 1500]
 def published(scheme, limit, i, j, ahead="query"):
     # the formula of the paper for one pair, number by number
     c, L = scheme.c, (scheme.multiple * scheme.threshold).abs()
-    place = max(i, j) if ahead == "farther" else i
+    place = max(i, j) if ahead == "max" else i
     L = L.sqrt() if limit == "sqrt" else L
     pick = min if limit == "min" else max
     length = pick(torch.tensor(float(place), dtype=torch.float64), L)
@@ -38,12 +38,14 @@ def published(scheme, limit, i, j, ahead="query"):
         ("max", "query", False, False),
         ("sqrt", "query", True, True),
         ("min", "query", True, True),
-        ("max", "farther", True, False),
+        ("max", "max", True, False),
     ],
 )
 def test_bias_and_gradients_are_those_of_the_formula(limit, ahead, biases, causal):
-    scheme = Fire(heads=2, hidden=5, threshold=100, limit=limit, ahead=ahead, biases=biases).double()
-    bias = scheme.bias(Geometry.given(torch.tensor(PLACES)[None, :, None], causal=causal))
+    scheme = Fire(
+        heads=2, hidden=5, threshold=100, threshold_mode=limit, future_divisor=ahead, biases=biases
+    ).double()
+    bias = scheme.bias(Geometry.from_positions(torch.tensor(PLACES)[None, :, None], causal=causal))
     assert bias.dtype == torch.float64
     weights, total, other = torch.randn_like(bias), 0, 0
     for i, x in enumerate(PLACES):
@@ -82,7 +84,7 @@ def shares(scheme, where):
 
 
 def test_the_share_stays_between_0_and_1_however_long_the_text():
-    far = Geometry.given(torch.tensor([0, 1, 10, 10_000, 10_000_000])[None, :, None])
+    far = Geometry.from_positions(torch.tensor([0, 1, 10, 10_000, 10_000_000])[None, :, None])
     share = shares(Fire(heads=1, hidden=1).double(), far).tril()
     assert share.min() >= 0
     assert share.max() <= 1
@@ -90,9 +92,9 @@ def test_the_share_stays_between_0_and_1_however_long_the_text():
 
 
 def test_keys_ahead_pass_1_unless_divided_by_the_farther_place():
-    far = Geometry.given(torch.tensor([0, 1, 10, 10_000])[None, :, None], causal=False)
+    far = Geometry.from_positions(torch.tensor([0, 1, 10, 10_000])[None, :, None], causal=False)
     assert shares(Fire(heads=1, hidden=1).double(), far).max() > 1
-    farther = shares(Fire(heads=1, hidden=1, ahead="farther").double(), far)
+    farther = shares(Fire(heads=1, hidden=1, future_divisor="max").double(), far)
     assert farther.max() <= 1
     assert torch.equal(farther, farther.T)
 
@@ -102,7 +104,7 @@ def test_seeing_ahead_makes_no_difference_behind():
         torch.manual_seed(1)
         one = Fire(heads=2)
         torch.manual_seed(1)
-        other = Fire(heads=2, ahead="farther")
+        other = Fire(heads=2, future_divisor="max")
     where = Geometry.causal(700)
     assert one.bias(where).tril().equal(other.bias(where).tril())
 
@@ -114,7 +116,7 @@ def test_below_the_threshold_only_the_distance_counts():
 
 
 def test_a_minimum_never_divides_by_nothing():
-    share = shares(Fire(heads=1, hidden=1, limit="min").double(), Geometry.full(4))
+    share = shares(Fire(heads=1, hidden=1, threshold_mode="min").double(), Geometry.full(4))
     assert math.isclose(share[0, 3].item(), math.log(1.3) / (math.log(1.1) + 1e-6), rel_tol=1e-7)
 
 
@@ -122,8 +124,8 @@ def test_a_minimum_never_divides_by_nothing():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"limit": "mean"}, "no limit of fire is named 'mean'; there are: max, min, sqrt"),
-        ({"ahead": "key"}, "no way of fire to see ahead is named 'key'; there are: farther, query"),
+        ({"threshold_mode": "mean"}, "no threshold_mode of fire is named 'mean'; there are: max, min, sqrt"),
+        ({"future_divisor": "key"}, "no future_divisor of fire is named 'key'; there are: max, query"),
         ({"hidden": 0}, "hidden must be above zero; got 0"),
         ({"heads": 0}, "heads must be above zero; got 0"),
         ({"c": 0.0}, "c must be above zero; got 0.0"),
@@ -138,9 +140,9 @@ def test_options_that_make_no_sense_are_refused(options, message):
 @pytest.mark.parametrize(
     "options",
     [
-        {"limit": "sqrt"},
-        {"limit": "min", "threshold": 4},
-        {"ahead": "farther"},
+        {"threshold_mode": "sqrt"},
+        {"threshold_mode": "min", "threshold": 4},
+        {"future_divisor": "max"},
         {"biases": False},
         {"hidden": 7, "threshold": 20},
     ],

@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry, Rope
-from ordinate.ops.series import weighted_sums
+from ordinate import Geometry
+from ordinate.ops.sinusoids import combine_sinusoids
+from ordinate.schemes import Rope
 from ordinate.schemes.fope import Fope
 from ordinate.testing import assert_as_close, check_scheme
 
@@ -41,7 +42,7 @@ def column(positions):
 @pytest.mark.parametrize(("length", "kept", "outputs"), [(64, 4, {"vllm": 4}), (10_000, 10, {"vllm": 10})])
 @pytest.mark.parametrize("form", ["paper", "official", "vllm"])
 def test_it_is_the_series_of_the_paper_forward_and_backward(length, kept, outputs, form):
-    scheme = Fope(head_width=24, heads=4, kv_heads=2, trained_length=length, form=form, trained=True).double()
+    scheme = Fope(head_width=24, heads=4, kv_heads=2, trained_length=length, form=form, trainable=True).double()
     rates, positions = [10_000.0 ** (-m / 12) for m in range(kept)], [0, 1, 7, 129]
     assert scheme.cosines.shape == (2, kept, outputs.get(form, min(kept, 6)))
     for hook, heads in ((scheme.encode_query, 4), (scheme.encode_key, 2), (scheme.encode_key, 4)):
@@ -66,7 +67,7 @@ def test_kept_frequencies_complete_a_period_in_training():
 
 
 def test_without_noise_it_is_rope_with_its_slow_pairs_at_rest():
-    scheme, rope = Fope(head_width=64, heads=2, gain=0.0), Rope(head_width=64)
+    scheme, rope = Fope(head_width=64, heads=2, init_gain=0.0), Rope(head_width=64)
     q, pos = drawn(1, 2, 5, 64), column([0, 1, 100, 5000, 2**24 + 1])
     out, turned = scheme.encode_query(q, pos).unflatten(-1, (2, 32)), rope.encode_query(q, pos).unflatten(-1, (2, 32))
     assert torch.allclose(out[..., :16], turned[..., :16], rtol=0, atol=1e-7)
@@ -74,7 +75,7 @@ def test_without_noise_it_is_rope_with_its_slow_pairs_at_rest():
 
 
 def test_the_official_form_counts_still_pairs_twice():
-    options = {"head_width": 16, "heads": 1, "gain": 0.0}
+    options = {"head_width": 16, "heads": 1, "init_gain": 0.0}
     q, k, pos = drawn(1, 1, 5, 16), drawn(1, 1, 5, 16, seed=1), column([0, 1, 2, 3, 4])
     q.unflatten(-1, (2, 8))[..., :4] = 0
     scores = {
@@ -88,7 +89,7 @@ def test_the_official_form_counts_still_pairs_twice():
 @pytest.mark.parametrize(("kept", "length"), [(4, 64), (10, 10_000)])
 def test_tables_are_born_as_in_the_published_code(kept, length):
     torch.manual_seed(0)
-    scheme = Fope(head_width=24, heads=500, trained_length=length, gain=0.4)
+    scheme = Fope(head_width=24, heads=500, trained_length=length, init_gain=0.4)
     outputs = min(kept, 6)
     # steps of 1 where outputs suffice, else every second frequency has an output of its own
     step = 1 if kept == outputs else 2
@@ -102,7 +103,7 @@ def test_tables_are_born_as_in_the_published_code(kept, length):
 
 def test_tables_are_trained_only_if_asked():
     for trained in (False, True):
-        scheme = Fope(head_width=16, heads=2, trained=trained)
+        scheme = Fope(head_width=16, heads=2, trainable=trained)
         assert [parameter.requires_grad for parameter in scheme.parameters()] == [trained, trained]
         assert set(scheme.state_dict()) == {"cosines", "sines"}
 
@@ -118,8 +119,8 @@ def test_a_shift_changes_scores():
 
 def test_weighted_sums_do_not_depend_on_what_is_summed_beside():
     waves, weights = drawn(3, 50, 7), drawn(2, 7, 5, seed=1)
-    whole = weighted_sums(waves, weights)
-    assert whole[1:2, :, 20:21].equal(weighted_sums(waves[1:2, 20:21], weights))
+    whole = combine_sinusoids(waves, weights)
+    assert whole[1:2, :, 20:21].equal(combine_sinusoids(waves[1:2, 20:21], weights))
     assert torch.allclose(whole, torch.einsum("bnD,hDp->bhnp", waves, weights), rtol=0, atol=1e-13)
 
 
@@ -127,9 +128,9 @@ def test_weighted_sums_do_not_depend_on_what_is_summed_beside():
     ("options", "message"),
     [
         ({"head_width": 7}, "fope needs an even head width; got 7"),
-        ({"trained_length": 6}, "complete a period within the trained length; got trained_length=6; give 7 or more"),
+        ({"trained_length": 6}, "complete a period within the training length; got trained_length=6; give 7 or more"),
         ({"trained_length": 0}, "trained_length must be above zero"),
-        ({"gain": -0.1}, "gain must not be below zero; got -0.1"),
+        ({"init_gain": -0.1}, "init_gain must not be below zero; got -0.1"),
         ({"theta": 0.0}, "theta must be above zero"),
         ({"kv_heads": 0}, "kv_heads must be above zero"),
         ({"kv_heads": 3}, "kv_heads must divide heads; got 3 and 4"),
@@ -146,7 +147,7 @@ def test_two_axes_are_refused():
 
 
 @pytest.mark.parametrize(
-    "options", [{"form": "official", "trained": True}, {"form": "vllm", "trained_length": 50, "trained": True}]
+    "options", [{"form": "official", "trainable": True}, {"form": "vllm", "trained_length": 50, "trainable": True}]
 )
 def test_every_form_keeps_the_contract(options):
     assert not [outcome for outcome in check_scheme(Fope, **options) if outcome.message]

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ordinate import Fourier, Geometry
+from ordinate import Geometry
+from ordinate.schemes import Fourier
 from ordinate.testing import check_scheme
 
 CELLS = {
@@ -42,12 +43,12 @@ def marked(scheme, cell):
 
 OPTIONS = [
     {},
-    {"scale": 0.02, "spread": 3.0},
+    {"scale": 0.02, "frequency_std": 3.0},
     {"unit": 20.0},
     {"hidden": 5},
     {"hidden": 3, "width": 7, "unit": 5.0},
     {"seed": 0},
-    {"seed": 4, "hidden": 5, "spread": 0.1},
+    {"seed": 4, "hidden": 5, "frequency_std": 0.1},
 ]
 
 
@@ -80,7 +81,7 @@ def test_the_gradients_of_the_frequencies_are_those_of_the_formula():
 
 
 def test_trained_frequencies_are_born_normal_with_the_spread_given():
-    drawn = Fourier(width=4000, axes=2, spread=0.3).frequencies
+    drawn = Fourier(width=4000, axes=2, frequency_std=0.3).frequencies
     assert drawn.shape == (2000, 2)
     assert abs(drawn.std().item() - 0.3) < 0.01
     assert abs(drawn.mean().item()) < 0.02
@@ -88,12 +89,12 @@ def test_trained_frequencies_are_born_normal_with_the_spread_given():
 
 def test_fixed_frequencies_are_born_normal_and_drawn_from_the_seed_alone():
     before = torch.random.get_rng_state()
-    scheme = Fourier(width=4000, axes=2, spread=0.3, seed=1)
+    scheme = Fourier(width=4000, axes=2, frequency_std=0.3, seed=1)
     assert torch.random.get_rng_state().equal(before)
     drawn = torch.tensor(scheme.fixed)
     assert abs(drawn.std().item() - 0.3) < 0.01
-    assert Fourier(width=4000, axes=2, spread=0.3, seed=1).fixed == scheme.fixed
-    assert Fourier(width=4000, axes=2, spread=0.3, seed=2).fixed != scheme.fixed
+    assert Fourier(width=4000, axes=2, frequency_std=0.3, seed=1).fixed == scheme.fixed
+    assert Fourier(width=4000, axes=2, frequency_std=0.3, seed=2).fixed != scheme.fixed
     assert list(scheme.parameters()) == list(scheme.buffers()) == []
     assert scheme.state_dict() == {}
 
@@ -150,7 +151,7 @@ def test_an_odd_width_needs_a_network():
     assert Fourier(width=7, hidden=4).network[1].out_features == 7
 
 
-@pytest.mark.parametrize("name", ["width", "spread", "unit", "hidden", "scale"])
+@pytest.mark.parametrize("name", ["width", "frequency_std", "unit", "hidden", "scale"])
 def test_sizes_must_be_above_zero(name):
     with pytest.raises(ValueError, match=f"{name} must be above zero; got 0"):
         Fourier(**{"width": 4, name: 0})

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry, Grid
+from ordinate import Geometry
+from ordinate.schemes import Grid
 from ordinate.testing import assert_as_close, check_scheme
 
 SIZES = {2: (3, 5), 3: (2, 3, 4)}
@@ -44,13 +45,14 @@ def waves(axes, width, **options):
     return Grid(width=width, **options).at(where).embed(torch.zeros(1, where.shape[0], width, dtype=torch.float64))[0]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("form", ["vaswani", "mae", "timm"])
 @pytest.mark.parametrize(("axes", "width"), [(2, 4), (2, 7), (2, 24), (2, 63), (3, 6), (3, 24), (3, 63), (3, 129)])
 def test_every_axis_gets_the_waves_of_the_formula_in_columns_of_its_own(axes, width, form, reverse):
     share = width // (2 * axes) * 2
     exact = loop(form, axes, share, width, reverse)
-    assert_as_close(waves(axes, width, form=form, reverse=reverse), exact, exact)
+    assert_as_close(waves(axes, width, form=form, reverse_axes=reverse), exact, exact)
 
 
 @pytest.mark.parametrize("form", ["vaswani", "mae", "timm"])
@@ -58,11 +60,11 @@ def test_every_axis_gets_the_waves_of_the_formula_in_columns_of_its_own(axes, wi
 def test_truncate_rounds_each_share_up_and_cuts_the_last(axes, width, form):
     share = math.ceil(width / (2 * axes)) * 2
     exact = loop(form, axes, share, width)
-    assert_as_close(waves(axes, width, form=form, rest="truncate"), exact, exact)
+    assert_as_close(waves(axes, width, form=form, remainder="truncate"), exact, exact)
 
 
 def test_zero_pad_is_what_an_uneven_width_gets_anyway():
-    assert waves(3, 32, rest="zero_pad").equal(waves(3, 32))
+    assert waves(3, 32, remainder="zero_pad").equal(waves(3, 32))
     assert (waves(3, 32)[:, 30:] == 0).all()
 
 
@@ -94,6 +96,7 @@ def served(axes, width, form, rest):
     return kept >= 2 if form == "vaswani" else kept > share // 2
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("width", [width for width in range(1, 40) if width % 12])
 @pytest.mark.parametrize("form", ["vaswani", "mae", "timm"])
 @pytest.mark.parametrize("rest", [None, "truncate"])
@@ -101,9 +104,9 @@ def served(axes, width, form, rest):
 def test_an_axis_is_felt_or_refused_but_never_dropped(axes, rest, form, width):
     if not served(axes, width, form, rest):
         with pytest.raises(ValueError, match="each axis needs a sine and a cosine"):
-            waves(axes, width, form=form, rest=rest)
+            waves(axes, width, form=form, remainder=rest)
         return
-    table = waves(axes, width, form=form, rest=rest).unflatten(0, SIZES[axes])
+    table = waves(axes, width, form=form, remainder=rest).unflatten(0, SIZES[axes])
     for axis in range(axes):
         assert table.diff(dim=axis).abs().flatten(0, -2).amax(-1).min() > 0.4
 
@@ -113,7 +116,7 @@ def test_an_axis_is_felt_or_refused_but_never_dropped(axes, rest, form, width):
 )
 def test_the_widths_at_which_others_lose_an_axis_are_refused(axes, width, rest):
     with pytest.raises(ValueError, match=f"each axis needs a sine and a cosine; got {width} columns for {axes} axes"):
-        waves(axes, width, rest=rest)
+        waves(axes, width, remainder=rest)
 
 
 def test_three_axes_need_more_columns_than_two():
@@ -124,12 +127,14 @@ def test_three_axes_need_more_columns_than_two():
 
 
 def test_rest_without_effect_is_refused():
-    with pytest.raises(ValueError, match="got rest='truncate' at width 24, where it has no effect; leave rest out"):
-        Grid(width=24, rest="truncate")
+    with pytest.raises(
+        ValueError, match="got remainder='truncate' at width 24, where it has no effect; leave remainder out"
+    ):
+        Grid(width=24, remainder="truncate")
 
 
 @pytest.mark.usefixtures("untyped")
-@pytest.mark.parametrize("name", ["form", "rest"])
+@pytest.mark.parametrize("name", ["form", "remainder"])
 def test_an_unknown_word_is_refused(name):
     with pytest.raises(ValueError, match=f"no {name} is named 'trunkate'; there are: "):
         Grid(**{"width": 7, name: "trunkate"})
@@ -138,7 +143,7 @@ def test_an_unknown_word_is_refused(name):
 @pytest.mark.parametrize("axes", [1, 4])
 def test_one_axis_and_four_are_refused(axes):
     with pytest.raises(ValueError, match=rf"Grid takes positions with 2 or 3 axis; got {axes} axes"):
-        Grid(width=32).at(Geometry.given(torch.zeros(1, 3, axes, dtype=torch.long)))
+        Grid(width=32).at(Geometry.from_positions(torch.zeros(1, 3, axes, dtype=torch.long)))
 
 
 def test_a_width_too_small_for_any_number_of_axes_is_refused_at_birth():
@@ -153,7 +158,9 @@ def test_sizes_must_be_above_zero(given):
         Grid(**given)
 
 
-@pytest.mark.parametrize("options", [{"form": "mae"}, {"form": "timm", "reverse": True}, {"rest": "truncate"}])
+@pytest.mark.parametrize(
+    "options", [{"form": "mae"}, {"form": "timm", "reverse_axes": True}, {"remainder": "truncate"}]
+)
 def test_it_keeps_the_contract_with_other_options(options):
     broken = {came.name: came.message for came in check_scheme(Grid, **options) if came.message}
     assert broken == {}
@@ -171,11 +178,8 @@ def test_it_agrees_with_vit_mae(height):
 @pytest.mark.parametrize("axes", [2, 3])
 def test_it_agrees_with_positional_encodings(axes, width):
     encodings = pytest.importorskip("positional_encodings.torch_encodings")
-    rest = {"rest": "truncate"} if width % (2 * axes) else {}
-    try:
-        ours = waves(axes, width, **rest)
-    except ValueError:
-        pytest.skip("an axis has no columns there")
+    rest = {"remainder": "truncate"} if width % (2 * axes) else {}
+    ours = waves(axes, width, **rest)
     kind = {2: encodings.PositionalEncoding2D, 3: encodings.PositionalEncoding3D}[axes]
     theirs = kind(width)(torch.zeros(1, *SIZES[axes], width))[0].flatten(0, -2)
     assert (theirs.double() - ours).abs().max() < 1e-6

@@ -11,7 +11,7 @@ PLACES = [0, 1, 5, 40, 41, 200, 1500]
 
 
 def placed(causal=True):
-    return Geometry.given(torch.tensor(PLACES)[None, :, None], causal=causal)
+    return Geometry.from_positions(torch.tensor(PLACES)[None, :, None], causal=causal)
 
 
 def bounded(number, most=math.inf):
@@ -109,7 +109,7 @@ def test_weighted_scores_fade_with_the_distance(form):
     scheme = Kerple(heads=2, form=form, weighted=True).double()
     q, k, v = torch.randn(3, 1, 2, len(PLACES), 4, dtype=torch.float64).requires_grad_().unbind()
     where = placed()
-    out = attend(q, k, v, scheme.at(where), route="reference")
+    out = attend(q, k, v, scheme.at(where), backend="reference")
     b, r, plain = scheme.b.tolist(), scheme.r.tolist(), scheme.bias(where)
     for h in range(2):
         for i, x in enumerate(PLACES):
@@ -152,7 +152,7 @@ def test_every_distance_is_told_apart_far_away():
         scheme.p.fill_(1.0)
         scheme.a.fill_(1.0)
     pos = torch.tensor([2**24 + 1, 2**24 + 2, 2**24 + 4])[None, :, None]
-    assert scheme.bias(Geometry.given(pos))[0, 0, 2].tolist() == [-3, -2, 0]
+    assert scheme.bias(Geometry.from_positions(pos))[0, 0, 2].tolist() == [-3, -2, 0]
 
 
 @pytest.mark.usefixtures("untyped")

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Learned
+from ordinate import Geometry
+from ordinate.schemes import Learned
 
 POSITIONS = torch.tensor([[0, 1, 2, 6], [3, 3, 0, 5]])[..., None]
 
@@ -37,7 +38,7 @@ def test_the_vectors_are_born_with_the_scale_given():
 
 @pytest.mark.parametrize(("pos", "came"), [(7, "got 7 to 7"), (-1, "got -1 to -1")])
 def test_a_position_beyond_the_table_is_refused_and_never_clamped(pos, came):
-    scheme, where = Learned(width=4, max_length=7), Geometry.given(torch.tensor([[[pos]]]))
+    scheme, where = Learned(width=4, max_length=7), Geometry.from_positions(torch.tensor([[[pos]]]))
     for ask in (lambda: scheme.at(where), lambda: scheme.embed(torch.zeros(1, 1, 4), where.q_pos)):
         with pytest.raises(ValueError, match=rf"Learned serves positions 0 to 6 \(max_length 7\); {came}"):
             ask()
@@ -49,8 +50,8 @@ def test_the_remedy_names_the_length_that_would_do():
 
 
 def test_fractional_positions_are_refused():
-    with pytest.raises(ValueError, match=r"Learned takes whole positions; got torch.float64; round them"):
-        Learned(width=4, max_length=7).at(Geometry.given(torch.tensor([[[0.5]]], dtype=torch.float64)))
+    with pytest.raises(ValueError, match=r"Learned takes integer positions; got torch.float64; round them"):
+        Learned(width=4, max_length=7).at(Geometry.from_positions(torch.tensor([[[0.5]]], dtype=torch.float64)))
 
 
 @pytest.mark.parametrize("name", ["width", "max_length", "scale"])
@@ -120,14 +121,14 @@ def test_a_resized_table_trains_by_itself_and_is_drawn_from_nothing():
 def test_a_resized_table_serves_its_new_length_and_no_more():
     other = Learned(width=3, max_length=7).resized(9)
     with pytest.raises(ValueError, match=r"Learned serves positions 0 to 8 \(max_length 9\); got 9 to 9"):
-        other.at(Geometry.given(torch.tensor([[[9]]])))
+        other.at(Geometry.from_positions(torch.tensor([[[9]]])))
 
 
 @pytest.mark.usefixtures("untyped")
 def test_resizing_to_nothing_or_in_an_unknown_way_is_refused():
     with pytest.raises(ValueError, match="max_length must be above zero; got 0"):
         Learned(width=3, max_length=7).resized(0)
-    with pytest.raises(ValueError, match="no way to align is named 'end'; there are: centres, ends"):
+    with pytest.raises(ValueError, match="no option align is named 'end'; there are: centres, ends"):
         Learned(width=3, max_length=7).resized(9, align="end")
 
 

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry, LearnedGrid
+from ordinate import Geometry
+from ordinate.schemes import LearnedGrid
 from ordinate.testing import check_scheme
 
 CELLS = torch.tensor([[[0, 0], [0, 4], [2, 1]], [[1, 3], [1, 3], [2, 4]]])
@@ -57,9 +58,12 @@ def test_the_vectors_are_born_with_the_scale_given():
     ],
 )
 def test_a_cell_beyond_the_table_is_refused_and_never_taken_for_another(cell, came):
-    scheme, where = LearnedGrid(width=4, max_length=9, rows=3, columns=5), Geometry.given(torch.tensor([[cell]]))
+    scheme, where = (
+        LearnedGrid(width=4, max_length=9, rows=3, columns=5),
+        Geometry.from_positions(torch.tensor([[cell]])),
+    )
     for ask in (lambda: scheme.at(where), lambda: scheme.embed(torch.zeros(1, 1, 4), where.q_pos)):
-        with pytest.raises(ValueError, match=rf"serves 3 rows and 5 columns, which count from 0; {came}; resize"):
+        with pytest.raises(ValueError, match=rf"has 3 rows and 5 columns, counted from 0; {came}; resize"):
             ask()
 
 
@@ -70,7 +74,7 @@ def test_between_cells_the_table_is_interpolated_as_pytorch_does(rows, columns):
         [3 / rows, 5 / columns], dtype=torch.float64
     ) - 0.5
     weights, plane = torch.randn(1, rows * columns, 4).double(), scheme.table.permute(2, 0, 1)[None]
-    out = scheme.at(Geometry.given(cells)).embed(torch.zeros(1, rows * columns, 4, dtype=torch.float64))
+    out = scheme.at(Geometry.from_positions(cells)).embed(torch.zeros(1, rows * columns, 4, dtype=torch.float64))
     expected = torch.nn.functional.interpolate(plane, size=(rows, columns), mode="bicubic")
     expected = expected.flatten(2).mT
     assert torch.allclose(out, expected, rtol=0, atol=1e-13)
@@ -80,11 +84,11 @@ def test_between_cells_the_table_is_interpolated_as_pytorch_does(rows, columns):
 
 def test_cells_half_a_cell_beyond_the_table_and_other_axes_are_refused():
     scheme = LearnedGrid(width=4, max_length=9)
-    scheme.at(Geometry.given(torch.full((1, 1, 2), -0.5, dtype=torch.float64)))
+    scheme.at(Geometry.from_positions(torch.full((1, 1, 2), -0.5, dtype=torch.float64)))
     with pytest.raises(ValueError, match=r"got rows -0\.75 to -0\.75"):
-        scheme.at(Geometry.given(torch.full((1, 1, 2), -0.75, dtype=torch.float64)))
+        scheme.at(Geometry.from_positions(torch.full((1, 1, 2), -0.75, dtype=torch.float64)))
     with pytest.raises(ValueError, match=r"got rows 8\.75 to 8\.75"):
-        scheme.at(Geometry.given(torch.full((1, 1, 2), 8.75, dtype=torch.float64)))
+        scheme.at(Geometry.from_positions(torch.full((1, 1, 2), 8.75, dtype=torch.float64)))
     with pytest.raises(ValueError, match="LearnedGrid takes positions with 2 axis; got 1 axes"):
         scheme.at(Geometry.causal(3))
 
@@ -163,7 +167,7 @@ def test_a_resized_table_trains_by_itself_and_serves_its_new_size():
     other.embed(torch.zeros(1, 1, 3), torch.tensor([[[1, 5]]])).sum().backward()
     assert other.table.grad[1, 5].tolist() == [1, 1, 1]
     assert scheme.table.grad is None
-    with pytest.raises(ValueError, match="serves 2 rows and 6 columns"):
+    with pytest.raises(ValueError, match="has 2 rows and 6 columns"):
         other.at(Geometry.grid(3, 6))
 
 

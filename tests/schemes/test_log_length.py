@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.attention import attend
+from ordinate.attention._attend import attend
 from ordinate.schemes.log_length import LogLength
 from ordinate.testing import assert_as_close, check_scheme
 
@@ -69,12 +69,12 @@ def test_golden_factors():
 def test_the_initial_sharpness_makes_the_mean_factor_one():
     mean = LogLength(heads=1, form="ssmax").factor(column(list(range(1024)))).mean().item()
     assert mean == pytest.approx(1, abs=4e-3)
-    assert LogLength(heads=2, form="ssmax", initial=0.43).sharpness.tolist() == pytest.approx([0.43, 0.43])
+    assert LogLength(heads=2, form="ssmax", init_scale=0.43).sharpness.tolist() == pytest.approx([0.43, 0.43])
 
 
 def test_it_is_scalable_softmax():
     # n^(s z_i) / sum of n^(s z_j) over the n tokens seen
-    scheme = LogLength(heads=1, form="ssmax", initial=0.5).double()
+    scheme = LogLength(heads=1, form="ssmax", init_scale=0.5).double()
     q, k, v = drawn(1, 1, 6, 4), drawn(1, 1, 6, 4, seed=1), drawn(1, 1, 6, 4, seed=2)
     at = scheme.at(Geometry.causal(6))
     out = attend(*at.encode(q, k), v, at)
@@ -109,10 +109,10 @@ def test_only_a_trained_form_needs_an_instance_for_each_layer():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"form": "plain", "trained_length": 9}, "trained_length belongs to another form; got 9 with form='plain'"),
-        ({"form": "ssmax", "trained_length": 9}, "trained_length belongs to another form"),
-        ({"initial": 0.4}, "initial belongs to another form; got 0.4 with form='su', where it has no effect"),
-        ({"trained_length": 1}, "the trained length must be above 1; got 1"),
+        ({"form": "plain", "trained_length": 9}, "trained_length is not used by this form; got 9 with form='plain'"),
+        ({"form": "ssmax", "trained_length": 9}, "trained_length is not used by this form"),
+        ({"init_scale": 0.4}, "init_scale is not used by this form; got 0.4 with form='su', where it has no effect"),
+        ({"trained_length": 1}, "trained_length must be above 1; got 1; give the training length"),
         ({"heads": 0}, "heads must be above zero"),
     ],
 )
@@ -123,7 +123,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
 
 def test_positions_below_zero_are_refused():
     with pytest.raises(ValueError, match="log_length counts tokens from position 0; got -1; shift the positions"):
-        LogLength(heads=2).at(Geometry.given(column([0, -1])))
+        LogLength(heads=2).at(Geometry.from_positions(column([0, -1])))
 
 
 def test_two_axes_are_refused():

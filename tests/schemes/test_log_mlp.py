@@ -52,11 +52,11 @@ def network(scheme, form, inputs):
 @pytest.mark.parametrize("dimensions", [1, 2])
 @pytest.mark.parametrize("form", FORMS)
 def test_bias_and_gradients_are_those_of_the_network(form, dimensions):
-    scheme = LogMlp(heads=2, hidden=4, dimensions=dimensions, **FORMS[form]).double()
+    scheme = LogMlp(heads=2, hidden=4, axes=dimensions, **FORMS[form]).double()
     with torch.no_grad():
         for parameter in scheme.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    where = Geometry.grid(2, 3) if dimensions == 2 else Geometry.given(torch.tensor(PLACES)[None, :, None])
+    where = Geometry.grid(2, 3) if dimensions == 2 else Geometry.from_positions(torch.tensor(PLACES)[None, :, None])
     bias, places = scheme.at(where).bias, where.q_pos[0].tolist()
     weights, total = torch.randn_like(bias), 0
     for i, x in enumerate(places):
@@ -88,7 +88,7 @@ def test_each_form_has_the_network_of_its_code():
 def test_it_agrees_with_x_transformers(log_distance, norm):
     library = pytest.importorskip("x_transformers.x_transformers")
     theirs = library.DynamicPositionBias(16, heads=4, depth=2, log_distance=log_distance, norm=norm)
-    scheme = LogMlp(heads=4, hidden=16, coordinate="log" if log_distance else "plain", norm=norm)
+    scheme = LogMlp(heads=4, hidden=16, coordinate="log" if log_distance else "linear", norm=norm)
     linears = [module for module in theirs.modules() if isinstance(module, torch.nn.Linear)]
     with torch.no_grad():
         for ours, other in zip(scheme.layers, linears, strict=True):
@@ -99,7 +99,7 @@ def test_it_agrees_with_x_transformers(log_distance, norm):
 
 def test_it_agrees_with_the_code_of_swin_v2():
     # the table of coordinates, the network and the squashing of the published code, for a window of 4 x 4
-    scheme = LogMlp(heads=2, form="swin_v2", dimensions=2, hidden=16, reach=3)
+    scheme = LogMlp(heads=2, form="swin_v2", axes=2, hidden=16, reach=3)
     steps = torch.arange(-3, 4, dtype=torch.float32)
     table = torch.stack(torch.meshgrid([steps, steps], indexing="ij")).permute(1, 2, 0) / 3 * 8
     table = torch.sign(table) * torch.log2(torch.abs(table) + 1.0) / math.log2(8)
@@ -114,7 +114,7 @@ def test_it_agrees_with_swin_v2_in_transformers():
     swin = pytest.importorskip("transformers.models.swinv2.modeling_swinv2")
     config = pytest.importorskip("transformers.models.swinv2.configuration_swinv2").Swinv2Config()
     theirs = swin.Swinv2SelfAttention(config, dim=8, num_heads=2, window_size=(4, 4))
-    scheme = LogMlp(heads=2, form="swin_v2", dimensions=2, hidden=512, reach=3)
+    scheme = LogMlp(heads=2, form="swin_v2", axes=2, hidden=512, reach=3)
     linears = [layer for layer in theirs.continuous_position_bias_mlp if isinstance(layer, torch.nn.Linear)]
     with torch.no_grad():
         for ours, other in zip(scheme.layers, linears, strict=True):
@@ -142,7 +142,7 @@ def test_the_other_number_of_axes_is_refused():
     with pytest.raises(ValueError, match="LogMlp takes positions with 1 axis; got 2 axes"):
         LogMlp(heads=2).at(Geometry.grid(2, 2))
     with pytest.raises(ValueError, match="LogMlp takes positions with 2 axis; got 1 axes"):
-        LogMlp(heads=2, dimensions=2).at(Geometry.causal(2))
+        LogMlp(heads=2, axes=2).at(Geometry.causal(2))
 
 
 @pytest.mark.usefixtures("untyped")
@@ -150,10 +150,14 @@ def test_the_other_number_of_axes_is_refused():
     ("options", "message"),
     [
         ({"form": "swin"}, "no form of log_mlp is named 'swin'; there are: crossformer, swin_v2, timm_cr, x_transf"),
-        ({"coordinate": "square"}, "no coordinate is named 'square'; there are: log, plain, swin"),
-        ({"dimensions": 3}, "log_mlp has 1 or 2 dimensions; got 3"),
-        ({"form": "swin_v2"}, "reach belongs to the coordinate swin; got reach=None with swin; give both or none"),
-        ({"reach": 7}, "reach belongs to the coordinate swin; got reach=7 with log"),
+        ({"coordinate": "square"}, "no coordinate is named 'square'; there are: linear, log, swin"),
+        ({"axes": 3}, "log_mlp has 1 or 2 axes; got 3"),
+        (
+            {"form": "swin_v2"},
+            "reach is required by coordinate='swin', and used by it only; got reach=None with swin; "
+            "give both or neither",
+        ),
+        ({"reach": 7}, "reach is required by coordinate='swin', and used by it only; got reach=7 with log"),
         ({"coordinate": "swin", "reach": 0}, "reach must be above zero; got 0"),
         ({"hidden": 0}, "hidden must be above zero; got 0"),
         ({"depth": 0}, "depth must be above zero; got 0"),
@@ -171,10 +175,10 @@ def test_options_that_make_no_sense_are_refused(options, message):
         {"form": "crossformer"},
         {"form": "swin_v2", "reach": 7},
         {"form": "timm_cr", "hidden": 8},
-        {"coordinate": "plain"},
+        {"coordinate": "linear"},
         {"norm": True, "depth": 1},
-        {"dimensions": 2},
-        {"form": "swin_v2", "reach": 7, "dimensions": 2, "depth": 2},
+        {"axes": 2},
+        {"form": "swin_v2", "reach": 7, "axes": 2, "depth": 2},
     ],
     ids=str,
 )

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.ops.heads import for_heads
+from ordinate.ops.heads import repeat_for_heads
 from ordinate.ops.rotate import Rotation
 from ordinate.schemes.mixed import Mixed
 from ordinate.testing import assert_as_close, check_scheme
@@ -114,9 +114,9 @@ def test_turning_by_one_changes_nothing_bit_by_bit():
 
 
 def test_heads_of_a_group_stand_together():
-    assert for_heads(torch.tensor([[1.0], [2.0]]), 4)[:, 0].tolist() == [1, 1, 2, 2]
+    assert repeat_for_heads(torch.tensor([[1.0], [2.0]]), 4)[:, 0].tolist() == [1, 1, 2, 2]
     with pytest.raises(ValueError, match="got 3 rows for 4 heads; build the scheme with the model's heads"):
-        for_heads(torch.ones(3, 1), 4)
+        repeat_for_heads(torch.ones(3, 1), 4)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
 @pytest.mark.parametrize(("axes", "other"), [(2, 3), (3, 2), (2, 1)])
 def test_other_numbers_of_axes_are_refused(axes, other):
     with pytest.raises(ValueError, match=f"Mixed takes positions with {axes} axis; got {other} axes"):
-        Mixed(head_width=16, heads=4, axes=axes).at(Geometry.given(torch.zeros(1, 3, other)))
+        Mixed(head_width=16, heads=4, axes=axes).at(Geometry.from_positions(torch.zeros(1, 3, other)))
 
 
 @pytest.mark.parametrize("options", [{"axes": 3}, {"layout": "half", "theta": 100.0}])

@@ -19,12 +19,12 @@ def drawn(batch, tokens):
     return [torch.randn(shape, dtype=torch.float64).requires_grad_() for _ in range(2)]
 
 
-def vector(table, head, offset, future=False, beyond=None, per_head=True):
+def vector(table, head, offset, future=False, out_of_range=None, per_head=True):
     # the table begins with the farthest past, as the paper's E^r does
     if offset < 0 and not future:
         offset = 0
     if abs(offset) >= LONGEST:
-        if beyond == "zero":
+        if out_of_range == "zero":
             return None
         offset = math.copysign(LONGEST - 1, offset)
     return table[head if per_head else 0, LONGEST - 1 - int(offset)]
@@ -36,16 +36,16 @@ def vector(table, head, offset, future=False, beyond=None, per_head=True):
         ({}, [[0, 1, 5, 3], [2, 2, 0, 5]]),
         ({"per_head": False}, [[0, 1, 5, 3]]),
         ({"future": True}, [[0, 1, 5, 3]]),
-        ({"beyond": "last"}, [[0, 7, 100, 3]]),
-        ({"beyond": "zero"}, [[0, 7, 100, 3]]),
-        ({"beyond": "last", "future": True}, [[0, 7, 100, 3]]),
-        ({"beyond": "zero", "future": True}, [[0, 7, 100, 3]]),
+        ({"out_of_range": "clamp"}, [[0, 7, 100, 3]]),
+        ({"out_of_range": "zero"}, [[0, 7, 100, 3]]),
+        ({"out_of_range": "clamp", "future": True}, [[0, 7, 100, 3]]),
+        ({"out_of_range": "zero", "future": True}, [[0, 7, 100, 3]]),
     ],
 )
 def test_scores_and_their_gradients_equal_the_paper_number_by_number(options, positions):
     scheme = born(**options)
     q, k = drawn(len(positions), 4)
-    bias = scheme.content_bias(q, k, Geometry.given(torch.tensor(positions)[..., None], causal=False))
+    bias = scheme.content_bias(q, k, Geometry.from_positions(torch.tensor(positions)[..., None], causal=False))
     numbers = []
     for b, places in enumerate(positions):
         for h in range(HEADS):
@@ -88,7 +88,9 @@ def test_attention_is_that_of_the_paper():
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{"beyond": "last"}, {"beyond": "zero"}, {"future": True}, {"per_head": False}])
+@pytest.mark.parametrize(
+    "options", [{"out_of_range": "clamp"}, {"out_of_range": "zero"}, {"future": True}, {"per_head": False}]
+)
 def test_every_promise_of_a_scheme_holds(options):
     broken = {came.name: came.message for came in check_scheme(Music, **options) if came.message}
     assert broken == {}
@@ -101,13 +103,13 @@ def test_distances_beyond_the_table_are_refused_unless_told_otherwise():
     ):
         born().at(where)
     q, k = drawn(1, LONGEST + 1)
-    assert born(beyond="last").content_bias(q, k, where)[0, 0, -1, 0] != 0
-    assert born(beyond="zero").content_bias(q, k, where)[0, 0, -1, 0] == 0
+    assert born(out_of_range="clamp").content_bias(q, k, where)[0, 0, -1, 0] != 0
+    assert born(out_of_range="zero").content_bias(q, k, where)[0, 0, -1, 0] == 0
 
 
 def test_an_unknown_way_beyond_the_table_is_refused(untyped):
-    with pytest.raises(ValueError, match="no way beyond the table is named 'clip'; there are: error, last, zero"):
-        born(beyond="clip")
+    with pytest.raises(ValueError, match="no out_of_range of music is named 'clip'; there are: clamp, error, zero"):
+        born(out_of_range="clip")
 
 
 @pytest.mark.parametrize("name", ["head_width", "heads", "max_length"])
@@ -117,11 +119,11 @@ def test_sizes_must_be_above_zero(name):
 
 
 def test_fractional_positions_are_refused():
-    with pytest.raises(ValueError, match="Music takes whole positions; got torch"):
-        born().at(Geometry.given(torch.rand(1, 3, 1)))
+    with pytest.raises(ValueError, match="Music takes integer positions; got torch"):
+        born().at(Geometry.from_positions(torch.rand(1, 3, 1)))
 
 
 def test_vectors_for_another_model_are_refused(untyped):
     q, k = torch.randn(2, 1, HEADS + 1, 4, HEAD_WIDTH, dtype=torch.float64)
-    with pytest.raises(ValueError, match="must have the heads of the queries, or one for all, and their width; got"):
+    with pytest.raises(ValueError, match="must have as many heads as the queries, or one, and their head width; got"):
         born().content_bias(q, k, Geometry.causal(4))

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Unmarked, attend
+from ordinate import Geometry, attend
+from ordinate.schemes import NoPosition
 
 
 def _tensors(*shape):
@@ -11,7 +12,7 @@ def _tensors(*shape):
 
 
 def test_it_uses_no_hook_and_has_no_parameters():
-    scheme = Unmarked()
+    scheme = NoPosition()
     assert scheme.hooks == ()
     assert list(scheme.parameters()) == []
 
@@ -19,7 +20,7 @@ def test_it_uses_no_hook_and_has_no_parameters():
 def test_it_gives_back_the_very_tensors():
     x = torch.randn(2, 3, 8)
     q, k, _ = _tensors(1, 2, 3, 4)
-    at = Unmarked().at(Geometry.causal(3))
+    at = NoPosition().at(Geometry.causal(3))
     assert at.embed(x) is x
     assert at.encode(q, k) == (q, k)
     assert at.bias is None
@@ -28,7 +29,7 @@ def test_it_gives_back_the_very_tensors():
 def test_without_a_causal_mask_attention_treats_its_input_as_a_set():
     q, k, v = _tensors(1, 2, 6, 4)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
-    at = Unmarked().at(Geometry.full(6))
+    at = NoPosition().at(Geometry.full(6))
     out = attend(q, k, v, at)
     again = attend(q, k[:, :, order], v[:, :, order], at)
     assert torch.allclose(out, again, rtol=0, atol=1e-14)
@@ -37,7 +38,7 @@ def test_without_a_causal_mask_attention_treats_its_input_as_a_set():
 def test_with_a_causal_mask_the_order_of_earlier_tokens_means_nothing_to_one_layer():
     q, k, v = _tensors(1, 2, 6, 4)
     order = torch.tensor([1, 0, 2, 3, 4, 5])
-    at = Unmarked().at(Geometry.causal(6))
+    at = NoPosition().at(Geometry.causal(6))
     out, again = attend(q, k, v, at), attend(q, k[:, :, order], v[:, :, order], at)
     assert torch.allclose(out[:, :, 2:], again[:, :, 2:], rtol=0, atol=1e-14)
     assert not torch.allclose(out[:, :, :1], again[:, :, :1], rtol=0, atol=1e-3)
@@ -45,6 +46,6 @@ def test_with_a_causal_mask_the_order_of_earlier_tokens_means_nothing_to_one_lay
 
 def test_it_takes_text_images_and_films():
     for axes in (1, 2, 3):
-        Unmarked().at(Geometry.given(torch.zeros(1, 4, axes)))
-    with pytest.raises(ValueError, match="Unmarked takes positions with 1 or 2 or 3 axis; got 4 axes"):
-        Unmarked().at(Geometry.given(torch.zeros(1, 4, 4)))
+        NoPosition().at(Geometry.from_positions(torch.zeros(1, 4, axes)))
+    with pytest.raises(ValueError, match="NoPosition takes positions with 1 or 2 or 3 axis; got 4 axes"):
+        NoPosition().at(Geometry.from_positions(torch.zeros(1, 4, 4)))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.attention import attend
+from ordinate.attention._attend import attend
 from ordinate.schemes.pope import Pope
 from ordinate.testing import assert_as_close, check_scheme
 
@@ -40,7 +40,7 @@ def scores(scheme, q, k, pos):
 
 @pytest.mark.parametrize("d", [1, 5, 8])
 def test_scores_are_those_of_the_paper_forward_and_backward(d):
-    scheme, positions = Pope(head_width=d, heads=4, kv_heads=2, birth="uniform").double(), [0, 1, 7, 129]
+    scheme, positions = Pope(head_width=d, heads=4, kv_heads=2, init="uniform").double(), [0, 1, 7, 129]
     with torch.no_grad():
         # a phase beyond each end
         scheme.phases[0, 0, 0], scheme.phases[1, 0, 0] = 0.5, -7.0
@@ -55,21 +55,21 @@ def test_scores_are_those_of_the_paper_forward_and_backward(d):
 
 
 def test_as_many_key_heads_as_query_heads_have_the_phases_of_their_groups():
-    scheme = Pope(head_width=6, heads=4, kv_heads=2, birth="uniform").double()
+    scheme = Pope(head_width=6, heads=4, kv_heads=2, init="uniform").double()
     k, pos = drawn(1, 2, 3, 6), column([0, 5, 9])
     repeated = scheme.encode_key(k.repeat_interleave(2, 1), pos)
     assert repeated.equal(scheme.encode_key(k, pos).repeat_interleave(2, 1))
 
 
 def test_the_length_of_each_arrow_is_softplus_of_the_content():
-    scheme, q = Pope(head_width=6, heads=2, birth="uniform").double(), drawn(1, 2, 3, 6)
+    scheme, q = Pope(head_width=6, heads=2, init="uniform").double(), drawn(1, 2, 3, 6)
     for hook in (scheme.encode_query, scheme.encode_key):
         arrows = hook(q, column([0, 5, 2**24 + 1])).unflatten(-1, (2, 6))
         assert torch.allclose(arrows.norm(dim=-2), torch.nn.functional.softplus(q), rtol=0, atol=1e-14)
 
 
 def test_a_token_is_marked_alike_among_others_and_alone_bit_by_bit():
-    scheme, k, pos = Pope(head_width=7, heads=2, birth="uniform"), drawn(1, 2, 50, 7).float(), column(list(range(50)))
+    scheme, k, pos = Pope(head_width=7, heads=2, init="uniform"), drawn(1, 2, 50, 7).float(), column(list(range(50)))
     whole = scheme.encode_key(k, pos)
     for i in range(50):
         assert scheme.encode_key(k[:, :, i : i + 1], pos[:, i : i + 1]).equal(whole[:, :, i : i + 1])
@@ -77,7 +77,7 @@ def test_a_token_is_marked_alike_among_others_and_alone_bit_by_bit():
 
 def test_phases_begin_at_zero_or_anywhere():
     assert (Pope(head_width=64, heads=4).phases == 0).all()
-    phases = Pope(head_width=64, heads=4, birth="uniform").phases
+    phases = Pope(head_width=64, heads=4, init="uniform").phases
     assert phases.min() > -2 * math.pi
     assert phases.max() < 0
     assert phases.std().item() == pytest.approx(2 * math.pi / math.sqrt(12), rel=0.1)
@@ -92,7 +92,7 @@ def test_phases_at_zero_are_trained():
 @pytest.mark.parametrize("shift", [1, 1000, 2**24 + 1])
 def test_scores_depend_on_the_difference_only_however_far(shift):
     scheme, q, k = (
-        Pope(head_width=16, heads=2, birth="uniform").double(),
+        Pope(head_width=16, heads=2, init="uniform").double(),
         drawn(1, 2, 4, 16),
         drawn(1, 2, 4, 16, seed=1),
     )
@@ -131,13 +131,13 @@ def test_two_axes_are_refused():
 
 
 def test_both_births_keep_the_contract():
-    assert not [outcome for outcome in check_scheme(Pope, birth="uniform") if outcome.message]
+    assert not [outcome for outcome in check_scheme(Pope, init="uniform") if outcome.message]
 
 
 def test_it_agrees_with_x_transformers_and_pope_pytorch():
     theirs = pytest.importorskip("x_transformers.x_transformers")
     q, k, pos = drawn(1, 2, 50, 32).float(), drawn(1, 2, 50, 32, seed=1).float(), torch.arange(50)
-    scheme = Pope(head_width=32, heads=2, birth="uniform")
+    scheme = Pope(head_width=32, heads=2, init="uniform")
     polar = theirs.PolarEmbedding(32, 2)
     with torch.no_grad():
         polar.learned_bias.copy_(scheme.phases)

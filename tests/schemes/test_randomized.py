@@ -4,9 +4,10 @@ from collections import Counter
 import pytest
 import torch
 
-from ordinate import Decoder, Geometry, Randomized, Rope, Shape
-from ordinate.composition import Sum
+from ordinate import Decoder, Geometry, Shape
 from ordinate.models.cache import Cache
+from ordinate.schemes import Randomized, Rope
+from ordinate.schemes._composition import Sum
 from ordinate.testing import check_scheme
 
 
@@ -56,7 +57,7 @@ def test_one_position_has_one_id_wherever_it_stands():
     assert queries[:4] == queries[5:9]
     assert queries[4] == queries[5]
     given = torch.tensor([[[4], [0], [30], [4]], [[30], [30], [1], [0]]], dtype=torch.int32)
-    placed = scheme.at(Geometry.given(given)).where.q_pos[..., 0]
+    placed = scheme.at(Geometry.from_positions(given)).where.q_pos[..., 0]
     assert placed[0, 0] == placed[0, 3]
     assert placed[0, 2] == placed[1, 0] == placed[1, 1]
     assert placed[1, 3] == placed[0, 1] < placed[1, 2] < placed[0, 0] < placed[0, 2]
@@ -66,8 +67,8 @@ def test_the_structure_of_the_geometry_stays_and_offsets_no_longer_follow_places
     where = Geometry.padded(torch.tensor([[False, True, True], [True, True, True]]), window=2)
     placed = Randomized(max_length=100).at(where).where
     assert placed.visible.equal(where.visible)
-    assert where.ordered
-    assert not placed.ordered
+    assert where.consecutive
+    assert not placed.consecutive
 
 
 def test_other_schemes_of_a_sum_see_the_drawn_positions():
@@ -99,7 +100,11 @@ def test_training_reaches_all_rows_of_a_table_by_short_texts():
     assert reached.all()
 
 
-EVALUATIONS = [{"evaluation": "plain"}, {"evaluation": "even", "length": 12}, {"evaluation": "drawn", "length": 12}]
+EVALUATIONS = [
+    {"evaluation": "unchanged"},
+    {"evaluation": "evenly_spaced", "eval_length": 12},
+    {"evaluation": "random", "eval_length": 12},
+]
 
 
 @pytest.mark.parametrize("part", ["learned", "rope", "sinusoidal"])
@@ -120,7 +125,7 @@ def test_plain_evaluation_leaves_the_tokens_where_they_are():
 
 @pytest.mark.parametrize(("longest", "length"), [(50, 7), (64, 64), (10, 9), (5, 1)])
 def test_even_evaluation_spreads_a_text_over_the_range(longest, length):
-    scheme = Randomized(max_length=longest, evaluation="even", length=length).eval()
+    scheme = Randomized(max_length=longest, evaluation="evenly_spaced", eval_length=length).eval()
     exact = [int(place * longest / length + 1e-9) for place in range(length)]
     assert ids(scheme, Geometry.causal(length))[0] == exact
     assert len(set(exact)) == length
@@ -128,7 +133,7 @@ def test_even_evaluation_spreads_a_text_over_the_range(longest, length):
 
 def test_drawn_evaluation_draws_once_from_its_seed():
     def made(**options):
-        scheme = Randomized(max_length=50, evaluation="drawn", length=8, **options).eval()
+        scheme = Randomized(max_length=50, evaluation="random", eval_length=8, **options).eval()
         return ids(scheme, Geometry.causal(8))[0]
 
     assert made() == made(seed=0) == [3, 15, 25, 35, 40, 43, 46, 48]
@@ -138,7 +143,7 @@ def test_drawn_evaluation_draws_once_from_its_seed():
 
 def test_it_marks_nothing_itself():
     scheme = Randomized(max_length=50)
-    assert scheme.hooks == ("place",)
+    assert scheme.hooks == ("remap_positions",)
     assert scheme.state_dict() == {}
 
 
@@ -153,21 +158,21 @@ def test_a_text_longer_than_the_range_is_refused(training):
     with pytest.raises(ValueError, match=r"Randomized serves positions 0 to 8 \(max_length 9\); got 0 to 9"):
         scheme.at(Geometry.causal(10))
     with pytest.raises(ValueError, match="got -1 to -1"):
-        scheme.at(Geometry.given(torch.tensor([[[-1]]])))
+        scheme.at(Geometry.from_positions(torch.tensor([[[-1]]])))
 
 
 def test_a_text_longer_than_evaluation_allows_is_refused():
-    scheme = Randomized(max_length=50, evaluation="even", length=8)
+    scheme = Randomized(max_length=50, evaluation="evenly_spaced", eval_length=8)
     scheme.at(Geometry.causal(9))
     with pytest.raises(
-        ValueError, match=r"positions 0 to 7 in evaluation \(length 8\); got 8; build it with length=9"
+        ValueError, match=r"positions 0 to 7 in evaluation \(eval_length 8\); got 8; build it with eval_length=9"
     ):
         scheme.eval().at(Geometry.causal(9))
 
 
 def test_fractional_positions_and_other_axes_are_refused():
-    with pytest.raises(ValueError, match=r"Randomized takes whole positions; got torch.float32; round them"):
-        Randomized(max_length=9).at(Geometry.given(torch.tensor([[[0.5]]])))
+    with pytest.raises(ValueError, match=r"Randomized takes integer positions; got torch.float32; round them"):
+        Randomized(max_length=9).at(Geometry.from_positions(torch.tensor([[[0.5]]])))
     with pytest.raises(ValueError, match="Randomized takes positions with 1 axis; got 2 axes"):
         Randomized(max_length=9).at(Geometry.grid(2, 2))
 
@@ -176,11 +181,20 @@ def test_fractional_positions_and_other_axes_are_refused():
     ("options", "says"),
     [
         ({"max_length": 0}, "max_length must be above zero; got 0"),
-        ({"evaluation": "even"}, "got length=None with evaluation='even'; give both, or neither"),
-        ({"length": 5}, "got length=5 with evaluation='plain'; give both, or neither"),
-        ({"evaluation": "even", "length": 10}, "got length 10, max_length 9; give a length from 1 to max_length"),
-        ({"evaluation": "drawn", "length": 0}, "got length 0, max_length 9"),
-        ({"evaluation": "even", "length": 5, "seed": 1}, "got seed=1 with evaluation='even', where it has no effect"),
+        (
+            {"evaluation": "evenly_spaced"},
+            "got eval_length=None with evaluation='evenly_spaced'; give both, or neither",
+        ),
+        ({"eval_length": 5}, "got eval_length=5 with evaluation='unchanged'; give both, or neither"),
+        (
+            {"evaluation": "evenly_spaced", "eval_length": 10},
+            "got eval_length 10, max_length 9; give an eval_length from 1 to max_length",
+        ),
+        ({"evaluation": "random", "eval_length": 0}, "got eval_length 0, max_length 9"),
+        (
+            {"evaluation": "evenly_spaced", "eval_length": 5, "seed": 1},
+            "got seed=1 with evaluation='evenly_spaced', where it has no effect",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, says):
@@ -190,11 +204,11 @@ def test_options_that_make_no_sense_are_refused(options, says):
 
 @pytest.mark.usefixtures("untyped")
 def test_an_unknown_word_is_refused():
-    with pytest.raises(ValueError, match="no evaluation is named 'evn'; there are: drawn, even, plain"):
+    with pytest.raises(ValueError, match="no evaluation is named 'evn'; there are: evenly_spaced, random, unchanged"):
         Randomized(max_length=9, evaluation="evn")
 
 
-@pytest.mark.parametrize("evaluation", ["even", "drawn"])
+@pytest.mark.parametrize("evaluation", ["evenly_spaced", "random"])
 def test_it_keeps_the_contract_with_other_options(evaluation):
-    outcomes = check_scheme(Randomized, evaluation=evaluation, length=62)
+    outcomes = check_scheme(Randomized, evaluation=evaluation, eval_length=62)
     assert {came.name: came.message for came in outcomes if came.message} == {}

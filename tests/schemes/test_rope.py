@@ -3,14 +3,15 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry, Rope
-from ordinate.spectra.dynamic import Dynamic
-from ordinate.spectra.linear import Linear
-from ordinate.spectra.llama3 import Llama3
-from ordinate.spectra.longrope import LongRope
-from ordinate.spectra.proportional import Proportional
-from ordinate.spectra.yarn import Yarn
-from ordinate.spectrum import Spectrum
+from ordinate import Geometry
+from ordinate.schemes import Rope
+from ordinate.schemes.spectra._spectrum import Spectrum
+from ordinate.schemes.spectra.dynamic import Dynamic
+from ordinate.schemes.spectra.linear import Linear
+from ordinate.schemes.spectra.llama3 import Llama3
+from ordinate.schemes.spectra.longrope import LongRope
+from ordinate.schemes.spectra.proportional import Proportional
+from ordinate.schemes.spectra.yarn import Yarn
 from ordinate.testing import assert_as_close, check_scheme
 
 HALF_TO_PAIRS = {"interleaved": lambda m, d: (2 * m, 2 * m + 1), "half": lambda m, d: (m, m + d // 2)}
@@ -117,19 +118,19 @@ def test_an_even_number_of_channels_turns(rotated):
     with pytest.raises(
         ValueError, match=f"rope needs an even number of rotated channels; got {rotated}; give 2, 4 or more"
     ):
-        Rope(head_width=7, rotated=rotated)
+        Rope(head_width=7, rotary_dim=rotated)
 
 
 def test_no_more_channels_turn_than_there_are():
-    with pytest.raises(ValueError, match="rope turns channels of a head; got rotated 10 of 8; give fewer"):
-        Rope(head_width=8, rotated=10)
+    with pytest.raises(ValueError, match="rope turns channels of a head; got rotary_dim 10 of 8; give fewer"):
+        Rope(head_width=8, rotary_dim=10)
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize(("width", "rotated"), [(8, 2), (8, 8), (7, 6), (64, 16)])
 def test_the_first_channels_turn_as_a_head_of_that_width_and_the_others_stay(layout, width, rotated):
     q, positions = drawn(2, 3, 4, width).requires_grad_(), [0, 1, 7, 129]
-    scheme = Rope(head_width=width, rotated=rotated, layout=layout)
+    scheme = Rope(head_width=width, rotary_dim=rotated, layout=layout)
     exact = torch.cat([loop(q[..., :rotated], positions, layout), q[..., rotated:]], -1)
     weights = drawn(2, 3, 4, width, seed=1)
     for hook in (scheme.encode_query, scheme.encode_key):
@@ -141,7 +142,7 @@ def test_the_first_channels_turn_as_a_head_of_that_width_and_the_others_stay(lay
         assert_as_close(slope, expected, expected, what="gradient")
 
 
-@pytest.mark.parametrize("options", [{"rotated": 4}, {"rotated": 6, "layout": "interleaved"}])
+@pytest.mark.parametrize("options", [{"rotary_dim": 4}, {"rotary_dim": 6, "layout": "interleaved"}])
 def test_the_contract_holds_where_a_part_of_the_channels_turns(options):
     assert not [outcome for outcome in check_scheme(Rope, **options) if outcome.message]
 
@@ -150,8 +151,8 @@ def test_the_contract_holds_where_a_part_of_the_channels_turns(options):
 def test_the_magnitude_of_a_spectrum_multiplies_what_turns_and_nothing_else(layout):
     loud = Yarn(factor=1, trained_length=16, attention_factor=1.5)
     q, pos = drawn(1, 2, 4, 8), column([0, 1, 7, 129])
-    plain = Rope(head_width=8, rotated=6, layout=layout).encode_query(q, pos)
-    out = Rope(head_width=8, rotated=6, layout=layout, spectrum=loud).encode_query(q, pos)
+    plain = Rope(head_width=8, rotary_dim=6, layout=layout).encode_query(q, pos)
+    out = Rope(head_width=8, rotary_dim=6, layout=layout, spectrum=loud).encode_query(q, pos)
     assert torch.allclose(out[..., :6], 1.5 * plain[..., :6], rtol=0, atol=1e-14)
     assert out[..., 6:].equal(q[..., 6:])
 
@@ -214,8 +215,8 @@ def test_it_agrees_with_gpt_neox_where_a_part_turns(share, rotated):
     config = configuration.GPTNeoXConfig(hidden_size=64, num_attention_heads=2, rope_parameters=parameters)
     q, k, pos = drawn(1, 2, 50, 32).float(), drawn(1, 2, 50, 32, seed=1).float(), torch.arange(50)[None]
     theirs = neox.apply_rotary_pos_emb(q, k, *neox.GPTNeoXRotaryEmbedding(config)(q, pos))
-    by_hand = Rope(head_width=32, rotated=rotated)
-    for scheme in (by_hand, Rope.of(config.rope_parameters, head_width=32)):
+    by_hand = Rope(head_width=32, rotary_dim=rotated)
+    for scheme in (by_hand, Rope.from_rope_parameters(config.rope_parameters, head_width=32)):
         ours = scheme.encode_query(q, pos[..., None]), scheme.encode_key(k, pos[..., None])
         assert all((one - other).abs().max() < 2e-5 for one, other in zip(ours, theirs, strict=True))
 
@@ -226,7 +227,7 @@ def test_it_agrees_with_gptj_where_a_part_turns(rotated):
     q, pos = drawn(1, 2, 50, 32, dtype=torch.float32), torch.arange(50)
     sin, cos = gptj.create_sinusoidal_positions(50, rotated)[None].chunk(2, -1)
     theirs = gptj.apply_rotary_pos_emb(q[..., :rotated].transpose(1, 2), sin, cos).transpose(1, 2)
-    ours = Rope(head_width=32, rotated=rotated, layout="interleaved").encode_query(q, pos[None, :, None])
+    ours = Rope(head_width=32, rotary_dim=rotated, layout="interleaved").encode_query(q, pos[None, :, None])
     assert (ours - torch.cat([theirs, q[..., rotated:]], -1)).abs().max() < 2e-5
 
 
@@ -257,8 +258,8 @@ PUBLISHED = {
         96,
         96,
         LongRope(
-            short=[1.0 + 0.04 * m for m in range(48)],
-            long=[1.0 + 1.3 * m for m in range(48)],
+            short_factor=[1.0 + 0.04 * m for m in range(48)],
+            long_factor=[1.0 + 1.3 * m for m in range(48)],
             trained_length=4096,
             factor=32.0,
         ),
@@ -287,7 +288,7 @@ PUBLISHED = {
         {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
         512,
         512,
-        Proportional(share=0.25),
+        Proportional(partial_rotary_factor=0.25),
     ),
     "GPT-NeoX": (
         {"rope_type": "default", "partial_rotary_factor": 0.25, "rope_theta": 10_000},
@@ -302,10 +303,10 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_rope_of_a_published_model_is_read_from_its_dictionary(name):
     parameters, head_width, rotated, spectrum = PUBLISHED[name]
-    scheme = Rope.of(parameters, head_width=head_width, max_length=131_072, layout="interleaved")
+    scheme = Rope.from_rope_parameters(parameters, head_width=head_width, max_length=131_072, layout="interleaved")
     assert scheme.spectrum == spectrum
     assert scheme.theta == (parameters["rope_theta"] or 10_000.0)
-    assert (scheme.head_width, scheme.rotated, scheme.layout) == (head_width, rotated, "interleaved")
+    assert (scheme.head_width, scheme.rotary_dim, scheme.layout) == (head_width, rotated, "interleaved")
 
 
 @pytest.mark.parametrize(
@@ -324,9 +325,11 @@ def test_the_rope_of_a_configuration_turns_at_the_rates_of_its_model(name, rotar
     configuration = pytest.importorskip(f"transformers.models.{family}.configuration_{family}")
     config = getattr(configuration, kind)(max_position_embeddings=32_768, **more)
     theirs = getattr(modeling, rotary)(config)
-    scheme = Rope.of(config.rope_parameters, head_width=head_width, max_length=config.max_position_embeddings)
+    scheme = Rope.from_rope_parameters(
+        config.rope_parameters, head_width=head_width, max_length=config.max_position_embeddings
+    )
     assert torch.allclose(scheme.angles(torch.ones(1, 1, 1))[0, 0], theirs.inv_freq.double(), rtol=3e-6, atol=0)
-    assert abs(scheme.spectrum.magnitude - theirs.attention_scaling) < 1e-12
+    assert abs(scheme.spectrum.query_key_scale - theirs.attention_scaling) < 1e-12
 
 
 @pytest.mark.parametrize(("layers", "head_width"), [("full_attention", 512), ("sliding_attention", 256)])
@@ -335,5 +338,5 @@ def test_each_type_of_layer_of_gemma_4_has_a_rope(layers, head_width):
     configuration = pytest.importorskip("transformers.models.gemma4.configuration_gemma4")
     config = configuration.Gemma4TextConfig()
     theirs = getattr(modeling.Gemma4TextRotaryEmbedding(config), f"{layers}_inv_freq").double()
-    scheme = Rope.of(config.rope_parameters[layers], head_width=head_width)
+    scheme = Rope.from_rope_parameters(config.rope_parameters[layers], head_width=head_width)
     assert torch.allclose(scheme.angles(torch.ones(1, 1, 1))[0, 0], theirs, rtol=3e-6, atol=0)

@@ -19,9 +19,9 @@ def published(heads, size, first, theta, h, distance):
 @pytest.mark.parametrize(("size", "first", "theta"), [(128, 0, 10000.0), (128, 1, 10000.0), (6, 0, 50.0)])
 @pytest.mark.parametrize("causal", [True, False])
 def test_the_bias_is_the_sum_of_cosines(size, first, theta, causal):
-    scheme = Sandwich(heads=3, size=size, first=first, theta=theta)
+    scheme = Sandwich(heads=3, sinusoid_width=size, first_frequency=first, theta=theta)
     pos = torch.tensor(PLACES, dtype=torch.float64)[None, :, None]
-    bias = scheme.bias(Geometry.given(pos, causal=causal))
+    bias = scheme.bias(Geometry.from_positions(pos, causal=causal))
     assert bias.dtype == torch.float32
     for h in range(3):
         for i, x in enumerate(PLACES):
@@ -53,7 +53,7 @@ def test_it_is_the_bias_of_nemo_with_the_first_wave_left_out():
     waves = torch.sum((distance[:, :, None] * rates).cos(), dim=2)
     scales = torch.arange(1, heads + 1)[:, None, None]
     theirs = (waves - size / 2) / (scales * 8 / heads)
-    ours = Sandwich(heads=heads, size=size, first=1).bias(Geometry.full(n))[0]
+    ours = Sandwich(heads=heads, sinusoid_width=size, first_frequency=1).bias(Geometry.full(n))[0]
     assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -75,16 +75,16 @@ def test_both_sides_are_alike():
 def test_far_positions_lose_nothing(shift):
     scheme = Sandwich(heads=4)
     pos = torch.tensor([0, 1, 7, 90])[None, :, None]
-    near, far = scheme.bias(Geometry.given(pos)), scheme.bias(Geometry.given(pos + shift))
+    near, far = scheme.bias(Geometry.from_positions(pos)), scheme.bias(Geometry.from_positions(pos + shift))
     assert near.equal(far)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 7}, "sandwich needs an even size; got 7; 128 is usual"),
-        ({"first": 2}, "the first wave has the number 0 or 1; got 2"),
-        ({"size": 0}, "size must be above zero; got 0"),
+        ({"sinusoid_width": 7}, "sandwich needs an even sinusoid_width; got 7; 128 is usual"),
+        ({"first_frequency": 2}, "first_frequency must be 0 or 1; got 2"),
+        ({"sinusoid_width": 0}, "sinusoid_width must be above zero; got 0"),
         ({"heads": 0}, "heads must be above zero; got 0"),
         ({"theta": 0.0}, "theta must be above zero; got 0.0"),
     ],
@@ -94,7 +94,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
         Sandwich(**{"heads": 2} | options)
 
 
-@pytest.mark.parametrize("options", [{"first": 1}, {"size": 6, "theta": 50.0}], ids=str)
+@pytest.mark.parametrize("options", [{"first_frequency": 1}, {"sinusoid_width": 6, "theta": 50.0}], ids=str)
 def test_every_option_keeps_the_contract(options):
     broken = [f"{one.name}: {one.message}" for one in check_scheme(Sandwich, **options) if one.message]
     assert not broken, "\n".join(broken)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from ordinate import Geometry, Scalar
+from ordinate import Geometry
+from ordinate.schemes import Scalar
 
 POSITIONS = torch.tensor([[0, 1, 2, 6], [3, 3, 0, 5]])[..., None]
 
@@ -32,14 +33,14 @@ def test_the_direction_gets_the_gradients_weighed_by_the_share():
 
 def test_fractional_positions_stand_between_whole_ones():
     scheme, x = Scalar(width=5, max_length=8).double(), torch.zeros(1, 3, 5, dtype=torch.float64)
-    where = Geometry.given(torch.tensor([1.0, 1.5, 2.0], dtype=torch.float64)[None, :, None])
+    where = Geometry.from_positions(torch.tensor([1.0, 1.5, 2.0], dtype=torch.float64)[None, :, None])
     below, between, above = scheme.at(where).embed(x)[0]
     assert torch.allclose(between, (below + above) / 2, rtol=0, atol=1e-15)
 
 
 def test_a_position_at_or_beyond_the_end_is_refused():
     with pytest.raises(ValueError, match=r"Scalar serves positions 0 to 7 \(max_length 8\); got 8 to 8"):
-        Scalar(width=5, max_length=8).at(Geometry.given(torch.tensor([[[8]]])))
+        Scalar(width=5, max_length=8).at(Geometry.from_positions(torch.tensor([[[8]]])))
 
 
 @pytest.mark.parametrize("name", ["width", "max_length"])

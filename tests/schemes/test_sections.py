@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry, Rope
+from ordinate import Geometry
+from ordinate.schemes import Rope
 from ordinate.schemes.sections import Sections
 from ordinate.testing import assert_as_close, check_scheme
 
@@ -71,10 +72,10 @@ def test_a_text_is_marked_as_by_rope_bit_by_bit(order):
     ("order", "expected"), [("chunked", (16, 24, 24)), ("interleaved", (24, 20, 20)), ("ernie", (20, 22, 22))]
 )
 def test_shares_are_those_of_the_models(order, expected):
-    follows = Sections(head_width=128, order=order).follows
+    follows = Sections(head_width=128, order=order).axis_of_pair
     assert tuple(follows.count(axis) for axis in range(3)) == expected
     for width in (6, 8, 10, 64):
-        follows = Sections(head_width=width, order=order).follows
+        follows = Sections(head_width=width, order=order).axis_of_pair
         assert set(follows) == {0, 1, 2}
         assert len(follows) == width // 2
 
@@ -101,11 +102,14 @@ def test_channels_beyond_the_sections_stay_as_they_are():
     ("options", "message"),
     [
         ({"head_width": 5}, "each of 3 axes needs 2 channels of a head; got 5; choose fewer heads"),
-        ({"sections": (0, 4, 4)}, r"pairs of channels, 8 at most together; got sections=\(0, 4, 4\)"),
+        ({"sections": (0, 4, 4)}, r"add up to at most 8 channel pairs; got sections=\(0, 4, 4\)"),
         ({"sections": (3, 3, 3)}, r"got sections=\(3, 3, 3\) for head width 16"),
-        ({"sections": (3, 1, 2), "order": "ernie"}, r"height and width in turn; got \(3, 1, 2\); give both alike"),
-        ({"sections": (2, 2, 4), "order": "interleaved"}, r"every third of 8 pairs at most; got \(2, 2, 4\)"),
-        ({"sections": (1, 4, 2), "order": "interleaved"}, r"every third of 7 pairs at most; got \(1, 4, 2\)"),
+        (
+            {"sections": (3, 1, 2), "order": "ernie"},
+            r"equal sections for height and width; got \(3, 1, 2\); make the last two equal",
+        ),
+        ({"sections": (2, 2, 4), "order": "interleaved"}, r"at most every third of 8 pairs; got \(2, 2, 4\)"),
+        ({"sections": (1, 4, 2), "order": "interleaved"}, r"at most every third of 7 pairs; got \(1, 4, 2\)"),
         ({"theta": 0.0}, "theta must be above zero"),
     ],
 )

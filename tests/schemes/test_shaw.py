@@ -53,8 +53,8 @@ def published(q, k, v, keys, values, positions, visible, past, future, per_head)
 def test_attention_and_its_gradients_equal_the_paper_number_by_number(options, causal):
     scheme = born(**options)
     q, k, v = drawn(2, 2, 5, 3)
-    where = Geometry.given(torch.tensor(POSITIONS)[..., None], causal=causal)
-    out = attend(q, k, v, scheme.at(where), route="reference")
+    where = Geometry.from_positions(torch.tensor(POSITIONS)[..., None], causal=causal)
+    out = attend(q, k, v, scheme.at(where), backend="reference")
     visible = where.visible.expand(2, -1, -1).tolist()
     reach = scheme.past, scheme.future, options.get("per_head", False)
     expected = published(q, k, v, scheme.keys, scheme.values, POSITIONS, visible, *reach)
@@ -69,7 +69,7 @@ def test_distances_beyond_the_reach_share_a_vector():
     scheme = born(past=2, future=1)
     q, k = drawn(1, 2, 5, 3, kinds=2)
     q = q[:, :, :1].expand(-1, -1, 5, -1)
-    bias = scheme.content_bias(q, k, Geometry.given(torch.tensor([[0, 1, 2, 3, 9]])[..., None]))[0, 0]
+    bias = scheme.content_bias(q, k, Geometry.from_positions(torch.tensor([[0, 1, 2, 3, 9]])[..., None]))[0, 0]
     assert bias[4, 0] == bias[4, 3] == bias[3, 0] == bias[2, 0] != bias[1, 0]
     assert bias[0, 1] == bias[0, 4] == bias[3, 4] != bias[0, 0]
 
@@ -77,7 +77,7 @@ def test_distances_beyond_the_reach_share_a_vector():
 def test_distances_are_exact_far_from_the_beginning():
     scheme = born(past=3, future=3).float()
     q, k = (part.float() for part in drawn(1, 2, 4, 3, kinds=2))
-    near, far = (Geometry.given(torch.arange(4)[None, :, None] + start) for start in (0, 2**24 + 1))
+    near, far = (Geometry.from_positions(torch.arange(4)[None, :, None] + start) for start in (0, 2**24 + 1))
     assert scheme.content_bias(q, k, near).equal(scheme.content_bias(q, k, far))
 
 
@@ -88,9 +88,9 @@ def test_every_promise_of_a_scheme_holds(options):
 
 
 def test_without_values_it_uses_the_scores_alone():
-    assert born().hooks == ("content_bias", "carry")
+    assert born().hooks == ("content_bias", "value_bias")
     assert born(values=False).hooks == ("content_bias",)
-    assert born(values=False).carry(torch.ones(1, 2, 1, 1), Geometry.causal(1)) is None
+    assert born(values=False).value_bias(torch.ones(1, 2, 1, 1), Geometry.causal(1)) is None
 
 
 @pytest.mark.parametrize("per_head", [True, False])
@@ -100,7 +100,7 @@ def test_a_longer_reach_changes_nothing_until_it_is_trained(per_head):
     assert longer.keys.shape[1] == 12
     q, k, v = drawn(1, 2, 12, 3)
     where = Geometry.full(12)
-    outs = [attend(q, k, v, made.at(where), route="reference") for made in (scheme, longer)]
+    outs = [attend(q, k, v, made.at(where), backend="reference") for made in (scheme, longer)]
     torch.testing.assert_close(*outs, rtol=0, atol=1e-14)
 
 
@@ -121,14 +121,16 @@ def test_another_reach_has_vectors_of_its_own():
 
 @pytest.mark.parametrize("side", ["past", "future"])
 def test_the_reach_must_not_be_negative(side):
-    with pytest.raises(ValueError, match=f"{side} must not be below zero; got -1; give 0 or more tokens"):
+    with pytest.raises(ValueError, match=f"{side} must not be negative; got -1; give 0 or more tokens"):
         Shaw(head_width=4, **{side: -1})
-    with pytest.raises(ValueError, match=f"{side} must not be below zero; got -2"):
+    with pytest.raises(ValueError, match=f"{side} must not be negative; got -2"):
         born().resized(**{"past": 1, "future": 1, side: -2})
 
 
 def test_vectors_for_each_head_need_the_number_of_heads():
-    with pytest.raises(ValueError, match="need the number of heads; got heads=None; give heads, or per_head=False"):
+    with pytest.raises(
+        ValueError, match="per_head=True needs the number of heads; got heads=None; give heads, or per_head=False"
+    ):
         Shaw(head_width=4, per_head=True)
 
 
@@ -140,15 +142,13 @@ def test_the_head_width_must_be_above_zero():
 @pytest.mark.parametrize("options", [{"head_width": 4}, {"head_width": 3, "heads": 5, "per_head": True}])
 def test_a_table_for_another_model_is_refused(options, untyped):
     q, k = drawn(1, 2, 4, 3, kinds=2)
-    with pytest.raises(
-        ValueError, match="the vectors of a scheme must have the heads of the queries, or one for all"
-    ):
+    with pytest.raises(ValueError, match="relative position vectors must have as many heads as the queries, or one"):
         Shaw(**options).double().content_bias(q, k, Geometry.causal(4))
 
 
 def test_fractional_positions_are_refused():
-    with pytest.raises(ValueError, match="Shaw takes whole positions; got torch"):
-        born().at(Geometry.given(torch.rand(1, 3, 1)))
+    with pytest.raises(ValueError, match="Shaw takes integer positions; got torch"):
+        born().at(Geometry.from_positions(torch.rand(1, 3, 1)))
 
 
 def test_it_agrees_with_transformers():

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry, Sinusoidal
+from ordinate import Geometry
+from ordinate.schemes import Sinusoidal
 from ordinate.testing import assert_as_close, check_scheme
 
 THETA = 10_000.0
@@ -45,14 +46,14 @@ def test_it_is_the_formula_of_the_paper_at_any_width(width):
 
 @pytest.mark.parametrize("width", [1, 7, 63, 129])
 def test_truncate_drops_the_last_column_of_the_next_even_width(width):
-    out = waves(POSITIONS, width, odd="truncate")
+    out = waves(POSITIONS, width, odd_width="truncate")
     assert_as_close(out, *[loop(truncated, POSITIONS, width)] * 2)
     assert out.equal(waves(POSITIONS, width + 1)[:, :width])
 
 
 @pytest.mark.parametrize("width", [6, 7, 63, 64, 129])
 def test_the_tensor2tensor_form_with_a_zero_column_is_that_of_fairseq(width):
-    odd = {"odd": "zero_pad"} if width % 2 else {}
+    odd = {"odd_width": "zero_pad"} if width % 2 else {}
     out = waves(POSITIONS, width, form="tensor2tensor", **odd)
     # exp(log) differs from a power by rounding, which a position of 1000 multiplies
     assert torch.allclose(out, loop(fairseq, POSITIONS, width), rtol=0, atol=1e-12)
@@ -64,7 +65,7 @@ def test_the_tensor2tensor_form_with_a_zero_column_is_that_of_fairseq(width):
     ("width", "odd"), [(2, None), (8, None), (7, "paper"), (7, "truncate"), (7, "zero_pad"), (63, None)]
 )
 def test_the_concatenated_form_has_the_columns_of_the_paper_in_another_order(width, odd):
-    options = {} if odd is None else {"odd": odd}
+    options = {} if odd is None else {"odd_width": odd}
     plain, out = waves(POSITIONS, width, **options), waves(POSITIONS, width, form="concatenated", **options)
     if odd == "zero_pad":
         plain, out = plain[:, :-1], out[:, :-1]
@@ -73,13 +74,13 @@ def test_the_concatenated_form_has_the_columns_of_the_paper_in_another_order(wid
 
 @pytest.mark.parametrize("first", [0, 2, -5])
 def test_the_first_position_may_count_as_any_number(first):
-    out = waves(POSITIONS, 8, first=first)
+    out = waves(POSITIONS, 8, position_offset=first)
     assert out.equal(waves([p + first for p in POSITIONS], 8))
 
 
 @pytest.mark.parametrize("begin", [1.0, 8**-0.5])
 def test_a_trained_amplitude_begins_at_the_scale_given_and_gets_the_gradient_of_the_formula(begin):
-    scheme = Sinusoidal(width=8, scale=begin, trained=True).double()
+    scheme = Sinusoidal(width=8, scale=begin, trainable=True).double()
     # a tensor without axes could not be sharded
     assert [value.shape for value in scheme.parameters()] == [(1,)]
     up, table = torch.randn(1, 6, 8, dtype=torch.float64), loop(paper, POSITIONS, 8)
@@ -96,13 +97,13 @@ def test_an_amplitude_that_is_not_trained_is_no_parameter():
 
 
 def test_zero_pad_in_the_interleaved_form_is_the_even_width_and_a_zero():
-    out = waves(POSITIONS, 7, odd="zero_pad")
+    out = waves(POSITIONS, 7, odd_width="zero_pad")
     assert out[:, :6].equal(waves(POSITIONS, 6))
     assert (out[:, 6] == 0).all()
 
 
 def test_the_three_conventions_differ_at_an_odd_width():
-    made = [waves([1, 2, 3], 7, odd=odd) for odd in ("paper", "truncate", "zero_pad")]
+    made = [waves([1, 2, 3], 7, odd_width=odd) for odd in ("paper", "truncate", "zero_pad")]
     assert all((made[one] - made[other]).abs().max() > 0.05 for one, other in ((0, 1), (0, 2), (1, 2)))
 
 
@@ -136,19 +137,21 @@ def test_sizes_must_be_above_zero(given):
 
 
 def test_an_odd_rule_at_an_even_width_is_refused():
-    with pytest.raises(ValueError, match="got odd='truncate' at width 8, where it has no effect; leave odd out"):
-        Sinusoidal(width=8, odd="truncate")
+    with pytest.raises(
+        ValueError, match="got odd_width='truncate' at width 8, where it has no effect; leave odd_width out"
+    ):
+        Sinusoidal(width=8, odd_width="truncate")
 
 
 @pytest.mark.usefixtures("untyped")
-@pytest.mark.parametrize("name", ["form", "odd"])
+@pytest.mark.parametrize("name", ["form", "odd_width"])
 def test_an_unknown_word_is_refused(name):
     with pytest.raises(ValueError, match=f"no {name} is named 'papper'; there are: "):
         Sinusoidal(**{"width": 7, name: "papper"})
 
 
 @pytest.mark.parametrize(
-    "options", [{"trained": True}, {"form": "concatenated", "first": 2}, {"form": "tensor2tensor"}]
+    "options", [{"trainable": True}, {"form": "concatenated", "position_offset": 2}, {"form": "tensor2tensor"}]
 )
 def test_it_keeps_the_contract_with_other_options(options):
     broken = {came.name: came.message for came in check_scheme(Sinusoidal, **options) if came.message}
@@ -176,7 +179,7 @@ def test_it_agrees_with_marian_and_roformer():
 def test_it_agrees_with_m2m100(width):
     m2m100 = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100")
     theirs = m2m100.M2M100SinusoidalPositionalEmbedding.get_embedding(50, width)
-    odd = {"odd": "zero_pad"} if width % 2 else {}
+    odd = {"odd_width": "zero_pad"} if width % 2 else {}
     ours = waves(list(range(50)), width, form="tensor2tensor", **odd)
     assert theirs.shape == ours.shape
     # their angles are in float32
@@ -186,14 +189,14 @@ def test_it_agrees_with_m2m100(width):
 def test_it_numbers_the_tokens_as_m2m100_does():
     m2m100 = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100")
     theirs = m2m100.M2M100SinusoidalPositionalEmbedding(50, 16, padding_idx=1)(torch.full((1, 20), 7))
-    ours = waves(list(range(20)), 16, form="tensor2tensor", first=2)
+    ours = waves(list(range(20)), 16, form="tensor2tensor", position_offset=2)
     assert (theirs[0].double() - ours).abs().max() < 2e-5
 
 
 def test_it_agrees_with_x_transformers():
     x_transformers = pytest.importorskip("x_transformers.x_transformers")
     theirs = x_transformers.ScaledSinusoidalEmbedding(16)
-    ours = Sinusoidal(width=16, form="concatenated", trained=True, scale=16**-0.5)
+    ours = Sinusoidal(width=16, form="concatenated", trainable=True, scale=16**-0.5)
     assert ours.scale.equal(theirs.scale)
     added = ours.at(Geometry.causal(50)).embed(torch.zeros(1, 50, 16))
     assert (added[0] - theirs(torch.zeros(1, 50, 16))).abs().max() < 1e-6

@@ -66,7 +66,7 @@ def test_sizes_come_from_the_longest_text_unless_they_are_given():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((3, 2), r"swin serves rows 0 to 1 \(rows 2\); got 2; build it with rows=3 or more, or resize it"),
+        ((3, 2), r"swin supports rows 0 to 1 \(rows 2\); got 2; build it with rows=3 or more, or resize it"),
         ((2, 4), r"Swin serves positions 0 to 2 \(max_length 3\); got 0 to 3"),
     ],
 )
@@ -126,8 +126,8 @@ def test_resizing_is_that_of_the_published_code():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "a grid has rows and columns; got None and None; give both, or max_length"),
-        ({"rows": 3}, "a grid has rows and columns; got 3 and None; give both, or max_length"),
+        ({}, "swin needs rows and columns; got None and None; give both, or max_length"),
+        ({"rows": 3}, "swin needs rows and columns; got 3 and None; give both, or max_length"),
         ({"max_length": 4, "rows": 0}, "rows must be above zero; got 0"),
         ({"rows": 3, "columns": -1}, "columns must be above zero; got -1"),
         ({"max_length": 4, "heads": 0}, "heads must be above zero; got 0"),

@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
-from ordinate import T5, Geometry
+from ordinate import Geometry
 from ordinate.ops.buckets import log_buckets
+from ordinate.schemes import T5
 
 # relative positions as T5 writes them: key minus query
 BOTH = [-130, -64, -9, -8, -7, -1, 0, 1, 7, 8, 16, 64, 127, 128]
@@ -33,7 +34,7 @@ def published(relative, both_sides, buckets, max_distance):
     ("both_sides", "relative", "expected"), [(True, BOTH, BOTH_BUCKETS), (False, BACK, BACK_BUCKETS)]
 )
 def test_golden_buckets(both_sides, relative, expected):
-    got = log_buckets(-torch.tensor(relative), buckets=32, max_distance=128, both_sides=both_sides)
+    got = log_buckets(-torch.tensor(relative), buckets=32, max_distance=128, bidirectional=both_sides)
     assert got.tolist() == expected
     assert [published(r, both_sides, 32, 128) for r in relative] == expected
 
@@ -42,7 +43,7 @@ def test_golden_buckets(both_sides, relative, expected):
 @pytest.mark.parametrize("both_sides", [True, False])
 def test_the_bias_is_the_table_at_the_bucket_of_each_distance(buckets, max_distance, both_sides):
     scheme = T5(heads=3, buckets=buckets, max_distance=max_distance).double()
-    where = Geometry.given(torch.tensor([0, 1, 5, 40, 41, 200, 1500])[None, :, None], causal=not both_sides)
+    where = Geometry.from_positions(torch.tensor([0, 1, 5, 40, 41, 200, 1500])[None, :, None], causal=not both_sides)
     bias, places = scheme.bias(where), where.q_pos[0, :, 0].tolist()
     weights = torch.randn(bias.shape, dtype=torch.float64)
     slope = torch.zeros_like(scheme.table)
@@ -58,13 +59,13 @@ def test_the_bias_is_the_table_at_the_bucket_of_each_distance(buckets, max_dista
 
 @pytest.mark.parametrize("both_sides", [True, False])
 def test_buckets_grow_with_distance_and_stay_in_range(both_sides):
-    far = log_buckets(torch.arange(100_000), buckets=32, max_distance=128, both_sides=both_sides)
+    far = log_buckets(torch.arange(100_000), buckets=32, max_distance=128, bidirectional=both_sides)
     assert (far.diff() >= 0).all()
     assert far[: 8 if both_sides else 16].tolist() == list(range(8 if both_sides else 16))
     assert far.max() == (15 if both_sides else 31)
     assert far[128:].unique().numel() == 1
     for dtype in (torch.float32, torch.float64):
-        again = log_buckets(torch.arange(100_000).to(dtype), buckets=32, max_distance=128, both_sides=both_sides)
+        again = log_buckets(torch.arange(100_000).to(dtype), buckets=32, max_distance=128, bidirectional=both_sides)
         assert again.equal(far)
 
 
@@ -91,7 +92,7 @@ def test_it_agrees_with_transformers(both_sides, buckets, max_distance):
     configuration = pytest.importorskip("transformers.models.t5.configuration_t5")
     relative = torch.arange(-3000, 3001)
     theirs = t5.T5Attention._relative_position_bucket(relative, both_sides, buckets, max_distance)
-    ours = log_buckets(-relative, buckets=buckets, max_distance=max_distance, both_sides=both_sides)
+    ours = log_buckets(-relative, buckets=buckets, max_distance=max_distance, bidirectional=both_sides)
     assert ours.equal(theirs)
     config = configuration.T5Config(
         d_model=8,

@@ -17,7 +17,7 @@ def test_bias_and_gradients_are_those_of_the_formula(kernels, causal):
     with torch.no_grad():
         scheme.sharpness[0, 0] = -0.2
     pos = torch.tensor(PLACES, dtype=torch.float64)[None, :, None]
-    bias = scheme.bias(Geometry.given(pos, causal=causal))
+    bias = scheme.bias(Geometry.from_positions(pos, causal=causal))
     weights = torch.randn_like(bias)
     slopes = {name: torch.zeros_like(value) for name, value in scheme.named_parameters()}
     for h in range(3):
@@ -73,7 +73,7 @@ def test_a_bump_can_point_at_two_tokens_back_and_tells_ahead_from_behind():
 def test_far_from_all_bumps_nothing_is_added_and_nothing_is_lost():
     scheme = Tisa(heads=2)
     pos = torch.tensor([0, 1, 2**24, 2**24 + 1, 2**31 - 1])[None, :, None]
-    bias = scheme.bias(Geometry.given(pos))
+    bias = scheme.bias(Geometry.from_positions(pos))
     assert (bias[..., 4, :4] == 0).all()
     assert bias[..., 3, 2].equal(bias[..., 1, 0])
     bias.sum().backward()

@@ -10,7 +10,7 @@ from ordinate.testing import check_scheme
 @pytest.mark.parametrize("places", [[0, 1, 2, 3], [7, 0, 3, 3, 5]])
 def test_bias_and_gradient_are_the_table_at_each_distance(causal, places):
     scheme = Toeplitz(heads=3, max_length=8).double()
-    bias = scheme.bias(Geometry.given(torch.tensor(places)[None, :, None], causal=causal))
+    bias = scheme.bias(Geometry.from_positions(torch.tensor(places)[None, :, None], causal=causal))
     weights, slope = torch.randn_like(bias), torch.zeros_like(scheme.table)
     for h in range(3):
         for i, x in enumerate(places):
@@ -29,9 +29,9 @@ def test_the_table_has_a_number_for_each_distance_and_head():
 
 
 def test_far_keys_have_the_number_of_the_farthest_distance_if_asked():
-    scheme = Toeplitz(heads=2, max_length=3, far="clamp")
+    scheme = Toeplitz(heads=2, max_length=3, out_of_range="clamp")
     assert scheme.max_length is None
-    bias = scheme.at(Geometry.given(torch.tensor([0, 1, 2, 3, 900])[None, :, None], causal=False)).bias[0]
+    bias = scheme.at(Geometry.from_positions(torch.tensor([0, 1, 2, 3, 900])[None, :, None], causal=False)).bias[0]
     table = scheme.table.T
     for distance, row in ((0, 2), (1, 3), (2, 4), (3, 4), (4, 4)):
         query = distance
@@ -53,19 +53,19 @@ def test_texts_as_long_as_the_table_are_served_by_every_route_though_padding_mak
     padded = Geometry.padded(torch.arange(300)[None] >= 40)
     for where in (Geometry.causal(260), Geometry.full(260), padded):
         q, k, v = torch.randn(3, 1, 2, where.shape[0], 4, dtype=torch.float64).unbind()
-        at, exact = scheme.at(where), attend(q, k, v, scheme.at(where), route="reference")
-        assert explain(q, k, v, at).route == "tiles"
+        at, exact = scheme.at(where), attend(q, k, v, scheme.at(where), backend="reference")
+        assert explain(q, k, v, at).backend == "offset_bias"
         assert torch.allclose(attend(q, k, v, at), exact, rtol=0, atol=1e-12)
 
 
 def test_fractional_positions_are_refused():
-    with pytest.raises(ValueError, match=r"Toeplitz takes whole positions; got torch.float32; round them"):
-        Toeplitz(heads=2, max_length=4).at(Geometry.given(torch.tensor([[[0.5], [1.0]]])))
+    with pytest.raises(ValueError, match=r"Toeplitz takes integer positions; got torch.float32; round them"):
+        Toeplitz(heads=2, max_length=4).at(Geometry.from_positions(torch.tensor([[[0.5], [1.0]]])))
 
 
 @pytest.mark.parametrize("far", ["error", "clamp"])
 def test_a_longer_table_keeps_the_numbers_and_repeats_the_farthest(far):
-    scheme = Toeplitz(heads=2, max_length=3, far=far)
+    scheme = Toeplitz(heads=2, max_length=3, out_of_range=far)
     longer = scheme.resized(5)
     assert longer.table.tolist() == [scheme.table[row].tolist() for row in (0, 0, 0, 1, 2, 3, 4, 4, 4)]
     assert longer.max_length == (5 if far == "error" else None)
@@ -93,7 +93,7 @@ def stretched(numbers, size):
 @pytest.mark.parametrize("length", [2, 3, 4, 7])
 def test_a_stretched_table_is_read_off_between_its_numbers(length):
     scheme = Toeplitz(heads=2, max_length=3).double()
-    made = scheme.resized(length, way="stretch")
+    made = scheme.resized(length, mode="stretch")
     for head in range(2):
         exact = torch.tensor(stretched(scheme.table[:, head].tolist(), 2 * length - 1), dtype=torch.float64)
         assert torch.allclose(made.table[:, head], exact, rtol=0, atol=1e-15)
@@ -108,13 +108,13 @@ def test_a_stretched_table_is_read_off_between_its_numbers(length):
         (lambda: Toeplitz(heads=0, max_length=4), "heads must be above zero; got 0"),
         (lambda: Toeplitz(heads=2, max_length=0), "max_length must be above zero; got 0"),
         (
-            lambda: Toeplitz(heads=2, max_length=4, far="stop"),
-            "no way of toeplitz with far keys is named 'stop'; there are: clamp, error",
+            lambda: Toeplitz(heads=2, max_length=4, out_of_range="stop"),
+            "no out_of_range of toeplitz is named 'stop'; there are: clamp, error",
         ),
         (lambda: Toeplitz(heads=2, max_length=4).resized(0), "max_length must be above zero; got 0"),
         (
-            lambda: Toeplitz(heads=2, max_length=4).resized(5, way="grow"),
-            "no way of toeplitz to grow is named 'grow'; there are: extend, stretch",
+            lambda: Toeplitz(heads=2, max_length=4).resized(5, mode="grow"),
+            "no mode of resizing toeplitz is named 'grow'; there are: extend, stretch",
         ),
     ],
 )
@@ -124,5 +124,5 @@ def test_options_that_make_no_sense_are_refused(ask, message):
 
 
 def test_clamping_keeps_the_contract():
-    broken = [f"{one.name}: {one.message}" for one in check_scheme(Toeplitz, far="clamp") if one.message]
+    broken = [f"{one.name}: {one.message}" for one in check_scheme(Toeplitz, out_of_range="clamp") if one.message]
     assert not broken, "\n".join(broken)

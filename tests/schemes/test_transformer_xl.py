@@ -26,7 +26,7 @@ def waves(offset, width, theta, layout):
     return [wave for angle in pairs for wave in (math.sin(angle), math.cos(angle))]
 
 
-def published(q, k, scheme, positions, theta=10_000.0, layout="half", clamp=None):
+def published(q, k, scheme, positions, theta=10_000.0, layout="half", max_offset=None):
     # the four terms of equation A^rel, one number at a time; the first is q.k itself
     batch, heads, tokens, width = q.shape
     scores = []
@@ -35,8 +35,8 @@ def published(q, k, scheme, positions, theta=10_000.0, layout="half", clamp=None
             for i in range(tokens):
                 for j in range(tokens):
                     offset = positions[b][i] - positions[b][j]
-                    if clamp is not None:
-                        offset = max(-clamp, min(offset, clamp))
+                    if max_offset is not None:
+                        offset = max(-max_offset, min(offset, max_offset))
                     wave = waves(offset, WIDTH, theta, layout)
                     key = [sum(scheme.project[h, c, m] * wave[m] for m in range(WIDTH)) for c in range(width)]
                     terms = [
@@ -47,14 +47,16 @@ def published(q, k, scheme, positions, theta=10_000.0, layout="half", clamp=None
     return torch.stack(scores).reshape(batch, heads, tokens, tokens)
 
 
-@pytest.mark.parametrize("options", [{}, {"layout": "interleaved", "theta": 50.0}, {"clamp": 3.0}, {"clamp": 2.5}])
+@pytest.mark.parametrize(
+    "options", [{}, {"layout": "interleaved", "theta": 50.0}, {"max_offset": 3.0}, {"max_offset": 2.5}]
+)
 @pytest.mark.parametrize("whole", [True, False])
 def test_scores_and_their_gradients_equal_the_paper_number_by_number(options, whole):
     scheme = born(**options)
     q, k = (torch.randn(2, HEADS, 4, HEAD_WIDTH, dtype=torch.float64, requires_grad=True) for _ in range(2))
     positions = [[0, 1, 5, 30], [4, 4, 2, 0]] if whole else [[0.0, 0.5, 7.25, -2.0], [1.0, 3.0, 3.5, 10.0]]
     pos = torch.tensor(positions)[..., None] if whole else torch.tensor(positions, dtype=torch.float64)[..., None]
-    bias = scheme.content_bias(q, k, Geometry.given(pos, causal=False))
+    bias = scheme.content_bias(q, k, Geometry.from_positions(pos, causal=False))
     expected = published(q, k, scheme, positions, **options)
     torch.testing.assert_close(bias, expected, rtol=0, atol=1e-12)
     upstream, leaves = torch.randn_like(bias), [q, k, *scheme.parameters()]
@@ -66,13 +68,13 @@ def test_scores_and_their_gradients_equal_the_paper_number_by_number(options, wh
 def test_scores_depend_on_the_offset_alone_however_far():
     scheme = born().float()
     q, k = torch.randn(2, 1, HEADS, 6, HEAD_WIDTH)
-    near, far = (Geometry.given(torch.arange(6)[None, :, None] + start) for start in (0, 2**24 + 1))
+    near, far = (Geometry.from_positions(torch.arange(6)[None, :, None] + start) for start in (0, 2**24 + 1))
     one, other = scheme.content_bias(q, k, near), scheme.content_bias(q, k, far)
     assert (one - other).abs().max() < 1e-5
 
 
 def test_clamped_offsets_beyond_the_clamp_are_all_alike():
-    scheme = born(clamp=2.0)
+    scheme = born(max_offset=2.0)
     q = torch.randn(1, HEADS, 1, HEAD_WIDTH, dtype=torch.float64).expand(-1, -1, 9, -1)
     bias = scheme.content_bias(q, torch.zeros_like(q), Geometry.full(9))[0, 0]
     assert bias[8, 0] == bias[8, 5] == bias[3, 0] != bias[2, 1]
@@ -80,14 +82,17 @@ def test_clamped_offsets_beyond_the_clamp_are_all_alike():
     assert abs(bias[2, 0] - bias[8, 0]) < 1e-12
 
 
-@pytest.mark.parametrize("options", [{"layout": "interleaved"}, {"clamp": 3.0}, {"theta": 100.0}])
+@pytest.mark.parametrize("options", [{"layout": "interleaved"}, {"max_offset": 3.0}, {"theta": 100.0}])
 def test_every_promise_of_a_scheme_holds(options):
     broken = {came.name: came.message for came in check_scheme(TransformerXl, **options) if came.message}
     assert broken == {}
 
 
 def test_the_width_must_be_even():
-    with pytest.raises(ValueError, match="waves come in pairs: the width must be even; got 7; choose an even width"):
+    with pytest.raises(
+        ValueError,
+        match="each frequency has a sine and a cosine, so the width must be even; got 7; choose an even width",
+    ):
         TransformerXl(width=7, heads=1, head_width=7)
 
 
@@ -98,7 +103,7 @@ def test_an_unknown_layout_is_refused(untyped):
         born(layout="halves")
 
 
-@pytest.mark.parametrize("name", ["width", "heads", "head_width", "theta", "clamp"])
+@pytest.mark.parametrize("name", ["width", "heads", "head_width", "theta", "max_offset"])
 def test_sizes_and_options_must_be_above_zero(name):
     with pytest.raises(ValueError, match=f"{name} must be above zero; got 0"):
         TransformerXl(**{"width": 4, "heads": 2, "head_width": 2, name: 0})
@@ -117,7 +122,7 @@ def test_it_agrees_with_xlnet_in_transformers(cached, clamp):
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_()
-    scheme = TransformerXl(width=8, heads=2, head_width=4, clamp=clamp).double()
+    scheme = TransformerXl(width=8, heads=2, head_width=4, max_offset=clamp).double()
     scheme.content.data.copy_(layer.r_w_bias)
     scheme.position.data.copy_(layer.r_r_bias)
     scheme.project.data.copy_(layer.r.permute(1, 2, 0))
@@ -161,5 +166,5 @@ def test_it_agrees_with_the_conformer_in_transformers():
 
 def test_vectors_for_another_model_are_refused(untyped):
     q, k = torch.randn(2, 1, HEADS + 1, 4, HEAD_WIDTH, dtype=torch.float64)
-    with pytest.raises(ValueError, match="must have the heads of the queries, or one for all, and their width; got"):
+    with pytest.raises(ValueError, match="must have as many heads as the queries, or one, and their head width; got"):
         born().content_bias(q, k, Geometry.causal(4))

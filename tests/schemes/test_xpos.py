@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry, Rope
+from ordinate import Geometry
+from ordinate.schemes import Rope
 from ordinate.schemes.xpos import Xpos
 from ordinate.testing import assert_as_close, check_scheme
 
@@ -103,9 +104,9 @@ def test_the_longest_length_is_the_one_that_is_told():
     assert Xpos(head_width=64).max_length == 18_131
     assert Xpos(head_width=64, centre=1000).max_length == 19_131
     scheme = Xpos(head_width=64)
-    scheme.at(Geometry.given(column([18_130])))
+    scheme.at(Geometry.from_positions(column([18_130])))
     with pytest.raises(ValueError, match=r"Xpos serves positions 0 to 18130 \(max_length 18131\); got 18131"):
-        scheme.at(Geometry.given(column([18_131])))
+        scheme.at(Geometry.from_positions(column([18_131])))
 
 
 def test_float16_ends_earlier_and_says_so():
@@ -113,7 +114,7 @@ def test_float16_ends_earlier_and_says_so():
     assert scheme.encode_key(q, column([3399])).isfinite().all()
     for hook in (scheme.encode_query, scheme.encode_key):
         with pytest.raises(
-            ValueError, match=r"in float16 xpos serves positions up to 3399 tokens .* 0; got 3400; use"
+            ValueError, match=r"in float16 xpos supports positions up to 3399 tokens .* 0; got 3400; use"
         ):
             hook(q, column([3400]))
     assert scheme.encode_key(q.bfloat16(), column([18_000])).isfinite().all()
@@ -123,7 +124,7 @@ def test_float16_ends_earlier_and_says_so():
     ("options", "message"),
     [
         ({"head_width": 7}, "xpos needs an even head width; got 7"),
-        ({"centre": -1}, r"centre must lie in \[0, 18130\], so that position 0 is served; got -1"),
+        ({"centre": -1}, r"centre must lie in \[0, 18130\], so that position 0 is supported; got -1"),
         ({"centre": 20_000}, "got 20000; leave it out, or raise scale_base"),
         ({"scale_base": 0.0}, "scale_base must be above zero"),
         ({"gamma": 0.0}, "gamma must be above zero"),

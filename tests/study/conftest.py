@@ -1,66 +1,66 @@
-"""Studies whose runs are carried out in this process, one after another."""
+"""Fixtures for studies whose runs are carried out in this process, one after another."""
 
 from functools import partial
 
 import pytest
 
 from ordinate.study import worker
-from ordinate.study.conduct import conduct
-from ordinate.study.design import Wish, grid, planned
-from ordinate.study.engine import Engine
-from ordinate.study.pace import Pace
+from ordinate.study.executor import Executor
+from ordinate.study.grid import PlanRequest, expand, join_cells
 from ordinate.study.presets import preset
-from ordinate.study.settle import settle
+from ordinate.study.resolve import resolve
+from ordinate.study.runner import run_study
+from ordinate.study.thread_autotuning import ThreadChoice
 from ordinate.training.settings import Hardware
 
-SMALL = {"layers": (1,), "heads": (2,), "steps": (3,), "batch": (2,), "fresh": (8,), "precision": ("fp32",)}
+SMALL = {"layers": (1,), "heads": (2,), "steps": (3,), "batch": (2,), "task_samples": (8,), "precision": ("fp32",)}
 
 
-class Here(Engine):
-    """Carries runs out in this process, and remembers which."""
+class Here(Executor):
+    """Executor that carries out runs in this process and records their names."""
 
     def __init__(self):
         self.carried = []
 
-    def pace(self, folder, plan, runs):
-        return Pace(1)
+    def choose_threads(self, folder, plan, runs):
+        return ThreadChoice(1)
 
-    def carry_out(self, folder, plan, runs, watch):
+    def run_all(self, folder, plan, runs, on_update):
         for run in runs:
             self.carried.append(run.name)
-            worker.carry_out(folder, plan, run, Hardware())
+            worker.train_and_evaluate(folder, plan, run, Hardware())
 
 
 class Quiet:
-    def reading(self, what):
+    def on_reading(self, what):
         pass
 
-    def planned(self, plan, todo):
+    def on_planned(self, plan, todo):
         pass
 
-    def news(self, news):
+    def on_update(self, update):
         pass
 
 
 @pytest.fixture(scope="session")
 def designed():
-    """A settled plan of small models."""
+    """A resolved plan of small models."""
 
     def make(exceptions=(), **options):
-        cells = planned(Wish(**SMALL | options), partial(preset, "quick"), exceptions)
-        return grid([(values, settle(plan)) for values, plan in cells])
+        cells = expand(PlanRequest(**SMALL | options), partial(preset, "quick"), exceptions)
+        return join_cells([(values, resolve(plan)) for values, plan in cells])
 
     return make
 
 
 @pytest.fixture(scope="session")
 def carried():
-    """Carry out what is missing of a plan: the folder, and the names of the runs that were."""
+    """Carry out the missing runs of a plan; returns the folder and the names of these runs."""
 
     def carry(plan, out):
         engine = Here()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(worker, "say", lambda **news: None)
-            return conduct(plan, out, engine, "ordinate study", Quiet()), engine.carried
+            patch.setattr(worker, "print_update", lambda **update: None)
+            return run_study(plan, out, engine, "ordinate study", Quiet()), engine.carried
 
     return carry

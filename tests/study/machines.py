@@ -1,4 +1,4 @@
-"""`ordinate train` on two machines that are this one: what each says, and how it ends."""
+"""Run `ordinate train` as two machines (both this one); returns their exit codes and output."""
 
 import os
 import socket
@@ -9,14 +9,14 @@ MAIN = "import sys; from ordinate.cli.main import main; sys.exit(main())"
 
 
 def free_port():
-    """A port that nobody listens at."""
+    """Return a free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
 
 
 def begin(*arguments, nodes=2):
-    """The command on each machine."""
+    """Start the command once for each machine."""
     known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
     return [
         subprocess.Popen(
@@ -25,7 +25,7 @@ def begin(*arguments, nodes=2):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # a launcher asks all processes of a machine to end
+            # a launcher terminates all processes of a machine
             start_new_session=True,
         )
         for node in range(nodes)
@@ -33,11 +33,11 @@ def begin(*arguments, nodes=2):
 
 
 def ended(processes):
-    """How each machine ended, and what it said."""
+    """Wait for all processes; returns exit codes and output."""
     said = [process.communicate(timeout=900)[0] for process in processes]
     return [process.returncode for process in processes], said
 
 
 def train(*arguments, nodes=2):
-    """How each machine ended, and what it said."""
+    """Train on these machines; returns exit codes and output."""
     return ended(begin(*arguments, nodes=nodes))

@@ -3,12 +3,12 @@ import math
 import numpy as np
 import pytest
 
-from ordinate.study.comparison import Table, compare, holm, tails
+from ordinate.study.comparison import Measurements, compare, holm, t_test_p_value
 
 
 def table(amounts, seeds=None):
     amounts = np.atleast_2d(np.asarray(amounts, float))
-    return Table(tuple(seeds or range(len(amounts))), amounts, np.full(amounts.shape[1], 100.0))
+    return Measurements(tuple(seeds or range(len(amounts))), amounts, np.full(amounts.shape[1], 100.0))
 
 
 @pytest.mark.parametrize(
@@ -16,9 +16,9 @@ def table(amounts, seeds=None):
     # from printed tables of the t distribution
     [(12.706, 1, 0.05), (2.776, 4, 0.05), (2.228, 10, 0.05), (3.169, 10, 0.01), (1.96, 1e6, 0.05), (0, 3, 1)],
 )
-def test_the_tails_of_a_t_are_those_of_the_printed_tables(t, df, chance):
-    assert tails(t, df) == pytest.approx(chance, abs=2e-4)
-    assert tails(-t, df) == tails(t, df)
+def test_t_test_p_values_are_those_of_printed_tables(t, df, chance):
+    assert t_test_p_value(t, df) == pytest.approx(chance, abs=2e-4)
+    assert t_test_p_value(-t, df) == t_test_p_value(t, df)
 
 
 def test_holms_correction_by_hand():
@@ -29,7 +29,7 @@ def test_holms_correction_by_hand():
 
 
 def draw(random, models, seeds, documents, *, apart=0.0):
-    """Models alike but for the first, with luck of training, hard documents and a noise of their own."""
+    """Simulated measurements of equal models (except the first): effects of seed and document, and noise."""
     hard = random.normal(200, 50, documents)
     return {
         str(model): table(
@@ -46,7 +46,7 @@ def draw(random, models, seeds, documents, *, apart=0.0):
 def best_is_sure(tables):
     found = compare(tables)
     best = min(tables, key=lambda name: tables[name].amounts.sum())
-    return all(found[best, other].sure for other in tables if other != best)
+    return all(found[best, other].significant for other in tables if other != best)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -56,18 +56,20 @@ def test_no_winner_is_found_among_equals_more_often_than_once_in_twenty(seeds):
     assert found <= 200 * 0.05 + 2 * math.sqrt(200 * 0.05 * 0.95)
 
 
-def test_any_difference_among_equals_is_as_rare():
+def test_a_significant_difference_among_equals_is_as_rare():
     random = np.random.default_rng(0)
-    wrong = sum(any(pair.sure for pair in compare(draw(random, 4, 3, 20)).values()) for _ in range(200))
+    wrong = sum(any(pair.significant for pair in compare(draw(random, 4, 3, 20)).values()) for _ in range(200))
     assert wrong <= 200 * 0.05 + 2 * math.sqrt(200 * 0.05 * 0.95)
 
 
-def test_seeds_drawn_once_each_would_find_winners_where_there_are_none():
-    # the mutant: luck of training left out, as if every seed gave the same
+def test_ignoring_the_variance_between_seeds_would_name_winners_among_equals():
+    # mutant: the variance between seeds is left out
     random, wrong = np.random.default_rng(0), 0
     for _ in range(100):
         tables = draw(random, 2, 3, 20)
-        alike = {name: Table((0,), one.amounts.mean(0, keepdims=True), one.sizes) for name, one in tables.items()}
+        alike = {
+            name: Measurements((0,), one.amounts.mean(0, keepdims=True), one.sizes) for name, one in tables.items()
+        }
         wrong += best_is_sure(alike)
     assert wrong > 15
 
@@ -76,37 +78,37 @@ def test_a_planted_difference_is_found_and_has_its_sign_and_size():
     random = np.random.default_rng(1)
     found = compare(draw(random, 3, 5, 40, apart=-30))
     one, back = found["0", "1"], found["1", "0"]
-    assert one.sure
+    assert one.significant
     assert one.difference == pytest.approx(-0.3, abs=0.06)
     assert one.interval[0] < -0.3 < one.interval[1] or abs(one.difference + 0.3) < 0.06
     assert back.difference == -one.difference
     assert back.interval == (-one.interval[1], -one.interval[0])
-    assert not found["1", "2"].sure
+    assert not found["1", "2"].significant
     assert one.effect < -4
 
 
 def test_seeds_needed_would_have_been_enough():
-    # the difference is twice the luck of a seed; so many documents that they add nothing
+    # the difference is two standard deviations between seeds; there are enough documents to add no variance
     luck = np.array([-1.0, 0.0, 1.0])[:, None]
     one, other = 200 + np.zeros((3, 3000)), 202 + luck + np.zeros((3, 3000))
     pair = compare({"a": table(one), "b": table(other)})["a", "b"]
-    assert not pair.sure
+    assert not pair.significant
     assert pair.effect == pytest.approx(-2)
     assert pair.seeds_needed == 4
     # t = 2 sqrt(4) with 3 degrees of freedom, and with 3 seeds 2 sqrt(3) with 2
-    assert tails(4, 3) < 0.05 < tails(2 * math.sqrt(3), 2)
+    assert t_test_p_value(4, 3) < 0.05 < t_test_p_value(2 * math.sqrt(3), 2)
 
 
-def test_one_that_training_makes_unsteady_is_not_judged_by_the_steady_others():
+def test_a_model_with_a_larger_variance_between_seeds_is_tested_with_its_own():
     random, wrong = np.random.default_rng(3), 0
     for _ in range(150):
         tables = draw(random, 5, 3, 20)
         tables["wild"] = table(tables["0"].amounts + random.normal(0, 30, (3, 1)))
-        wrong += any(pair.sure for names, pair in compare(tables).items() if "wild" in names)
+        wrong += any(pair.significant for names, pair in compare(tables).items() if "wild" in names)
     assert wrong <= 150 * 0.05 + 2 * math.sqrt(150 * 0.05 * 0.95)
 
 
-def test_documents_that_differ_leave_more_seeds_without_use():
+def test_where_documents_dominate_the_variance_more_seeds_do_not_help():
     random = np.random.default_rng(2)
     noise, luck = random.normal(0, 40, 12), np.array([[0], [0.1], [-0.1]])
     pair = compare({"a": table(np.tile(200 + noise, (3, 1)) + luck), "b": table(np.full((3, 12), 201))})
@@ -114,11 +116,11 @@ def test_documents_that_differ_leave_more_seeds_without_use():
 
 
 @pytest.mark.parametrize(("answers", "chance"), [(3, 0.25), (5, 0.0625), (8, 0.0078)])
-def test_a_few_answers_that_differ_all_one_way_prove_as_much_as_the_exact_test_says(answers, chance):
+def test_a_few_answers_that_all_differ_in_one_direction_are_as_significant_as_in_mcnemars_test(answers, chance):
     one, other = np.ones(300), np.ones(300)
     other[:answers] = 0
-    pair = compare({"a": Table((0,), one[None], one), "b": Table((0,), other[None], one)})["a", "b"]
-    # McNemar's exact test: so many throws of a coin, all heads or all tails
+    pair = compare({"a": Measurements((0,), one[None], one), "b": Measurements((0,), other[None], one)})["a", "b"]
+    # McNemar's exact test: this number of coin tosses, all heads or all tails
     assert chance / 3 < pair.p < chance * 1.5
 
 
@@ -129,11 +131,11 @@ def test_only_shared_seeds_are_compared():
     assert compare({"a": one, "b": table([[1, 1]], seeds=[5])}) == {}
 
 
-def test_one_document_and_one_seed_cannot_tell():
+def test_one_document_and_one_seed_allow_no_test():
     pair = compare({"a": table([[1.0]]), "b": table([[2.0]])})["a", "b"]
     assert (pair.p, pair.adjusted, pair.interval, pair.effect, pair.seeds_needed) == (1, 1, None, None, None)
 
 
-def test_the_same_numbers_differ_in_nothing():
+def test_identical_measurements_do_not_differ():
     pair = compare({"a": table([[1, 2], [3, 4]]), "b": table([[1, 2], [3, 4]])})["a", "b"]
-    assert (pair.difference, pair.adjusted, pair.sure) == (0, 1, False)
+    assert (pair.difference, pair.adjusted, pair.significant) == (0, 1, False)

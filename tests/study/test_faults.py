@@ -1,4 +1,4 @@
-"""What driver and worker of a study do when the ground gives way; workers are doubles, or this process."""
+"""Faults: full disks, corrupted files, kills. Workers are test doubles, or this process."""
 
 import errno
 import json
@@ -11,54 +11,63 @@ import time
 
 import pytest
 
-from ordinate import files
-from ordinate.files import read_sealed
-from ordinate.study import process, worker
-from ordinate.study.conduct import conduct
-from ordinate.study.engines.local import Local
-from ordinate.study.folder import Folder
-from ordinate.study.pace import Pace
+from ordinate.core import atomic_files
+from ordinate.core.atomic_files import read_checksummed
+from ordinate.study import worker, worker_process
+from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.plan import Plan
-from ordinate.study.settle import settle
+from ordinate.study.resolve import resolve
+from ordinate.study.runner import run_study
+from ordinate.study.study_folder import StudyFolder
+from ordinate.study.thread_autotuning import ThreadChoice
 
-SIZES = {"steps": 4, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 1, "fresh": 20, "multiples": (1,)}
+SIZES = {
+    "steps": 4,
+    "batch": 4,
+    "width": 16,
+    "layers": 1,
+    "heads": 2,
+    "warmup_steps": 1,
+    "task_samples": 20,
+    "eval_length_multiples": (1,),
+}
 
 
 class Quiet:
-    def reading(self, name):
+    def on_reading(self, name):
         pass
 
-    def planned(self, plan, todo):
+    def on_planned(self, plan, todo):
         pass
 
-    def news(self, news):
+    def on_update(self, update):
         pass
 
 
 @pytest.fixture(scope="module")
 def plan():
-    return settle(Plan(task="copy:count=4", schemes=("rope", "none"), checkpoint_every=2, **SIZES))
+    return resolve(Plan(task="copy:count=4", schemes=("rope", "none"), checkpoint_every=2, **SIZES))
 
 
 @pytest.fixture
 def folder(plan, tmp_path):
-    """A study that is planned, with nothing done."""
-    return conduct(plan.model_copy(), tmp_path / "study", Nobody(1), "ordinate study", Quiet())
+    """A planned study without results."""
+    return run_study(plan.model_copy(), tmp_path / "study", Nobody(1), "ordinate study", Quiet())
 
 
-class Nobody(Local):
-    """Carries nothing out."""
+class Nobody(LocalExecutor):
+    """Executor that does nothing."""
 
-    def pace(self, folder, plan, runs):
-        return Pace(1)
+    def choose_threads(self, folder, plan, runs):
+        return ThreadChoice(1)
 
-    def carry_out(self, folder, plan, runs, watch):
+    def run_all(self, folder, plan, runs, on_update):
         pass
 
 
 @pytest.fixture
 def work(folder, monkeypatch):
-    """Carry out the first run in this process: its code."""
+    """Carry out the first run in this process; returns its exit code."""
     name = folder.plan().runs()[0].name
 
     def go():
@@ -69,25 +78,25 @@ def work(folder, monkeypatch):
 
 
 def result(folder):
-    found = read_sealed(folder.result(folder.plan().runs()[0]))
+    found = read_checksummed(folder.result(folder.plan().runs()[0]))
     return {name: value for name, value in found.items() if name != "cost"}
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_disk_that_is_full_when_the_result_is_written_is_told_and_nothing_is_lost(
+def test_a_full_disk_when_the_result_is_written_is_reported_and_nothing_is_lost(
     folder, work, monkeypatch, capsys, call
 ):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    write = worker.write_sealed
+    write = worker.write_checksummed
 
     def write_on_full_disk(path, value):
         if path.name == "result.json":
-            monkeypatch.setattr(files.os, call, full)
+            monkeypatch.setattr(atomic_files.os, call, full)
         write(path, value)
 
-    monkeypatch.setattr(worker, "write_sealed", write_on_full_disk)
+    monkeypatch.setattr(worker, "write_checksummed", write_on_full_disk)
     assert work() == 1
     assert "No space left on device" in capsys.readouterr().err
     run = folder.plan().runs()[0]
@@ -99,7 +108,7 @@ def test_a_disk_that_is_full_when_the_result_is_written_is_told_and_nothing_is_l
 
 
 @pytest.mark.parametrize("how", ["truncated", "empty", "missing", "binary", "flipped"])
-def test_a_result_that_is_damaged_is_made_again_the_same(folder, work, how):
+def test_a_corrupted_result_is_made_again_identically(folder, work, how):
     assert work() == 0
     run = folder.plan().runs()[0]
     before, path = result(folder), folder.result(run)
@@ -118,7 +127,7 @@ def test_a_result_that_is_damaged_is_made_again_the_same(folder, work, how):
 
 
 @pytest.mark.parametrize(("how", "step"), [("flipped", 1), ("flipped", 3), ("truncated", 2), ("missing", 1)])
-def test_a_loss_that_is_damaged_before_a_checkpoint_is_made_again_the_same(folder, work, capsys, how, step):
+def test_a_corrupted_loss_before_a_checkpoint_is_made_again_identically(folder, work, capsys, how, step):
     assert work() == 0
     run = folder.plan().runs()[0]
     before, losses = result(folder), folder.run(run) / "checkpoints" / "metrics.jsonl"
@@ -135,11 +144,11 @@ def test_a_loss_that_is_damaged_before_a_checkpoint_is_made_again_the_same(folde
     assert work() == 0
     assert result(folder) == before
     said = capsys.readouterr().err
-    assert said.count(f"the loss of step {step} is not as it was written; ") == (2 if step < 3 else 1)
+    assert said.count(f"the logged loss of step {step} is missing or corrupted; ") == (2 if step < 3 else 1)
 
 
 DOUBLE = """#!/bin/sh
-# a worker that trains for ever, and takes its time to stop; nothing else begins
+# a worker that trains forever and stops slowly; nothing else starts
 trap 'sleep 0.2; echo stopped > {place}/stopped-$4; exit 143' TERM
 trap '' INT
 [ $# = 4 ] || exit 1
@@ -154,13 +163,13 @@ def double(tmp_path, monkeypatch):
     script = tmp_path / "double"
     script.write_text(DOUBLE.format(place=tmp_path))
     script.chmod(0o755)
-    monkeypatch.setattr(process.sys, "executable", str(script))
+    monkeypatch.setattr(worker_process.sys, "executable", str(script))
     return tmp_path
 
 
 @pytest.fixture
 def hears():
-    """This process hears Ctrl-C, which a shell keeps from what it begins in the background."""
+    """Enable SIGINT in this process; shells disable it for background jobs."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -172,11 +181,11 @@ def test_interrupted_twice_every_worker_still_ends_and_nothing_is_written(plan, 
     heard, lock = set(), threading.Lock()
 
     class Interrupter(Quiet):
-        def news(self, news):
-            # each worker tells from a thread of its own
+        def on_update(self, update):
+            # events of each worker come from a separate thread
             with lock:
-                new = news.step and news.run.name not in heard
-                heard.update([news.run.name] if new else [])
+                new = update.step and update.run.name not in heard
+                heard.update([update.run.name] if new else [])
             if new and len(heard) == 2:
                 threading.Thread(target=interrupt).start()
 
@@ -186,7 +195,7 @@ def test_interrupted_twice_every_worker_still_ends_and_nothing_is_written(plan, 
             time.sleep(0.05)
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(plan, folder.path, Local(2), "ordinate study", Interrupter())
+        run_study(plan, folder.path, LocalExecutor(2), "ordinate study", Interrupter())
     deadline = time.monotonic() + 10
     while len(list(double.glob("stopped-*"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -199,7 +208,7 @@ def test_interrupted_twice_every_worker_still_ends_and_nothing_is_written(plan, 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ordinate.files import write_json
+from ordinate.core.atomic_files import write_json
 names, left = ("fsync", "replace", "chmod", "write"), int(sys.argv[2])
 for name in names:
     def wrapped(*given, call=getattr(os, name), **named):
@@ -216,7 +225,7 @@ write_json(Path(sys.argv[1]), {"new": list(range(1000))})
 def test_killed_at_any_call_a_result_is_the_old_one_or_the_new_one(tmp_path):
     path, ends = tmp_path / "result.json", []
     for call in range(1, 8):
-        files.write_json(path, {"old": 1})
+        atomic_files.write_json(path, {"old": 1})
         done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(call)], timeout=60)
         ends.append(done.returncode)
         assert json.loads(path.read_text()) in ({"old": 1}, {"new": list(range(1000))})
@@ -224,9 +233,9 @@ def test_killed_at_any_call_a_result_is_the_old_one_or_the_new_one(tmp_path):
     assert ends[-1] == 0
 
 
-def test_folders_that_are_no_planned_run_are_left_alone(plan, folder):
+def test_folders_of_unplanned_runs_are_left_alone(plan, folder):
     other = folder.path / "runs" / "thesis"
     other.mkdir(parents=True)
     (other / "result.json").write_text("precious")
-    assert [run.name for run in Folder(folder.path).missing(plan)] == [run.name for run in plan.runs()]
+    assert [run.name for run in StudyFolder(folder.path).missing(plan)] == [run.name for run in plan.runs()]
     assert (other / "result.json").read_text() == "precious"

@@ -1,4 +1,4 @@
-"""Runs that are forked end as processes of their own do; here each is one real worker."""
+"""Forked runs end in the same way as separate processes; each test starts a real worker."""
 
 import json
 import os
@@ -10,46 +10,46 @@ from pathlib import Path
 
 import pytest
 
-from ordinate.study.conduct import conduct
-from ordinate.study.engine import Engine
-from ordinate.study.fork_server import Forked, ForkServer, fork_server
-from ordinate.study.pace import Pace
+from ordinate.study.executor import Executor
+from ordinate.study.fork_server import ForkedProcess, ForkServer, fork_server
 from ordinate.study.plan import Plan
-from ordinate.study.process import WORKER, Crew, variables
-from ordinate.study.settle import settle
+from ordinate.study.resolve import resolve
+from ordinate.study.runner import run_study
+from ordinate.study.thread_autotuning import ThreadChoice
+from ordinate.study.worker_process import WORKER, WorkerPool, worker_environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="runs are forked on Linux only")
-SIZES = {"steps": 100_000, "batch": 2, "width": 16, "layers": 1, "heads": 2, "warmup": 1, "fresh": 8}
+SIZES = {"steps": 100_000, "batch": 2, "width": 16, "layers": 1, "heads": 2, "warmup_steps": 1, "task_samples": 8}
 
 
-class Nobody(Engine):
-    def pace(self, folder, plan, runs):
-        return Pace(1)
+class Nobody(Executor):
+    def choose_threads(self, folder, plan, runs):
+        return ThreadChoice(1)
 
-    def carry_out(self, folder, plan, runs, watch):
+    def run_all(self, folder, plan, runs, on_update):
         pass
 
 
 class Quiet:
-    def reading(self, name):
+    def on_reading(self, name):
         pass
 
-    def planned(self, plan, todo):
+    def on_planned(self, plan, todo):
         pass
 
-    def news(self, news):
+    def on_update(self, update):
         pass
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    plan = settle(Plan(task="copy:count=4", schemes=("rope",), multiples=(1,), **SIZES))
-    return conduct(plan, tmp_path_factory.mktemp("forked") / "study", Nobody(), "ordinate study", Quiet())
+    plan = resolve(Plan(task="copy:count=4", schemes=("rope",), eval_length_multiples=(1,), **SIZES))
+    return run_study(plan, tmp_path_factory.mktemp("forked") / "study", Nobody(), "ordinate study", Quiet())
 
 
 @pytest.fixture(scope="module")
 def forks(folder):
-    with fork_server(variables(folder)) as forks:
+    with fork_server(worker_environment(folder)) as forks:
         yield forks
 
 
@@ -67,11 +67,11 @@ def begun(forks, folder, tmp_path):
 
 
 def server_of(process):
-    status = Path(f"/proc/{process.number}/status").read_text()
+    status = Path(f"/proc/{process.pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid")))
 
 
-def test_what_forks_has_one_thread(begun):
+def test_the_fork_server_has_one_thread(begun):
     assert server_of(begun) != os.getpid()
     assert len(list(Path(f"/proc/{server_of(begun)}/task").iterdir())) == 1
 
@@ -82,7 +82,7 @@ def test_a_forked_run_ends_by_the_signal_that_kills_it(begun):
     assert begun.wait() == begun.poll() == -signal.SIGKILL
 
 
-def test_a_forked_run_that_is_asked_to_end_saves_what_it_has(begun, folder):
+def test_a_forked_run_that_is_terminated_saves_a_checkpoint(begun, folder):
     begun.terminate()
     assert begun.wait() == 128 + signal.SIGTERM
     (run,) = folder.plan().runs()
@@ -90,14 +90,14 @@ def test_a_forked_run_that_is_asked_to_end_saves_what_it_has(begun, folder):
     assert folder.status(run) == "pending"
 
 
-def test_the_keyboard_interrupts_runs_and_not_what_forks_them(begun, forks):
+def test_ctrl_c_interrupts_runs_and_not_the_fork_server(begun, forks):
     os.kill(server_of(begun), signal.SIGINT)
-    os.kill(begun.number, signal.SIGINT)
+    os.kill(begun.pid, signal.SIGINT)
     assert begun.wait() == 128 + signal.SIGINT
     assert forks.control.fileno() > 0
 
 
-def test_a_forked_run_that_cannot_begin_says_why(forks, tmp_path):
+def test_a_forked_run_that_cannot_start_reports_why(forks, tmp_path):
     with (tmp_path / "messages.txt").open("w+") as messages:
         process = forks.start([str(tmp_path), "rope-s0"], messages.fileno())
         with process.stdout:
@@ -106,24 +106,26 @@ def test_a_forked_run_that_cannot_begin_says_why(forks, tmp_path):
         assert "study.json" in messages.read()
 
 
-def test_a_run_of_a_fork_server_that_is_gone_is_ended():
+def test_a_run_is_killed_when_its_fork_server_dies():
     orphan = subprocess.Popen(["sleep", "60"])
     (said, saying), (status, telling) = os.pipe(), os.pipe()
     os.write(telling, b"%d\n" % orphan.pid)
     os.close(saying)
     os.close(telling)
-    process = Forked(said, status)
-    process.begin()
+    process = ForkedProcess(said, status)
+    process.read_pid()
     with process.stdout:
         assert process.wait() == -signal.SIGKILL
     assert orphan.wait() == -signal.SIGKILL
 
 
-def test_once_the_fork_server_is_gone_a_run_begins_by_itself(tmp_path):
+def test_without_a_fork_server_a_run_starts_its_own_interpreter(tmp_path):
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     there.close()
     with here, (tmp_path / "messages.txt").open("w") as messages:
-        process = Crew(ForkServer(here)).work(["true", "-m", WORKER, "study", "rope-s0"], messages, os.environ)
+        process = WorkerPool(ForkServer(here)).start_worker(
+            ["true", "-m", WORKER, "study", "rope-s0"], messages, os.environ
+        )
         with process.stdout:
             assert process.wait() == 0
         assert isinstance(process, subprocess.Popen)

@@ -1,16 +1,16 @@
 import pytest
 from pydantic import ValidationError
 
-from ordinate.study.plan import EIGHT, Plan, Run, differences
-from ordinate.study.presets import PRESETS
+from ordinate.study.plan import DEFAULT_SCHEMES, Plan, Run, differences
+from ordinate.study.presets import TEXT_PRESETS
 
 
 def test_the_default_plan_compares_the_eight_schemes_once():
-    assert [run.label for run in Plan().runs()] == list(EIGHT)
-    assert Plan().longest == 1024
+    assert [run.label for run in Plan().runs()] == list(DEFAULT_SCHEMES)
+    assert Plan().longest_length == 1024
 
 
-def test_seeds_come_one_after_another():
+def test_seeds_are_the_outer_loop():
     runs = Plan(schemes=("rope", "alibi"), seeds=2).runs()
     assert [(run.label, run.seed) for run in runs] == [("rope", 0), ("alibi", 0), ("rope", 1), ("alibi", 1)]
 
@@ -23,7 +23,7 @@ def test_an_unknown_field_names_the_nearest():
 @pytest.mark.parametrize(
     "changes", [{"length": 1}, {"steps": -1}, {"dropout": 1.0}, {"schemes": ()}, {"norm": "batch"}]
 )
-def test_values_without_meaning_are_refused(changes):
+def test_invalid_values_are_rejected(changes):
     with pytest.raises(ValidationError, match=next(iter(changes))):
         Plan(**changes)
 
@@ -33,9 +33,9 @@ def test_a_plan_cannot_be_changed():
         Plan().length = 64
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", list(TEXT_PRESETS))
 def test_every_preset_is_a_plan(name):
-    assert Plan(**PRESETS[name])
+    assert Plan(**TEXT_PRESETS[name])
 
 
 def test_the_digest_changes_with_everything_but_how_often_checkpoints_are_written():
@@ -59,11 +59,11 @@ def test_names_of_runs_are_safe_and_differ():
     assert run_of("rope", 3).name == "rope-s3"
 
 
-def test_differences_are_told_key_by_key():
+def test_differences_are_listed_key_by_key():
     assert differences({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}) == ["b: 2 -> 3", "c: None -> 4"]
 
 
-def test_each_kind_of_model_learns_its_own_unless_told():
+def test_each_kind_of_model_has_its_default_task():
     assert Plan(model="encoder").task == "masked"
     assert Plan(model="encoder", task="text").task == "text"
     assert Plan(model="vision").task == "images"

@@ -1,4 +1,4 @@
-"""A whole study in small, from text to results, disturbed and not."""
+"""Small studies end to end, from text to results, with and without interruptions."""
 
 import os
 import signal
@@ -6,30 +6,30 @@ import subprocess
 
 import pytest
 
-from ordinate.files import read_sealed
-from ordinate.report.build import build
-from ordinate.study.conduct import conduct
-from ordinate.study.engines.local import Local
-from ordinate.study.folder import Folder
+from ordinate.core.atomic_files import read_checksummed
+from ordinate.report.build import build_report
+from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.plan import Plan
-from ordinate.study.process import Crew
-from ordinate.study.settle import settle
+from ordinate.study.resolve import resolve
+from ordinate.study.runner import run_study
+from ordinate.study.study_folder import StudyFolder
+from ordinate.study.worker_process import WorkerPool
 
 
 class Quiet:
-    """Remembers what it is told."""
+    """Records progress events."""
 
     def __init__(self):
         self.todo, self.told = None, []
 
-    def reading(self, name):
+    def on_reading(self, name):
         pass
 
-    def planned(self, plan, todo):
+    def on_planned(self, plan, todo):
         self.todo = todo
 
-    def news(self, news):
-        self.told.append(news)
+    def on_update(self, update):
+        self.told.append(update)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,19 @@ def text(tmp_path_factory):
 
 
 def small(text, /, **changes):
-    sizes = {"length": 16, "steps": 6, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 2}
-    measures = {"windows": 4, "shuffled": 4, "samples": 1, "sample_tokens": 8, "checkpoint_every": 2}
-    return settle(Plan(**({"text": str(text), "schemes": ("rope", "learned")} | sizes | measures | changes)))
+    sizes = {"length": 16, "steps": 6, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup_steps": 2}
+    measures = {
+        "eval_samples": 4,
+        "shuffle_samples": 4,
+        "generated_texts": 1,
+        "generated_tokens": 8,
+        "checkpoint_every": 2,
+    }
+    return resolve(Plan(**({"text": str(text), "schemes": ("rope", "learned")} | sizes | measures | changes)))
 
 
 def results(folder, plan, costs=False):
-    found = {run.name: read_sealed(folder.result(run)) for run in plan.runs()}
+    found = {run.name: read_checksummed(folder.result(run)) for run in plan.runs()}
     if not costs:
         for result in found.values():
             result.pop("cost", None)
@@ -58,15 +64,15 @@ def results(folder, plan, costs=False):
 @pytest.fixture(scope="module")
 def calm(text, tmp_path_factory):
     plan, watch = small(text), Quiet()
-    folder = conduct(plan, tmp_path_factory.mktemp("calm") / "study", Local(2), "ordinate study", watch)
+    folder = run_study(plan, tmp_path_factory.mktemp("calm") / "study", LocalExecutor(2), "ordinate study", watch)
     return plan, folder, watch
 
 
-def test_every_run_is_done_and_measured(calm):
+def test_every_run_is_done_and_evaluated(calm):
     plan, folder, watch = calm
     found = results(folder, plan, costs=True)
     assert watch.todo == 2
-    assert {news.stage for news in watch.told} == {"training", "measuring", "done"}
+    assert {update.stage for update in watch.told} == {"training", "measuring", "done"}
     for result in found.values():
         assert result["status"] == "done"
         assert result["training"]["steps"] == list(range(1, 7))
@@ -91,10 +97,10 @@ def test_the_models_can_be_read_again(calm):
         assert (folder.run(run) / "model" / "tokenizer.json").exists()
 
 
-def test_a_second_time_there_is_nothing_to_do(calm):
+def test_repeating_a_finished_study_does_nothing(calm):
     plan, folder, _ = calm
     before, watch = results(folder, plan, costs=True), Quiet()
-    conduct(plan, folder.path, Local(1), "ordinate study", watch)
+    run_study(plan, folder.path, LocalExecutor(1), "ordinate study", watch)
     assert watch.todo == 0
     assert results(folder, plan, costs=True) == before
 
@@ -108,26 +114,26 @@ def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_p
     kills = []
 
     class Killer(Quiet):
-        def news(self, news):
-            super().news(news)
-            if news.step == 3 and news.run.label == "rope" and not kills:
-                kills.append(news)
-                # forked, and where nothing forks a worker of its own
+        def on_update(self, update):
+            super().on_update(update)
+            if update.step == 3 and update.run.label == "rope" and not kills:
+                kills.append(update)
+                # workers are children of the fork server, or of this process without one
                 (server,) = processes("-P", str(os.getpid()), "-f", "study.(fork_server|worker)")
                 for worker in processes("-P", server) or [server]:
                     os.kill(int(worker), signal.SIGKILL)
 
-    first = conduct(plan, tmp_path / "study", Local(1), "ordinate study", Killer())
+    first = run_study(plan, tmp_path / "study", LocalExecutor(1), "ordinate study", Killer())
     assert first.status(plan.runs()[0]) == "killed"
     watch = Quiet()
-    folder = conduct(plan, tmp_path / "study", Local(1), "ordinate study", watch)
+    folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "ordinate study", watch)
     assert watch.todo == 1
-    # it went on from a checkpoint
-    assert all(news.step >= 3 for news in watch.told if news.loss is not None)
+    # resumed from a checkpoint
+    assert all(update.step >= 3 for update in watch.told if update.loss is not None)
     assert results(folder, plan) == results(undisturbed, plan)
 
 
-# loaded by Python itself: each step takes long enough for a signal to arrive before the last
+# imported by Python itself (sitecustomize): slows each step so that a signal arrives before the last
 SLOW = """
 import builtins, time
 say = builtins.print
@@ -141,57 +147,57 @@ builtins.print = print_
 """
 
 
-def test_interrupted_it_saves_stops_and_goes_on(calm, tmp_path, monkeypatch):
+def test_interrupted_it_saves_stops_and_resumes(calm, tmp_path, monkeypatch):
     plan, undisturbed, _ = calm
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"))
 
     class Interrupter(Quiet):
-        def news(self, news):
-            super().news(news)
-            if news.step == 3:
+        def on_update(self, update):
+            super().on_update(update)
+            if update.step == 3:
                 os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(plan, tmp_path / "study", Local(1), "ordinate study", Interrupter())
-    folder = Folder(tmp_path / "study")
+        run_study(plan, tmp_path / "study", LocalExecutor(1), "ordinate study", Interrupter())
+    folder = StudyFolder(tmp_path / "study")
     assert [folder.status(run) for run in plan.runs()] == ["pending", "pending"]
     assert list((folder.run(plan.runs()[0]) / "checkpoints").glob("step-*"))
     monkeypatch.delenv("PYTHONPATH")
-    conduct(plan, tmp_path / "study", Local(2), "ordinate study", Quiet())
+    run_study(plan, tmp_path / "study", LocalExecutor(2), "ordinate study", Quiet())
     assert results(folder, plan) == results(undisturbed, plan)
 
 
-def test_a_run_that_diverges_says_at_which_step_and_the_others_go_on(text, tmp_path):
-    plan = small(text, learning_rate=1e30, clip=1e30, warmup=0, schemes=("none", "rope"))
+def test_a_run_that_diverges_records_the_step_and_the_others_continue(text, tmp_path):
+    plan = small(text, learning_rate=1e30, grad_clip=1e30, warmup_steps=0, schemes=("none", "rope"))
     watch = Quiet()
-    folder = conduct(plan, tmp_path / "study", Local(2), "ordinate study", watch)
+    folder = run_study(plan, tmp_path / "study", LocalExecutor(2), "ordinate study", watch)
     for result in results(folder, plan).values():
         assert result["status"] == "diverged"
         assert 1 < result["step"] <= 6
         assert f"step {result['step']} is not a finite number" in result["message"]
 
 
-def test_a_run_that_fails_keeps_what_it_said_and_is_tried_again(calm, text, tmp_path):
+def test_a_run_that_fails_keeps_its_messages_and_is_tried_again(calm, text, tmp_path):
     plan, undisturbed, _ = calm
     out = tmp_path / "study"
     blocker = out / "runs" / "rope-s0" / "model"
-    folder = Folder(out)
+    folder = StudyFolder(out)
 
     class Blocker(Quiet):
-        def planned(self, plan, todo):
-            super().planned(plan, todo)
+        def on_planned(self, plan, todo):
+            super().on_planned(plan, todo)
             blocker.parent.mkdir(parents=True)
             blocker.write_text("in the way")
 
-    conduct(plan, out, Local(2), "ordinate study", Blocker())
-    failed = read_sealed(folder.result(plan.runs()[0]))
+    run_study(plan, out, LocalExecutor(2), "ordinate study", Blocker())
+    failed = read_checksummed(folder.result(plan.runs()[0]))
     assert failed["status"] == "failed"
     assert "model" in failed["message"]
     assert folder.status(plan.runs()[1]) == "done"
     blocker.unlink()
-    conduct(plan, out, Local(1), "ordinate study", Quiet())
+    run_study(plan, out, LocalExecutor(1), "ordinate study", Quiet())
     assert results(folder, plan) == results(undisturbed, plan)
 
 
@@ -200,47 +206,47 @@ def test_a_run_that_fails_keeps_what_it_said_and_is_tried_again(calm, text, tmp_
     [
         (
             {"length": 4096, "schemes": ("none",)},
-            "the text to train on must hold at least 4097 tokens|some held-out document must hold",
+            "the training text must have at least 4097 tokens|some held-out document must have",
         ),
-        ({"schemes": ("rope", "rope")}, "each scheme and mixer is compared once"),
+        ({"schemes": ("rope", "rope")}, "schemes and mixers must differ from each other"),
         ({"tokenizer": "bite"}, "did you mean 'bytes'"),
         ({"text": "stdlip"}, "did you mean 'stdlib'"),
     ],
 )
-def test_bad_input_is_told_before_anything_is_trained(text, tmp_path, changes, message):
+def test_bad_input_is_reported_before_anything_is_trained(text, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        conduct(small(text, **changes), tmp_path / "study", Local(1), "x", Quiet())
+        run_study(small(text, **changes), tmp_path / "study", LocalExecutor(1), "x", Quiet())
     assert not (tmp_path / "study" / "runs").exists()
 
 
-def test_a_length_that_no_document_has_is_said_not_dropped(text, tmp_path):
+def test_a_length_that_no_document_has_is_reported_not_dropped(text, tmp_path):
     plan = small(text, schemes=("none",), length=256, steps=2)
-    folder = conduct(plan, tmp_path / "study", Local(1), "x", Quiet())
+    folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "x", Quiet())
     rows = results(folder, plan)["none-s0"]["lengths"]
     assert rows[0]["nats_per_token"] is not None
     assert rows[-1]["nats_per_token"] is None
     assert "no held-out document has 2049 tokens" in rows[-1]["reason"]
 
 
-def test_a_crew_told_to_stop_starts_nothing():
-    crew = Crew()
+def test_a_stopped_pool_starts_nothing():
+    crew = WorkerPool()
     crew.stop()
     assert crew.start(["true"]) is None
 
 
-def test_a_study_of_mixers_on_a_task_counts_right_answers_and_ends_in_a_report(tmp_path):
-    sizes = {"steps": 3, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup": 1, "fresh": 20}
-    plan = settle(Plan(task="copy:count=4", mixers=("softmax",), multiples=(1, 2), **sizes))
-    folder = conduct(plan, tmp_path / "study", Local(1), "ordinate study --mixers softmax", Quiet())
+def test_a_study_of_mixers_on_a_task_reports_accuracy(tmp_path):
+    sizes = {"steps": 3, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup_steps": 1, "task_samples": 20}
+    plan = resolve(Plan(task="copy:count=4", mixers=("softmax",), eval_length_multiples=(1, 2), **sizes))
+    folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "ordinate study --mixers softmax", Quiet())
     result = results(folder, plan, costs=True)["softmax-s0"]
     assert result["status"] == "done"
     assert (result["run"]["mixer"], result["run"]["scheme"]) == ("softmax", "rope")
     assert [(row["times"], row["asked"]) for row in result["lengths"]] == [(1, [4] * 20), (2, [8] * 20)]
     assert not (folder.run(plan.runs()[0]) / "model" / "tokenizer.json").exists()
     assert not folder.data.exists()
-    page = build(folder.path).path.read_text(encoding="utf-8")
-    assert "Which mixer? 1 compared on copy:count=4" in page
-    assert "Right answers by place" in page
+    page = build_report(folder.path).path.read_text(encoding="utf-8")
+    assert "Mixers: 1 compared on copy:count=4" in page
+    assert "Accuracy by place" in page
     watch = Quiet()
-    conduct(plan, folder.path, Local(1), "again", watch)
+    run_study(plan, folder.path, LocalExecutor(1), "again", watch)
     assert watch.todo == 0

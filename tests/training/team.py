@@ -14,14 +14,14 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ordinate.batch import SILENT, Batch
+from ordinate.core.seeds import derive_seed
+from ordinate.data.batch import IGNORE_INDEX, Batch
+from ordinate.data.task import Task
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
-from ordinate.seeds import seed_of
-from ordinate.task import Task
 from ordinate.training import lightning  # noqa: F401 - imported once, before the forks
 from ordinate.training.loop import train
-from ordinate.training.settings import Diverged, Hardware, Settings, Stopped
+from ordinate.training.settings import Hardware, TrainingDiverged, TrainingSettings, TrainingStopped
 
 STEPS, EVERY = 6, 3
 ONE, DDP, FSDP = Hardware(), Hardware(2), Hardware(2, strategy="fsdp")
@@ -41,7 +41,7 @@ class Unequal(Task):
         asked = torch.arange(8) <= 7 - torch.arange(count)[:, None]
         if self.stop == generator.initial_seed() and os.environ.get("RANK") != "0":
             os.kill(os.getpid(), signal.SIGTERM)
-        return Batch(inputs, inputs.masked_fill(~asked, SILENT))
+        return Batch(inputs, inputs.masked_fill(~asked, IGNORE_INDEX))
 
 
 class Spoiled(Unequal):
@@ -72,7 +72,7 @@ class Brittle(nn.Module):
 
 def seed(step):
     """What the batch of a step is drawn from."""
-    return seed_of(3, "batch", step - 1)
+    return derive_seed(3, "batch", step - 1)
 
 
 def decoder(**changes):
@@ -85,11 +85,20 @@ def decoder(**changes):
 def work(folder, hardware, make=decoder, task=None, **changes):
     """Train, or go on training: how it ended, the losses and the weights."""
     model, told = make(), []
-    base = {"steps": STEPS, "batch": 4, "seed": 3, "learning_rate": 1e-2, "warmup": 2, "checkpoint_every": EVERY}
-    settings = Settings(**(base | changes))
+    base = {
+        "steps": STEPS,
+        "batch": 4,
+        "seed": 3,
+        "learning_rate": 1e-2,
+        "warmup_steps": 2,
+        "checkpoint_every": EVERY,
+    }
+    settings = TrainingSettings(**(base | changes))
     try:
-        trace = train(model, task or Unequal(), settings, folder, lambda step, _: told.append(step), hardware)
-    except (Diverged, Stopped) as error:
+        trace = train(
+            model, task or Unequal(), settings, folder, lambda progress: told.append(progress.done), hardware
+        )
+    except (TrainingDiverged, TrainingStopped) as error:
         return {"ended": str(error), "told": told, "averaging": averaging(error)}
     weights = {name: value.tolist() for name, value in model.state_dict().items()}
     return {"ended": "done", "told": told, "losses": trace.losses, "weights": weights}
@@ -105,7 +114,7 @@ def averaging(error):
 def together(do, hardware):
     """What each of several processes says that do the same together; None where one ended otherwise than with 0."""
     with tempfile.TemporaryDirectory() as place:
-        children = [_child(do, rank, hardware, place) for rank in range(hardware.world)]
+        children = [_child(do, rank, hardware, place) for rank in range(hardware.world_size)]
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         return [
             json.loads((Path(place) / f"{rank}.json").read_text()) if code == 0 else None
@@ -117,10 +126,10 @@ def _child(do, rank, hardware, place):
     child = os.fork()
     if child:
         return child
-    known = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": hardware.world, "NODE_RANK": 0}
-    if hardware.world > 1:
+    known = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": hardware.world_size, "NODE_RANK": 0}
+    if hardware.world_size > 1:
         os.environ |= {name: str(value) for name, value in known.items()}
-        os.environ["ORDINATE_MEETING"] = f"file://{place}/meeting"
+        os.environ["ORDINATE_RENDEZVOUS"] = f"file://{place}/meeting"
     try:
         (Path(place) / f"{rank}.json").write_text(json.dumps(do()))
     except BaseException:

@@ -8,7 +8,13 @@ import pytest
 import safetensors.torch
 import torch
 
-from ordinate.training.checkpoint import DamagedError, DamagedWarning, PlainCheckpoints, newest_whole, remove_partial
+from ordinate.training.checkpoint import (
+    CorruptCheckpointError,
+    CorruptCheckpointWarning,
+    SafetensorsCheckpointIO,
+    latest_valid_checkpoint,
+    remove_partial,
+)
 
 STATE = {
     "weights": {"a": torch.randn(3, 4), "half": torch.randn(2).bfloat16(), "none": torch.empty(0, 3)},
@@ -37,34 +43,34 @@ def same(one, other):
 
 
 def test_what_is_saved_comes_back_with_its_types(tmp_path):
-    PlainCheckpoints().save_checkpoint(STATE, tmp_path / "step-1")
-    same(STATE, PlainCheckpoints().load_checkpoint(tmp_path / "step-1"))
+    SafetensorsCheckpointIO().save_checkpoint(STATE, tmp_path / "step-1")
+    same(STATE, SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-1"))
 
 
 def test_tied_strided_and_single_tensors_come_back(tmp_path):
     whole = torch.arange(12.0).view(3, 4)
     state = {"one": whole, "same": whole, "turned": whole.T, "row": whole[1]}
-    PlainCheckpoints().save_checkpoint(state, tmp_path / "step-1")
-    same({**state, "turned": whole.T.contiguous()}, PlainCheckpoints().load_checkpoint(tmp_path / "step-1"))
+    SafetensorsCheckpointIO().save_checkpoint(state, tmp_path / "step-1")
+    same({**state, "turned": whole.T.contiguous()}, SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-1"))
 
 
 def test_anything_but_data_is_refused_by_its_place(tmp_path):
     with pytest.raises(TypeError, match="checkpoint/outer/0 is a object; leave it out"):
-        PlainCheckpoints().save_checkpoint({"outer": [object()]}, tmp_path / "step-1")
-    with pytest.raises(TypeError, match="dense tensors and plain data; checkpoint/a is a Tensor"):
-        PlainCheckpoints().save_checkpoint({"a": torch.eye(2).to_sparse()}, tmp_path / "step-1")
+        SafetensorsCheckpointIO().save_checkpoint({"outer": [object()]}, tmp_path / "step-1")
+    with pytest.raises(TypeError, match="dense tensors or plain data; checkpoint/a is a Tensor"):
+        SafetensorsCheckpointIO().save_checkpoint({"a": torch.eye(2).to_sparse()}, tmp_path / "step-1")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_saving_over_a_checkpoint_replaces_it(tmp_path):
     for number in (1, 2):
-        PlainCheckpoints().save_checkpoint({"number": number}, tmp_path / "step-1")
-    assert PlainCheckpoints().load_checkpoint(tmp_path / "step-1") == {"number": 2}
+        SafetensorsCheckpointIO().save_checkpoint({"number": number}, tmp_path / "step-1")
+    assert SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-1") == {"number": 2}
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_is_one_clear_error_and_leaves_the_older_checkpoint(tmp_path, monkeypatch, call):
-    PlainCheckpoints().save_checkpoint(STATE, tmp_path / "step-1")
+    SafetensorsCheckpointIO().save_checkpoint(STATE, tmp_path / "step-1")
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -73,10 +79,10 @@ def test_a_full_disk_is_one_clear_error_and_leaves_the_older_checkpoint(tmp_path
     with pytest.raises(
         OSError, match=r"cannot write a checkpoint.*free space and run the same command again"
     ) as caught:
-        PlainCheckpoints().save_checkpoint(STATE, tmp_path / "step-2")
+        SafetensorsCheckpointIO().save_checkpoint(STATE, tmp_path / "step-2")
     assert caught.value.errno == errno.ENOSPC
     monkeypatch.undo()
-    assert newest_whole(tmp_path) == tmp_path / "step-1"
+    assert latest_valid_checkpoint(tmp_path) == tmp_path / "step-1"
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
 
 
@@ -87,38 +93,38 @@ def test_a_pickle_in_place_of_tensors_is_refused_and_never_run(tmp_path):
         def __reduce__(self):
             return (canary.write_text, ("ran",))
 
-    PlainCheckpoints().save_checkpoint(STATE, tmp_path / "step-1")
+    SafetensorsCheckpointIO().save_checkpoint(STATE, tmp_path / "step-1")
     manifest = json.loads((tmp_path / "step-1" / "manifest.json").read_text())
     (tmp_path / "step-1" / "tensors.safetensors").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(DamagedError, match="is not what was written"):
-        PlainCheckpoints().load_checkpoint(tmp_path / "step-1")
+    with pytest.raises(CorruptCheckpointError, match="does not match its checksum"):
+        SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-1")
     # even with a manifest that vouches for it
     raw = (tmp_path / "step-1" / "tensors.safetensors").read_bytes()
     manifest["files"]["tensors.safetensors"] = {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
     (tmp_path / "step-1" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(DamagedError, match="cannot be read"):
-        PlainCheckpoints().load_checkpoint(tmp_path / "step-1")
+    with pytest.raises(CorruptCheckpointError, match="cannot be read"):
+        SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-1")
     assert not canary.exists()
 
 
 def test_what_a_dead_process_left_is_removed(tmp_path):
     (tmp_path / ".partial-step-1").mkdir()
     (tmp_path / ".partial-step-1" / "tensors.safetensors").write_bytes(b"x")
-    assert newest_whole(tmp_path) is None
+    assert latest_valid_checkpoint(tmp_path) is None
     remove_partial(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_checkpoint_of_a_later_format_is_not_read(tmp_path):
-    PlainCheckpoints().save_checkpoint(STATE, tmp_path / "step-1")
+    SafetensorsCheckpointIO().save_checkpoint(STATE, tmp_path / "step-1")
     path = tmp_path / "step-1" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(DamagedError, match="has format 99, this version reads 1"):
-        PlainCheckpoints().load_checkpoint(tmp_path / "step-1")
+    with pytest.raises(CorruptCheckpointError, match="has format 99, this version reads 1"):
+        SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-1")
 
 
 def test_only_safetensors_and_json_are_written(tmp_path):
-    PlainCheckpoints().save_checkpoint(STATE, tmp_path / "step-1")
+    SafetensorsCheckpointIO().save_checkpoint(STATE, tmp_path / "step-1")
     names = {"tensors.safetensors", "state.json", "manifest.json"}
     assert {path.name for path in (tmp_path / "step-1").iterdir()} == names
     assert "checkpoint/weights/a" in safetensors.torch.load_file(tmp_path / "step-1" / "tensors.safetensors")
@@ -126,13 +132,13 @@ def test_only_safetensors_and_json_are_written(tmp_path):
 
 def test_tensors_whose_keys_read_alike_stay_apart(tmp_path):
     state = {"x": {1: torch.ones(1), "1": torch.zeros(1)}, "a/b": torch.ones(2), "a": {"b": torch.zeros(2)}}
-    PlainCheckpoints().save_checkpoint(state, tmp_path / "step-1")
-    same(state, PlainCheckpoints().load_checkpoint(tmp_path / "step-1"))
+    SafetensorsCheckpointIO().save_checkpoint(state, tmp_path / "step-1")
+    same(state, SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-1"))
 
 
 @pytest.mark.parametrize("call", [1, 2])
 def test_a_checkpoint_that_cannot_be_replaced_stays(tmp_path, monkeypatch, call):
-    PlainCheckpoints().save_checkpoint({"number": 1}, tmp_path / "step-1")
+    SafetensorsCheckpointIO().save_checkpoint({"number": 1}, tmp_path / "step-1")
     replace, calls = os.replace, []
 
     def full(*names):
@@ -143,8 +149,8 @@ def test_a_checkpoint_that_cannot_be_replaced_stays(tmp_path, monkeypatch, call)
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="free space"):
-        PlainCheckpoints().save_checkpoint({"number": 2}, tmp_path / "step-1")
-    assert PlainCheckpoints().load_checkpoint(tmp_path / "step-1") == {"number": 1}
+        SafetensorsCheckpointIO().save_checkpoint({"number": 2}, tmp_path / "step-1")
+    assert SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-1") == {"number": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
 
 
@@ -154,7 +160,7 @@ def test_a_folder_that_may_not_be_written_is_not_called_full(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match=r"Read-only file system\); make .* writable and run the same command again"):
-        PlainCheckpoints().save_checkpoint(STATE, tmp_path / "step-1")
+        SafetensorsCheckpointIO().save_checkpoint(STATE, tmp_path / "step-1")
 
 
 def vouch(folder, name, text):
@@ -173,18 +179,20 @@ def vouch(folder, name, text):
 )
 def test_a_state_that_makes_no_sense_is_damaged_even_if_vouched_for(tmp_path, state):
     for number in (1, 2):
-        PlainCheckpoints().save_checkpoint(STATE, tmp_path / f"step-{number}")
+        SafetensorsCheckpointIO().save_checkpoint(STATE, tmp_path / f"step-{number}")
     vouch(tmp_path / "step-2", "state.json", state)
-    with pytest.raises(DamagedError, match="step-2 cannot be read"):
-        PlainCheckpoints().load_checkpoint(tmp_path / "step-2")
-    with pytest.warns(DamagedWarning, match="step-2 cannot be read.*going on from the one before, step-1"):
-        assert newest_whole(tmp_path) == tmp_path / "step-1"
+    with pytest.raises(CorruptCheckpointError, match="step-2 cannot be read"):
+        SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-2")
+    with pytest.warns(
+        CorruptCheckpointWarning, match="step-2 cannot be read.*resuming from the previous checkpoint, step-1"
+    ):
+        assert latest_valid_checkpoint(tmp_path) == tmp_path / "step-1"
 
 
 def test_only_folders_named_like_a_checkpoint_count(tmp_path):
     for name in ("step-notes", "step-9-copy", "other"):
         (tmp_path / name).mkdir()
-    assert newest_whole(tmp_path) is None
+    assert latest_valid_checkpoint(tmp_path) is None
     for number in (9, 10):
-        PlainCheckpoints().save_checkpoint({"number": number}, tmp_path / f"step-{number}")
-    assert newest_whole(tmp_path) == tmp_path / "step-10"
+        SafetensorsCheckpointIO().save_checkpoint({"number": number}, tmp_path / f"step-{number}")
+    assert latest_valid_checkpoint(tmp_path) == tmp_path / "step-10"

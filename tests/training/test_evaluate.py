@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate.training.evaluate import Text, by_document, by_place, losses, order_curve
+from ordinate.training.evaluate import (
+    EvaluationText,
+    losses_by_document,
+    losses_by_position,
+    next_token_losses,
+    shuffle_curve,
+)
 
 VOCABULARY = 7
 
@@ -12,7 +18,7 @@ VOCABULARY = 7
 @pytest.fixture
 def text():
     tokens = torch.randint(VOCABULARY, (6, 33))
-    return Text(tokens, torch.tensor([0, 0, 1, 1, 1, 2]), ["a", "b", "c"], torch.arange(1, VOCABULARY + 1))
+    return EvaluationText(tokens, torch.tensor([0, 0, 1, 1, 1, 2]), ["a", "b", "c"], torch.arange(1, VOCABULARY + 1))
 
 
 class Counter(nn.Module):
@@ -28,7 +34,7 @@ class Counter(nn.Module):
 
 def test_losses_equal_a_plain_loop(text):
     model = Counter().train()
-    found = losses(model, text, "fp32")
+    found = next_token_losses(model, text, "fp32")
     with torch.no_grad():
         for piece in range(6):
             for place in range(32):
@@ -40,7 +46,7 @@ def test_losses_equal_a_plain_loop(text):
 
 def test_shorter_pieces_predict_the_same_tokens(text):
     for length in (4, 8, 16, 32):
-        cut = text.cut(length)
+        cut = text.split_to(length)
         assert cut.tokens.shape == (6 * 32 // length, length + 1)
         assert torch.equal(cut.tokens[:, 1:].reshape(6, 32), text.tokens[:, 1:])
         assert torch.equal(cut.documents, text.documents.repeat_interleave(32 // length))
@@ -57,8 +63,8 @@ def test_shuffling_moves_tokens_inside_their_window_only(text, window):
 
 
 def test_documents_add_up(text):
-    nats = losses(Counter(), text, "fp32")
-    rows = by_document(nats, text)
+    nats = next_token_losses(Counter(), text, "fp32")
+    rows = losses_by_document(nats, text)
     assert [row["name"] for row in rows] == ["a", "b", "c"]
     assert [row["tokens"] for row in rows] == [64, 96, 32]
     assert rows[2]["bytes"] == int((text.tokens[5, 1:] + 1).sum())
@@ -67,16 +73,18 @@ def test_documents_add_up(text):
 
 def test_places_are_means_of_their_bins():
     nats = torch.arange(20.0).view(2, 10)
-    places, means = by_place(nats, 5)
+    places, means = losses_by_position(nats, 5)
     assert places == [0, 2, 4, 6, 8]
     assert means == [5.5, 7.5, 9.5, 11.5, 13.5]
-    assert by_place(nats, 99)[0] == list(range(10))
+    assert losses_by_position(nats, 99)[0] == list(range(10))
 
 
 def test_the_order_curve_begins_untouched_and_ends_wholly_shuffled(text):
     model = Counter()
-    curve = order_curve(model, text, "fp32", torch.Generator().manual_seed(0))
+    curve = shuffle_curve(model, text, "fp32", torch.Generator().manual_seed(0))
     assert [row["window"] for row in curve] == [1, 2, 4, 8, 16, 32]
-    assert math.isclose(curve[0]["nats_per_token"], losses(model, text, "fp32").double().mean(), rel_tol=1e-9)
-    odd = Text(text.tokens[:, :12], text.documents, text.names, text.bytes)
-    assert [row["window"] for row in order_curve(model, odd, "fp32", torch.Generator())] == [1, 2, 4, 8, 11]
+    assert math.isclose(
+        curve[0]["nats_per_token"], next_token_losses(model, text, "fp32").double().mean(), rel_tol=1e-9
+    )
+    odd = EvaluationText(text.tokens[:, :12], text.documents, text.names, text.bytes)
+    assert [row["window"] for row in shuffle_curve(model, odd, "fp32", torch.Generator())] == [1, 2, 4, 8, 11]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ordinate.training import lightning
-from ordinate.training.checkpoint import DamagedError, DamagedWarning
-from ordinate.training.settings import Diverged, Stopped
+from ordinate.training.checkpoint import CorruptCheckpointError, CorruptCheckpointWarning
+from ordinate.training.settings import TrainingDiverged, TrainingStopped
 
 VICTIM = Path(__file__).parent / "victim.py"
 spec = importlib.util.spec_from_file_location("victim", VICTIM)
@@ -36,7 +36,9 @@ def damage(path, how):
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, how, name):
     calm, _ = run(tmp_path)
     damage(tmp_path / "step-00000012" / name, how)
-    with pytest.warns(DamagedWarning, match="step-00000012.*going on from the one before, step-00000008"):
+    with pytest.warns(
+        CorruptCheckpointWarning, match="step-00000012.*resuming from the previous checkpoint, step-00000008"
+    ):
         again, trace = run(tmp_path)
     assert torch.equal(weights(again), weights(calm))
     assert list(trace.steps) == list(range(1, victim.STEPS + 1))
@@ -46,22 +48,22 @@ def test_when_every_checkpoint_is_damaged_each_reason_is_told(tmp_path):
     run(tmp_path)
     for path in tmp_path.glob("step-*"):
         damage(path / "state.json", "truncated")
-    with pytest.raises(DamagedError, match=r"(?s)step-00000012.*step-00000008.*delete the folder"):
+    with pytest.raises(CorruptCheckpointError, match=r"(?s)step-00000012.*step-00000008.*delete the folder"):
         run(tmp_path)
 
 
 def test_training_whose_losses_are_lost_does_not_go_on(tmp_path):
     run(tmp_path)
     (tmp_path / "metrics.jsonl").unlink()
-    with pytest.raises(ValueError, match="each step up to the checkpoint's, 12; it holds 0 whole lines"):
+    with pytest.raises(ValueError, match="every step up to the checkpoint's, 12; it has 0 valid lines"):
         run(tmp_path)
 
 
 def test_a_damaged_checkpoint_is_not_counted_among_those_kept(tmp_path):
     run(tmp_path)
     damage(tmp_path / "step-00000012" / "state.json", "empty")
-    with pytest.warns(DamagedWarning), pytest.raises(Stopped):
-        run(tmp_path, watch=lambda step, _: os.kill(os.getpid(), signal.SIGTERM) if step == 9 else None)
+    with pytest.warns(CorruptCheckpointWarning), pytest.raises(TrainingStopped):
+        run(tmp_path, watch=lambda progress: os.kill(os.getpid(), signal.SIGTERM) if progress.done == 9 else None)
     assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-00000008", "step-00000009"]
 
 
@@ -93,8 +95,8 @@ def test_on_a_full_disk_the_same_command_goes_on_once_there_is_space(tmp_path, l
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_after_the_step_with_a_checkpoint(tmp_path, number):
     calm, _ = run(tmp_path / "calm")
-    with pytest.raises(Stopped) as caught:
-        run(tmp_path / "cut", watch=lambda step, _: os.kill(os.getpid(), number) if step == 5 else None)
+    with pytest.raises(TrainingStopped) as caught:
+        run(tmp_path / "cut", watch=lambda progress: os.kill(os.getpid(), number) if progress.done == 5 else None)
     assert caught.value.signal == number
     assert (tmp_path / "cut" / "step-00000005").is_dir()
     assert torch.equal(weights(run(tmp_path / "cut")[0]), weights(calm))
@@ -102,15 +104,15 @@ def test_a_signal_stops_after_the_step_with_a_checkpoint(tmp_path, number):
 
 def test_a_signal_between_steps_stops_with_a_checkpoint_too(tmp_path, monkeypatch):
     calm, _ = run(tmp_path / "calm")
-    ended = lightning.Learner.on_train_batch_end
+    ended = lightning.TrainingModule.on_train_batch_end
 
     def late(self, *args):
         ended(self, *args)
         if self.global_step == 5:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(lightning.Learner, "on_train_batch_end", late)
-    with pytest.raises(Stopped):
+    monkeypatch.setattr(lightning.TrainingModule, "on_train_batch_end", late)
+    with pytest.raises(TrainingStopped):
         run(tmp_path / "cut")
     assert (tmp_path / "cut" / "step-00000006").is_dir()
     monkeypatch.undo()
@@ -119,8 +121,8 @@ def test_a_signal_between_steps_stops_with_a_checkpoint_too(tmp_path, monkeypatc
 
 def test_a_signal_while_finished_training_is_read_is_not_lost(tmp_path, monkeypatch):
     run(tmp_path)
-    monkeypatch.setattr(lightning.Learner, "setup", lambda self, stage: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(Stopped, match="stopped by signal 15"):
+    monkeypatch.setattr(lightning.TrainingModule, "setup", lambda self, stage: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(TrainingStopped, match="stopped by signal 15"):
         run(tmp_path)
 
 
@@ -128,8 +130,8 @@ def test_a_second_interrupt_stops_at_once_and_corrupts_nothing(tmp_path):
     calm, _ = run(tmp_path / "calm")
     handler = signal.getsignal(signal.SIGINT)
 
-    def twice(step, _):
-        for _ in range(2 * (step == 5)):
+    def twice(progress):
+        for _ in range(2 * (progress.done == 5)):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
@@ -139,7 +141,7 @@ def test_a_second_interrupt_stops_at_once_and_corrupts_nothing(tmp_path):
 
 
 def test_an_optimiser_that_is_poisoned_ends_training_before_anything_is_saved_of_it(tmp_path, monkeypatch):
-    started = lightning.Learner.on_train_batch_start
+    started = lightning.TrainingModule.on_train_batch_start
 
     def poisoned(self, *given):
         if self.global_step == 5:
@@ -147,8 +149,8 @@ def test_an_optimiser_that_is_poisoned_ends_training_before_anything_is_saved_of
                 state["exp_avg"].fill_(float("nan"))
         return started(self, *given)
 
-    monkeypatch.setattr(lightning.Learner, "on_train_batch_start", poisoned)
-    with pytest.raises(Diverged, match="the loss of step 7 is not a finite number"):
+    monkeypatch.setattr(lightning.TrainingModule, "on_train_batch_start", poisoned)
+    with pytest.raises(TrainingDiverged, match="the loss of step 7 is not a finite number"):
         run(tmp_path)
     assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000004"]
     monkeypatch.undo()

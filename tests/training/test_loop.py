@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate.seeds import seed_of
-from ordinate.training.settings import Diverged
+from ordinate.core.seeds import derive_seed
+from ordinate.training.settings import TrainingDiverged
 
 VICTIM = Path(__file__).parent / "victim.py"
 spec = importlib.util.spec_from_file_location("victim", VICTIM)
@@ -58,7 +58,7 @@ def test_killed_at_two_hundred_random_instants_it_ends_with_the_same_weights(tmp
 
 def test_it_takes_exactly_the_planned_steps_and_notes_each(tmp_path):
     seen = []
-    _, trace = run(tmp_path, watch=lambda step, loss: seen.append((step, loss)))
+    _, trace = run(tmp_path, watch=lambda progress: seen.append((progress.done, progress.loss)))
     assert list(trace.steps) == list(range(1, victim.STEPS + 1))
     assert seen == list(zip(trace.steps, trace.losses, strict=True))
     assert trace.losses[-1] < trace.losses[0]
@@ -85,7 +85,7 @@ class Spoiled(victim.Sums):
     """The inputs of one step are all 10."""
 
     def __init__(self, at):
-        self.seed = seed_of(victim.settings().seed, "batch", at - 1)
+        self.seed = derive_seed(victim.settings().seed, "batch", at - 1)
 
     def sample(self, generator, count):
         batch = super().sample(generator, count)
@@ -111,7 +111,7 @@ class Brittle(nn.Sequential):
 def test_a_number_that_is_not_finite_ends_training_with_its_step(tmp_path, where):
     model = Brittle(*victim.tied_model())
     model.where = where
-    with pytest.raises(Diverged, match=f"the {where} of step 6 is not a finite number") as caught:
+    with pytest.raises(TrainingDiverged, match=f"the {where} of step 6 is not a finite number") as caught:
         run(tmp_path, model, Spoiled(6))
     assert caught.value.step == 6
     assert weights(model).isfinite().all()
@@ -121,9 +121,9 @@ def test_a_number_that_is_not_finite_ends_training_with_its_step(tmp_path, where
 def test_other_settings_or_another_model_are_refused_with_every_difference(tmp_path):
     run(tmp_path)
     with pytest.raises(
-        ValueError, match=r"(?s)begun with others:\n  learning_rate: 0.01 -> 0.02\n  clip: 1.0 -> 2.0"
+        ValueError, match=r"(?s)started with others:\n  learning_rate: 0.01 -> 0.02\n  grad_clip: 1.0 -> 2.0"
     ):
-        run(tmp_path, learning_rate=0.02, clip=2.0)
+        run(tmp_path, learning_rate=0.02, grad_clip=2.0)
     model = victim.tied_model()
     model[1] = nn.Linear(16, 16, bias=False)
     with pytest.raises(ValueError, match=r"shape of 1.bias: \[16\] -> None"):
@@ -147,8 +147,8 @@ def test_a_model_that_last_generated_text_is_trained_with_dropout(tmp_path):
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path):
-    with pytest.raises(Diverged, match="the largest weight of step 1 is not a finite number"):
-        run(tmp_path, learning_rate=1e38, clip=1e9, warmup=0, steps=1)
+    with pytest.raises(TrainingDiverged, match="the largest weight of step 1 is not a finite number"):
+        run(tmp_path, learning_rate=1e38, grad_clip=1e9, warmup_steps=0, steps=1)
     assert list(tmp_path.glob("step-*")) == []
 
 

@@ -43,7 +43,7 @@ def test_a_loss_missing_before_the_checkpoint_is_told(tmp_path, rest):
     metrics = Metrics(tmp_path / "metrics.jsonl")
     metrics.path.write_bytes(rest)
     with pytest.raises(
-        ValueError, match=r"each step up to the checkpoint's, 2; it holds \d whole lines; put the file"
+        ValueError, match=r"every step up to the checkpoint's, 2; it has \d valid lines; restore the file"
     ):
         metrics.truncate(2)
     assert metrics.path.read_bytes() == rest
@@ -57,7 +57,7 @@ def test_a_bit_that_flips_in_a_loss_is_noticed(tmp_path):
     place = raw.index(b"2.125", raw.index(b"\n")) + 3
     metrics.path.write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
     assert metrics.read() == [(1, 2.125)]
-    with pytest.raises(ValueError, match="it holds 1 whole lines"):
+    with pytest.raises(ValueError, match="it has 1 valid lines"):
         metrics.truncate(3)
     # lines of before there were checksums
     metrics.path.write_text('{"step": 1, "loss": 0.5}\n')

@@ -9,16 +9,16 @@ from ordinate.training.optimiser import learning_rate_at, make_optimiser
 
 
 def test_the_learning_rate_rises_then_falls_along_a_cosine():
-    rates = [learning_rate_at(step, highest=1.0, warmup=4, steps=12) for step in range(12)]
+    rates = [learning_rate_at(step, peak=1.0, warmup_steps=4, steps=12) for step in range(12)]
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
     assert rates[4] == 1.0
     assert rates[8] == pytest.approx(0.55)
     assert rates[6] == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2)
-    assert learning_rate_at(12, highest=1.0, warmup=4, steps=12) == pytest.approx(0.1)
+    assert learning_rate_at(12, peak=1.0, warmup_steps=4, steps=12) == pytest.approx(0.1)
 
 
 def test_without_warmup_it_begins_at_the_top():
-    assert learning_rate_at(0, highest=2.0, warmup=0, steps=5) == 2.0
+    assert learning_rate_at(0, peak=2.0, warmup_steps=0, steps=5) == 2.0
 
 
 def test_matrices_decay_and_tables_norms_and_biases_do_not():

@@ -15,17 +15,18 @@ import torch
 from torch import nn
 
 from ordinate import Encoder, EncoderShape
-from ordinate.batch import Batch
+from ordinate.core.progress import ignore
+from ordinate.data.batch import Batch
+from ordinate.data.task import Task
+from ordinate.data.tasks.images import Images
+from ordinate.data.tasks.masked import Masked
+from ordinate.data.tasks.translation import Translation
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
-from ordinate.models.vision import Vision, VisionShape
-from ordinate.task import Task
-from ordinate.tasks.images import Images
-from ordinate.tasks.masked import Masked
-from ordinate.tasks.translation import Translation
+from ordinate.models.vision import VisionShape, VisionTransformer
 from ordinate.training import lightning  # noqa: F401 - imported once, before the forks
 from ordinate.training.loop import train
-from ordinate.training.settings import Settings
+from ordinate.training.settings import TrainingSettings
 
 STEPS, EVERY = 12, 4
 
@@ -51,11 +52,18 @@ def tied_model():
 
 def settings(**changes):
     """Short training."""
-    base = {"steps": STEPS, "batch": 4, "seed": 3, "learning_rate": 1e-2, "warmup": 2, "checkpoint_every": EVERY}
-    return Settings(**(base | changes))
+    base = {
+        "steps": STEPS,
+        "batch": 4,
+        "seed": 3,
+        "learning_rate": 1e-2,
+        "warmup_steps": 2,
+        "checkpoint_every": EVERY,
+    }
+    return TrainingSettings(**(base | changes))
 
 
-def run(folder, model=None, task=None, watch=None, **changes):
+def run(folder, model=None, task=None, watch=ignore, **changes):
     """Short training here: the model and what training was like."""
     model = model or tied_model()
     return model, train(model, task or Sums(), settings(**changes), folder, watch)
@@ -103,7 +111,7 @@ def vision():
     """A reader of images."""
     draw = np.random.default_rng(0)
     pixels, labels = draw.integers(0, 255, (20, 1, 8, 8), np.uint8), draw.integers(0, 3, 20)
-    model = Vision(VisionShape(vocabulary=3, image=(8, 8), patch=(4, 4), channels=1, **SMALL))
+    model = VisionTransformer(VisionShape(vocabulary=3, image=(8, 8), patch=(4, 4), channels=1, **SMALL))
     return model, Images(pixels=pixels, labels=labels, classes=("a", "b", "c"), shift=1)
 
 
@@ -111,7 +119,7 @@ SMALL = {"width": 16, "layers": 2, "heads": 2, "max_length": 16, "dropout": 0.2}
 KINDS = {made.__name__: made for made in (encoder, encoder_decoder, vision)}
 
 
-def go(folder, precision, watch=None, kind=None):
+def go(folder, precision, watch=ignore, kind=None):
     """Train, or go on training, and write down what came out."""
     torch.manual_seed(0)
     model, task = KINDS[kind]() if kind else (tied_model(), Sums())
@@ -121,7 +129,7 @@ def go(folder, precision, watch=None, kind=None):
 
 def killed_at_step(step):
     """A watch that kills the process at a step."""
-    return lambda at, loss: os.kill(os.getpid(), signal.SIGKILL) if at == step else None
+    return lambda progress: os.kill(os.getpid(), signal.SIGKILL) if progress.done == step else None
 
 
 def killed_at_call(names, count):

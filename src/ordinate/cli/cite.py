@@ -4,7 +4,7 @@ import sys
 
 from cyclopts import App
 
-from ordinate import catalog
+from ordinate.core import catalog
 
 app = App(name="cite", help="Print the BibTeX entry of a scheme.")
 
@@ -18,7 +18,7 @@ def cite(scheme: str) -> int:
     scheme
         Its name (see `ordinate list`).
     """
-    from ordinate.scheme import Scheme
+    from ordinate.schemes._scheme import Scheme
 
     sys.stdout.write(catalog.load("ordinate.schemes", Scheme, scheme).citation + "\n")
     return 0

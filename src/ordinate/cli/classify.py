@@ -1,4 +1,4 @@
-"""`ordinate classify`: say what images show."""
+"""`ordinate classify`: classify images."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -8,43 +8,48 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ordinate.checks import need, need_positive
-from ordinate.cli.trained import trained
+from ordinate.cli.load_trained import load_trained
+from ordinate.core.checks import need, need_positive
 
 if TYPE_CHECKING:
-    from ordinate.models.vision import Vision
+    from ordinate.models.vision import VisionTransformer
 
-app = App(name="classify", help="Say what images show, by a trained model.")
+app = App(name="classify", help="Classify images with a trained model.")
 
 
 @app.default
 def classify(model: Path, *images: Path, top: Annotated[int, Parameter(alias="-n")] = 3) -> int:
-    """Say what images show: the likeliest classes of each, with their probabilities.
+    """Classify images: the most probable classes of each, with their probabilities.
 
     Parameters
     ----------
     model
-        Folder of a model for images, as `ordinate train --model vision` prints it, or of a published one (ViT, DINOv2
-        with a head: config.json, safetensors; preprocessor_config.json says how pictures are shown to it).
+        Folder of a vision model, as `ordinate train --model vision` prints it, or of a published one (ViT, DINOv2
+        with a head: config.json, safetensors, and preprocessor_config.json for the preprocessing).
     images
-        Files: PNG, JPEG, or what else pillow reads.
+        Image files: PNG, JPEG, or another format that pillow reads.
     top
-        How many classes of each.
+        Number of classes shown for each.
     """
     import torch
 
-    from ordinate.data.views import View, class_names
+    from ordinate.data.image_preprocessing import ImagePreprocessor, class_names
 
     need_positive("top", top)
-    need(len(images) > 0, "classify looks at images", "got none", "name their files")
-    seer = cast("Vision", trained(model, "vision"))
-    need(seer.head is not None, "a model that classifies has a head", f"{model} has none", "give one with a head")
-    view = View.of(model, seer.vision.image, seer.vision.channels)
-    names = class_names(model, seer.vision.labels, seer.vision.vocabulary)
+    need(len(images) > 0, "classify needs images", "got none", "give their files")
+    classifier = cast("VisionTransformer", load_trained(model, "vision"))
+    need(
+        classifier.head is not None,
+        "classify needs a model with a classification head",
+        f"{model} has none",
+        "give one",
+    )
+    view = ImagePreprocessor.from_folder(model, classifier.vision.image, classifier.vision.channels)
+    names = class_names(model, classifier.vision.labels, classifier.vision.vocabulary)
     table = Table("image", "class", "probability")
     for image in images:
         with torch.inference_mode():
-            likely = seer.predict(seer(view.read(image)[None])).float().softmax(-1)[0]
+            likely = classifier.logits(classifier(view.read(image)[None])).float().softmax(-1)[0]
         found = likely.topk(min(top, len(names)))
         for rank, (share, place) in enumerate(zip(found.values.tolist(), found.indices.tolist(), strict=True)):
             table.add_row(Text("" if rank else str(image)), Text(names[place]), f"{share:.1%}")

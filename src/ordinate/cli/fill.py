@@ -1,4 +1,4 @@
-"""`ordinate fill`: say the hidden words of a text."""
+"""`ordinate fill`: predict the masked tokens of a text."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,44 +9,44 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ordinate.checks import need, need_positive
-from ordinate.cli.trained import trained_reader
+from ordinate.cli.load_trained import load_trained_text_model
+from ordinate.core.checks import need, need_positive
 
 if TYPE_CHECKING:
+    from ordinate.data.tokenizer import Tokenizer
     from ordinate.models.encoder import Encoder
-    from ordinate.tokenizer import Tokenizer
 
-app = App(name="fill", help="Say the hidden words of a text, by a trained encoder.")
+app = App(name="fill", help="Predict masked tokens of a text with a trained encoder.")
 MASK = "[MASK]"
-# what published tokenizers call it
-KNOWN = (MASK, "<mask>")
+# spellings of the mask token in published tokenizers
+MASK_SPELLINGS = (MASK, "<mask>")
 
 
 @app.default
 def fill(model: Path, text: str, *, top: Annotated[int, Parameter(alias="-n")] = 5) -> int:
-    """Say the hidden words of a text: the likeliest tokens for each [MASK], with their probabilities.
+    """Predict masked tokens of a text: the most probable tokens for each [MASK], with their probabilities.
 
     Parameters
     ----------
     model
-        Folder of an encoder, as `ordinate train --model encoder` prints it, or of a published one with a masked head
-        (BERT, RoBERTa, ModernBERT, DeBERTa: config.json, safetensors, tokenizer.json).
+        Folder of an encoder, as `ordinate train --model encoder` prints it, or of a published one with a masked-token
+        head (BERT, RoBERTa, ModernBERT, DeBERTa: config.json, safetensors, tokenizer.json).
     text
-        The text, with [MASK] for each hidden token.
+        The text, with [MASK] for each token to predict.
     top
-        How many tokens for each.
+        Number of tokens shown for each.
     """
     import torch
 
     need_positive("top", top)
-    need(MASK in text, f"fill says what stands at {MASK}", f"got {text!r}", f"write {MASK} for each hidden token")
-    tokenizer, found = trained_reader(model, "encoder")
+    need(MASK in text, f"the text must contain {MASK}", f"got {text!r}", f"write {MASK} for each token to predict")
+    tokenizer, found = load_trained_text_model(model, "encoder")
     reader = cast("Encoder", found)
-    need(reader.masked is not None, "an encoder that fills has a masked head", f"{model} has none", "give one")
-    ids, mask = hidden_ids(tokenizer, reader, text)
+    need(reader.masked is not None, "fill needs an encoder with a masked-token head", f"{model} has none", "give one")
+    ids, mask = masked_ids(tokenizer, reader, text)
     with torch.no_grad():
-        logits = reader.predict(reader(torch.tensor([ids]))).float()[0]
-    # the mask is no answer
+        logits = reader.logits(reader(torch.tensor([ids]))).float()[0]
+    # the mask token itself is not a valid prediction
     likely = logits.index_fill(1, torch.tensor([mask]), float("-inf")).softmax(-1)
     table, whole = Table("mask", "token", "probability"), list(ids)
     for number, place in enumerate((place for place, token in enumerate(ids) if token == mask), 1):
@@ -60,30 +60,35 @@ def fill(model: Path, text: str, *, top: Annotated[int, Parameter(alias="-n")] =
     return 0
 
 
-def hidden_ids(tokenizer: "Tokenizer", reader: "Encoder", text: str) -> tuple[Sequence[int], int]:
-    """The tokens of a text with masks, and the token of the mask.
+def masked_ids(tokenizer: "Tokenizer", reader: "Encoder", text: str) -> tuple[Sequence[int], int]:
+    """Return the token ids of a text with masks, and the id of the mask token.
 
-    Our own encoders know one token more than their tokenizer, the mask; a published tokenizer has it among its own.
+    Ordinate's own encoders have one token more than their tokenizer, the mask; published tokenizers include it.
 
     Raises:
-        ValueError: a tokenizer that has none, or of another model.
+        ValueError: the tokenizer has no mask token, or belongs to another model.
     """
-    from ordinate.tokenizers.published import Published
+    from ordinate.data.tokenizers.published import Published
 
     known = reader.shape.vocabulary
     if isinstance(tokenizer, Published):
-        found = [(name, token) for name in KNOWN if (token := tokenizer.inner.token_to_id(name)) is not None]
-        need(bool(found), "the tokenizer has a mask", f"it has no {' or '.join(KNOWN)}", "give another model")
+        found = [(name, token) for name in MASK_SPELLINGS if (token := tokenizer.inner.token_to_id(name)) is not None]
+        need(
+            bool(found),
+            "the tokenizer must have a mask token",
+            f"it has no {' or '.join(MASK_SPELLINGS)}",
+            "give another model",
+        )
         name, mask = found[0]
         ids = [int(token) for token in tokenizer.encode(text.replace(MASK, name))]
     else:
-        first, *parts = ([int(token) for token in tokenizer.bare(part)] for part in text.split(MASK))
+        first, *parts = ([int(token) for token in tokenizer.encode_plain(part)] for part in text.split(MASK))
         mask = tokenizer.size
         ids = first + [token for part in parts for token in (mask, *part)]
     need(
         max(ids) < known,
-        "the model knows every token of its tokenizer",
-        f"got token {max(ids)} for a model of {known}",
-        "put the tokenizer.json beside it that it was trained with",
+        "every token of the text must be in the model's vocabulary",
+        f"got token {max(ids)} for a vocabulary of {known}",
+        "use the tokenizer.json that the model was trained with",
     )
     return ids, mask

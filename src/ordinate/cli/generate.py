@@ -1,4 +1,4 @@
-"""`ordinate generate`: let a trained model write."""
+"""`ordinate generate`: generate text with a trained model."""
 
 import sys
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cyclopts import App
 
-from ordinate.checks import need
-from ordinate.cli.trained import trained_reader
+from ordinate.cli.load_trained import load_trained_text_model
+from ordinate.core.checks import need
 
 if TYPE_CHECKING:
     from ordinate.models.decoder import Decoder
 
-app = App(name="generate", help="Let a trained model go on from a prompt.")
+app = App(name="generate", help="Generate text from a prompt with a trained model.")
 
 
 @app.default
@@ -21,43 +21,45 @@ def generate(
     model: Path,
     prompt: str = "\n",
     *,
-    tokens: int = 200,
+    max_new_tokens: int = 200,
     temperature: float = 0.8,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = 0,
 ) -> int:
-    r"""Let a trained model go on from a prompt.
+    r"""Generate text from a prompt with a trained model.
 
     Parameters
     ----------
     model
         Folder of a model, as `ordinate train` prints it, or of a published one (config.json, safetensors,
-        tokenizer.json): its family is known if `ordinate list families` has it.
+        tokenizer.json) of a family in `ordinate list families`.
     prompt
-        What it goes on from.
-    tokens
-        How many tokens to write; a published model may end its text earlier.
+        Text to continue.
+    max_new_tokens
+        Number of tokens to generate; a published model may end its text earlier.
     temperature
-        Below 1 the likely become likelier; 0 always takes the likeliest.
+        Sampling temperature: below 1 favours probable tokens; 0 is greedy decoding.
     top_k
-        Draw among the k likeliest only.
+        Sample among the k most probable tokens only.
     top_p
-        Draw among the likeliest that together hold this share of the probability.
+        Nucleus sampling: among the most probable tokens whose total probability reaches this share.
     seed
-        The same seed writes the same text.
+        Random seed of sampling.
     """
-    from ordinate.checkpoints.files import read_ends
-    from ordinate.tokenizer import pieces
+    from ordinate.data.tokenizer import decode_stream
+    from ordinate.pretrained.checkpoint_files import read_eos_tokens
 
-    tokenizer, found = trained_reader(model, "decoder")
+    tokenizer, found = load_trained_text_model(model, "decoder")
     decoder = cast("Decoder", found)
     ids = [int(token) for token in tokenizer.encode(prompt)]
-    _check_room(decoder, len(ids), tokens)
-    ends = [end for end in read_ends(model) if end < decoder.shape.vocabulary]
-    drawn = _draw(decoder, ids, tokens, ends=ends, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    _check_room(decoder, len(ids), max_new_tokens)
+    ends = [end for end in read_eos_tokens(model) if end < decoder.shape.vocabulary]
+    drawn = _draw(
+        decoder, ids, max_new_tokens, end_tokens=ends, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
     sys.stdout.write(prompt)
-    for piece in pieces(tokenizer, drawn, after=ids):
+    for piece in decode_stream(tokenizer, drawn, context=ids):
         sys.stdout.write(piece)
         sys.stdout.flush()
     sys.stdout.write("\n")
@@ -69,9 +71,9 @@ def _check_room(model: "Decoder", prompt: int, tokens: int) -> None:
     room = min(limits, default=sys.maxsize) - prompt
     need(
         room >= tokens,
-        f"this model serves {prompt + room} positions",
-        f"got a prompt of {prompt} tokens and {tokens} to write",
-        f"write at most {max(room, 0)}",
+        f"this model supports {prompt + room} positions",
+        f"got a prompt of {prompt} tokens and --max-new-tokens {tokens}",
+        f"give at most {max(room, 0)}",
     )
 
 

@@ -11,41 +11,41 @@ GOOD, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 app = App(
     name="ordinate",
-    help="Position in attention: compare the ways to tell a transformer where its tokens stand, on your own text.",
-    help_epilogue="Begin with: ordinate study   (about five minutes; trains eight schemes and writes one report)",
+    help="Position in attention: compare positional schemes and token mixers for transformers on your own text.",
+    help_epilogue="Start with: ordinate study   (about five minutes; trains eight schemes and writes one report)",
     version=__version__,
     version_flags=["--version"],
     result_action="return_value",
 )
-# named, not imported: `ordinate --help` need not wait for torch
+# given by name, so that `ordinate --help` does not import torch
 for name, help_line in {
-    "study": "Train schemes and mixers side by side and report which one to take.",
-    "status": "Say how far a study is, from another terminal.",
-    "probe": "Measure what position does inside a model.",
-    "report": "Build the report of a study or a probed model again from its results.",
+    "study": "Train schemes and mixers under equal conditions and report which is best.",
+    "status": "Show the progress of a study, from another terminal.",
+    "probe": "Probe how a model uses position.",
+    "report": "Rebuild the report of a study or a probed model from its results.",
     "train": "Train one model.",
-    "generate": "Let a trained model go on from a prompt.",
-    "translate": "Let a trained model translate.",
-    "fill": "Say the hidden words of a text, by a trained encoder.",
-    "classify": "Say what images show, by a trained model.",
-    "list": "List what there is: schemes, mixers, tasks, routes, corpora.",
-    "show": "Say what a scheme is, and draw what it does.",
+    "generate": "Generate text from a prompt with a trained model.",
+    "translate": "Translate sentences with a trained model.",
+    "fill": "Predict masked tokens of a text with a trained encoder.",
+    "classify": "Classify images with a trained model.",
+    "list": "List schemes, mixers, tasks, attention backends, corpora.",
+    "show": "Describe and plot a scheme.",
     "cite": "Print the BibTeX entry of a scheme.",
-    "check": "Run the contract suite on a scheme of your own.",
+    "check": "Run the contract suite on a scheme or mixer of your own.",
 }.items():
     app.command(f"ordinate.cli.{name}:app", name=name, help=help_line)
 
 
 def main() -> None:
-    """Run the command line and leave with an exit code that scripts can use.
+    """Run the command line and exit with a status code.
 
-    0: done; 1: something that was asked for failed; 2: bad input; 130: interrupted.
+    0: success; 1: part of the work failed; 2: bad input; 130: interrupted.
     """
     errors = Console(stderr=True, highlight=False)
     try:
         code = app()
     except KeyboardInterrupt:
-        errors.print("interrupted; the same command goes on from here", style="yellow")
+        errors.print("interrupted; run the same command again to resume", style="yellow")
         code = INTERRUPTED
     except (ValueError, OSError) as error:
         errors.print("error:", style="bold red", end=" ")

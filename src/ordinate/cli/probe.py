@@ -1,4 +1,4 @@
-"""`ordinate probe`: what position does inside a model."""
+"""`ordinate probe`: run the probes on a model and write a report."""
 
 import shlex
 import sys
@@ -9,28 +9,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressDisplay
 
-from ordinate.checks import need_positive
+from ordinate.core.checks import need_positive
+from ordinate.core.progress import Progress
 
 if TYPE_CHECKING:
-    from ordinate.lab.conduct import Question
-    from ordinate.probe import Material
-    from ordinate.subject import Subject, Unfit
+    from ordinate.probing._adapter import ModelAdapter, NotApplicable
+    from ordinate.probing._probe import ProbeData
 
-app = App(name="probe", help="Measure what position does inside a model.")
+app = App(name="probe", help="Probe how a model uses position.")
 STYLES = {"measured": "green", "skipped": "yellow", "failed": "bold red", "kept": "cyan"}
 
 
 @dataclass(frozen=True)
-class Amount:
-    """How much of a text is read."""
+class SampleOptions:
+    """The amount of text that the probes use."""
 
-    sequences: Annotated[int, Parameter(help="Pieces of text at most.")] = 64
-    length: Annotated[int, Parameter(help="Tokens of a piece; no more than the model takes.")] = 512
+    samples: Annotated[int, Parameter(help="Maximum number of text samples.")] = 64
+    length: Annotated[int, Parameter(help="Tokens of a sample; limited to the maximum length of the model.")] = 512
     budget: Annotated[
         float,
-        Parameter(help="Operations a question may spend on looking, 2/3 of it on changing; beyond, less is read."),
+        Parameter(
+            help="Operations a probe may spend on observation passes, and 2/3 as many on interventions; if all "
+            "samples would cost more, fewer or shorter ones are used."
+        ),
     ] = 6.2e12
 
     def __post_init__(self) -> None:
@@ -43,72 +47,75 @@ def probe(
     *,
     text: str = "stdlib",
     images: Path | None = None,
-    questions: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    probes: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
     out: Path | None = None,
-    amount: Annotated[Amount, Parameter(name="*")] = Amount(),
-    stage: int | None = None,
+    amount: Annotated[SampleOptions, Parameter(name="*")] = SampleOptions(),
+    layer_stack: int | None = None,
     seed: int = 0,
 ) -> int:
-    """Measure what position does inside a model, and write one offline report.
+    """Probe how a model uses position, and write a self-contained HTML report.
 
-    The same command goes on where it was interrupted, and asks nothing that has been answered.
+    The same command resumes after an interruption and skips probes that have a finding.
 
     Parameters
     ----------
     model
-        Folder of a model: one of ours, as `ordinate train` prints it, or of transformers. By default the decoder that
-        the last study trained here; if there is none, a small one is trained first.
+        Folder of a model: an Ordinate model, as printed by `ordinate train`, or a transformers checkpoint. Default:
+        the best decoder of the last study in runs/; if there is none, a small one is trained first.
     text
-        What it reads: a corpus by name (see `ordinate list corpora`), or a file or folder of yours.
+        Input text: a corpus by name (see `ordinate list corpora`), or a file or folder.
     images
-        What a model of images reads: an .npy file of shape (images, channels, rows, columns).
-    questions
-        What to ask, by name, options inline: order,survival; by default everything (see `ordinate list probes`).
+        Input of a vision model: an .npy file of shape (images, channels, rows, columns).
+    probes
+        Probes to run, by name, with options: order_sensitivity:windows=2;8,position_retention. Default: all (see
+        `ordinate list probes`).
     out
-        Folder for the findings and the report; by default one in runs/ named after the model.
+        Folder for the findings and the report. Default: a folder in runs/ named after the model.
     amount
-        How much of the text is read.
-    stage
-        Which stack of layers is measured where there are several, as in Swin, counted from 1; by default the longest.
+        Number and length of the samples, and the compute budget.
+    layer_stack
+        Stack of layers to probe if there are several, as in Swin, counted from 1. Default: the longest.
     seed
-        Decides every random number.
+        Random seed.
     """
-    from ordinate.lab.answer import attached, material_of
-    from ordinate.lab.conduct import conduct
-    from ordinate.lab.conduct import questions as parsed
-    from ordinate.lab.folder import Folder
-    from ordinate.lab.material import fitting
-    from ordinate.lab.model import identity
+    from ordinate.probing.runner.api import text_data, try_attach
+    from ordinate.probing.runner.default_model import model_fingerprint
+    from ordinate.probing.runner.probe_data import check_image_size
+    from ordinate.probing.runner.probe_folder import ProbeFolder
+    from ordinate.probing.runner.probe_runner import parse_probes as parsed
+    from ordinate.probing.runner.probe_runner import run_probes
     from ordinate.report.build import build_findings
 
     console = Console(highlight=False)
-    asked = parsed(_listed(questions))
+    asked = parsed(_listed(probes))
     place = model or _default(console)
-    subject = attached(place, _name(place), stage)
-    part = {} if stage is None else {"stage": stage}
-    ending = "" if stage is None else f"-stage-{stage}"
-    folder = Folder(out or Path("runs") / f"probe-{_name(place)}{ending}")
+    subject = try_attach(place, _name(place), layer_stack)
+    part = {} if layer_stack is None else {"stage": layer_stack}
+    ending = "" if layer_stack is None else f"-stage-{layer_stack}"
+    folder = ProbeFolder(out or Path("runs") / f"probe-{_name(place)}{ending}")
     with folder.lock():
-        sizes = {"sequences": amount.sequences, "length": amount.length}
-        material = _images(images) if images else material_of(subject, text, **sizes)
+        sizes = {"sequences": amount.samples, "length": amount.length}
+        material = _images(images) if images else text_data(subject, text, **sizes)
         if not isinstance(material, Exception):
-            material = replace(fitting(subject, material), budget=amount.budget)
-            console.print(f"it reads {material.source}", markup=False, soft_wrap=True)
-        inputs: dict[str, Any] = {"model": _name(place), "files": identity(place), "text": str(images or text)}
-        inputs |= sizes | {"budget": amount.budget, "seed": seed, "read": _digest(material)} | part
+            material = replace(check_image_size(subject, material), budget=amount.budget)
+            console.print(f"input: {material.source}", markup=False, soft_wrap=True)
+        inputs = {"model": _name(place), "files": model_fingerprint(place), "text": str(images or text)}
+        inputs |= {**sizes, "budget": amount.budget, "seed": seed, "read": _digest(material), **part}
         folder.open(inputs, _about(_name(place), subject, material))
         with _Bars(console) as bars:
-            failed = conduct(asked, subject, material, folder, seed, bars)
+            failed = run_probes(asked, subject, material, folder, seed, bars.on_progress)
     console.print(f"report: {build_findings(folder.path)}", soft_wrap=True)
     return 1 if failed or isinstance(subject, Exception) else 0
 
 
 class _Bars:
-    """A bar for each question, or lines where there is no terminal."""
+    """Progress bars, one for each probe; plain lines without a terminal."""
 
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[how]}"))
-        self.progress = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
+        self.progress = ProgressDisplay(
+            *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
+        )
         self.console, self.bars = console, dict[str, TaskID]()
 
     def __enter__(self) -> "_Bars":
@@ -118,31 +125,31 @@ class _Bars:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def asked(self, question: "Question") -> None:
-        """Begin a bar."""
-        self.bars[question.name] = self.progress.add_task(question.name, total=1.0, how="measuring")
+    def on_progress(self, progress: Progress) -> None:
+        """Show the progress or the outcome of a probe."""
+        name, stage = progress.item, progress.stage
+        if stage in STYLES:
+            self._finish(name, stage, progress.message)
+        elif name not in self.bars:
+            self.bars[name] = self.progress.add_task(name, total=1.0, how=stage)
+        elif progress.done is not None:
+            self.progress.update(self.bars[name], completed=progress.done)
 
-    def told(self, question: "Question", done: float) -> None:
-        """Move it."""
-        self.progress.update(self.bars[question.name], completed=done)
-
-    def ended(self, question: "Question", how: str, why: str) -> None:
-        """Say how it ended."""
-        bar = self.bars.get(question.name)
-        if bar is not None:
-            self.progress.update(bar, completed=1.0, how=how)
-            self.progress.stop_task(bar)
-        # what was asked before is said in a word: the report holds it
-        said = "answered before" if how == "kept" else f"{how}: {why}"
-        self.progress.console.print(question.name, style=STYLES[how], end=" ")
-        self.progress.console.print(said, markup=False, soft_wrap=True)
+    def _finish(self, name: str, stage: str, message: str) -> None:
+        if name in self.bars:
+            self.progress.update(self.bars[name], completed=1.0, how=stage)
+            self.progress.stop_task(self.bars[name])
+        # findings of an earlier run are in the report and not repeated here
+        outcome = "already done" if stage == "kept" else f"{stage}: {message}"
+        self.progress.console.print(name, style=STYLES[stage], end=" ")
+        self.progress.console.print(outcome, markup=False, soft_wrap=True)
 
 
 def _listed(given: tuple[str, ...]) -> list[str]:
-    """Names with their options, as they come between spaces or commas."""
+    """Split names with options that are separated by spaces or commas."""
     found: list[str] = []
     for part in (part for line in given for part in line.split(",")):
-        # what holds = and no : is one more option of the question before it
+        # a part with = but without : is a further option of the preceding name
         if "=" in part and ":" not in part and found:
             found[-1] += f",{part}"
         else:
@@ -151,45 +158,47 @@ def _listed(given: tuple[str, ...]) -> list[str]:
 
 
 def _default(console: Console) -> Path:
-    from ordinate.lab.model import last_trained, train_small
+    from ordinate.probing.runner.default_model import last_trained, train_small
 
-    def say(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
+    def show(progress: Progress) -> None:
+        console.print(progress.message, markup=False, soft_wrap=True)
 
     found = last_trained()
     if found is None:
-        say("no model was named, and no study has trained one here: a small decoder is trained first")
-        found = train_small(say)
-    say(f"the model: {found}")
+        show(
+            Progress(message="no model given, and no study in runs/ has trained one: training a small decoder first")
+        )
+        found = train_small(show)
+    show(Progress(message=f"model: {found}"))
     return found
 
 
 def _name(place: Path) -> str:
-    """What a model's folder is called; one named model after the run that it belongs to."""
+    """The name of a model's folder, or of its run if the folder is called model."""
     path = place.resolve()
     return path.parent.name if path.name == "model" else path.name
 
 
-def _images(file: Path) -> "Material":
+def _images(file: Path) -> "ProbeData":
     import numpy as np
     import torch
 
-    from ordinate.checks import need
-    from ordinate.probe import Material
+    from ordinate.core.checks import need
+    from ordinate.probing._probe import ProbeData
 
     pixels: Any = None
     with suppress(OSError, ValueError, EOFError):
         pixels = np.load(file)
     numbers = isinstance(pixels, np.ndarray) and pixels.dtype.kind in "fiub"
-    need(numbers, "images are numbers in an .npy file", f"{file} is none", "write them by numpy.save")
-    came = f"{file} holds {pixels.shape}"
-    need(pixels.ndim == 4, "images have the axes (images, channels, rows, columns)", came, "reshape them")
+    need(numbers, "images must be a numeric array in an .npy file", f"{file} is not", "write it by numpy.save")
+    came = f"got shape {pixels.shape} in {file}"
+    need(pixels.ndim == 4, "images must have the axes (images, channels, rows, columns)", came, "reshape them")
     finite = bool(np.isfinite(pixels).all())
-    need(finite, "images are finite numbers", f"{file} holds others (nan, inf)", "leave those images out")
-    return Material(None, torch.from_numpy(pixels).float(), f"{len(pixels)} images of {file.name}")
+    need(finite, "images must be finite", f"{file} contains nan or inf", "remove those images")
+    return ProbeData(None, torch.from_numpy(pixels).float(), f"{len(pixels)} images of {file.name}")
 
 
-def _digest(material: "Material | Unfit") -> str:
+def _digest(material: "ProbeData | NotApplicable") -> str:
     import hashlib
 
     if isinstance(material, Exception):
@@ -198,13 +207,15 @@ def _digest(material: "Material | Unfit") -> str:
     return "" if held is None else hashlib.sha256(held.numpy().tobytes()).hexdigest()[:16]
 
 
-def _about(name: str, subject: "Subject | Unfit", material: "Material | Unfit") -> dict[str, Any]:
+def _about(
+    name: str, subject: "ModelAdapter | NotApplicable", material: "ProbeData | NotApplicable"
+) -> dict[str, Any]:
     command = shlex.join(["ordinate", *sys.argv[1:]])
     if isinstance(subject, Exception):
         return {"facts": {"name": name}, "read": str(subject), "command": command}
-    facts = subject.facts
-    told = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
+    facts = subject.info
+    known = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     read = str(material) if isinstance(material, Exception) else material.source
-    told |= {"dtype": str(facts.dtype).removeprefix("torch.")}
-    told |= {name: list(told[name]) for name in ("grid", "image") if told[name]}
-    return {"facts": told, "read": read, "command": command}
+    known |= {"dtype": str(facts.dtype).removeprefix("torch.")}
+    known |= {name: list(known[name]) for name in ("grid", "image") if known[name]}
+    return {"facts": known, "read": read, "command": command}

@@ -1,4 +1,4 @@
-"""`ordinate report`: build a report again."""
+"""`ordinate report`: rebuild a report."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,24 +6,24 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.console import Console
 
-from ordinate.checks import need
-from ordinate.report.build import build, build_cell, build_findings
+from ordinate.core.checks import need
+from ordinate.report.build import build_cell, build_findings, build_report
 
-app = App(name="report", help="Build the report of a study or a probed model again from its results.")
+app = App(name="report", help="Rebuild the report of a study or a probed model from its results.")
 
 
 @app.default
 def report(
     folder: Path, *, cell: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ()
 ) -> int:
-    """Build the report of a study or of a probed model again, from its JSON files alone.
+    """Rebuild the report of a study or of a probed model from its JSON files.
 
     Parameters
     ----------
     folder
         The folder of a study, or of a probed model.
     cell
-        Of a grid, the value of each factor, for the whole report of that cell: `--cell width=64 length=128`.
+        For a grid: the value of each factor, to write the full report of that cell: `--cell width=64 length=128`.
     """
     console = Console(highlight=False)
     if cell:
@@ -31,7 +31,7 @@ def report(
     elif (folder / "subject.json").is_file():
         made = build_findings(folder)
     else:
-        made, verdict = build(folder)
+        made, verdict = build_report(folder)
         console.print(" ".join(verdict), markup=False)
     console.print(f"report: {made}", soft_wrap=True)
     return 0
@@ -39,5 +39,5 @@ def report(
 
 def _value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    need(bool(name and equals), "a cell is written name=value", f"got {text!r}", "for example --cell width=64")
+    need(bool(name and equals), "--cell needs name=value", f"got {text!r}", "for example --cell width=64")
     return name, value

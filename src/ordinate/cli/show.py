@@ -1,4 +1,4 @@
-"""`ordinate show`: what a scheme is, and a picture of what it does."""
+"""`ordinate show`: description, options and plots of a scheme."""
 
 import inspect
 from pathlib import Path
@@ -8,37 +8,37 @@ from cyclopts import App
 from rich.console import Console
 from rich.text import Text
 
-from ordinate import catalog
-from ordinate.cli.list import places
+from ordinate.cli.list import entry_points
+from ordinate.core import catalog
 
 if TYPE_CHECKING:
-    from ordinate.portrait import Curves, Table
+    from ordinate.schemes._plots import HeatmapData, LinePlotData
 
-# from low to high, where there are no colours
+# from low to high, for terminals without colours
 SHADES = " ░▒▓█"
 STEPS = "▁▂▃▄▅▆▇█"
 
-app = App(name="show", help="Say what a scheme is, and draw what it does.")
+app = App(name="show", help="Describe and plot a scheme.")
 
 
 @app.default
 def show(scheme: str, *, save: Path | None = None) -> int:
-    """Say what a scheme is and what its options are, and draw what it adds, rotates or biases.
+    """Print the description and options of a scheme, and plot what it adds, rotates or biases.
 
     Parameters
     ----------
     scheme
-        Its name, options inline: sinusoidal:theta=100. Several at once: rope+alibi.
+        Its name, with options: sinusoidal:theta=100. A combination: rope+alibi.
     save
-        Write the picture to this file instead: .png, .svg or .html.
+        Write the plot to this file instead: .png, .svg or .html.
     """
-    from ordinate.portrait import portrait, read
+    from ordinate.schemes._plots import build_scheme, scheme_plots
 
-    drawn = portrait(read(scheme))
+    drawn = scheme_plots(build_scheme(scheme))
     if save is not None:
-        from ordinate.cli.picture import save_picture
+        from ordinate.cli.save_plot import save_plot
 
-        save_picture(save, scheme, drawn)
+        save_plot(save, scheme, drawn)
         return 0
     console = Console(highlight=False)
     for name in dict.fromkeys(catalog.parse(part)[0] for part in scheme.replace("/", "+").split("+")):
@@ -50,33 +50,35 @@ def show(scheme: str, *, save: Path | None = None) -> int:
 
 
 def _describe(console: Console, name: str) -> None:
-    from ordinate.portrait import SIZES
-    from ordinate.scheme import Scheme
+    from ordinate.schemes._plots import PLOT_SIZES
+    from ordinate.schemes._scheme import Scheme
 
     kind = catalog.load("ordinate.schemes", Scheme, name)
-    console.print(f"[bold]{name}[/] enters at: {places(kind)}")
+    console.print(f"[bold]{name}[/] enters at: {entry_points(kind)}")
     console.print(f"shift invariant: {'yes' if kind.shift_invariant else 'no'}\n")
     console.print(Text(inspect.getdoc(kind) or ""))
     console.print("\n[bold]options[/]")
     for option in catalog.options(kind).values():
-        default = "(the model's)" if option.name in SIZES else repr(option.default)
+        default = "(the model's)" if option.name in PLOT_SIZES else repr(option.default)
         console.print(f"  {option.name} = {default}", markup=False)
     console.print()
 
 
-def _drawn(picture: "Table | Curves", *, colours: bool) -> Text:
-    from ordinate.portrait import Table
+def _drawn(picture: "HeatmapData | LinePlotData", *, colours: bool) -> Text:
+    from ordinate.schemes._plots import HeatmapData
 
-    if isinstance(picture, Table):
-        legend = f"a row for each {picture.rows}, a column for each {picture.columns}\n"
+    if isinstance(picture, HeatmapData):
+        legend = f"rows: {picture.rows}, columns: {picture.columns}\n"
         return Text(legend, style="dim").append_text(heat_map(picture.numbers, colours=colours))
-    return Text(f"from left to right: {picture.along}, from 0 on\n", style="dim").append_text(sparks(picture.lines))
+    return Text(f"from left to right: {picture.along}, starting at 0\n", style="dim").append_text(
+        sparklines(picture.lines)
+    )
 
 
 def heat_map(table: list[list[float]], *, colours: bool = True) -> Text:
-    """A table of numbers, two characters each, as colours from blue (low) over grey to red (high), or as shades."""
+    """Render a matrix as a heat map, two characters a cell: blue (low) over grey to red (high), or shades."""
     finite = [number for row in table for number in row if number == number]
-    # a negative zero would print its sign
+    # adding 0.0 turns -0.0 into 0.0
     low, high = min(finite) + 0.0, max(finite) + 0.0
     text = Text()
     for row in table:
@@ -88,8 +90,8 @@ def heat_map(table: list[list[float]], *, colours: bool = True) -> Text:
     return text
 
 
-def sparks(lines: dict[str, list[float]]) -> Text:
-    """A line of bars for each line of numbers, all to one scale, with its first and last number."""
+def sparklines(lines: dict[str, list[float]]) -> Text:
+    """Render each series as a sparkline on a common scale, with its first and last value."""
     finite = [number for line in lines.values() for number in line if number == number]
     low, span = min(finite), (max(finite) - min(finite)) or 1
     widest, text = max(len(name) for name in lines), Text()
@@ -101,6 +103,7 @@ def sparks(lines: dict[str, list[float]]) -> Text:
 
 
 def _cell(share: float, colours: bool) -> Text:
+    # NaN
     if share != share:
         return Text("  ")
     if colours:

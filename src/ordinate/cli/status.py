@@ -1,4 +1,4 @@
-"""`ordinate status`: how far a study is, from another terminal."""
+"""`ordinate status`: show the progress of a study, from another terminal."""
 
 import time
 from collections import Counter
@@ -12,65 +12,65 @@ from rich.table import Table
 from rich.text import Text
 
 from ordinate.cli.progress import STYLES
-from ordinate.lock import occupied, owner_of
-from ordinate.study.folder import Folder
-from ordinate.study.follow import Standing, standings
+from ordinate.core.folder_lock import describe_owner, is_locked
 from ordinate.study.plan import Plan
+from ordinate.study.run_progress import RunProgress, study_progress
+from ordinate.study.study_folder import StudyFolder
 
-app = App(name="status", help="Say how far a study is, from another terminal.")
-# seconds between two looks
-EVERY = 2.0
-# more runs than this are not all shown, and first of all not those that are done or have not begun
-SHOWN, SETTLED = 100, ("done", "pending")
+app = App(name="status", help="Show the progress of a study, from another terminal.")
+# seconds between two refreshes
+REFRESH_SECONDS = 2.0
+# most rows in the table; above this, runs that are done or pending are left out
+MAX_ROWS, HIDDEN_STATES = 100, ("done", "pending")
 
 
 @app.default
 def status(folder: Path, *, watch: bool = False) -> int:
-    """Say how far a study is: state, step, loss and time left of every run.
+    """Show the progress of a study: state, step, loss and remaining time of every run.
 
     Parameters
     ----------
     folder
         The study's folder.
     watch
-        Look again every two seconds, until nobody is at work there.
+        Refresh every two seconds, until no process is working there.
     """
-    found = Folder(folder)
+    found = StudyFolder(folder)
     if not found.study.exists():
         raise ValueError(f"status needs a study's folder; {folder} has no study.json; check the path")
     console, plan = Console(highlight=False), found.plan()
-    rows = standings(found, plan)
+    rows = study_progress(found, plan)
     if not watch:
-        console.print(picture(found, plan, rows))
+        console.print(progress_table(found, plan, rows))
         return 0
-    with Live(picture(found, plan, rows), console=console, auto_refresh=False) as live:
+    with Live(progress_table(found, plan, rows), console=console, auto_refresh=False) as live:
         at_work = True
         while at_work:
-            time.sleep(EVERY)
-            at_work, rows = occupied(folder), standings(found, plan, rows)
-            live.update(picture(found, plan, rows), refresh=True)
+            time.sleep(REFRESH_SECONDS)
+            at_work, rows = is_locked(folder), study_progress(found, plan, rows)
+            live.update(progress_table(found, plan, rows), refresh=True)
     return 0
 
 
-def picture(folder: Folder, plan: Plan, found: Sequence[Standing]) -> Group:
-    """The runs as a table, and a line that sums up; of many runs those that something is to be told of."""
+def progress_table(folder: StudyFolder, plan: Plan, found: Sequence[RunProgress]) -> Group:
+    """Table of the runs and a summary line; of many runs only those that are running or unsuccessful."""
     table = Table(box=None, pad_edge=False)
     for name, side in (("run", "left"), ("state", "left"), ("step", "right"), ("loss", "right"), ("left", "right")):
         table.add_column(name, justify=side)  # type: ignore[arg-type]
-    telling = [row for row in found if row.stage not in SETTLED] if len(found) > SHOWN else found
-    for row in telling[:SHOWN]:
+    telling = [row for row in found if row.stage not in HIDDEN_STATES] if len(found) > MAX_ROWS else found
+    for row in telling[:MAX_ROWS]:
         loss = "" if row.loss is None else f"{row.loss:.3f}"
         stage = Text(row.stage, style=STYLES.get(row.stage, ""))
-        table.add_row(Text(row.run.name), stage, f"{row.step}/{row.steps}", loss, _time(row.left))
-    rest = len(found) - len(telling[:SHOWN])
+        table.add_row(Text(row.run.name), stage, f"{row.step}/{row.steps}", loss, _time(row.seconds_left))
+    rest = len(found) - len(telling[:MAX_ROWS])
     return Group(table, *([Text(f"and {rest} more")] if rest else []), Text(_summary(folder, found)))
 
 
-def _summary(folder: Folder, found: Sequence[Standing]) -> str:
+def _summary(folder: StudyFolder, found: Sequence[RunProgress]) -> str:
     counts = Counter(row.stage for row in found)
-    said = ", ".join(f"{count} {stage}" for stage, count in counts.items())
-    who = f"{owner_of(folder.path)} is at work" if occupied(folder.path) else "nobody is at work"
-    return f"{len(found)} runs: {said}; {who}"
+    states = ", ".join(f"{count} {stage}" for stage, count in counts.items())
+    owner = f"{describe_owner(folder.path)} is working" if is_locked(folder.path) else "no process is working"
+    return f"{len(found)} runs: {states}; {owner}"
 
 
 def _time(seconds: float | None) -> str:

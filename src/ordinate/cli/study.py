@@ -1,4 +1,4 @@
-"""`ordinate study`: train schemes and mixers side by side and report which one to take."""
+"""`ordinate study`: train schemes and mixers under equal conditions and report which is best."""
 
 import shlex
 import sys
@@ -11,120 +11,121 @@ from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.config import Toml
 from rich.console import Console
 
-from ordinate.cli.place import placed
-from ordinate.cli.progress import watcher
-from ordinate.cli.work import FLAT, ONE_DEVICE, USUAL, Work, engine_of
-from ordinate.report.build import build
-from ordinate.study.conduct import conduct
-from ordinate.study.design import EXCEPTIONS, ONE, Wish, grid, planned, read_exceptions
-from ordinate.study.engine import Engine
-from ordinate.study.folder import Folder
-from ordinate.study.logs import Logs
-from ordinate.study.mirror import Mirror
+from ordinate.cli.executor_options import DEFAULT_EXECUTION, FLAT, ONE_DEVICE, ExecutorOptions, make_executor
+from ordinate.cli.progress import console_progress
+from ordinate.report.build import build_report
+from ordinate.study.executor import Executor
+from ordinate.study.grid import OVERRIDES_KEY, STUDY_WIDE, PlanRequest, expand, join_cells, read_overrides
+from ordinate.study.loggers import StudyLogger
 from ordinate.study.options import Options
 from ordinate.study.plan import Plan
 from ordinate.study.presets import preset as preset_of
-from ordinate.study.relay import Relay
-from ordinate.study.state import FINAL
+from ordinate.study.remote_sync import RemoteCopy, open_output
+from ordinate.study.run import FINAL_STATES
+from ordinate.study.runner import ObserverChain, run_study
+from ordinate.study.study_folder import StudyFolder
 from ordinate.training.settings import Hardware
 
-SIZES = frozenset({"width", "layers", "heads", "length", "learning_rate"})
+# preset options that a trained model (--from) determines itself
+BASE_DETERMINED = frozenset({"width", "layers", "heads", "length", "learning_rate"})
 Preset = Literal["quick", "standard", "thorough"]
 Logger = Literal["csv", "tensorboard", "wandb", "mlflow"]
-SEVERAL = Options.model_fields.keys() - ONE
-PLAN = Parameter(name="*", consume_multiple=True, negative="")
+FACTOR_FIELDS = Options.model_fields.keys() - STUDY_WIDE
+PLAN_PARAMETER = Parameter(name="*", consume_multiple=True, negative="")
 
 
-def plainly(default: tuple[object, ...] | object) -> object:
-    """A default as a person would write it; one of several values may stand alone."""
+def format_default(default: tuple[object, ...] | object) -> object:
+    """Format a default for the help text; a tuple of one value is written without brackets."""
     return default if not isinstance(default, tuple) else None if default == (None,) else " ".join(map(str, default))
 
 
-WISH = Parameter(name="*", consume_multiple=True, negative="", show_default=plainly)
+REQUEST_PARAMETER = Parameter(name="*", consume_multiple=True, negative="", show_default=format_default)
 
 
-class File(Toml):
-    """A file of options; its tables [[cells]] are no options."""
+class ConfigFile(Toml):
+    """A TOML file of options; its [[cells]] tables are read separately, by `read_overrides`."""
 
     def _load_config(self, path: Path) -> dict[str, Any]:
-        return {name: value for name, value in super()._load_config(path).items() if name != EXCEPTIONS}
+        return {name: value for name, value in super()._load_config(path).items() if name != OVERRIDES_KEY}
 
 
-def from_file(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Fill in what the command line leaves open from a file of options."""
+def read_config(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Fill in options missing on the command line from the --config file."""
     if tokens := arguments["--config"].tokens:
-        File(tokens[-1].value, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
+        ConfigFile(tokens[-1].value, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
 
 
-def taken_apart(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Take values apart that are written with commas: --width 64,128. In a text a comma may mean something else."""
+def split_commas(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Split comma-separated values: --width 64,128; not for text options, where commas have other meanings."""
     for argument in arguments:
         name = argument.name.removeprefix("--").replace("-", "_")
-        if name in SEVERAL and not is_text(Options.model_fields[name].annotation):
+        if name in FACTOR_FIELDS and not is_text(Options.model_fields[name].annotation):
             argument.tokens[:] = [
                 token.evolve(value=value) for token in argument.tokens for value in token.value.split(",")
             ]
 
 
 def is_text(kind: object) -> bool:
-    """Whether a value of this type is a text, or holds some."""
+    """Whether values of this type are or contain strings."""
     return kind is str or any(map(is_text, get_args(kind)))
 
 
 app = App(
     name="study",
-    help="Train schemes and mixers side by side and report which one to take.",
-    config=(taken_apart, from_file),
+    help="Train schemes and mixers under equal conditions and report which is best.",
+    config=(split_commas, read_config),
 )
 
 
 @app.default
 def study(
     *,
-    plan: Annotated[Wish, WISH] = Wish(),  # noqa: B008  # pyrefly: ignore[not-a-type]
+    plan: Annotated[PlanRequest, REQUEST_PARAMETER] = PlanRequest(),  # noqa: B008  # pyrefly: ignore[not-a-type]
     preset: Preset = "quick",
     config: Path | None = None,
     out: str | None = None,
     logger: Logger | None = None,
-    work: Annotated[Work, FLAT] = USUAL,
+    work: Annotated[ExecutorOptions, FLAT] = DEFAULT_EXECUTION,
     hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
 ) -> int:
-    """Train schemes, mixers or both side by side, on a text or another task, and report which one to take.
+    """Train schemes, mixers or both under equal conditions, on a text or another task, and report which is best.
 
-    The same command goes on where it was interrupted, and does nothing that is done.
+    Repeating the command resumes an interrupted study; finished runs are not repeated.
 
     Parameters
     ----------
     plan
-        What decides the results. Several values of an option make a grid: everything is compared with each of them.
+        What determines the results. Several values of an option make a grid: everything is compared with each of
+        them.
     preset
-        How much to train: eight schemes on a text take about 5 minutes on two cores, or an estimated 2 hours or 5
-        days. Other options change a preset in detail.
+        Size of the study: with eight schemes on a text, about 5 minutes on two cores, or an estimated 2 hours or 5
+        days. Other options override the preset's.
     config
-        A TOML file with options, below those of the command line and above the preset's; a table [[cells]] in it says
-        what is different in some cells of a grid.
+        A TOML file with options; the command line overrides it, and it overrides the preset. [[cells]] tables
+        override options in some cells of a grid.
     out
         Folder for the results; by default one in runs/ named after the plan. Or a URL, s3://bucket/study: the study
-        is then worked on in a folder in runs/ and copied there as it goes on, so that another machine can go on.
+        then runs in a local folder in runs/ and is copied to the URL as it progresses, so that another machine can
+        resume it.
     logger
-        Also log losses and results in the study's folder `logs`, for this tool. Nothing leaves the machine unless
-        WANDB_MODE=online or MLFLOW_TRACKING_URI says so.
+        Also log losses and results with this tool, in the study's folder `logs`. Nothing leaves the machine unless
+        WANDB_MODE=online or MLFLOW_TRACKING_URI is set.
     work
-        How many runs at a time, and where.
+        Number of parallel runs, and where they are carried out.
     hardware
-        What each run is trained on.
+        Devices that each run is trained on.
     """
-    from ordinate.study.settle import settle
+    from ordinate.study.resolve import resolve
 
     console = Console(highlight=False)
-    cells = planned(plan, partial(_preset, preset, based="base" in plan.model_fields_set), read_exceptions(config))
-    whole = grid([(values, settle(one, tell_in(console))) for values, one in cells])
-    place, mirror = placed(out, f"{preset}-{whole.digest()}")
-    engine = engine_of(whole, hardware, work, tell_in(console), mirror)
-    if engine.follow(Folder(place)):
+    cells = expand(plan, partial(_preset, preset, based="base" in plan.model_fields_set), read_overrides(config))
+    whole = join_cells([(values, resolve(one, print_to(console))) for values, one in cells])
+    place, mirror = open_output(out, f"{preset}-{whole.digest()}")
+    executor = make_executor(whole, hardware, work, print_to(console), mirror)
+    if executor.join_as_follower(StudyFolder(place)):
         return 0
-    folder, failed = run(whole, place, engine, console, logger=logger, mirror=mirror)
-    report, verdict = build(folder.path)
+    folder, failed = run(whole, place, executor, console, logger=logger, mirror=mirror)
+    report, verdict = build_report(folder.path)
     if mirror:
         mirror.push()
     console.print(" ".join(verdict), markup=False)
@@ -135,29 +136,29 @@ def study(
 def run(
     plan: Plan,
     out: Path,
-    engine: Engine,
+    executor: Executor,
     console: Console,
     *,
     logger: str | None = None,
-    mirror: Mirror | None = None,
-) -> tuple[Folder, list[str]]:
-    """Carry out a settled plan in view of a person: the folder, and the names of runs that are not done."""
-    logs, watching = Logs(logger, Folder(out)) if logger else None, watcher(console)
-    relay = Relay(watching, mirror, logs)
+    mirror: RemoteCopy | None = None,
+) -> tuple[StudyFolder, list[str]]:
+    """Carry out a resolved plan with progress output; returns its folder and the names of unsuccessful runs."""
+    logs, observer = StudyLogger(logger, StudyFolder(out)) if logger else None, console_progress(console)
+    relay = ObserverChain(observer, mirror, logs)
     try:
-        folder = conduct(plan, out, engine, _command(), relay)
+        folder = run_study(plan, out, executor, _command(), relay)
     finally:
-        watching.close()
-        engine.dismiss()
+        observer.close()
+        executor.release_followers()
         if logs:
             logs.close()
-    # a learning rate may be too high, which is what trials are for
-    fine = {item.name: ("done",) if item.rate is None else FINAL for item in plan.runs()}
+    # a tuning run may diverge: it tests whether a learning rate is too high
+    fine = {item.name: ("done",) if item.rate is None else FINAL_STATES for item in plan.runs()}
     return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]
 
 
-def tell_in(console: Console) -> Callable[[str], None]:
-    """What says a line to a person."""
+def print_to(console: Console) -> Callable[[str], None]:
+    """Return a function that prints a line."""
     return lambda line: console.print(line, markup=False, soft_wrap=True)
 
 
@@ -166,5 +167,7 @@ def _command() -> str:
 
 
 def _preset(name: str, task: str | None, model: str | None, *, based: bool) -> dict[str, Any]:
-    """What a preset changes; a trained model has its sizes already."""
-    return {key: value for key, value in preset_of(name, task, model).items() if not (based and key in SIZES)}
+    """Options of a preset; with --from without those that the trained model determines."""
+    return {
+        key: value for key, value in preset_of(name, task, model).items() if not (based and key in BASE_DETERMINED)
+    }

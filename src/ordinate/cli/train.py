@@ -5,12 +5,12 @@ from typing import Annotated
 from cyclopts import App
 from rich.console import Console
 
-from ordinate.cli.place import placed
-from ordinate.cli.study import PLAN, Logger, run, tell_in
-from ordinate.cli.work import FLAT, ONE_DEVICE, USUAL, engine_of
-from ordinate.study.folder import Folder
+from ordinate.cli.executor_options import DEFAULT_EXECUTION, FLAT, ONE_DEVICE, make_executor
+from ordinate.cli.study import PLAN_PARAMETER, Logger, print_to, run
 from ordinate.study.options import Options
-from ordinate.study.plan import Plan, usual_scheme
+from ordinate.study.plan import Plan, default_scheme
+from ordinate.study.remote_sync import open_output
+from ordinate.study.study_folder import StudyFolder
 from ordinate.training.settings import Hardware
 
 app = App(name="train", help="Train one model.")
@@ -20,47 +20,49 @@ app = App(name="train", help="Train one model.")
 def train(
     scheme: str | None = None,
     *,
-    plan: Annotated[Options, PLAN] = Options(),  # noqa: B008
+    plan: Annotated[Options, PLAN_PARAMETER] = Options(),  # noqa: B008
     out: str | None = None,
     logger: Logger | None = None,
     hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
 ) -> int:
-    """Train one model, on a text or another task, and measure it.
+    """Train one model, on a text or another task, and evaluate it.
 
     Parameters
     ----------
     scheme
-        Its positional scheme, options inline: rope:theta=500000; by default rope, axial for images, or that of the
-        model named by `--from`.
+        Position scheme, options inline: rope:theta=500000; by default rope, axial for images, or that of the
+        model given by `--from`.
     plan
-        What decides the results; `--schemes` is of no use here, and of `--mixers` one can be named.
+        What determines the results; `--schemes` does not apply, and `--mixers` takes one value.
     out
-        Folder for the model and its results, or a URL, s3://bucket/model, that is gone on from and copied to; by
-        default a folder in runs/ named after the plan.
+        Folder for the model and its results, or a URL, s3://bucket/model, from which training resumes and to which
+        results are copied; by default a folder in runs/ named after the plan.
     logger
-        Also log losses and results in the folder `logs`, for this tool.
+        Also log losses and results with this tool, in the folder `logs`.
     hardware
-        What it is trained on.
+        Devices to train on.
     """
-    from ordinate.models.kinds import KINDS
-    from ordinate.study.settle import ALL, settle
+    from ordinate.models.registry import MODEL_KINDS
+    from ordinate.study.resolve import ALL_MIXERS, resolve
 
     console = Console(highlight=False)
     if plan.schemes is not None:
-        raise ValueError("train trains one scheme; got --schemes; name it first (ordinate train rope), or use study")
-    if plan.mixers is not None and (len(plan.mixers) > 1 or ALL in plan.mixers):
-        raise ValueError(f"train trains one mixer; got {', '.join(plan.mixers)}; name one, or use study")
-    chosen = None if scheme is None and plan.base else (scheme or usual_scheme("softmax", plan.model),)
-    whole = settle(Plan.model_validate({**dict(plan), "schemes": chosen}))
-    place, mirror = placed(out, f"train-{whole.digest()}")
-    engine = engine_of(whole, hardware, USUAL, tell_in(console), mirror)
-    if engine.follow(Folder(place)):
+        raise ValueError(
+            "train takes one scheme; got --schemes; give it as argument (ordinate train rope), or use study"
+        )
+    if plan.mixers is not None and (len(plan.mixers) > 1 or ALL_MIXERS in plan.mixers):
+        raise ValueError(f"train takes one mixer; got {', '.join(plan.mixers)}; give one, or use study")
+    chosen = None if scheme is None and plan.base else (scheme or default_scheme("softmax", plan.model),)
+    whole = resolve(Plan.model_validate({**dict(plan), "schemes": chosen}))
+    place, mirror = open_output(out, f"train-{whole.digest()}")
+    executor = make_executor(whole, hardware, DEFAULT_EXECUTION, print_to(console), mirror)
+    if executor.join_as_follower(StudyFolder(place)):
         return 0
-    folder, failed = run(whole, place, engine, console, logger=logger, mirror=mirror)
+    folder, failed = run(whole, place, executor, console, logger=logger, mirror=mirror)
     if not failed:
         models = [folder.run(item) / "model" for item in whole.runs() if item.rate is None]
         for model in models:
             console.print(f"model: {model}", soft_wrap=True)
         used = models[0]
-        console.print(f"use it by: ordinate {KINDS[plan.model].command} {used}", soft_wrap=True)
+        console.print(f"use it by: ordinate {MODEL_KINDS[plan.model].command} {used}", soft_wrap=True)
     return 1 if failed else 0

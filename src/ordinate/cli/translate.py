@@ -1,4 +1,4 @@
-"""`ordinate translate`: let a trained model say sentences in other words."""
+"""`ordinate translate`: translate sentences with a trained encoder-decoder."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,59 +8,59 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import App, Parameter
 
-from ordinate.checks import need, need_known, need_positive
-from ordinate.cli.trained import trained_reader
+from ordinate.cli.load_trained import load_trained_text_model
+from ordinate.core.checks import need, need_known, need_positive
 
 if TYPE_CHECKING:
+    from ordinate.data.tokenizer import Tokenizer
+    from ordinate.models.encoded_source import EncodedSource
     from ordinate.models.encoder_decoder import EncoderDecoder
-    from ordinate.models.memory import Memory
-    from ordinate.tokenizer import Tokenizer
 
 STDIN = "-"
-# sentences that are translated at a time
-TOGETHER = 16
-# how files of sentences end
-LIST = ".txt"
-PICTURES = (".html", ".png", ".svg")
+# batch size of generation [sentences]
+GENERATION_BATCH = 16
+# file extension of lists of sentences
+SENTENCE_FILE = ".txt"
+PLOT_FORMATS = (".html", ".png", ".svg")
 
-app = App(name="translate", help="Let a trained model translate.")
+app = App(name="translate", help="Translate sentences with a trained model.")
 
 
 @dataclass(frozen=True)
-class Writing:
-    """How translations are searched for."""
+class SearchOptions:
+    """Options of the search for translations."""
 
     beams: Annotated[
         int,
-        Parameter(help="How many texts are kept while the best is searched for; 1: the likeliest token each time."),
+        Parameter(help="Number of beams of the beam search; 1: greedy search or sampling."),
     ] = 4
     length_penalty: Annotated[
         float,
         Parameter(help="Scores are divided by the length to this power: 0 favours short texts, above 1 long ones."),
     ] = 1.0
-    tokens: Annotated[int, Parameter(help="Longest translation, its end included.")] = 128
+    max_new_tokens: Annotated[int, Parameter(help="Longest translation, with its end token.")] = 128
     temperature: Annotated[
-        float, Parameter(help="With one beam: 0 always takes the likeliest token, 1 draws as trained.")
+        float, Parameter(help="With one beam: 0 is greedy decoding, above 0 samples with this temperature.")
     ] = 0.0
-    seed: Annotated[int, Parameter(help="The same seed draws the same text.")] = 0
-    length: Annotated[
+    seed: Annotated[int, Parameter(help="Random seed of sampling.")] = 0
+    target_length: Annotated[
         int | None,
-        Parameter(help="Expected length of each translation, for a model whose cross-attention scales to it."),
+        Parameter(help="Expected length of each translation, for a model whose cross-attention depends on it."),
     ] = None
 
     def __post_init__(self) -> None:
         need_positive("beams", self.beams)
         need(
             self.temperature == 0 or self.beams == 1,
-            "beams take the likeliest, or one text is drawn",
+            "a temperature samples one text; beam search is deterministic",
             f"got {self.beams} beams with temperature {self.temperature}",
-            "give --beams 1, or leave the temperature out",
+            "give --beams 1, or leave --temperature out",
         )
         need(
             self.beams > 1 or self.length_penalty == 1,
-            "a length penalty compares beams",
-            f"got {self.length_penalty} with one",
-            "give more beams, or leave the penalty out",
+            "a length penalty ranks beams",
+            f"got {self.length_penalty} with one beam",
+            "give more beams, or leave --length-penalty out",
         )
 
 
@@ -69,10 +69,10 @@ def translate(
     model: Path,
     text: str = STDIN,
     *,
-    writing: Annotated[Writing, Parameter(name="*")] = Writing(),
-    picture: Path | None = None,
+    writing: Annotated[SearchOptions, Parameter(name="*")] = SearchOptions(),
+    plot: Path | None = None,
 ) -> int:
-    """Let a trained model translate sentences: a line for each.
+    """Translate sentences with a trained model; prints one line for each.
 
     Parameters
     ----------
@@ -80,25 +80,25 @@ def translate(
         Folder of an encoder-decoder, as `ordinate train` prints it, or of a published one (config.json, safetensors,
         tokenizer.json): t5 or marian.
     text
-        A sentence; or the path of a file with a sentence in each line; or - for what comes in by a pipe.
+        A sentence; or the path of a file with a sentence in each line; or - for standard input.
     writing
-        How translations are searched for.
-    picture
-        Write what the first translation looked at in its source to this file: .html, .png or .svg.
+        Options of the search for translations.
+    plot
+        Save the cross-attention pattern of the first translation to this file: .html, .png or .svg.
     """
-    if picture is not None:
-        need_known("kind of picture", picture.suffix, PICTURES)
+    if plot is not None:
+        need_known("plot format", plot.suffix, PLOT_FORMATS)
     sentences = _sentences(text)
-    tokenizer, found = trained_reader(model, "encoder-decoder")
+    tokenizer, found = load_trained_text_model(model, "encoder-decoder")
     translator = cast("EncoderDecoder", found)
-    _check_room(translator, writing.tokens)
-    for begin in range(0, len(sentences), TOGETHER):
-        part = sentences[begin : begin + TOGETHER]
-        for said in _translated(tokenizer, translator, part, writing):
-            sys.stdout.write(said + "\n")
+    _check_room(translator, writing.max_new_tokens)
+    for begin in range(0, len(sentences), GENERATION_BATCH):
+        part = sentences[begin : begin + GENERATION_BATCH]
+        for line in _translated(tokenizer, translator, part, writing):
+            sys.stdout.write(line + "\n")
         sys.stdout.flush()
-    if picture is not None:
-        _draw(tokenizer, translator, sentences[0], writing, picture)
+    if plot is not None:
+        _draw(tokenizer, translator, sentences[0], writing, plot)
     return 0
 
 
@@ -106,80 +106,84 @@ def _sentences(text: str) -> list[str]:
     if text == STDIN:
         lines = sys.stdin.read().splitlines()
     else:
-        # a long sentence is no path
+        # a long sentence is not a path, and the system may reject it as one
         file = len(text) < 256 and Path(text).is_file()
-        lost = not file and text.endswith(LIST) and len(text.split()) == 1
-        need(not lost, "a file of sentences is there", f"got {text}", "check the path")
+        lost = not file and text.endswith(SENTENCE_FILE) and len(text.split()) == 1
+        need(not lost, "a file of sentences must exist", f"got {text}", "check the path")
         try:
             lines = Path(text).read_text(encoding="utf-8").splitlines() if file else [text]
         except UnicodeDecodeError as error:
-            raise ValueError(f"sentences are UTF-8; {text} is not ({error}); convert it first") from None
-    need(any(line.strip() for line in lines), "there is something to translate", "got nothing", "give a sentence")
+            raise ValueError(f"sentences must be UTF-8; {text} is not ({error}); convert it first") from None
+    need(any(line.strip() for line in lines), "the text must not be empty", "got no sentence", "give one")
     return lines
 
 
 def _check_room(model: "EncoderDecoder", tokens: int) -> None:
     limits = [limit for scheme in model.decoder.schemes if isinstance(limit := scheme.max_length, int)]
     room = min(limits, default=sys.maxsize)
-    need(room >= tokens, f"this model serves {room} positions", f"got {tokens} tokens to write", "write fewer")
+    need(room >= tokens, f"this model supports {room} positions", f"got --max-new-tokens {tokens}", "give fewer")
 
 
 def _translated(
-    tokenizer: "Tokenizer", model: "EncoderDecoder", sentences: Sequence[str], writing: Writing
+    tokenizer: "Tokenizer", model: "EncoderDecoder", sentences: Sequence[str], writing: SearchOptions
 ) -> Iterator[str]:
-    asked = [sentence for sentence in sentences if sentence.strip()]
-    ids = _written(model, _memory(tokenizer, model, asked, writing), writing) if asked else []
-    found = iter(ids)
+    nonempty = [sentence for sentence in sentences if sentence.strip()]
+    ids = _written(model, _memory(tokenizer, model, nonempty, writing), writing) if nonempty else []
+    translations = iter(ids)
     for sentence in sentences:
-        # a line for each line, and what was written stays one
-        yield " ".join(_text(tokenizer, model, next(found)).split("\n")) if sentence.strip() else ""
+        # one output line for each input line: line breaks in a translation become spaces
+        yield " ".join(_text(tokenizer, model, next(translations)).split("\n")) if sentence.strip() else ""
 
 
-def _memory(tokenizer: "Tokenizer", model: "EncoderDecoder", sentences: Sequence[str], writing: Writing) -> "Memory":
+def _memory(
+    tokenizer: "Tokenizer", model: "EncoderDecoder", sentences: Sequence[str], writing: SearchOptions
+) -> "EncodedSource":
     import torch
 
-    from ordinate.geometry import Geometry
-    from ordinate.tasks.translation import padded
+    from ordinate.core.geometry import Geometry
+    from ordinate.data.tasks.translation import pad_right
 
-    source, real = padded([tokenizer.encode(sentence) for sentence in sentences], model.shape.padding)
+    source, real = pad_right([tokenizer.encode(sentence) for sentence in sentences], model.shape.padding)
     with torch.inference_mode():
-        return model.read(source, Geometry.padded(real, causal=False), writing.length)
+        return model.encode_source(source, Geometry.padded(real, causal=False), writing.target_length)
 
 
-def _written(model: "EncoderDecoder", memory: "Memory", writing: Writing) -> list[list[int]]:
-    """The tokens of each translation, without its end and what fills up behind it."""
+def _written(model: "EncoderDecoder", memory: "EncodedSource", writing: SearchOptions) -> list[list[int]]:
+    """Token ids of each translation, without end token and padding."""
     import torch
 
     from ordinate.models.beam import beam_search
     from ordinate.models.translate import translate as write
 
     if writing.beams > 1:
-        found = beam_search(model, memory, writing.tokens, beams=writing.beams, length_penalty=writing.length_penalty)
+        found = beam_search(
+            model, memory, writing.max_new_tokens, beams=writing.beams, length_penalty=writing.length_penalty
+        )
         rows = found.ids[:, 0].tolist()
     else:
         drawn = torch.Generator().manual_seed(writing.seed) if writing.temperature else None
-        rows = write(model, memory, writing.tokens, temperature=writing.temperature, generator=drawn).tolist()
+        rows = write(model, memory, writing.max_new_tokens, temperature=writing.temperature, generator=drawn).tolist()
     end = model.shape.end
     return [row[: row.index(end)] if end in row else row for row in rows]
 
 
 def _text(tokenizer: "Tokenizer", model: "EncoderDecoder", ids: Sequence[int]) -> str:
-    # signs of ours stand behind the tokenizer's tokens
-    signs = (model.shape.start, model.shape.padding, *model.shape.never)
+    # special tokens have ids above the tokenizer's own
+    signs = (model.shape.start, model.shape.padding, *model.shape.suppress_tokens)
     return tokenizer.decode([token for token in ids if token not in signs and token < tokenizer.size])
 
 
-def _draw(tokenizer: "Tokenizer", model: "EncoderDecoder", sentence: str, writing: Writing, path: Path) -> None:
+def _draw(tokenizer: "Tokenizer", model: "EncoderDecoder", sentence: str, writing: SearchOptions, path: Path) -> None:
     import torch
 
-    from ordinate.models.crossing import cross_weights
-    from ordinate.report.crossing import crossing
+    from ordinate.models.cross_attention_weights import cross_attention_weights
+    from ordinate.report.charts import cross_attention_map
 
     memory = _memory(tokenizer, model, [sentence], writing)
-    (said,) = _written(model, memory, writing)
-    weights = cross_weights(model, torch.tensor([[model.shape.start, *said]]), memory)
-    sides = [tokenizer.encode(sentence).tolist(), [*said, model.shape.end]]
+    (translation,) = _written(model, memory, writing)
+    weights = cross_attention_weights(model, torch.tensor([[model.shape.start, *translation]]), memory)
+    sides = [tokenizer.encode(sentence).tolist(), [*translation, model.shape.end]]
     source, target = ([_text(tokenizer, model, [token]) for token in side] for side in sides)
-    chart = crossing(source, target, torch.stack(weights).mean((0, 2))[0].tolist())
+    chart = cross_attention_map(source, target, torch.stack(weights).mean((0, 2))[0].tolist())
     path.parent.mkdir(parents=True, exist_ok=True)
     chart.save(str(path), inline=True) if path.suffix == ".html" else chart.save(str(path))

@@ -1,1 +1,6 @@
-"""From text to a memory-mapped file of tokens."""
+"""Text, image and sentence-pair data: corpora, tokenizers, token files, tasks and batches."""
+
+import lazy_loader
+
+# names live in __init__.pyi, so that importing the package does not import torch
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,6 @@
-"""The token mixers, one a file."""
+"""Token mixers (attention variants, linear attention, SSMs, recurrent networks), one a file, and their contract."""
+
+import lazy_loader
+
+# names live in __init__.pyi, so that importing the package does not import torch
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Attention to a fixed number of summaries of the text."""
+"""Linformer: attention over a low-rank projection of keys and values along the sequence."""
 
 import torch
 from einops import rearrange
@@ -6,43 +6,43 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ordinate.checks import need_fraction, need_positive, need_whole
-from ordinate.mixer import State, check_heads
-from ordinate.ops.align import shifted, skipped
-from ordinate.scheme import Placed
-from ordinate.sequence_mixer import SequenceMixer
-from ordinate.shapes import Context, Queries, Tokens
+from ordinate.core.checks import need_fraction, need_positive, need_whole
+from ordinate.core.shapes import Context, Queries, Tokens
+from ordinate.mixers._mixer import MixerState, check_heads
+from ordinate.mixers._sequence import SequenceMixer
+from ordinate.ops.left_align import padding_counts, roll_left
+from ordinate.schemes._scheme import Placed
 
 
-class Linformer(SequenceMixer[State]):
-    """Each token attends to a fixed number of learned summaries of the whole text, at a cost linear in its length.
+class Linformer(SequenceMixer[MixerState]):
+    """Linformer: attention to a fixed number of learned linear summaries of the sequence, at linear cost.
 
         y = softmax(q (E x W_K)^T / sqrt(d)) (E x W_V) W_O,   q = x W_Q
 
-    E has a row for each summary and a column for each place in the text, and is shared by keys, values and heads. A
-    summary mixes all places: there is no causal form. `block_linformer` is one of ours.
+    E has a row for each summary and a column for each position, and is shared by keys, values and heads. A summary
+    mixes all positions, so there is no causal form; `block_linformer` is a causal variant of ours.
 
     Args:
         width: columns of the model.
         heads: query heads; each has d = width / heads channels.
-        kv_heads: heads of keys and values; None: as many as query heads. Fewer are shared by groups.
-        max_length: longest text that it serves [tokens]; a shorter one has the first columns of E.
-        summaries: rows of E; as many as max_length at most.
-        dropout: share of attention weights dropped in training.
+        kv_heads: key and value heads; None: as many as query heads. Fewer: grouped-query attention.
+        max_length: longest supported sequence [tokens]; a shorter one uses the first columns of E.
+        summaries: rows of E, at most max_length.
+        dropout: dropout probability of the attention weights.
 
     Raises:
         ValueError: sizes that do not fit each other.
     Source: Wang et al. 2020, section 4, https://arxiv.org/abs/2006.04768, with E before W_K and W_V, and shared, as
         in the authors' code.
-    Departs: no biases; E is born from a normal distribution of variance 1 / max_length, at which summaries are as
-        large as tokens (the code's grow with the length); padding is left out of the summaries.
+    Departs: no biases; E is initialised from a normal distribution of variance 1 / max_length, so that summaries have
+        the scale of tokens (in the authors' code they grow with the length); padding is left out of the summaries.
     """
 
-    honours = frozenset()
-    equivariant = False
+    supported_hooks = frozenset()
+    permutation_equivariant = False
     causal = False
-    streams = False
-    usual_scheme = "sinusoidal"
+    supports_cache = False
+    default_scheme = "sinusoidal"
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class Linformer(SequenceMixer[State]):
         rows = min(summaries, max_length)
         self.summarise = nn.Parameter(torch.randn(rows, max_length) * max_length**-0.5)
 
-    def mix(
-        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: State | None
-    ) -> tuple[Tokens, State | None]:
-        """Summarise, then attend to the summaries."""
-        # places are counted from a row's first token on
-        told = x if real is None else shifted(x, skipped(real))
-        summaries: Context = self.summarise[:, : x.shape[1]].to(x.dtype) @ told
+    def mix_sequences(
+        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: MixerState | None
+    ) -> tuple[Tokens, MixerState | None]:
+        """Summarise keys and values along the sequence, then attend to the summaries."""
+        # positions are counted from the first token of each row
+        aligned = x if real is None else roll_left(x, padding_counts(real))
+        summaries: Context = self.summarise[:, : x.shape[1]].to(x.dtype) @ aligned
         k, v = (self._split(part) for part in self.key_value(summaries).chunk(2, -1))
         dropout = self.dropout if self.training else 0.0
         q = self._split(self.query(x))

@@ -1,13 +1,13 @@
-"""A recurrent network with a memory cell."""
+"""Long short-term memory (LSTM) as a token mixer."""
 
 import torch
 from torch import nn
 
-from ordinate.recurrent import Recurrent
+from ordinate.mixers._recurrent import RecurrentMixer
 
 
-class Lstm(Recurrent):
-    """Read token by token; gates decide what a memory forgets, what it takes in, and what of it is said.
+class Lstm(RecurrentMixer):
+    """Long short-term memory (LSTM) network with an output projection.
 
         i, f, o = sigmoid(x_t W_i + h U_i + b_i), likewise f and o;   g = tanh(x_t W_g + h U_g + b_g)
         c_t = f * c_(t-1) + i * g,   h_t = o * tanh(c_t),   y = h W_O,   h = h_(t-1)
@@ -17,11 +17,11 @@ class Lstm(Recurrent):
     Source: Hochreiter and Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735, with the forget gate of Gers
         et al. 2000, https://doi.org/10.1162/089976600300015015, whose bias begins at 1 as in Jozefowicz et al. 2015,
         https://proceedings.mlr.press/v37/jozefowicz15.html.
-    Departs: W_O; the form from both sides has one cell for both directions.
+    Departs: W_O; the bidirectional form uses one cell for both directions.
     """
 
     def __init__(self, *, width: int) -> None:
-        super().__init__(nn.LSTM, width, parts=2)
+        super().__init__(nn.LSTM, width, state_vectors=2)
         with torch.no_grad():
-            # pytorch keeps the gates in the order i, f, g, o
+            # PyTorch stacks the gates in the order i, f, g, o: this is the bias of the forget gate
             self.cell.get_parameter("bias_ih_l0")[width : 2 * width] = 1

@@ -1,44 +1,45 @@
-"""Mixing by two matrices over the places of a text."""
+"""Token mixing of MLP-Mixer: an MLP along the sequence (Tolstikhin et al., 2021)."""
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from ordinate.checks import need_positive, need_whole
-from ordinate.mixer import State
-from ordinate.ops.align import shifted, skipped
-from ordinate.scheme import Placed
-from ordinate.sequence_mixer import SequenceMixer
-from ordinate.shapes import Tokens
+from ordinate.core.checks import need_positive, need_whole
+from ordinate.core.shapes import Tokens
+from ordinate.mixers._mixer import MixerState
+from ordinate.mixers._sequence import SequenceMixer
+from ordinate.ops.left_align import padding_counts, roll_left
+from ordinate.schemes._scheme import Placed
 
 
-class MlpMixer(SequenceMixer[State]):
-    """Each channel by itself is mixed along the text by a small network whose weights belong to places, not to words.
+class MlpMixer(SequenceMixer[MixerState]):
+    """Token mixing of MLP-Mixer: a two-layer MLP over positions, applied to each channel separately.
 
-        y = (W_2 gelu(W_1 x + b_1) + b_2),   W_1: hidden x places,   W_2: places x hidden
+        y = (W_2 gelu(W_1 x + b_1) + b_2),   W_1: hidden x positions,   W_2: positions x hidden
 
-    The same two matrices serve all channels. A place is a row of its own, so no scheme is needed to tell order. Every
-    place reaches every other: there is no causal form. `triangular_mlp` is one of ours.
+    The weights are shared by all channels. Each position has weights of its own, so the mixer is order-aware without
+    a scheme. Every position reaches every other, so there is no causal form; `triangular_mlp` is a causal variant of
+    ours.
 
     Args:
         width: columns of the model.
-        max_length: longest text that it serves [tokens]; a shorter one has the first places.
+        max_length: longest supported sequence [tokens]; a shorter one uses the first positions.
         hidden: rows of W_1; None: half of the width, as in the paper.
 
     Raises:
-        ValueError: sizes that are no positive whole numbers.
-    Source: Tolstikhin et al. 2021, equation 1, https://arxiv.org/abs/2105.01601. The norm before it and the sum after
-        it are the block's.
-    Departs: a text may be shorter than max_length; it then has the first columns of W_1 and the first rows of W_2,
-        and padding is left out.
+        ValueError: sizes that are not positive integers.
+    Source: Tolstikhin et al. 2021, equation 1, https://arxiv.org/abs/2105.01601. The norm and the residual connection
+        are the block's.
+    Departs: a sequence may be shorter than max_length; it then uses the first columns of W_1 and the first rows of
+        W_2, and padding is left out.
     """
 
-    honours = frozenset()
-    equivariant = False
+    supported_hooks = frozenset()
+    permutation_equivariant = False
     causal = False
-    streams = False
-    usual_scheme = "none"
+    supports_cache = False
+    default_scheme = "none"
 
     def __init__(self, *, width: int, max_length: int, hidden: int | None = None) -> None:
         super().__init__()
@@ -47,23 +48,23 @@ class MlpMixer(SequenceMixer[State]):
             need_whole(name, value)
             need_positive(name, value)
         self.max_length = max_length
-        # no nn.Linear: the model would draw it anew, too small for a matrix over places
+        # not nn.Linear: the model would reinitialise it, with a scale too small for a matrix over positions
         self.gather, self.gather_bias = _matrix(hidden, max_length), nn.Parameter(torch.zeros(hidden))
         self.spread, self.spread_bias = _matrix(max_length, hidden), nn.Parameter(torch.zeros(max_length))
 
-    def mix(
-        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: State | None
-    ) -> tuple[Tokens, State | None]:
-        """Gather over places, bend, spread over places."""
-        tokens, before = x.shape[1], None if real is None else skipped(real)
-        # places are counted from a row's first token on, and padding is zero
-        x = x if before is None else shifted(x, before)
+    def mix_sequences(
+        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: MixerState | None
+    ) -> tuple[Tokens, MixerState | None]:
+        """Apply the MLP along the sequence."""
+        tokens, before = x.shape[1], None if real is None else padding_counts(real)
+        # positions are counted from the first token of each row; padding is 0
+        x = x if before is None else roll_left(x, before)
         gather, spread, gather_bias, spread_bias = (
             parameter.to(x.dtype) for parameter in (self.gather, self.spread, self.gather_bias, self.spread_bias)
         )
         hidden = gelu(gather[:, :tokens] @ x + gather_bias[:, None])
         y = spread[:tokens] @ hidden + spread_bias[:tokens, None]
-        return y if before is None else shifted(y, -before), None
+        return y if before is None else roll_left(y, -before), None
 
 
 def _matrix(rows: int, columns: int) -> nn.Parameter:

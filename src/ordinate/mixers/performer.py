@@ -1,4 +1,4 @@
-"""Attention by random features (FAVOR+)."""
+"""Performer: softmax attention approximated by random features (FAVOR+)."""
 
 import math
 from dataclasses import dataclass
@@ -9,66 +9,65 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_positive, need_whole
-from ordinate.mixer import State
-from ordinate.native.performer import performed
-from ordinate.native.scan import refuses
-from ordinate.ops.chunks import linear_attention
+from ordinate.core.checks import need, need_positive, need_whole
+from ordinate.core.seeds import derive_seed
+from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
+from ordinate.mixers._mixer import MixerState
+from ordinate.mixers._projections import AttentionProjections
+from ordinate.mixers._sequence import SequenceMixer
+from ordinate.ops.chunks import linear_attention, safe_divide
+from ordinate.ops.native.performer import performer_attention
+from ordinate.ops.native.scan import unsupported_reason
 from ordinate.ops.random_features import Features, Levels, exponential_features, orthogonal_directions
-from ordinate.ops.ratio import ratio
-from ordinate.projections import Projections
-from ordinate.scheme import Placed
-from ordinate.seeds import seed_of
-from ordinate.sequence_mixer import SequenceMixer
-from ordinate.shapes import Keys, Outputs, Queries, Tokens, Values
+from ordinate.schemes._scheme import Placed
 
 Kernel = Literal["hyperbolic", "positive", "relu"]
-# added to features that may all be 0
-FLOOR = 1e-3
+# added to ReLU features, which may all be 0
+RELU_FLOOR = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Sums(State):
-    """What was read, in one matrix a head: its size does not grow.
+class PerformerState(MixerState):
+    """Recurrent state: one matrix per head, of constant size.
 
     Args:
-        values: the sum of phi(k) (v, 1)^T, divided by e^peak.
-        peak: the highest exponent of a feature of a key so far.
+        values: sum of phi(k) (v, 1)^T, divided by e^peak.
+        peak: largest exponent of a key feature so far, for a stable running sum.
     """
 
     values: Float[Tensor, "b h m e"]
     peak: Float[Tensor, "b h"]
 
 
-class Performer(Projections, SequenceMixer[Sums]):
-    """Softmax attention on average, at a cost linear in the length: products of random features stand for exp(q k).
+class Performer(AttentionProjections, SequenceMixer[PerformerState]):
+    """Performer: random features (FAVOR+) whose products estimate exp(q k) without bias, at linear cost.
 
         y_i = phi(q_i) S_i / (phi(q_i) z_i) W_O,   S_i = sum over j <= i of phi(k_j) v_j^T,   z_i = sum of phi(k_j)
         hyperbolic: phi(x) = (e^(w x), e^(-w x)) e^(-|x|^2 / 2) for each direction w;   x = q or k, over d^(1/4)
 
-    Where nothing hides the future, the sums go over all tokens. The directions w are orthogonal in blocks of d, drawn
-    anew from time to time in training. With m features the error falls as 1 / sqrt(m) while scores are small; for
-    large scores it takes far more.
+    In the bidirectional form the sums go over all tokens. The directions w are orthogonal in blocks of d and redrawn
+    periodically in training. With m features the error falls as 1 / sqrt(m) while scores are small; large scores need
+    many more features.
 
     Args:
         width: columns of the model.
         heads: query heads; each has d = width / heads channels.
-        kv_heads: heads of keys and values; None: as many as query heads. Fewer are shared by groups.
+        kv_heads: key and value heads; None: as many as query heads. Fewer: grouped-query attention.
         kernel: `hyperbolic`; `positive`: e^(w x - |x|^2 / 2) alone; `relu`: max(w x, 0) + 0.001, not softmax at all.
-        features: m, features of a head; None: 2 d hyperbolic ones, near as exact as the d ln d positive ones of the
+        features: m, features of a head; None: 2 d hyperbolic ones, nearly as exact as the d ln d positive ones of the
             authors' code (at d = 64 as of half that number), or d ln d of another kernel, in whole blocks.
-        redraw: after how many passes of training new directions are drawn [forward passes]; None: never.
+        redraw: interval at which directions are redrawn in training [forward passes]; None: never.
 
     Raises:
-        ValueError: a number of features that is odd where directions come with their opposites.
+        ValueError: an odd number of hyperbolic features.
     Source: Choromanski et al. 2021, section 2, https://arxiv.org/abs/2009.14794.
     Departs: hyperbolic features by default, with half the error of positive ones at equal m; blocks are uniform
-        (Haar), where the authors' QR leans to one side. Each token is divided by the highest exponent among keys so
-        far, not by that of all, which let the future through; nothing is added to the denominator.
+        (Haar), where the authors' QR is biased. For stability, sums are divided by the largest exponent among the
+        keys so far, not among all keys, which would leak the future; no epsilon is added to the denominator.
     """
 
-    honours = frozenset({"encode_query", "encode_key"})
-    equivariant = True
+    supported_hooks = frozenset({"encode_query", "encode_key"})
+    permutation_equivariant = True
     drawn: Int[Tensor, "2"]
 
     def __init__(
@@ -99,73 +98,81 @@ class Performer(Projections, SequenceMixer[Sums]):
             "give an even number, or another kernel",
         )
         seed = torch.randint(2**62, (), device="cpu")
-        # numbers that a checkpoint must hold for directions to come as they would have
+        # seed and forward count, saved in checkpoints: a resumed run redraws the same directions
         self.register_buffer("drawn", torch.stack([seed, torch.zeros_like(seed)]))
         self.directions = nn.Parameter(torch.empty(features // both, self.head_width), requires_grad=False)
-        self.register_load_state_dict_post_hook(_recall)
+        self.register_load_state_dict_post_hook(_restore_count)
         self.redraw()
 
     @torch.no_grad()
     def redraw(self) -> None:
-        """Draw new directions: a function of the seed and of how many passes of training there were."""
+        """Draw new directions, as a function of the seed and the number of training passes so far."""
         if not self.directions.is_meta:
-            generator = torch.Generator().manual_seed(seed_of(int(self.drawn[0]), self.passes))
+            generator = torch.Generator().manual_seed(derive_seed(int(self.drawn[0]), self.passes))
             self.directions.copy_(orthogonal_directions(len(self.directions), self.head_width, generator))
 
-    def mix(
-        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: Sums | None
-    ) -> tuple[Tokens, Sums | None]:
-        """Write keys and values into the sums, and read them by queries."""
+    def mix_sequences(
+        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: PerformerState | None
+    ) -> tuple[Tokens, PerformerState | None]:
+        """Add keys and values to the sums, and read them with the queries."""
         if self.training and state is None and not torch.compiler.is_compiling():
             self._count()
-        q, k, v = self.project_heads(x)
+        q, k, v = self.project_qkv(x)
         q, k = at.encode(q, k)
-        # sums in few bits would forget
+        # running sums in 16 bits would lose small terms
         with torch.autocast(x.device.type, enabled=False):
             wide = torch.promote_types(q.dtype, torch.float32)
-            y, state = self._mean(q.to(wide), k.to(wide), v.to(wide), at.where.hides_future, real, state)
+            y, state = self._mean(q.to(wide), k.to(wide), v.to(wide), at.where.is_causal, real, state)
         return self.out(rearrange(y.to(v.dtype), "b h n d -> b n (h d)")), state
 
     def _mean(
-        self, q: Queries, k: Keys, v: Values, causal: bool, real: Bool[Tensor, "b n"] | None, state: Sums | None
-    ) -> tuple[Outputs, Sums | None]:
+        self,
+        q: Queries,
+        k: Keys,
+        v: Values,
+        causal: bool,
+        real: Bool[Tensor, "b n"] | None,
+        state: PerformerState | None,
+    ) -> tuple[Outputs, PerformerState | None]:
         if q.shape[1] != k.shape[1]:
             k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
-        # finite, so that the difference of two is a number
+        # the smallest finite number, not -inf: the difference of two peaks must not be NaN
         before = v.new_full(v.shape[:2], torch.finfo(v.dtype).min) if state is None else state.peak
         nothing = (*v.shape[:2], self.features, v.shape[3] + 1)
         sums = v.new_zeros(nothing) if state is None else state.values
-        # by chunks whose features stay near, in C++ where there is a compiler: the same to rounding
-        if causal and self.kernel != "relu" and refuses("performer", q, k, v, sums, before) is None:
+        # C++ kernel, chunk by chunk with features in cache; the same result up to rounding
+        if causal and self.kernel != "relu" and unsupported_reason("performer", q, k, v, sums, before) is None:
             scale, mirrored = self.head_width**-0.25, self.kernel == "hyperbolic"
-            out, *after = performed((q, k, v), self.directions.to(q.dtype), scale, mirrored, real, (sums, before))
-            return out, Sums(*after)
-        # any factor of a query is in numerator and denominator
-        (asked, _), (written, levels) = self._features(q), self._features(k)
+            out, *after = performer_attention(
+                (q, k, v), self.directions.to(q.dtype), scale, mirrored, real, (sums, before)
+            )
+            return out, PerformerState(*after)
+        # the level of a query cancels: it is a factor of numerator and denominator
+        (q_features, _), (k_features, levels) = self._features(q), self._features(k)
         if real is not None:
             levels = levels.masked_fill(~real[:, None], -math.inf)
         peaks = torch.cat([before[..., None], levels.detach()], -1).cummax(-1).values
-        # a value of 1 beside the others sums up the weights
+        # numerator and denominator in one pass: a column of ones appended to the values sums the weights
         weights = (levels - (peaks[..., 1:] if causal else peaks[..., -1:])).exp()
         v = nn.functional.pad(v, (0, 1), value=1.0) * weights[..., None]
         if not causal:
-            out = asked @ (written.mT @ v)
-            return ratio(out[..., :-1], out[..., -1]), None
-        out, sums = linear_attention(asked, written, v, sums, peaks)
-        return ratio(out[..., :-1], out[..., -1]), Sums(sums, peaks[..., -1])
+            out = q_features @ (k_features.mT @ v)
+            return safe_divide(out[..., :-1], out[..., -1]), None
+        out, sums = linear_attention(q_features, k_features, v, sums, peaks)
+        return safe_divide(out[..., :-1], out[..., -1]), PerformerState(sums, peaks[..., -1])
 
     def _features(self, x: Queries) -> tuple[Features, Levels]:
         directions = self.directions.to(x.dtype)
         if self.kernel == "relu":
-            features = torch.relu(x @ directions.mT) + FLOOR
+            features = torch.relu(x @ directions.mT) + RELU_FLOOR
             return features, features.new_zeros(features.shape[:-1])
-        # on both sides, so that their product is the scale of attention
+        # applied to q and to k: together the attention scale d^(-1/2)
         scale = self.head_width**-0.25
         return exponential_features(x, directions, scale=scale, mirrored=self.kernel == "hyperbolic")
 
     @property
     def features(self) -> int:
-        """Features of a head."""
+        """Number of random features of a head."""
         return self.directions.shape[0] * (2 if self.kernel == "hyperbolic" else 1)
 
     def _count(self) -> None:
@@ -175,6 +182,6 @@ class Performer(Projections, SequenceMixer[Sums]):
         self.drawn[1] = self.passes
 
 
-def _recall(mixer: Performer, _: object) -> None:
-    """What a checkpoint counted goes on."""
+def _restore_count(mixer: Performer, _: object) -> None:
+    """Restore the count of forward passes from a loaded checkpoint."""
     mixer.passes = int(mixer.drawn[1])

@@ -1,27 +1,28 @@
-"""A plain recurrent network."""
+"""Plain (Elman) recurrent network as a token mixer."""
 
 from functools import partial
 
 import torch
 from torch import nn
 
-from ordinate.recurrent import Recurrent
+from ordinate.mixers._recurrent import RecurrentMixer
 
 
-class Rnn(Recurrent):
-    """Read token by token; what was read so far is one vector, bent by tanh after each.
+class Rnn(RecurrentMixer):
+    """Plain (Elman) recurrent network with tanh and an output projection.
 
         h_t = tanh(x_t W + h_(t-1) U + b),   y = h W_O
 
-    Everything of the past must pass through `width` numbers, and its gradient through all steps between, where it
-    fades or grows. A contrast, not a contender.
+    All information about the past must fit into a hidden state of size `width`, and gradients vanish or explode over
+    many steps. A baseline for contrast.
 
     Args:
         width: columns of the model.
-        identity: begin with U = 1 and bend by relu, so that what was read stays until something changes it (IRNN).
+        identity: initialise U with the identity and use ReLU, so that the hidden state persists at first (IRNN).
     Source: Elman 1990, Finding Structure in Time, https://doi.org/10.1207/s15516709cog1402_1; `identity` from Le,
         Jaitly and Hinton 2015, https://arxiv.org/abs/1504.00941.
-    Departs: W_O; weights of the state begin orthogonal; the form from both sides has one cell for both directions.
+    Departs: W_O; recurrent weights are initialised orthogonally; the bidirectional form uses one cell for both
+        directions.
     """
 
     def __init__(self, *, width: int, identity: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""RWKV-6 (Finch): heads write into matrices, and each token decides what they forget."""
+"""RWKV-6 (Finch) time mixing: matrix-valued state with data-dependent decay."""
 
 from dataclasses import dataclass
 
@@ -8,25 +8,25 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
-from ordinate.checks import need_positive
-from ordinate.mixer import State, check_heads
-from ordinate.native.recurrence import Matrices
-from ordinate.ops.decay import decayed
+from ordinate.core.checks import need_positive
+from ordinate.core.shapes import Tokens
+from ordinate.mixers._mixer import MixerState, check_heads
+from ordinate.mixers._sequence import SequenceMixer
+from ordinate.ops.decay import decaying_linear_attention
 from ordinate.ops.gated_norm import gated_norm
-from ordinate.ops.product import multiplied
-from ordinate.ops.shift import blended, both_ways, depth, newest, wide
-from ordinate.scheme import Placed
-from ordinate.sequence_mixer import SequenceMixer
-from ordinate.shapes import Tokens
+from ordinate.ops.matmul import matmul
+from ordinate.ops.native.recurrence import Matrices
+from ordinate.ops.shift import bidirectional, interpolate_previous, last_token, relative_depth, to_float32
+from ordinate.schemes._scheme import Placed
 
 
 @dataclass(frozen=True, eq=False)
-class Rwkv6State(State):
-    """What RWKV-6 remembers: the same numbers however long the text was.
+class Rwkv6State(MixerState):
+    """Recurrent state of RWKV-6, of constant size.
 
     Args:
-        last: the newest token.
-        matrices: what each head has written.
+        last: the last token, for the token shift.
+        matrices: matrix-valued state of each head.
     """
 
     last: Float[Tensor, "b width"]
@@ -34,7 +34,7 @@ class Rwkv6State(State):
 
 
 class Rwkv6(SequenceMixer[Rwkv6State]):
-    """Each head keeps a matrix: tokens write values at keys, read by asking, and say how fast each row is forgotten.
+    """RWKV-6 (Finch) time mixing: matrix-valued state per head with data-dependent decay and token shift.
 
         x'_t = x_{t-1} - x_t;   l_z = m_z + tanh((x + m x') A) A_z,   z = r, w, k, v, g
         r, k, v = (x + l_z x') W_z;   g = silu((x + l_g x') W_g);   w = -e^(w_0 + tanh((x + l_w x') B) B')
@@ -43,21 +43,21 @@ class Rwkv6(SequenceMixer[Rwkv6State]):
 
     Args:
         width: columns of the model.
-        heads: matrices; each serves width / heads channels.
-        layers: layers of the model; numbers at birth depend on it.
-        layer: which of them this is, from 0.
-        mix_rank: columns of A, through which a token says how much of its predecessor it takes.
-        decay_rank: columns of B, through which it says what is forgotten.
-    Source: Peng et al. 2024, Finch, section 4, https://arxiv.org/abs/2404.05892; numbers at birth from
+        heads: heads, each of width / heads channels.
+        layers: number of layers of the model; the initialisation depends on it.
+        layer: index of this layer, from 0.
+        mix_rank: columns of A, the low-rank projection of the data-dependent token shift.
+        decay_rank: columns of B, the low-rank projection of the data-dependent decay.
+    Source: Peng et al. 2024, Finch, section 4, https://arxiv.org/abs/2404.05892; initialisation from
         https://github.com/BlinkDL/RWKV-LM, RWKV-v5, version x060.
-    Departs: it is the time mixing alone: the model's feed-forward stands in for channel mixing. Where nothing hides
-        the future (our extension), the text is read from both sides with the same weights and the two results are
-        added. A model of one layer, at which the numbers at birth divide by zero, counts as the first of many.
+    Departs: time mixing only: the model's feed-forward replaces channel mixing. The bidirectional form (our
+        extension) runs in both directions with the same weights and adds the two results. In a model of one layer,
+        for which the initialisation would divide by zero, the layer is initialised as the first of many.
     """
 
-    honours = frozenset()
-    equivariant = False
-    usual_scheme = "none"
+    supported_hooks = frozenset()
+    permutation_equivariant = False
+    default_scheme = "none"
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Rwkv6(SequenceMixer[Rwkv6State]):
         for name, size in (("width", width), ("mix_rank", mix_rank), ("decay_rank", decay_rank)):
             need_positive(name, size)
         check_heads(width, heads, heads)
-        late, early = depth(layer, layers)
+        late, early = relative_depth(layer, layers)
         self.heads = heads
         place = torch.arange(width)
         share, slow = 1 - (place / width) ** early, 1 - (place / width) ** (0.5 * early)
@@ -88,41 +88,41 @@ class Rwkv6(SequenceMixer[Rwkv6State]):
         self.bonus = nn.Parameter((late * (1 - far) + 0.1 * ((place + 1) % 3 - 1)).view(heads, -1))
         self.receptance, self.value = (_orthogonal(width, 1.0) for _ in range(2))
         self.key, self.gate = (_orthogonal(width, 0.1) for _ in range(2))
-        # not in a linear layer: that would be drawn anew by a model
+        # not nn.Linear, whose weights the model would reinitialise
         self.out = nn.Parameter(torch.zeros(width, width))
         self.norm_scale, self.norm_shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
 
-    def mix(
+    def mix_sequences(
         self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: Rwkv6State | None
     ) -> tuple[Tokens, Rwkv6State | None]:
-        """Read from left to right, or from both sides."""
-        # padding is 0, and so are its keys and values: it writes nothing, and what decays before a text is 0
-        if at.where.hides_future:
+        """Run forwards, or in the bidirectional form in both directions."""
+        # padding is 0 and on the left, its keys and values are 0: the state stays 0 until the first token
+        if at.where.is_causal:
             return self._read(x, state)
-        return both_ways(lambda x: self._read(x, None)[0], x, real), None
+        return bidirectional(lambda x: self._read(x, None)[0], x, real), None
 
     def _read(self, x: Tokens, state: Rwkv6State | None) -> tuple[Tokens, Rwkv6State]:
         before = None if state is None else state.last
-        last = newest(x, before)
-        (mixed,) = blended(x, before, self.share[None])
-        wishes = torch.tanh(multiplied(mixed, self.mix_in)).chunk(5, -1)
-        extra = (multiplied(wish, out) for wish, out in zip(wishes, self.mix_out, strict=True))
-        asks, slows, keys, values, gates = blended(x, before, self.shares, *extra)
+        last = last_token(x, before)
+        (mixed,) = interpolate_previous(x, before, self.share[None])
+        low_rank = torch.tanh(matmul(mixed, self.mix_in)).chunk(5, -1)
+        extra = (matmul(part, out) for part, out in zip(low_rank, self.mix_out, strict=True))
+        asks, slows, keys, values, gates = interpolate_previous(x, before, self.shares, *extra)
         r, k, v = (
             self._heads(linear(y, weight))
             for y, weight in ((asks, self.receptance), (keys, self.key), (values, self.value))
         )
         w = -torch.exp(
-            wide(self.decay) + wide(multiplied(torch.tanh(multiplied(slows, self.decay_in)), self.decay_out))
+            to_float32(self.decay) + to_float32(matmul(torch.tanh(matmul(slows, self.decay_in)), self.decay_out))
         )
         size = x.shape[2] // self.heads
         start = r.new_zeros(x.shape[0], self.heads, size, size) if state is None else state.matrices
-        y, matrices = decayed(r, k, v, self._heads(w), wide(self.bonus), start)
-        y = gated_norm(y, silu(linear(gates, self.gate)), wide(self.norm_scale), wide(self.norm_shift))
+        y, matrices = decaying_linear_attention(r, k, v, self._heads(w), to_float32(self.bonus), start)
+        y = gated_norm(y, silu(linear(gates, self.gate)), to_float32(self.norm_scale), to_float32(self.norm_shift))
         return linear(y, self.out).to(x.dtype), Rwkv6State(last, matrices)
 
     def _heads(self, x: Tokens) -> Float[Tensor, "b h n d"]:
-        return rearrange(wide(x), "b n (h d) -> b h n d", h=self.heads)
+        return rearrange(to_float32(x), "b n (h d) -> b h n d", h=self.heads)
 
 
 def _orthogonal(width: int, gain: float) -> nn.Parameter:

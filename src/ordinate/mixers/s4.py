@@ -1,41 +1,39 @@
-"""Structured state spaces."""
+"""S4: structured state space model with a diagonal plus low-rank state matrix."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from ordinate.linear_filter import STEPS, LinearFilter
-from ordinate.ops.hippo import legs
-from ordinate.ops.low_rank import LowRank
-from ordinate.ops.state_space import Memories, Signals, StateSpace, as_complex, as_real, in_type
-from ordinate.state_space_mixer import StateSpaceMixer
+from ordinate.mixers._ssm_kernel import INITIAL_STEPS, LinearFilter
+from ordinate.mixers._state_space import StateSpaceMixer
+from ordinate.ops.hippo import hippo_legs
+from ordinate.ops.low_rank import DiagonalPlusLowRank
+from ordinate.ops.state_space import Signals, States, StateSpace, as_complex, as_real, to_real_dtype
 
 
 class LowRankFilter(LinearFilter):
-    """A filter whose memory follows a diagonal matrix minus one of rank one, the same for all channels.
-
-    At birth it is HiPPO-LegS.
+    """State space filter with a diagonal minus rank-one state matrix, shared by all channels; initially HiPPO-LegS.
 
     Args:
-        channels, states, steps, mirrored: as every filter's.
+        channels, states, steps, mirrored: as in `LinearFilter`.
     """
 
     def __init__(self, channels: int, states: int, steps: Sequence[float], mirrored: bool) -> None:
         super().__init__(channels, states, steps, mirrored)
-        a, p, b = legs(states)
+        a, p, b = hippo_legs(states)
         pairs = (torch.view_as_real(part) for part in (p, b))
         parts = ((-a.real).log(), a.imag, *pairs)
         self.log_decay, self.turn, self.p, self.b = (
             nn.Parameter(part.to(torch.get_default_dtype())) for part in parts
         )
 
-    def space(self, tokens: int, future: bool, type: torch.dtype) -> StateSpace:
-        """The filter of the past or of the future for chunks of so many tokens."""
+    def state_space(self, tokens: int, future: bool, type: torch.dtype) -> StateSpace:
+        """State space matrices of the past or future filter, for chunks of this many tokens."""
         return self._low_rank(future, type).dense(tokens)
 
-    def forward(self, u: Signals, hides_future: bool, x: Memories | None = None) -> tuple[Signals, Memories | None]:
-        """What comes out for each token; a single one needs no matrix."""
+    def forward(self, u: Signals, hides_future: bool, x: States | None = None) -> tuple[Signals, States | None]:
+        """Filter the channels; a single token is computed without building the matrix."""
         if u.shape[2] != 1 or not hides_future:
             return super().forward(u, hides_future, x)
         filter, new = self._low_rank(False, u.dtype), u[..., 0]
@@ -43,35 +41,36 @@ class LowRankFilter(LinearFilter):
         after = filter.step_on(as_complex(x), new)
         return filter.read(after, new)[..., None], as_real(after)
 
-    def _low_rank(self, future: bool, type: torch.dtype) -> LowRank:
+    def _low_rank(self, future: bool, type: torch.dtype) -> DiagonalPlusLowRank:
         def number(pair: Tensor) -> Tensor:
             return torch.view_as_complex(pair.to(type).contiguous())[None]
 
         a = torch.complex(-self.log_decay.to(type).exp(), self.turn.to(type))[None]
-        c, skip = in_type(self._c(future), type), self._skip(future).to(type)
-        return LowRank(a, number(self.p), number(self.b), c, skip, self._step().to(type))
+        c, skip = to_real_dtype(self._c(future), type), self._skip(future).to(type)
+        return DiagonalPlusLowRank(a, number(self.p), number(self.b), c, skip, self._step().to(type))
 
 
 class S4(StateSpaceMixer):
-    """Each channel is heard through a filter whose memory is made to sum up all of the past: HiPPO, then learned.
+    """Structured state space model (S4): a learned SSM per channel, initialised with HiPPO-LegS.
 
-        dx/dt = (diag(a) - p p*) x + b u,   y = 2 Re(c . x) + skip u,   read once each step by the bilinear rule
+        dx/dt = (diag(a) - p p*) x + b u,   y = 2 Re(c . x) + skip u,   discretised by the bilinear rule
         out = glu(W gelu(y) + bias)
 
     Args:
         width: columns of the model.
-        states: numbers that each channel remembers, N.
-        steps: the least and the greatest step at birth [1 / token].
-        mirrored: in texts read in both directions, whether the future is heard by the filter of the past; otherwise
-            it has one of its own.
-        dropout: share of the filtered numbers dropped in training.
+        states: real size of the state of each channel, N.
+        steps: smallest and largest initial step size [1 / token].
+        mirrored: whether the bidirectional form uses the same filter for past and future; otherwise the future has
+            a filter of its own.
+        dropout: dropout probability of the filtered channels.
     Raises:
-        ValueError: sizes that do not fit; a future that is hidden, with `mirrored=False`.
+        ValueError: sizes that do not fit; a causal geometry with `mirrored=False`.
     Source: Gu, Goel and Ré 2022, S4, https://arxiv.org/abs/2111.00396, section 3 and appendix C; p p* in place of
         p q* from Goel et al. 2022, https://arxiv.org/abs/2202.09729.
-    Departs: chunks of tokens are read by powers of the matrix, found by squaring, and joined by the memory. The paper
-        finds a kernel as long as the text from its generating function, and transforms it. The numbers are the same.
-        One matrix for all channels, as in the authors' settings. The paper's `mirrored` is always False.
+    Departs: computed in chunks, by powers of the discretised matrix (found by squaring), with the state carried
+        between chunks. The paper computes a convolution kernel of full length from its generating function, and
+        applies it by FFT. Both are equal in exact arithmetic. One state matrix for all channels, as in the authors'
+        settings. In the paper `mirrored` is always False.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class S4(StateSpaceMixer):
         *,
         width: int,
         states: int = 64,
-        steps: tuple[float, float] = STEPS,
+        steps: tuple[float, float] = INITIAL_STEPS,
         mirrored: bool = True,
         dropout: float = 0.0,
     ) -> None:

@@ -1,33 +1,32 @@
-"""Attention that weighs each token by itself."""
+"""Sigmoid attention: each weight is independent of the other keys."""
 
 import math
 
-from ordinate.attention_mixer import AttentionMixer
-from ordinate.checks import need
+from ordinate.attention._backend import ScoreOptions
+from ordinate.core.checks import need
+from ordinate.core.shapes import Visible, Weights
+from ordinate.mixers._projections import AttentionMixer, AttentionOptions
 from ordinate.ops.normalising import sigmoid
-from ordinate.projections import Variant
-from ordinate.route import Formula
-from ordinate.shapes import Visible, Weights
 
 
 class Sigmoid(AttentionMixer):
-    """Attention with a sigmoid in place of the softmax: a key's weight does not depend on the other keys.
+    """Sigmoid attention: a sigmoid in place of the softmax, so weights are independent across keys.
 
-        y = sigmoid(q k^T / sqrt(d) + bias - log n) v W_O,   [q, k, v] = x W,   n = tokens that the query sees
+        y = sigmoid(q k^T / sqrt(d) + bias - log n) v W_O,   [q, k, v] = x W,   n = keys visible to the query
 
-    Weights need not sum to one. The -log n makes them sum to about one at birth; without it a token of a long text
-    would take as many times what it takes in a short one.
+    Weights need not sum to one. With -log n they initially sum to about one; without it the output would grow with
+    the number of keys.
 
     Args:
         width: columns of the model.
         heads: query heads; each has d channels.
-        kv_heads: heads of keys and values; None: as many as query heads. Fewer are shared by groups.
+        kv_heads: key and value heads; None: as many as query heads. Fewer: grouped-query attention.
         head_width: d; None: width / heads.
-        offset: what is added to every score in place of -log n; None: -log n.
-        dropout: share of attention weights dropped in training.
+        offset: constant added to every score instead of -log n; None: -log n.
+        dropout: dropout probability of the attention weights.
     Source: Ramapuram et al. 2024, https://arxiv.org/abs/2409.04431.
-    Departs: n is what each query sees, also where that is less than the text, so that reading in pieces, padding and
-        packing change nothing. No LayerScale and no norm of queries and keys.
+    Departs: n is the number of keys visible to each query instead of the sequence length, so that incremental
+        decoding, padding and packing do not change results. No LayerScale and no QK norm.
     """
 
     def __init__(
@@ -40,15 +39,15 @@ class Sigmoid(AttentionMixer):
         offset: float | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(width, heads, kv_heads, dropout, Variant(head_width=head_width))
+        super().__init__(width, heads, kv_heads, dropout, AttentionOptions(head_width=head_width))
         finite = offset is None or math.isfinite(offset)
         need(finite, "offset must be a finite number", f"got {offset}", "leave it out for -log n")
         self.offset = offset
 
     @property
-    def formula(self) -> Formula:
-        """Weights by a sigmoid."""
-        return Formula(weights=self._weigh)
+    def score_options(self) -> ScoreOptions:
+        """Attention formula with sigmoid weights."""
+        return ScoreOptions(normaliser=self._weigh)
 
     def _weigh(self, scores: Weights, visible: Visible) -> Weights:
         return sigmoid(scores, visible[:, None], self.offset)

@@ -1,4 +1,4 @@
-"""Mixing by two triangular matrices over the places of a text."""
+"""Causal MLP-Mixer: token mixing with lower triangular matrices."""
 
 from dataclasses import dataclass
 
@@ -7,22 +7,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from ordinate.checks import need_positive, need_whole
-from ordinate.mixer import State
-from ordinate.ops.align import shifted, skipped
-from ordinate.scheme import Placed
-from ordinate.sequence_mixer import SequenceMixer
-from ordinate.shapes import Tokens
+from ordinate.core.checks import need_positive, need_whole
+from ordinate.core.shapes import Tokens
+from ordinate.mixers._mixer import MixerState
+from ordinate.mixers._sequence import SequenceMixer
+from ordinate.ops.left_align import padding_counts, roll_left
+from ordinate.schemes._scheme import Placed
 
 
 @dataclass(frozen=True, eq=False)
-class Read(State):
-    """All that was read.
+class TriangularMlpState(MixerState):
+    """Cache of all past tokens.
 
     Args:
-        x: the tokens.
-        hidden: what W_1 made of them.
-        real: False at padding, which comes before the tokens.
+        x: token vectors.
+        hidden: hidden activations.
+        real: False at padding, which is on the left.
     """
 
     x: Float[Tensor, "b n width"]
@@ -30,30 +30,30 @@ class Read(State):
     real: Bool[Tensor, "b n"]
 
 
-class TriangularMlp(SequenceMixer[Read]):
-    """MLP-Mixer for texts read from left to right: its matrices over places are made lower triangular. Ours.
+class TriangularMlp(SequenceMixer[TriangularMlpState]):
+    """Causal MLP-Mixer: its matrices over positions are masked to be lower triangular. Ours.
 
         h_s = gelu(sum over j <= s of W_1[s, j] x_j + b_1[s]),   y_t = sum over s <= t of W_2[t, s] h_s + b_2[t]
 
-    The same matrices serve all channels. A place is a row of its own, so no scheme is needed to tell order. The
-    cost is that of N x N matrices.
+    The weights are shared by all channels. Each position has weights of its own, so the mixer is order-aware without
+    a scheme. The cost is that of N x N matrices.
 
     Args:
         width: columns of the model.
-        max_length: longest text that it serves [tokens]; a shorter one has the first places.
-        expansion: hidden numbers for each place and channel.
+        max_length: longest supported sequence [tokens]; a shorter one uses the first positions.
+        expansion: hidden units for each position and channel.
 
     Raises:
-        ValueError: sizes that are no positive whole numbers.
+        ValueError: sizes that are not positive integers.
     Source: none; MLP-Mixer is Tolstikhin et al. 2021, equation 1, https://arxiv.org/abs/2105.01601.
-    Departs: all of the causal form is ours. Rows are born with variance 1 / places that they see, so that no place is
-        louder than another; the entries above the diagonal are there and never used.
+    Departs: the causal form is ours. Rows are initialised with variance 1 / (positions they sum over), so that
+        outputs have the same scale at all positions; the entries above the diagonal exist and are never used.
     """
 
-    honours = frozenset()
-    equivariant = False
+    supported_hooks = frozenset()
+    permutation_equivariant = False
     bidirectional = False
-    usual_scheme = "none"
+    default_scheme = "none"
 
     def __init__(self, *, width: int, max_length: int, expansion: int = 1) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class TriangularMlp(SequenceMixer[Read]):
             need_whole(name, value)
             need_positive(name, value)
         self.max_length = max_length
-        # no nn.Linear: the model would draw it anew, with one size for all rows
+        # not nn.Linear: the model would reinitialise it, with one scale for all rows
         shape = expansion, max_length, max_length
         seen = torch.arange(1, max_length + 1)[:, None]
         self.gather = nn.Parameter(torch.randn(shape) * seen**-0.5)
@@ -69,32 +69,32 @@ class TriangularMlp(SequenceMixer[Read]):
         self.gather_bias = nn.Parameter(torch.zeros(expansion, max_length))
         self.spread_bias = nn.Parameter(torch.zeros(max_length))
 
-    def mix(
-        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: Read | None
-    ) -> tuple[Tokens, Read | None]:
-        """Gather from the places up to each, bend, spread to the places from each on."""
+    def mix_sequences(
+        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: TriangularMlpState | None
+    ) -> tuple[Tokens, TriangularMlpState | None]:
+        """Apply both triangular matrices, with a GELU between them."""
         read, tokens = 0 if state is None else state.x.shape[1], x.shape[1]
         alike = real is None and state is None
         real = torch.ones_like(x[..., 0], dtype=torch.bool) if real is None else real
         if state is not None:
             x, real = torch.cat([state.x, x], 1), torch.cat([state.real, real], 1)
-        # places are counted from a row's first token on
-        before = skipped(real[:1] if alike else real)
+        # positions are counted from the first token of each row
+        before = padding_counts(real[:1] if alike else real)
         place = (torch.arange(read, read + tokens, device=x.device) - before[:, None]).clamp(min=0)
-        told = x if alike else shifted(x, before)
+        aligned = x if alike else roll_left(x, before)
         bias = self.gather_bias.to(x.dtype)[:, place].permute(1, 2, 0)[..., None]
-        hidden = gelu(torch.einsum("enbt,btw->bnew", _rows(self.gather, place, told), told) + bias)
+        hidden = gelu(torch.einsum("enbt,btw->bnew", _rows(self.gather, place, aligned), aligned) + bias)
         if state is not None:
             hidden = torch.cat([state.hidden, hidden], 1)
-        told = hidden if alike else shifted(hidden, before)
-        y = torch.einsum("enbt,btew->bnw", _rows(self.spread, place, told), told)
-        return y + self.spread_bias.to(x.dtype)[place][..., None], Read(x, hidden, real)
+        aligned = hidden if alike else roll_left(hidden, before)
+        y = torch.einsum("enbt,btew->bnw", _rows(self.spread, place, aligned), aligned)
+        return y + self.spread_bias.to(x.dtype)[place][..., None], TriangularMlpState(x, hidden, real)
 
 
 def _rows(
-    matrix: Float[Tensor, "expansion places places"], place: Int[Tensor, "#b n"], told: Float[Tensor, "b t *rest"]
+    matrix: Float[Tensor, "expansion places places"], place: Int[Tensor, "#b n"], x: Float[Tensor, "b t *rest"]
 ) -> Float[Tensor, "expansion n #b t"]:
-    """The rows of these places, up to the diagonal."""
-    columns = torch.arange(told.shape[1], device=told.device)
-    rows = matrix[:, :, : told.shape[1]].to(told.dtype)[:, place.mT]
+    """Rows of the matrix at these positions, 0 above the diagonal."""
+    columns = torch.arange(x.shape[1], device=x.device)
+    rows = matrix[:, :, : x.shape[1]].to(x.dtype)[:, place.mT]
     return rows.masked_fill(columns > place.mT[..., None], 0.0)

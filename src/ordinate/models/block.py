@@ -1,4 +1,4 @@
-"""One layer of a transformer."""
+"""Transformer layers: pre-norm, post-norm, parallel, and parallel with a shared norm."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ordinate.attention_mixer import AttentionMixer
-from ordinate.mixer import KeyValues, Mixer, State
-from ordinate.scheme import Placed
-from ordinate.shapes import Tokens
+from ordinate.core.shapes import Tokens
+from ordinate.mixers._mixer import KVCache, Mixer, MixerState
+from ordinate.mixers._projections import AttentionMixer
+from ordinate.schemes._scheme import Placed
 
-Order = Literal["pre", "post", "parallel", "shared"]
+NormPosition = Literal["pre", "post", "parallel", "shared"]
 
 
 class LayerScale(nn.Module):
-    """Multiply each column by a trained number, small at first, so that a deep model begins close to doing nothing.
+    """LayerScale: multiply each column of a branch by a learned factor, initially small.
 
     Source: Touvron et al. 2021, Going deeper with Image Transformers, equation 4, https://arxiv.org/abs/2103.17239.
     """
@@ -26,40 +26,40 @@ class LayerScale(nn.Module):
         self.weight = nn.Parameter(torch.full((width,), float(scale)))
 
     def forward(self, x: Tokens) -> Tokens:
-        """The scaled columns."""
+        """Scale the columns."""
         return x * self.weight
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """What the tokens of a layer look at in another sequence.
+class CrossAttentionInput:
+    """Cross-attention input of one layer.
 
     Args:
-        seen: its keys and values, as this layer has made them.
-        at: where the tokens and those of the other sequence stand.
+        key_values: keys and values of the context sequence, as projected by this layer.
+        at: the scheme at the positions of both sequences.
     """
 
-    seen: KeyValues
+    key_values: KVCache
     at: Placed
 
-    def find(self, cross: AttentionMixer, x: Tokens) -> Tokens:
-        """What tokens find there: the queries are theirs, keys and values are not."""
-        return cross.attend_across(x, self.seen, self.at)
+    def attend(self, cross: AttentionMixer, x: Tokens) -> Tokens:
+        """Compute cross-attention with queries from `x`."""
+        return cross.cross_attention(x, self.key_values, self.at)
 
 
 class Block(nn.Module):
-    """Tokens exchange information, look at another sequence if there is one, and then each thinks by itself.
+    """Pre-norm transformer layer: mixer, optional cross-attention, feed-forward, each with a residual connection.
 
         x = x + mixer(norm(x));   x = x + cross(norm(x), source);   x = x + feedforward(norm(x))
 
     Args:
-        mixer: how tokens exchange information.
-        feedforward: what each token does by itself.
-        norm: makes a norm for a width.
+        mixer: token mixer, such as self-attention.
+        feedforward: feed-forward network, applied to each token.
+        norm: builds a norm for a given width.
         width: columns of the model.
-        dropout: share of each branch's outputs dropped in training.
-        layer_scale: what each column of a branch is multiplied by at birth, then trained; None: nothing is.
-        cross: how they look at the other sequence; None: there is none.
+        dropout: dropout probability of the output of each branch.
+        layer_scale: initial value of LayerScale for the mixer and the feed-forward; None: no LayerScale.
+        cross: cross-attention; None: none.
     Source: Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, figure 1b,
         https://arxiv.org/abs/2002.04745.
     """
@@ -86,76 +86,78 @@ class Block(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
-    def mix(self, x: Tokens, at: Placed, state: State | None = None) -> tuple[Tokens, State | None]:
-        """What the tokens learn from each other, and what the layer remembers."""
+    def mixer_branch(
+        self, x: Tokens, at: Placed, state: MixerState | None = None
+    ) -> tuple[Tokens, MixerState | None]:
+        """Output of the mixer branch, and the new state of the mixer."""
         mixed, state = self.mixer(self.mixer_norm(x), at, state)
         return self.dropout(self.mixer_scale(mixed)), state
 
-    def think(self, x: Tokens) -> Tokens:
-        """What each token learns by itself."""
+    def feedforward_branch(self, x: Tokens) -> Tokens:
+        """Output of the feed-forward branch."""
         return self.dropout(self.feedforward_scale(self.feedforward(self.feedforward_norm(x))))
 
-    def enter(self, norm: nn.Module, x: Tokens) -> Tokens:
-        """What a branch reads."""
+    def before_branch(self, norm: nn.Module, x: Tokens) -> Tokens:
+        """Input of a branch: the normalised residual stream."""
         return norm(x)
 
-    def leave(self, norm: nn.Module, x: Tokens, branch: Tokens) -> Tokens:
-        """The tokens with what a branch has found."""
+    def after_branch(self, norm: nn.Module, x: Tokens, branch: Tokens) -> Tokens:
+        """Add the output of a branch to the residual stream."""
         return x + self.dropout(branch)
 
     def forward(
-        self, x: Tokens, at: Placed, state: State | None = None, look: Look | None = None
-    ) -> tuple[Tokens, State | None]:
-        """One layer; returns what it remembers beside the tokens."""
-        mixed, state = self.mixer(self.enter(self.mixer_norm, x), at, state)
-        x = self.leave(self.mixer_norm, x, self.mixer_scale(mixed))
-        if look is not None:
-            found = look.find(self.cross, self.enter(self.cross_norm, x))
-            x = self.leave(self.cross_norm, x, found)
-        thought = self.feedforward_scale(self.feedforward(self.enter(self.feedforward_norm, x)))
-        return self.leave(self.feedforward_norm, x, thought), state
+        self, x: Tokens, at: Placed, state: MixerState | None = None, cross_input: CrossAttentionInput | None = None
+    ) -> tuple[Tokens, MixerState | None]:
+        """Apply the layer; return the tokens and the new state of the mixer."""
+        mixed, state = self.mixer(self.before_branch(self.mixer_norm, x), at, state)
+        x = self.after_branch(self.mixer_norm, x, self.mixer_scale(mixed))
+        if cross_input is not None:
+            found = cross_input.attend(self.cross, self.before_branch(self.cross_norm, x))
+            x = self.after_branch(self.cross_norm, x, found)
+        fed = self.feedforward_scale(self.feedforward(self.before_branch(self.feedforward_norm, x)))
+        return self.after_branch(self.feedforward_norm, x, fed), state
 
 
-def run(
-    blocks: Sequence[Callable[..., tuple[Tokens, State | None]]],
+def run_blocks(
+    blocks: Sequence[Callable[..., tuple[Tokens, MixerState | None]]],
     x: Tokens,
     places: Sequence[Placed],
-    states: Sequence[State | None] | None,
-) -> tuple[Tokens, list[State | None]]:
-    """The tokens after all blocks, and what each layer remembers.
+    states: Sequence[MixerState | None] | None,
+) -> tuple[Tokens, list[MixerState | None]]:
+    """Run a stack of layers; return the output and the new state of each layer.
 
     Args:
         blocks: the layers.
-        x: what enters the first.
-        places: where the tokens stand, as each layer's scheme sees it.
-        states: what each layer remembered before; None: nothing is to be remembered.
+        x: input of the first layer.
+        places: for each layer, its scheme at the geometry of the tokens.
+        states: state of each layer after the previous tokens; None: no states are kept.
     """
-    left: list[State | None] = []
+    after: list[MixerState | None] = []
     for layer, block in enumerate(blocks):
         x, state = block(x, places[layer], states[layer] if states else None)
-        left.append(None if states is None else state)
-    return x, left
+        after.append(None if states is None else state)
+    return x, after
 
 
 class PostBlock(Block):
-    """The layer of the first transformer, and of BERT: the sum is normed, not what enters a branch.
+    """Post-norm transformer layer (original transformer, BERT): norms after the residual sums.
 
         x = norm(x + mixer(x));   x = norm(x + cross(x, source));   x = norm(x + feedforward(x))
 
     Source: Vaswani et al. 2017, section 3.1, https://arxiv.org/abs/1706.03762.
     """
 
-    def enter(self, norm: nn.Module, x: Tokens) -> Tokens:
-        """The tokens as they are."""
+    def before_branch(self, norm: nn.Module, x: Tokens) -> Tokens:
+        """Input of a branch: the residual stream itself."""
         return x
 
-    def leave(self, norm: nn.Module, x: Tokens, branch: Tokens) -> Tokens:
-        """The sum, normed."""
+    def after_branch(self, norm: nn.Module, x: Tokens, branch: Tokens) -> Tokens:
+        """Add the output of a branch and normalise the sum."""
         return norm(x + self.dropout(branch))
 
 
 class ParallelBlock(Block):
-    """All branches read the same tokens (GPT-NeoX).
+    """Parallel transformer layer: all branches read the same input, each through its own norm (GPT-NeoX).
 
         x = x + mixer(norm(x)) + cross(norm'(x), source) + feedforward(norm"(x))
 
@@ -163,17 +165,17 @@ class ParallelBlock(Block):
     """
 
     def forward(
-        self, x: Tokens, at: Placed, state: State | None = None, look: Look | None = None
-    ) -> tuple[Tokens, State | None]:
-        """One layer; returns what it remembers beside the tokens."""
-        mixed, state = self.mix(x, at, state)
-        if look is not None:
-            mixed = mixed + self.dropout(look.find(self.cross, self.cross_norm(x)))
-        return x + mixed + self.think(x), state
+        self, x: Tokens, at: Placed, state: MixerState | None = None, cross_input: CrossAttentionInput | None = None
+    ) -> tuple[Tokens, MixerState | None]:
+        """Apply the layer; see `Block.forward`."""
+        mixed, state = self.mixer_branch(x, at, state)
+        if cross_input is not None:
+            mixed = mixed + self.dropout(cross_input.attend(self.cross, self.cross_norm(x)))
+        return x + mixed + self.feedforward_branch(x), state
 
 
-class SharedBlock(Block):
-    """All branches read the same tokens through one norm (GPT-J).
+class SharedNormParallelBlock(Block):
+    """Parallel transformer layer with one norm shared by all branches (GPT-J).
 
         n = norm(x);   x = x + mixer(n) + cross(n, source) + feedforward(n)
 
@@ -191,25 +193,25 @@ class SharedBlock(Block):
         cross: AttentionMixer | None = None,
     ) -> None:
         super().__init__(mixer, feedforward, norm, width, dropout, layer_scale, cross)
-        # held once: other names would appear in checkpoints
+        # the shared norm is registered once, as mixer_norm: further names would appear in checkpoints
         self.cross_norm: nn.Module = nn.Identity()
         self.feedforward_norm: nn.Module = nn.Identity()
 
     def forward(
-        self, x: Tokens, at: Placed, state: State | None = None, look: Look | None = None
-    ) -> tuple[Tokens, State | None]:
-        """One layer; returns what it remembers beside the tokens."""
+        self, x: Tokens, at: Placed, state: MixerState | None = None, cross_input: CrossAttentionInput | None = None
+    ) -> tuple[Tokens, MixerState | None]:
+        """Apply the layer; see `Block.forward`."""
         normed = self.mixer_norm(x)
         mixed, state = self.mixer(normed, at, state)
-        if look is not None:
-            mixed = mixed + look.find(self.cross, normed)
-        mixed, thought = self.mixer_scale(mixed), self.feedforward_scale(self.feedforward(normed))
-        return x + self.dropout(mixed) + self.dropout(thought), state
+        if cross_input is not None:
+            mixed = mixed + cross_input.attend(self.cross, normed)
+        mixed, fed = self.mixer_scale(mixed), self.feedforward_scale(self.feedforward(normed))
+        return x + self.dropout(mixed) + self.dropout(fed), state
 
 
-BLOCKS: dict[Order, type[Block]] = {
+BLOCK_CLASSES: dict[NormPosition, type[Block]] = {
     "pre": Block,
     "post": PostBlock,
     "parallel": ParallelBlock,
-    "shared": SharedBlock,
+    "shared": SharedNormParallelBlock,
 }

@@ -1,4 +1,4 @@
-"""What a decoder remembers of the tokens it has read."""
+"""Decoding cache of a model: KV caches or recurrent states, with the geometry of the cached tokens."""
 
 from dataclasses import dataclass, field, replace
 
@@ -6,50 +6,50 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ordinate.geometry import Geometry
-from ordinate.mixer import State
+from ordinate.core.geometry import Geometry
+from ordinate.mixers._mixer import MixerState
 
 
 @dataclass
 class Cache:
-    """The memory of each layer, and where the tokens stand: positions live beside keys and values.
+    """Decoding cache: the state of each layer (KV cache or recurrent state) and the geometry of the cached tokens.
 
-    Make an empty one, hand it to the model with each piece of text, and it grows by that piece.
+    Create an empty one and pass it to the model with each chunk of tokens; the model extends it in place.
 
     Args:
-        states: the memory of each layer; empty before the first token.
-        where: the geometry of everything read so far; None before the first token.
+        states: state of each layer; empty before the first token.
+        where: geometry of all cached tokens; None before the first token.
     """
 
-    states: list[State | None] = field(default_factory=list)
+    states: list[MixerState | None] = field(default_factory=list)
     where: Geometry | None = None
 
     def __len__(self) -> int:
-        """How many tokens it holds."""
+        """Number of cached tokens."""
         return 0 if self.where is None else self.where.shape[1]
 
-    def place(self, new: Geometry) -> Geometry:
-        """The geometry of new tokens that also see what is remembered."""
-        return new if self.where is None else new.after(self.where)
+    def with_past(self, new: Geometry) -> Geometry:
+        """Extend the geometry of new tokens so that they also attend to the cached tokens."""
+        return new if self.where is None else new.with_past(self.where)
 
-    def following(self, tokens: int, device: torch.device | str | None = None) -> Geometry:
-        """The geometry of the next tokens: positions go on where each row ended."""
+    def next_geometry(self, tokens: int, device: torch.device | str | None = None) -> Geometry:
+        """Geometry of the next tokens, whose positions continue each row."""
         if self.where is None or not len(self):
             return Geometry.causal(tokens, device=device)
-        return self.where.following(tokens)
+        return self.where.next_tokens(tokens)
 
     def copy(self) -> "Cache":
-        """Another one that holds the same: each grows by itself from here on, and neither copies what both hold."""
+        """Shallow copy: both caches can be extended independently, and share the tensors they have in common."""
         return Cache(list(self.states), self.where)
 
-    def take(self, rows: Int[Tensor, "rows"]) -> "Cache":
-        """The memory of these rows of the batch, in this order."""
-        states = [None if state is None else state.take(rows) for state in self.states]
-        return Cache(states, None if self.where is None else take_rows(self.where, rows))
+    def select_rows(self, rows: Int[Tensor, "rows"]) -> "Cache":
+        """Select rows of the batch, in the given order."""
+        states = [None if state is None else state.select_rows(rows) for state in self.states]
+        return Cache(states, None if self.where is None else select_rows(self.where, rows))
 
 
-def take_rows(where: Geometry, rows: Int[Tensor, "rows"]) -> Geometry:
-    """The geometry of these rows of the batch, in this order; what serves any row is left as it is."""
+def select_rows(where: Geometry, rows: Int[Tensor, "rows"]) -> Geometry:
+    """Select rows of a geometry; tensors that broadcast over the batch are kept."""
     parts = {name: getattr(where, name) for name in ("q_pos", "k_pos", "q_document", "k_document")}
     taken = {name: part[rows] for name, part in parts.items() if part is not None and part.shape[0] > 1}
     return replace(where, **taken) if taken else where

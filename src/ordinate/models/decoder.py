@@ -1,4 +1,4 @@
-"""A language model that reads from left to right."""
+"""Decoder-only (causal) language model."""
 
 from typing import cast
 
@@ -7,29 +7,29 @@ from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.batch import Batch
-from ordinate.checks import need
-from ordinate.geometry import Geometry
-from ordinate.linear import Linear, linear
+from ordinate.core.checks import need
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Ids, Logits, Tokens
+from ordinate.data.batch import Batch
+from ordinate.models.backbone import Backbone, StrictSafetensors
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.shape import Shape
-from ordinate.models.trunk import SafetensorsOnly, Trunk
-from ordinate.shapes import Ids, Logits, Tokens
+from ordinate.ops.linear_layer import Linear, linear
 
 
-class Decoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
-    """A language model: for each token, how likely each next token is.
+class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
+    """Decoder-only (causal) language model: next-token logits at each position.
 
-        x = table[ids], marked by the scheme;  layers of Block;  logits = norm(x) W
+        x = table[ids], with position embeddings if the scheme has any;  layers of Block;  logits = norm(x) W
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `Decoder.from_pretrained(folder)` reads them.
 
     Args:
-        shape: its sizes and choices.
+        shape: hyperparameters.
 
     Raises:
-        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that the mixer does not honour.
+        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that the mixer does not support.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -37,63 +37,63 @@ class Decoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
         super().__init__(shape)
         for block in self.blocks:
             cast(Block, block).mixer.check_causal()
-        self.head = None if shape.tied else Linear(shape.width, shape.vocabulary, bias="head" in shape.bias)
+        self.head = None if shape.tie_embeddings else Linear(shape.width, shape.vocabulary, bias="head" in shape.bias)
         self.initialise(seed)
 
     def forward(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Logits:
-        """The logits of the next token at each place.
+        """Compute next-token logits at each position.
 
         Args:
-            ids: tokens; with a cache, the new ones.
-            where: where they stand; None: one text from left to right, following what the cache holds.
-            cache: what was read before; it grows by these tokens.
+            ids: token ids; with a cache, only the new ones.
+            where: geometry of these tokens; None: causal, continuing the cache.
+            cache: cache of the previous tokens; it is extended by these tokens.
         """
-        return self._read(self.vectors(ids, where, cache))
+        return self._logits(self.hidden_states(ids, where, cache))
 
-    def predict_next(
+    def next_token_logits(
         self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None
     ) -> Float[Tensor, "b vocabulary"]:
-        """The logits of what follows the last place alone: all that writing on needs."""
-        return self._read(self.vectors(ids, where, cache)[:, -1:])[:, 0]
+        """Next-token logits of the last position only, as generation needs them."""
+        return self._logits(self.hidden_states(ids, where, cache)[:, -1:])[:, 0]
 
-    def vectors(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Tokens:
-        """The vector of each token after all layers, of which the head makes logits."""
+    def hidden_states(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Tokens:
+        """Final hidden state of each token, the input of the output head."""
         self.check_ids(ids)
         if not isinstance(cache, Cache | None):
-            raise TypeError(f"what was read stands in a Cache; got {type(cache).__name__}; begin with Cache()")
+            raise TypeError(f"cache must be a Cache; got {type(cache).__name__}; start with Cache()")
         if where is None:
-            where = (cache or Cache()).following(ids.shape[1], ids.device)
+            where = (cache or Cache()).next_geometry(ids.shape[1], ids.device)
         self._check_places(ids, where, cache)
-        seen = where if cache is None else cache.place(where)
-        placed = self.place(seen)
+        seen = where if cache is None else cache.with_past(where)
+        placed = self.bind_schemes(seen)
         before = None if cache is None else cache.states or [None] * len(self.blocks)
-        x, states = self.run(placed[0].embed(self.tokens(ids)), placed, before)
+        x, states = self.run_layers(placed[0].embed(self.tokens(ids)), placed, before)
         if cache is not None:
             cache.states, cache.where = states, seen
         return x
 
-    def answer(self, batch: Batch) -> Logits:
-        """The logits of each place of a batch."""
-        return self(batch.inputs, None if batch.real is None else Geometry.padded(batch.real))
+    def batch_logits(self, batch: Batch) -> Logits:
+        """Logits of a batch."""
+        return self(batch.inputs, None if batch.token_mask is None else Geometry.padded(batch.token_mask))
 
-    def _read(self, x: Tokens) -> Logits:
+    def _logits(self, x: Tokens) -> Logits:
         if self.head is not None:
             return self.head(x)
-        # a scheme that claims columns leaves the table narrower than the model
+        # a scheme that appends columns leaves the token table narrower than the model
         return linear(x[..., : self.tokens.embedding_dim], self.tokens.weight)
 
     def _check_places(self, ids: Ids, where: Geometry, cache: Cache | None) -> None:
-        self.check_where(ids, where)
+        self.check_geometry(ids, where)
         need(
-            where.hides_future,
-            "a decoder reads from left to right",
+            where.is_causal,
+            "a decoder needs a causal geometry",
             "got a geometry that is not causal",
             "build it by Geometry.causal, or with causal=True",
         )
-        remembered = 0 if cache is None else len(cache.states)
+        cached = 0 if cache is None else len(cache.states)
         need(
-            remembered in (0, len(self.blocks)),
-            "a cache holds one memory for each layer",
-            f"got {remembered} for {len(self.blocks)} layers",
+            cached in (0, len(self.blocks)),
+            "a cache must have one state for each layer",
+            f"got {cached} for {len(self.blocks)} layers",
             "use the cache with the model that filled it",
         )

@@ -1,4 +1,4 @@
-"""A model that reads a text from both sides, as BERT does."""
+"""Bidirectional encoder (BERT), with masked-language-model head, pooler or neither."""
 
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -8,145 +8,154 @@ from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ordinate.batch import Batch
-from ordinate.checks import need, need_known
-from ordinate.geometry import PADDING, Geometry
+from ordinate.core.checks import need, need_known
+from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.shapes import Ids, Logits, Tokens
+from ordinate.data.batch import Batch
+from ordinate.models.backbone import Backbone, StrictSafetensors
 from ordinate.models.block import Block
-from ordinate.models.feedforward import BENDS, Bend
+from ordinate.models.feedforward import ACTIVATIONS, Activation
 from ordinate.models.shape import Shape
-from ordinate.models.trunk import SafetensorsOnly, Trunk
-from ordinate.shapes import Ids, Logits, Tokens
 
-Head = Literal["masked", "pooler", "none"]
-HEADS: tuple[Head, ...] = ("masked", "pooler", "none")
+EncoderHead = Literal["masked", "pooler", "none"]
+ENCODER_HEADS: tuple[EncoderHead, ...] = ("masked", "pooler", "none")
 
 
 @dataclass(frozen=True)
 class EncoderShape(Shape):
-    """The sizes and choices that make an encoder: those of a `Shape`, and these.
+    """Hyperparameters of an encoder: those of `Shape`, and these.
 
     Args:
-        kinds: different kinds of tokens, such as the first and the second sentence; 0: they are not told apart.
-        top: what stands on it: `masked` says the tokens that were masked, `pooler` makes one vector for a text of its
-            first token; `none`.
-        top_bend: how the masked head bends its numbers.
-        top_bias: whether it adds numbers before it does; numbers for each token it adds in any case.
+        token_types: number of token types (segments, such as first and second sentence); 0: no token type embeddings.
+        head: `masked` predicts masked tokens, `pooler` computes a vector of the sequence from its first token;
+            `none`.
+        head_activation: activation function of the masked head.
+        head_bias: whether the transform of the masked head has a bias; its logits always have one.
     """
 
-    kinds: int = 0
-    top: Head = "masked"
-    top_bend: Bend = "gelu"
-    top_bias: bool = True
+    token_types: int = 0
+    head: EncoderHead = "masked"
+    head_activation: Activation = "gelu"
+    head_bias: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_known("top", self.top, HEADS)
-        need_known("top_bend", self.top_bend, BENDS)
-        need(self.kinds >= 0, "kinds must not be negative", f"got {self.kinds}", "give how many there are")
+        need_known("head", self.head, ENCODER_HEADS)
+        need_known("head_activation", self.head_activation, ACTIVATIONS)
+        need(
+            self.token_types >= 0,
+            "token_types must not be negative",
+            f"got {self.token_types}",
+            "give the number of token types",
+        )
 
 
-class Masked(nn.Module):
-    """Says what stands at each place: logits = table norm(f(W x + b)) + c, with the table that tokens enter by.
+class MaskedTokenHead(nn.Module):
+    """Masked-language-model head with tied embeddings: logits = table norm(f(W x + b)) + c.
 
     Source: Devlin et al. 2019, BERT, section 3.1, https://arxiv.org/abs/1810.04805, and its code.
     """
 
     def __init__(self, shape: EncoderShape, columns: int) -> None:
         super().__init__()
-        # of a scheme that claims columns of the model, the table lacks as many
-        self.transform = nn.Linear(shape.width, columns, bias=shape.top_bias)
-        self.bend, self.norm = BENDS[shape.top_bend], shape.make_norm(columns)
+        # a scheme that appends columns leaves the token table narrower than the model
+        self.transform = nn.Linear(shape.width, columns, bias=shape.head_bias)
+        self.bend, self.norm = ACTIVATIONS[shape.head_activation], shape.make_norm(columns)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
 
     def forward(self, x: Tokens, table: Float[Tensor, "vocabulary width"]) -> Logits:
-        """The logits of each token at each place."""
-        # in mixed precision a product is narrower than the norm's weights
+        """Logits over the vocabulary at each position."""
+        # under autocast the product is in a narrower type than the weights of the norm
         return nn.functional.linear(self.norm(self.bend(self.transform(x)).to(x.dtype)), table, self.bias)
 
 
-class Encoder(Trunk, SafetensorsOnly, PyTorchModelHubMixin):
-    """A reader: each token becomes a vector that knows the whole text.
+class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
+    """Bidirectional encoder: a contextual vector for each token.
 
-        x = norm(table[ids] + kinds[..], marked by the scheme);  layers of Block, each token seeing all
+        x = norm(table[ids] + kinds[token_types], with position embeddings);  layers of Block with full attention
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `Encoder.from_pretrained(folder)` reads them.
 
     Args:
-        shape: its sizes and choices.
+        shape: hyperparameters.
 
     Raises:
-        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that the mixer does not honour, or a
-            mixer that reads from left to right only.
+        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that the mixer does not support, or a
+            mixer without a bidirectional form.
     Source: Devlin et al. 2019, BERT, https://arxiv.org/abs/1810.04805.
     """
 
     def __init__(self, shape: EncoderShape) -> None:
         if not isinstance(shape, EncoderShape):
             came = type(shape).__name__
-            raise TypeError(f"an encoder is made by an EncoderShape; got {came}; give EncoderShape(...)")
+            raise TypeError(f"Encoder needs an EncoderShape; got {came}; give EncoderShape(...)")
         seed = int(torch.randint(2**62, (), device="cpu"))
         super().__init__(shape)
         for block in self.blocks:
             cast(Block, block).mixer.check_bidirectional()
-        self.kinds = nn.Embedding(shape.kinds, self.tokens.embedding_dim) if shape.kinds else None
-        self.masked = Masked(shape, self.tokens.embedding_dim) if shape.top == "masked" else None
-        self.pooler = nn.Linear(shape.width, shape.width) if shape.top == "pooler" else None
+        self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
+        self.masked = MaskedTokenHead(shape, self.tokens.embedding_dim) if shape.head == "masked" else None
+        self.pooler = nn.Linear(shape.width, shape.width) if shape.head == "pooler" else None
         self.initialise(seed)
 
-    def forward(self, ids: Ids, where: Geometry | None = None, kinds: Ids | None = None) -> Tokens:
-        """A vector for each token; 0 at padding.
+    def forward(self, ids: Ids, where: Geometry | None = None, token_types: Ids | None = None) -> Tokens:
+        """Compute the final hidden state of each token; 0 at padding.
 
         Args:
-            ids: tokens.
-            where: where they stand: `Geometry.padded(real, causal=False)` for texts of several lengths; None: all
-                real.
-            kinds: the kind of each token; None: all of kind 0.
+            ids: token ids.
+            where: geometry: `Geometry.padded(real, causal=False)` for padded batches; None: no padding.
+            token_types: token type ids; None: all 0.
         """
         self.check_ids(ids)
         where = Geometry.full(ids.shape[1], device=ids.device) if where is None else where
-        self.check_where(ids, where)
+        self.check_geometry(ids, where)
         need(
-            not where.hides_future,
-            "an encoder reads from both sides",
-            "got a causal geometry",
+            not where.is_causal,
+            "an encoder needs a bidirectional geometry",
+            "got a causal one",
             "build it by Geometry.full, or with causal=False",
         )
-        placed, x = self.place(where), self.tokens(ids)
-        x, _ = self.run(placed[0].embed(self._with_kinds(x, ids, kinds)), placed, None)
-        real = real_tokens(where)
+        placed, x = self.bind_schemes(where), self.tokens(ids)
+        x, _ = self.run_layers(placed[0].embed(self._with_token_types(x, ids, token_types)), placed, None)
+        real = token_mask(where)
         return x if real is None else x.masked_fill(~real[..., None], 0.0)
 
-    def predict(self, x: Tokens) -> Logits:
-        """How likely each token is at each place, from the vectors that `forward` gave."""
-        need(self.masked is not None, "the model needs a masked head", "it has none", "build it with top='masked'")
-        return cast(Masked, self.masked)(x, self.tokens.weight)
+    def logits(self, x: Tokens) -> Logits:
+        """Masked-language-model logits from the hidden states of `forward`."""
+        need(self.masked is not None, "the model needs a masked head", "it has none", "build it with head='masked'")
+        return cast(MaskedTokenHead, self.masked)(x, self.tokens.weight)
 
-    def answer(self, batch: Batch) -> Logits:
-        """The logits of each place of a batch, by the masked head."""
-        where = None if batch.real is None else Geometry.padded(batch.real, causal=False)
-        return self.predict(self(batch.inputs, where))
+    def batch_logits(self, batch: Batch) -> Logits:
+        """Masked-language-model logits of a batch."""
+        where = None if batch.token_mask is None else Geometry.padded(batch.token_mask, causal=False)
+        return self.logits(self(batch.inputs, where))
 
     def pool(self, x: Tokens) -> Float[Tensor, "b width"]:
-        """One vector for each text, of its first token: tanh(W x_0 + b)."""
-        need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with top='pooler'")
+        """Pooled vector of each sequence, from its first token: tanh(W x_0 + b)."""
+        need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
         return torch.tanh(cast(nn.Linear, self.pooler)(x[:, 0]))
 
-    def _with_kinds(self, x: Tokens, ids: Ids, kinds: Ids | None) -> Tokens:
+    def _with_token_types(self, x: Tokens, ids: Ids, token_types: Ids | None) -> Tokens:
         if self.kinds is None:
-            need(kinds is None, "this model tells no kinds of tokens apart", "got kinds", "leave them out")
+            need(token_types is None, "this model has no token types", "got token_types", "leave them out")
             return x
-        kinds = torch.zeros_like(ids) if kinds is None else kinds
-        need(kinds.shape == ids.shape, "each token has a kind", f"got {tuple(kinds.shape)}", "give one for each")
-        return x + self.kinds(kinds)
+        token_types = torch.zeros_like(ids) if token_types is None else token_types
+        need(
+            token_types.shape == ids.shape,
+            "token_types needs the shape of ids",
+            f"got {tuple(token_types.shape)}",
+            "give one per token",
+        )
+        return x + self.kinds(token_types)
 
 
-def real_tokens(where: Geometry) -> Bool[Tensor, "#b n"] | None:
-    """Which tokens are real; None: all."""
+def token_mask(where: Geometry) -> Bool[Tensor, "#b n"] | None:
+    """Padding mask: True at real tokens; None: no padding."""
     return None if where.q_document is None else where.q_document != PADDING
 
 
-def mean_of_tokens(x: Tokens, real: Bool[Tensor, "#b n"] | None = None) -> Float[Tensor, "b width"]:
-    """The mean of each text's real tokens: the vector of a sentence.
+def mean_pool(x: Tokens, real: Bool[Tensor, "#b n"] | None = None) -> Float[Tensor, "b width"]:
+    """Mean pooling over the real tokens of each sequence: a sentence embedding.
 
     Source: Reimers and Gurevych 2019, Sentence-BERT, section 3, https://arxiv.org/abs/1908.10084.
     """

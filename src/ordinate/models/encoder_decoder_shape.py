@@ -1,54 +1,55 @@
-"""The sizes and choices that make an encoder-decoder."""
+"""Hyperparameters of an encoder-decoder."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
 
-from ordinate.attention_mixer import AttentionMixer
-from ordinate.checks import need, need_known, need_positive
-from ordinate.models.shape import Shape
-from ordinate.models.side import Side
-from ordinate.recipe import Recipe
+from ordinate.core.checks import need, need_known, need_positive
+from ordinate.mixers._projections import AttentionMixer
+from ordinate.models.shape import SchemeLocation, Shape
+from ordinate.schemes._spec import SchemeSpec
 
-Axis = Literal["shared", "scaled"]
-AXES: tuple[Axis, ...] = ("shared", "scaled")
+CrossAxis = Literal["shared", "scaled"]
+CROSS_AXES: tuple[CrossAxis, ...] = ("shared", "scaled")
+# fields of `Shape` that the encoder may have of its own, as source_...
+SOURCE_FIELDS = ("layers", "scheme", "mixer", "sliding_windows")
 
 
 @dataclass(frozen=True)
 class EncoderDecoderShape(Shape):
-    """The sizes and choices that make an encoder-decoder: those of a `Shape`, which are the decoder's, and these.
+    """Hyperparameters of an encoder-decoder: those of `Shape`, which are the decoder's, and these.
 
     Args:
-        source_vocabulary: different tokens of the source; None: one table of tokens serves both.
-        source_layers: blocks of the encoder; None: as many as the decoder has.
-        source_scheme: the encoder's positional schemes; None: the decoder's.
-        source_mixer: the encoder's token mixers; None: the decoder's.
-        source_windows: the encoder's windows [tokens]; None: the decoder's.
-        cross_mixer: how target tokens look at the source, options inline.
-        cross_scheme: what cross-attention knows of positions, a line of schemes; `none`: nothing.
-        cross_axis: on which axis it does. `shared`: token i of the target stands at i, token j of the source at j.
-            `scaled`: token j of the source stands at j * ratio.
-        cross_ratio: tokens of the target for each of the source; None with a scaled axis: the target's length over
-            the source's, so that both end at one place. Then the length must be known before anything is written.
-        embedding_scale: multiplies token vectors; the square root of the width in the first transformer.
-        logit_scale: multiplies what the logits are read from; T5 has width^(-1/2).
-        logit_bias: whether each token's logit has a number added.
-        start: the token that a translation begins after.
-        end: the token that ends one.
-        padding: the token that fills up what is shorter than its batch; geometry tells, so it may have a meaning too.
-        never: tokens that are never written.
+        source_vocabulary: vocabulary size of the source; None: encoder and decoder share one token table.
+        source_layers: layers of the encoder; None: as many as the decoder has.
+        source_scheme: positional schemes of the encoder; None: the decoder's.
+        source_mixer: token mixers of the encoder; None: the decoder's.
+        source_sliding_windows: sliding windows of the encoder [tokens]; None: the decoder's.
+        cross_mixer: cross-attention mixer, options inline.
+        cross_scheme: positional schemes of cross-attention, as in `scheme`; `none`: no positions.
+        cross_axis: position axis of cross-attention. `shared`: target token i is at i, source token j at j.
+            `scaled`: source token j is at j * ratio.
+        cross_ratio: target tokens per source token; None with a scaled axis: target length over source length, so
+            that both sequences end at the same position. The target length must then be known before generation.
+        embedding_scale: factor of the token embeddings; the square root of the width in the original transformer.
+        logit_scale: factor of the final hidden states before the output head; width^(-1/2) in T5.
+        logit_bias: whether the output head has a bias.
+        start: decoder start token.
+        end: end-of-sequence token.
+        padding: padding token. Masks come from the geometry, so the same id may also be a regular token.
+        suppress_tokens: tokens that are never generated.
 
     Raises:
-        ValueError: besides those of `Shape`, an option without effect, tokens that the vocabulary has not.
+        ValueError: besides those of `Shape`, an option without effect, or special tokens outside of the vocabulary.
     """
 
     source_vocabulary: int | None = None
     source_layers: int | None = None
     source_scheme: str | None = None
     source_mixer: str | None = None
-    source_windows: tuple[int | None, ...] | None = None
+    source_sliding_windows: tuple[int | None, ...] | None = None
     cross_mixer: str = "softmax"
     cross_scheme: str = "none"
-    cross_axis: Axis = "shared"
+    cross_axis: CrossAxis = "shared"
     cross_ratio: float | None = None
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
@@ -56,78 +57,80 @@ class EncoderDecoderShape(Shape):
     start: int = 0
     end: int = 1
     padding: int = 0
-    never: tuple[int, ...] = ()
+    suppress_tokens: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need_known("cross_axis", self.cross_axis, AXES)
+        need_known("cross_axis", self.cross_axis, CROSS_AXES)
         for name in ("source_vocabulary", "embedding_scale", "logit_scale", "cross_ratio"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need(
             self.cross_axis == "shared" or self.cross_scheme != "none",
-            "an axis is for a scheme to count along",
+            "cross_axis has an effect only with a cross_scheme",
             "got cross_axis='scaled' with cross_scheme='none'",
-            "name a cross_scheme, or leave the axis out",
+            "give a cross_scheme, or leave cross_axis out",
         )
         need(
             self.cross_ratio is None or self.cross_axis == "scaled",
-            "a ratio scales the source's axis",
+            "cross_ratio has an effect only with a scaled axis",
             f"got cross_ratio={self.cross_ratio} with a shared one",
             "give cross_axis='scaled'",
         )
-        for token in (self.start, self.end, self.padding, *self.never):
-            known = f"tokens lie in 0 to {self.vocabulary - 1}"
-            need(0 <= token < self.vocabulary, known, f"got {token}", "give start, end, padding and never that do")
-        need(self.blocks == "plain", "an encoder-decoder has plain blocks", f"got {self.blocks!r}", "leave it out")
-        need("head" not in self.bias, "its head has a logit_bias", "got a bias at the head", "give logit_bias=True")
+        for token in (self.start, self.end, self.padding, *self.suppress_tokens):
+            known = f"special tokens must lie in 0 to {self.vocabulary - 1}"
+            need(0 <= token < self.vocabulary, known, f"got {token}", "change start, end, padding or suppress_tokens")
+        need(self.blocks == "plain", "an encoder-decoder needs plain blocks", f"got {self.blocks!r}", "leave it out")
+        need("head" not in self.bias, "the head bias is set by logit_bias", "got bias='head'", "give logit_bias=True")
 
     @property
-    def source(self) -> Shape:
-        """The encoder's sizes and choices."""
-        named = {name: getattr(self, f"source_{name}") for name in ("layers", "scheme", "mixer", "windows")}
+    def encoder_shape(self) -> Shape:
+        """Hyperparameters of the encoder."""
+        named = {name: getattr(self, f"source_{name}") for name in SOURCE_FIELDS}
         return self._half(**{name: value for name, value in named.items() if value is not None})
 
     @property
-    def sides(self) -> dict[str, Side]:
-        """Where the model has positional schemes: in either half, and where the decoder looks at the source."""
+    def scheme_locations(self) -> dict[str, SchemeLocation]:
+        """Where the model has positional schemes: in encoder, decoder and cross-attention."""
         return {
-            "encoder": Side("source_scheme", "encoder.schemes", self.source),
-            "decoder": Side("scheme", "decoder.schemes", self._half()),
-            "cross": Side("cross_scheme", "cross_schemes", self._half(scheme=self.cross_scheme), across=True),
+            "encoder": SchemeLocation("source_scheme", "encoder.schemes", self.encoder_shape),
+            "decoder": SchemeLocation("scheme", "decoder.schemes", self._half()),
+            "cross": SchemeLocation(
+                "cross_scheme", "cross_schemes", self._half(scheme=self.cross_scheme), is_cross_attention=True
+            ),
         }
 
     @property
     def branches(self) -> int:
-        """How many branches a layer of the decoder adds."""
+        """Number of residual branches of a decoder layer."""
         return 3
 
-    def full(self) -> "EncoderDecoderShape":
-        """The same, with everything said that may be left open."""
-        source = self.source.full()
-        named = {f"source_{name}": getattr(source, name) for name in ("layers", "scheme", "mixer", "windows")}
-        return replace(super().full(), **named)
+    def with_defaults(self) -> "EncoderDecoderShape":
+        """Return a copy with all defaults filled in."""
+        source = self.encoder_shape.with_defaults()
+        named = {f"source_{name}": getattr(source, name) for name in SOURCE_FIELDS}
+        return replace(super().with_defaults(), **named)
 
-    def make_cross(self, layer: int) -> AttentionMixer:
-        """How a layer of the decoder looks at the source."""
+    def make_cross_attention(self, layer: int) -> AttentionMixer:
+        """Build the cross-attention mixer of a decoder layer."""
         mixer = self._mixer(self.cross_mixer, layer)
-        mixer.check_crosses()
+        mixer.check_cross_attention()
         return cast(AttentionMixer, mixer)
 
-    def make_cross_schemes(self) -> Recipe:
-        """The schemes of cross-attention and the layers that each serves."""
-        recipe = self.sides["cross"].shape.make_schemes()
+    def make_cross_attention_schemes(self) -> SchemeSpec:
+        """Build the schemes of cross-attention, with the scheme index of each layer."""
+        recipe = self.scheme_locations["cross"].shape.make_schemes()
         for scheme in recipe.schemes:
-            early = sorted({"place", "embed"} & set(scheme.hooks))
+            early = sorted({"remap_positions", "embed"} & set(scheme.hooks))
             need(
                 not early,
-                "cross-attention takes schemes that act inside it",
+                "cross_scheme must act inside attention",
                 f"{type(scheme).__name__} uses {', '.join(early)}, before the first layer",
-                "name it in scheme or source_scheme, and another in cross_scheme",
+                "give it as scheme or source_scheme, and another as cross_scheme",
             )
         return recipe
 
     def _half(self, **changes: Any) -> Shape:
-        """The sizes and choices of the decoder alone, with these changes."""
+        """Hyperparameters of the decoder alone, with these changes."""
         own = {field.name: getattr(self, field.name) for field in fields(Shape)}
         return Shape(**own | changes)

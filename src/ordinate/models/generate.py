@@ -1,4 +1,4 @@
-"""Let a decoder write."""
+"""Text generation with a decoder: greedy decoding and sampling with temperature, top-k and top-p."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,50 +8,52 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ordinate.checks import need
+from ordinate.core.checks import need
+from ordinate.core.shapes import Ids
 from ordinate.models.block import Block
 from ordinate.models.decoder import Decoder
 from ordinate.models.prompt import Prompt
-from ordinate.shapes import Ids
 
 
 def generate(
     model: Decoder,
     prompt: Ids | Prompt,
-    count: int,
+    max_new_tokens: int,
     *,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
     generator: torch.Generator | None = None,
-    ends: Sequence[int] = (),
+    end_tokens: Sequence[int] = (),
 ) -> Iterator[Int[Tensor, "b 1"]]:
-    """The tokens that follow the prompt, one after another, as they are drawn.
+    """Generate tokens autoregressively; each step yields one token for each row, as soon as it is sampled.
 
     Args:
-        model: what writes.
-        prompt: what it goes on from; at least one token. A `Prompt` holds texts of several lengths, or what comes
-            after something that was read before.
-        count: how many tokens to write.
-        temperature: below 1 the likely become likelier; 0 always takes the likeliest (greedy).
-        top_k: draw among the k likeliest only.
-        top_p: draw among the likeliest that together hold this share of the probability.
-        generator: where the random numbers come from; needed unless greedy.
-        ends: tokens that end a row: from then on it repeats the one that it ended with. When all rows have ended,
-            nothing more is written. `until` cuts them off.
+        model: decoder.
+        prompt: at least one token for each row. A `Prompt` allows rows of different lengths, and a cache to continue
+            from.
+        max_new_tokens: maximum number of generated tokens.
+        temperature: softmax temperature; below 1 sharpens the distribution, 0 is greedy decoding.
+        top_k: sample from the k most probable tokens only.
+        top_p: nucleus sampling, from the smallest set of most probable tokens with at least this total probability.
+        generator: random number generator; required unless greedy.
+        end_tokens: end tokens: a row that produced one repeats it from then on, and generation stops when all rows
+            have ended. `truncate_at` truncates the rows.
 
     Raises:
-        ValueError: an empty prompt, or settings that have no meaning or no effect together.
+        ValueError: an empty prompt, or settings that are invalid or have no effect together.
     """
     prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
-    _check(model, count, ends)
-    check_drawing(temperature, top_k, top_p, generator)
-    check_streams(model.blocks)
-    return _write(model, prompt, count, lambda logits: draw(logits, temperature, top_k, top_p, generator), ends)
+    _check(model, max_new_tokens, end_tokens)
+    check_sampling(temperature, top_k, top_p, generator)
+    check_supports_cache(model.blocks)
+    return _write(
+        model, prompt, max_new_tokens, lambda logits: sample(logits, temperature, top_k, top_p, generator), end_tokens
+    )
 
 
-def until(written: Iterable[Int[Tensor, "b 1"]], ends: Sequence[int]) -> list[list[int]]:
-    """What `generate` wrote, row by row, each up to the token that ended it."""
+def truncate_at(written: Iterable[Int[Tensor, "b 1"]], ends: Sequence[int]) -> list[list[int]]:
+    """Collect the output of `generate` into lists, one per row, truncated before the first end token."""
     rows = torch.cat(list(written), 1).tolist()
     return [row[: min((row.index(end) for end in ends if end in row), default=len(row))] for row in rows]
 
@@ -60,11 +62,11 @@ def until(written: Iterable[Int[Tensor, "b 1"]], ends: Sequence[int]) -> list[li
 def _write(
     model: Decoder, prompt: Prompt, count: int, choose: Callable[[Tensor], Tensor], ends: Sequence[int]
 ) -> Iterator[Tensor]:
-    with evaluating(model):
+    with evaluation_mode(model):
         last, ended = torch.tensor(ends, device=prompt.ids.device), None
-        (cache, where), new = prompt.begin(), prompt.ids
+        (cache, where), new = prompt.start_cache(), prompt.ids
         for _ in range(count):
-            drawn = choose(model.predict_next(new, where, cache).float())
+            drawn = choose(model.next_token_logits(new, where, cache).float())
             new, where = drawn if ended is None else torch.where(ended, new, drawn), None
             yield new
             if ends:
@@ -74,8 +76,8 @@ def _write(
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation; afterwards as it was."""
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Switch the model to evaluation mode inside the context, and restore its mode afterwards."""
     training = model.training
     model.eval()
     try:
@@ -84,26 +86,26 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
-def check_streams(blocks: Iterable[nn.Module]) -> None:
-    """Raise unless these layers can go on from what they have read."""
+def check_supports_cache(blocks: Iterable[nn.Module]) -> None:
+    """Raise unless the mixers of these layers support incremental decoding."""
     mixers = [cast(Block, block).mixer for block in blocks]
-    deaf = sorted({type(mixer).__name__ for mixer in mixers if not mixer.streams})
+    unsupported = sorted({type(mixer).__name__ for mixer in mixers if not mixer.supports_cache})
     need(
-        not deaf,
-        "a model that writes goes on from what it has read",
-        f"{', '.join(deaf)} of this one cannot",
+        not unsupported,
+        "generation needs mixers that support incremental decoding",
+        f"{', '.join(unsupported)} of this model does not",
         "choose another mixer, or another mode of it",
     )
 
 
-def draw(
+def sample(
     logits: Float[Tensor, "b vocabulary"],
     temperature: float,
     top_k: int | None,
     top_p: float | None,
     generator: torch.Generator | None,
 ) -> Int[Tensor, "b 1"]:
-    """One token for each row."""
+    """Sample one token for each row."""
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
     logits = logits / temperature
@@ -112,36 +114,41 @@ def draw(
         logits = torch.full_like(logits, float("-inf")).scatter(-1, best.indices, best.values)
     if top_p is not None:
         ordered, order = logits.softmax(-1).sort(descending=True, stable=True)
-        # a token stays while the likelier ones before it hold less than the share, so the first always stays
+        # kept if the more probable tokens together have less than top_p, so the most probable is always kept
         beyond = ordered.cumsum(-1) - ordered >= top_p
         logits = logits.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), float("-inf"))
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)
 
 
-def _check(model: Decoder, count: int, ends: Sequence[int]) -> None:
-    need(count >= 0, "count must not be negative", f"got {count}", "give how many tokens to write")
-    known = all(0 <= end < model.shape.vocabulary for end in ends)
-    came = f"got {', '.join(map(str, ends))}"
-    need(known, f"tokens that end a row lie in 0 to {model.shape.vocabulary - 1}", came, "ask the tokenizer for them")
+def _check(model: Decoder, max_new_tokens: int, end_tokens: Sequence[int]) -> None:
+    need(
+        max_new_tokens >= 0,
+        "max_new_tokens must not be negative",
+        f"got {max_new_tokens}",
+        "give the number of tokens to generate",
+    )
+    known = all(0 <= end < model.shape.vocabulary for end in end_tokens)
+    came = f"got {', '.join(map(str, end_tokens))}"
+    need(known, f"end tokens must lie in 0 to {model.shape.vocabulary - 1}", came, "take them from the tokenizer")
 
 
-def check_drawing(
+def check_sampling(
     temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None
 ) -> None:
-    """Raise unless these say how to draw a token."""
+    """Raise unless the sampling settings are valid and consistent."""
     need(temperature >= 0, "temperature must not be negative", f"got {temperature}", "0 is greedy, 1 is as trained")
     greedy = temperature == 0
     need(
         not greedy or (top_k is None and top_p is None),
-        "greedy writing looks at no other token",
+        "greedy decoding does not use top_k or top_p",
         f"got top_k={top_k}, top_p={top_p} with temperature 0",
-        "leave them out, or raise it",
+        "leave them out, or raise the temperature",
     )
     need(top_k is None or top_k > 0, "top_k must be above zero", f"got {top_k}", "give 1 or more")
-    need(top_p is None or 0 < top_p <= 1, "top_p must lie in (0, 1]", f"got {top_p}", "give a share of probability")
+    need(top_p is None or 0 < top_p <= 1, "top_p must lie in (0, 1]", f"got {top_p}", "give a probability")
     need(
         greedy or generator is not None,
-        "drawing needs a generator",
+        "sampling needs a generator",
         "got None",
         "give torch.Generator().manual_seed(...), or temperature=0",
     )

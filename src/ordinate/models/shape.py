@@ -1,4 +1,4 @@
-"""The sizes and choices that make a model."""
+"""Hyperparameters of a model, and construction of its layers from them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,54 +6,70 @@ from typing import Any, Literal, TypeVar
 
 from torch import nn
 
-from ordinate import catalog
-from ordinate.attention_mixer import AttentionMixer
-from ordinate.checks import need, need_fraction, need_known, need_positive, need_whole, need_window
-from ordinate.mixer import Mixer
-from ordinate.models.block import BLOCKS, Block, Order
-from ordinate.models.feedforward import GATED, PLAIN, FeedForward, Kind, usual_hidden
-from ordinate.models.reversible import RUNS, Blocks
-from ordinate.models.side import Side
-from ordinate.recipe import Recipe
+from ordinate.core import catalog
+from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_whole, need_window
+from ordinate.mixers._mixer import Mixer
+from ordinate.mixers._projections import AttentionMixer
+from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
+from ordinate.models.feedforward import GATED, UNGATED, FeedForward, FeedForwardKind, default_hidden_width
+from ordinate.models.reversible import RUNNERS, BlockKind
+from ordinate.schemes._spec import SchemeSpec
 
-Own = TypeVar("Own", bound="Shape")
+ShapeType = TypeVar("ShapeType", bound="Shape")
 Norm = Literal["rms", "layer"]
-Place = Literal["norm", "feedforward", "head"]
+BiasLocation = Literal["norm", "feedforward", "head"]
 NORMS: dict[Norm, Callable[..., nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm}
-PLACES: tuple[Place, ...] = ("norm", "feedforward", "head")
-# standard deviation of weights and token vectors at birth, as in GPT-2; schemes match their own numbers to it
-TOKEN_SCALE = 0.02
+BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "head")
+# standard deviation of initial weights and token embeddings, as in GPT-2; schemes scale their own parameters to it
+INITIAL_STD = 0.02
+
+
+@dataclass(frozen=True)
+class SchemeLocation:
+    """One location of positional schemes in a model: its layers, its encoder or decoder, or its cross-attention.
+
+    Args:
+        shape_field: field of the model's shape that specifies these schemes.
+        module_path: attribute path of their module list in the model.
+        shape: hyperparameters as these schemes see them, with their specification as `scheme`.
+        is_cross_attention: whether they are used in cross-attention, between two sequences.
+    """
+
+    shape_field: str
+    module_path: str
+    shape: "Shape"
+    is_cross_attention: bool = False
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes and choices that make a model.
+    """Hyperparameters of a model.
 
     Args:
-        vocabulary: different tokens.
-        width: columns of the model.
-        layers: blocks.
+        vocabulary: vocabulary size.
+        width: hidden size (columns of the residual stream).
+        layers: number of layers.
         heads: query heads.
         kv_heads: key and value heads; None: as many as query heads.
         head_width: channels of a head; None: width / heads.
-        scheme: the positional scheme, options inline, or several: see `Recipe.read`.
-        mixer: the token mixer, options inline; several are a plan for the layers: `window,window,softmax`.
-        windows: how many tokens a layer's tokens see at most, themselves included; one for each layer, again from the
-            first on when there are more layers; None: all [tokens].
-        max_length: longest input that schemes with a table must serve [tokens].
+        scheme: positional scheme with options inline, or several: see `SchemeSpec.build`.
+        mixer: token mixer with options inline; a list is cycled over the layers: `window,window,softmax`.
+        sliding_windows: sliding window of each layer, including the token itself; cycled over the layers; None: no
+            window [tokens].
+        max_length: longest input that schemes with a table must support [tokens].
         norm: `rms` or `layer`.
-        epsilon: added to what a norm divides by; None: what PyTorch takes (1e-5 for `layer`).
-        order: where the norms stand: `pre`, `post` (the first transformer), `parallel` (GPT-NeoX), `shared` (GPT-J).
-        feedforward: `gelu`, `gelu_tanh`, `relu`, `silu`, or with a gate `swiglu`, `geglu`, `geglu_tanh`.
-        hidden: columns inside the feed-forward; None: 4 width, or 8/3 width with a gate.
-        bias: where numbers are added beside matrices: `norm` (of `layer`), `feedforward`, `head`. Attention has its
-            own choice: `mixer="softmax:variant.bias=true"`.
-        dropout: share dropped in training, of attention weights and of each branch.
-        tied: whether the output head reads the token table.
-        embedding_norm: whether token vectors are normed before the first layer (Bloom).
-        layer_scale: what the columns of each branch are multiplied by at birth, then trained (DINOv2); None: nothing.
-        first_norm: whether the first layer norms what enters its mixer (ModernBERT's does not).
-        blocks: `plain`, or `reversible`: training computes each layer twice and remembers none, see `run_reversible`.
+        norm_eps: epsilon of the norms; None: PyTorch's default (1e-5 for `layer`).
+        norm_position: `pre`, `post` (original transformer), `parallel` (GPT-NeoX), `shared` (GPT-J).
+        feedforward: `gelu`, `gelu_tanh`, `relu`, `silu`, or gated `swiglu`, `geglu`, `geglu_tanh`.
+        hidden: hidden width of the feed-forward; None: 4 width, or 8/3 width if gated.
+        bias: which parts have biases: `norm` (of `layer`), `feedforward`, `head`. Attention biases are an option of
+            the mixer: `mixer="softmax:variant.bias=true"`.
+        dropout: dropout probability of attention weights and of the output of each branch.
+        tie_embeddings: whether the output head shares the weights of the token table (tied embeddings).
+        embedding_norm: whether token embeddings are normalised before the first layer (Bloom).
+        layer_scale: initial value of LayerScale (DINOv2); None: no LayerScale.
+        first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
+        blocks: `plain`, or `reversible`: the backward pass recomputes activations, see `run_reversible`.
 
     Raises:
         ValueError: sizes that do not fit, or a choice that does not exist or has no effect.
@@ -67,26 +83,26 @@ class Shape:
     head_width: int | None = None
     scheme: str = "rope"
     mixer: str = "softmax"
-    windows: tuple[int | None, ...] = (None,)
+    sliding_windows: tuple[int | None, ...] = (None,)
     max_length: int = 1024
     norm: Norm = "rms"
-    epsilon: float | None = None
-    order: Order = "pre"
-    feedforward: Kind = "gelu"
+    norm_eps: float | None = None
+    norm_position: NormPosition = "pre"
+    feedforward: FeedForwardKind = "gelu"
     hidden: int | None = None
-    bias: tuple[Place, ...] = ("norm",)
+    bias: tuple[BiasLocation, ...] = ("norm",)
     dropout: float = 0.0
-    tied: bool = True
+    tie_embeddings: bool = True
     embedding_norm: bool = False
     layer_scale: float | None = None
     first_norm: bool = True
-    blocks: Blocks = "plain"
+    blocks: BlockKind = "plain"
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
-        for name in ("hidden", "head_width", "epsilon", "layer_scale"):
+        for name in ("hidden", "head_width", "norm_eps", "layer_scale"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need(
@@ -96,28 +112,31 @@ class Shape:
             "choose heads that do",
         )
         need_fraction("dropout", self.dropout)
-        for window in self.windows:
+        for window in self.sliding_windows:
             need_window(window)
-        for name, count in (("windows", len(self.windows)), ("mixers", len(Recipe.entries(self.mixer)))):
+        for name, count in (
+            ("sliding windows", len(self.sliding_windows)),
+            ("mixers", len(SchemeSpec.split_layers(self.mixer))),
+        ):
             need(
                 count > 0 and self.layers % count == 0,
-                f"{name} must fit the layers a whole number of times",
+                f"the number of {name} must divide the number of layers",
                 f"got {count} for {self.layers} layers",
-                "give one for each, or a number that divides them",
+                "give one for each layer, or a number that divides it",
             )
         for kind, name, known in (
             ("norm", self.norm, NORMS),
-            ("order", self.order, BLOCKS),
-            ("feedforward", self.feedforward, {**PLAIN, **GATED}),
-            ("blocks", self.blocks, RUNS),
-            *(("place of a bias", place, PLACES) for place in self.bias),
+            ("norm_position", self.norm_position, BLOCK_CLASSES),
+            ("feedforward", self.feedforward, {**UNGATED, **GATED}),
+            ("blocks", self.blocks, RUNNERS),
+            *(("bias location", place, BIAS_LOCATIONS) for place in self.bias),
         ):
             need_known(kind, name, known)
         self._check_choices()
 
     @property
-    def sizes(self) -> dict[str, Any]:
-        """What schemes and mixers may ask for by name."""
+    def bindable_sizes(self) -> dict[str, Any]:
+        """Sizes that are bound by name to constructor arguments of schemes and mixers."""
         return {
             "width": self.width,
             "layers": self.layers,
@@ -125,93 +144,98 @@ class Shape:
             "kv_heads": self.kv_heads,
             "head_width": self.width // self.heads if self.head_width is None else self.head_width,
             "max_length": self.max_length,
-            "scale": TOKEN_SCALE,
+            "scale": INITIAL_STD,
             "dropout": self.dropout,
         }
 
     @property
     def hidden_width(self) -> int:
-        """Columns inside the feed-forward."""
-        return usual_hidden(self.feedforward, self.width) if self.hidden is None else self.hidden
+        """Hidden width of the feed-forward."""
+        return default_hidden_width(self.feedforward, self.width) if self.hidden is None else self.hidden
 
     @property
     def branches(self) -> int:
-        """How many branches a layer adds."""
+        """Number of residual branches of a layer."""
         return 2
 
     @property
-    def sides(self) -> dict[str, Side]:
-        """Where the model has positional schemes, by name."""
-        return {"layers": Side("scheme", "schemes", self)}
+    def scheme_locations(self) -> dict[str, SchemeLocation]:
+        """Locations of positional schemes in the model, by name."""
+        return {"layers": SchemeLocation("scheme", "schemes", self)}
 
     @property
     def layer_windows(self) -> list[int | None]:
-        """The window of each layer."""
-        return [self.windows[layer % len(self.windows)] for layer in range(self.layers)]
+        """Sliding window of each layer."""
+        return [self.sliding_windows[layer % len(self.sliding_windows)] for layer in range(self.layers)]
 
-    def make_schemes(self) -> Recipe:
-        """The positional schemes and the layers that each serves."""
-        return Recipe.read(self.scheme, self.sizes)
+    def make_schemes(self) -> SchemeSpec:
+        """Build the positional schemes, with the scheme index of each layer."""
+        return SchemeSpec.build(self.scheme, self.bindable_sizes)
 
     def make_mixer(self, layer: int) -> Mixer[Any]:
-        """The token mixer of a layer, counted from 0."""
+        """Build the token mixer of a layer, counted from 0."""
         return self._mixer(self.mixer, layer)
 
-    def full(self: Own) -> Own:
-        """The same, with everything said that may be left open."""
-        usual = self.sizes["head_width"] * self.heads == self.width
+    def with_defaults(self: ShapeType) -> ShapeType:
+        """Return a copy with all defaults filled in."""
+        usual = self.bindable_sizes["head_width"] * self.heads == self.width
         return replace(
             self,
             kv_heads=self.heads if self.kv_heads is None else self.kv_heads,
             head_width=None if usual else self.head_width,
             hidden=self.hidden_width,
-            windows=tuple(self.layer_windows),
+            sliding_windows=tuple(self.layer_windows),
         )
 
     def _mixer(self, line: str, layer: int) -> Mixer[Any]:
-        entries = Recipe.entries(line)
+        entries = SchemeSpec.split_layers(line)
         name, options = catalog.parse(entries[layer % len(entries)])
         kind = catalog.load("ordinate.mixers", Mixer, name)
         need(
             self.head_width is None or "head_width" in catalog.options(kind),
-            "heads of another width than width / heads belong to attention",
+            "head_width needs a mixer with that option",
             f"got head_width={self.head_width} for {name}",
-            "leave it out, or choose a mixer that takes it",
+            "leave it out, or choose an attention mixer",
         )
-        return kind(**catalog.bind(kind, options, {**self.sizes, "layer": layer}))
+        return kind(**catalog.bind(kind, options, {**self.bindable_sizes, "layer": layer}))
 
     def make_norm(self, width: int) -> nn.Module:
-        """A norm for so many columns."""
+        """Build a norm for this number of columns."""
         if self.norm == "rms":
-            return nn.RMSNorm(width, eps=self.epsilon)
-        return nn.LayerNorm(width, eps=1e-5 if self.epsilon is None else self.epsilon, bias="norm" in self.bias)
+            return nn.RMSNorm(width, eps=self.norm_eps)
+        return nn.LayerNorm(width, eps=1e-5 if self.norm_eps is None else self.norm_eps, bias="norm" in self.bias)
 
-    def make_cross(self, layer: int) -> AttentionMixer | None:
-        """How a layer looks at another sequence, if there is one."""
+    def make_cross_attention(self, layer: int) -> AttentionMixer | None:
+        """Build the cross-attention mixer of a layer; None: no cross-attention."""
         return None
 
     def make_block(self, layer: int) -> Block:
-        """A layer, counted from 0."""
+        """Build a layer, counted from 0."""
         inner = FeedForward(self.feedforward, self.width, self.hidden_width, bias="feedforward" in self.bias)
-        mixer, cross = self.make_mixer(layer), self.make_cross(layer)
+        mixer, cross = self.make_mixer(layer), self.make_cross_attention(layer)
         norm, width = self.make_norm, self.width
-        made = BLOCKS[self.order](mixer, inner, norm, width, self.dropout, self.layer_scale, cross)
+        made = BLOCK_CLASSES[self.norm_position](mixer, inner, norm, width, self.dropout, self.layer_scale, cross)
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made
 
     def _check_choices(self) -> None:
-        """Raise unless its choices go together."""
-        need(not self.tied or "head" not in self.bias, "a tied head has no bias", "got one", "give tied=False")
+        """Raise unless the options are consistent."""
         need(
-            self.first_norm or self.order == "pre",
-            "only a layer that norms what enters its mixer can go without",
-            f"got order={self.order!r} with first_norm=False",
-            "leave it out, or give order='pre'",
+            not self.tie_embeddings or "head" not in self.bias,
+            "a tied output head has no bias",
+            "got bias='head'",
+            "give tie_embeddings=False",
         )
         need(
-            self.blocks == "plain" or self.order == "pre",
-            "blocks that can be undone add each branch by itself",
-            f"got order={self.order!r} with blocks={self.blocks!r}",
-            "give order='pre', or plain blocks",
+            self.first_norm or self.norm_position == "pre",
+            "first_norm=False needs pre-norm layers",
+            f"got norm_position={self.norm_position!r} with first_norm=False",
+            "leave it out, or give norm_position='pre'",
+        )
+        need(
+            self.blocks == "plain" or self.norm_position == "pre",
+            "reversible blocks need pre-norm layers",
+            f"got norm_position={self.norm_position!r} with blocks={self.blocks!r}",
+            "give norm_position='pre', or plain blocks",
         )

@@ -1,4 +1,4 @@
-"""A model that looks at images, as ViT does."""
+"""Vision transformer (ViT)."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -9,54 +9,53 @@ from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.batch import Batch
-from ordinate.checks import need, need_known, need_positive, need_whole
-from ordinate.geometry import Geometry
+from ordinate.core.checks import need, need_known, need_positive, need_whole
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Tokens
+from ordinate.core.tensors import need_device, need_tensor
+from ordinate.data.batch import Batch
+from ordinate.models.backbone import LayerStack, StrictSafetensors
 from ordinate.models.block import Block
-from ordinate.models.shape import Place, Shape
-from ordinate.models.trunk import Layers, SafetensorsOnly
-from ordinate.scheme import Scheme
-from ordinate.shapes import Tokens
-from ordinate.tensors import need_device, need_tensor
+from ordinate.models.shape import BiasLocation, Shape
+from ordinate.schemes._scheme import Scheme
 
 Images = Float[Tensor, "b channels y x"]
 Pool = Literal["token", "mean", "both"]
-Top = Literal["classes", "pooler", "none"]
-Lay = Literal["stretched", "counted"]
+VisionHead = Literal["classes", "pooler", "none"]
+GridMode = Literal["stretched", "counted"]
 
 
 @dataclass(frozen=True)
 class VisionShape(Shape):
-    """The sizes and choices that make a model for images: those of a `Shape`, and these.
+    """Hyperparameters of a vision transformer: those of `Shape`, and these.
 
-    Its `vocabulary` is how many classes of images there are.
+    Its `vocabulary` is the number of image classes.
 
     Args:
-        image: height and width of the images that it is made for; others are read too, see `grid` [pixels].
+        image: height and width of training images; other sizes are supported too, see `grid` [pixels].
         patch: height and width of a patch, which becomes one token [pixels].
-        channels: numbers of a pixel: 3 for colours.
-        pool: what an image is told by: a class `token` that reads all patches, the `mean` of the patches, or `both`
-            beside each other (DINOv2).
-        registers: tokens beside the class token that stand for nothing, where the model can keep what it wants.
-        class_position: whether the class token is marked by a trained vector, as patches are by theirs (ViT).
-        top: what stands on it: `classes` says the class, `pooler` makes one vector of the class token; `none`.
-        grid: where the patches of an image of another size stand. `stretched`: the whole image is laid on the cells
-            that the model was made for, so that patches stand between them; tables are interpolated. `counted`: rows
-            and columns count from 0 on, as always.
-        labels: the names of the classes, in order; none: they are numbered.
+        channels: channels of a pixel: 3 for RGB.
+        pool: image representation: the class `token`, the `mean` over patches, or `both` concatenated (DINOv2).
+        registers: number of register tokens, extra learned tokens after the class token.
+        class_position: whether the class token has a learned position embedding of its own (ViT).
+        head: `classes` predicts the class, `pooler` computes a vector from the class token; `none`.
+        grid: positions of patches in images of other sizes. `stretched`: the image is mapped onto the training grid,
+            so patches get fractional positions, and tables are interpolated. `counted`: rows and columns count from
+            0.
+        labels: class names, in order; none: classes are numbered.
     """
 
     scheme: str = "learned_grid"
-    bias: tuple[Place, ...] = ("norm", "head")
-    tied: bool = False
+    bias: tuple[BiasLocation, ...] = ("norm", "head")
+    tie_embeddings: bool = False
     image: tuple[int, int] = (224, 224)
     patch: tuple[int, int] = (16, 16)
     channels: int = 3
     pool: Pool = "token"
     registers: int = 0
     class_position: bool = False
-    top: Top = "classes"
-    grid: Lay = "stretched"
+    head: VisionHead = "classes"
+    grid: GridMode = "stretched"
     labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,39 +64,47 @@ class VisionShape(Shape):
             for size in value:
                 need_whole(name, size)
                 need_positive(name, size)
-        for name, known in (("pool", Pool), ("top", Top), ("grid", Lay)):
+        for name, known in (("pool", Pool), ("head", VisionHead), ("grid", GridMode)):
             need_known(name, getattr(self, name), get_args(known))
-        need(not self.tied, "a model for images has no table of tokens to tie", "got tied=True", "leave it out")
         need(
-            self.registers >= 0, "registers must not be negative", f"got {self.registers}", "give how many there are"
+            not self.tie_embeddings,
+            "a vision model has no token table to tie",
+            "got tie_embeddings=True",
+            "leave it out",
         )
         need(
-            self.pool != "mean" or not (self.class_position or self.top == "pooler"),
-            "a position or a pooler of the class token needs that token",
+            self.registers >= 0,
+            "registers must not be negative",
+            f"got {self.registers}",
+            "give the number of registers",
+        )
+        need(
+            self.pool != "mean" or not (self.class_position or self.head == "pooler"),
+            "class_position and head='pooler' need a class token",
             "got pool='mean'",
             "give pool='token'",
         )
         need(
             len(self.labels) in (0, self.vocabulary),
-            "each class has a name, or none has",
+            "labels needs a name for each class, or none at all",
             f"got {len(self.labels)} names for {self.vocabulary} classes",
             "name them all",
         )
-        self.cells(*self.image)
+        self.patch_grid(*self.image)
 
     @property
-    def leading(self) -> int:
-        """Tokens before those of the patches: the class token and the registers."""
+    def leading_tokens(self) -> int:
+        """Number of tokens before the patches: class token and registers."""
         return self.registers + (self.pool != "mean")
 
     @property
-    def sizes(self) -> dict[str, Any]:
-        """What schemes and mixers may ask for by name: rows and columns too."""
-        rows, columns = self.cells(*self.image)
-        return super().sizes | {"rows": rows, "columns": columns}
+    def bindable_sizes(self) -> dict[str, Any]:
+        """Sizes that are bound by name to constructor arguments of schemes and mixers, including the patch grid."""
+        rows, columns = self.patch_grid(*self.image)
+        return super().bindable_sizes | {"rows": rows, "columns": columns}
 
-    def cells(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of patches in an image of this size [pixels]."""
+    def patch_grid(self, height: int, width: int) -> tuple[int, int]:
+        """Size of the patch grid, rows and columns, of an image of this size [pixels]."""
         rows, columns = height // self.patch[0], width // self.patch[1]
         need(
             (rows * self.patch[0], columns * self.patch[1]) == (height, width) and min(rows, columns) > 0,
@@ -108,23 +115,24 @@ class VisionShape(Shape):
         return rows, columns
 
 
-class Vision(Layers, SafetensorsOnly, PyTorchModelHubMixin):
-    """A reader of images: each patch becomes a token, and a vector that knows the whole image.
+class VisionTransformer(LayerStack, StrictSafetensors, PyTorchModelHubMixin):
+    """Vision transformer: patch embeddings, class token and registers, bidirectional layers, classification head.
 
-        x = [class token, registers, W patches + b marked by the scheme];  layers of Block, each token seeing all;
-        norm(x);   logits = U x_0 + c, or of the mean over patches
+        x = [class token, registers, W patches + b with position embeddings];  layers of Block, bidirectional;
+        norm(x);   logits = U x_0 + c, or from the mean over patches
 
-    Schemes for two axes see the row and the column of a patch; others see the patches numbered row after row. The
-    class token and the registers are not marked before the first layer, and stand in the middle of the image.
+    Schemes with two axes get the row and column of a patch; others get the patch index in row-major order. The class
+    token and the registers have no position embedding, and are at the centre of the image for schemes in the layers.
 
-    `save_pretrained(folder)` writes model.safetensors and config.json, `Vision.from_pretrained(folder)` reads them.
+    `save_pretrained(folder)` writes model.safetensors and config.json, `VisionTransformer.from_pretrained(folder)`
+    reads them.
 
     Args:
-        shape: its sizes and choices.
+        shape: hyperparameters.
 
     Raises:
-        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that the mixer does not honour, or a
-            mixer that reads from left to right only.
+        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that the mixer does not support, or a
+            mixer without a bidirectional form.
     Source: Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, https://arxiv.org/abs/2010.11929; registers from
         Darcet et al. 2024, Vision Transformers Need Registers, https://arxiv.org/abs/2309.16588.
     """
@@ -138,28 +146,31 @@ class Vision(Layers, SafetensorsOnly, PyTorchModelHubMixin):
         taken = [cast(Scheme, scheme).axes for scheme in self.schemes]
         self.axes = next((count for count in (2, 1) if all(count in axes for axes in taken)), 0)
         need(
-            self.axes > 0, "the schemes of an image take one axis or two, all alike", f"got {taken}", "choose others"
+            self.axes > 0,
+            "schemes of a vision model must all take one axis or all two",
+            f"got {taken}",
+            "choose others",
         )
         pixels = shape.channels * shape.patch[0] * shape.patch[1]
-        self.patches = nn.Linear(pixels, shape.width - self.first_scheme.claims)
-        self.lead = nn.Embedding(shape.leading, shape.width) if shape.leading else None
+        self.patches = nn.Linear(pixels, shape.width - self.first_scheme.appended_width)
+        self.lead = nn.Embedding(shape.leading_tokens, shape.width) if shape.leading_tokens else None
         self.class_position = nn.Embedding(1, shape.width) if shape.class_position else None
-        self.pooler = nn.Linear(shape.width, shape.width) if shape.top == "pooler" else None
+        self.pooler = nn.Linear(shape.width, shape.width) if shape.head == "pooler" else None
         read = shape.width * (2 if shape.pool == "both" else 1)
-        head = shape.top == "classes"
+        head = shape.head == "classes"
         self.head = nn.Linear(read, shape.vocabulary, bias="head" in shape.bias) if head else None
         self.initialise(seed)
 
     def forward(self, images: Images) -> Tokens:
-        """A vector for the class token, each register and each patch, row after row.
+        """Compute final hidden states of class token, registers and patches (in row-major order).
 
         Args:
-            images: the numbers of their pixels, usually from -1 to 1.
+            images: pixel values, usually from -1 to 1.
         """
         rows, columns = self._check_images(images)
-        (height, width), lead = self.vision.patch, self.vision.leading
+        (height, width), lead = self.vision.patch, self.vision.leading_tokens
         pixels = rearrange(images, "b c (row h) (column w) -> b (row column) (c h w)", h=height, w=width)
-        placed = self.place(self._where(rows, columns, images.device))
+        placed = self.bind_schemes(self._where(rows, columns, images.device))
         cells = placed[0].block(slice(lead, None), slice(lead, None))
         x = cells.embed(self.patches(pixels.to(self.patches.weight.dtype)))
         if self.lead is not None:
@@ -167,39 +178,46 @@ class Vision(Layers, SafetensorsOnly, PyTorchModelHubMixin):
             if self.class_position is not None:
                 first = torch.cat([first[:1] + self.class_position.weight, first[1:]])
             x = torch.cat([first.expand(x.shape[0], -1, -1), x], 1)
-        return self.run(x, placed, None)[0]
+        return self.run_layers(x, placed, None)[0]
 
-    def predict(self, x: Tokens) -> Float[Tensor, "b classes"]:
-        """How likely each class is, as logits, from the vectors that `forward` gave."""
-        need(self.head is not None, "the model needs a head", "it has none", "build it with top='classes'")
-        token, mean = x[:, 0], x[:, self.vision.leading :].mean(1)
+    def logits(self, x: Tokens) -> Float[Tensor, "b classes"]:
+        """Class logits from the hidden states of `forward`."""
+        need(
+            self.head is not None,
+            "the model needs a classification head",
+            "it has none",
+            "build it with head='classes'",
+        )
+        token, mean = x[:, 0], x[:, self.vision.leading_tokens :].mean(1)
         read = {"token": token, "mean": mean, "both": torch.cat([token, mean], -1)}
         return cast(nn.Linear, self.head)(read[self.vision.pool])
 
-    def answer(self, batch: Batch) -> Float[Tensor, "b classes"]:
-        """The logits of each image's class."""
-        return self.predict(self(batch.inputs))
+    def batch_logits(self, batch: Batch) -> Float[Tensor, "b classes"]:
+        """Class logits of a batch."""
+        return self.logits(self(batch.inputs))
 
     def pool(self, x: Tokens) -> Float[Tensor, "b width"]:
-        """One vector for each image, of its class token: tanh(W x_0 + b)."""
-        need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with top='pooler'")
+        """Pooled vector of each image, from its class token: tanh(W x_0 + b)."""
+        need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
         return torch.tanh(cast(nn.Linear, self.pooler)(x[:, 0]))
 
     def _where(self, rows: int, columns: int, device: torch.device) -> Geometry:
-        """The leading tokens in the middle, then the patches, seen by the cells that the model was made for."""
-        pos, made = Geometry.grid(rows, columns, device=device).q_pos, self.vision.cells(*self.vision.image)
+        """Geometry of an image: class token and registers at the centre, then the patches, on the training grid."""
+        pos, made = Geometry.grid(rows, columns, device=device).q_pos, self.vision.patch_grid(*self.vision.image)
         across = columns
         if self.vision.grid == "stretched" and (rows, columns) != made:
-            # the edges of both images lie on each other, so that cells keep their centres
+            # aligns the image borders, not the centres of the corner patches (as align_corners=False)
             ratio = torch.tensor(made, device=device).double() / torch.tensor((rows, columns), device=device)
             pos, across = (pos + 0.5) * ratio - 0.5, made[1]
         if self.axes == 1:
             pos = pos[..., :1] * across + pos[..., 1:]
         middle = pos[:, rows // 2 * columns + columns // 2, None]
-        return Geometry.given(torch.cat([middle.expand(-1, self.vision.leading, -1), pos], 1), causal=False)
+        return Geometry.from_positions(
+            torch.cat([middle.expand(-1, self.vision.leading_tokens, -1), pos], 1), causal=False
+        )
 
     def _check_images(self, images: Images) -> tuple[int, int]:
-        """Raise unless these are images for this model, on its device; how many rows and columns of patches."""
+        """Raise unless these are images for this model, on its device; return rows and columns of patches."""
         need_tensor("images", images)
         need_device("images", images, "the model", self.patches.weight)
         came, channels = tuple(images.shape), self.vision.channels
@@ -210,5 +228,5 @@ class Vision(Layers, SafetensorsOnly, PyTorchModelHubMixin):
             "add or order its axes",
         )
         floating = images.is_floating_point()
-        need(floating, "pixels are floating-point numbers", f"got {images.dtype}", "scale them: x / 127.5 - 1")
-        return self.vision.cells(came[2], came[3])
+        need(floating, "pixels must be floating-point numbers", f"got {images.dtype}", "scale them: x / 127.5 - 1")
+        return self.vision.patch_grid(came[2], came[3])

@@ -1,1 +1,1 @@
-"""Pure functions without state."""
+"""Pure functions: attention kernels, linear algebra, statistics, and the C++ kernels in `native`."""

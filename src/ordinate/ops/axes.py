@@ -1,4 +1,4 @@
-"""Frequencies for positions with several axes."""
+"""RoPE frequencies for positions with several axes (images, video)."""
 
 import math
 from typing import Literal
@@ -10,30 +10,30 @@ HEO = """@inproceedings{heo2024rotary,
   year = {2024},
   url = {https://arxiv.org/abs/2403.13298}
 }"""
-"""The BibTeX entry of the paper that compared rotations for images."""
+"""BibTeX entry of the paper that compares rotary embeddings for images."""
 
-Spacing = Literal["lang", "dealt", "pixel", "pixel_log"]
+Spacing = Literal["lang", "round_robin", "pixel", "pixel_log"]
 
 
 def axis_frequencies(
     spacing: Spacing, *, axes: int, pairs: int, theta: float, max_frequency: float
 ) -> list[list[float]]:
-    """The angular frequencies of each axis, a list for each.
+    """Return the angular frequencies of the channel pairs, one list per axis.
 
-        lang:       w[a, m] = theta^(-m/P)                             [radians a token]
-        dealt:      w[a, m] = theta^(-(m A + a)/(P A))                 [radians a token]
-        pixel:      w[a, m] = pi * (1 + (F/2 - 1) m/(P-1))             [radians per half a side]
-        pixel_log:  w[a, m] = pi * (F/2)^(m/(P-1))                     [radians per half a side]
+        lang:        w[a, m] = theta^(-m/P)                             [radians a token]
+        round_robin: w[a, m] = theta^(-(m A + a)/(P A))                 [radians a token]
+        pixel:       w[a, m] = pi * (1 + (F/2 - 1) m/(P-1))             [radians per half a side]
+        pixel_log:   w[a, m] = pi * (F/2)^(m/(P-1))                     [radians per half a side]
 
     Args:
-        spacing: which of these: `dealt` deals one list of frequencies out to the axes in turn, the others give every
-            axis the same.
-        axes: how many axes, A.
-        pairs: frequencies of each axis, P.
-        theta: base of the wavelengths of `lang` and `dealt`.
+        spacing: which formula; `round_robin` distributes one list of frequencies over the axes in turn, the others
+            use the same frequencies for every axis.
+        axes: number of axes, A.
+        pairs: channel pairs per axis, P.
+        theta: base of the wavelengths of `lang` and `round_robin`.
         max_frequency: twice the highest frequency of the pixel forms, F [half turns per half a side].
     """
-    if spacing == "dealt":
+    if spacing == "round_robin":
         return [[theta ** (-(m * axes + axis) / (pairs * axes)) for m in range(pairs)] for axis in range(axes)]
     steps = [m / max(pairs - 1, 1) for m in range(pairs)]
     top = max_frequency / 2

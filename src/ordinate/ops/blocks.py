@@ -1,20 +1,26 @@
-"""Attention cut into blocks of rows."""
+"""Blocks of queries with the range of keys that they can attend to, and the blocks of sliding-window attention."""
 
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Shaped
+from torch import Tensor
 
-from ordinate.geometry import Geometry
+from ordinate.core.geometry import Geometry
+
+# blocks of sliding-window attention have a multiple of so many rows: smaller ones cost more steps than they save
+WINDOW_ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """Some rows, and the keys that any of them may see.
+class QueryBlock:
+    """A block of consecutive queries, and the range of keys that at least one of them may attend to.
 
     Args:
-        rows: the queries.
-        keys: the keys.
-        first: how far the last row stands from the last query, plus the first key: where a table of distances begins.
+        rows: range of queries.
+        keys: range of keys.
+        first: index of the first entry that this block reads in a table of offsets: the number of queries after the
+            last row of the block, plus the index of the first key.
     """
 
     rows: slice
@@ -23,50 +29,70 @@ class Block:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many queries and keys."""
+        """Number of queries and of keys."""
         return self.rows.stop - self.rows.start, self.keys.stop - self.keys.start
 
     @property
     def reverse(self) -> slice:
-        """Where its rows stand when all queries are in reverse."""
+        """Range of these rows when all queries are in reverse order."""
         start = self.first - self.keys.start
         return slice(start, start + self.rows.stop - self.rows.start)
 
-    def after(self, key: int) -> "Block":
-        """The same without the keys before this one; one key is left."""
+    def after(self, key: int) -> "QueryBlock":
+        """Drop the keys before this one, but keep at least one key."""
         low = min(max(key, self.keys.start), self.keys.stop - 1)
-        return Block(self.rows, slice(low, self.keys.stop), self.first + low - self.keys.start)
+        return QueryBlock(self.rows, slice(low, self.keys.stop), self.first + low - self.keys.start)
 
 
-def reachable(where: Geometry, begin: int, end: int) -> slice:
-    """The keys that causality and the window leave to these rows, from the first to the last; one at least."""
+def visible_keys(where: Geometry, begin: int, end: int) -> slice:
+    """Return the range of keys that the causal mask and the window allow to the queries [begin, end); never empty."""
     low, high = 0, where.shape[1]
     if where.window is not None:
         low, high = (
             max(0, where.start + begin - where.window + 1),
             min(high, where.start + end + where.window - 1),
         )
-    if where.hides_future:
+    if where.is_causal:
         high = min(high, where.start + end)
-    # rows that see nothing still have one key, whose weight will be 0
+    # fully masked queries keep one key, whose weight becomes 0: no product has an empty dimension
     low = min(low, where.shape[1] - 1)
     return slice(low, max(high, low + 1))
 
 
-def blocks(where: Geometry, size: int) -> list[Block]:
-    """The blocks of so many rows, with the keys that causality and the window leave to them."""
+def query_blocks(where: Geometry, size: int) -> list[QueryBlock]:
+    """Cut the queries into blocks of `size` rows, each with the keys that causal mask and window allow."""
     queries, _ = where.shape
     found = []
     for begin in range(0, queries, size):
         end = min(begin + size, queries)
-        keys = reachable(where, begin, end)
-        found.append(Block(slice(begin, end), keys, queries - end + keys.start))
+        keys = visible_keys(where, begin, end)
+        found.append(QueryBlock(slice(begin, end), keys, queries - end + keys.start))
     return found
 
 
-def along(where: Geometry, first: int, stop: int) -> Geometry:
-    """One query of an ordered geometry, and a key at each distance: x is for one x - queries + 1 places after it."""
+def offset_geometry(where: Geometry, first: int, stop: int) -> Geometry:
+    """Geometry of one query and one key per offset: entry x of a table of offsets is key minus query x - queries + 1.
+
+    A bias evaluated here gives the whole table of an ordered geometry with queries + keys - 1 entries.
+    """
     device, last = where.q_pos.device, where.start + where.shape[0] - 1
     pos = torch.arange(first, max(first, stop), device=device)[None, :, None]
     query = torch.tensor([[[last]]], device=device)
     return replace(where, q_pos=query, k_pos=pos, start=0, window=None, q_document=None, k_document=None)
+
+
+def window_block_rows(reach: int) -> int:
+    """Return the rows per block of a sliding window that reaches so many tokens to one side, about two blocks."""
+    return WINDOW_ROWS * max(1, -(-reach // (2 * WINDOW_ROWS)))
+
+
+def round_up_to_blocks(reach: int, rows: int) -> int:
+    """Round a window's reach up to whole blocks: products with round numbers of keys are faster."""
+    return rows * -(-reach // rows)
+
+
+def overlapping_pieces(
+    x: Shaped[Tensor, "b *rest n"], length: int, step: int
+) -> Shaped[Tensor, "b pieces *rest length"]:
+    """View all overlapping pieces of this length, each one step after the other."""
+    return x.unfold(-1, length, step).movedim(-2, 1)

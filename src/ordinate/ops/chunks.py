@@ -1,4 +1,4 @@
-"""Linear attention that reads from left to right: chunk by chunk, in time and memory that grow with the text."""
+"""Causal linear attention in chunks: time and memory are linear in the sequence length."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,47 +8,60 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ordinate.shapes import Outputs, Queries
+from ordinate.core.shapes import LogSumExp, Outputs, Queries
 
-# a chunk this long stays in the nearest memory of a CPU; elsewhere fewer, longer steps are faster [tokens]
-ON_CPU, ELSEWHERE = 64, 512
+# chunk length: this one stays in a CPU's L1/L2 cache; on other devices fewer, longer steps are faster [tokens]
+CPU_CHUNK, DEVICE_CHUNK = 64, 512
 Sums = Float[Tensor, "b h d e"]
 Peaks = Float[Tensor, "b h places"]
 
 
 def linear_attention(
-    q: Queries, k: Float[Tensor, "b h i d"], v: Float[Tensor, "b h i e"], sums: Sums, peaks: Peaks | None = None
+    q: Queries, k: Float[Tensor, "b h i d"], v: Float[Tensor, "b h i e"], state: Sums, peaks: Peaks | None = None
 ) -> tuple[Outputs, Sums]:
-    """Each token reads the sum of what it and those before it wrote, by products of queries and keys.
+    """Causal linear attention: unnormalised outputs from feature maps of queries and keys, and the final state.
 
-        out_i = q_i S_i,   S_i = sum over j <= i of k_j v_j^T, after the sums of what was read before
+        out_i = q_i S_i,   S_i = S_0 + sum over j <= i of k_j v_j^T,   S_0: `sums`
 
-    Where keys are too large for numbers of this kind, they come divided by e^peak, and the sums with them:
+    With `peaks`, keys and states are stored divided by e^peak, a running maximum that prevents overflow:
 
-        out_i = q_i S_i,   S_i = e^(peak_(i-1) - peak_i) S_(i-1) + k_j v_j^T
+        out_i = q_i S_i,   S_i = e^(peak_(i-1) - peak_i) S_(i-1) + k_i v_i^T
 
-    Exactly 0 of a later token reaches an earlier one. Gradients flow through all but the peaks.
+    Later tokens contribute exactly 0 to earlier ones. All inputs have gradients except the peaks.
 
     Args:
-        q: the features of queries.
-        k: the features of keys.
+        q: feature map of the queries.
+        k: feature map of the keys.
         v: values.
-        sums: what was read before.
-        peaks: the logarithm of what the sums and then each token's key are divided by; they never fall. None: 0.
+        state: the state S_0 left by earlier tokens.
+        peaks: logarithms of the factors by which `sums` (the first entry) and each key are divided; non-decreasing.
+            None: 0.
 
     Returns:
-        A row for each query, and the sums behind the last token.
+        A row for each query, and the state after the last token.
     """
     if q.shape[2] == 0:
-        return v, sums
+        return v, state
     known = None if peaks is None else peaks.detach().flatten(0, 1)
-    out, sums_after = _Chunks.apply(q, k, v, sums.flatten(0, 1), known)
+    out, sums_after = _Chunks.apply(q, k, v, state.flatten(0, 1), known)
     return out, sums_after.unflatten(0, q.shape[:2])
+
+
+def safe_divide(sums: Outputs, total: LogSumExp) -> Outputs:
+    """Divide sums of weighted values by the total weight; 0, with gradient 0, where that is subnormal or 0."""
+    return sums / total.masked_fill(total < torch.finfo(total.dtype).tiny, torch.inf)[..., None]
 
 
 @dataclass(frozen=True)
 class _Fade:
-    """What becomes of numbers between the tokens of a chunk, from the one before it to its last."""
+    """Factors by which stored numbers shrink as the running peak grows within a chunk.
+
+    Args:
+        pairs: from each key to each later query of the chunk; 0 for earlier queries (the causal mask).
+        enter: from the state before the chunk to each query.
+        leave: from each key to the state after the chunk.
+        keep: from the state before the chunk to that after it.
+    """
 
     pairs: Tensor
     enter: Tensor | float = 1.0
@@ -93,17 +106,17 @@ class _Chunks(torch.autograd.Function):
 
 
 def _cuts(q: Tensor) -> list[slice]:
-    length = ON_CPU if q.device.type == "cpu" else ELSEWHERE
+    length = CPU_CHUNK if q.device.type == "cpu" else DEVICE_CHUNK
     return [slice(begin, min(begin + length, q.shape[2])) for begin in range(0, q.shape[2], length)]
 
 
 def _taken(rows: slice, *tensors: Tensor) -> list[Tensor]:
-    """Some tokens of all heads, laid out one head after another while they are near."""
+    """Slice out these tokens with batch and heads flattened, as contiguous operands for bmm."""
     return [x[:, :, rows].flatten(0, 1) for x in tensors]
 
 
 def _beside(x: Queries, columns: int) -> Outputs:
-    """Room for so many numbers of each token, the heads of a token side by side: there its projections read them."""
+    """Allocate (b, h, n, columns) stored as (b, n, h, columns), the layout that the output projection reads."""
     batch, heads, tokens, _ = x.shape
     return x.new_empty(batch, tokens, heads, columns).transpose(1, 2)
 

@@ -1,4 +1,4 @@
-"""Filters whose memory is made of numbers that live each by itself."""
+"""Diagonal state space models (S4D): discretisation, and the convolution kernel of a chunk."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,34 +8,34 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from ordinate.ops.state_space import Memories, StateSpace, as_complex, as_real, in_type
+from ordinate.ops.state_space import States, StateSpace, as_complex, as_real, to_real_dtype
 
 Discretisation = Literal["zoh", "bilinear"]
 Modes = Complex[Tensor, "h m"]
 
 
 @dataclass(frozen=True, eq=False)
-class Diagonal(StateSpace):
-    """A memory of m complex numbers that turn and fade; each is kept as its real and its imaginary part.
+class DiagonalStateSpace(StateSpace):
+    """State space with a diagonal state matrix of m complex modes, stored as real and imaginary parts.
 
     Args:
-        powers: by what each has been multiplied j tokens later, for j = 1 .. c.
+        powers: factor^j of each mode, for j = 1 .. c.
     """
 
     powers: Complex[Tensor, "h c m"]
 
-    def advancing(self, tokens: int) -> Callable[[Memories, Memories], Memories]:
-        """Turn and fade each number by itself."""
+    def advancing(self, tokens: int) -> Callable[[States, States], States]:
+        """Multiply each mode by its factor^tokens."""
         factor = self.powers[:, tokens - 1, None]
 
-        def advance(x: Memories, new: Memories) -> Memories:
+        def advance(x: States, new: States) -> States:
             return as_real(torch.addcmul(as_complex(new), factor, as_complex(x)))
 
         return advance
 
 
 def discretise(a: Modes, step: Float[Tensor, "h 1"], how: Discretisation) -> tuple[Modes, Modes]:
-    """Factor and gain of x_t = factor x_(t-1) + gain u_t, which stands for dx/dt = a x + u read each `step`.
+    """Discretise dx/dt = a x + u with step size `step`: factor and gain of x_t = factor x_(t-1) + gain u_t.
 
     zoh:       factor = exp(step a),                         gain = (factor - 1) / a
     bilinear:  factor = (1 + step a / 2) / (1 - step a / 2),  gain = step / (1 - step a / 2)
@@ -47,23 +47,26 @@ def discretise(a: Modes, step: Float[Tensor, "h 1"], how: Discretisation) -> tup
     return (1 + half) / (1 - half), step / (1 - half)
 
 
-def diagonal(factor: Modes, weight: Modes, skip: Float[Tensor, "h"], tokens: int, type: torch.dtype) -> Diagonal:
-    """The filter y_t = 2 Re(weight . x_t) + skip u_t, where x_t = factor x_(t-1) + u_t, for chunks of so many tokens.
+def diagonal_state_space(
+    factor: Modes, weight: Modes, skip: Float[Tensor, "h"], tokens: int, type: torch.dtype
+) -> DiagonalStateSpace:
+    """Return y_t = 2 Re(weight . x_t) + skip u_t with x_t = factor x_(t-1) + u_t, for chunks of `tokens` tokens.
 
     Args:
-        factor: how each mode turns and fades from token to token, complex128: errors of phase grow with distance.
-        weight: how it is read.
-        skip: how much of each token goes by the memory.
-        tokens: of a chunk.
-        type: of the results, float32 or float64.
+        factor: discretised state matrix, one complex128 number per mode: phase errors grow with distance.
+        weight: output projection of each mode.
+        skip: direct (feed-through) term of each channel.
+        tokens: chunk length.
+        type: dtype of the result, float32 or float64.
     """
+    # powers by repeated doubling: log2(tokens) products, and fewer roundings than a running product
     powers = factor[:, None]
     while powers.shape[1] < tokens:
         powers = torch.cat([powers, powers * powers[:, -1:]], 1)
-    powers = in_type(powers[:, :tokens], type)
+    powers = to_real_dtype(powers[:, :tokens], type)
     into = torch.cat([powers[:, :-1].flip(1), torch.ones_like(powers[:, :1])], 1)
-    # of a sum of products the real part is wanted
-    out = as_real((in_type(2 * weight, type)[:, None] * powers).conj())
+    # conjugated, so that a product of real and imaginary parts with the state is the real part of the complex product
+    out = as_real((to_real_dtype(2 * weight, type)[:, None] * powers).conj())
     own = 2 * weight.real.sum(1).to(type) + skip.to(type)
     later = out.unflatten(2, (-1, 2))[:, :-1, :, 0].sum(2)
-    return Diagonal(torch.cat([own[:, None], later], 1), as_real(into), out, powers)
+    return DiagonalStateSpace(torch.cat([own[:, None], later], 1), as_real(into), out, powers)

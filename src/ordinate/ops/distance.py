@@ -1,4 +1,4 @@
-"""How far apart a query and a key are."""
+"""Distance between a query and a key, along one or several axes."""
 
 from typing import Literal
 
@@ -12,16 +12,16 @@ Metric = Literal["euclidean", "manhattan", "chebyshev"]
 def distance(
     offset: Real[Tensor, "#b i j axes"], metric: Metric = "euclidean", *, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "#b i j"]:
-    """The distance that belongs to each offset.
+    """Return the distance of each offset.
 
         euclidean:  sqrt(x^2 + y^2)        manhattan:  |x| + |y|        chebyshev:  max(|x|, |y|)
 
-    Along one axis all of them are |x|, exact for whole positions until it is converted.
+    Along one axis all of them are |x|, exact for integer positions up to the conversion to `dtype`.
 
     Args:
         offset: query position minus key position [tokens].
-        metric: how several axes make one number.
-        dtype: the type of the result.
+        metric: how several axes are combined.
+        dtype: dtype of the result.
     """
     if offset.shape[-1] == 1:
         return offset[..., 0].abs().to(dtype)

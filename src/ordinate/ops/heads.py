@@ -1,16 +1,16 @@
-"""Numbers that each head has of its own, where groups of query heads share a key head."""
+"""Grouped-query attention: number of key heads, and per-head parameters for groups of query heads."""
 
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.checks import need, need_positive
+from ordinate.core.checks import need, need_positive
 
 
-def key_heads(heads: int, kv_heads: int | None) -> int:
-    """How many heads keys have: as many as queries unless said otherwise.
+def resolve_kv_heads(heads: int, kv_heads: int | None) -> int:
+    """Return the number of key heads: `kv_heads`, or as many as query heads if that is None.
 
     Raises:
-        ValueError: there are none, or they do not divide the heads of the queries.
+        ValueError: a number is not positive, or kv_heads does not divide the query heads.
     """
     groups = heads if kv_heads is None else kv_heads
     need_positive("heads", heads)
@@ -24,8 +24,8 @@ def key_heads(heads: int, kv_heads: int | None) -> int:
     return groups
 
 
-def for_heads(table: Float[Tensor, "g *rest"], heads: int) -> Float[Tensor, "h *rest"]:
-    """A row for each head, from one for each group of heads: the heads of a group stand together.
+def repeat_for_heads(table: Float[Tensor, "g *rest"], heads: int) -> Float[Tensor, "h *rest"]:
+    """Repeat the row of each group for each of its query heads; the heads of a group are consecutive.
 
     Raises:
         ValueError: the groups do not divide the heads.
@@ -33,7 +33,7 @@ def for_heads(table: Float[Tensor, "g *rest"], heads: int) -> Float[Tensor, "h *
     groups = table.shape[0]
     need(
         heads % groups == 0,
-        "each row of numbers serves as many heads as the others",
+        "the number of heads must be a multiple of the rows of the table",
         f"got {groups} rows for {heads} heads",
         "build the scheme with the model's heads and kv_heads",
     )

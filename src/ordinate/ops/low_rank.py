@@ -1,4 +1,4 @@
-"""Filters whose memory is turned by a diagonal matrix minus one of rank one."""
+"""State space models with a diagonal plus low-rank state matrix (S4)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from ordinate.ops.state_space import Memories, StateSpace, as_complex, as_real
+from ordinate.ops.state_space import States, StateSpace, as_complex, as_real
 
 Half = Complex[Tensor, "#h m"]
 Modes = Complex[Tensor, "h r m"]
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(StateSpace):
-    """A memory in which every number acts on every other.
+class DenseStateSpace(StateSpace):
+    """State space with a dense state matrix.
 
     Args:
-        squares: the matrix that takes the memory, as a row, 1, 2, 4 ... tokens further.
+        squares: A^1, A^2, A^4 ..., each applied to the state from the right, as a row vector.
     """
 
     squares: tuple[Float[Tensor, "h s s"], ...]
 
-    def advancing(self, tokens: int) -> Callable[[Memories, Memories], Memories]:
-        """Multiply by the squares that make up so many tokens."""
+    def advancing(self, tokens: int) -> Callable[[States, States], States]:
+        """Multiply by the squares in the binary expansion of `tokens`."""
         used = [square for place, square in enumerate(self.squares) if tokens >> place & 1]
 
-        def advance(x: Memories, new: Memories) -> Memories:
+        def advance(x: States, new: States) -> States:
             for square in used:
                 x = x @ square
             return x + new
@@ -36,18 +36,18 @@ class Dense(StateSpace):
 
 
 @dataclass(frozen=True, eq=False)
-class LowRank:
-    """A memory that lives by dx/dt = (diag(a) - p p*) x + b u and is read as y = 2 Re(c . x) + skip u.
+class DiagonalPlusLowRank:
+    """Continuous-time state space dx/dt = (diag(a) - p p*) x + b u with output y = 2 Re(c . x) + skip u.
 
-    Half of its numbers stand for all, the others are their conjugates.
+    One of each conjugate pair of modes is stored.
 
     Args:
-        a: the diagonal.
-        p: the part of rank one.
-        b: what is taken in.
-        c: what is read.
-        skip: how much goes by the memory.
-        step: time from token to token.
+        a: diagonal of the state matrix.
+        p: vector of its rank-1 part.
+        b: input vector.
+        c: output vector.
+        skip: direct (feed-through) term.
+        step: step size of the discretisation [time per token].
     """
 
     a: Half
@@ -58,7 +58,7 @@ class LowRank:
     step: Float[Tensor, "h 1"]
 
     def step_on(self, x: Modes, u: Float[Tensor, "h r"]) -> Modes:
-        """The memory one token later, by the bilinear rule, in as many operations as it has numbers.
+        """Return the state one token later, by the bilinear rule, in O(modes) operations.
 
         (2/step - A) x' = (2/step + A) x + 2 b u,  and by Woodbury, with d = 1 / (2/step - a),
         (2/step - A)^-1 = d - d p (1 + p* d p)^-1 p* d
@@ -70,11 +70,11 @@ class LowRank:
         return y - d * p * _inner(p, y) / (1 + _inner(p, d * p))
 
     def read(self, x: Modes, u: Float[Tensor, "h r"]) -> Float[Tensor, "h r"]:
-        """What the memory gives at the token that it took in last, u."""
+        """Return the output at the last token read, u, whose input is in the state already."""
         return 2 * (self.c[:, None] * x).real.sum(2) + self.skip[:, None] * u
 
-    def dense(self, tokens: int) -> Dense:
-        """The same filter for chunks of so many tokens: powers of its matrix, found by squaring."""
+    def dense(self, tokens: int) -> DenseStateSpace:
+        """Convert to a dense state space for chunks of `tokens` tokens, with powers of the matrix by squaring."""
         channels, modes = self.c.shape
         unit = torch.eye(2 * modes, device=self.c.device, dtype=self.skip.dtype).expand(channels, -1, -1)
         one = torch.ones_like(self.skip)[:, None]
@@ -88,9 +88,9 @@ class LowRank:
         into, out = into[:, -tokens:], out[..., :tokens].mT
         impulse = torch.eye(1, tokens, device=b.device, dtype=b.dtype).expand(channels, -1)
         kernel = self.read(as_complex(into.flip(1)), impulse)
-        return Dense(kernel, into, out, tuple(squares))
+        return DenseStateSpace(kernel, into, out, tuple(squares))
 
 
 def _inner(p: Complex[Tensor, "#h #r m"], x: Complex[Tensor, "#h #r m"]) -> Float[Tensor, "h r 1"]:
-    """p* x over all numbers, of which half are given."""
+    """Inner product p* x over all modes, including the conjugates that are not stored."""
     return 2 * (p.conj() * x).real.sum(2, keepdim=True)

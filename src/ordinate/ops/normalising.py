@@ -1,23 +1,23 @@
-"""Scores made to weights in other ways than by the softmax."""
+"""Attention weights from scores by other normalisers than the softmax: sigmoid and Sinkhorn."""
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from ordinate.shapes import Weights
+from ordinate.core.shapes import Weights
 
-Seen = Bool[Tensor, "#b #h i j"]
+Mask = Bool[Tensor, "#b #h i j"]
 
 
-def sigmoid(scores: Weights, visible: Seen, offset: float | None = None) -> Weights:
-    """Weights that do not depend on each other.
+def sigmoid(scores: Weights, visible: Mask, offset: float | None = None) -> Weights:
+    """Sigmoid attention: each weight depends on its own score only.
 
-        W = sigmoid(scores - log n),    n the keys that a query sees
+        W = sigmoid(scores - log n),    n: number of visible keys of the query
 
     Args:
-        scores: what the softmax would be taken of.
-        visible: who sees whom.
-        offset: what is added; None: -log n, so that weights sum to about one where scores are small.
+        scores: attention scores.
+        visible: the attention mask; True where a query may attend to a key.
+        offset: added to the scores; None: -log n, so that weights sum to about one where scores are small.
     Source: Ramapuram et al. 2024, https://arxiv.org/abs/2409.04431.
     """
     seen = visible.sum(-1, keepdim=True).clamp(min=1)
@@ -25,20 +25,20 @@ def sigmoid(scores: Weights, visible: Seen, offset: float | None = None) -> Weig
     return (scores + added).sigmoid().masked_fill(~visible, 0.0)
 
 
-def sinkhorn(scores: Weights, visible: Seen, divisions: int) -> Weights:
-    """Weights whose rows sum to one, and nearly their columns too.
+def sinkhorn(scores: Weights, visible: Mask, divisions: int) -> Weights:
+    """Sinkhorn attention: rows sum to one, and columns approximately so (a doubly stochastic matrix).
 
         W = exp(scores); rows, columns, rows ... of W are divided by their sums
 
     One division is the softmax.
 
     Args:
-        scores: what the softmax would be taken of.
-        visible: who sees whom.
-        divisions: how often they are divided, rows first.
+        scores: attention scores.
+        visible: the attention mask; True where a query may attend to a key.
+        divisions: number of normalisations, rows first.
     Source: Sander et al. 2022, https://arxiv.org/abs/2110.11773.
     """
-    # finite, so that rows and columns that hold nothing divide by something
+    # finite, not -inf: fully masked rows and columns would be NaN; divided by 4, so that differences do not overflow
     nothing = torch.finfo(scores.dtype).min / 4
     for division in range(divisions):
         scores = scores.masked_fill(~visible, nothing)

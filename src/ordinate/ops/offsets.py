@@ -1,35 +1,35 @@
-"""Sines and cosines of the offset between a query and a key."""
+"""Sinusoidal embeddings of offsets, and their products with queries without an embedding per pair."""
 
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from ordinate.geometry import Geometry
-from ordinate.ops.rotate import Layout, join, rotate, split
-from ordinate.ops.waves import frequencies
+from ordinate.core.geometry import Geometry
+from ordinate.ops.rotate import Layout, join_pairs, rotate, split_pairs
+from ordinate.ops.sinusoids import frequencies
 
 
-def wave_scores(
+def sinusoidal_offset_scores(
     x: Float[Tensor, "b h i width"], where: Geometry, *, theta: float, layout: Layout, clamp: float | None = None
 ) -> Float[Tensor, "b h i j"]:
-    """The product of each vector with the waves of its pair's offset: x_i . R(p_i - p_j).
+    """Product of each vector with the sinusoidal embedding of its offset to each key: x_i . R(p_i - p_j).
 
         R(t) = [sin(w_m t), cos(w_m t)],   w_m = theta^(-2m / width),   m = 0 .. width/2 - 1
 
-    No waves are made for pairs. The sine and cosine of a difference are products of those of its two positions, so
-    rotating x_i by p_i leaves a product with the waves of p_j: any positions are served, whole or not.
+    No embedding of size queries x keys is made: by the angle difference identities, rotating x_i by p_i leaves a
+    product with the sinusoids of p_j. Positions may be fractional.
 
     Args:
-        x: weights of the waves, for each query.
+        x: weights of the sinusoids, for each query.
         where: the positions.
         theta: base of the wavelengths.
-        layout: `half` has all sines before all cosines, `interleaved` has each pair side by side.
-        clamp: offsets farther than this count as this far; None: all as they are [tokens].
+        layout: `half`: all sines before all cosines; `interleaved`: each sine before its cosine.
+        clamp: largest |offset|, at which farther ones are clamped; None: no limit [tokens].
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     speeds = torch.tensor(frequencies(x.shape[-1], theta, "vaswani", "paper"), dtype=torch.float64, device=x.device)
-    sines, cosines = split(x.to(wide), layout)
-    turned = rotate(join(cosines, -sines, "half"), where.q_pos[..., :1].double() * speeds, "half")
+    sines, cosines = split_pairs(x.to(wide), layout)
+    turned = rotate(join_pairs(cosines, -sines, "half"), where.q_pos[..., :1].double() * speeds, "half")
     angles = where.k_pos[..., :1].double() * speeds
     scores = turned @ torch.cat([angles.cos(), angles.sin()], -1)[:, None].to(wide).mT
     if clamp is None:
@@ -41,19 +41,19 @@ def wave_scores(
     return torch.where(offset > clamp, past, torch.where(offset < -clamp, future, scores))
 
 
-def waves(
+def offset_sinusoids(
     offset: Real[Tensor, " n"], width: int, *, theta: float, layout: Layout, clamp: float | None = None
 ) -> Float[Tensor, "n width"]:
-    """The waves of each offset, R(t), in float64.
+    """Sinusoidal embedding R(t) of each offset, in float64.
 
     Args:
         offset: query position minus key position [tokens].
-        width: how many waves.
+        width: columns of the embedding.
         theta: base of the wavelengths.
-        layout: as in `wave_scores`.
-        clamp: likewise [tokens].
+        layout: as in `sinusoidal_offset_scores`.
+        clamp: as in `sinusoidal_offset_scores` [tokens].
     """
     speeds = torch.tensor(frequencies(width, theta, "vaswani", "paper"), dtype=torch.float64, device=offset.device)
     t = offset.double() if clamp is None else offset.double().clamp(-clamp, clamp)
     angles = t[:, None] * speeds
-    return join(angles.sin(), angles.cos(), layout)
+    return join_pairs(angles.sin(), angles.cos(), layout)

@@ -1,4 +1,4 @@
-"""Random features whose products are, on average, the exponential of a product."""
+"""Positive random features of the softmax kernel (Performer, FAVOR+)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ordinate.ops.product import times_transposed
+from ordinate.ops.matmul import matmul_transposed
 
 Vectors = Float[Tensor, "b h n d"]
 Features = Float[Tensor, "b h n m"]
@@ -16,16 +16,16 @@ Directions = Float[Tensor, "directions d"]
 
 
 def orthogonal_directions(count: int, width: int, generator: torch.Generator) -> Directions:
-    """Directions as if drawn from a normal distribution each, but at right angles in blocks of `width`; in float64.
+    """Draw Gaussian directions that are orthogonal in blocks of `width` rows; in float64.
 
-    A block is uniform among all rotations and reflections (Haar): the factor Q that LAPACK returns is not, its
-    diagonal leans to one side; the signs of R's diagonal put that right. Each row gets the length of a normal vector
-    of its own.
+    Each block is a Haar-distributed orthogonal matrix. The Q of LAPACK's QR decomposition is not, since its sign
+    convention is deterministic; the signs of R's diagonal correct that. Each row is scaled to the norm of an
+    independent normal vector.
 
     Args:
-        count: how many.
-        width: of each.
-        generator: draws the numbers, on the CPU.
+        count: number of directions.
+        width: dimension of each.
+        generator: random number generator on the CPU.
     """
     blocks = -(-count // width)
     drawn = torch.randn(blocks, width, width, generator=generator, dtype=torch.float64, device="cpu")
@@ -38,28 +38,28 @@ def orthogonal_directions(count: int, width: int, generator: torch.Generator) ->
 def exponential_features(
     x: Vectors, directions: Directions, *, scale: float, mirrored: bool
 ) -> tuple[Features, Levels]:
-    """Features of vectors, the largest of each vector 1, and the logarithm of what they are divided by.
+    """Return positive random features divided by the largest of each vector, and the logarithm of that divisor.
 
         phi(x) e^level = e^(s w x - |s x|^2 / 2) for each w, so that the mean of phi(q) phi(k) is e^(s^2 q k)
 
-    Gradients flow through the features as if they were not divided, and through the levels' |x|^2.
+    The divisor is treated as a constant in gradients of the features; |x|^2 in the levels has its gradient.
 
     Args:
         x: queries or keys.
-        directions: w, a row for each.
+        directions: w, one per row.
         scale: s.
-        mirrored: whether each direction serves with its opposite: hyperbolic features.
+        mirrored: use each direction and its negative (hyperbolic features).
     """
     features, highest = _Exponentials.apply(x, directions * scale, mirrored)
     return features, highest - (scale * torch.linalg.vector_norm(x, dim=-1)).square() / 2
 
 
 class _Exponentials(torch.autograd.Function):
-    """One buffer for all that is as wide as the features."""
+    """In-place exponential features: one buffer as wide as the features, instead of one per operation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, directions: Tensor, mirrored: bool) -> tuple[Tensor, Tensor]:
-        products = times_transposed(x.flatten(0, -2).contiguous(), directions).unflatten(0, x.shape[:-1])
+        products = matmul_transposed(x.flatten(0, -2).contiguous(), directions).unflatten(0, x.shape[:-1])
         low, highest = products.aminmax(dim=-1)
         features = products
         if mirrored:

@@ -1,4 +1,4 @@
-"""Resample a trained table to another size."""
+"""Resample learned position embeddings to another length or image size."""
 
 from itertools import product
 from typing import Literal
@@ -12,16 +12,16 @@ Align = Literal["centres", "ends"]
 
 
 def resize_line(table: Float[Tensor, "n width"], length: int, align: Align) -> Float[Tensor, "length width"]:
-    """A table of positions on a line, stretched or squeezed to `length` rows by linear interpolation.
+    """Resample a 1D position embedding table to `length` rows by linear interpolation.
 
-        out[i] = (1 - t) table[j] + t table[j + 1],    j + t = the place of i in the old table
-        centres:  (i + 1/2) n / length - 1/2, not beyond the ends
-        ends:     i (n - 1) / (length - 1)
+        out[i] = (1 - t) table[j] + t table[j + 1],    j + t: source coordinate of row i
+        centres:  j + t = (i + 1/2) n / length - 1/2, clamped to the table
+        ends:     j + t = i (n - 1) / (length - 1)
 
     Args:
         table: a row for each position.
         length: rows of the result.
-        align: `centres` takes rows for cells of a fixed length, `ends` keeps the first and the last row.
+        align: `centres` aligns the centres of cells, `ends` keeps the first and the last row (align_corners).
     """
     if length == table.shape[0]:
         return table.clone()
@@ -33,14 +33,14 @@ def resize_line(table: Float[Tensor, "n width"], length: int, align: Align) -> F
 def resize_plane(
     table: Float[Tensor, "h w width"], rows: int, columns: int, *, antialias: bool
 ) -> Float[Tensor, "rows columns width"]:
-    """A table of rows and columns, stretched or squeezed by bicubic interpolation; cells keep their centres.
+    """Resample a 2D position embedding table by bicubic interpolation, aligned at the centres of cells.
 
     Args:
         table: a vector for each row and column.
         rows: rows of the result.
         columns: columns of the result.
-        antialias: average over all cells that a new one covers, by Keys' cubic with a = -1/2; otherwise over four
-            on each axis, with a = -3/4.
+        antialias: average over all cells that a new one covers, with Keys' cubic kernel, a = -1/2; otherwise over
+            four cells on each axis, with a = -3/4.
     """
     if (rows, columns) == table.shape[:2]:
         return table.clone()
@@ -50,14 +50,14 @@ def resize_plane(
 
 
 def sample_plane(table: Float[Tensor, "h w width"], pos: Float[Tensor, "#b n 2"]) -> Float[Tensor, "#b n width"]:
-    """The vectors at places between the cells of a table, by bicubic interpolation with a = -3/4.
+    """Sample a 2D position embedding table at fractional positions, by bicubic interpolation with a = -3/4.
 
-    At the middles of the cells of another size, laid on the whole table, it gives what `resize_plane` gives without
-    averaging. Beyond the table the cells at its edge are repeated.
+    At the cell centres of a resampled table it equals `resize_plane` without antialiasing. Cells at the edge are
+    repeated beyond the table.
 
     Args:
         table: a vector for each row and column.
-        pos: rows and columns, counted from the middle of the first cell.
+        pos: rows and columns, counted from the centre of the first cell.
     """
     wide = torch.promote_types(table.dtype, torch.float32)
     (rows, tall), (columns, broad) = (_taps(pos[..., axis].double(), table.shape[axis], wide) for axis in range(2))
@@ -71,7 +71,7 @@ def sample_plane(table: Float[Tensor, "h w width"], pos: Float[Tensor, "#b n 2"]
 def _taps(
     pos: Float[Tensor, "#b n"], size: int, dtype: torch.dtype
 ) -> tuple[Int[Tensor, "#b n 4"], Float[Tensor, "#b n 4"]]:
-    """The four cells around each place on an axis, and their weights by Keys' cubic."""
+    """Return the four cells around each position on one axis, and their weights by Keys' cubic kernel."""
     near = pos.floor()[..., None] + torch.arange(-1, 3, device=pos.device)
     t, a = (pos[..., None] - near).abs(), -0.75
     inner, outer = ((a + 2) * t - (a + 3)) * t * t + 1, ((t - 5) * t + 8) * t * a - 4 * a

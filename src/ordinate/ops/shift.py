@@ -1,4 +1,4 @@
-"""What all RWKV mixers share: each token's predecessor, reading from both sides, and a layer's place in its model."""
+"""Shared parts of the RWKV mixers: token shift, bidirectional reading, and depth-dependent initialisation."""
 
 from collections.abc import Callable
 
@@ -6,80 +6,80 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from ordinate.checks import need, need_counts
-from ordinate.native.blend import MOST
-from ordinate.native.blend import blended as native
-from ordinate.native.scan import refuses
-from ordinate.shapes import Tokens
+from ordinate.core.checks import need, need_counts
+from ordinate.core.shapes import Tokens
+from ordinate.ops.native.blend import MAX_INTERPOLATIONS
+from ordinate.ops.native.blend import interpolate_previous as native
+from ordinate.ops.native.scan import unsupported_reason
 
 
-def shifted(x: Tokens, last: Float[Tensor, "b width"] | None) -> tuple[Tokens, Float[Tensor, "b width"]]:
-    """The token before each one, and the newest of all.
+def token_shift(x: Tokens, last: Float[Tensor, "b width"] | None) -> tuple[Tokens, Float[Tensor, "b width"]]:
+    """Token shift: return the previous token of each token, and the last token.
 
     Args:
         x: the tokens.
-        last: the one before them; None: there is none, and zeros stand for it.
+        last: the token before them; None: there is none, and zeros are used.
     """
     begin = _first(x, last)
     whole = torch.cat([begin[:, None], x], 1)
     return whole[:, :-1], whole[:, -1]
 
 
-def newest(x: Tokens, last: Float[Tensor, "b width"] | None) -> Float[Tensor, "b width"]:
-    """The newest token of all; of none, the one before them, or zeros."""
+def last_token(x: Tokens, last: Float[Tensor, "b width"] | None) -> Float[Tensor, "b width"]:
+    """Return the last token; if `x` is empty, the one before it, or zeros."""
     return x[:, -1] if x.shape[1] else _first(x, last)
 
 
-def blended(
+def interpolate_previous(
     x: Tokens, last: Float[Tensor, "b width"] | None, shares: Float[Tensor, "ways width"], *extra: Tokens
 ) -> tuple[Tokens, ...]:
-    """Each token with some of the one before it, a result for each way: x + (before - x) (share + extra).
+    """Interpolate each token with the previous one, for each row of `shares`: x + (previous - x) (share + extra).
 
     Args:
         x: the tokens.
-        last: the one before them; None: there is none, and zeros stand for it.
-        shares: how much of the one before, for each channel.
-        extra: how much more each token takes, one for each way; none at all: nothing.
+        last: the token before them; None: there is none, and zeros are used.
+        shares: weight of the previous token for each channel, one row per result.
+        extra: data-dependent additions to the weights, one tensor per result, or none at all.
     """
     first = _first(x, last)
-    # one pass over memory in C++ where there is a compiler: the same to rounding
-    if len(shares) <= MOST and refuses("blend", x, first, shares, *extra) is None:
+    # one pass over memory in C++ where there is a compiler; results agree up to rounding
+    if len(shares) <= MAX_INTERPOLATIONS and unsupported_reason("blend", x, first, shares, *extra) is None:
         return native(x, first, shares, extra)
-    change = shifted(x, last)[0] - x
+    change = token_shift(x, last)[0] - x
     own = [share + more for share, more in zip(shares, extra, strict=True)] if extra else shares
     return tuple(torch.addcmul(x, change, share) for share in own)
 
 
-def both_ways(read: Callable[[Tokens], Tokens], x: Tokens, real: Bool[Tensor, "b n"] | None) -> Tokens:
-    """Read a text from left to right and from right to left, and add what was read.
+def bidirectional(read: Callable[[Tokens], Tokens], x: Tokens, real: Bool[Tensor, "b n"] | None) -> Tokens:
+    """Apply a causal recurrence in both directions and add the results.
 
     Args:
-        read: reads from left to right.
+        read: the recurrence, from left to right.
         x: the tokens.
-        real: False at padding, which comes before a row's tokens in either direction; None: there is none.
+        real: False at padding, which stays on the left in both directions; None: no padding.
     """
     return read(x) + _turned(read(_turned(x, real)), real)
 
 
-def depth(layer: int, layers: int) -> tuple[float, float]:
-    """How deep a layer lies: from 0 for the first to 1 for the last, and from 1 for the first to near 0 for the last.
+def relative_depth(layer: int, layers: int) -> tuple[float, float]:
+    """Relative depth of a layer for RWKV's initialisation: layer / (layers - 1), and 1 - layer / layers.
 
     Args:
-        layer: which one, from 0.
-        layers: layers of the model; in a model of one, that one is the first.
+        layer: index of the layer, from 0.
+        layers: layers of the model; a single layer counts as the first.
     """
     need_counts(layer=layer, layers=layers)
-    need(layer < layers, "layer counts from 0, below layers", f"got {layer} of {layers}", "give layers=layer + 1")
+    need(layer < layers, "layer must be below layers", f"got {layer} of {layers}", "give layers=layer + 1")
     return layer / max(1, layers - 1), 1 - layer / layers
 
 
-def wide(x: Tensor) -> Tensor:
-    """In float32 at least: what is summed up over a long text needs the digits."""
+def to_float32(x: Tensor) -> Tensor:
+    """Convert to float32 or wider: sums over long sequences lose too many digits in 16 bits."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _turned(x: Tokens, real: Bool[Tensor, "b n"] | None) -> Tokens:
-    """A row's tokens in reverse; padding stays where it is."""
+    """Reverse the tokens of each sequence; left padding stays in place."""
     if real is None:
         return x.flip(1)
     place, first = torch.arange(x.shape[1], device=x.device), x.shape[1] - real.sum(1, keepdim=True)
@@ -88,11 +88,11 @@ def _turned(x: Tokens, real: Bool[Tensor, "b n"] | None) -> Tokens:
 
 
 def _first(x: Tokens, last: Float[Tensor, "b width"] | None) -> Float[Tensor, "b width"]:
-    """What stands before the first token."""
+    """Return the token before the first one, zeros if there is none."""
     begin = x.new_zeros(x.shape[0], x.shape[2]) if last is None else last
     need(
         begin.shape[0] == x.shape[0],
-        "what is remembered and what is new need one batch",
+        "the recurrent state must have the batch size of the new tokens",
         lambda: f"got {begin.shape[0]} and {x.shape[0]}",
         "use the state with the batch and the model that made it",
     )

@@ -1,13 +1,13 @@
-"""A slope for each head, from steep to flat."""
+"""Head-specific slopes of ALiBi."""
 
 import math
 from typing import Literal
 
-Rule = Literal["paper", "even", "span"]
+SlopeRule = Literal["paper", "even", "span"]
 
 
-def slopes(heads: int, rule: Rule, flattest: float) -> list[float]:
-    """The slopes of ALiBi: powers of two from steep to flat [nats a token].
+def alibi_slopes(heads: int, rule: SlopeRule, flattest: float) -> list[float]:
+    """Return ALiBi's slope of each head: powers of two, from steep to flat [nats a token].
 
         paper:  2^(-F h / P),  h = 1 .. P;  then 2^(-F h / 2P),  h = 1, 3, 5 ..        P: largest power of two <= H
         even:   2^(-F h / H),  h = 1 .. H
@@ -16,10 +16,10 @@ def slopes(heads: int, rule: Rule, flattest: float) -> list[float]:
     With F = 8 they agree at 8 heads; `paper` and `even` agree wherever H is a power of two.
 
     Args:
-        heads: how many, H.
+        heads: number of heads, H.
         rule: `paper` (ALiBi's code, Bloom, MPT, x-transformers), `even` (attention-gym) or `span`
-            (foundation-model-stack), which always begins at 1/2.
-        flattest: F: the flattest slope is 2^-F.
+            (foundation-model-stack), whose first slope is always 1/2.
+        flattest: F; the smallest slope is 2^-F.
     """
     if rule == "even":
         return [2 ** (-flattest * h / heads) for h in range(1, heads + 1)]

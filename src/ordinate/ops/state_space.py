@@ -1,4 +1,4 @@
-"""Linear filters with a memory, which read chunks of tokens by matrix products."""
+"""Linear state space models, evaluated chunk by chunk with matrix products."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -9,25 +9,25 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-# a chunk costs one product among its own tokens and two with the memory; how many tokens it has changes no result
+# a chunk costs one Toeplitz product among its tokens and two products with the state; its length changes no result
 CHUNK = 32
 Signals = Float[Tensor, "h r n"]
-Memories = Float[Tensor, "h r s"]
+States = Float[Tensor, "h r s"]
 Kernel = Float[Tensor, "h c"]
 Rows = Float[Tensor, "h c s"]
 
 
 @dataclass(frozen=True, eq=False)
 class StateSpace(ABC):
-    """What a linear filter with a memory does with the next c tokens, in each of h channels.
+    """A linear state space model over a chunk of c tokens, for each of h channels.
 
         y_t = sum over j <= t of kernel[t-j] u_j + out[t] . x
         x' = A^c x + sum over j of into[j] u_j
 
     Args:
-        kernel: what a token does to the outputs from its own on.
-        into: what each of the c tokens leaves in the memory.
-        out: what the memory does to the outputs of the tokens that follow.
+        kernel: convolution kernel: effect of a token on its own and later outputs.
+        into: contribution of each token of the chunk to the next state.
+        out: effect of the initial state on each output.
     """
 
     kernel: Kernel
@@ -35,15 +35,15 @@ class StateSpace(ABC):
     out: Rows
 
     @abstractmethod
-    def advancing(self, tokens: int) -> Callable[[Memories, Memories], Memories]:
-        """The function (x, new) -> A^tokens x + new; at most c tokens."""
+    def advancing(self, tokens: int) -> Callable[[States, States], States]:
+        """Return the function (x, new) -> A^tokens x + new; at most c tokens."""
 
-    def read(self, u: Signals, x: Memories | None = None) -> tuple[Signals, Memories]:
-        """What the filter gives at each token, and what it remembers in the end.
+    def read(self, u: Signals, x: States | None = None) -> tuple[Signals, States]:
+        """Return the output at each token, and the final state.
 
         Args:
-            u: what comes in, in rows that know nothing of each other.
-            x: what it remembers of the tokens before; None: nothing.
+            u: input signals; rows are independent.
+            x: initial state; None: zeros.
         """
         chunk, tokens = self.kernel.shape[1], u.shape[2]
         x = u.new_zeros(*u.shape[:2], self.into.shape[2]) if x is None else x
@@ -54,12 +54,12 @@ class StateSpace(ABC):
         rest, x = self._read_chunks(u[..., None, whole * chunk :], x)
         return torch.cat([y, rest], 2), x
 
-    def read_back(self, u: Signals) -> Signals:
-        """What the filter, reading from the last token to the first, gives at each token before it reads that one."""
+    def read_reversed(self, u: Signals) -> Signals:
+        """Apply the filter from right to left; the output at a token depends on later tokens only."""
         y, _ = self.read(u.flip(2))
         return torch.cat([torch.zeros_like(y[..., :1]), y[..., :-1]], 2).flip(2)
 
-    def _read_chunks(self, u: Float[Tensor, "h r k c"], x: Memories) -> tuple[Signals, Memories]:
+    def _read_chunks(self, u: Float[Tensor, "h r k c"], x: States) -> tuple[Signals, States]:
         rows, chunks, size = u.shape[1:]
         if chunks == 0:
             return u.flatten(2), x
@@ -75,7 +75,7 @@ class StateSpace(ABC):
 
 
 class _Contiguous(torch.autograd.Function):
-    """Lay numbers and their gradients out anew: PyTorch multiplies other matrices of a batch one by one."""
+    """Make a tensor and its gradient contiguous: bmm loops over the batch for other layouts."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -87,23 +87,23 @@ class _Contiguous(torch.autograd.Function):
 
 
 def as_complex(x: Rows) -> Complex[Tensor, "h c m"]:
-    """Numbers that are kept as real and imaginary part."""
+    """View pairs of real and imaginary parts as complex numbers."""
     return torch.view_as_complex(x.unflatten(2, (-1, 2)))
 
 
 def as_real(x: Complex[Tensor, "h c m"]) -> Rows:
-    """Each complex number as its real and its imaginary part."""
+    """View complex numbers as pairs of real and imaginary parts."""
     return torch.view_as_real(x.resolve_conj()).flatten(2)
 
 
-def in_type(x: Complex[Tensor, "*any"], type: torch.dtype) -> Complex[Tensor, "*any"]:
-    """Complex numbers whose parts are of this type."""
+def to_real_dtype(x: Complex[Tensor, "*any"], type: torch.dtype) -> Complex[Tensor, "*any"]:
+    """Convert complex numbers to parts of this real dtype."""
     return torch.view_as_complex(torch.view_as_real(x).to(type))
 
 
 def _toeplitz(kernel: Kernel) -> Float[Tensor, "h c c"]:
-    """Entry (j, t) is kernel[t-j]; 0 where t comes before j."""
+    """Toeplitz matrix of a causal kernel: entry (j, t) is kernel[t-j], 0 for t < j."""
     size = kernel.shape[1]
-    # rows of 2c numbers laid end to end and cut anew into rows of 2c - 1: each begins one place further back
+    # c equal rows of 2c numbers, flattened and reshaped to rows of 2c - 1, shift each row by one more to the right
     rows = torch.cat([kernel, torch.zeros_like(kernel)], 1)[:, None].expand(-1, size, -1).flatten(1)
     return rows[:, : size * (2 * size - 1)].unflatten(1, (size, 2 * size - 1))[..., :size]

@@ -1,7 +1,7 @@
-"""Sums whose terms are weighted by e^exponent and decay with each token, held so that no exponent overflows.
+"""Exponentially weighted running sums with decay in a numerically stable form (as in log-sum-exp), over chunks.
 
-A sum S is held as S e^-p together with p, which is near the largest exponent of its terms. Two neighbouring stretches
-of a text can be summed apart and joined, so chunks of it can be read side by side.
+A sum S is stored as S e^-p together with p, which is near the largest exponent of its terms. Sums over two adjacent
+ranges of tokens can be joined (the operation is associative), so chunks can be processed in parallel.
 """
 
 from collections.abc import Callable
@@ -10,48 +10,53 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.native.wkv import Channel
+from ordinate.ops.native.wkv import Channel
 
-# of several chunks two sums each, on the way back what each owes to the decay too, and their exponent
-Held = tuple[Float[Tensor, "_ b _ c"], Float[Tensor, "b _ c"]]
-Token = Callable[[int], Held]
+# scaled sums of several chunks, with their exponent: numerator and denominator, in the backward pass also the
+# derivative of each by the decay
+RunningSums = tuple[Float[Tensor, "_ b _ c"], Float[Tensor, "b _ c"]]
+Token = Callable[[int], RunningSums]
 
-# the exponent of a sum that holds nothing yet
-NOTHING = -1e38
+# exponent of an empty sum
+EMPTY_EXPONENT = -1e38
 
 
-def of_chunks(token: Token, places: range, held: Held, chunks: int, decay: Channel) -> Held:
-    """The sums over each chunk alone, its tokens read at these places; as many of them as `held` has."""
+def sum_chunks(token: Token, places: range, held: RunningSums, chunks: int, decay: Channel) -> RunningSums:
+    """Sums over each chunk alone, its tokens read in the order of `places`; with the kinds of sums of `held`."""
     sums, exponent = held
     shape = chunks, sums.shape[-1]
-    local: Held = sums.new_zeros(*sums.shape[:2], *shape), exponent.new_full((len(exponent), *shape), NOTHING)
+    local: RunningSums = (
+        sums.new_zeros(*sums.shape[:2], *shape),
+        exponent.new_full((len(exponent), *shape), EMPTY_EXPONENT),
+    )
     for place in places:
-        local = joined(local, token(place), decay)
+        local = join_sums(local, token(place), decay)
     return local
 
 
-def before_chunks(held: Held, local: Held, order: range, tokens: int, decay: Channel) -> Held:
-    """The sums before each chunk of so many tokens, in this order; those of `held` are before the first."""
+def scan_chunks(held: RunningSums, local: RunningSums, order: range, tokens: int, decay: Channel) -> RunningSums:
+    """Exclusive scan over chunks of `tokens` tokens in this order, from `held`: the sums before each chunk."""
     found = [held]
     for chunk in order[:-1]:
-        found.append(joined(found[-1], of_chunk(local, chunk), decay, tokens))
+        found.append(join_sums(found[-1], select_chunk(local, chunk), decay, tokens))
     sums, exponents = zip(*found[:: order.step], strict=True)
     return torch.cat(sums, 2), torch.cat(exponents, 1)
 
 
-def joined(one: Held, two: Held, decay: Channel | float, tokens: int = 1) -> Held:
-    """The sums over both, `two` being so many tokens further; it may owe nothing to the decay."""
+def join_sums(one: RunningSums, two: RunningSums, decay: Channel | float, tokens: int = 1) -> RunningSums:
+    """Join sums over adjacent ranges, `two` being `tokens` tokens later; it may lack the derivatives by the decay."""
     (sums, exponent), (added, top) = one, two
     exponent = exponent + tokens * decay
     top = torch.maximum(exponent, top)
     both = torch.exp(exponent - top) * sums
+    # d/dw of e^(n w) S is e^(n w) (dS/dw + n S)
     if len(sums) == 4:
         both[2:].add_(both[:2], alpha=tokens)
     both[: len(added)].addcmul_(torch.exp(two[1] - top), added)
     return both, top
 
 
-def of_chunk(held: Held, chunk: int) -> Held:
-    """Those of one chunk."""
+def select_chunk(held: RunningSums, chunk: int) -> RunningSums:
+    """Select the sums of one chunk."""
     own = slice(chunk, chunk + 1)
     return held[0][:, :, own], held[1][:, own]

@@ -1,9 +1,9 @@
-"""A mean of values, weighted by e^key, in which the weights of older tokens decay: what RWKV-4 reads.
+"""The WKV operator of RWKV-4: a mean of values weighted by e^key, with exponential decay of older tokens.
 
     y_t = (sum_{i<t} e^{(t-1-i) w + k_i} v_i + e^{u + k_t} v_t) / (the same with v = 1)
 
-Each sum is held without a factor e^p, where p is near its largest exponent: no key is too large. A text is cut into
-chunks that are read side by side, as many as keep the numbers of one step in the processor's cache; O(n) memory,
+Each sum is stored divided by e^p with p near its largest exponent, so that no key overflows. A sequence is split into
+chunks that are processed in parallel, as many as keep the operands of one step in the processor's cache; O(n) memory,
 forward and backward.
 """
 
@@ -15,45 +15,46 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ordinate.native import wkv as native
-from ordinate.native.scan import need_shapes, refuses
-from ordinate.native.wkv import Channel, Channels, Sums
-from ordinate.ops.weighted_sums import NOTHING, Held, before_chunks, joined, of_chunk, of_chunks
+from ordinate.ops.native import wkv as native
+from ordinate.ops.native.scan import check_shapes, unsupported_reason
+from ordinate.ops.native.wkv import Channel, Channels, Sums
+from ordinate.ops.weighted_sums import EMPTY_EXPONENT, RunningSums, join_sums, scan_chunks, select_chunk, sum_chunks
 
-Cut = Float[Tensor, "b chunks size c"]
+ChunkedTokens = Float[Tensor, "b chunks size c"]
 
-# the exponent of a token that weighs nothing
-WEIGHTLESS = -1e30
-# numbers of one step and of one stretch of tokens on a CPU
-STEP, STRETCH = 2**14, 2**19
-# the smallest weight over that of the first token, and the inverse of the largest factor: far from float32's ends
+# key of padding, whose weight is 0
+PADDING_KEY = -1e30
+# elements of one step and of one segment of tokens on a CPU
+STEP_ELEMENTS, SEGMENT_ELEMENTS = 2**14, 2**19
+# smallest weight relative to that of a chunk's first token, and inverse of the largest factor: well within the range
+# of float32
 SMALLEST = 2.0**-80
 LOG_2 = math.log(2)
 
 
 def empty_sums(k: Channels) -> Sums:
-    """The sums before the first token."""
+    """Return the initial state, before the first token."""
     sums = k.new_zeros(k.shape[0], 3, k.shape[2])
-    sums[:, 2] = NOTHING
+    sums[:, 2] = EMPTY_EXPONENT
     return sums
 
 
 def wkv(k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums) -> tuple[Channels, Sums]:
-    """The mean that each token reads, and the sums to go on from.
+    """Return the weighted mean at each token, and the final state.
 
     Args:
-        k: logarithms of the weights; `WEIGHTLESS` for a token that is not there. In float32 at least, as all others.
-        v: what is averaged; 0 for a token that is not there.
-        decay: w, below zero: what is added to the logarithms of all weights with each token.
-        bonus: u, what is added to that of the token itself.
-        start: the sums of the tokens before; `empty_sums`: there are none.
+        k: keys, the logarithms of the weights; `PADDING_KEY` at padding. In float32 or wider, as are the others.
+        v: values; 0 at padding.
+        decay: w, negative: added to the logarithms of all earlier weights with each token.
+        bonus: u, added to the logarithm of the current token's weight.
+        start: state after earlier tokens; `empty_sums` if there are none.
     """
     batch, _, channels = k.shape
-    need_shapes(
+    check_shapes(
         v=(v, k.shape), decay=(decay, (channels,)), bonus=(bonus, (channels,)), start=(start, (batch, 3, channels))
     )
-    # one pass in C++ where there is a compiler: the same to rounding
-    if refuses("wkv", k, v, decay, bonus, start) is None:
+    # one pass in C++ where there is a compiler; results agree up to rounding
+    if unsupported_reason("wkv", k, v, decay, bonus, start) is None:
         return native.wkv(k, v, decay, bonus, start)
     inputs = k, v, decay, bonus, start
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
@@ -77,20 +78,20 @@ class _Wkv(torch.autograd.Function):
         k, v, decay, bonus, start, y, total, end = ctx.saved_tensors
         gradient = torch.zeros_like(y) if grad_outputs[0] is None else grad_outputs[0]
         made = dk, dv, ddecay, dbonus = tuple(torch.zeros_like(x) for x in (k, v, decay, bonus))
-        # what the tokens to come ask of numerator and denominator: such sums too, read from the end
+        # gradients of numerator and denominator from later tokens: running sums of the same form, from the end
         held = _asked_of_the_end(grad_outputs[1], end)
         for part, chunks in reversed(_parts(k)):
             whole = (k, v, y, total, gradient, dk, dv)
             cut = [x[:, part].unflatten(1, (chunks, -1)) for x in whole]
 
-            def token(place: int, cut: list[Cut] = cut) -> Held:
+            def token(place: int, cut: list[ChunkedTokens] = cut) -> RunningSums:
                 y, total, gradient = (x[:, :, place] for x in cut[2:5])
                 return torch.stack([gradient, -gradient * y]), -total
 
             places = range(cut[0].shape[2] - 1, -1, -1)
             if chunks > 1:
-                local = of_chunks(token, places, held, chunks, decay)
-                held = before_chunks(held, local, range(chunks - 1, -1, -1), len(places), decay)
+                local = sum_chunks(token, places, held, chunks, decay)
+                held = scan_chunks(held, local, range(chunks - 1, -1, -1), len(places), decay)
             for place in places:
                 key, value, mean, total_here, asked = (x[:, :, place] for x in cut[:5])
                 (above, under, above_owed, under_owed), exponent = held
@@ -100,8 +101,8 @@ class _Wkv(torch.autograd.Function):
                 cut[6][:, :, place] = later * above + self_weight
                 dbonus += here.sum((0, 1))
                 ddecay += (later * (value * above_owed + under_owed)).sum((0, 1))
-                held = joined(held, token(place), decay)
-            held = of_chunk(held, 0)
+                held = join_sums(held, token(place), decay)
+            held = select_chunk(held, 0)
         asked, owed = held[0][:, :, 0].transpose(0, 1).split(2, 1)
         old = torch.exp(start[:, 2:] + held[1])
         ddecay += (old * start[:, :2] * owed).sum((0, 1))
@@ -111,9 +112,9 @@ class _Wkv(torch.autograd.Function):
 def _read(
     k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums, total: Channels | None
 ) -> tuple[Channels, Sums]:
-    """What `wkv` gives; the logarithm of what each mean was divided by is written into `total`."""
+    """Compute `wkv`; write the logarithm of each denominator to `total`."""
     y = torch.empty_like(k)
-    held: Held = start[:, :2, None].transpose(0, 1), start[:, 2:]
+    held: RunningSums = start[:, :2, None].transpose(0, 1), start[:, 2:]
     for part, chunks in _parts(k):
         cut = [x[:, part].unflatten(1, (chunks, -1)) for x in ((k, v, y) if total is None else (k, v, y, total))]
         held = _under_one_exponent(held, cut, decay, bonus) or _token_by_token(held, cut, decay, bonus)
@@ -121,12 +122,12 @@ def _read(
 
 
 def _parts(k: Channels) -> list[tuple[slice, int]]:
-    """Stretches of the text, and how many chunks of equal length each is cut into."""
+    """Split the sequence into segments, and give the number of equal chunks of each segment."""
     batch, tokens, channels = k.shape
     numbers = max(1, batch * channels)
-    # elsewhere steps cost more than what they compute
+    # on other devices the overhead of a step exceeds its arithmetic: one segment, as many chunks as useful
     on_cpu = k.device.type == "cpu"
-    most, stretch = (STEP // numbers, STRETCH // numbers) if on_cpu else (tokens, tokens)
+    most, stretch = (STEP_ELEMENTS // numbers, SEGMENT_ELEMENTS // numbers) if on_cpu else (tokens, tokens)
     parts = []
     for start in range(0, tokens, max(1, stretch)):
         end = min(start + max(1, stretch), tokens)
@@ -136,17 +137,19 @@ def _parts(k: Channels) -> list[tuple[slice, int]]:
     return [(part, chunks) for part, chunks in parts if part.stop > part.start]
 
 
-def _under_one_exponent(held: Held, cut: list[Cut], decay: Channel, bonus: Channel) -> Held | None:
-    """As `_token_by_token`, all weights of a chunk over that of its first: one exponential a token instead of four.
+def _under_one_exponent(
+    held: RunningSums, cut: list[ChunkedTokens], decay: Channel, bonus: Channel
+) -> RunningSums | None:
+    """Fast form of `_token_by_token`: weights relative to a chunk's first token, one exponential instead of four.
 
-    None: keys, bonus or what was before are too far apart for that, or one token alone has nothing to gain.
+    Returns None if keys, bonus or previous state differ too much for one common exponent, or chunks have one token.
     """
     keys, values, means, *totals = cut
-    # numbers that are not there yet cannot be looked at
+    # whether this form is accurate enough depends on values, which meta tensors and traces do not have
     if keys.shape[2] == 1 or not keys.numel() or keys.is_meta or torch.compiler.is_compiling():
         return None
     pairs, pace, own = keys.new_empty(2, *keys.shape), torch.exp(decay), torch.exp(bonus)
-    # powers of 2 take a quarter of the time that those of e take
+    # exp2 takes a quarter of the time of exp
     base = keys[:, :, :1] / LOG_2
     weights = torch.add(-base, keys, alpha=1 / LOG_2, out=pairs[1]).exp2_()
     torch.mul(weights, values, out=pairs[0])
@@ -155,7 +158,7 @@ def _under_one_exponent(held: Held, cut: list[Cut], decay: Channel, bonus: Chann
         local = tokens[0].clone()
         for token in tokens[1:]:
             torch.addcmul(token, local, pace, out=local)
-        held = before_chunks(held, (local, exponent), range(chunks), len(tokens), decay)
+        held = scan_chunks(held, (local, exponent), range(chunks), len(tokens), decay)
     factor = torch.exp(held[1] - exponent)
     least = weights.amin() * own.min().clamp(max=1)
     if not (least >= SMALLEST and max(factor.max(), own.max()) <= 1 / SMALLEST):
@@ -170,33 +173,33 @@ def _under_one_exponent(held: Held, cut: list[Cut], decay: Channel, bonus: Chann
         torch.addcmul(token, sums, pace, out=sums)
     for total in totals:
         total.add_(base).mul_(LOG_2)
-    return of_chunk((sums, exponent), chunks - 1) if sums.sum().isfinite() else None
+    return select_chunk((sums, exponent), chunks - 1) if sums.sum().isfinite() else None
 
 
-def _token_by_token(held: Held, cut: list[Cut], decay: Channel, bonus: Channel) -> Held:
-    """Reads the means, and the logarithms of what they are divided by; gives the sums at the end."""
+def _token_by_token(held: RunningSums, cut: list[ChunkedTokens], decay: Channel, bonus: Channel) -> RunningSums:
+    """Write the means, and the logarithms of their denominators; return the state at the end."""
     keys, values, means, *totals = cut
     chunks, places = keys.shape[1], range(keys.shape[2])
 
-    def token(place: int) -> Held:
+    def token(place: int) -> RunningSums:
         value = values[:, :, place]
         return torch.stack([value, torch.ones_like(value)]), keys[:, :, place]
 
     if chunks > 1:
-        held = before_chunks(held, of_chunks(token, places, held, chunks, decay), range(chunks), len(places), decay)
+        held = scan_chunks(held, sum_chunks(token, places, held, chunks, decay), range(chunks), len(places), decay)
     for place in places:
         value, key = token(place)
-        (above, under), top = joined(held, (value, key + bonus), 0.0)
+        (above, under), top = join_sums(held, (value, key + bonus), 0.0)
         means[:, :, place] = above / under
         for total in totals:
             total[:, :, place] = top + torch.log(under)
-        held = joined(held, (value, key), decay)
-    return of_chunk(held, chunks - 1)
+        held = join_sums(held, (value, key), decay)
+    return select_chunk(held, chunks - 1)
 
 
-def _asked_of_the_end(gradient: Sums | None, end: Sums) -> Held:
+def _asked_of_the_end(gradient: Sums | None, end: Sums) -> RunningSums:
     if gradient is None:
-        gradient, exponent = torch.zeros_like(end), torch.full_like(end[:, 2:], NOTHING)
+        gradient, exponent = torch.zeros_like(end), torch.full_like(end[:, 2:], EMPTY_EXPONENT)
     else:
         exponent = -end[:, 2:]
     asked = gradient[:, :2, None].transpose(0, 1)

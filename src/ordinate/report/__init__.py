@@ -1,1 +1,1 @@
-"""Tables, charts and one page, from results alone."""
+"""Reports: HTML pages, charts and CSV tables, built from the JSON results of studies and probes alone."""

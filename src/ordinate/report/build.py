@@ -1,95 +1,104 @@
-"""From a study's folder, or that of a questioned model, to its report."""
+"""Build the reports of a study, of one cell of a grid, and of a probed model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ordinate.checks import need
-from ordinate.files import write_text
+from ordinate.core.atomic_files import write_text
+from ordinate.core.checks import need
 from ordinate.report.findings import findings_page, read_findings
-from ordinate.report.grid import Grid
-from ordinate.report.page import page
-from ordinate.report.read import read, read_about
+from ordinate.report.grid import GridReport
+from ordinate.report.page import study_page
+from ordinate.report.read import load_manifest, load_study
 from ordinate.report.summary import summarise
-from ordinate.report.table import Row, as_csv, rows
+from ordinate.report.table import TableRow, table_rows, to_csv
 from ordinate.report.verdict import verdict
-from ordinate.study.run import described, slug
+from ordinate.study.run import describe_cell, slug
 
 
-class Built(NamedTuple):
+class BuiltReport(NamedTuple):
     """A report that was written.
 
     Args:
-        path: where it is.
-        verdict: what it says, sentence by sentence.
+        path: the HTML file.
+        verdict: its verdict, sentence by sentence.
     """
 
     path: Path
     verdict: list[str]
 
 
-def build(folder: Path) -> Built:
+def build_report(folder: Path) -> BuiltReport:
     """Write report.html, results.csv and costs.csv from the JSON files of a study.
 
     Raises:
-        ValueError: the folder holds no study that this version can read.
+        ValueError: the folder has no study that this version can read.
     """
-    about, report = read_about(folder), folder / "report.html"
+    about, report = load_manifest(folder), folder / "report.html"
     if "cells" in about:
-        grid = Grid(folder, about)
+        grid = GridReport(folder, about)
         parts = [
-            (values, rows(study, entries)) for (values, study), entries in zip(grid.cells, grid.ranked, strict=True)
+            (values, table_rows(study, entries))
+            for (values, study), entries in zip(grid.cells, grid.ranked, strict=True)
         ]
         _write_tables(folder, parts, mixers=bool(grid.cells[0][1].plan.get("mixers")))
         write_text(report, grid.page())
-        return Built(report, grid.verdict)
-    study = read(folder)
+        return BuiltReport(report, grid.verdict)
+    study = load_study(folder)
     entries = summarise(study)
-    table = rows(study, entries)
+    table = table_rows(study, entries)
     _write_tables(folder, [({}, table)], mixers=bool(study.plan.get("mixers")))
-    write_text(report, page(study, entries, table))
-    return Built(report, verdict(study, entries))
+    write_text(report, study_page(study, entries, table))
+    return BuiltReport(report, verdict(study, entries))
 
 
-def _write_tables(folder: Path, parts: Sequence[tuple[Mapping[str, Any], Sequence[Row]]], mixers: bool) -> None:
-    """What was measured, the same on every machine of one kind, and apart from it what that cost."""
-    write_text(folder / "results.csv", as_csv(parts, mixers))
-    write_text(folder / "costs.csv", as_csv(parts, mixers, costs=True))
+def _write_tables(folder: Path, parts: Sequence[tuple[Mapping[str, Any], Sequence[TableRow]]], mixers: bool) -> None:
+    """Write results.csv, which is reproducible on equal hardware, and costs.csv, which is not."""
+    write_text(folder / "results.csv", to_csv(parts, mixers))
+    write_text(folder / "costs.csv", to_csv(parts, mixers, costs=True))
 
 
 def build_cell(folder: Path, values: dict[str, str]) -> Path:
-    """Write the whole report of one cell of a grid, with curves and samples, beside the grid's; where it is.
+    """Write the full report of one cell of a grid, with charts and samples, next to that of the grid.
 
     Args:
-        folder: of the study.
-        values: of its factors, as they are written.
+        folder: the folder of the study.
+        values: the value of each factor, as text.
+
+    Returns:
+        The path of the report.
 
     Raises:
-        ValueError: the folder holds no grid, or none with this cell.
+        ValueError: the folder has no grid, or the grid no such cell.
     """
-    about = read_about(folder)
-    need("cells" in about, "a cell is of a grid", f"{folder} holds a study without one", "leave out --cell")
-    grid = Grid(folder, about)
+    about = load_manifest(folder)
+    need("cells" in about, "--cell needs a grid", f"{folder} has a study without one", "leave out --cell")
+    grid = GridReport(folder, about)
     found = [
         (study, entries)
         for (cell, study), entries in zip(grid.cells, grid.ranked, strict=True)
         if {name: str(value) for name, value in cell.items()} == values
     ]
-    cells = "; ".join(described(cell) for cell, _ in grid.cells)
-    need(bool(found), "a cell is named by the value of each factor", f"got {described(values)}", f"there are {cells}")
+    cells = "; ".join(describe_cell(cell) for cell, _ in grid.cells)
+    need(
+        bool(found),
+        "--cell needs the value of each factor",
+        f"got {describe_cell(values)}",
+        f"the cells are: {cells}",
+    )
     (study, entries), report = (
         found[0],
         folder / f"report-{slug('-'.join(f'{k}={v}' for k, v in values.items()))}.html",
     )
-    write_text(report, page(study, entries, rows(study, entries)))
+    write_text(report, study_page(study, entries, table_rows(study, entries)))
     return report
 
 
 def build_findings(folder: Path) -> Path:
-    """Write report.html from the findings about a model; where the report is.
+    """Write report.html from the findings about a model, and return its path.
 
     Raises:
-        ValueError: the folder holds no findings that this version can read.
+        ValueError: the folder has no findings that this version can read.
     """
     report = folder / "report.html"
     write_text(report, findings_page(read_findings(folder)))

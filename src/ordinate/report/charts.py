@@ -1,50 +1,62 @@
-"""The curves of a report, as Vega-Lite specifications."""
+"""Vega-Lite charts: the curves of a study, the line charts of a finding, and a cross-attention map."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
-from ordinate.report.crossing import crossing
-from ordinate.report.read import DRAWN, Study
-from ordinate.report.summary import Entry
+from ordinate.core.finding import Chart
+from ordinate.report.html import printable
+from ordinate.report.read import MAX_ARMS_DRAWN, Study
+from ordinate.report.summary import ArmSummary
 
-# told apart by people of every kind of colour vision; dashes tell further schemes apart
+# a palette that stays distinguishable with any colour vision deficiency; more schemes than colours differ by dashes
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+# findings are also shown on a dark background, where black is invisible
+_FINDING_COLOURS = tuple(colour for colour in COLOURS if colour != "#000000")
+_GREY = "#8a93a1"
+# up to this many x values each get a tick of their own
+_MAX_TICKS = 12
+# with a longer name in it, the legend has one column, so that it fits on a narrow screen
+_MAX_NAME = 24
+# pixels of one cell of the attention map, and of its longest side
+_CELL, _SIDE = 26, 640
 Row = dict[str, Any]
 Spec = dict[str, Any]
 
 
-class Charts:
-    """Every chart of a study, drawn with one colour for each scheme or mixer: the best, and of each the first seeds,
-    where there are too many to be told apart.
+class StudyCharts:
+    """The charts of a study, with one colour for each scheme or mixer.
+
+    At most `MAX_ARMS_DRAWN` of them, the best, are drawn, and of each as many seeds as keep the lines
+    distinguishable.
 
     Args:
         study: the results.
-        entries: the same in numbers.
+        entries: their summaries, the best first.
     """
 
-    def __init__(self, study: Study, entries: Sequence[Entry]) -> None:
-        self.study, self.entries, self.noun = study, entries[:DRAWN], study.noun
+    def __init__(self, study: Study, entries: Sequence[ArmSummary]) -> None:
+        self.study, self.entries, self.noun = study, entries[:MAX_ARMS_DRAWN], study.noun
         drawn = {entry.label for entry in self.entries}
-        self.labels = [label for label in study.compared if label in drawn]
+        self.labels = [label for label in study.arms if label in drawn]
 
     def training(self) -> Spec:
-        """Loss while training."""
+        """Training loss by step."""
         rows = []
         for label, result in self._runs():
             points = zip(result["training"]["steps"], result["training"]["loss"], strict=True)
             rows += [self._row(label, result, step=step, loss=loss) for step, loss in points]
-        return self._lines(rows, ("step", "step"), ("loss", f"loss [{self.study.quantity.loss}]"))
+        return self._line_chart(rows, ("step", "step"), ("loss", f"loss [{self.study.metric.loss}]"))
 
     def lengths(self) -> Spec:
-        """The number compared by how far is read."""
+        """The metric by evaluation length, with its interval."""
         rows: list[Row] = [
             {
                 self.noun: entry.label,
                 "times": level.times,
-                "across": level.times * self._aside(entry.label),
+                "across": level.times * self._dodge(entry.label),
                 "value": level.value,
                 "low": level.interval[0] if level.interval else level.value,
                 "high": level.interval[1] if level.interval else level.value,
@@ -53,9 +65,9 @@ class Charts:
             for level in entry.levels.values()
         ]
         base = self._base(rows)
-        x = alt.X("across:Q", title=f"times the trained {self.study.quantity.extent}").scale(type="log", base=2)
+        x = alt.X("across:Q", title=f"times the trained {self.study.metric.extent}").scale(type="log", base=2)
         x = x.axis(values=sorted({row["times"] for row in rows}), format="d", grid=False)
-        y = alt.Y("value:Q", title=self.study.quantity.name).scale(zero=False)
+        y = alt.Y("value:Q", title=self.study.metric.name).scale(zero=False)
         tips = [
             f"{self.noun}:N",
             "times:Q",
@@ -63,14 +75,14 @@ class Charts:
         ]
         lines = base.mark_line(point=True).encode(x=x, y=y, tooltip=tips)
         bars = base.mark_rule(strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q", tooltip=tips)
-        return self._spec(alt.layer(bars, lines))
+        return self._full_width(alt.layer(bars, lines))
 
     def positions(self) -> Spec:
-        """Loss by place in the longest text read."""
+        """Loss by position in the longest evaluation windows; a dashed line marks the trained length."""
         rows = [
-            self._row(label, result, position=place, loss=loss)
+            self._row(label, result, position=position, loss=loss)
             for label, result in self._runs()
-            for place, loss in zip(
+            for position, loss in zip(
                 result["positions"]["position"], result["positions"]["nats_per_token"], strict=True
             )
         ]
@@ -79,30 +91,32 @@ class Charts:
         rule = mark.mark_rule(strokeDash=[4, 4], color="#666").encode(
             x="position:Q", tooltip=["what:N", "position:Q"]
         )
-        return self._lines(rows, ("position", "position [tokens]"), ("loss", "loss [nats a token]"), rule)
+        return self._line_chart(rows, ("position", "position [tokens]"), ("loss", "loss [nats a token]"), rule)
 
     def order(self) -> Spec:
-        """Loss when tokens are shuffled."""
+        """Loss when tokens are shuffled within windows, by window size."""
         rows = [
             self._row(label, result, window=row["window"], loss=row["nats_per_token"])
             for label, result in self._runs()
             for row in result["order"]
         ]
         values = sorted({row["window"] for row in rows})
-        x = alt.X("window:Q", title="tokens shuffled inside windows of").scale(type="log", base=2)
+        x = alt.X("window:Q", title="shuffling window [tokens]").scale(type="log", base=2)
         x = x.axis(values=values, format="d", grid=False)
-        y = alt.Y("loss:Q", title=f"loss [{self.study.quantity.loss}]").scale(zero=False)
-        tips = self._tips("window", "loss")
-        return self._spec(self._base(rows).mark_line(point=True).encode(x=x, y=y, tooltip=tips, detail="seed:N"))
+        y = alt.Y("loss:Q", title=f"loss [{self.study.metric.loss}]").scale(zero=False)
+        tips = self._tooltip("window", "loss")
+        return self._full_width(
+            self._base(rows).mark_line(point=True).encode(x=x, y=y, tooltip=tips, detail="seed:N")
+        )
 
     def crossing(self) -> Spec:
-        """What the best one looks at in a source."""
-        found = self.study.done(self.entries[0].label)[0]["crossing"]
-        return self._styled(crossing(found["source"], found["target"], found["weights"]))
+        """Cross-attention weights of the best scheme or mixer on one held-out pair."""
+        found = self.study.finished(self.entries[0].label)[0]["crossing"]
+        return self._styled(cross_attention_map(found["source"], found["target"], found["weights"]))
 
     def cost(self) -> Spec:
-        """Speed against quality."""
-        kind = self.study.quantity
+        """The metric by training speed."""
+        kind = self.study.metric
         rows = [
             self._row(label, result, speed=result["cost"]["tokens_per_second"], value=self._value(label))
             for label, result in self._runs()
@@ -110,54 +124,60 @@ class Charts:
         ]
         fastest = {row[self.noun]: row for row in sorted(rows, key=lambda row: row["speed"])}
         for row in rows:
-            # seeds of one lie close together: one of them is named
+            # the seeds of one scheme lie close together: only one of its points is labelled
             row["name"] = row[self.noun] if row is fastest[row[self.noun]] else ""
         x = alt.X("speed:Q", title=f"training speed [{kind.speed} a second]").scale(zero=False, padding=24)
         x = x.axis(labelOverlap=True)
         y = alt.Y("value:Q", title=kind.name).scale(zero=False, padding=16)
         base = self._base(rows, dashed=False)
-        points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tips("speed", "value"))
+        points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tooltip("speed", "value"))
         names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text="name:N")
-        return self._spec(alt.layer(points, names))
+        return self._full_width(alt.layer(points, names))
 
     def _runs(self) -> list[tuple[str, Row]]:
-        return [(label, result) for label in self.labels for result in self.study.done(label)[: self.study.drawn]]
+        return [
+            (label, result)
+            for label in self.labels
+            for result in self.study.finished(label)[: self.study.seeds_drawn]
+        ]
 
     @property
     def left_out(self) -> str:
-        """What is not drawn, in a sentence; nothing where everything is."""
-        every, seeds = len(self.study.compared), self.study.plan["seeds"]
-        best = f"the {len(self.labels)} best of {every}" if len(self.labels) == DRAWN < every else ""
-        first = f"the first {self.study.drawn} of {seeds} seeds" if self.study.drawn < seeds else ""
+        """A sentence on which runs are drawn; empty if all are."""
+        every, seeds = len(self.study.arms), self.study.plan["seeds"]
+        best = f"the {len(self.labels)} best of {every}" if len(self.labels) == MAX_ARMS_DRAWN < every else ""
+        first = f"the first {self.study.seeds_drawn} of {seeds} seeds" if self.study.seeds_drawn < seeds else ""
         return f" Drawn: {' and '.join(filter(None, (best, first)))}." if best or first else ""
 
     def _row(self, label: str, result: Row, **numbers: Any) -> Row:
         return {self.noun: label, "seed": result["run"]["seed"], **numbers}
 
-    def _aside(self, label: str) -> float:
-        # a little apart, so that intervals do not hide each other
+    def _dodge(self, label: str) -> float:
+        # a small horizontal shift, so that intervals do not hide each other
         return 2 ** (0.03 * (self.labels.index(label) - (len(self.labels) - 1) / 2))
 
     def _value(self, label: str) -> float:
         return next(entry.trained.value for entry in self.entries if entry.label == label)
 
-    def _tips(self, x: str, y: str) -> list[Any]:
+    def _tooltip(self, x: str, y: str) -> list[Any]:
         return [f"{self.noun}:N", "seed:N", f"{x}:Q", alt.Tooltip(f"{y}:Q", format=".3f")]
 
-    def _lines(self, rows: list[Row], x: tuple[str, str], y: tuple[str, str], *more: alt.Chart) -> Spec:
-        across = alt.X(f"{x[0]}:Q", title=x[1]).axis(grid=False)
-        up = alt.Y(f"{y[0]}:Q", title=y[1]).scale(zero=False)
+    def _line_chart(self, rows: list[Row], x: tuple[str, str], y: tuple[str, str], *more: alt.Chart) -> Spec:
+        x_axis = alt.X(f"{x[0]}:Q", title=x[1]).axis(grid=False)
+        y_axis = alt.Y(f"{y[0]}:Q", title=y[1]).scale(zero=False)
         lines = self._base(rows).mark_line(strokeWidth=2, interpolate="linear")
-        return self._spec(
-            alt.layer(lines.encode(x=across, y=up, tooltip=self._tips(x[0], y[0]), detail="seed:N"), *more)
+        return self._full_width(
+            alt.layer(lines.encode(x=x_axis, y=y_axis, tooltip=self._tooltip(x[0], y[0]), detail="seed:N"), *more)
         )
 
     def _base(self, rows: list[Row], *, dashed: bool = True) -> alt.Chart:
+        """Data and colours of a chart; a click on a name in the legend dims the others."""
         chosen = alt.selection_point(fields=[self.noun], bind="legend", name="chosen")
-        order = list(self.study.compared)
-        places = [order.index(label) for label in self.labels]
-        colours = [COLOURS[place % len(COLOURS)] for place in places]
-        dashes = [DASHES[place // len(COLOURS) % len(DASHES)] for place in places]
+        # indices into the plan, not into what is drawn: a scheme has the same colour in every report of a study
+        order = list(self.study.arms)
+        indices = [order.index(label) for label in self.labels]
+        colours = [COLOURS[index % len(COLOURS)] for index in indices]
+        dashes = [DASHES[index // len(COLOURS) % len(DASHES)] for index in indices]
         legend = alt.Legend(title=None, orient="top", columns=4, symbolStrokeWidth=3, labelLimit=220)
         chart = alt.Chart(alt.Data(values=rows)).encode(
             color=alt.Color(f"{self.noun}:N", legend=legend).scale(domain=self.labels, range=colours),
@@ -168,7 +188,7 @@ class Charts:
             chart = chart.encode(strokeDash=dash)
         return chart.add_params(chosen)
 
-    def _spec(self, chart: Any) -> Spec:
+    def _full_width(self, chart: Any) -> Spec:
         sized = chart.properties(
             width="container", height=300, autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
         )
@@ -177,3 +197,128 @@ class Charts:
     def _styled(self, chart: Any) -> Spec:
         styled = chart.configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridColor="#eee")
         return styled.configure_view(stroke=None).configure_legend(labelFontSize=12).to_dict()
+
+
+def cross_attention_map(
+    source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]
+) -> alt.Chart:
+    """A heat map of cross-attention weights: a row for each target token, a column for each source token.
+
+    Args:
+        source: source tokens (keys).
+        target: target tokens (queries).
+        weights: attention weights, target by source; each row sums to 1.
+    """
+    columns, rows = (
+        [f"{index} {printable_token(token)}" for index, token in enumerate(side)] for side in (source, target)
+    )
+    cells = [
+        {"source": column, "target": row, "weight": round(weight, 4)}
+        for row, line in zip(rows, weights, strict=True)
+        for column, weight in zip(columns, line, strict=True)
+    ]
+    tips = ["target:N", "source:N", alt.Tooltip("weight:Q", format=".3f")]
+    axis = alt.Axis(ticks=False, domain=False, labelLimit=220)
+    return (
+        alt.Chart(alt.Data(values=cells))
+        .mark_rect()
+        .encode(
+            x=alt.X("source:N", sort=columns, title="source", axis=axis),
+            y=alt.Y("target:N", sort=rows, title="target", axis=axis),
+            color=alt.Color("weight:Q", title="weight").scale(scheme="viridis", domainMin=0),
+            tooltip=tips,
+        )
+        .properties(width=min(_SIDE, _CELL * len(columns)), height=min(_SIDE, _CELL * len(rows)))
+    )
+
+
+def printable_token(token: str) -> str:
+    """A token in printable characters: a space as an open box, an unprintable character as U+FFFD."""
+    seen = "".join("␣" if c == " " else c if c.isprintable() else "\ufffd" for c in token)
+    return seen or "∅"
+
+
+def finding_chart(chart: Chart) -> Spec:
+    """A line chart of a finding with confidence bands; the lines expected under no effect are grey and dashed.
+
+    Axes and text use `currentColor`, so that they follow a light or dark page.
+    """
+    names = [line.name for line in chart.lines]
+    values = sorted({x for line in chart.lines for x in line.x})
+    x = alt.X("x:Q", title=chart.x).scale(**_scale(chart.across), nice=False)
+    marks: dict[str, Any] = {"values": values} if len(values) <= _MAX_TICKS else {}
+    if all(value == int(value) for value in values):
+        marks["tickMinStep"] = 1
+    x = x.axis(grid=False, labelOverlap=True, format=",.6~g", **marks)
+    y = alt.Y("y:Q", title=chart.y).scale(**_scale(chart.scale)).axis(format=_format(chart))
+    tips = [
+        alt.Tooltip("line:N", title="what"),
+        alt.Tooltip("x:Q", title=chart.x),
+        *(
+            alt.Tooltip(f"{name}:Q", title=title, format=".4g")
+            for name, title in (("y", chart.y), ("low", "95 % from"), ("high", "to"))
+        ),
+    ]
+    base = alt.Chart(alt.Data(values=_rows(chart))).encode(x=x, color=_colours(chart, names), tooltip=tips)
+    ends = alt.Y("low:Q", title=chart.y).scale(**_scale(chart.scale)).axis(format=_format(chart))
+    band = base.mark_area(opacity=0.16).encode(y=ends, y2="high:Q")
+    lines = base.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(size=22))
+    lines = lines.encode(y=y, strokeDash=_dashes(chart, names))
+    size = {"width": "container", "height": 260, "autosize": alt.AutoSizeParams(type="fit-x", contains="padding")}
+    drawn = alt.layer(band, lines).properties(**size)
+    words = {"labelColor": "currentColor", "titleColor": "currentColor"}
+    drawn = drawn.configure(background="transparent").configure_view(stroke=None)
+    drawn = drawn.configure_axis(
+        labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridColor=_GREY, gridOpacity=0.25,
+        domainColor=_GREY, tickColor=_GREY, **words
+    )  # fmt: skip
+    return _clean(drawn.configure_legend(labelFontSize=12, labelColor="currentColor").to_dict())
+
+
+def _clean(value: Any) -> Any:
+    """Replace unprintable characters in every string: vl_convert fails on some of them."""
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list) else printable(value)
+
+
+def _scale(kind: str) -> dict[str, Any]:
+    return {"type": "log", "base": 2} if kind == "log" else {"zero": False}
+
+
+def _format(chart: Chart) -> str:
+    """Number format of the y axis: exponents on log scales and where all values are small."""
+    most = max((abs(y) for line in chart.lines for y in line.y if y is not None), default=0.0)
+    return ".1e" if most < 1e-3 or chart.scale == "log" else ",.6~g"
+
+
+def _rows(chart: Chart) -> list[dict[str, Any]]:
+    rows = []
+    for line in chart.lines:
+        low, high = line.low or line.y, line.high or line.y
+        for index, x in enumerate(line.x):
+            if line.y[index] is not None:
+                numbers = {"y": line.y[index], "low": low[index], "high": high[index]}
+                rows.append({"line": line.name, "x": x, **numbers})
+    return rows
+
+
+def _colours(chart: Chart, names: list[str]) -> alt.Color:
+    coloured = [line.name for line in chart.lines if not line.null]
+    shades = {name: _FINDING_COLOURS[index % len(_FINDING_COLOURS)] for index, name in enumerate(coloured)}
+    colours = [shades.get(name, _GREY) for name in names]
+    return alt.Color("line:N", legend=_legend(names)).scale(domain=names, range=colours)
+
+
+def _dashes(chart: Chart, names: list[str]) -> alt.StrokeDash:
+    dashes = [
+        [4, 3] if line.null else DASHES[index // len(_FINDING_COLOURS) % len(DASHES)]
+        for index, line in enumerate(chart.lines)
+    ]
+    return alt.StrokeDash("line:N", legend=_legend(names)).scale(domain=names, range=dashes)
+
+
+def _legend(names: list[str]) -> alt.Legend | None:
+    look: dict[str, Any] = {"symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1}
+    columns = 1 if max(map(len, names)) > _MAX_NAME else 2
+    return alt.Legend(title=None, orient="top", columns=columns, labelLimit=320, **look) if len(names) > 1 else None

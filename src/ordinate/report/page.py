@@ -1,31 +1,31 @@
-"""One offline page from the results of a study."""
+"""HTML page of a study without a grid."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from ordinate.report.charts import Charts
-from ordinate.report.facts import facts, method, subtitle
-from ordinate.report.multiples import multiples
-from ordinate.report.offline import bundle, environment, hashes, inert
-from ordinate.report.quantity import Quantity
+from ordinate.report.charts import StudyCharts
+from ordinate.report.html import script_hashes, script_safe_json, template_environment, vega_bundle
+from ordinate.report.metric import Metric
 from ordinate.report.read import Study
-from ordinate.report.summary import Entry
-from ordinate.report.table import Row
-from ordinate.report.trials import rate_table, steps_table
+from ordinate.report.study_facts import method, study_facts, subtitle
+from ordinate.report.summary import ArmSummary
+from ordinate.report.svg_plots import slice_plots
+from ordinate.report.table import TableRow
+from ordinate.report.tuning_text import rate_table, steps_table
 from ordinate.report.verdict import verdict
 
-# runs in the page: reads the specifications as data and draws each into its place
-DRAW = """
+# runs in the page: draws each Vega-Lite specification into its element
+DRAW_SCRIPT = """
 for (const chart of JSON.parse(document.getElementById("specs").textContent)) {
   window.vegaEmbed("#" + chart.id, chart.spec, {actions: false, renderer: "svg", ast: true});
 }
 """
 
-CHARTS = {
+CHART_TEXTS = {
     "training": (
-        "Learning",
-        "Loss on the training {source}, step by step, each point the mean of several steps. Lower is better. "
-        "Click a name to see one {noun} alone.{drawn}",
+        "Training loss",
+        "Loss on the training {source} by step; each point is the mean over several steps. Lower is better. "
+        "Click a name in the legend to highlight one {noun}.{drawn}",
     ),
     "lengths": (
         "{beyond}",
@@ -33,35 +33,35 @@ CHARTS = {
     ),
     "positions": (
         "Loss by position",
-        "Mean loss at each place of the longest windows. The dashed line marks the trained length.{drawn}",
+        "Mean loss at each position of the longest windows. The dashed line marks the trained length.{drawn}",
     ),
     "order": (
-        "Does order matter to it?",
-        "Loss when the tokens of a text are shuffled inside windows of 2, 4, 8 and more. A model that took no notice "
-        "of order would draw a flat line.{drawn}",
+        "Sensitivity to token order",
+        "Loss when the tokens of a text are shuffled within windows of 2, 4, 8 and more tokens. A model that ignores "
+        "order would have a flat line.{drawn}",
     ),
     "crossing": (
-        "What it looks at",
-        "Cross-attention of the best {noun}, {first}, on a held-out pair: how much each token of the translation, "
-        "from top to bottom, takes from each token of the source. The mean over layers and heads.",
+        "Cross-attention",
+        "Cross-attention weights of the best {noun}, {first}, on a held-out pair, averaged over layers and heads: a "
+        "row for each token of the translation (query), a column for each token of the source (key).",
     ),
     "cost": (
-        "What it costs",
-        "Training speed on this machine against {name} at the trained {extent}: {where} and to the right is "
-        "good.{drawn}",
+        "Quality and speed",
+        "{name_first} at the trained {extent} against training speed on this machine; the best are at the {where} "
+        "right.{drawn}",
     ),
 }
-QUESTIONS = {"scheme": "Which positional scheme?", "mixer": "Which mixer?", "pair": "Which mixer, which scheme?"}
+TITLES = {"scheme": "Positional schemes", "mixer": "Mixers", "pair": "Mixers and positional schemes"}
 
 
-def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
-    """The page as HTML: everything in one file, nothing fetched, every text from the data escaped."""
-    kind, noun, charts = study.quantity, study.noun, _charts(study, entries)
+def study_page(study: Study, entries: Sequence[ArmSummary], table: Sequence[TableRow]) -> str:
+    """Return a self-contained HTML page; every text from the data is escaped."""
+    kind, noun, charts = study.metric, study.noun, _charts(study, entries)
     also = _also(kind, table)
-    library, seeds = bundle(), study.plan["seeds"]
-    template = environment().get_template("page.html.jinja")
+    library, seeds = vega_bundle(), study.plan["seeds"]
+    template = template_environment().get_template("page.html.jinja")
     return template.render(
-        title=f"{QUESTIONS[noun]} {len(study.compared)} compared on {study.source}",
+        title=f"{TITLES[noun]}: {len(study.arms)} compared on {study.data_title}",
         subtitle=subtitle(study),
         verdict=verdict(study, entries),
         multiples=_multiples(entries),
@@ -69,7 +69,7 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         kind=kind,
         also=[head for _, head, _ in also],
         noun=noun,
-        slices=multiples(study, entries),
+        slices=slice_plots(study, entries),
         finished=f"{seeds} done",
         resampled=f"{kind.units} and seeds" if seeds > 1 else kind.units,
         seeds=seeds,
@@ -78,28 +78,35 @@ def page(study: Study, entries: Sequence[Entry], table: Sequence[Row]) -> str:
         method=method(study),
         rates=[("", rates)] if (rates := rate_table(study)) else [],
         steps=[("", steps)] if (steps := steps_table(study)) else [],
-        facts=facts(study),
-        command=study.about["command"],
-        specs=inert([{"id": chart["id"], "spec": chart["spec"]} for chart in charts]),
+        facts=study_facts(study),
+        command=study.manifest["command"],
+        specs=script_safe_json([{"id": chart["id"], "spec": chart["spec"]} for chart in charts]),
         bundle=library,
-        draw=DRAW,
-        script_hashes=hashes(library, DRAW),
+        draw=DRAW_SCRIPT,
+        script_hashes=script_hashes(library, DRAW_SCRIPT),
     )
 
 
-def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    kind = study.quantity
-    words = {"source": kind.source, "noun": study.noun, "name": kind.name, "extent": kind.extent, "curve": kind.curve}
-    words["beyond"] = kind.beyond_title
+def _charts(study: Study, entries: Sequence[ArmSummary]) -> list[dict[str, Any]]:
+    kind = study.metric
+    words = {
+        "source": kind.source,
+        "noun": study.noun,
+        "name": kind.name,
+        "extent": kind.extent,
+        "curve": kind.extrapolation_caption,
+    }
+    words["beyond"] = kind.extrapolation_title
     words["first"] = entries[0].label if entries else ""
-    charts = Charts(study, entries)
+    charts = StudyCharts(study, entries)
     words["drawn"] = charts.left_out
-    words["where"] = "low" if kind.sign > 0 else "high"
+    words["name_first"] = kind.name.capitalize()
+    words["where"] = "lower" if kind.sign > 0 else "upper"
     return [
         {
             "id": f"chart-{name}",
-            "title": CHARTS[name][0].format(**words),
-            "caption": CHARTS[name][1].format(**words),
+            "title": CHART_TEXTS[name][0].format(**words),
+            "caption": CHART_TEXTS[name][1].format(**words),
             "spec": getattr(charts, name)(),
         }
         for name in kind.charts
@@ -107,14 +114,16 @@ def _charts(study: Study, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     ]
 
 
-def _multiples(entries: Sequence[Entry]) -> list[int]:
+def _multiples(entries: Sequence[ArmSummary]) -> list[int]:
     return sorted({times for entry in entries for times in entry.levels})[1:]
 
 
-def _row(row: Row, entries: Sequence[Entry], study: Study, also: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
-    kind, numbers = study.quantity, row.numbers
+def _row(
+    row: TableRow, entries: Sequence[ArmSummary], study: Study, also: Sequence[tuple[str, str, str]]
+) -> dict[str, Any]:
+    kind, numbers = study.metric, row.numbers
     lengths = [min(entry.levels) for entry in entries][:1] + _multiples(entries)
-    names = [f"{kind.column}_{times}x" for times in lengths]
+    names = [f"{kind.csv_prefix}_{times}x" for times in lengths]
     first, rest = names[:1], names[1:]
     cells = [_cell(row, name, entries, kind, sure=True) for name in first]
     cells.append(_cell(row, "behind_best", entries, kind, sure=True))
@@ -134,29 +143,31 @@ def _row(row: Row, entries: Sequence[Entry], study: Study, also: Sequence[tuple[
     }
 
 
-def _cell(row: Row, name: str, entries: Sequence[Entry], kind: Quantity, *, sure: bool = False) -> dict[str, Any]:
+def _cell(
+    row: TableRow, name: str, entries: Sequence[ArmSummary], kind: Metric, *, sure: bool = False
+) -> dict[str, Any]:
     value, low, high = (row.numbers.get(name + end) for end in ("", "_low", "_high"))
     values = [
         kind.sign * level.value
         for entry in entries
         for level in entry.levels.values()
-        if name == f"{kind.column}_{level.times}x"
+        if name == f"{kind.csv_prefix}_{level.times}x"
     ]
     return {
-        "value": "" if value is None else kind.text(value),
+        "value": "" if value is None else kind.format_value(value),
         "best": value is not None and bool(values) and kind.sign * value == min(values),
         "sure": _beside(row, name, kind, (low, high)) if sure and low is not None and high is not None else "",
     }
 
 
-def _beside(row: Row, name: str, kind: Quantity, bounds: tuple[float, float]) -> str:
+def _beside(row: TableRow, name: str, kind: Metric, bounds: tuple[float, float]) -> str:
     found = row.entry.behind if row.entry and name == "behind_best" else None
-    return f"{kind.bounds(bounds)}{' sure' if found and found.sure else ''}"
+    return f"{kind.format_interval(bounds)}{' significant' if found and found.significant else ''}"
 
 
-def _also(kind: Quantity, table: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """What else some run has told."""
-    return [one for one in kind.also if any(row.numbers.get(one[0]) is not None for row in table)]
+def _also(kind: Metric, table: Sequence[TableRow]) -> list[tuple[str, str, str]]:
+    """The further columns for which at least one run has a value."""
+    return [one for one in kind.extra_columns if any(row.numbers.get(one[0]) is not None for row in table)]
 
 
 def _formatted(number: float | None, form: str) -> str:
@@ -164,7 +175,7 @@ def _formatted(number: float | None, form: str) -> str:
 
 
 def _signed(number: float | None) -> str:
-    # a zero has no sign of its own
+    # adding 0.0 turns -0.0 into 0.0
     return "" if number is None else f"{round(number, 2) + 0.0:+.2f}"
 
 
@@ -174,7 +185,7 @@ def _whole(number: float | None) -> str:
 
 def _samples(study: Study) -> list[dict[str, Any]]:
     samples = []
-    for label in study.compared:
-        for result in study.done(label)[:1]:
+    for label in study.arms:
+        for result in study.finished(label)[:1]:
             samples.append({"label": label, "texts": result.get("samples")})
     return [sample for sample in samples if sample["texts"]]

@@ -1,4 +1,4 @@
-"""The results of a study, read from its JSON files."""
+"""Load the results of a study from its JSON files."""
 
 import sys
 from dataclasses import dataclass, field
@@ -8,35 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from ordinate.files import read_sealed
-from ordinate.report.quantity import Quantity, quantity_of
-from ordinate.study.state import STATES
+from ordinate.core.atomic_files import read_checksummed
+from ordinate.report.metric import Metric, metric_of
+from ordinate.study.run import STATES
 
-# the second came with mixers and tasks
+# format 2 added mixers and tasks
 FORMATS = (1, 2)
-# what a file says that is no result
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, IndexError)
-# training losses are noisy: each point that is kept is the mean of several steps, so that there are about so many
-POINTS = 60
-# as many schemes are drawn as colours and dashes tell apart, and as many lines as an eye can follow
-DRAWN, LINES = 32, 128
-# what only charts and samples tell
-PICTURED = ("training", "positions", "crossing", "samples")
+# raised by a result.json that is damaged or not a result
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, IndexError)
+# training losses are noisy: they are averaged over consecutive steps, down to about this many points
+MAX_POINTS = 60
+# limits of a chart: schemes that colours and dashes can distinguish, and lines that remain legible
+MAX_ARMS_DRAWN, MAX_LINES = 32, 128
+# sections of a result that only charts and samples need
+CHART_SECTIONS = ("training", "positions", "crossing", "samples")
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a study planned and measured.
+    """The plan of a study and its results.
 
     Args:
-        about: the contents of study.json.
+        manifest: the contents of study.json.
         results: the contents of each readable result.json, in the order of the plan.
         pending: names of planned runs without a result.
-        damaged: one line for each result that cannot be read.
-        trials: the results of trials of learning rates.
+        damaged: an error message for each unreadable result.
+        trials: the results of learning-rate tuning runs.
     """
 
-    about: dict[str, Any]
+    manifest: dict[str, Any]
     results: list[dict[str, Any]]
     pending: list[str]
     damaged: list[str]
@@ -44,67 +44,67 @@ class Study:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The plan."""
-        return self.about["plan"]
+        """The plan, as written in study.json."""
+        return self.manifest["plan"]
 
     @property
-    def compared(self) -> dict[str, dict[str, str]]:
-        """What is compared, by label: the scheme and the mixer of each."""
-        return compared(self.about)
+    def arms(self) -> dict[str, dict[str, str]]:
+        """The scheme and the mixer of each compared label."""
+        return arms_of(self.manifest)
 
     @property
-    def drawn(self) -> int:
-        """Of how many seeds of each there are lines in the charts."""
-        return drawn(self.about)
+    def seeds_drawn(self) -> int:
+        """Number of seeds of each label drawn in the charts."""
+        return seeds_drawn(self.manifest)
 
     @property
     def noun(self) -> str:
-        """What is compared, in a word."""
+        """The word for the compared items: scheme, mixer or pair."""
         if not self.plan.get("mixers"):
             return "scheme"
         return "pair" if self.plan["schemes"] else "mixer"
 
     @cached_property
-    def quantity(self) -> Quantity:
-        """What it is compared by."""
-        return quantity_of(self.plan)
+    def metric(self) -> Metric:
+        """The metric of the comparison."""
+        return metric_of(self.plan)
 
     @property
-    def learned(self) -> dict[str, Any]:
-        """What study.json says of what was learned from."""
-        return self.about[self.quantity.section]
+    def training_data(self) -> dict[str, Any]:
+        """The training data as described in study.json."""
+        return self.manifest[self.metric.section]
 
     @property
-    def source(self) -> str:
-        """What it was compared on, in words."""
-        return self.quantity.title(self.plan, self.learned)
+    def data_title(self) -> str:
+        """The name of the data or task of the comparison."""
+        return self.metric.title(self.plan, self.training_data)
 
-    def done(self, label: str) -> list[dict[str, Any]]:
-        """The results of the finished runs of a scheme, seeds in order."""
+    def finished(self, label: str) -> list[dict[str, Any]]:
+        """The results of the finished runs of a label, ordered by seed."""
         return self._ended.get((label, "done"), [])
 
     def count(self, label: str, status: str) -> int:
-        """How many runs of a scheme ended in this way."""
+        """Number of runs of a label with this status."""
         return len(self._ended.get((label, status), []))
 
     @cached_property
     def _ended(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        """The results of a scheme that ended in one way, seeds in order."""
+        """Results by label and status, ordered by seed."""
         found: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for item in sorted(self.results, key=lambda item: item["run"]["seed"]):
             found.setdefault((item["run"]["label"], item["status"]), []).append(item)
         return found
 
 
-def read(folder: Path) -> Study:
-    """Read the folder of a study without a grid; folders that are no planned run are passed over.
+def load_study(folder: Path) -> Study:
+    """Read the folder of a study without a grid; folders of runs that are not in the plan are ignored.
 
     Raises:
-        ValueError: no study there, or one that this version cannot read.
+        ValueError: the folder has no study, or one of a format that this version cannot read.
     """
-    about = read_about(folder)
+    about = load_manifest(folder)
     found, damaged = _results(folder, about)
-    order = {label: place for place, label in enumerate(compared(about))}
+    order = {label: place for place, label in enumerate(arms_of(about))}
     found.sort(key=lambda item: (order[item["run"]["label"]], item["run"]["seed"]))
     results, trials = ([item for item in found if ("rate" in item["run"]) == tried] for tried in (False, True))
     ended = {(item["run"]["label"], item["run"]["seed"]) for item in results}
@@ -113,18 +113,18 @@ def read(folder: Path) -> Study:
     return Study(about, results, pending, damaged, trials)
 
 
-def read_about(folder: Path) -> dict[str, Any]:
-    """The contents of study.json.
+def load_manifest(folder: Path) -> dict[str, Any]:
+    """Read study.json.
 
     Raises:
-        ValueError: no study there, or one that this version cannot read.
+        ValueError: the folder has no study, or one of a format that this version cannot read.
     """
     path = folder / "study.json"
     try:
-        about = read_sealed(path)
+        about = read_checksummed(path)
     except FileNotFoundError:
         raise ValueError(
-            f"a report is built from a study's folder; {folder} has no study.json; check the path"
+            f"a report needs the folder of a study; {folder} has no study.json; check the path"
         ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"study.json must be readable; {path} is not ({error}); restore it") from None
@@ -137,8 +137,8 @@ def read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def read_cells(folder: Path, about: dict[str, Any]) -> list[tuple[dict[str, Any], Study]]:
-    """The cells of a grid: the values of its factors, and the cell as a study of its own."""
+def load_cells(folder: Path, about: dict[str, Any]) -> list[tuple[dict[str, Any], Study]]:
+    """Read a grid: for each cell the values of its factors, and its runs as a study."""
     cells = []
     for cell in about["cells"]:
         own, found, damaged, pending = {**about, **cell}, [], [], []
@@ -148,36 +148,36 @@ def read_cells(folder: Path, about: dict[str, Any]) -> list[tuple[dict[str, Any]
                 pending.append(run["title"])
                 continue
             try:
-                found.append(_result(path, own, quantity_of(own["plan"])))
-            except UNREADABLE as error:
+                found.append(_result(path, own, metric_of(own["plan"])))
+            except READ_ERRORS as error:
                 damaged.append(f"{run['name']}: the result cannot be read ({type(error).__name__}: {error})")
         results, trials = ([item for item in found if ("rate" in item["run"]) == tried] for tried in (False, True))
         cells.append((cell["values"], Study(own, results, pending, damaged, trials)))
     return cells
 
 
-def compared(about: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """What is compared, by label; before there were mixers, schemes alone."""
+def arms_of(about: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The scheme and the mixer of each compared label; studies of format 1 compare schemes only."""
     if "compared" not in about:
         return {label: {"scheme": label, "mixer": "softmax"} for label in about["plan"]["schemes"]}
     return {one["label"]: {"scheme": one["scheme"], "mixer": one["mixer"]} for one in about["compared"]}
 
 
-def drawn(about: dict[str, Any]) -> int:
-    """Of how many seeds of each there are lines in the charts."""
-    return max(1, LINES // max(1, min(DRAWN, len(compared(about)))))
+def seeds_drawn(about: dict[str, Any]) -> int:
+    """Number of seeds of each label drawn in the charts, so that there are at most `MAX_LINES` lines."""
+    return max(1, MAX_LINES // max(1, min(MAX_ARMS_DRAWN, len(arms_of(about)))))
 
 
 def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    results, damaged, labels, kind = [], [], compared(about), quantity_of(about["plan"])
+    results, damaged, labels, kind = [], [], arms_of(about), metric_of(about["plan"])
     for path in sorted(folder.glob("runs/*/result.json")):
         try:
             result = _result(path, about, kind)
             run = result["run"]
-        except UNREADABLE as error:
+        except READ_ERRORS as error:
             damaged.append(f"{path.parent.name}: the result cannot be read ({type(error).__name__}: {error})")
             continue
-        planned = run.get("rate") in (about["plan"].get("tune") or ()) if "rate" in run else _seed(run, about)
+        planned = run.get("rate") in (about["plan"].get("tune_lr") or ()) if "rate" in run else _seed(run, about)
         if run["label"] in labels and planned:
             results.append(result)
     return results, damaged
@@ -187,37 +187,37 @@ def _seed(run: dict[str, Any], about: dict[str, Any]) -> bool:
     return 0 <= run["seed"] < about["plan"]["seeds"]
 
 
-def _result(path: Path, about: dict[str, Any], kind: Quantity) -> dict[str, Any]:
-    result = read_sealed(path)
+def _result(path: Path, about: dict[str, Any], kind: Metric) -> dict[str, Any]:
+    result = read_checksummed(path)
     if result["format"] not in FORMATS or result["status"] not in STATES:
         raise ValueError(f"format {result['format']!r}, status {result['status']!r}")
     run = result["run"]["label"], result["run"]["seed"]
     if result["status"] == "done" and "rate" in result["run"]:
         result["aside"], result["training"], result["cost"]
     elif result["status"] == "done":
-        _gather(result, kind, pictured=run[1] < drawn(about))
+        _gather(result, kind, pictured=run[1] < seeds_drawn(about))
     return result
 
 
-def _gather(result: dict[str, Any], kind: Quantity, *, pictured: bool) -> None:
-    """Check a result, and keep of it what is told: a study of thousands of runs has to fit into memory."""
+def _gather(result: dict[str, Any], kind: Metric, *, pictured: bool) -> None:
+    """Validate a result and drop what the report does not need, so that thousands of runs fit into memory."""
     for section in ("parameters", "training", "cost", *kind.sections):
         result[section]
     for row in result["lengths"]:
-        if kind.measured(row):
+        if kind.has_value(row):
             row["table"] = kind.table(row)
-            # many runs are measured on the same documents: each name is kept once
+            # many runs are evaluated on the same documents: interning stores each name once
             row["units"] = [sys.intern(one["name"]) for one in row.get("documents", ()) if "name" in one]
             if not all(np.isfinite(side).all() and len(side) for side in row["table"]):
-                raise ValueError("a measured number is not finite")
-        for name in kind.single:
+                raise ValueError("a measured value is not finite")
+        for name in kind.per_unit_fields:
             row.pop(name, None)
     if not pictured:
-        for name in PICTURED:
+        for name in CHART_SECTIONS:
             result.pop(name, None)
         return
     steps, losses = result["training"]["steps"], result["training"]["loss"]
-    size = max(1, len(steps) // POINTS)
+    size = max(1, len(steps) // MAX_POINTS)
     ends = range(size, len(steps) + 1, size)
     means = [sum(losses[end - size : end]) / size for end in ends]
     result["training"] = {"steps": [steps[end - 1] for end in ends], "loss": means}

@@ -1,4 +1,4 @@
-"""Each scheme or mixer in numbers, with intervals, and set against the best."""
+"""Summary statistics of each scheme or mixer: values, intervals, and paired comparisons with the best."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,83 +6,86 @@ from typing import Any
 
 import numpy as np
 
-from ordinate.report.quantity import Quantity
+from ordinate.report.metric import Metric
 from ordinate.report.read import Study
-from ordinate.study.comparison import Comparison, Table, compare_all
-from ordinate.study.statistics import Draws, Interval, interval, ratio, resampled
+from ordinate.study.comparison import Comparison, Measurements, compare_all
+from ordinate.study.statistics import BootstrapWeights, Interval, bootstrap_ratios, percentile_interval, pooled_ratio
 
 
 @dataclass(frozen=True)
-class Level:
-    """How well a scheme or mixer does at one length.
+class LengthResult:
+    """The metric of a scheme or mixer at one evaluation length.
 
     Args:
         times: the length as a multiple of the trained one.
         length: the length [tokens].
         value: bits per byte, or accuracy.
-        interval: where 95 % of the resamples lie; None if there is one document only.
-        worse: how much worse than at the trained length.
-        worse_interval: its interval.
+        interval: 95 % bootstrap interval; None if there is only one document.
+        degradation: how much worse than at the trained length (positive is worse).
+        degradation_interval: its interval.
     """
 
     times: int
     length: int
     value: float
     interval: Interval | None
-    worse: float
-    worse_interval: Interval | None
+    degradation: float
+    degradation_interval: Interval | None
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A scheme or mixer in numbers.
+class ArmSummary:
+    """Summary of a scheme or mixer.
 
     Args:
         label: as written in the plan.
-        seeds: finished runs.
+        seeds: number of finished runs.
         levels: by multiple of the trained length.
-        behind: how much worse than the best at the trained length, on the same documents and seeds; None for the
-            best, and where they share no seed.
-        behind_longest: the same at the longest length.
+        behind: paired comparison with the best at the trained length, on the same documents and seeds (positive
+            is worse); None for the best, and if the two share no seed.
+        behind_longest: the same at the longest length, with the best there.
     """
 
     label: str
     seeds: int
-    levels: dict[int, Level]
+    levels: dict[int, LengthResult]
     behind: Comparison | None = None
     behind_longest: Comparison | None = None
 
     @property
-    def trained(self) -> Level:
-        """At the trained length."""
+    def trained(self) -> LengthResult:
+        """The value at the trained length."""
         return self.levels[min(self.levels)]
 
     @property
-    def longest(self) -> Level:
-        """At the longest length measured."""
+    def longest(self) -> LengthResult:
+        """The value at the longest evaluated length."""
         return self.levels[max(self.levels)]
 
 
-def summarise(study: Study) -> list[Entry]:
-    """Every scheme or mixer with a finished run, the best at the trained length first."""
+def summarise(study: Study) -> list[ArmSummary]:
+    """Summarise every scheme or mixer with a finished run, the best at the trained length first."""
     return summarise_all([study])[0][0]
 
 
 def summarise_all(
-    studies: Sequence[Study], means: Sequence[Mapping[str, Table]] = (), kinds: Sequence[Quantity] = ()
-) -> tuple[list[list[Entry]], list[list[Entry]]]:
-    """The same for every cell of a grid, and for means over cells; all comparisons are corrected together.
+    studies: Sequence[Study], means: Sequence[Mapping[str, Measurements]] = (), kinds: Sequence[Metric] = ()
+) -> tuple[list[list[ArmSummary]], list[list[ArmSummary]]]:
+    """Summarise every cell of a grid and the means over cells, with one multiple-testing correction for all.
 
     Args:
         studies: the cells.
-        means: for each mean, what is compared by label.
-        kinds: what each of them is compared by.
+        means: for each mean over cells, the pooled table of each label.
+        kinds: the metric of each mean.
+
+    Returns:
+        The entries of each cell, and the entries of each mean.
     """
     near, far = [study_tables(study, longest=False) for study in studies], [study_tables(study) for study in studies]
     compared = compare_all([*near, *means])
     further = compare_all(far)
     cells = [
-        _ranked([_entry(label, study.done(label), study.quantity) for label in tables], study.quantity, *found)
+        _ranked([_entry(label, study.finished(label), study.metric) for label in tables], study.metric, *found)
         for study, tables, *found in zip(studies, near, compared, further, strict=False)
     ]
     averages = [
@@ -92,14 +95,14 @@ def summarise_all(
     return cells, averages
 
 
-def study_tables(study: Study, *, longest: bool = True) -> dict[str, Table]:
-    """What was measured of each, at the longest length that any was read at, or at the trained one."""
-    done = {label: study.done(label) for label in study.compared}
+def study_tables(study: Study, *, longest: bool = True) -> dict[str, Measurements]:
+    """Values of each label by seed and unit, at the longest length that any was evaluated at, or the trained one."""
+    done = {label: study.finished(label) for label in study.arms}
     times = {
         row["times"]
         for results in done.values()
         for row in (results[0]["lengths"] if results else ())
-        if study.quantity.measured(row)
+        if study.metric.has_value(row)
     }
     if not times:
         return {}
@@ -107,18 +110,18 @@ def study_tables(study: Study, *, longest: bool = True) -> dict[str, Table]:
     return {
         label: _table(results, wanted)
         for label, found in done.items()
-        # some may serve the trained length only
-        if (results := [run for run in found if _measured(run, wanted, study.quantity)])
+        # some schemes (learned positions) have values at the trained length only
+        if (results := [run for run in found if _measured(run, wanted, study.metric)])
     }
 
 
 def _ranked(
-    entries: list[Entry],
-    kind: Quantity,
+    entries: list[ArmSummary],
+    kind: Metric,
     near: Mapping[tuple[str, str], Comparison],
     far: Mapping[tuple[str, str], Comparison],
-) -> list[Entry]:
-    """The best first, each set against the best."""
+) -> list[ArmSummary]:
+    """Sort entries, the best first, and attach the comparison of each with the best."""
     entries.sort(key=lambda entry: kind.sign * entry.trained.value)
     if not entries:
         return []
@@ -135,39 +138,41 @@ def _ranked(
     ]
 
 
-def _worse(found: Comparison | None, kind: Quantity) -> Comparison | None:
-    return found if found is None or kind.sign > 0 else found.turned()
+def _worse(found: Comparison | None, kind: Metric) -> Comparison | None:
+    # positive differences mean worse for every metric
+    return found if found is None or kind.sign > 0 else found.reversed()
 
 
-def _mean(label: str, table: Table, kind: Quantity) -> Entry:
-    values = resampled(table.amounts, table.sizes, Draws.of(len(table.sizes), len(table.seeds)))
-    value, bounds = ratio(table.amounts, table.sizes), kind.interval(values, table.amounts, table.sizes)
-    return Entry(label, len(table.seeds), {1: Level(1, 0, value, bounds, 0.0, None)})
+def _mean(label: str, table: Measurements, kind: Metric) -> ArmSummary:
+    values = bootstrap_ratios(table.amounts, table.sizes, BootstrapWeights.of(len(table.sizes), len(table.seeds)))
+    value, bounds = pooled_ratio(table.amounts, table.sizes), kind.interval(values, table.amounts, table.sizes)
+    return ArmSummary(label, len(table.seeds), {1: LengthResult(1, 0, value, bounds, 0.0, None)})
 
 
-def _entry(label: str, results: Sequence[dict[str, Any]], quantity: Quantity) -> Entry:
-    multiples = [row["times"] for row in results[0]["lengths"] if quantity.measured(row)]
+def _entry(label: str, results: Sequence[dict[str, Any]], metric: Metric) -> ArmSummary:
+    multiples = [row["times"] for row in results[0]["lengths"] if metric.has_value(row)]
     tables = {times: _table(results, times) for times in multiples}
     first = tables[min(multiples)]
-    draws = Draws.of(len(first.sizes), len(results))
-    base = resampled(first.amounts, first.sizes, draws)
+    draws = BootstrapWeights.of(len(first.sizes), len(results))
+    base = bootstrap_ratios(first.amounts, first.sizes, draws)
     levels = {}
     for times, table in tables.items():
-        values, value = resampled(table.amounts, table.sizes, draws), ratio(table.amounts, table.sizes)
+        values, value = bootstrap_ratios(table.amounts, table.sizes, draws), pooled_ratio(table.amounts, table.sizes)
         length = next(row["length"] for row in results[0]["lengths"] if row["times"] == times)
-        worse = quantity.sign * (value - ratio(first.amounts, first.sizes))
-        change = interval(quantity.sign * (values - base), len(table.sizes))
-        bounds = quantity.interval(values, table.amounts, table.sizes)
-        levels[times] = Level(times, length, value, bounds, worse, change)
-    return Entry(label, len(results), levels)
+        worse = metric.sign * (value - pooled_ratio(first.amounts, first.sizes))
+        # the same draws for both lengths: the change is a paired difference, document by document
+        change = percentile_interval(metric.sign * (values - base), len(table.sizes))
+        bounds = metric.interval(values, table.amounts, table.sizes)
+        levels[times] = LengthResult(times, length, value, bounds, worse, change)
+    return ArmSummary(label, len(results), levels)
 
 
-def _measured(result: dict[str, Any], times: int, quantity: Quantity) -> bool:
-    return any(row["times"] == times and quantity.measured(row) for row in result["lengths"])
+def _measured(result: dict[str, Any], times: int, metric: Metric) -> bool:
+    return any(row["times"] == times and metric.has_value(row) for row in result["lengths"])
 
 
-def _table(results: Sequence[dict[str, Any]], times: int) -> Table:
+def _table(results: Sequence[dict[str, Any]], times: int) -> Measurements:
     rows = [next(row for row in item["lengths"] if row["times"] == times) for item in results]
     tables = [row["table"] for row in rows]
     seeds = tuple(item["run"]["seed"] for item in results)
-    return Table(seeds, np.stack([amounts for amounts, _ in tables]), tables[0][1])
+    return Measurements(seeds, np.stack([amounts for amounts, _ in tables]), tables[0][1])

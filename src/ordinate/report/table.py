@@ -1,4 +1,4 @@
-"""The table of a report, for the page and for results.csv."""
+"""The results table, for the HTML page, results.csv and costs.csv."""
 
 import csv
 import io
@@ -8,25 +8,25 @@ from statistics import fmean
 from typing import Any
 
 from ordinate.report.read import Study
-from ordinate.report.summary import Entry
-from ordinate.study.state import STATES, State
+from ordinate.report.summary import ArmSummary
+from ordinate.study.run import STATES, State
 
 MEGABYTE = 1 << 20
-# the only numbers that may differ between two runs of one plan
-COSTS = ("tokens_per_second", "peak_memory_mb")
+# the only columns that may differ when the same plan is run again; they go to costs.csv
+COST_COLUMNS = ("tokens_per_second", "peak_memory_mb")
 
 
 @dataclass(frozen=True)
-class Row:
-    """One scheme or mixer.
+class TableRow:
+    """One row: a scheme or mixer.
 
     Args:
-        label: what it is called.
+        label: its label in the plan.
         scheme: its scheme.
         mixer: its mixer.
-        status: how many runs ended how.
-        numbers: by column name; None where there is no number.
-        entry: the same with intervals; None if no run has finished.
+        status: number of runs by status, as text.
+        numbers: values by column name; None where there is none.
+        entry: the summary statistics; None if no run has finished.
     """
 
     label: str
@@ -34,26 +34,29 @@ class Row:
     mixer: str
     status: str
     numbers: dict[str, float | int | None]
-    entry: Entry | None
+    entry: ArmSummary | None
 
 
-def rows(study: Study, entries: Sequence[Entry]) -> list[Row]:
-    """One row for each planned scheme or mixer, the best first, those without a finished run last."""
+def table_rows(study: Study, entries: Sequence[ArmSummary]) -> list[TableRow]:
+    """Return a row for each planned scheme or mixer, the best first, those without a finished run last."""
     known = {entry.label: entry for entry in entries}
-    order = [*known, *(label for label in study.compared if label not in known)]
+    order = [*known, *(label for label in study.arms if label not in known)]
     return [_row(study, label, known.get(label)) for label in order]
 
 
-def as_csv(parts: Sequence[tuple[Mapping[str, Any], Sequence[Row]]], mixers: bool, *, costs: bool = False) -> str:
-    """The tables of all cells as comma-separated values: what was measured, or what it cost.
+def to_csv(
+    parts: Sequence[tuple[Mapping[str, Any], Sequence[TableRow]]], mixers: bool, *, costs: bool = False
+) -> str:
+    """Write the tables of all cells as comma-separated values: the results, or the costs.
 
     Args:
-        parts: the values of each cell's factors, which come first, and its table; of a study without a grid, one.
-        mixers: whether there is a column of mixers.
-        costs: whether it is of costs, which differ from one machine and day to the next.
+        parts: for each cell the values of its factors, which become the first columns, and its table; a study
+            without a grid has one part.
+        mixers: add a column for the mixer.
+        costs: write the columns of costs, which vary between machines and runs, instead of the results.
     """
     every = dict.fromkeys(name for _, table in parts for row in table for name in row.numbers)
-    columns = [name for name in every if (name in COSTS) == costs]
+    columns = [name for name in every if (name in COST_COLUMNS) == costs]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*parts[0][0], *(["mixer"] if mixers else []), "scheme", "status", *columns])
@@ -66,17 +69,17 @@ def as_csv(parts: Sequence[tuple[Mapping[str, Any], Sequence[Row]]], mixers: boo
     return out.getvalue()
 
 
-def _row(study: Study, label: str, entry: Entry | None) -> Row:
+def _row(study: Study, label: str, entry: ArmSummary | None) -> TableRow:
     counts: dict[State, int] = {state: study.count(label, state) for state in STATES if state != "pending"}
     counts["pending"] = study.plan["seeds"] - sum(counts.values())
     status = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     numbers: dict[str, float | int | None] = {"seeds": counts["done"]}
     if entry:
-        numbers |= _quality(entry, study.quantity.column) | _means(study, label)
-    return Row(label, **study.compared[label], status=status, numbers=numbers, entry=entry)
+        numbers |= _quality(entry, study.metric.csv_prefix) | _means(study, label)
+    return TableRow(label, **study.arms[label], status=status, numbers=numbers, entry=entry)
 
 
-def _quality(entry: Entry, column: str) -> dict[str, float | int | None]:
+def _quality(entry: ArmSummary, column: str) -> dict[str, float | int | None]:
     numbers: dict[str, float | int | None] = {}
     for level in entry.levels.values():
         numbers |= _bounds(f"{column}_{level.times}x", level.value, level.interval)
@@ -98,11 +101,12 @@ def _bounds(name: str, value: float | None, bounds: tuple[float, float] | None) 
 
 
 def _means(study: Study, label: str) -> dict[str, float | int | None]:
-    done = study.done(label)
+    done = study.finished(label)
+    # indices into `order`: the first is unshuffled, then window 2 (pairs), the last is all tokens
     shuffled = {"shuffle_2": 1, "shuffle_all": -1} if "order" in done[0] else {}
     return {
-        **{name: _mean(_rise(item, place) for item in done) for name, place in shuffled.items()},
-        **{name: _mean(item["lengths"][0].get(name) for item in done) for name, _, _ in study.quantity.also},
+        **{name: _mean(_loss_rise(item, index) for item in done) for name, index in shuffled.items()},
+        **{name: _mean(item["lengths"][0].get(name) for item in done) for name, _, _ in study.metric.extra_columns},
         **({"learning_rate": done[0]["tuning"]["rate"]} if "tuning" in done[0] else {}),
         **({"steps": done[0]["step"]} if study.plan.get("budgets") else {}),
         "parameters_trained": done[0]["parameters"]["trained"],
@@ -114,9 +118,9 @@ def _means(study: Study, label: str) -> dict[str, float | int | None]:
     }
 
 
-def _rise(result: dict[str, Any], place: int) -> float | None:
+def _loss_rise(result: dict[str, Any], index: int) -> float | None:
     order = result["order"]
-    return order[place]["nats_per_token"] - order[0]["nats_per_token"] if len(order) > 1 else None
+    return order[index]["nats_per_token"] - order[0]["nats_per_token"] if len(order) > 1 else None
 
 
 def _mean(numbers: Any) -> float | None:

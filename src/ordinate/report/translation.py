@@ -1,33 +1,33 @@
-"""One offline page about a translator: its scores, and what one translation looked at."""
+"""HTML page about a translation model: its scores, and the cross-attention of one translation."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from ordinate.report.crossing import crossing
-from ordinate.report.offline import bundle, environment, hashes, inert
-from ordinate.report.page import DRAW
+from ordinate.report.charts import cross_attention_map
+from ordinate.report.html import script_hashes, script_safe_json, template_environment, vega_bundle
+from ordinate.report.page import DRAW_SCRIPT
 
 COLUMN = "crossing"
 
 
 def translation_page(result: Mapping[str, Any]) -> str:
-    """The page as HTML: everything in one file, nothing fetched, every text from the data escaped.
+    """Return a self-contained HTML page; every text from the data is escaped.
 
     Args:
         result: `title`, `about`, `scores` (name, chrf and bleu of each), `measured`, `crossing` (source, target and
-            weights), `samples` (source, target and what was said), `command`.
+            weights), `samples` (source, target and `said`, the model's translation), `command`.
     """
     look = result["crossing"]
-    chart = crossing(look["source"], look["target"], look["weights"]).configure_view(stroke=None)
-    library = bundle()
+    chart = cross_attention_map(look["source"], look["target"], look["weights"]).configure_view(stroke=None)
+    library = vega_bundle()
     return (
-        environment()
+        template_environment()
         .get_template("translation.html.jinja")
         .render(
             **{name: result[name] for name in ("title", "about", "scores", "measured", "samples", "command")},
-            specs=inert([{"id": COLUMN, "spec": chart.to_dict()}]),
+            specs=script_safe_json([{"id": COLUMN, "spec": chart.to_dict()}]),
             bundle=library,
-            draw=DRAW,
-            script_hashes=hashes(library, DRAW),
+            draw=DRAW_SCRIPT,
+            script_hashes=script_hashes(library, DRAW_SCRIPT),
         )
     )

@@ -1,1 +1,6 @@
-"""The positional schemes, one a file."""
+"""Positional schemes, one a file, their contract, sums, per-head groups and per-layer specifications."""
+
+import lazy_loader
+
+# names live in __init__.pyi, so that importing the package does not import torch
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Rotation of queries and keys by several axes."""
+"""Axial RoPE: rotary position embedding for images and video."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,38 +7,38 @@ from typing import Literal
 
 import torch
 
-from ordinate.checks import need, need_positive
+from ordinate.core.checks import need, need_positive
+from ordinate.core.shapes import Keys, Positions, Queries
 from ordinate.ops.axes import HEO, Spacing, axis_frequencies
 from ordinate.ops.rotate import Angles, Rotation
-from ordinate.scheme import Encoder, Scheme
-from ordinate.shapes import Keys, Positions, Queries
+from ordinate.schemes._scheme import Encoder, Scheme
 
 
 class Axial(Scheme):
-    """Rotate some channels of queries and keys by the row, some by the column, and some by the depth if there is one.
+    """Axial RoPE: rotate separate channel pairs of queries and keys by row, column and, with three axes, depth.
 
         angle(p, a, m) = p_a * w[a, m],   w[a, m] = theta^(-m/P),   m = 0 .. P - 1     [radians]
 
-    Each axis a has P pairs of channels of its own, so that q.k sees how far apart two tokens are along each axis.
-    Channels that are left over stay as they are.
+    Each axis a has P channel pairs of its own, so q.k depends on the relative position along each axis. Remaining
+    channels are not rotated.
 
     Enters at: queries and keys.
     Args:
         head_width: channels of a head, at least 2 for each axis.
-        spacing: `lang` as above; `dealt` deals one list of frequencies out to the axes in turn (Pixtral); `pixel` and
-            `pixel_log` are steps in pi from 1 to max_frequency/2, even or in equal ratios, for positions that run
-            from -1 to 1 over `span` tokens (rotary-embedding-torch, timm).
-        theta: base of the wavelengths of `lang` and `dealt`; None: 10 000.
+        spacing: `lang` as above; `round_robin` deals one list of frequencies out to the axes in turn (Pixtral);
+            `pixel` and `pixel_log` are steps in pi from 1 to max_frequency/2, even or in equal ratios, for positions
+            that run from -1 to 1 over `grid_size` tokens (rotary-embedding-torch, timm).
+        theta: base of the wavelengths of `lang` and `round_robin`; None: 10 000.
         max_frequency: of the pixel forms, F; None: 10 [half turns per half a side].
-        span: length of each side, or of all sides, for the pixel forms [tokens].
+        grid_size: length of each side, or of all sides, for the pixel forms [tokens].
         order: `blocks` keeps the pairs of an axis together, `alternating` lets the axes take turns.
         layout: which channels pair up: `half` pairs m with m + half of the turning channels, `interleaved` pairs 2m
-            with 2m + 1, `half_each` is `half` within the channels of each axis.
+            with 2m + 1, `half_per_axis` is `half` within the channels of each axis.
         axis_width: channels of each axis, 2P; None: as many as there are for every axis.
     Raises:
-        ValueError: an axis that would get no channels, or an option that has no effect.
-    Source: Heo et al. 2024, https://arxiv.org/abs/2403.13298 (its axial form), forms from public code.
-    Departs: angles in float64; positions are given, and may be anything.
+        ValueError: an axis without channels, or an option that has no effect.
+    Source: Heo et al. 2024, https://arxiv.org/abs/2403.13298 (its axial form), other forms from public code.
+    Departs: angles in float64; positions are arguments, and may be any real numbers.
     """
 
     axes = (2, 3)
@@ -52,9 +52,9 @@ class Axial(Scheme):
         spacing: Spacing = "lang",
         theta: float | None = None,
         max_frequency: float | None = None,
-        span: int | tuple[int, ...] | None = None,
+        grid_size: int | tuple[int, ...] | None = None,
         order: Literal["blocks", "alternating"] = "blocks",
-        layout: Literal["half", "interleaved", "half_each"] = "half",
+        layout: Literal["half", "interleaved", "half_per_axis"] = "half",
         axis_width: int | None = None,
     ) -> None:
         super().__init__()
@@ -62,18 +62,18 @@ class Axial(Scheme):
         for name, value, used in (
             ("theta", theta, not pixel),
             ("max_frequency", max_frequency, pixel),
-            ("span", span, pixel),
+            ("grid_size", grid_size, pixel),
         ):
             came = f"got {value} with spacing={spacing!r}, where it has no effect"
             need(value is None or used, f"{name} belongs to another spacing", came, "leave it out")
-        need(not pixel or span is not None, "the pixel forms need the length of a side", "got no span", "give span")
-        sides = (span,) if isinstance(span, int) else span or ()
+        given = not pixel or grid_size is not None
+        need(given, "the pixel forms need the length of a side", "got no grid_size", "give grid_size")
+        sides = (grid_size,) if isinstance(grid_size, int) else grid_size or ()
         sound = len(sides) < 4 and all(side > 1 for side in sides)
-        need(
-            sound, "up to 3 sides have 2 tokens or more", f"got span={span}", "give one length, or one for each axis"
-        )
-        apart = layout != "half_each" or order == "blocks"
-        need(apart, "half_each keeps the axes apart", f"got order={order!r}", "give order='blocks'")
+        came = f"got grid_size={grid_size}"
+        need(sound, "up to 3 sides have 2 tokens or more", came, "give one length, or one for each axis")
+        separate = layout != "half_per_axis" or order == "blocks"
+        need(separate, "half_per_axis keeps the axes separate", f"got order={order!r}", "give order='blocks'")
         for name, value in (("theta", theta), ("max_frequency", max_frequency)):
             need_positive(name, 1 if value is None else value)
         self.head_width, self.axis_width, self.sides = head_width, axis_width, sides
@@ -84,42 +84,40 @@ class Axial(Scheme):
         self.pairs(min(self.axes))
 
     def pairs(self, axes: int) -> int:
-        """How many pairs of channels each of this many axes gets."""
+        """Return the number of channel pairs of each axis."""
         width = 2 * (self.head_width // (2 * axes)) if self.axis_width is None else self.axis_width
         fits = width >= 2 and width % 2 == 0 and width * axes <= self.head_width
         asked = "" if self.axis_width is None else f" and axis_width {self.axis_width}"
         need(
             fits,
-            f"each of {axes} axes needs an even number of the head's channels, 2 at least",
+            f"each of {axes} axes needs an even number of channels, at least 2",
             f"got head width {self.head_width}{asked}",
             f"choose a head width of {axes * max(width, 2)} or more, or an even axis_width that fits",
         )
         return width // 2
 
     def check_positions(self, pos: Positions) -> None:
-        """Raise a ValueError unless every axis has channels."""
+        """Raise a ValueError unless each axis has channels."""
         super().check_positions(pos)
         self.pairs(pos.shape[-1])
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
-        """Rotate the queries."""
-        return self.encoders(pos)[0](q)
+        return self.make_encoders(pos)[0](q)
 
     def encode_key(self, k: Keys, pos: Positions) -> Keys:
-        """Rotate the keys."""
-        return self.encoders(pos)[1](k)
+        return self.make_encoders(pos)[1](k)
 
-    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
-        """One rotation for queries and keys, or one for each axis."""
+    def make_encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """Return one rotation for queries and keys, composed of one per axis for `half_per_axis`."""
         angles, axes = self.angles(pos), pos.shape[-1]
-        if self.layout != "half_each":
+        if self.layout != "half_per_axis":
             rotation = Rotation.by(angles, self.layout)
             return rotation, rotation
         each = partial(_turn_each, [Rotation.by(part, "half") for part in angles.chunk(axes, -1)])
         return each, each
 
     def angles(self, pos: Positions) -> Angles:
-        """The angle of each pair of channels at each position [radians]."""
+        """Return the rotation angle of each channel pair at each position [radians]."""
         axes = pos.shape[-1]
         table = axis_frequencies(
             self.spacing, axes=axes, pairs=self.pairs(axes), theta=self.theta, max_frequency=self.max_frequency
@@ -128,7 +126,10 @@ class Axial(Scheme):
         if self.sides:
             came = f"got {len(self.sides)} for {axes} axes"
             need(
-                len(self.sides) in (1, axes), "span is the length of each side, or of all", came, "give one for each"
+                len(self.sides) in (1, axes),
+                "grid_size is the length of each side, or of all",
+                came,
+                "give one for each",
             )
             place = place * 2 / (torch.tensor(self.sides, dtype=torch.float64, device=pos.device) - 1) - 1
         angles = place[..., None] * torch.tensor(table, dtype=torch.float64, device=pos.device)
@@ -136,6 +137,6 @@ class Axial(Scheme):
 
 
 def _turn_each(rotations: Sequence[Rotation], x: Queries) -> Queries:
-    """Each rotation turns as many channels as it has, one after another."""
+    """Apply each rotation to its own consecutive channels; the remaining channels are unchanged."""
     *parts, rest = x.tensor_split(tuple(accumulate(2 * turn.cos.shape[-1] for turn in rotations)), -1)
     return torch.cat([*(turn(part) for turn, part in zip(rotations, parts, strict=True)), rest], -1)

@@ -1,4 +1,4 @@
-"""Contents meet offsets, and offsets meet contents."""
+"""DeBERTa: disentangled attention (He et al., 2021)."""
 
 import copy
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_known, need_positive
-from ordinate.geometry import Geometry
+from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias, Keys, Positions, Queries
 from ordinate.ops.buckets import signed_log_buckets
-from ordinate.ops.relative import Projection, Rows, Vectors, look_up
-from ordinate.scheme import Scheme
-from ordinate.shapes import Bias, Keys, Positions, Queries
+from ordinate.ops.relative import Projection, RelativeVectors, RowIndex, gather_products
+from ordinate.schemes._scheme import Scheme
 
-Terms = Literal["both", "c2p", "p2c"]
+DebertaTerms = Literal["both", "c2p", "p2c"]
 
 
 @dataclass(frozen=True)
-class Version:
-    """What versions of DeBERTa differ in.
+class DebertaVersion:
+    """Differences between versions of DeBERTa.
 
     Args:
         mirrored: whether p2c reads the row of the opposite offset, as the paper writes, unlike its published code.
@@ -28,46 +28,46 @@ class Version:
             Otherwise queries stay as they are and all is divided by sqrt(d).
         shared: whether one table serves all layers, and each reads it by its own projections of contents, as the
             published models of versions 2 and 3 do. Then K and Q are those of keys and queries.
-        epsilon: the vectors of the table are layer-normed, with this added to what they are divided by; None: they
+        norm_eps: the vectors of the table are layer-normed, with this added to what they are divided by; None: they
             are not.
     """
 
     mirrored: bool = False
     rescale: bool = True
     shared: bool = False
-    epsilon: float | None = None
+    norm_eps: float | None = None
 
 
 class Deberta(Scheme):
-    """Let the query's content meet the offset as a key, and the key's content meet the offset as a query.
+    """Disentangled attention: add content-to-position and position-to-content terms to the scores.
 
-    A table has a vector for each offset, near ones one by one and far ones in buckets that widen. One projection
-    makes keys of them, another makes queries.
+    Relative position embeddings t[r] are projected to keys by K and to queries by Q. Near offsets have an embedding
+    each, distant ones share logarithmic buckets.
 
         score(i, j) = (q_i . k_j + q_i . K t[r] + k_j . (Q t[r] + b)) / sqrt(3d)
 
         r = clip(span + bucket(p_i - p_j), 0, 2 span - 1),   span = buckets, or max_distance without buckets
 
-    Enters at: queries, which are divided by sqrt(3), and scores, from content too.
+    Enters at: queries, which are divided by sqrt(3), and scores (content-dependent).
     Args:
-        width: columns of the model, and of the table.
+        width: model width, and width of the embeddings.
         heads: heads of the model.
         head_width: channels of a head, d.
-        max_distance: offsets from here on share a vector [tokens].
-        buckets: buckets of each side up to there, half of them single offsets; None: every offset is single.
-        terms: `c2p` (content to position: the second term), `p2c` (position to content: the third), or both.
-        version: what else versions of the model differ in.
+        max_distance: larger offsets share an embedding [tokens].
+        buckets: buckets per side up to max_distance, half of them for single offsets; None: an embedding per offset.
+        terms: `c2p` (content to position: the second term), `p2c` (position to content: the third), or `both`.
+        version: other differences between versions of the model.
     Raises:
         ValueError: a size not above zero, unknown terms, an odd or too small number of buckets, a max_distance that
-            leaves no far bucket, or `mirrored` without p2c.
+            leaves no logarithmic bucket, or `mirrored` without p2c.
     Source: He et al. 2021, DeBERTa, equation 4, https://arxiv.org/abs/2006.03654; buckets from the published code of
-        version 2. All but b, which is zero, are born normal with a standard deviation of 0.02, as there.
+        version 2. All but b, which is zero, are initialised normal with a standard deviation of 0.02, as there.
     Departs: unless the version says `shared`, each layer has a table of its own. No dropout, and no bias in K: the
         softmax takes it out again.
     """
 
     per_layer = True
-    whole = True
+    integer_positions = True
     shift_invariant = True
     citation = """@inproceedings{he2021deberta,
   title = {DeBERTa: Decoding-enhanced BERT with Disentangled Attention},
@@ -85,11 +85,11 @@ class Deberta(Scheme):
         head_width: int,
         max_distance: int = 512,
         buckets: int | None = 256,
-        terms: Terms = "both",
-        version: Version | None = None,
+        terms: DebertaTerms = "both",
+        version: DebertaVersion | None = None,
     ) -> None:
         super().__init__()
-        version = Version() if version is None else version
+        version = DebertaVersion() if version is None else version
         sizes = {"width": width, "heads": heads, "head_width": head_width, "max_distance": max_distance}
         for name, value in sizes.items():
             need_positive(name, value)
@@ -98,57 +98,57 @@ class Deberta(Scheme):
         self.max_distance, self.buckets, self.mirrored = max_distance, buckets, version.mirrored
         self.share = (1 / (3 if terms == "both" else 2)) ** 0.5 if version.rescale else 1.0
         self.span = max_distance if buckets is None else buckets
-        self.terms: Terms = terms
+        self.terms: DebertaTerms = terms
         self.shared, self.per_layer = version.shared, not version.shared
         self.table = nn.Parameter(torch.randn(2 * self.span, width) * 0.02)
-        self.norm = None if version.epsilon is None else nn.LayerNorm(width, eps=version.epsilon)
+        self.norm = None if version.norm_eps is None else nn.LayerNorm(width, eps=version.norm_eps)
         self.key: nn.Linear | Projection | None = None
         self.query: nn.Linear | Projection | None = None
         if not version.shared:
-            self.key = _born(nn.Linear(width, heads * head_width, bias=False)) if terms != "p2c" else None
-            self.query = _born(nn.Linear(width, heads * head_width)) if terms != "c2p" else None
+            self.key = _initialised(nn.Linear(width, heads * head_width, bias=False)) if terms != "p2c" else None
+            self.query = _initialised(nn.Linear(width, heads * head_width)) if terms != "c2p" else None
 
     @property
     def hooks(self) -> tuple[str, ...]:
-        """Without rescaling the queries stay as they are; a shared table is read by projections of the layers."""
+        """Hooks in use: without rescaling, queries are unchanged; a shared table needs the layer's projections."""
         used = ("content_bias",) if self.share == 1.0 else ("encode_query", "content_bias")
-        return (*used, "borrow") if self.shared else used
+        return (*used, "bind_projections") if self.shared else used
 
-    def borrow(self, query: Projection, key: Projection) -> Scheme:
-        """The same inside one layer, which lends its projections."""
-        lent = copy.copy(self)
-        lent.shared = False
-        lent.key, lent.query = key if self.terms != "p2c" else None, query if self.terms != "c2p" else None
-        return lent
+    def bind_projections(self, query: Projection, key: Projection) -> Scheme:
+        """Return a copy of this scheme that uses the query and key projections of a layer."""
+        bound = copy.copy(self)
+        bound.shared = False
+        bound.key, bound.query = key if self.terms != "p2c" else None, query if self.terms != "c2p" else None
+        return bound
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
-        """Divide the queries by the root of the number of terms."""
+        """Divide the queries by the square root of the number of terms, so that q.k has the scale of the others."""
         return q * self.share
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias:
-        """What queries make of offsets, and what offsets make of keys; the queries come divided."""
+        """Return the content-to-position and position-to-content terms; `q` is already divided by `encode_query`."""
         need(
             not self.shared,
-            "a shared table is read by the projections of a layer",
+            "a shared table needs the query and key projections of a layer",
             "got none",
-            "use it in a model whose mixer lends them (softmax), by itself, or leave version.shared out",
+            "use it as the only scheme of a model whose mixer provides them (softmax), or leave version.shared out",
         )
         (rows, mirrored), terms = self._rows(where), []
         if self.key is not None:
-            terms.append(look_up(q, self._vectors(self.key, q.dtype), rows))
+            terms.append(gather_products(q, self._vectors(self.key, q.dtype), rows))
         if self.query is not None:
-            terms.append(look_up(k, self._vectors(self.query, k.dtype), mirrored.mT).mT * self.share)
+            terms.append(gather_products(k, self._vectors(self.query, k.dtype), mirrored.mT).mT * self.share)
         return sum(terms[1:], terms[0]) * self.head_width**-0.5
 
-    def vectors(self, where: Geometry) -> Vectors:
-        """The projected vectors of the offsets."""
+    def relative_vectors(self, where: Geometry) -> RelativeVectors:
+        """Return the projected embedding of each offset."""
         asked, held = (
             None if project is None else self._vectors(project, self.table.dtype).index_select(1, rows[0, 0])
             for project, rows in zip((self.key, self.query), self._rows(where), strict=True)
         )
         asked = None if asked is None else asked * self.head_width**-0.5
         held = None if held is None else held * (self.share * self.head_width**-0.5)
-        return Vectors(asked=asked, held=held, reach=self.max_distance)
+        return RelativeVectors(query_vectors=asked, key_vectors=held, reach=self.max_distance)
 
     def _vectors(self, project: nn.Linear | Projection, dtype: torch.dtype) -> Float[Tensor, "h rows d"]:
         wide = torch.promote_types(dtype, torch.float32)
@@ -160,8 +160,8 @@ class Deberta(Scheme):
         vectors = nn.functional.linear(table, project.weight.to(wide), bias)
         return vectors.unflatten(-1, (-1, self.head_width)).transpose(0, 1)
 
-    def _rows(self, where: Geometry) -> tuple[Rows, Rows]:
-        """The row that a query meets at each offset, and the row that a key meets."""
+    def _rows(self, where: Geometry) -> tuple[RowIndex, RowIndex]:
+        """Return the table row of each pair for the content-to-position and the position-to-content term."""
         offset = where.offset[..., 0]
         if self.buckets is not None:
             offset = signed_log_buckets(offset, buckets=self.buckets, max_distance=self.max_distance)
@@ -170,18 +170,18 @@ class Deberta(Scheme):
         return asked, held
 
 
-def _born(project: nn.Linear) -> nn.Linear:
+def _initialised(project: nn.Linear) -> nn.Linear:
     nn.init.normal_(project.weight, std=0.02)
     if project.bias is not None:
         nn.init.zeros_(project.bias)
     return project
 
 
-def _check_options(max_distance: int, buckets: int | None, terms: Terms, mirrored: bool) -> None:
-    need_known("set of terms", terms, get_args(Terms))
+def _check_options(max_distance: int, buckets: int | None, terms: DebertaTerms, mirrored: bool) -> None:
+    need_known("set of terms", terms, get_args(DebertaTerms))
     need(
         not mirrored or terms != "c2p",
-        "mirrored is about p2c",
+        "mirrored applies to the p2c term only",
         "got terms='c2p'",
         "leave it out, or give terms='both'",
     )
@@ -191,11 +191,11 @@ def _check_options(max_distance: int, buckets: int | None, terms: Terms, mirrore
         buckets >= 4 and buckets % 2 == 0,
         "deberta needs an even number of at least 4 buckets",
         f"got {buckets}",
-        "256 is usual; None gives every offset its own vector",
+        "256 is usual; None gives each offset its own embedding",
     )
     need(
         max_distance > buckets // 2 + 1,
-        "max_distance must lie beyond the buckets of single offsets",
+        "max_distance must exceed the single-offset buckets",
         f"got {max_distance} with {buckets} buckets",
         f"give more than {buckets // 2 + 1}",
     )

@@ -1,4 +1,4 @@
-"""A small trained network of how far back a key lies, as a share of the text so far."""
+"""FIRE: functional interpolation for relative position encoding (Li et al., 2024)."""
 
 from typing import Literal
 
@@ -6,38 +6,38 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need_known, need_positive
-from ordinate.geometry import Geometry
+from ordinate.core.checks import need_known, need_positive
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias
 from ordinate.ops.distance import distance
-from ordinate.ops.perceptron import of_one_number
-from ordinate.scheme import Scheme
-from ordinate.shapes import Bias
+from ordinate.ops.mlp_bias import scalar_relu_mlp
+from ordinate.schemes._scheme import Scheme
 
-Limit = Literal["max", "sqrt", "min"]
-Ahead = Literal["query", "farther"]
+ThresholdMode = Literal["max", "sqrt", "min"]
+FutureDivisor = Literal["query", "max"]
 # keeps the share finite at position 0, as in the published code
 EPS = 1e-6
 
 
 class Fire(Scheme):
-    """Add to each score what a small network makes of the distance, divided by the length of the text so far.
+    """FIRE: a relative position bias computed by an MLP from the distance divided by the query position.
 
         bias(h, i, j) = f_h( psi(|p_i - p_j|) / (psi(max(p_i, L)) + 1e-6) ),    psi(x) = log(|c x| + 1)
 
     f is a network with one hidden layer; c, L and f are trained. The share lies between 0 and 1 however long the text
-    is, so the network never meets a number that training did not show it. Below L, which is born at 512, texts are
-    treated by distance alone.
+    is, so the network never meets a number that training did not show it. Below L, which is initialised to 512, texts
+    are treated by distance alone.
 
     Enters at: scores.
     Args:
         heads: heads of the model.
         hidden: width of the hidden layer.
-        c: where c is born: how soon the logarithm flattens [1 / token].
-        threshold: where L is born [tokens].
-        limit: how L enters: `max(p_i, L)` as in the paper, `sqrt` for max(p_i, sqrt(L)), `min` for min(p_i, L),
-            1 at least.
-        ahead: what a key ahead of its query is divided by. `query`: by the query's place as any other, as in the
-            published code; the share may then pass 1. `farther`: by the farther place of the two; it never does.
+        c: where c begins: how soon the logarithm flattens [1 / token].
+        threshold: where L begins [tokens].
+        threshold_mode: how L enters: `max(p_i, L)` as in the paper, `sqrt` for max(p_i, sqrt(L)), `min` for min(p_i,
+            L), 1 at least.
+        future_divisor: what a key ahead of its query is divided by. `query`: by the query's place as any other, as in
+            the published code; the share may then pass 1. `max`: by the farther place of the two; it never does.
         biases: whether the layers of the network have biases.
     Raises:
         ValueError: an unknown option, or a size that is not positive.
@@ -62,38 +62,37 @@ class Fire(Scheme):
         hidden: int = 32,
         c: float = 0.1,
         threshold: float = 512.0,
-        limit: Limit = "max",
-        ahead: Ahead = "query",
+        threshold_mode: ThresholdMode = "max",
+        future_divisor: FutureDivisor = "query",
         biases: bool = True,
     ) -> None:
         super().__init__()
         for name, value in (("heads", heads), ("hidden", hidden), ("c", c), ("threshold", threshold)):
             need_positive(name, value)
-        need_known("limit of fire", limit, ("max", "sqrt", "min"))
-        need_known("way of fire to see ahead", ahead, ("query", "farther"))
-        self.threshold, self.limit, self.ahead = threshold, limit, ahead
+        need_known("threshold_mode of fire", threshold_mode, ("max", "sqrt", "min"))
+        need_known("future_divisor of fire", future_divisor, ("query", "max"))
+        self.threshold, self.threshold_mode, self.future_divisor = threshold, threshold_mode, future_divisor
         self.c = nn.Parameter(torch.tensor(float(c)))
         self.multiple = nn.Parameter(torch.tensor(1.0))
         self.inner = nn.Linear(1, hidden, bias=biases)
         self.outer = nn.Linear(hidden, heads, bias=biases)
 
     def bias(self, where: Geometry) -> Bias:
-        """What the network adds for each head, query and key."""
-        apart = distance(where.offset, dtype=torch.float64)
-        share = self._grown(apart) / (self._grown(self._length(where)) + EPS)
+        far = distance(where.offset, dtype=torch.float64)
+        normalised = self._log(far) / (self._log(self._length(where)) + EPS)
         wide = torch.promote_types(self.c.dtype, torch.float32)
-        return of_one_number(share, self.inner, self.outer, wide)
+        return scalar_relu_mlp(normalised, self.inner, self.outer, wide)
 
     def _length(self, where: Geometry) -> Float[Tensor, "#b i #j"]:
-        """What counts as the length of the text so far [tokens]."""
+        """Return the length by which distances are normalised [tokens]."""
         place = where.q_pos[..., 0].double()[:, :, None]
-        if self.ahead == "farther":
+        if self.future_divisor == "max":
             place = torch.maximum(place, where.k_pos[..., 0].double()[:, None])
         limit = (self.multiple.double() * self.threshold).abs()
-        if self.limit == "min":
-            # a query at position 0 that looks ahead would divide by nothing
+        if self.threshold_mode == "min":
+            # without a causal mask, a query at position 0 would divide the distance to future keys by zero
             return torch.minimum(place, limit).clamp(min=1)
-        return torch.maximum(place, limit.sqrt() if self.limit == "sqrt" else limit)
+        return torch.maximum(place, limit.sqrt() if self.threshold_mode == "sqrt" else limit)
 
-    def _grown(self, x: Float[Tensor, "#b i #j"]) -> Float[Tensor, "#b i #j"]:
+    def _log(self, x: Float[Tensor, "#b i #j"]) -> Float[Tensor, "#b i #j"]:
         return torch.log1p((self.c.double() * x).abs())

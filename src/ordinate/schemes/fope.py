@@ -1,4 +1,4 @@
-"""Rotation of queries and keys by mixtures of frequencies."""
+"""FoPE: Fourier position embedding (Hua et al., 2024)."""
 
 import math
 from typing import Literal
@@ -7,40 +7,41 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_positive
-from ordinate.ops.heads import for_heads, key_heads
+from ordinate.core.checks import need, need_positive
+from ordinate.core.shapes import Keys, Positions, Queries
+from ordinate.ops.heads import repeat_for_heads, resolve_kv_heads
 from ordinate.ops.rotate import Rotation
-from ordinate.ops.series import weighted_sums
-from ordinate.scheme import Scheme
-from ordinate.shapes import Keys, Positions, Queries
+from ordinate.ops.sinusoids import combine_sinusoids
+from ordinate.schemes._scheme import Scheme
 
-Waves = Float[Tensor, "#b h n pairs"]
+FourierSeries = Float[Tensor, "#b h n pairs"]
 
 
 class Fope(Scheme):
-    """Turn each pair of channels by a mixture of frequencies, and leave out those too slow to be learned.
+    """FoPE: RoPE with a Fourier series per channel pair, without frequencies too low for the training length.
 
         cos[h, m](p) = sum over D of C[h, D, m] cos(p w_D),   sin[h, m](p) = sum over D of S[h, D, m] sin(p w_D)
 
     w_D are the frequencies theta^(-2D/d) of rope that complete a period within the trained length: w_D >= 2 pi / L.
-    Pairs beyond the mixtures stand still: cos = 1, sin = 0. C and S are identities at birth, with noise.
+    Pairs beyond the mixtures stand still: cos = 1, sin = 0. C and S are identities at initialisation, with noise.
 
     Enters at: queries and keys.
     Args:
-        head_width: channels of a head, d, which pair up as in rope's layout `half`.
+        head_width: channels of a head, d, paired as in rope's layout `half`.
         heads: heads of the model.
-        kv_heads: heads of the keys; None: as many. A group of query heads shares C and S of its key head.
+        kv_heads: key heads; None: as many as query heads. A group of query heads shares C and S of its key head.
         theta: base of the wavelengths.
         trained_length: L [tokens]. Longer texts are served, with what was learned within L.
         form: `paper`: as many mixtures as kept frequencies, d/4 at most; `official`: so too, and pairs that stand
             still have sin = 1 as in the published code, which doubles their share of q.k; `vllm`: a mixture for each
             kept frequency.
-        gain: size of the noise, as the gain of Xavier's normal distribution; the source takes 0.3 to 0.6, more in
-            larger models.
-        trained: whether C and S are trained; False as in the source: they stay as they were born.
+        init_gain: size of the noise, as the gain of Xavier's normal distribution; the source takes 0.3 to 0.6, more
+            in larger models.
+        trainable: whether C and S are trained; False as in the source: they stay as they were initialised.
     Raises:
         ValueError: an odd head width, or a trained length too short for any frequency.
-    Source: Hua et al. 2024, Fourier Position Embedding, https://arxiv.org/abs/2412.17739, birth from its published
+    Source: Hua et al. 2024, Fourier Position Embedding, https://arxiv.org/abs/2412.17739, initialisation from its
+    published
         code.
     Departs: `official` is not the default.
     """
@@ -65,49 +66,49 @@ class Fope(Scheme):
         theta: float = 10_000.0,
         trained_length: int = 512,
         form: Literal["paper", "official", "vllm"] = "paper",
-        gain: float = 0.3,
-        trained: bool = False,
+        init_gain: float = 0.3,
+        trainable: bool = False,
     ) -> None:
         super().__init__()
         for name, value in (("theta", theta), ("trained_length", trained_length)):
             need_positive(name, value)
-        groups = key_heads(heads, kv_heads)
+        groups = resolve_kv_heads(heads, kv_heads)
         even = head_width > 0 and head_width % 2 == 0
         need(even, "fope needs an even head width", f"got {head_width}", "choose heads that divide width evenly")
-        need(gain >= 0, "gain must not be below zero", f"got {gain}", "0 is no noise, 0.3 is usual")
+        need(init_gain >= 0, "init_gain must not be below zero", f"got {init_gain}", "0 is no noise, 0.3 is usual")
         rates = [theta ** (-2 * m / head_width) for m in range(head_width // 2)]
         self.rates = [rate for rate in rates if rate >= 2 * math.pi / trained_length]
         need(
             len(self.rates) > 0,
-            "some wave must complete a period within the trained length",
+            "at least one frequency must complete a period within the training length",
             f"got trained_length={trained_length}",
             "give 7 or more",
         )
         kept = len(self.rates)
         outputs = kept if form == "vllm" else min(kept, max(head_width // 4, 1))
-        self.still, self.form = head_width // 2 - outputs, form
-        self.cosines = nn.Parameter(_near_identity(groups, kept, outputs, gain), requires_grad=trained)
-        self.sines = nn.Parameter(_near_identity(groups, kept, outputs, gain), requires_grad=trained)
+        self.unrotated_pairs, self.form = head_width // 2 - outputs, form
+        self.cosines = nn.Parameter(_near_identity(groups, kept, outputs, init_gain), requires_grad=trainable)
+        self.sines = nn.Parameter(_near_identity(groups, kept, outputs, init_gain), requires_grad=trainable)
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
-        """Turn the queries."""
         return Rotation(*self.waves(pos, q.shape[1]), "half")(q)
 
     def encode_key(self, k: Keys, pos: Positions) -> Keys:
-        """Turn the keys."""
         return Rotation(*self.waves(pos, k.shape[1]), "half")(k)
 
-    def waves(self, pos: Positions, heads: int) -> tuple[Waves, Waves]:
-        """What stands for the cosine and the sine of each head's pairs at each position."""
+    def waves(self, pos: Positions, heads: int) -> tuple[FourierSeries, FourierSeries]:
+        """Return the Fourier series that replace cosine and sine of each head's pairs at each position."""
         angles = pos[..., :1].double() * torch.tensor(self.rates, dtype=torch.float64, device=pos.device)
-        cos = weighted_sums(angles.cos(), for_heads(self.cosines, heads))
-        sin = weighted_sums(angles.sin(), for_heads(self.sines, heads))
+        cos = combine_sinusoids(angles.cos(), repeat_for_heads(self.cosines, heads))
+        sin = combine_sinusoids(angles.sin(), repeat_for_heads(self.sines, heads))
         pad = nn.functional.pad
-        return pad(cos, (0, self.still), value=1.0), pad(sin, (0, self.still), value=float(self.form == "official"))
+        return pad(cos, (0, self.unrotated_pairs), value=1.0), pad(
+            sin, (0, self.unrotated_pairs), value=float(self.form == "official")
+        )
 
 
 def _near_identity(heads: int, kept: int, outputs: int, gain: float) -> Float[Tensor, "{heads} {kept} {outputs}"]:
-    """Noise, and 1 more for the one frequency that each output has of its own, every so many frequencies."""
+    """Return Xavier noise plus 1 at one frequency for each output, evenly spaced over the kept frequencies."""
     table, step = torch.empty(heads, kept, outputs), math.ceil(kept / outputs)
     nn.init.xavier_normal_(table, gain=gain)
     own = range(math.ceil(kept / step))

@@ -1,4 +1,4 @@
-"""Waves in trained or random directions, added to the tokens."""
+"""Learnable Fourier features (Li et al., 2021) and random Fourier features (Tancik et al., 2020)."""
 
 import math
 import random
@@ -8,42 +8,42 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_positive
-from ordinate.ops.perceptron import perceptron
-from ordinate.scheme import Scheme
-from ordinate.shapes import Positions, Tokens
+from ordinate.core.checks import need, need_positive
+from ordinate.core.shapes import Positions, Tokens
+from ordinate.ops.mlp_bias import mlp
+from ordinate.schemes._scheme import Scheme
 
 
 class Fourier(Scheme):
-    """Add waves that run in trained or random directions over all axes of the position.
+    """Fourier features of the position, with trained or random frequencies, added to the token embeddings.
 
         waves(p) = [cos(w_1 . p), ..., cos(w_n . p), sin(w_1 . p), ..., sin(w_n . p)],    n = width / 2
 
         x[p] += scale * waves(p / unit)
         x[p] += W_2 gelu(W_1 waves(p / unit) / sqrt(2 n) + b_1) + b_2         with `hidden`
 
-    Each w_m is drawn at birth from a normal distribution. Two positions are then alike by their distance, on all axes
-    together, where waves of single axes make rows and columns alike.
+    Each w_m is drawn at initialisation from a normal distribution. Two positions are then alike by their distance, on
+    all axes together, where waves of single axes make rows and columns alike.
 
-    Enters at: tokens.
+    Enters at: token embeddings.
     Args:
         width: columns of the model.
         axes: axes of the positions: 1 for text, 2 for images, 3 for films.
         hidden: columns inside a small network that reads the waves; None: the waves themselves are added.
-        spread: standard deviation of the angular frequencies at birth [radians a unit]: 1 / gamma in Li et al.,
+        frequency_std: standard deviation of the initial angular frequencies [radians a unit]: 1 / gamma in Li et al.,
             2 pi sigma in Tancik et al.
         unit: what counts as 1 [tokens, or cells]. Trained frequencies are kept in radians a unit, so that a large
             unit makes them learn gently.
         seed: None: the frequencies are trained (Li et al.); a number: they are drawn from it and stay (Tancik et
             al.).
-        scale: amplitude of the waves; with `hidden`, multiplies W_2 and b_2 at birth; best the size of a token's
-            numbers in the model.
+        scale: amplitude of the waves; with `hidden`, multiplies W_2 and b_2 at initialisation; best the size of a
+            token's numbers in the model.
     Raises:
-        ValueError: positions with other axes than `axes`, or an odd width without a network to read the waves.
+        ValueError: positions with a number of axes other than `axes`, or an odd width without `hidden`.
     Source: Li et al. 2021, Learnable Fourier Features for Multi-Dimensional Spatial Positional Encoding, algorithm 1
         with one group, https://arxiv.org/abs/2106.02795; fixed ones from Tancik et al. 2020, Fourier Features Let
         Networks Learn High Frequency Functions in Low Dimensional Domains, https://arxiv.org/abs/2006.10739.
-    Departs: without a network the waves have the amplitude `scale`; Li et al. take 1 / sqrt(2 n).
+    Departs: without `hidden` the features have the amplitude `scale`; Li et al. take 1 / sqrt(2 n).
     """
 
     axes = (1, 2, 3)
@@ -62,29 +62,28 @@ class Fourier(Scheme):
         width: int,
         axes: int = 1,
         hidden: int | None = None,
-        spread: float = 1.0,
+        frequency_std: float = 1.0,
         unit: float = 1.0,
         seed: int | None = None,
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        for name, value in (("width", width), ("spread", spread), ("unit", unit), ("scale", scale)):
+        for name, value in (("width", width), ("frequency_std", frequency_std), ("unit", unit), ("scale", scale)):
             need_positive(name, value)
-        need(
-            axes in type(self).axes, "fourier takes 1, 2 or 3 axes", f"got {axes}", "give the axes of your positions"
-        )
+        must = "fourier takes 1, 2 or 3 axes"
+        need(axes in type(self).axes, must, f"got {axes}", "give the number of position axes")
         need(
             hidden is not None or width % 2 == 0,
-            "each wave has a sine and a cosine, so the width must be even",
+            "each frequency has a sine and a cosine, so the width must be even",
             f"got {width}",
             "give an even width, or hidden",
         )
         self.axes, self.unit, self.seed, self.scale = (axes,), unit, seed, scale
         shape = ((width + 1) // 2, axes)
         if seed is None:
-            self.frequencies = nn.Parameter(torch.randn(*shape) * spread)
+            self.frequencies = nn.Parameter(torch.randn(*shape) * frequency_std)
         else:
-            self.fixed = _drawn(seed, *shape, spread)
+            self.fixed = _drawn(seed, *shape, frequency_std)
         self.network = nn.ModuleList()
         if hidden is not None:
             need_positive("hidden", hidden)
@@ -94,12 +93,12 @@ class Fourier(Scheme):
                     parameter.mul_(scale)
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
-        """Add the waves, or what the network makes of them."""
+        """Add the features, or the output of the MLP."""
         waves = self._waves(pos)
         if not self.network:
             return x + (self.scale * waves).to(x.dtype)
         layers = [layer for layer in self.network if isinstance(layer, nn.Linear)]
-        made = perceptron(waves / math.sqrt(waves.shape[-1]), layers, nn.functional.gelu)
+        made = mlp(waves / math.sqrt(waves.shape[-1]), layers, nn.functional.gelu)
         return x + made.to(x.dtype)
 
     def _waves(self, pos: Positions) -> Float[Tensor, "#b n waves"]:
@@ -107,12 +106,12 @@ class Fourier(Scheme):
             table = self.frequencies.double()
         else:
             table = torch.tensor(self.fixed, dtype=torch.float64, device=pos.device)
-        # a sum over axes, not a product of matrices, so that no token's angle depends on the others
+        # not a matrix product: its rounding could depend on the number of tokens
         angles = ((pos.double() / self.unit)[..., None, :] * table).sum(-1)
         return torch.cat([angles.cos(), angles.sin()], -1)
 
 
 def _drawn(seed: int, waves: int, axes: int, spread: float) -> list[list[float]]:
-    """Normal numbers that are the same with every version of every library: only `getrandbits` is asked for."""
+    """Return normal random numbers that are reproducible across library versions: they use `getrandbits` only."""
     source, bell = random.Random(seed), NormalDist(0, spread)
     return [[bell.inv_cdf((source.getrandbits(52) + 0.5) / 2**52) for _ in range(axes)] for _ in range(waves)]

@@ -1,4 +1,4 @@
-"""A trained vector for each position, added to the tokens."""
+"""Learned absolute position embeddings (Gehring et al., 2017; GPT, BERT)."""
 
 import copy
 from typing import get_args
@@ -6,25 +6,25 @@ from typing import get_args
 import torch
 from torch import nn
 
-from ordinate.checks import need_known, need_positive
+from ordinate.core.checks import need_known, need_positive
+from ordinate.core.shapes import Positions, Tokens
 from ordinate.ops.resize import Align, resize_line
-from ordinate.scheme import Scheme
-from ordinate.shapes import Positions, Tokens
+from ordinate.schemes._scheme import Scheme
 
 
 class Learned(Scheme):
-    """Add a trained vector to each token, one for each position.
+    """Learned absolute position embeddings: add a trained vector for each position to the token embeddings.
 
         x[p] += table[p]
 
-    Positions never met in training keep the vector that they were born with. `resized` gives a trained table another
+    Positions never met in training keep their initial vector. `resized` gives a trained table another
     length.
 
-    Enters at: tokens.
+    Enters at: token embeddings.
     Args:
         width: columns of the model.
         max_length: rows of the table: positions 0 to max_length - 1 are served [tokens].
-        scale: standard deviation of the vectors at birth; best the size of a token's numbers in the model, which is
+        scale: standard deviation of the initial vectors; best the size of a token's numbers in the model, which is
             0.02 in GPT-2 and BERT.
     Raises:
         ValueError: a position beyond the table, below zero, or fractional.
@@ -33,7 +33,7 @@ class Learned(Scheme):
     Departs: nowhere.
     """
 
-    whole = True
+    integer_positions = True
     shift_invariant = False
     citation = """@inproceedings{gehring2017convolutional,
   title = {Convolutional Sequence to Sequence Learning},
@@ -51,24 +51,24 @@ class Learned(Scheme):
         self.table = nn.Parameter(torch.randn(max_length, width) * scale)
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
-        """Add each position's vector."""
+        """Add the vector of each position."""
         self.check_positions(pos)
         return x + nn.functional.embedding(pos[..., 0], self.table).to(x.dtype)
 
     def resized(self, max_length: int, *, align: Align = "centres") -> "Learned":
-        """Another one, whose table is this one stretched or squeezed to `max_length` rows by linear interpolation.
+        """Return a copy whose table is interpolated linearly to `max_length` rows.
 
-        Its table is a parameter of its own, which trains by itself. At the same length it is the same, bit by bit.
+        The new table is a separate parameter. At the same length it is bit-identical.
 
         Args:
             max_length: rows of the new table [tokens].
-            align: `centres` takes positions for cells, so that row p stands at (p + 1/2) / length of the way, as
-                PyTorch's interpolation does by default; `ends` keeps the first and the last vector.
+            align: `centres` places row p at the relative position (p + 1/2) / length, PyTorch's default
+                (align_corners=False); `ends` keeps the first and the last vector (align_corners=True).
         Raises:
-            ValueError: a length of 0 or less, or an unknown way to align.
+            ValueError: a length of 0 or less, or an unknown alignment.
         """
         need_positive("max_length", max_length)
-        need_known("way to align", align, get_args(Align))
+        need_known("option align", align, get_args(Align))
         other = copy.deepcopy(self)
         other.max_length = max_length
         table = resize_line(self.table.detach(), max_length, align)

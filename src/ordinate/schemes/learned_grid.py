@@ -1,4 +1,4 @@
-"""A trained vector for each cell of an image, added to the tokens."""
+"""Learned 2D position embeddings for image patches (Dosovitskiy et al., 2021)."""
 
 import copy
 
@@ -6,38 +6,38 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_positive
+from ordinate.core.checks import need, need_positive
+from ordinate.core.shapes import Positions, Tokens
 from ordinate.ops.resize import resize_plane, sample_plane
-from ordinate.scheme import Scheme
-from ordinate.shapes import Positions, Tokens
+from ordinate.schemes._scheme import Scheme
 
 
 class LearnedGrid(Scheme):
-    """Add a trained vector to each patch of an image, one for each row and column.
+    """Learned 2D position embeddings: add a trained vector for each row and column to the patch embeddings.
 
         x[p] += table[p_row, p_column]
 
-    Cells never met in training keep the vector that they were born with. Between cells, at fractions, the table is
+    Cells never met in training keep their initial vector. Between cells, at fractions, the table is
     interpolated, by the cubics of PyTorch (a = -3/4) on the four nearest rows and columns; beyond its edge the cells
     at the edge are repeated. So an image of another size can be laid on the cells of training. `resized` gives a
     trained table another size for good.
 
-    Enters at: tokens.
+    Enters at: token embeddings.
     Args:
-        width: columns of the model.
-        max_length: rows and columns of the table, where they are not given [cells].
+        width: model width.
+        max_length: rows and columns of the table, if not given [cells].
         rows: rows of the table; None: max_length.
         columns: columns of the table; None: max_length.
-        scale: standard deviation of the vectors at birth; best the size of a token's numbers in the model, which is
+        scale: standard deviation of the initial vectors; best the size of a token's numbers in the model, which is
             0.02 in ViT.
         antialias: whether the cells of another grid, laid on the table, are means over all that they cover, by a
             cubic of its own (a = -1/2; DINOv2 with registers). Fractions must be the cells of such a grid then.
     Raises:
-        ValueError: a place more than half a cell beyond the middles of the outer cells, or with `antialias` one that
-            is no cell of a whole grid.
+        ValueError: a position more than half a cell outside the centres of the outer cells, or with `antialias` one
+            that does not belong to a complete grid.
     Source: Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, equation 1 and section 3.2,
         https://arxiv.org/abs/2010.11929.
-    Departs: the table knows rows and columns; ViT numbers the cells one after another and recalls their grid when it
+    Departs: the table is indexed by row and column; ViT numbers the cells consecutively and restores the grid when it
         resizes the table. A class token has no cell.
     """
 
@@ -71,14 +71,14 @@ class LearnedGrid(Scheme):
         self.table = nn.Parameter(torch.randn(rows, columns, width) * scale)
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
-        """Add each cell's vector."""
+        """Add the vector of each cell."""
         self.check_positions(pos)
         if not pos.is_floating_point():
             return x + self.table[pos[..., 0], pos[..., 1]].to(x.dtype)
         return x + (self._covered(pos) if self.antialias else sample_plane(self.table, pos)).to(x.dtype)
 
     def _covered(self, pos: Positions) -> Float[Tensor, "1 n width"]:
-        """The vectors of the cells of another grid, each a mean over all that it covers."""
+        """Return the vectors of another grid's cells, interpolated with antialiasing."""
         sizes, cells = self.table.shape[:2], [pos[..., axis].unique().tolist() for axis in range(2)]
         even = [
             [(cell + 0.5) * size / len(found) - 0.5 for cell in range(len(found))]
@@ -87,33 +87,33 @@ class LearnedGrid(Scheme):
         whole = torch.cartesian_prod(*(torch.tensor(axis, device=pos.device).to(pos) for axis in even))[None]
         need(
             whole.shape == pos.shape and torch.allclose(whole, pos),
-            "with antialias, places between the cells are those of a whole grid laid on the table",
-            f"got {pos.shape[1]} others",
+            "with antialias, fractional positions must be the cell centres of a complete grid",
+            f"got {pos.shape[1]} positions that are not",
             "leave antialias out",
         )
         return resize_plane(self.table, len(even[0]), len(even[1]), antialias=True).flatten(0, 1)[None]
 
     def check_length(self, pos: Positions) -> None:
-        """Raise a ValueError unless every cell lies on the table."""
+        """Raise a ValueError unless all positions lie within the table."""
         rows, columns, _ = self.table.shape
         low, high = pos.flatten(0, 1).amin(0).tolist(), pos.flatten(0, 1).amax(0).tolist()
         need(
             min(low) >= -0.5 and high[0] <= rows - 0.5 and high[1] <= columns - 0.5,
-            f"LearnedGrid serves {rows} rows and {columns} columns, which count from 0",
+            f"LearnedGrid has {rows} rows and {columns} columns, counted from 0",
             f"got rows {low[0]} to {high[0]} and columns {low[1]} to {high[1]}",
             "resize the table: resized(rows, columns)",
         )
 
     def resized(self, rows: int, columns: int, *, antialias: bool = True) -> "LearnedGrid":
-        """Another one, whose table is this one stretched or squeezed by bicubic interpolation.
+        """Return a copy whose table is resized by bicubic interpolation.
 
-        Its table is a parameter of its own, which trains by itself. At the same size it is the same, bit by bit.
+        The new table is a separate parameter. At the same size it is bit-identical.
 
         Args:
             rows: rows of the new table [cells].
             columns: columns of the new table [cells].
-            antialias: whether a smaller table averages over all cells of the larger: timm does, ViT in transformers
-                does not. It changes the cubic too, and so the larger tables.
+            antialias: interpolate with antialiasing when downsampling: timm does, ViT in transformers does not. It
+                has another bicubic kernel, so upsampled tables change too.
         Raises:
             ValueError: a size of 0 or less.
         """

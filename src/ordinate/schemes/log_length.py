@@ -1,4 +1,4 @@
-"""Sharper attention for queries that see more tokens."""
+"""Attention temperature that depends on the logarithm of the position (log-n scaling, Scalable-Softmax)."""
 
 import math
 from typing import Literal
@@ -7,21 +7,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_positive
-from ordinate.scheme import Scheme
-from ordinate.shapes import Positions, Queries
+from ordinate.core.checks import need, need_positive
+from ordinate.core.shapes import Positions, Queries
+from ordinate.schemes._scheme import Scheme
 
 
 class LogLength(Scheme):
-    """Scale each query by the logarithm of how many tokens it can see, so that many far tokens do not blur attention.
+    """Scale each query by the logarithm of the number of tokens it attends to, against attention dilution.
 
         su:     q -> q * log(n)/log(L)              qwen:    q -> q * max(1, log(n)/log(L))
         plain:  q -> q * log(n)                     ssmax:   q -> q * s_h * log(n),  s trained
         llama4: q -> q * (1 + 0.1 log(1 + floor(n/L)))
 
-    n = position + 1 is the number of tokens that a query of a causal text sees, itself included. A softmax over n
-    scores of one spread flattens as n grows, and a factor of log(n) makes up for that. It says little about where
-    tokens stand: sum it with a scheme that does (rope+log_length).
+    n = position + 1 is the number of tokens that a query attends to under a causal mask, itself included. The softmax
+    of n scores of constant variance flattens as n grows; a factor of log(n) compensates. This encodes little about
+    positions: combine it with another scheme (rope+log_length).
 
     Enters at: queries.
     Args:
@@ -29,14 +29,14 @@ class LogLength(Scheme):
         form: which factor: `su` and `plain` scale at all lengths, `qwen` and `llama4` beyond the trained length only,
             `ssmax` trains a number for each head and layer.
         trained_length: L [tokens]; of `su`, `qwen` (None: 512) and `llama4` (None: 8192).
-        initial: s at birth, of `ssmax`; None: 0.168, which is 1 over the mean of log(n) up to n = 1024.
+        init_scale: initial s, of `ssmax`; None: 0.168, which is 1 over the mean of log(n) up to n = 1024.
     Raises:
-        ValueError: a position below zero, or an option that has no effect in this form.
+        ValueError: a negative position, or an option that has no effect in this form.
     Source: Su 2021, https://kexue.fm/archives/8823; Chiang and Cholak 2022 (`plain`),
         https://aclanthology.org/2022.acl-long.527; Nakanishi 2025 (`ssmax`), https://arxiv.org/abs/2501.19399; code
         of Qwen and of Llama 4.
-    Departs: n follows the position of each query, also in windows and where all see all; there it is not the number
-        of tokens seen.
+    Departs: n is the query position + 1 also with sliding windows and without a causal mask, where it is not the
+        number of tokens attended to.
     """
 
     shift_invariant = False
@@ -54,23 +54,24 @@ class LogLength(Scheme):
         heads: int,
         form: Literal["su", "qwen", "plain", "ssmax", "llama4"] = "su",
         trained_length: int | None = None,
-        initial: float | None = None,
+        init_scale: float | None = None,
     ) -> None:
         super().__init__()
         trains, bounded = form == "ssmax", form in ("su", "qwen", "llama4")
-        for name, value, used in (("trained_length", trained_length, bounded), ("initial", initial, trains)):
+        for name, value, used in (("trained_length", trained_length, bounded), ("init_scale", init_scale, trains)):
             came = f"got {value} with form={form!r}, where it has no effect"
-            need(value is None or used, f"{name} belongs to another form", came, "leave it out")
+            need(value is None or used, f"{name} is not used by this form", came, "leave it out")
         usual = 8192 if form == "llama4" else 512
         self.length = usual if trained_length is None else trained_length
-        need(self.length > 1, "the trained length must be above 1", f"got {trained_length}", "give that of training")
+        must = "trained_length must be above 1"
+        need(self.length > 1, must, f"got {trained_length}", "give the training length")
         need_positive("heads", heads)
         self.form, self.per_layer = form, trains
         if trains:
-            self.sharpness = nn.Parameter(torch.full((heads,), 0.168 if initial is None else initial))
+            self.sharpness = nn.Parameter(torch.full((heads,), 0.168 if init_scale is None else init_scale))
 
     def check_positions(self, pos: Positions) -> None:
-        """Raise a ValueError where a position is below zero: such a query sees nothing that could be counted."""
+        """Raise a ValueError for negative positions, for which the number of tokens is undefined."""
         super().check_positions(pos)
         if pos.numel() and not torch.compiler.is_compiling():
             low = pos.min().item()
@@ -82,7 +83,7 @@ class LogLength(Scheme):
         return (q.to(wide) * self.factor(pos).to(wide)).to(q.dtype)
 
     def factor(self, pos: Positions) -> Float[Tensor, "#b #h n 1"]:
-        """What each query is multiplied with, in float64."""
+        """Return the factor of each query, in float64."""
         seen = pos[:, None].double() + 1
         if self.form == "llama4":
             return 1 + 0.1 * torch.log1p((seen / self.length).floor())

@@ -1,4 +1,4 @@
-"""Rotation of queries and keys along trained directions."""
+"""RoPE-Mixed: rotary position embedding with learned 2D frequencies (Heo et al., 2024)."""
 
 import math
 
@@ -6,20 +6,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.checks import need, need_positive
+from ordinate.core.checks import need, need_positive
+from ordinate.core.shapes import Keys, Positions, Queries
 from ordinate.ops.axes import HEO
-from ordinate.ops.heads import for_heads, key_heads
+from ordinate.ops.heads import repeat_for_heads, resolve_kv_heads
 from ordinate.ops.rotate import Layout, Rotation
-from ordinate.scheme import Scheme
-from ordinate.shapes import Keys, Positions, Queries
+from ordinate.schemes._scheme import Scheme
 
 
 class Mixed(Scheme):
-    """Rotate each pair of channels by an angle that grows along a direction which the head learns.
+    """RoPE-Mixed: rotate each channel pair by an angle with a learned frequency for each axis.
 
         angle(p, h, m) = sum over axes a of  p_a * w[a, h, m]     [radians]
 
-    Row and column enter every pair, so that a pair can follow a slanted line too. The frequencies w are trained.
+    Each pair depends on row and column, so it can represent diagonal directions too. The frequencies w are trained.
 
     Enters at: queries and keys.
     Args:
@@ -28,12 +28,12 @@ class Mixed(Scheme):
         kv_heads: heads of the keys; None: as many. A group of query heads shares the directions of its key head,
             since a key is marked once.
         axes: how many position axes, 2 or 3.
-        theta: base of the lengths of w at birth: theta^(-2 A m/d) for m = 0 .. d/(2A) - 1 along each of A directions
+        theta: base of the initial lengths of w: theta^(-2 A m/d) for m = 0 .. d/(2A) - 1 along each of A directions
             at right angles, which each head draws at random [radians a token].
         layout: which channels pair up, `half` or `interleaved` as in rope.
     Raises:
         ValueError: a head too narrow for the axes, or kv_heads that do not divide heads.
-    Source: Heo et al. 2024, https://arxiv.org/abs/2403.13298 (RoPE-Mixed), birth from its published code.
+    Source: Heo et al. 2024, https://arxiv.org/abs/2403.13298 (RoPE-Mixed), initialisation from its published code.
     Departs: groups of heads, and three axes; there the first axis is the column.
     """
 
@@ -54,7 +54,7 @@ class Mixed(Scheme):
     ) -> None:
         super().__init__()
         need_positive("theta", theta)
-        groups = key_heads(heads, kv_heads)
+        groups = resolve_kv_heads(heads, kv_heads)
         need(axes in type(self).axes, "mixed takes 2 or 3 axes", f"got {axes}", "give the number of position axes")
         need(
             head_width >= 2 * axes,
@@ -68,18 +68,16 @@ class Mixed(Scheme):
         self.frequencies = nn.Parameter((directions[..., None] * torch.tensor(lengths)).flatten(-2))
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
-        """Rotate the queries."""
         return self._turn(q, pos)
 
     def encode_key(self, k: Keys, pos: Positions) -> Keys:
-        """Rotate the keys."""
         return self._turn(k, pos)
 
     def angles(self, pos: Positions, heads: int) -> Float[Tensor, "#b {heads} n pairs"]:
-        """The angle of each head's pairs of channels at each position [radians]."""
-        # sums over axes one by one: a matrix product would round a token otherwise among others than alone
+        """Return the rotation angle of each head's channel pairs at each position [radians]."""
+        # summed over axes one by one: the rounding of a matrix product could depend on the number of tokens
         parts = [
-            place[:, None].double() * for_heads(table, heads).double()[:, None]
+            place[:, None].double() * repeat_for_heads(table, heads).double()[:, None]
             for place, table in zip(pos.split(1, -1), self.frequencies, strict=True)
         ]
         return torch.stack(parts).sum(0)
@@ -90,7 +88,7 @@ class Mixed(Scheme):
 
 
 def _directions(axes: int, heads: int) -> Float[Tensor, "{axes} {heads} {axes}"]:
-    """For each head, as many random directions at right angles as there are axes: the last axis counts directions."""
+    """Return random orthogonal directions for each head, as many as axes; the last tensor axis counts directions."""
     if axes == 2:
         angle = torch.rand(heads) * 2 * math.pi
         return torch.stack(

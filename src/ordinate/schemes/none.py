@@ -1,15 +1,15 @@
-"""No positional scheme at all."""
+"""NoPE: no position encoding (Haviv et al., 2022)."""
 
-from ordinate.scheme import Scheme
+from ordinate.schemes._scheme import Scheme
 
 
-class Unmarked(Scheme):
-    """Say nothing about positions: order enters through the causal mask alone.
+class NoPosition(Scheme):
+    """NoPE: no position encoding; order enters through the causal mask alone.
 
         x -> x
 
-    Without a causal mask, attention without positions treats its input as a set. With one, a decoder can count what
-    it sees and learns an order of its own.
+    Without a causal mask, attention is permutation-equivariant. With one, a decoder can infer positions from the
+    number of visible tokens.
 
     Enters at: nowhere.
     Source: Haviv et al. 2022, Transformer Language Models without Positional Encodings Still Learn Positional

@@ -1,4 +1,4 @@
-"""Random positions from a longer range while training."""
+"""Randomized position encodings: random positions from a longer range in training (Ruoss et al., 2023)."""
 
 import random
 from dataclasses import replace
@@ -8,40 +8,40 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from ordinate.checks import need, need_known, need_positive
-from ordinate.geometry import Geometry
-from ordinate.scheme import Scheme
+from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.geometry import Geometry
+from ordinate.schemes._scheme import Scheme
 
-Evaluation = Literal["plain", "even", "drawn"]
+EvaluationPositions = Literal["unchanged", "evenly_spaced", "random"]
 
 
 class Randomized(Scheme):
-    """Say in training that the tokens stand at random places of a longer text, in order.
+    """Randomized positions: in training, replace positions by a random ordered subset of a longer range.
 
-        p  ->  id[p],    id[0] < id[1] < ...  drawn from 0 .. max_length - 1 for each forward pass, none twice
+        p  ->  id[p],    id[0] < id[1] < ...  drawn without replacement from 0 .. max_length - 1 in each forward pass
 
-    A model that meets all places of a long text in short ones does not find those of a long text strange. It marks
-    nothing itself: add it to a scheme that does, as in `randomized+learned`.
+    The model is trained on all positions of long sequences with short sequences. The scheme does not encode positions
+    itself: combine it with one that does, as in `randomized+learned`.
 
     Enters at: positions.
     Args:
         max_length: ids are drawn below this, and positions must lie below it: the longest text ever read [tokens].
-        evaluation: what becomes of positions when the model is not training. `plain` leaves them as they are; `even`
-            spreads `length` of them over the whole range, id[p] = floor(p max_length / length); `drawn` draws
-            `length` ids once for all. All give a token the same id however much has been read, so that a cache is
-            right.
-        length: the longest text of evaluation, for `even` and `drawn` [tokens].
-        seed: what `drawn` draws from; None: 0.
+        evaluation: what becomes of positions when the model is not training. `unchanged` leaves them as they are;
+            `evenly_spaced` spreads `eval_length` of them over the whole range, id[p] = floor(p max_length /
+            eval_length); `random` draws `eval_length` ids once for all. All give a token the same id however much has
+            been read, so that a cache is right.
+        eval_length: the longest text of evaluation, for `evenly_spaced` and `random` [tokens].
+        seed: what `random` draws from; None: 0.
     Raises:
-        ValueError: a position at or beyond max_length (or, in evaluation, beyond length), a fractional one, training
-            with a cache, whose tokens would get other ids with each piece, or an option without effect.
+        ValueError: a position at or beyond max_length (or, in evaluation, beyond eval_length), a fractional one,
+            training with a cache, whose tokens would get other ids with each piece, or an option without effect.
     Source: Ruoss et al. 2023, Randomized Positional Encodings Boost Length Generalization of Transformers, section 3,
         https://arxiv.org/abs/2305.16843, and its published code.
-    Departs: the published code draws in evaluation as in training. For relative encodings it draws a sorted list of
-        distances instead of positions; here a distance is that of two drawn positions.
+    Departs: the published code draws new ids in evaluation too. For relative encodings it draws a sorted list of
+        distances instead of positions; here a distance is the difference of two drawn positions.
     """
 
-    whole = True
+    integer_positions = True
     shift_invariant = True
     citation = """@inproceedings{ruoss2023randomized,
   title = {Randomized Positional Encodings Boost Length Generalization of Transformers},
@@ -57,45 +57,50 @@ class Randomized(Scheme):
         self,
         *,
         max_length: int,
-        evaluation: Evaluation = "plain",
-        length: int | None = None,
+        evaluation: EvaluationPositions = "unchanged",
+        eval_length: int | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__()
         need_positive("max_length", max_length)
-        need_known("evaluation", evaluation, get_args(Evaluation))
-        plain = evaluation == "plain"
-        came = f"got length={length} with evaluation={evaluation!r}"
-        need((length is None) == plain, "length says how far even and drawn ids reach", came, "give both, or neither")
+        need_known("evaluation", evaluation, get_args(EvaluationPositions))
+        unchanged = evaluation == "unchanged"
+        came = f"got eval_length={eval_length} with evaluation={evaluation!r}"
         need(
-            seed is None or evaluation == "drawn",
-            "seed says what evaluation='drawn' draws from",
+            (eval_length is None) == unchanged,
+            "eval_length says how far evenly_spaced and random ids reach",
+            came,
+            "give both, or neither",
+        )
+        need(
+            seed is None or evaluation == "random",
+            "seed says what evaluation='random' draws from",
             f"got seed={seed} with evaluation={evaluation!r}, where it has no effect",
             "leave it out",
         )
         need(
-            length is None or 0 < length <= max_length,
+            eval_length is None or 0 < eval_length <= max_length,
             "there is an id for each token of evaluation",
-            f"got length {length}, max_length {max_length}",
-            "give a length from 1 to max_length",
+            f"got eval_length {eval_length}, max_length {max_length}",
+            "give an eval_length from 1 to max_length",
         )
         self.max_length = max_length
-        spread = [place * max_length // (length or 1) for place in range(length or 0)]
-        self.fixed = spread if evaluation == "even" else _drawn(seed or 0, max_length, length or 0)
+        spread = [place * max_length // (eval_length or 1) for place in range(eval_length or 0)]
+        self.fixed = spread if evaluation == "evenly_spaced" else _drawn(seed or 0, max_length, eval_length or 0)
 
-    def place(self, where: Geometry) -> Geometry:
-        """Move the tokens: the same id for queries and keys of one position."""
+    def remap_positions(self, where: Geometry) -> Geometry:
+        """Replace positions by ids, the same for queries and keys of equal position."""
         for pos in (where.q_pos, where.k_pos):
             self.check_positions(pos)
         if not self.training and not self.fixed:
             return where
-        ids = self._draw(where) if self.training else self._keep(where)
-        return replace(where, q_pos=ids[where.q_pos], k_pos=ids[where.k_pos], ordered=False)
+        ids = self._draw(where) if self.training else self._fixed_ids(where)
+        return replace(where, q_pos=ids[where.q_pos], k_pos=ids[where.k_pos], consecutive=False)
 
     def _draw(self, where: Geometry) -> Int[Tensor, "ids"]:
         need(
             where.start == 0,
-            "random positions are drawn for whole texts while training",
+            "random positions are drawn for whole sequences in training",
             "got cached tokens, whose ids were drawn before",
             "call eval() before decoding, or train without a cache",
         )
@@ -103,25 +108,25 @@ class Randomized(Scheme):
         longest, device = self.max_length or 0, places.device
         if not places.numel():
             return places
-        # numbered at random, ids below a count are a choice of that many: no value need be read
+        # a random subset of size max + 1 without a device synchronisation: the ids ranked up to max in a permutation
         chosen = torch.randperm(longest, device=device) <= places.max()
         return torch.where(chosen, torch.arange(longest, device=device), longest).sort().values
 
-    def _keep(self, where: Geometry) -> Int[Tensor, "ids"]:
+    def _fixed_ids(self, where: Geometry) -> Int[Tensor, "ids"]:
         served = len(self.fixed)
         for pos in (where.q_pos, where.k_pos):
             far = 0 if torch.compiler.is_compiling() or not pos.numel() else int(pos.max())
             need(
                 far < served,
-                f"Randomized serves positions 0 to {served - 1} in evaluation (length {served})",
+                f"Randomized serves positions 0 to {served - 1} in evaluation (eval_length {served})",
                 f"got {far}",
-                f"build it with length={far + 1} or more",
+                f"build it with eval_length={far + 1} or more",
             )
         return torch.tensor(self.fixed, device=where.q_pos.device)
 
 
 def _drawn(seed: int, longest: int, length: int) -> list[int]:
-    """As many ids in order, the same with every version of Python."""
+    """Return a sorted random sample of ids, reproducible across versions of Python."""
     source = random.Random(seed)
     keys = [source.random() for _ in range(longest)]
     return sorted(sorted(range(longest), key=keys.__getitem__)[:length])

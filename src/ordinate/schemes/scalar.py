@@ -1,31 +1,31 @@
-"""The position as one number between 0 and 1."""
+"""A scalar position embedding: the normalised position along one trained direction."""
 
 import torch
 from torch import nn
 
-from ordinate.checks import need_positive
-from ordinate.scheme import Scheme
-from ordinate.shapes import Positions, Tokens
+from ordinate.core.checks import need_positive
+from ordinate.core.shapes import Positions, Tokens
+from ordinate.schemes._scheme import Scheme
 
 
 class Scalar(Scheme):
-    """Add the position as one number between 0 and 1, along one trained direction.
+    """Add the normalised position, a number between 0 and 1, along one trained direction.
 
         x[p] += (p / max_length) * direction
 
-    The simplest code that one can think of, kept for comparison: neighbours differ by 1 / max_length only, so telling
-    them apart needs large weights, and a longer maximum makes every step smaller.
+    The simplest encoding, as a baseline: neighbouring positions differ by 1 / max_length only, so distinguishing them
+    needs large weights, and a larger max_length makes the difference smaller.
 
-    Enters at: tokens.
+    Enters at: token embeddings.
     Args:
         width: columns of the model.
         max_length: the position that counts as 1; positions below it are served [tokens].
-        scale: standard deviation of the direction at birth; best the size of a token's numbers in the model.
+        scale: standard deviation of the initial direction; best the size of a token's numbers in the model.
     Raises:
-        ValueError: a position below zero, or at or beyond max_length.
+        ValueError: a negative position, or one at or beyond max_length.
     Source: the question that precedes section 3.5 of Vaswani et al. 2017; see
         https://kazemnejad.com/blog/transformer_architecture_positional_encoding/ for its usual answer.
-    Departs: nowhere. Fractional positions are served too.
+    Departs: nowhere. Fractional positions are supported too.
     """
 
     shift_invariant = False
@@ -45,7 +45,7 @@ class Scalar(Scheme):
         self.direction = nn.Parameter(torch.randn(width) * scale)
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
-        """Add the share of the way along the direction."""
+        """Add the normalised position times the direction."""
         self.check_positions(pos)
         share = (pos[..., :1].double() * self.step).to(torch.promote_types(x.dtype, torch.float32))
         return x + (share * self.direction).to(x.dtype)

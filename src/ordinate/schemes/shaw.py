@@ -1,43 +1,44 @@
-"""Trained vectors for near distances, met by queries and carried to the output."""
+"""Relative position representations for keys and values (Shaw et al., 2018)."""
 
 import copy
 
 import torch
 from torch import nn
 
-from ordinate.checks import need, need_positive
-from ordinate.geometry import Geometry
-from ordinate.ops.relative import Rows, Vectors, gather_up, look_up
-from ordinate.scheme import Scheme
-from ordinate.shapes import Bias, Keys, Outputs, Queries, Weights
+from ordinate.core.checks import need, need_positive
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Weights
+from ordinate.ops.relative import RelativeVectors, RowIndex, gather_products, scatter_weighted_sum
+from ordinate.schemes._scheme import Scheme
 
 
 class Shaw(Scheme):
-    """Give each distance a trained vector that is added to the keys, and another that is added to the values.
+    """Relative position representations: trained vectors of the clipped offset, added to keys and values.
 
-    Distances beyond a reach share the vector at the end of it, so any length is served.
+    Offsets beyond the clipping distance share a vector, so any length is supported.
 
         score(i, j) = q_i . (k_j + keys[r]) / sqrt(d)
         out_i = sum_j weight(i, j) (v_j + values[r]),     r = clip(p_i - p_j, -future, past)
 
-    Enters at: scores, from content too, and outputs.
+    Enters at: scores (content-dependent) and attention output.
     Args:
         head_width: channels of a head, d.
         heads: heads of the model; needed with `per_head` only.
-        past: from here on all keys in the past share a vector [tokens].
-        future: the same for keys in the future [tokens].
-        per_head: whether each head has vectors of its own.
-        values: whether the outputs carry vectors too.
+        past: clipping distance for past keys [tokens].
+        future: clipping distance for future keys [tokens].
+        per_head: whether each head has its own vectors.
+        values: whether vectors are added to the values too.
     Raises:
-        ValueError: a reach below zero, a head width not above zero, or `per_head` without heads.
+        ValueError: a negative clipping distance, a head width not above zero, or `per_head` without heads.
     Source: Shaw et al. 2018, Self-Attention with Relative Position Representations, equations 3 to 5,
         https://arxiv.org/abs/1803.02155.
-    Departs: the paper does not say how the vectors are born; here their channels are normal with a standard deviation
+    Departs: the paper does not say how the vectors are initialised; here their channels are normal with a standard
+    deviation
         of d^-0.5. The paper's smaller model has vectors for each head, as `per_head` does, its larger one has not.
     """
 
     per_layer = True
-    whole = True
+    integer_positions = True
     shift_invariant = True
     citation = """@inproceedings{shaw2018self,
   title = {Self-Attention with Relative Position Representations},
@@ -65,7 +66,7 @@ class Shaw(Scheme):
         _check_reach(past, future)
         need(
             not per_head or (heads is not None and heads > 0),
-            "vectors of each head's own need the number of heads",
+            "per_head=True needs the number of heads",
             f"got heads={heads}",
             "give heads, or per_head=False",
         )
@@ -77,27 +78,27 @@ class Shaw(Scheme):
 
     @property
     def hooks(self) -> tuple[str, ...]:
-        """Without vectors for the values it has nothing to carry."""
-        return ("content_bias",) if self.values is None else ("content_bias", "carry")
+        """Hooks in use: `value_bias` only with vectors for the values."""
+        return ("content_bias",) if self.values is None else ("content_bias", "value_bias")
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias:
-        """What each query makes of the vector of each distance."""
-        return look_up(q, self.keys, self._rows(where)) * self.head_width**-0.5
+        return gather_products(q, self.keys, self._rows(where)) * self.head_width**-0.5
 
-    def carry(self, weights: Weights, where: Geometry) -> Outputs | None:
-        """The vectors of the distances that were looked at."""
-        return None if self.values is None else gather_up(weights, self.values, self._rows(where))
+    def value_bias(self, weights: Weights, where: Geometry) -> Outputs | None:
+        return None if self.values is None else scatter_weighted_sum(weights, self.values, self._rows(where))
 
-    def vectors(self, where: Geometry) -> Vectors:
-        """The vectors of the offsets."""
+    def relative_vectors(self, where: Geometry) -> RelativeVectors:
+        """Return the key and value vectors of each offset."""
         rows, wide = self._rows(where)[0, 0], torch.promote_types(self.keys.dtype, torch.float32)
         keys, values = (None if x is None else x.to(wide).index_select(1, rows) for x in (self.keys, self.values))
-        return Vectors(asked=keys * self.head_width**-0.5, carried=values, reach=max(self.past, self.future))
+        return RelativeVectors(
+            query_vectors=keys * self.head_width**-0.5, value_vectors=values, reach=max(self.past, self.future)
+        )
 
     def resized(self, *, past: int, future: int) -> "Shaw":
-        """The same scheme with another reach: distances beyond the old one begin with the vectors at its ends.
+        """Return a copy with other clipping distances; new offsets are initialised with the vectors at the old ends.
 
-        A longer reach changes no result until it is trained; a shorter one drops the vectors beyond it.
+        Larger distances change no result before further training; smaller ones drop the vectors beyond them.
         """
         _check_reach(past, future)
         other = copy.deepcopy(self)
@@ -108,11 +109,11 @@ class Shaw(Scheme):
             other.values = nn.Parameter(self.values.detach()[:, rows])
         return other
 
-    def _rows(self, where: Geometry) -> Rows:
-        # from the farthest past to the farthest future, as published checkpoints have them
+    def _rows(self, where: Geometry) -> RowIndex:
+        # rows run from the most distant past to the most distant future, as in published checkpoints
         return self.past - where.offset[..., 0].clamp(-self.future, self.past)
 
 
 def _check_reach(past: int, future: int) -> None:
     for name, reach in (("past", past), ("future", future)):
-        need(reach >= 0, f"{name} must not be below zero", f"got {reach}", "give 0 or more tokens")
+        need(reach >= 0, f"{name} must not be negative", f"got {reach}", "give 0 or more tokens")

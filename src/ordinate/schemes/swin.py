@@ -1,38 +1,38 @@
-"""A trained number for each distance on a grid."""
+"""2D relative position bias of Swin Transformer (Liu et al., 2021)."""
 
 import torch
 from torch import nn
 
-from ordinate.checks import need, need_positive
-from ordinate.geometry import Geometry
+from ordinate.core.checks import need, need_positive
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias, Positions
 from ordinate.ops.resize import resize_plane
-from ordinate.scheme import Scheme
-from ordinate.shapes import Bias, Positions
+from ordinate.schemes._scheme import Scheme
 
 
 class Swin(Scheme):
-    """Add to each score a trained number for how many rows and columns lie between two patches of an image.
+    """2D relative position bias: add a trained bias for each row and column offset between image patches.
 
         bias(h, i, j) = table[(r_i - r_j + R - 1) * (2C - 1) + c_i - c_j + C - 1, h]
 
-    R and C are the rows and columns of the largest grid; up, down, left and right have numbers of their own.
+    R and C are the rows and columns of the largest grid; each signed offset has its own bias.
 
     Enters at: scores.
     Args:
         heads: heads of the model.
-        max_length: rows and columns, unless they are given [patches].
+        max_length: rows and columns, if not given separately [patches].
         rows: R [patches].
         columns: C [patches].
     Raises:
         ValueError: no size, one that is not positive, fractional positions, or one beyond the grid.
     Source: Liu et al. 2021, Swin Transformer, section 3.2, https://arxiv.org/abs/2103.14030; order of the table, its
-        birth and its resizing from the published code.
-    Departs: the numbers are born from a plain normal distribution, there from one cut off at 2, a hundred standard
+        initialisation and its resizing from the published code.
+    Departs: the numbers are drawn from a plain normal distribution, there from one cut off at 2, a hundred standard
         deviations out.
     """
 
     axes = (2,)
-    whole = True
+    integer_positions = True
     shift_invariant = True
     citation = """@inproceedings{liu2021swin,
   title = {Swin Transformer: Hierarchical Vision Transformer using Shifted Windows},
@@ -50,7 +50,8 @@ class Swin(Scheme):
         need_positive("heads", heads)
         sizes = [max_length if size is None else size for size in (rows, columns)]
         named = None not in sizes
-        need(named, "a grid has rows and columns", f"got {sizes[0]} and {sizes[1]}", "give both, or max_length")
+        came = f"got {sizes[0]} and {sizes[1]}"
+        need(named, "swin needs rows and columns", came, "give both, or max_length")
         self.rows, self.columns = (size for size in sizes if size is not None)
         need_positive("rows", self.rows)
         need_positive("columns", self.columns)
@@ -58,16 +59,15 @@ class Swin(Scheme):
         self.table = nn.Parameter(torch.randn((2 * self.rows - 1) * (2 * self.columns - 1), heads) * 0.02)
 
     def check_positions(self, pos: Positions) -> None:
-        """Each axis has its own length."""
+        """Raise a ValueError unless rows and columns lie within the grid."""
         super().check_positions(pos)
         if pos.numel() and not torch.compiler.is_compiling():
             for axis, (name, size) in enumerate((("rows", self.rows), ("columns", self.columns))):
                 high = int(pos[..., axis].max().item())
-                must = f"swin serves {name} 0 to {size - 1} ({name} {size})"
+                must = f"swin supports {name} 0 to {size - 1} ({name} {size})"
                 need(high < size, must, f"got {high}", f"build it with {name}={high + 1} or more, or resize it")
 
     def bias(self, where: Geometry) -> Bias:
-        """The number for each head, query and key."""
         for pos in (where.q_pos, where.k_pos):
             self.check_positions(pos)
         down, right = where.offset.unbind(-1)
@@ -76,7 +76,7 @@ class Swin(Scheme):
         return nn.functional.embedding(row, table).permute(0, 3, 1, 2)
 
     def resized(self, rows: int, columns: int) -> "Swin":
-        """The same for a grid of another size: the table is spread over it, by bicubic interpolation."""
+        """Return a copy for a grid of another size, with the table resized by bicubic interpolation."""
         heads = self.table.shape[1]
         grown = Swin(heads=heads, rows=rows, columns=columns).to(self.table)
         plane = self.table.detach().reshape(2 * self.rows - 1, 2 * self.columns - 1, heads)

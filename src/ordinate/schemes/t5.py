@@ -1,32 +1,32 @@
-"""A trained number for each bucket of distances."""
+"""T5 relative position bias (Raffel et al., 2020)."""
 
 import torch
 from torch import nn
 
-from ordinate.checks import need, need_positive
-from ordinate.geometry import Geometry
+from ordinate.core.checks import need, need_positive
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias
 from ordinate.ops.buckets import log_buckets
-from ordinate.scheme import Scheme
-from ordinate.shapes import Bias
+from ordinate.schemes._scheme import Scheme
 
 
 class T5(Scheme):
-    """Add to each score a trained number that depends on the head and on how far the key is, in buckets.
+    """T5 relative position bias: add a trained bias for each head and bucket of distances.
 
         bias(h, i, j) = table[bucket(p_i - p_j), h]
 
-    Near distances have a bucket each, far ones share buckets that widen logarithmically, and all from `max_distance`
-    on share the last. Under a causal geometry all buckets look back; otherwise half of them look ahead.
+    Small distances have a bucket each, larger ones share logarithmic buckets, and all from `max_distance` on share
+    the last. Under a causal mask all buckets are for past keys; otherwise half of them are for future keys.
 
     Enters at: scores.
     Args:
         heads: heads of the model.
         buckets: rows of the table.
-        max_distance: where the last bucket begins [tokens].
+        max_distance: start of the last bucket [tokens].
     Raises:
-        ValueError: fewer than 4 buckets, an odd number of them, or a max_distance that leaves no far bucket.
+        ValueError: fewer than 4 buckets, an odd number of them, or a max_distance that leaves no logarithmic bucket.
     Source: Raffel et al. 2020, T5, section 2.1, https://arxiv.org/abs/1910.10683, buckets from its published code.
-    Departs: the bias is added to q.k * scale as everywhere here; T5 itself leaves q.k unscaled (scale = 1).
+    Departs: the bias is added to q.k * scale, as for all schemes; T5 itself does not scale q.k (scale = 1).
     """
 
     shift_invariant = True
@@ -51,7 +51,7 @@ class T5(Scheme):
         )
         need(
             max_distance > buckets // 2,
-            "max_distance must lie beyond the buckets of single distances",
+            "max_distance must exceed the single-distance buckets",
             f"got {max_distance} with {buckets} buckets",
             f"give more than {buckets // 2}",
         )
@@ -59,11 +59,10 @@ class T5(Scheme):
         self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def bias(self, where: Geometry) -> Bias:
-        """The number for each head, query and key."""
         bucket = log_buckets(
             where.offset[..., 0],
             buckets=self.buckets,
             max_distance=self.max_distance,
-            both_sides=not where.hides_future,
+            bidirectional=not where.is_causal,
         )
         return nn.functional.embedding(bucket, self.table).permute(0, 3, 1, 2)

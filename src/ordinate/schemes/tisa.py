@@ -1,31 +1,31 @@
-"""A sum of trained bumps over the distance."""
+"""TISA: translation-invariant self-attention (Wennberg and Henter, 2021)."""
 
 import torch
 from torch import nn
 
-from ordinate.checks import need_positive
-from ordinate.geometry import Geometry
-from ordinate.scheme import Scheme
-from ordinate.shapes import Bias
+from ordinate.core.checks import need_positive
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias
+from ordinate.schemes._scheme import Scheme
 
 
 class Tisa(Scheme):
-    """Add to each score a smooth trained function of how far ahead or behind the key is: a sum of bumps.
+    """TISA: add a trained sum of Gaussian kernels of the offset to the scores.
 
         bias(h, i, j) = sum over s of  a_hs * exp(-|b_hs| * (p_i - p_j - c_hs)^2)
 
-    Each head trains the height a, the sharpness b and the place c of each of its bumps, so it can learn things like
-    "two tokens back" or "what comes next". Far from all bumps the bias is 0.
+    Each head trains the height a, the sharpness b and the centre c of each of its kernels, so it can learn patterns
+    such as "two tokens back" or "next token". Far from all centres the bias is 0.
 
     Enters at: scores.
     Args:
         heads: heads of the model.
-        kernels: bumps of each head.
+        kernels: Gaussian kernels of each head.
     Raises:
         ValueError: a number that is not positive.
-    Source: Wennberg & Henter 2021, https://arxiv.org/abs/2106.01950; births from its published code: c
+    Source: Wennberg & Henter 2021, https://arxiv.org/abs/2106.01950; initial values from its published code: c
         from N(0, 5) [tokens], a and b from N(0.1, 0.01), the second number being the standard deviation.
-    Departs: the paper counts from query to key (p_j - p_i), which turns the sign of c around.
+    Departs: the paper's offset is key minus query (p_j - p_i), which reverses the sign of c.
     """
 
     shift_invariant = True
@@ -48,9 +48,8 @@ class Tisa(Scheme):
         self.center = nn.Parameter(5 * torch.randn(kernels, heads))
 
     def bias(self, where: Geometry) -> Bias:
-        """The sum of the bumps for each head, query and key."""
         wide = torch.promote_types(self.height.dtype, torch.float32)
-        # in float64 a place between two far tokens is still told apart
+        # in float64 a place between two far tokens is still distinguished
         offset = where.offset[..., 0].double()[:, None]
         bias = torch.zeros((), dtype=torch.float64, device=offset.device)
         for height, sharpness, center in zip(self.height, self.sharpness, self.center, strict=True):

@@ -1,4 +1,4 @@
-"""Waves of the offset, projected and met by queries."""
+"""Transformer-XL relative position encoding (Dai et al., 2019)."""
 
 import math
 from typing import get_args
@@ -6,40 +6,43 @@ from typing import get_args
 import torch
 from torch import nn
 
-from ordinate.checks import need, need_known, need_positive
-from ordinate.geometry import Geometry
-from ordinate.ops.offsets import wave_scores, waves
-from ordinate.ops.relative import Vectors, check_fit
+from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias, Keys, Queries
+from ordinate.ops.offsets import offset_sinusoids, sinusoidal_offset_scores
+from ordinate.ops.relative import RelativeVectors, check_table
 from ordinate.ops.rotate import Layout
-from ordinate.scheme import Scheme
-from ordinate.shapes import Bias, Keys, Queries
+from ordinate.schemes._scheme import Scheme
 
 
 class TransformerXl(Scheme):
-    """Let each query meet the offset of each key as waves, through a trained projection.
+    """Transformer-XL attention: add the product of each query with projected sinusoids of the offset.
 
-    Two trained vectors for each head stand in for a query that looks at contents only, or at offsets only.
+    Two trained vectors for each head (u and v in the paper) are added to the query in the content and in the position
+    term.
 
         score(i, j) = ((q_i + content) . k_j + (q_i + position) . W R(p_i - p_j)) / sqrt(d)
 
         R(t) = [sin(w_m t), cos(w_m t)],   w_m = theta^(-2m / width),   m = 0 .. width/2 - 1
 
-    The waves serve any offset, so texts longer than in training have waves too. XLNet's attention is this one.
+    The sinusoids are defined for any offset, so sequences may be longer than in training. XLNet uses this attention.
 
-    Enters at: scores, from content too.
+    Enters at: scores (content-dependent).
     Args:
-        width: columns of the model: waves of an offset; even.
+        width: model width, and width of the sinusoidal embedding of an offset; even.
         heads: heads of the model.
         head_width: channels of a head, d.
         theta: base of the wavelengths.
         layout: `half` has all sines before all cosines (the published code, XLNet), `interleaved` has them in turn
             (wav2vec2-conformer, ESPnet). It orders the columns of W, and matters to a checkpoint only.
-        clamp: offsets farther than this, to either side, count as this far; None: all as they are [tokens].
+        max_offset: offsets farther than this, to either side, count as this far; None: all as they are [tokens].
     Raises:
-        ValueError: an odd width, an unknown layout, or a size, theta or clamp not above zero.
-    Source: Dai et al. 2019, Transformer-XL, section 3.3, https://arxiv.org/abs/1901.02860; all parameters are born
+        ValueError: an odd width, an unknown layout, or a size, theta or max_offset not above zero.
+    Source: Dai et al. 2019, Transformer-XL, section 3.3, https://arxiv.org/abs/1901.02860; all parameters are
+    initialised
         normal with a standard deviation of 0.02, as in its published code.
-    Departs: each layer has vectors of its own, which the published code shares among layers unless told otherwise.
+    Departs: each layer has vectors of its own, which the published code shares among layers unless configured
+    otherwise.
         XLNet's term for segments is left out: it knows which tokens belong together, not where they stand.
     """
 
@@ -62,37 +65,40 @@ class TransformerXl(Scheme):
         head_width: int,
         theta: float = 10_000.0,
         layout: Layout = "half",
-        clamp: float | None = None,
+        max_offset: float | None = None,
     ) -> None:
         super().__init__()
         for name, value in (("width", width), ("heads", heads), ("head_width", head_width), ("theta", theta)):
             need_positive(name, value)
-        need(width % 2 == 0, "waves come in pairs: the width must be even", f"got {width}", "choose an even width")
+        must = "each frequency has a sine and a cosine, so the width must be even"
+        need(width % 2 == 0, must, f"got {width}", "choose an even width")
         need_known("layout", layout, get_args(Layout))
-        if clamp is not None:
-            need_positive("clamp", clamp)
+        if max_offset is not None:
+            need_positive("max_offset", max_offset)
         self.width, self.heads, self.head_width = width, heads, head_width
-        self.theta, self.layout, self.clamp = theta, layout, clamp
+        self.theta, self.layout, self.max_offset = theta, layout, max_offset
         self.content = nn.Parameter(torch.randn(heads, head_width) * 0.02)
         self.position = nn.Parameter(torch.randn(heads, head_width) * 0.02)
         self.project = nn.Parameter(torch.randn(heads, head_width, width) * 0.02)
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias:
-        """What contents are worth to all queries alike, and offsets to each."""
-        check_fit(self.content[:, None], q.shape[1], q.shape[3])
+        """Return the content term of the trained vector and the position term of query and trained vector."""
+        check_table(self.content[:, None], q.shape[1], q.shape[3])
         wide = torch.promote_types(q.dtype, torch.float32)
         contents = k.to(wide) @ self.content.to(wide)[:, :, None]
         asked = (q.to(wide) + self.position.to(wide)[:, None]) @ self.project.to(wide)
-        offsets = wave_scores(asked, where, theta=self.theta, layout=self.layout, clamp=self.clamp)
+        offsets = sinusoidal_offset_scores(asked, where, theta=self.theta, layout=self.layout, clamp=self.max_offset)
         return (contents.mT + offsets) * self.head_width**-0.5
 
-    def vectors(self, where: Geometry) -> Vectors:
-        """The projected waves of the offsets; the vector that looks at contents only serves all of them."""
+    def relative_vectors(self, where: Geometry) -> RelativeVectors:
+        """Return the projected sinusoids of each offset; the content vector is the same for all offsets."""
         wide = torch.promote_types(self.project.dtype, torch.float32)
-        found = waves(where.offset[0, 0, :, 0], self.width, theta=self.theta, layout=self.layout, clamp=self.clamp)
+        found = offset_sinusoids(
+            where.offset[0, 0, :, 0], self.width, theta=self.theta, layout=self.layout, clamp=self.max_offset
+        )
         project = self.project.to(wide) * self.head_width**-0.5
         asked = nn.functional.linear(found.to(wide), project.flatten(0, 1)).unflatten(1, (self.heads, -1))
         asked = asked.transpose(0, 1)
         held = self.content.to(wide)[:, None] * self.head_width**-0.5
         number = (asked @ self.position.to(wide)[:, :, None])[..., 0]
-        return Vectors(asked, held, number, reach=math.inf if self.clamp is None else self.clamp)
+        return RelativeVectors(asked, held, number, reach=math.inf if self.max_offset is None else self.max_offset)

@@ -1,4 +1,4 @@
-"""Rotation of queries and keys that fades with distance."""
+"""xPos: extrapolatable rotary position embedding (Sun et al., 2022)."""
 
 import math
 from functools import partial
@@ -7,39 +7,40 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.checks import need, need_positive
+from ordinate.core.checks import need, need_positive
+from ordinate.core.shapes import Keys, Positions, Queries
 from ordinate.ops.rotate import Layout, Rotation
-from ordinate.scheme import Encoder, Scheme
-from ordinate.shapes import Keys, Positions, Queries
+from ordinate.schemes._scheme import Encoder, Scheme
 
-# the powers of zeta stay within 2^64 and 2^-64, which leaves float32 room for as much again; in float16 within 2^12
-ROOM, ROOM_16 = 64 * math.log(2), 12 * math.log(2)
+# limits of the logarithm of zeta's powers: 2^64 leaves float32 (max 2^128) headroom for q and k, 2^12 float16
+MAX_LOG, MAX_LOG_16 = 64 * math.log(2), 12 * math.log(2)
 
 
 class Xpos(Scheme):
-    """Rotate queries and keys as rope does, and let the product of each pair of channels fade with distance.
+    """xPos: RoPE whose channel pairs decay exponentially with distance in q.k.
 
         q[m] -> zeta_m^((p - centre)/base) * rotated q[m],    k[m] -> zeta_m^(-(p - centre)/base) * rotated k[m]
         zeta_m = (2m/d + gamma)/(1 + gamma),  m = 0 .. d/2 - 1
 
-    In q.k the centre cancels, and zeta_m^((p_q - p_k)/base) is left: fast pairs fade within some hundred tokens, slow
-    ones hardly at all. Keys that come after the query grow instead of fading: the scheme is made for causal text.
+    In q.k the centre cancels, and the factor is zeta_m^((p_q - p_k)/base): high-frequency pairs decay within some
+    hundred tokens, low-frequency ones hardly at all. For future keys the factor grows instead: the scheme is designed
+    for causal attention.
 
     Enters at: queries and keys.
     Args:
         head_width: channels of a head, d.
         theta: base of the wavelengths of the rotation.
-        scale_base: tokens over which a pair fades by its zeta, base [tokens].
-        gamma: added to every zeta before it is scaled to 1 at most: the smaller, the faster fast pairs fade.
-        centre: position at which nothing is scaled [tokens]. It is fixed, so that a key is marked once and cached.
-        layout: which channels pair up, `half` or `interleaved` as in rope.
+        scale_base: distance over which a pair decays by the factor zeta_m, base [tokens].
+        gamma: offset in zeta_m: the smaller, the faster high-frequency pairs decay.
+        centre: position with factor 1 [tokens]. It is fixed, so that encoded keys can be cached.
+        layout: which channels form a pair, `half` or `interleaved` as in rope.
     Raises:
         ValueError: an odd head width, or positions so far from the centre that the powers could overflow: more than
             64 ln 2 * base / ln(1 + 1/gamma) tokens, 18 130 as a rule; with float16 queries 3 399.
     Source: Sun et al. 2022, A Length-Extrapolatable Transformer, section 3, https://arxiv.org/abs/2212.10554, with
         the constants of its published code.
-    Departs: the centre is fixed; the code takes the middle of each call, which cached keys do not follow. Powers in
-        float64.
+    Departs: the centre is fixed; the published code takes the middle of each call, which is wrong for cached keys.
+        Powers in float64.
     """
 
     shift_invariant = True
@@ -69,36 +70,34 @@ class Xpos(Scheme):
         need(even, "xpos needs an even head width", f"got {head_width}", "choose heads that divide width evenly")
         self.head_width, self.theta, self.scale_base, self.layout = head_width, theta, scale_base, layout
         self.gamma, self.centre = gamma, centre
-        reach = self.reach(ROOM)
+        reach = self.reach(MAX_LOG)
         need(
             0 <= centre <= reach,
-            f"centre must lie in [0, {reach:.0f}], so that position 0 is served",
+            f"centre must lie in [0, {reach:.0f}], so that position 0 is supported",
             f"got {centre}",
             "leave it out, or raise scale_base",
         )
         self.max_length = math.floor(centre + reach) + 1
 
-    def reach(self, room: float) -> float:
-        """How far from the centre the logarithm of every power stays within `room` [tokens]."""
-        return room * self.scale_base / math.log(1 + 1 / self.gamma)
+    def reach(self, max_log: float) -> float:
+        """Return the distance from the centre within which the log of each power is below `max_log` [tokens]."""
+        return max_log * self.scale_base / math.log(1 + 1 / self.gamma)
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
-        """Rotate and scale the queries."""
-        return self.encoders(pos)[0](q)
+        return self.make_encoders(pos)[0](q)
 
     def encode_key(self, k: Keys, pos: Positions) -> Keys:
-        """Rotate the keys and scale them the other way."""
-        return self.encoders(pos)[1](k)
+        return self.make_encoders(pos)[1](k)
 
-    def encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
-        """One set of factors for queries, and one for keys."""
+    def make_encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """Return the scaled rotations of queries and of keys."""
         waves = (self.waves(pos, sign) for sign in (1, -1))
         rotations = (Rotation(cos[:, None], sin[:, None], self.layout) for cos, sin in waves)
         of_q, of_k = (partial(self._turn, pos, rotation) for rotation in rotations)
         return of_q, of_k
 
     def waves(self, pos: Positions, sign: int) -> tuple[Float[Tensor, "#b n pairs"], Float[Tensor, "#b n pairs"]]:
-        """The cosines and sines of each pair at each position, scaled for queries (sign 1) or keys (-1)."""
+        """Return cosines and sines of each pair at each position, scaled for queries (sign 1) or keys (-1)."""
         pairs, d = range(self.head_width // 2), self.head_width
         speeds = [self.theta ** (-2 * m / d) for m in pairs]
         fading = [math.log((2 * m / d + self.gamma) / (1 + self.gamma)) / self.scale_base for m in pairs]
@@ -110,10 +109,10 @@ class Xpos(Scheme):
 
     def _turn(self, pos: Positions, rotation: Rotation, x: Queries) -> Queries:
         if x.dtype == torch.float16 and pos.numel() and not torch.compiler.is_compiling():
-            far, reach = (pos.double() - self.centre).abs().max().item(), self.reach(ROOM_16)
+            far, reach = (pos.double() - self.centre).abs().max().item(), self.reach(MAX_LOG_16)
             need(
                 far <= reach,
-                f"in float16 xpos serves positions up to {reach:.0f} tokens from its centre {self.centre:g}",
+                f"in float16 xpos supports positions up to {reach:.0f} tokens from its centre {self.centre:g}",
                 f"got {far:g}",
                 "use bfloat16 or float32, or raise scale_base",
             )

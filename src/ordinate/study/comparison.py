@@ -1,4 +1,4 @@
-"""Two compared on the same documents and seeds, and what remains of it when there are many."""
+"""Paired comparisons of models on the same documents and seeds, corrected for multiple testing (Holm)."""
 
 import math
 from bisect import bisect_left
@@ -8,31 +8,39 @@ from itertools import combinations
 
 import numpy as np
 
-from ordinate.study.statistics import LEVEL, Draws, Interval, Numbers, interval, ratio, resampled
+from ordinate.study.statistics import (
+    CONFIDENCE,
+    BootstrapWeights,
+    Floats,
+    Interval,
+    bootstrap_ratios,
+    percentile_interval,
+    pooled_ratio,
+)
 
-# more seeds than this are not worth waiting for
+# largest number of seeds considered in the power estimate
 MOST_SEEDS = 100
-# places at which the density of a t is summed
+# Gauss-Legendre nodes and weights for the tail integral of Student's t
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
 
 
 @dataclass(frozen=True)
-class Table:
-    """What was measured of one model at one length.
+class Measurements:
+    """Measurements of one model at one length.
 
     Args:
-        seeds: of its finished runs, in order.
-        amounts: bits or right answers, seeds x documents.
-        sizes: bytes or questions, of each document.
+        seeds: seeds of its finished runs, in order.
+        amounts: bits or correct answers, seeds x documents.
+        sizes: bytes or questions of each document.
     """
 
     seeds: tuple[int, ...]
-    amounts: Numbers
-    sizes: Numbers
+    amounts: Floats
+    sizes: Floats
 
-    def of(self, seeds: Sequence[int]) -> Numbers:
-        """The amounts of these seeds."""
-        # without a copy where all are asked for: there are many pairs
+    def for_seeds(self, seeds: Sequence[int]) -> Floats:
+        """Return the amounts of these seeds."""
+        # no copy where all seeds are taken: there are many pairs
         return (
             self.amounts if tuple(seeds) == self.seeds else self.amounts[[self.seeds.index(seed) for seed in seeds]]
         )
@@ -40,17 +48,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much more one has than another, and how sure that is.
+    """The difference between two models and its statistical significance.
 
     Args:
-        difference: of their ratios (bits per byte, share of right answers).
-        interval: where 95 % of the resampled differences lie; None: one document and one seed cannot tell.
-        p: how often chance alone would show as much, were there no difference; 1 where nothing can be told.
-        adjusted: the same for all comparisons together: below 0.05 at most once in twenty such studies without any
-            difference.
-        effect: the difference in standard deviations of a single seed's; None with one seed.
-        seeds_needed: how many seeds would make a difference of this size sure; None: no number of them does, or there
-            is one seed only.
+        difference: difference of their ratios (bits per byte, accuracy).
+        interval: 95 % bootstrap interval of the difference; None with fewer than two documents.
+        p: two-sided p-value under the null hypothesis of no difference; 1 where no test is possible.
+        adjusted: p-value adjusted for all comparisons (Holm): with a threshold of 0.05, at most one in twenty studies
+            without any difference reports one.
+        effect: standardised effect size: the difference in standard deviations between seeds; None with one seed.
+        seeds_needed: estimated number of seeds for a significant difference of this size; None if no number suffices,
+            or with one seed.
     """
 
     difference: float
@@ -61,55 +69,56 @@ class Comparison:
     seeds_needed: int | None
 
     @property
-    def sure(self) -> bool:
-        """Whether there is a difference, all comparisons considered."""
-        return self.adjusted < 1 - LEVEL
+    def significant(self) -> bool:
+        """Whether the difference is significant after correction for multiple testing."""
+        return self.adjusted < 1 - CONFIDENCE
 
-    def turned(self) -> "Comparison":
-        """The other compared with the one."""
+    def reversed(self) -> "Comparison":
+        """Return the comparison in the other direction."""
         bounds = None if self.interval is None else (-self.interval[1], -self.interval[0])
         effect = None if self.effect is None else -self.effect
         return replace(self, difference=-self.difference, interval=bounds, effect=effect)
 
 
-def compare(tables: Mapping[str, Table]) -> Mapping[tuple[str, str], Comparison]:
-    """Every two of them, in both orders; pairs that share no seed are left out. See `compare_all`."""
+def compare(tables: Mapping[str, Measurements]) -> Mapping[tuple[str, str], Comparison]:
+    """Compare every pair of models, in both orders; pairs without a common seed are left out. See `compare_all`."""
     return compare_all([tables])[0]
 
 
-def compare_all(groups: Sequence[Mapping[str, Table]]) -> list[Mapping[tuple[str, str], Comparison]]:
-    """Every two of each group, in both orders; pairs that share no seed are left out.
+def compare_all(groups: Sequence[Mapping[str, Measurements]]) -> list[Mapping[tuple[str, str], Comparison]]:
+    """Compare every pair of models of each group, in both orders; pairs without a common seed are left out.
 
-    The difference d of two is measured on the documents and seeds that they share. Its variance has a part of the
-    seeds and a part of the documents. How much training is a matter of luck is estimated from all pairs of a group
-    together, and not below what the pair itself shows; the t has the fewest degrees of freedom of the two parts:
+    The difference d of two models is measured on their common documents and seeds. Its variance has two components,
+    seeds and documents. The seed variance s^2 is pooled over all pairs of a group, but not below the pair's own; the
+    t statistic takes the smaller of the two components' degrees of freedom:
 
         t = d / sqrt(s^2 / S + v);  s^2 = max(of the pair, mean of all pairs);  df = min((models - 1) (S - 1), D - 1)
 
-    Few seeds of few models therefore decide little, as they should. To v is added what one more document would bring
-    that is as far off as the furthest, so that a few answers, all one way, do not prove much. All pairs of all groups
-    together are corrected by Holm's method, which also makes up for the best being picked after the fact.
+    Few seeds of few models therefore have little power, as they should. The document variance v includes one more
+    document with the largest difference observed, so that a few answers, all in one direction, do not suffice. All
+    pairs of all groups are corrected together by Holm's method, which also covers selecting the best model
+    afterwards.
 
     Args:
-        groups: what was measured of each, by name; of a grid, for each cell and each mean over cells.
-    Source: the variance of luck from a two-way analysis of variance, models x seeds: Fisher 1935, The Design of
+        groups: measurements of each model, by name; of a grid, one group for each cell and each mean over cells.
+    Source: variance between seeds from a two-way analysis of variance, models x seeds: Fisher 1935, The Design of
         Experiments, section 26; Holm 1979, https://www.jstor.org/stable/4615733.
     """
     found = [_pairs(tables) for tables in groups]
     total = sum(map(len, found))
-    fields = [_field(pairs, len(tables), total) for pairs, tables in zip(found, groups, strict=True)]
-    chances = [
-        [pair.chance(field, pair.seeds) for pair in pairs.values()]
-        for pairs, field in zip(found, fields, strict=True)
+    pools = [_pool(pairs, len(tables), total) for pairs, tables in zip(found, groups, strict=True)]
+    p_values = [
+        [pair.p_value(field, pair.seeds) for pair in pairs.values()]
+        for pairs, field in zip(found, pools, strict=True)
     ]
-    corrected = iter(holm([p for group in chances for p in group]))
+    corrected = iter(holm([p for group in p_values for p in group]))
     return [
-        _Compared(pairs, field, {names: (p, next(corrected)) for names, p in zip(pairs, group, strict=True)})
-        for pairs, field, group in zip(found, fields, chances, strict=True)
+        _LazyComparisons(pairs, field, {names: (p, next(corrected)) for names, p in zip(pairs, group, strict=True)})
+        for pairs, field, group in zip(found, pools, p_values, strict=True)
     ]
 
 
-def _pairs(tables: Mapping[str, Table]) -> dict[tuple[str, str], "_Pair"]:
+def _pairs(tables: Mapping[str, Measurements]) -> dict[tuple[str, str], "_Pair"]:
     found = {}
     for one, other in combinations(tables, 2):
         seeds = sorted(set(tables[one].seeds) & set(tables[other].seeds))
@@ -118,49 +127,52 @@ def _pairs(tables: Mapping[str, Table]) -> dict[tuple[str, str], "_Pair"]:
     return found
 
 
-def _field(pairs: Mapping[tuple[str, str], "_Pair"], models: int, total: int) -> "_Field":
-    repeated = [pair.luck for pair in pairs.values() if pair.seeds > 1]
-    return _Field(models, total, sum(repeated) / max(1, len(repeated)))
+def _pool(pairs: Mapping[tuple[str, str], "_Pair"], models: int, total: int) -> "_GroupPool":
+    # pairs with a single common seed have no variance between seeds to contribute
+    repeated = [pair.seed_variance for pair in pairs.values() if pair.seeds > 1]
+    return _GroupPool(models, total, sum(repeated) / max(1, len(repeated)))
 
 
-def holm(chances: Sequence[float]) -> list[float]:
-    """Chances, corrected so that one below 0.05 among them is as rare as it would be alone."""
-    adjusted, largest = [0.0] * len(chances), 0.0
-    for rank, place in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        largest = max(largest, min(1.0, (len(chances) - rank) * chances[place]))
-        adjusted[place] = largest
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for multiple testing by Holm's step-down method, which bounds the family-wise error rate."""
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        # the running maximum keeps adjusted p-values in the order of the raw ones
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
     return adjusted
 
 
-def tails(t: float, df: float) -> float:
-    """How often a t with so many degrees of freedom lies further from 0 than this, on either side.
+def t_test_p_value(t: float, df: float) -> float:
+    """Two-sided p-value of Student's t distribution.
 
-    P(|T| > t) = integral of cos^(df - 1) from atan(t / sqrt(df)) to pi / 2, over that from 0.
+    P(|T| > t) = integral of cos^(df - 1) from atan(t / sqrt(df)) to pi / 2, divided by that from 0.
     """
     start = math.atan(abs(t) / math.sqrt(df))
     half = (math.pi / 2 - start) / 2
     angles = start + half * (1 + _NODES)
     area = half * float(_WEIGHTS @ np.cos(angles) ** (df - 1))
+    # closed form of the integral from 0 to pi / 2; gamma functions by logarithms, as df may be large
     whole = math.sqrt(math.pi) / 2 * math.exp(math.lgamma(df / 2) - math.lgamma((df + 1) / 2))
     return min(1.0, area / whole)
 
 
 @dataclass(frozen=True)
-class _Field:
-    """All of a group: how many models, how many pairs of all groups, the variance of a difference between seeds."""
+class _GroupPool:
+    """Shared by a group: number of models, number of pairs in all groups, pooled variance between seeds."""
 
     models: int
     pairs: int
-    luck: float
+    seed_variance: float
 
 
-class _Compared(Mapping[tuple[str, str], Comparison]):
-    """All comparisons, each resampled when it is asked for: a report tells few of many."""
+class _LazyComparisons(Mapping[tuple[str, str], Comparison]):
+    """All comparisons, computed on access: bootstrapping is slow, and a report shows few of many pairs."""
 
     def __init__(
         self,
         pairs: "Mapping[tuple[str, str], _Pair]",
-        field: _Field,
+        field: _GroupPool,
         chances: Mapping[tuple[str, str], tuple[float, float]],
     ) -> None:
         self.pairs, self.field, self.chances = pairs, field, chances
@@ -168,7 +180,7 @@ class _Compared(Mapping[tuple[str, str], Comparison]):
     def __getitem__(self, names: tuple[str, str]) -> Comparison:
         known = names if names in self.pairs else names[::-1]
         found = self.pairs[known].comparison(self.field, *self.chances[known])
-        return found if known == names else found.turned()
+        return found if known == names else found.reversed()
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return (names for pair in self.pairs for names in (pair, pair[::-1]))
@@ -178,40 +190,45 @@ class _Compared(Mapping[tuple[str, str], Comparison]):
 
 
 class _Pair:
-    """Two on the seeds that they share."""
+    """Two models on the seeds that they have in common."""
 
-    def __init__(self, one: Table, other: Table, seeds: Sequence[int]) -> None:
-        self.one, self.other, self.sizes = one.of(seeds), other.of(seeds), one.sizes
-        self.difference = ratio(self.one, self.sizes) - ratio(self.other, self.sizes)
+    def __init__(self, one: Measurements, other: Measurements, seeds: Sequence[int]) -> None:
+        self.one, self.other, self.sizes = one.for_seeds(seeds), other.for_seeds(seeds), one.sizes
+        self.difference = pooled_ratio(self.one, self.sizes) - pooled_ratio(self.other, self.sizes)
         self.seeds, self.documents = self.one.shape
         gaps, total, count = self.one - self.other, self.sizes.sum(), self.documents
-        self.luck = float((gaps.sum(1) / total).var(ddof=1)) if self.seeds > 1 else 0.0
+        self.seed_variance = float((gaps.sum(1) / total).var(ddof=1)) if self.seeds > 1 else 0.0
         rest = gaps.mean(0) - self.difference * self.sizes
-        # as if one document more were as far off as the furthest: a few that differ, all one way, prove little
+        # linearised residuals of the ratio estimator: their sum of squares gives its variance over documents
+        # plus one pseudo-document with the largest observed difference: guards against a few documents that all
+        # differ in one direction
         squares = (rest**2).sum() * count / (count - 1) + (gaps.mean(0) ** 2).max() if count > 1 else 0.0
-        self.of_documents = float(squares / total**2)
+        self.document_variance = float(squares / total**2)
 
-    def chance(self, field: _Field, seeds: int) -> float:
-        """How often chance would show as much with so many seeds."""
-        variance = max(self.luck, field.luck) / seeds + self.of_documents
+    def p_value(self, field: _GroupPool, seeds: int) -> float:
+        """Two-sided p-value of the observed difference, if it had been measured with this number of seeds."""
+        variance = max(self.seed_variance, field.seed_variance) / seeds + self.document_variance
         freedom = [(field.models - 1) * (seeds - 1), self.documents - 1]
         df = min((free for free in freedom if free > 0), default=0)
         if df == 0 or self.difference == 0:
             return 1.0
-        return tails(self.difference / math.sqrt(variance), df) if variance else 0.0
+        return t_test_p_value(self.difference / math.sqrt(variance), df) if variance else 0.0
 
-    def comparison(self, field: _Field, p: float, adjusted: float) -> Comparison:
-        """What is said of it."""
-        draws = Draws.of(self.documents, self.seeds)
-        differences = resampled(self.one, self.sizes, draws) - resampled(self.other, self.sizes, draws)
-        luck = math.sqrt(max(self.luck, field.luck)) if self.seeds > 1 else 0.0
+    def comparison(self, field: _GroupPool, p: float, adjusted: float) -> Comparison:
+        """Build the comparison, with bootstrap interval and power estimate."""
+        draws = BootstrapWeights.of(self.documents, self.seeds)
+        differences = bootstrap_ratios(self.one, self.sizes, draws) - bootstrap_ratios(self.other, self.sizes, draws)
+        deviation = math.sqrt(max(self.seed_variance, field.seed_variance)) if self.seeds > 1 else 0.0
         counts = range(2, MOST_SEEDS + 1)
-        enough = bisect_left(counts, True, key=lambda count: self.chance(field, count) * field.pairs < 1 - LEVEL)
+        # p-values fall with the number of seeds, so the smallest sufficient one is found by bisection
+        enough = bisect_left(
+            counts, True, key=lambda count: self.p_value(field, count) * field.pairs < 1 - CONFIDENCE
+        )
         return Comparison(
             difference=self.difference,
-            interval=interval(differences, self.documents),
+            interval=percentile_interval(differences, self.documents),
             p=p,
             adjusted=adjusted,
-            effect=self.difference / luck if luck else None,
-            seeds_needed=counts[enough] if luck and enough < len(counts) else None,
+            effect=self.difference / deviation if deviation else None,
+            seeds_needed=counts[enough] if deviation and enough < len(counts) else None,
         )

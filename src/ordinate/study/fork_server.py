@@ -1,6 +1,8 @@
-"""A process that has loaded what runs need, and forks each run: loading takes seconds, forking none.
+"""Fork server: a process that has imported everything that runs need and forks each worker, which saves the seconds
+that imports take.
 
-Started as `python -m ordinate.study.fork_server SOCKET`. It loads, and starts no thread; a fork would lose it.
+Started as `python -m ordinate.study.fork_server SOCKET`. It imports, but starts no thread: a forked child has only
+the thread that called fork, so others would be lost.
 """
 
 import json
@@ -15,109 +17,111 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 READY = b"ready"
-# bytes that ask for a run: the path of a study's folder, and a name
-LONGEST = 1 << 16
+# largest request in bytes: the path of a study's folder, and the name of a run
+MAX_REQUEST = 1 << 16
 
 
-class Forked:
-    """A process that the fork server has begun, looked after as one of `subprocess`.
+class ForkedProcess:
+    """A worker process started by the fork server, with the interface of `subprocess.Popen`.
 
     Args:
-        said: where it writes what it says.
-        status: where the fork server writes which process it is and, later, how it ended.
+        stdout: file descriptor of the worker's standard output.
+        status: file descriptor on which the fork server writes the worker's process id and, later, its exit code.
     """
 
-    def __init__(self, said: int, status: int) -> None:
-        self.stdout: IO[str] = os.fdopen(said, encoding="utf-8", errors="replace")
+    def __init__(self, stdout: int, status: int) -> None:
+        self.stdout: IO[str] = os.fdopen(stdout, encoding="utf-8", errors="replace")
         self.status = os.fdopen(status)
-        self.number = 0
-        self.code: int | None = None
+        self.pid = 0
+        self.returncode: int | None = None
 
-    def begin(self) -> None:
-        """Hear which process it is.
+    def read_pid(self) -> None:
+        """Read the worker's process id.
 
         Raises:
-            OSError: the fork server is gone.
+            OSError: the fork server has exited.
         """
         if not (line := self.status.readline()):
             self.status.close()
             self.stdout.close()
-            raise OSError("the fork server is gone")
-        self.number = int(line)
+            raise OSError("the fork server has exited")
+        self.pid = int(line)
 
     def poll(self) -> int | None:
-        """How it ended; None if nobody has waited for that."""
-        return self.code
+        """Exit code; None before `wait` has returned."""
+        return self.returncode
 
     def wait(self) -> int:
-        """How it ended, once it has."""
+        """Wait for the process to exit and return its exit code."""
         with self.status:
             line = self.status.readline()
         if not line:
-            # the fork server was ended itself, and who it began is nobody's
+            # the fork server was killed; as only it can wait for its children, the worker is killed too
             self.kill()
-        self.code = int(line or -signal.SIGKILL)
-        return self.code
+        self.returncode = int(line or -signal.SIGKILL)
+        return self.returncode
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
+        """Send SIGKILL."""
         self._send(signal.SIGKILL)
 
     def _send(self, number: int) -> None:
-        if self.code is None:
+        if self.returncode is None:
             with suppress(ProcessLookupError):
-                os.kill(self.number, number)
+                os.kill(self.pid, number)
 
 
 class ForkServer:
-    """The side that asks.
+    """Client of the fork server.
 
     Args:
-        control: where the fork server listens.
+        control: socket to the fork server.
     """
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
 
-    def start(self, arguments: Sequence[str], messages: int) -> Forked:
+    def start(self, arguments: Sequence[str], messages: int) -> ForkedProcess:
         """Fork a worker with these arguments.
 
         Args:
             arguments: the study's folder and the name of a run.
-            messages: the file that takes what it says of errors.
+            messages: file descriptor for the worker's standard error.
         Raises:
-            OSError: the fork server is gone.
+            OSError: the fork server has exited.
         """
-        (said, saying), (status, telling) = os.pipe(), os.pipe()
-        process = Forked(said, status)
-        # one that is gone is noticed below
+        (stdout_read, stdout_write), (status_read, status_write) = os.pipe(), os.pipe()
+        process = ForkedProcess(stdout_read, status_read)
+        # a server that has exited is noticed by read_pid()
         with suppress(OSError):
-            socket.send_fds(self.control, [json.dumps(list(arguments)).encode()], [saying, messages, telling])
-        os.close(saying)
-        os.close(telling)
-        process.begin()
+            socket.send_fds(
+                self.control, [json.dumps(list(arguments)).encode()], [stdout_write, messages, status_write]
+            )
+        os.close(stdout_write)
+        os.close(status_write)
+        process.read_pid()
         return process
 
 
 @contextmanager
 def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer | None]:
-    """A fork server that is ready; None where the system has none, or it could not begin.
+    """Start a fork server; yields None on systems without a safe fork, or if it could not start.
 
     Args:
-        environment: variables of every run.
+        environment: environment variables of every worker.
     """
     if sys.platform != "linux":
-        # forking without beginning anew is safe on Linux only
+        # fork without exec is safe on Linux only
         yield None
         return
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-m", __spec__.name, str(there.fileno())]
     silent: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    # asked without it whether there is a GPU, CUDA would begin here, and not in a forked process
+    # by default torch.cuda.is_available() initialises CUDA, which then cannot be used in forked children
     variables = {**environment, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
     process = subprocess.Popen(command, env=variables, pass_fds=[there.fileno()], **silent)
     try:
@@ -129,45 +133,50 @@ def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer | None]:
 
 
 def serve(control: socket.socket) -> list[str] | None:
-    """Fork for whoever asks: returns in each forked process, with its arguments; None once nobody asks any more."""
-    begun: dict[int, tuple[int, int]] = {}
+    """Fork a worker for each request; returns its arguments in each child, and None when the client disconnects."""
+    children: dict[int, tuple[int, int]] = {}
     control.send(READY)
     while True:
-        for ready in select.select([control.fileno(), *begun], [], [])[0]:
-            if ready in begun:
-                number, status = begun.pop(ready)
+        for ready in select.select([control.fileno(), *children], [], [])[0]:
+            if ready in children:
+                number, status = children.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
                 _write(status, code)
                 os.close(status)
                 os.close(ready)
                 continue
-            asked, files, _, _ = socket.recv_fds(control, LONGEST, 3)
-            if not asked:
+            request, files, _, _ = socket.recv_fds(control, MAX_REQUEST, 3)
+            if not request:
                 return None
-            said, messages, status = files
+            stdout, messages, status = files
             number = os.fork()
             if number == 0:
-                for held in (status, *(one for watched, (_, other) in begun.items() for one in (watched, other))):
-                    os.close(held)
-                for place, file in ((1, said), (2, messages)):
+                # the child keeps only its own descriptors: a copy of another worker's would keep that pipe open
+                for descriptor in (
+                    status,
+                    *(one for watched, (_, other) in children.items() for one in (watched, other)),
+                ):
+                    os.close(descriptor)
+                for place, file in ((1, stdout), (2, messages)):
                     os.dup2(file, place)
                     os.close(file)
-                return json.loads(asked)
-            begun[os.pidfd_open(number)] = number, status
+                return json.loads(request)
+            children[os.pidfd_open(number)] = number, status
+            # a pidfd becomes readable when the child exits, so that select() can wait for it
             _write(status, number)
-            os.close(said)
+            os.close(stdout)
             os.close(messages)
 
 
 def _write(status: int, number: int) -> None:
-    # whoever asked may be gone
+    # the client may have exited
     with suppress(OSError):
         os.write(status, f"{number}\n".encode())
 
 
 def main() -> int:
-    """Load, then serve; in a forked process, carry its run out."""
-    # signals of the keyboard are for the runs, and this process ends when the one that asks does
+    """Import, then serve; in a forked child, carry out its run."""
+    # Ctrl-C reaches the whole process group; it is meant for the workers, and this process exits with its client
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     from ordinate.study import worker
     from ordinate.training import lightning  # noqa: F401
@@ -184,6 +193,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     ended = main()
-    from ordinate.training.team import leave
+    from ordinate.training.process_group import exit_now
 
-    leave(ended)
+    exit_now(ended)

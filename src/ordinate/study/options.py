@@ -1,114 +1,143 @@
-"""What a person can say of a study, field by field."""
+"""Options of a study as given by the user, and which of them apply to which task."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from ordinate.study.run import TUNING, Frozen
+from ordinate.study.run import FIRST_TUNING_SEED, FrozenModel
 
-# what each kind of model learns where nothing is said
-TASKS = {"decoder": "text", "encoder": "masked", "encoder-decoder": "translation", "vision": "images"}
+# default task of each kind of model
+DEFAULT_TASKS = {"decoder": "text", "encoder": "masked", "encoder-decoder": "translation", "vision": "images"}
+# fields that only some tasks read, listed for each task that reads data; all other fields apply to every task
+TASK_FIELDS = {
+    "text": {"text", "tokenizer", "length", "eval_samples", "shuffle_samples", "generated_texts", "generated_tokens"},
+    "masked": {"text", "tokenizer", "length", "eval_samples", "shuffle_samples"},
+    "translation": {"pairs", "tokenizer", "length", "eval_samples", "generated_texts"},
+    "images": {"images", "image_size", "patch_size", "eval_samples"},
+}
+# the same for tasks that generate their sequences
+SYNTHETIC_TASK_FIELDS = {"task_samples"}
+
+# fields that determine the contents of a data folder
+DATA_FIELDS = ("text", "tokenizer", "base", "pairs", "images", "image_size")
 
 
-class Options(Frozen):
-    """What a person says of a study: each field is an option of the command line, and one value of it."""
+class Options(FrozenModel):
+    """Options of `ordinate study` and `ordinate train`; each field is a command-line option with one value."""
 
     text: str = "stdlib"
-    """What to read: a corpus by name (see `ordinate list corpora`), or a file or folder of yours."""
+    """Text to train on: a corpus by name (see `ordinate list corpora`), or a path to a file or folder."""
     tokenizer: str = "bytes"
-    """How to cut it into tokens: bytes, or bpe:size=4096."""
+    """Tokenizer: bytes, or bpe:size=4096 (byte-pair encoding fitted to the text)."""
     model: Literal["decoder", "encoder", "encoder-decoder", "vision"] = "decoder"
-    """The kind of model: decoder, which writes; encoder, which reads from both sides; encoder-decoder, which
-    translates; vision, which looks at images."""
+    """Kind of model: decoder (causal language model), encoder (bidirectional, masked tokens), encoder-decoder
+    (translation), vision (image classification)."""
     pairs: str = "docstrings"
-    """What to translate: docstrings (from signatures of Python's functions), gettext:de (what this machine's programs
-    brought in a language), or a file or folder of yours that ends in .tsv, .po or .mo."""
+    """Sentence pairs to translate: docstrings (from signatures of Python's functions), gettext:de (translations of
+    the programs installed on this machine, in a language), or a file or folder ending in .tsv, .po or .mo."""
     images: str = "digits"
-    """What to look at: digits, or a folder of yours with a folder of images for each class."""
-    pixels: int | None = Field(None, ge=1)
-    """Height and width that images are brought to (pixels); by default 8 for digits, 32 for others."""
-    patch: int | None = Field(None, ge=1)
+    """Images to classify: digits, or a folder with one subfolder of images for each class."""
+    image_size: int | None = Field(None, ge=1)
+    """Height and width to which images are resized (pixels); by default 8 for digits, 32 for others."""
+    patch_size: int | None = Field(None, ge=1)
     """Height and width of a patch (pixels); by default an eighth of the image's."""
     task: str = "text"
-    """What to learn, options inline: recall:pairs=8 (see `ordinate list tasks`); by default text by a decoder, masked
-    by an encoder, translation by an encoder-decoder, images by a vision model."""
+    """Task to train on, options inline: recall:pairs=8 (see `ordinate list tasks`); by default text for a decoder,
+    masked for an encoder, translation for an encoder-decoder, images for a vision model."""
     base: str | None = Field(None, alias="from")
-    """A trained model to begin with, in place of new ones: a folder, as `ordinate train` prints it or of a published
-    model, or its name on the hub. Its scheme is exchanged, all other weights are kept; sizes and tokenizer are its
-    own. --length is the length it was trained at, by default the longest it serves."""
-    sides: tuple[Literal["encoder", "decoder", "cross"], ...] | None = Field(None, min_length=1)
-    """Where the scheme of a trained encoder-decoder is exchanged: encoder, decoder, cross (where one looks at the
-    other); by default in encoder and decoder."""
+    """Start from a trained model in place of newly initialised ones: a folder, as printed by `ordinate train` or of a
+    published model, or a name on the Hugging Face hub. Its scheme is replaced, all other weights are kept; sizes and
+    tokenizer are the model's. --length is the length it was trained at, by default the longest it supports."""
+    scheme_location: tuple[Literal["encoder", "decoder", "cross"], ...] | None = Field(None, min_length=1)
+    """Where the scheme of a trained encoder-decoder is replaced: encoder, decoder, cross (cross-attention); by
+    default in encoder and decoder."""
     schemes: tuple[str, ...] | None = Field(None, min_length=1)
-    """Positional schemes to compare; by default eight, or with mixers the usual one of each. Options inline:
-    rope:theta=500000; two at once: learned+alibi; a share of the heads each: rope/none; a plan for the layers:
-    rope,rope,rope,none."""
+    """Position schemes to compare; by default eight, or with mixers the default one of each. Options inline:
+    rope:theta=500000; two combined: learned+alibi; head groups: rope/none; one per layer: rope,rope,rope,none."""
     mixers: tuple[str, ...] | None = Field(None, min_length=1)
-    """Token mixers to compare, options inline: performer:features=64; all: every one that reads from left to right.
-    Beside schemes, every pair is trained; by default softmax alone."""
-    seeds: int = Field(1, ge=1, le=TUNING)
-    """How many times to train each, with other random numbers."""
+    """Token mixers to compare, options inline: performer:features=64; all: every causal one. With schemes given,
+    every pair is trained; by default softmax attention only."""
+    seeds: int = Field(1, ge=1, le=FIRST_TUNING_SEED)
+    """Number of training runs of each scheme or mixer, with different random seeds."""
     length: int = Field(128, ge=2)
-    """Length that the models are trained at (tokens)."""
+    """Training length: tokens per training sequence."""
     steps: int = Field(500, ge=0)
-    """Optimiser steps of each run; 0 measures a trained model as it is."""
+    """Optimiser steps of each run; 0 evaluates a trained model as it is."""
     batch: int = Field(32, ge=1)
-    """Sequences in a step."""
+    """Batch size: sequences per optimiser step."""
     width: int = Field(96, ge=1)
-    """Columns of the model."""
+    """Model width (dimension of the residual stream)."""
     layers: int = Field(3, ge=1)
-    """Blocks of the model."""
+    """Number of layers."""
     heads: int = Field(4, ge=1)
-    """Attention heads."""
+    """Number of attention heads."""
     kv_heads: int | None = Field(None, ge=1)
-    """Key and value heads, fewer than heads to share them; by default as many as heads."""
+    """Key and value heads; fewer than heads is grouped-query attention; by default as many as heads."""
     norm: Literal["rms", "layer"] = "rms"
-    """Normalisation."""
+    """Normalisation: rms (RMSNorm) or layer (LayerNorm)."""
     feedforward: Literal["gelu", "swiglu"] = "gelu"
-    """Feed-forward."""
+    """Feed-forward network: gelu or swiglu."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Share dropped in training."""
-    equal: Literal["parameters", "shape", "compute"] = "parameters"
-    """What is equal between schemes: `parameters` narrows the feed-forward of schemes that bring their own, `shape`
-    leaves all sizes alone, `compute` leaves them alone too and gives each as many steps as make the operations
-    equal."""
+    """Dropout probability in training."""
+    match: Literal["params", "shape", "flops"] = "params"
+    """What is matched between models: `params` adjusts the feed-forward width to equal parameter counts, `shape`
+    keeps all sizes equal, `flops` keeps sizes equal and adjusts each model's steps to equal training FLOPs."""
     learning_rate: float = Field(4e-3, gt=0)
-    """Highest learning rate of AdamW, the same for all schemes unless it is tuned; by default 1e-4 where a trained
-    model goes on."""
-    tune: tuple[float, ...] | None = Field(None, min_length=1)
-    """Learning rates to try for each scheme, or how many to try around the given one, each twice the last."""
-    trials: int = Field(1, ge=1)
-    """How many times each learning rate is tried, with other random numbers."""
-    trial_share: float = Field(0.25, gt=0, le=1)
-    """Share of the steps that a trial takes."""
-    warmup: int = Field(40, ge=0)
-    """Steps in which the learning rate rises."""
+    """Peak learning rate of AdamW, the same for all schemes unless tuned; by default 1e-4 when starting from a
+    trained model."""
+    tune_lr: tuple[float, ...] | None = Field(None, min_length=1)
+    """Learning rates to try for each scheme, or how many to try around --learning-rate, a factor of two apart."""
+    tune_seeds: int = Field(1, ge=1)
+    """Number of tuning runs for each learning rate, with different random seeds."""
+    tune_fraction: float = Field(0.25, gt=0, le=1)
+    """Fraction of the steps that a tuning run takes."""
+    warmup_steps: int = Field(40, ge=0)
+    """Steps of linear learning-rate warm-up."""
     weight_decay: float = Field(0.1, ge=0)
-    """Weight decay, on the matrices of linear layers."""
-    clip: float = Field(1.0, gt=0)
-    """Longest gradient; longer ones are scaled down to it."""
+    """Weight decay, applied to the weight matrices of linear layers."""
+    grad_clip: float = Field(1.0, gt=0)
+    """Gradient clipping: largest gradient norm; larger gradients are scaled down to it."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """Type of the matrix products; auto takes bf16 where the processor multiplies it fast."""
-    multiples: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1)
-    """Lengths to read at in the end, as multiples of the trained length."""
-    windows: int = Field(64, ge=1)
-    """Held-out pieces of the longest length to measure on."""
-    shuffled: int = Field(128, ge=1)
-    """Held-out pieces of the trained length to shuffle."""
-    fresh: int = Field(512, ge=1)
-    """Fresh sequences of a task, other than text, to measure on."""
-    samples: int = Field(2, ge=0)
-    """Texts that each model writes."""
-    sample_tokens: int = Field(240, ge=1)
-    """Length of each of them (tokens)."""
+    """Type of matrix products in training; auto takes bf16 where the processor has fast bf16 instructions."""
+    eval_length_multiples: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1)
+    """Evaluation lengths, as multiples of the training length."""
+    eval_samples: int = Field(64, ge=1)
+    """Held-out sequences of the longest evaluation length to evaluate on."""
+    shuffle_samples: int = Field(128, ge=1)
+    """Held-out sequences of the training length for the word-order test, which shuffles tokens."""
+    task_samples: int = Field(512, ge=1)
+    """Newly generated sequences to evaluate on, for tasks that generate their data."""
+    generated_texts: int = Field(2, ge=0)
+    """Texts that each model generates for the report."""
+    generated_tokens: int = Field(240, ge=1)
+    """Length of each generated text (tokens)."""
     threads: int | None = Field(None, ge=1)
-    """Processor threads of each run; by default as many as trials on this machine show to be fastest."""
+    """Processor threads of each run; by default the fastest number, measured on this machine."""
     checkpoint_every: int = Field(100, ge=1)
-    """Steps between checkpoints."""
+    """Optimiser steps between checkpoints."""
 
     @model_validator(mode="before")
     @classmethod
     def _with_task(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("task") is None and given.get("model") in TASKS:
-            return {**given, "task": TASKS[given["model"]]}
+        if isinstance(given, dict) and given.get("task") is None and given.get("model") in DEFAULT_TASKS:
+            return {**given, "task": DEFAULT_TASKS[given["model"]]}
         return given
+
+
+def data_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a plan that determine the contents of its data folder."""
+    silent = set(unused_fields(str(plan["task"]), DATA_FIELDS))
+    return {name: plan[name] for name in DATA_FIELDS if name not in silent}
+
+
+def unused_fields(task: str, fields: Iterable[str]) -> list[str]:
+    """Return those of the given fields that have no effect on a task, though they have on others.
+
+    Args:
+        task: the task's spec, with its options.
+        fields: field names of a plan.
+    """
+    read = TASK_FIELDS.get(task.partition(":")[0], SYNTHETIC_TASK_FIELDS)
+    every = set().union(SYNTHETIC_TASK_FIELDS, *TASK_FIELDS.values())
+    return [name for name in fields if name in every - read]

@@ -1,23 +1,37 @@
-"""One run of a study, and the cell of a grid that it belongs to: values without behaviour."""
+"""A training run, the cell of a hyperparameter grid that it belongs to, and the states in which a run can be."""
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from ordinate.checks import need_known
+from ordinate.core.checks import need_known
 
-# the seeds of trials: beyond every seed of a study
-TUNING = 1_000_000
-# as much of a name is kept that is too long, or holds what a folder cannot be called
-KEPT = 50
+# seeds of tuning runs start here, beyond every seed of a final run (Options.seeds <= FIRST_TUNING_SEED)
+FIRST_TUNING_SEED = 1_000_000
+# longest prefix of a run's label that its folder name keeps when the label is too long or has unsafe characters
+MAX_NAME = 50
+
+State = Literal["done", "diverged", "failed", "oom", "killed", "pending"]
+STATES: tuple[State, ...] = get_args(State)
+"""`done`: trained and evaluated. `diverged`: the loss, its gradient or a weight became NaN or infinite. `failed`: an
+error. `oom`: out of memory. `killed`: a signal, or a timeout without output. `pending`: no result yet."""
+FINAL_STATES: tuple[State, ...] = ("done", "diverged")
+"""Deterministic outcomes, which another attempt would only repeat; the other states are retried."""
+STATE_WORDS: dict[State, str] = {
+    "diverged": "diverged (non-finite loss)",
+    "failed": "failed",
+    "oom": "ran out of memory",
+    "killed": "ended by a signal or timeout",
+}
+"""Wording of each unsuccessful state in the report."""
 
 
-class Frozen(BaseModel):
-    """A value: it cannot be changed, and it refuses fields it does not know."""
+class FrozenModel(BaseModel):
+    """Immutable pydantic model that rejects unknown fields and names the nearest known one."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_by_name=True, validate_by_alias=True
@@ -32,67 +46,67 @@ class Frozen(BaseModel):
         return given
 
 
-class Cell(Frozen):
-    """One value of each factor of a grid, and the fields that its plan has for itself."""
+class Cell(FrozenModel):
+    """A grid cell: one value of each factor, and the fields of its plan that differ from those of the first cell."""
 
     values: dict[str, Any]
-    """The value of each factor, by the name of its field."""
+    """Value of each factor, by field name."""
     changes: dict[str, Any]
-    """Every field in which its plan differs from that of the first cell."""
+    """Every field in which the plan of this cell differs from that of the first cell."""
 
 
-class Run(Frozen):
-    """One model to train: a scheme and a mixer, each written in one line, a seed, and where in a grid it stands."""
+class Run(FrozenModel):
+    """One model to train: scheme and mixer (each as a one-line spec), seed, grid cell, and tuned learning rate."""
 
     label: str
     scheme: str
     mixer: str
     seed: int
     cell: dict[str, Any] = {}
-    """The value of each factor; empty in a study without a grid."""
+    """Value of each factor, by field name; empty in a study without a grid."""
     rate: float | None = None
-    """The learning rate that a trial tries; None: it is no trial."""
+    """Learning rate that this tuning run tries; None for a final run."""
     key: str = ""
-    """Eight letters of what its plan is; empty in a study without a grid."""
+    """First 8 hex digits of the hash of the run's plan; empty in a study without a grid."""
 
     @property
     def name(self) -> str:
-        """What its folder is called."""
+        """Name of the run's folder."""
         rate = {} if self.rate is None else {"rate": self.rate}
-        said = "".join(f"-{name}={value}" for name, value in (self.cell | rate).items())
-        seed = f"-s{self.seed}" if self.rate is None else f"-t{self.seed - TUNING}"
-        return f"{slug(self.label + said)}{self.key and '-' + self.key}{seed}"
+        factors = "".join(f"-{name}={value}" for name, value in (self.cell | rate).items())
+        seed = f"-s{self.seed}" if self.rate is None else f"-t{self.seed - FIRST_TUNING_SEED}"
+        return f"{slug(self.label + factors)}{self.key and '-' + self.key}{seed}"
 
     @property
     def title(self) -> str:
-        """How it is named to people."""
-        where = described(self.cell)
+        """Human-readable name of the run, for progress output and reports."""
+        where = describe_cell(self.cell)
         what = f"{self.label} ({where})" if where else self.label
         if self.rate is None:
             return f"{what} seed {self.seed}"
-        return f"{what} trial {self.seed - TUNING + 1} of learning rate {self.rate:g}"
+        return f"{what} trial {self.seed - FIRST_TUNING_SEED + 1} of learning rate {self.rate:g}"
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What its result says of it."""
+    def as_record(self) -> dict[str, Any]:
+        """The run as stored in its result.json; fields that are empty are left out."""
         own = self.model_dump(exclude={name for name in ("cell", "rate", "key") if not getattr(self, name)})
         return {"name": self.name, **own}
 
 
-def described(values: Mapping[str, Any]) -> str:
-    """The values of a cell in words: width 64, length 128."""
+def describe_cell(values: Mapping[str, Any]) -> str:
+    """Format the factor values of a cell: width 64, length 128."""
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
 
 
 def slug(text: str) -> str:
-    """A name that a folder can have, different for different texts."""
+    """Return a valid folder name, unique to the text: a hash is appended where characters were replaced."""
     name = re.sub(r"[^A-Za-z0-9._=-]+", "-", text)
-    if name == text.replace(":", "-").replace(",", "-") and len(name) <= KEPT + 10:
+    if name == text.replace(":", "-").replace(",", "-") and len(name) <= MAX_NAME + 10:
         return name
-    return f"{name[:KEPT]}-{digest(text)}"
+    return f"{name[:MAX_NAME]}-{digest(text)}"
 
 
 def digest(value: Any) -> str:
-    """Eight letters that change when a value does."""
+    """First 8 hex digits of the SHA-256 hash of a string or of a value's canonical JSON."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""How sure a measured number is: bootstrap over documents and seeds."""
+"""Confidence intervals: bootstrap over documents and seeds, and Wilson intervals of accuracies."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,99 +11,101 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 2000
-LEVEL = 0.95
+CONFIDENCE = 0.95
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
-    """Which documents and seeds each resample holds, as how often each was drawn.
+class BootstrapWeights:
+    """Bootstrap weights: how often each resample draws each document and each seed.
 
-    Two schemes read under the same draws are compared on the same documents and seeds: their difference is paired.
-    Of few seeds, resamples vary less than fresh ones would, by (n - 1) / n; how often each was drawn is stretched by
-    the root of that.
+    Two schemes evaluated with the same weights are compared on the same resampled documents and seeds (paired
+    bootstrap). With n seeds, the bootstrap variance is too small by a factor of (n - 1) / n; deviations of the seed
+    weights from 1 are therefore stretched by sqrt(n / (n - 1)).
 
     Args:
         documents: resamples x documents.
         seeds: resamples x seeds.
     """
 
-    documents: Numbers
-    seeds: Numbers
+    documents: Floats
+    seeds: Floats
 
-    # a study draws alike for each of its comparisons
+    # cached: all comparisons of a study use the same weights
     @classmethod
     @lru_cache(maxsize=4)
-    def of(cls, documents: int, seeds: int, *, resamples: int = RESAMPLES, seed: int = 0) -> "Draws":
-        """Draw with replacement, as many documents and seeds as there are."""
+    def of(cls, documents: int, seeds: int, *, resamples: int = RESAMPLES, seed: int = 0) -> "BootstrapWeights":
+        """Draw documents and seeds with replacement, as many as there are."""
         random = np.random.default_rng(seed)
+        # counts of draws with replacement are multinomial; as weights they avoid copying documents
         drawn = random.multinomial(documents, np.full(documents, 1 / documents), resamples).astype(float)
         times = random.multinomial(seeds, np.full(seeds, 1 / seeds), resamples).astype(float)
         stretch = math.sqrt(seeds / (seeds - 1)) if seeds > 1 else 1.0
         return cls(drawn, 1 + (times - 1) * stretch)
 
 
-def bits(nats: Numbers) -> Numbers:
-    """Surprise in bits."""
+def nats_to_bits(nats: Floats) -> Floats:
+    """Convert cross-entropy from nats to bits."""
     return nats / math.log(2)
 
 
-def ratio(amounts: Numbers, sizes: Numbers) -> float:
-    """All amounts over all sizes: bits over bytes, or right answers over questions.
+def pooled_ratio(amounts: Floats, sizes: Floats) -> float:
+    """Return the ratio of total amount to total size: bits per byte, or accuracy.
 
     Args:
         amounts: seeds x documents.
-        sizes: of each document.
+        sizes: size of each document.
     """
     return float(amounts.mean(0).sum() / sizes.sum())
 
 
-def resampled(amounts: Numbers, sizes: Numbers, draws: Draws) -> Numbers:
-    """The ratio of every resample."""
+def bootstrap_ratios(amounts: Floats, sizes: Floats, draws: BootstrapWeights) -> Floats:
+    """Return the ratio of every bootstrap resample."""
     total = ((draws.seeds @ amounts / amounts.shape[0]) * draws.documents).sum(1)
     return total / (draws.documents @ sizes)
 
 
-def interval(values: Numbers, documents: int) -> Interval | None:
-    """The middle 95 % of resampled values; None where one document alone cannot tell."""
+def percentile_interval(values: Floats, documents: int) -> Interval | None:
+    """Central 95 % of bootstrap values (percentile interval); None with fewer than two documents."""
     if documents < 2:
         return None
-    edge = 100 * (1 - LEVEL) / 2
+    edge = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(values, [edge, 100 - edge])
     return float(low), float(high)
 
 
 def bits_per_byte_interval(rows: Sequence[Mapping[str, Any]]) -> Interval | None:
-    """The interval of one run's bits per byte, over its documents."""
-    amounts = bits(np.array([[row["nats"] for row in rows]], float))
+    """Bootstrap interval of one run's bits per byte, over its documents."""
+    amounts = nats_to_bits(np.array([[row["nats"] for row in rows]], float))
     sizes = np.array([row["bytes"] for row in rows], float)
-    return interval(resampled(amounts, sizes, Draws.of(len(rows), 1)), len(rows))
+    return percentile_interval(bootstrap_ratios(amounts, sizes, BootstrapWeights.of(len(rows), 1)), len(rows))
 
 
-def share_interval(right: Numbers, asked: Numbers) -> Interval:
-    """The interval of a share of right answers, over sequences, that does not close where all or none are right.
+def accuracy_interval(right: Floats, asked: Floats) -> Interval:
+    """Wilson interval of an accuracy, with clustered questions; it has positive width even at 0 and 100 %.
 
-    Wilson's interval for as many independent questions as tell as much as these do, where those of one sequence go
-    together: n = p (1 - p) / var(p). Where all or none are right, n is the number of sequences.
+    Questions of one sequence are correlated, so Wilson's formula takes the effective number of independent questions,
+    n = p (1 - p) / var(p). Where all or no answers are correct, n is the number of sequences.
 
         (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
 
     Args:
-        right: right answers of each sequence, or their mean over seeds.
+        right: correct answers of each sequence, or their mean over seeds.
         asked: questions of each sequence.
     Source: Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953; the variance of a ratio from Cochran 1977,
         Sampling Techniques, section 6.4.
     """
     count, share = len(asked), float(right.sum() / asked.sum())
+    # linearised variance of the ratio p, over sequences
     spread = float(((right - share * asked) ** 2).sum() / asked.sum() ** 2 * count / max(1, count - 1))
     n = min(share * (1 - share) / spread, float(asked.sum())) if spread else float(count)
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
     return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
 
 
 def overlap(one: Interval, other: Interval) -> bool:
-    """Whether two intervals share a point."""
+    """Whether two intervals overlap."""
     return one[0] <= other[1] and other[0] <= one[1]

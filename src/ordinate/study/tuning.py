@@ -1,4 +1,4 @@
-"""The learning rate of each scheme, tuned under an equal budget: how trials are measured, and which rate is taken."""
+"""Learning-rate tuning: every scheme tries the same number of rates; the one with the lowest loss is used."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,27 +8,26 @@ from typing import Any
 import torch
 from torch import nn
 
-from ordinate.checks import need
-from ordinate.files import read_sealed
-from ordinate.seeds import seed_of
-from ordinate.study.folder import Folder
+from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.checks import need
+from ordinate.core.seeds import derive_seed
+from ordinate.study.data_source import DataSource
 from ordinate.study.plan import Plan
-from ordinate.study.run import Run
-from ordinate.study.source import Source
-from ordinate.study.state import FINAL
-from ordinate.training.answers import asked, told
+from ordinate.study.run import FINAL_STATES, Run
+from ordinate.study.study_folder import StudyFolder
+from ordinate.training.prediction import has_target, token_losses
 
-# sequences that a trial is measured on
-SEQUENCES = 256
+# sequences of the tuning split on which a tuning run is evaluated
+TUNING_SEQUENCES = 256
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A learning rate and how its trials ended.
+class TriedRate:
+    """A learning rate and the loss of its tuning runs.
 
     Args:
-        rate: the highest learning rate.
-        loss: the mean loss of its trials on what was set aside [nats]; None: a trial diverged.
+        rate: peak learning rate.
+        loss: mean loss of its runs on the tuning split [nats]; None if one of them diverged.
     """
 
     rate: float
@@ -36,86 +35,97 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """The learning rate that a scheme takes.
+class TunedRate:
+    """The tuned learning rate of an arm.
 
     Args:
-        rate: the one of the lowest loss.
-        edge: whether it is the lowest or the highest of the list, so that a better one may lie beyond; else None.
-        tried: every one of the list.
+        rate: the rate with the lowest loss.
+        edge: `lowest` or `highest` if it is the end of the list, so that a better one may lie beyond; else None.
+        tried: all rates of the list.
     """
 
     rate: float
     edge: str | None
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedRate, ...]
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What the result of a run says of it."""
+    def as_record(self) -> dict[str, Any]:
+        """The choice as stored in the result of a run."""
         return asdict(self)
 
 
-def rates(plan: Plan) -> tuple[float, ...] | None:
-    """The learning rates to try, in order: those of a list, or so many around the plan's own, each twice the last.
+def learning_rates(plan: Plan) -> tuple[float, ...] | None:
+    """Return the learning rates to try: a sorted list, or a number of them around the plan's, a factor of two apart.
 
     Raises:
-        ValueError: one that comes twice or is not above zero, or a number of them that is not whole.
+        ValueError: a repeated rate, one that is not positive, or a number of rates that is not an integer above 1.
     """
-    if plan.tune is None:
+    if plan.tune_lr is None:
         return None
-    (first, *rest) = plan.tune
+    (first, *rest) = plan.tune_lr
     if not rest and first >= 1:
-        need(first == int(first) and first > 1, "--tune says how many to try", f"got {first}", "give 3, or rates")
+        need(
+            first == int(first) and first > 1,
+            "a number of learning rates must be an integer above 1",
+            f"got --tune-lr {first:g}",
+            "give 3, or rates",
+        )
         return tuple(plan.learning_rate * 2 ** (place - (first - 1) / 2) for place in range(int(first)))
-    found = tuple(sorted(set(plan.tune)))
+    found = tuple(sorted(set(plan.tune_lr)))
     need(
-        len(found) == len(plan.tune) and len(found) > 1 and found[0] > 0,
-        "learning rates to choose from are two different ones or more, above zero",
-        f"got --tune {' '.join(map(str, plan.tune))}",
-        "give such as 0.001 0.002 0.004, or how many",
+        len(found) == len(plan.tune_lr) and len(found) > 1 and found[0] > 0,
+        "learning rates to choose from must be at least two, different and above zero",
+        f"got --tune-lr {' '.join(map(str, plan.tune_lr))}",
+        "give rates such as 0.001 0.002 0.004, or their number",
     )
     return found
 
 
-def measure_trial(model: nn.Module, source: Source) -> float:
-    """The loss of a trial on what was set aside: the same sequences for all, and none that is reported on [nats]."""
-    batch = source.aside.sample(torch.Generator().manual_seed(seed_of("aside")), SEQUENCES)
-    nats, _ = told(model, batch, source.plan.precision)
-    return float(nats.double().sum() / asked(batch).sum())
+def tuning_loss(model: nn.Module, source: DataSource) -> float:
+    """Return the loss of a tuning run on the tuning split, on the same sequences for all runs [nats]."""
+    batch = source.tuning_task.sample(torch.Generator().manual_seed(derive_seed("aside")), TUNING_SEQUENCES)
+    nats, _ = token_losses(model, batch, source.plan.precision)
+    return float(nats.double().sum() / has_target(batch).sum())
 
 
-def tuned(folder: Folder, plan: Plan, run: Run) -> Tuned | None:
-    """The learning rate of this run, by the trials of its scheme in its cell; None where none were tried.
+def tuned_rate(folder: StudyFolder, plan: Plan, run: Run) -> TunedRate | None:
+    """Return the tuned learning rate of this run, from the tuning runs of its arm and cell; None without tuning.
 
     Raises:
-        ValueError: trials without a result, or all diverged.
+        ValueError: tuning runs without a result, or all of them diverged.
     """
-    own = plan.at(run.cell)
-    trials = [one for one in own.own_trials(run.cell) if one.label == run.label]
+    cell_plan = plan.for_cell(run.cell)
+    trials = [one for one in cell_plan.tuning_runs(run.cell) if one.label == run.label]
     if not trials:
         return None
-    open_ = [one.name for one in trials if folder.status(one) not in FINAL]
-    need(not open_, "a rate is chosen when all are tried", f"without a result: {', '.join(open_)}", "run it again")
-    losses = {rate: [_loss(folder, one) for one in trials if one.rate == rate] for rate in own.tune or ()}
-    tried = tuple(Tried(rate, _mean(found)) for rate, found in losses.items())
-    return choose(tried, run.label)
+    unfinished = [one.name for one in trials if folder.status(one) not in FINAL_STATES]
+    need(
+        not unfinished,
+        "every tuning run must have a result",
+        f"none for {', '.join(unfinished)}",
+        "repeat the command to finish them",
+    )
+    losses = {rate: [_loss(folder, one) for one in trials if one.rate == rate] for rate in cell_plan.tune_lr or ()}
+    tried = tuple(TriedRate(rate, _mean(found)) for rate, found in losses.items())
+    return choose_rate(tried, run.label)
 
 
-def choose(tried: Sequence[Tried], label: str) -> Tuned:
-    """The one of the lowest loss, of two alike the lower.
+def choose_rate(tried: Sequence[TriedRate], label: str) -> TunedRate:
+    """Return the rate with the lowest loss; of equal losses, the lower rate.
 
     Raises:
-        ValueError: all diverged.
+        ValueError: all rates diverged.
     """
     whole = [(one.loss, one.rate) for one in tried if one.loss is not None]
-    need(bool(whole), "some learning rate must train", f"{label} diverged with each", "give lower ones")
+    need(bool(whole), "some learning rate must not diverge", f"{label} diverged with each", "give lower ones")
+    # tuples compare by loss first, then by rate: of equal losses the lower rate
     best = min(whole)[1]
     ends = {tried[0].rate: "lowest", tried[-1].rate: "highest"}
-    return Tuned(best, ends.get(best), tuple(tried))
+    return TunedRate(best, ends.get(best), tuple(tried))
 
 
-def _loss(folder: Folder, trial: Run) -> float | None:
-    found = read_sealed(folder.result(trial))
+def _loss(folder: StudyFolder, trial: Run) -> float | None:
+    found = read_checksummed(folder.result(trial))
     return found["aside"] if found["status"] == "done" else None
 
 

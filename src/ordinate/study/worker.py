@@ -1,8 +1,8 @@
-"""One run of a study, in a process of its own: train, measure, write the result.
+"""Worker process of one run: train, evaluate, write the result.
 
-Started as `python -m ordinate.study.worker FOLDER RUN`; says how far it is on standard output, a JSON line each time.
-On several devices `ordinate.study.ranks` starts one for each, with `HARDWARE` as a third word; only the first of them
-measures and writes.
+Started as `python -m ordinate.study.worker FOLDER RUN`; prints progress on standard output, one JSON object per line.
+On several devices `ordinate.study.distributed_launcher` starts one for each, with `HARDWARE` as third argument; only
+rank 0 evaluates and writes.
 """
 
 import json
@@ -19,29 +19,29 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from ordinate.files import write_json, write_sealed
-from ordinate.models.kinds import Model
-from ordinate.study.beginning import begin
-from ordinate.study.folder import FORMAT, Folder
-from ordinate.study.measure import device_name, peak_memory
-from ordinate.study.model import parameters, shape_of
+from ordinate.core.atomic_files import write_checksummed, write_json
+from ordinate.core.progress import Progress
+from ordinate.data.task import Task
+from ordinate.models.registry import Model
+from ordinate.study.data_source import DataSource, source_of
+from ordinate.study.distributed_launcher import end_with_parent
+from ordinate.study.evaluate_text import device_name, peak_memory
+from ordinate.study.initial_model import initial_model
+from ordinate.study.model_sizing import parameter_counts, shape_of
 from ordinate.study.plan import Plan
-from ordinate.study.ranks import end_with_parent
-from ordinate.study.run import Run
-from ordinate.study.source import Source, source_of
-from ordinate.study.state import FINAL
-from ordinate.study.tuning import measure_trial, tuned
-from ordinate.task import Task
-from ordinate.training.checkpoint import checkpoints, step_of
+from ordinate.study.run import FINAL_STATES, Run
+from ordinate.study.study_folder import FORMAT_VERSION, StudyFolder
+from ordinate.study.tuning import tuned_rate, tuning_loss
+from ordinate.training.checkpoint import list_checkpoints, step_of
 from ordinate.training.loop import ONE_DEVICE, train
 from ordinate.training.metrics import Metrics
-from ordinate.training.settings import Diverged, Hardware, Settings, Stopped, Trace
-from ordinate.training.team import leave
+from ordinate.training.process_group import exit_now
+from ordinate.training.settings import Hardware, TrainingDiverged, TrainingHistory, TrainingSettings, TrainingStopped
 
 
 def main() -> int:
-    """Carry out the run named on the command line; 128 + the signal's number if a signal stopped it."""
-    folder, name, hardware = Folder(Path(sys.argv[1])), sys.argv[2], Hardware()
+    """Carry out the run named on the command line; returns 128 + the signal's number if a signal stopped it."""
+    folder, name, hardware = StudyFolder(Path(sys.argv[1])), sys.argv[2], Hardware()
     if len(sys.argv) > 3:
         hardware = Hardware(**json.loads(sys.argv[3]))
         end_with_parent()
@@ -49,81 +49,83 @@ def main() -> int:
     (run,) = [run for run in whole.runs() if run.name == name]
     torch.set_num_threads(folder.threads() or 1)
     folder.run(run).mkdir(parents=True, exist_ok=True)
-    # a process whose study was killed may still be at the same run, and ends within a step
-    with FileLock(folder.run(run) / ".lock") if leads() else nullcontext():
-        if leads() and folder.status(run) in FINAL:
+    # the worker of a study that was killed may still be at this run; it exits within a step
+    with FileLock(folder.run(run) / ".lock") if is_rank_zero() else nullcontext():
+        if is_rank_zero() and folder.status(run) in FINAL_STATES:
             return 0
         try:
-            carry_out(folder, whole, run, hardware)
-        except Stopped as error:
+            train_and_evaluate(folder, whole, run, hardware)
+        except TrainingStopped as error:
             return 128 + error.signal
         except OSError as error:
-            # a full disk, say: the message says all there is to say
+            # a full disk, for example: the message is sufficient without a traceback
             print(error, file=sys.stderr)  # noqa: T201
             return 1
         except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
-            folder.end(run, "oom", str(error).splitlines()[0] if str(error) else "not enough memory")
-            # the others would wait for this one
-            return 1 if hardware.world > 1 else 0
+            folder.record_end(run, "oom", str(error).splitlines()[0] if str(error) else "not enough memory")
+            # other ranks would wait for this one, so the launcher must see a failure
+            return 1 if hardware.world_size > 1 else 0
     return 0
 
 
-def leads() -> bool:
-    """Whether this process measures and writes: the only one of its run, or the first."""
+def is_rank_zero() -> bool:
+    """Whether this process evaluates and writes: rank 0, or the only process of its run."""
     return os.environ.get("RANK", "0") == "0" or len(sys.argv) == 3
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether this is what Python, PyTorch on a processor or PyTorch on a GPU says when memory is short."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception is an out-of-memory error of Python, PyTorch's CPU allocator, or a GPU."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and bool(re.search("can't allocate memory|not enough memory", str(error)))
 
 
-def carry_out(folder: Folder, whole: Plan, run: Run, hardware: Hardware = ONE_DEVICE) -> None:
-    """Train and measure one run, going on from its newest checkpoint, and write its result."""
-    began = time.perf_counter()
-    plan, choice = whole.of(run), None if run.rate else tuned(folder, whole, run)
-    if choice:
-        plan = plan.model_copy(update={"learning_rate": choice.rate})
-    source = source_of(plan)(plan, folder.prepared(plan, run.cell))
-    shape = source.complete(shape_of(plan, run, source.task.vocabulary))
+def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Hardware = ONE_DEVICE) -> None:
+    """Train and evaluate one run, resuming from its newest checkpoint, and write its result."""
+    start = time.perf_counter()
+    plan, tuning = whole.for_run(run), None if run.rate else tuned_rate(folder, whole, run)
+    if tuning:
+        plan = plan.model_copy(update={"learning_rate": tuning.rate})
+    source = source_of(plan)(plan, folder.data_of(plan, run.cell))
+    shape = source.complete_shape(shape_of(plan, run, source.task.vocabulary))
     torch.manual_seed(run.seed)
-    model = begin(plan, run, shape)
+    model = initial_model(plan, run, shape)
     result: dict[str, Any] = {
-        "format": FORMAT,
-        "run": run.about,
+        "format": FORMAT_VERSION,
+        "run": run.as_record,
         "status": "done",
         "step": plan.steps,
         "message": "",
-        "parameters": parameters(plan, run, shape, model),
-        **({"tuning": choice.about} if choice else {}),
+        "parameters": parameter_counts(plan, run, shape, model),
+        **({"tuning": tuning.as_record} if tuning else {}),
     }
     place = folder.run(run)
-    if leads():
+    if is_rank_zero():
         place.mkdir(parents=True, exist_ok=True)
         write_json(place / "run.json", result["run"])
     trace = None
     try:
-        trace = _train(model, source.task, plan, run, place, hardware) if plan.steps else Trace((), (), None)
-    except Diverged as error:
+        trace = (
+            _train(model, source.task, plan, run, place, hardware) if plan.steps else TrainingHistory((), (), None)
+        )
+    except TrainingDiverged as error:
         result |= {"status": "diverged", "step": error.step, "message": str(error)}
     else:
-        if not leads():
+        if not is_rank_zero():
             return
-        say(stage="measuring")
+        print_update(stage="measuring")
         result["training"] = {"steps": list(trace.steps), "loss": list(trace.losses)}
         result |= _measured(model, source, run, place)
-    result["cost"] = _cost(time.perf_counter() - began, trace, hardware)
-    if leads():
-        write_sealed(folder.result(run), result)
+    result["cost"] = _cost(time.perf_counter() - start, trace, hardware)
+    if is_rank_zero():
+        write_checksummed(folder.result(run), result)
 
 
-def _cost(seconds: float, trace: Trace | None, hardware: Hardware) -> dict[str, Any]:
-    """What a run took, and of which machine."""
-    several = {"hardware": asdict(hardware)} if hardware.world > 1 else {}
+def _cost(seconds: float, trace: TrainingHistory | None, hardware: Hardware) -> dict[str, Any]:
+    """Cost of a run: speed, memory, time, and the hardware used."""
+    several = {"hardware": asdict(hardware)} if hardware.world_size > 1 else {}
     return {
         "tokens_per_second": trace and trace.tokens_per_second,
         "peak_memory_bytes": peak_memory(),
@@ -133,47 +135,50 @@ def _cost(seconds: float, trace: Trace | None, hardware: Hardware) -> dict[str, 
     }
 
 
-def _measured(model: Model, source: Source, run: Run, place: Path) -> dict[str, Any]:
-    """Everything of a run; of a trial the one number that it is for."""
+def _measured(model: Model, source: DataSource, run: Run, place: Path) -> dict[str, Any]:
+    """Evaluate the model; a tuning run yields only its loss on the tuning split."""
     if run.rate is not None:
-        return {"aside": measure_trial(model, source)}
+        return {"aside": tuning_loss(model, source)}
     model.save_pretrained(place / "model")
     source.save(place / "model")
     return source.measure(model)
 
 
-def say(**news: Any) -> None:
-    """Tell the parent process how far this is."""
-    print(json.dumps(news), flush=True)  # noqa: T201
+def print_update(**update: Any) -> None:
+    """Print a progress event for the parent process."""
+    print(json.dumps(update), flush=True)  # noqa: T201
 
 
 def _forget_beyond_losses(place: Path) -> None:
-    """Delete checkpoints whose losses are not as they were written, so that the run takes those steps again."""
+    """Delete checkpoints newer than the last intact line of metrics.jsonl; those steps are repeated."""
     known = len(Metrics(place / "metrics.jsonl").read())
-    for checkpoint in checkpoints(place):
+    for checkpoint in list_checkpoints(place):
         if step_of(checkpoint) > known:
-            lost = f"the loss of step {known + 1} is not as it was written"
-            print(f"{lost}; {checkpoint} is deleted, and its steps are taken again", file=sys.stderr)  # noqa: T201
+            lost = f"the logged loss of step {known + 1} is missing or corrupted"
+            print(f"{lost}; {checkpoint} is deleted, and training resumes before it", file=sys.stderr)  # noqa: T201
             shutil.rmtree(checkpoint)
 
 
-def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path, hardware: Hardware) -> Trace:
-    settings = Settings(
+def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path, hardware: Hardware) -> TrainingHistory:
+    settings = TrainingSettings(
         steps=plan.steps,
         batch=plan.batch,
         seed=run.seed,
         learning_rate=plan.learning_rate,
-        warmup=plan.warmup,
+        warmup_steps=plan.warmup_steps,
         weight_decay=plan.weight_decay,
-        clip=plan.clip,
+        grad_clip=plan.grad_clip,
         precision=plan.precision,
         checkpoint_every=plan.checkpoint_every,
     )
-    watch = lambda step, loss: say(step=step, loss=loss)  # noqa: E731
-    if leads():
+    if is_rank_zero():
         _forget_beyond_losses(place / "checkpoints")
-    return train(model, task, settings, place / "checkpoints", watch, hardware)
+    return train(model, task, settings, place / "checkpoints", _print_progress, hardware)
+
+
+def _print_progress(progress: Progress) -> None:
+    print_update(step=progress.done, loss=progress.loss)
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_now(main())

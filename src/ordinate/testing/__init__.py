@@ -1,6 +1,6 @@
-"""The contract suites, shipped so that anyone can check members of their own."""
+"""Contract test suites for schemes and mixers, including those defined outside Ordinate."""
 
-from ordinate.testing.check import Check, InapplicableError, Outcome, outcome
+from ordinate.testing.check import Check, InapplicableError, Outcome, run_check
 from ordinate.testing.mixer import check_mixer, mixer_checks
 from ordinate.testing.scheme import check_scheme, scheme_checks
 from ordinate.testing.tolerance import assert_as_close
@@ -13,6 +13,6 @@ __all__ = [
     "check_mixer",
     "check_scheme",
     "mixer_checks",
-    "outcome",
+    "run_check",
     "scheme_checks",
 ]

@@ -1,4 +1,4 @@
-"""A scheme class in the hands of the contract suite."""
+"""Test case of the contract suite: a scheme class with options, inputs and a tiny model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordinate import catalog
-from ordinate.attention import attend
-from ordinate.geometry import Geometry
-from ordinate.scheme import Scheme
-from ordinate.shapes import Keys, Queries, Tokens
+from ordinate.attention._attend import attend
+from ordinate.core import catalog
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Keys, Queries, Tokens
+from ordinate.schemes._scheme import Scheme
 from ordinate.testing.check import InapplicableError
-from ordinate.testing.tiny import Tiny
+from ordinate.testing.tiny_model import TinyTransformer
 
 WIDTH, HEADS, KV_HEADS, HEAD_WIDTH, LAYERS, MAX_LENGTH = 32, 4, 2, 8, 2, 64
 SIZES: Mapping[str, Any] = {
@@ -26,23 +26,23 @@ SIZES: Mapping[str, Any] = {
     "dropout": 0.0,
     "max_length": MAX_LENGTH,
 }
-"""What a scheme of the suite may ask for by name."""
+"""Sizes that a scheme may take by name, as a model provides them."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """One scheme class with its options, and what it takes to try it out. The same every time: all seeds are fixed.
+class SchemeCase:
+    """A scheme class with its options, and inputs to test it. Deterministic: all seeds are fixed.
 
     Args:
         kind: the class.
-        options: what to construct it with beside the sizes.
+        options: constructor arguments besides the sizes.
     """
 
     kind: type[Scheme]
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def scheme(self, dtype: torch.dtype = torch.float64, seed: int = 0) -> Scheme:
-        """An instance whose parameters were stirred: one born at zero would pass for anything."""
+        """Build an instance with perturbed parameters: tables initialised to zero would pass every check."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             scheme = self.kind(**catalog.bind(self.kind, self.options, SIZES))
@@ -51,50 +51,50 @@ class Case:
                     parameter.add_(0.1 * torch.randn_like(parameter))
         return scheme.to(dtype)
 
-    def model(self, dtype: torch.dtype = torch.float64) -> Tiny:
-        """A tiny causal transformer around the scheme, with grouped heads."""
+    def model(self, dtype: torch.dtype = torch.float64) -> TinyTransformer:
+        """Build a tiny transformer with the scheme and grouped-query attention."""
         schemes = [self.scheme(dtype) for _ in range(LAYERS if self.scheme().per_layer else 1)]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
-            tiny = Tiny(schemes, width=WIDTH, heads=HEADS, kv_heads=KV_HEADS, layers=LAYERS).to(dtype)
+            tiny = TinyTransformer(schemes, width=WIDTH, heads=HEADS, kv_heads=KV_HEADS, layers=LAYERS).to(dtype)
         return tiny.eval()
 
-    def vectors(self, batch: int, tokens: int, dtype: torch.dtype = torch.float64) -> Tokens:
-        """Token vectors, as wide as the scheme leaves them."""
-        return _noise(2, batch, tokens, WIDTH - self.scheme().claims).to(dtype)
+    def embeddings(self, batch: int, tokens: int, dtype: torch.dtype = torch.float64) -> Tokens:
+        """Return random token embeddings, without the columns that the scheme appends."""
+        return _noise(2, batch, tokens, WIDTH - self.scheme().appended_width).to(dtype)
 
-    def place(self, where: Geometry) -> Geometry:
-        """The same geometry with as many position axes as the scheme takes (all of them alike)."""
+    def with_axes(self, where: Geometry) -> Geometry:
+        """Expand the positions of a geometry to the number of axes of the scheme, with equal coordinates."""
         served = self.scheme().axes
         axes = 1 if 1 in served else served[0]
         q_pos, k_pos = (pos.expand(-1, -1, axes) for pos in (where.q_pos, where.k_pos))
         return replace(where, q_pos=q_pos, k_pos=k_pos)
 
-    def need_hook(self, *hooks: str) -> None:
-        """Skip the check unless the scheme overrides one of these hooks."""
+    def skip_unless_hook(self, *hooks: str) -> None:
+        """Skip the check unless the scheme uses one of these hooks."""
         used = self.scheme().hooks
         if not set(hooks) & set(used):
             raise InapplicableError(f"it overrides {', '.join(used) or 'no hook'}, not {' or '.join(hooks)}")
 
 
-def drawn(batch: int, tokens: int, dtype: torch.dtype = torch.float64) -> tuple[Queries, Keys, Keys]:
-    """Queries, keys and values, with fewer heads of keys than of queries."""
+def random_qkv(batch: int, tokens: int, dtype: torch.dtype = torch.float64) -> tuple[Queries, Keys, Keys]:
+    """Return random queries, keys and values, with fewer key heads than query heads."""
     shapes = (HEADS, KV_HEADS, KV_HEADS)
     q, k, v = (_noise(3 + place, batch, heads, tokens, HEAD_WIDTH).to(dtype) for place, heads in enumerate(shapes))
     return q, k, v
 
 
 def attention(scheme: Scheme, q: Queries, k: Keys, v: Keys, where: Geometry) -> Queries:
-    """Attention among the tokens of a geometry, by the reference route."""
+    """Compute attention for a geometry by the reference backend."""
     at = scheme.at(where)
-    return attend(*at.encode(q, k), v, at, route="reference")
+    return attend(*at.encode(q, k), v, at, backend="reference")
 
 
-def marks(scheme: Scheme, where: Geometry, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    """What each hook that the scheme overrides makes of the same fixed inputs."""
+def hook_outputs(scheme: Scheme, where: Geometry, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    """Return the output of each hook in use for fixed random inputs."""
     at, rows, tokens = scheme.at(where), where.q_pos.shape[0], where.shape[0]
-    q, k, _ = drawn(rows, tokens, dtype)
-    x = _noise(2, rows, tokens, WIDTH - scheme.claims).to(dtype)
+    q, k, _ = random_qkv(rows, tokens, dtype)
+    x = _noise(2, rows, tokens, WIDTH - scheme.appended_width).to(dtype)
     weights = _noise(6, rows, HEADS, *where.shape).softmax(-1).to(dtype)
     full = k.repeat_interleave(HEADS // KV_HEADS, 1)
     made: dict[str, Callable[[], Tensor | None]] = {
@@ -104,7 +104,7 @@ def marks(scheme: Scheme, where: Geometry, dtype: torch.dtype = torch.float64) -
         "score": lambda: scheme.score(q, full, where),
         "bias": lambda: scheme.bias(where),
         "content_bias": lambda: scheme.content_bias(q, full, where),
-        "carry": lambda: scheme.carry(weights, where),
+        "value_bias": lambda: scheme.value_bias(weights, where),
     }
     results = ((hook, made[hook]()) for hook in scheme.hooks if hook in made)
     return {hook: marked for hook, marked in results if marked is not None}

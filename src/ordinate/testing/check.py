@@ -1,4 +1,4 @@
-"""One promise that a member makes, and whether it holds."""
+"""Contract checks and their outcomes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ class InapplicableError(Exception):
 
 @dataclass(frozen=True)
 class Check(Generic[Subject]):
-    """A promise that can be tried out on any member.
+    """One requirement of a contract, as a test.
 
     Args:
-        name: the promise as a sentence, words joined by underscores.
-        run: raises an AssertionError where the promise is broken, or `InapplicableError` where it does not apply.
+        name: the requirement as a sentence, words joined by underscores.
+        run: raises an AssertionError if the requirement is violated, or `InapplicableError` if it does not apply.
     """
 
     name: str
@@ -26,13 +26,13 @@ class Check(Generic[Subject]):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one check.
+    """Result of one check.
 
     Args:
-        name: the check's.
-        passed: whether the promise holds; False where the check was skipped.
+        name: name of the check.
+        passed: whether the requirement is met; False if the check was skipped.
         skipped_reason: why the check does not apply; None: it was run.
-        message: what went wrong; empty where nothing did.
+        message: the failure; empty if there is none.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Outcome:
     message: str = ""
 
 
-def outcome(check: Check[Subject], subject: Subject) -> Outcome:
-    """Run a check. Whatever the subject raises is a broken promise, not a crash of the suite."""
+def run_check(check: Check[Subject], subject: Subject) -> Outcome:
+    """Run a check. Any exception of the subject is a failure of the check, not of the suite."""
     try:
         check.run(subject)
     except InapplicableError as reason:

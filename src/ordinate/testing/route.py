@@ -1,4 +1,4 @@
-"""What every way to compute attention must do: agree with the reference, forward and backward."""
+"""Test of an attention backend: output and gradients must agree with the reference backend."""
 
 import math
 from collections.abc import Callable
@@ -9,18 +9,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ordinate.attention import PLAIN, attend
-from ordinate.geometry import Geometry
-from ordinate.route import Formula
-from ordinate.scheme import Placed, Scheme
-from ordinate.shapes import Keys, Outputs, Queries, Values
+from ordinate.attention._attend import STANDARD, attend
+from ordinate.attention._backend import ScoreOptions
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Keys, Outputs, Queries, Values
+from ordinate.schemes._scheme import Placed, Scheme
 from ordinate.testing.tolerance import assert_as_close
 
 
 def _padded(tokens: int, *, left: bool) -> Geometry:
     lengths = torch.tensor([[tokens], [(tokens + 1) // 2]])
-    place = torch.arange(tokens)
-    return Geometry.padded(place >= tokens - lengths if left else place < lengths)
+    index = torch.arange(tokens)
+    return Geometry.padded(index >= tokens - lengths if left else index < lengths)
 
 
 def _packed(tokens: int) -> Geometry:
@@ -40,77 +40,77 @@ GEOMETRIES: dict[str, Callable[[int], Geometry]] = {
     "newest": lambda tokens: Geometry.causal(1, cached=tokens),
     "two sides": lambda tokens: Geometry.full(tokens, window=2),
 }
-"""Each way for tokens to see each other, for a number of tokens; those with padding tell two rows apart."""
+"""Geometries of all kinds of visibility, as functions of the number of tokens; padded ones have a batch of two."""
 
 
-def draw(
-    where: Geometry, *, batch: int = 2, heads: int = 4, kv_heads: int = 2, width: int = 8, type: torch.dtype
+def random_qkv(
+    where: Geometry, *, batch: int = 2, heads: int = 4, kv_heads: int = 2, width: int = 8, dtype: torch.dtype
 ) -> tuple[Queries, Keys, Values]:
-    """Random queries, keys and values for a geometry, which want gradients."""
+    """Return random queries, keys and values for a geometry, with requires_grad set."""
     queries, keys = where.shape
     q = torch.randn(batch, heads, queries, width, dtype=torch.float64)
     k, v = torch.randn(2, batch, kv_heads, keys, width, dtype=torch.float64)
-    q, k, v = (x.to(type).requires_grad_() for x in (q, k, v))
+    q, k, v = (x.to(dtype).requires_grad_() for x in (q, k, v))
     return q, k, v
 
 
 def assert_agrees(
-    route: str | None,
+    backend: str | None,
     scheme: Scheme,
     where: Geometry,
     q: Queries,
     k: Keys,
     v: Values,
-    formula: Formula = PLAIN,
+    options: ScoreOptions = STANDARD,
 ) -> None:
-    """Raise an AssertionError unless this route gives what the reference gives, and the same gradients.
+    """Raise an AssertionError unless output and gradients of this backend agree with the reference.
 
     Args:
-        route: its name; None: the one that `attend` picks.
-        scheme: a scheme; its parameters' gradients are compared too.
+        route: name of the backend; None: the one that `attend` selects.
+        scheme: a scheme; gradients of its parameters are compared too.
         where: a geometry.
         q: queries.
         k: keys.
         v: values.
-        formula: with a cap or sinks, perhaps; the sinks' gradients are compared too.
+        formula: softcap and sinks; gradients of the sinks are compared too.
     """
     upstream = torch.randn(*q.shape[:3], v.shape[3], dtype=torch.float64)
     wide, inputs = deepcopy(scheme).double(), [x.detach() for x in (q, k, v)]
-    exact = _results(partial(_attend, "reference"), wide, where, [x.double() for x in inputs], upstream, formula)
-    plain = _results(partial(_attend, "reference"), scheme, where, inputs, upstream, formula)
-    other = _results(_reordered, scheme, where, inputs, upstream, formula)
-    out = _results(partial(_attend, route), scheme, where, inputs, upstream, formula)
+    exact = _results(partial(_attend, "reference"), wide, where, [x.double() for x in inputs], upstream, options)
+    plain = _results(partial(_attend, "reference"), scheme, where, inputs, upstream, options)
+    other = _results(_reordered, scheme, where, inputs, upstream, options)
+    out = _results(partial(_attend, backend), scheme, where, inputs, upstream, options)
     for name, true in exact.items():
-        # one order of summation may be lucky: the plain formula is as far off as the worse of two orders
+        # the error of one summation order may be small by chance, so the worse of two orders sets the tolerance
         farther = (plain[name] - true).abs() >= (other[name] - true).abs()
         usual = torch.where(farther, plain[name], other[name])
         assert_as_close(out[name], usual, true, factor=2.0 if name == "output" else 3.0, what=name)
 
 
-def _attend(route: str | None, q: Queries, k: Keys, v: Values, at: Placed, formula: Formula) -> Outputs:
-    return attend(q, k, v, at, route=route, formula=formula)
+def _attend(route: str | None, q: Queries, k: Keys, v: Values, at: Placed, formula: ScoreOptions) -> Outputs:
+    return attend(q, k, v, at, backend=route, score_options=formula)
 
 
-def _reordered(q: Queries, k: Keys, v: Values, at: Placed, formula: Formula) -> Outputs:
-    """The formula with channels, queries and keys in reverse."""
+def _reordered(q: Queries, k: Keys, v: Values, at: Placed, formula: ScoreOptions) -> Outputs:
+    """Compute attention with channels, queries and keys in reverse order, to vary the order of summation."""
     groups, where = q.shape[1] // k.shape[1], at.where
     k, v = (x.repeat_interleave(groups, 1).flip(2) for x in (k, v))
     wide = torch.promote_types(q.dtype, torch.float32)
-    scores = formula.bend(q.flip(2, 3).to(wide) @ k.flip(3).to(wide).mT / math.sqrt(q.shape[3]))
+    scores = formula.apply_softcap(q.flip(2, 3).to(wide) @ k.flip(3).to(wide).mT / math.sqrt(q.shape[3]))
     bias, hidden = at.scheme.bias(where), ~where.visible[:, None].flip(2, 3)
     scores = scores if bias is None else scores + bias.flip(2, 3)
     scores = scores.masked_fill(hidden & ~hidden.all(-1, keepdim=True), float("-inf"))
-    weights = torch.cat([formula.column(scores), scores], -1).softmax(-1)[..., -scores.shape[-1] :]
+    weights = torch.cat([formula.sink_scores(scores), scores], -1).softmax(-1)[..., -scores.shape[-1] :]
     return (weights.masked_fill(hidden, 0.0).to(v.dtype) @ v).flip(2)
 
 
 def _results(
-    compute: Callable[[Queries, Keys, Values, Placed, Formula], Outputs],
+    compute: Callable[[Queries, Keys, Values, Placed, ScoreOptions], Outputs],
     scheme: Scheme,
     where: Geometry,
     inputs: list[Tensor],
     upstream: Tensor,
-    formula: Formula,
+    formula: ScoreOptions,
 ) -> dict[str, Tensor]:
     q, k, v = (x.detach().requires_grad_() for x in inputs)
     sinks = [] if formula.sinks is None else [formula.sinks.detach().to(q.dtype).requires_grad_()]

@@ -1,19 +1,19 @@
-"""The contract of a scheme, as checks that anyone can run on a class of their own."""
+"""Contract test suite of schemes."""
 
 from importlib import import_module
 from types import FunctionType
 from typing import Any
 
-from ordinate import catalog
-from ordinate.scheme import Scheme
-from ordinate.testing.case import Case
-from ordinate.testing.check import Check, Outcome, outcome
+from ordinate.core import catalog
+from ordinate.schemes._scheme import Scheme
+from ordinate.testing.case import SchemeCase
+from ordinate.testing.check import Check, Outcome, run_check
 
 _FOLDER = "ordinate.testing.schemes"
 
 
-def scheme_checks() -> list[Check[Case]]:
-    """Every promise that a scheme makes: each public function of each file of `schemes/` beside this file."""
+def scheme_checks() -> list[Check[SchemeCase]]:
+    """Return the checks of the contract: each public function of each module in `testing/schemes/`."""
     modules = [import_module(f"{_FOLDER}.{name}") for name in catalog.names(_FOLDER)]
     return [
         Check(name, value)
@@ -24,17 +24,18 @@ def scheme_checks() -> list[Check[Case]]:
 
 
 def check_scheme(kind: type[Scheme], **options: Any) -> list[Outcome]:
-    """Try every promise of the contract out on a scheme class.
+    """Run all contract checks on a scheme class.
 
-    Sizes that the constructor asks for by name are given: those that our models offer (width, heads, scale ...).
+    Sizes that the constructor takes by name are provided: those that Ordinate's models provide (width, heads,
+    scale ...).
 
     Args:
         kind: the class.
-        options: further keywords to construct it with.
+        options: further constructor arguments.
 
     Raises:
-        ValueError: an unknown option, or a keyword that nothing gives.
+        ValueError: an unknown option, or a required argument that is missing.
     """
-    case = Case(kind, options)
+    case = SchemeCase(kind, options)
     case.scheme()
-    return [outcome(check, case) for check in scheme_checks()]
+    return [run_check(check, case) for check in scheme_checks()]

@@ -1,28 +1,28 @@
-"""The one rule for "equal": no worse than the plain formula computed in the same type."""
+"""Tolerance rule of the tests: an error at most that of the reference formula in the same dtype, times a factor."""
 
 import torch
 from torch import Tensor
 
 
 def assert_as_close(out: Tensor, plain: Tensor, exact: Tensor, *, factor: float = 2.0, what: str = "result") -> None:
-    """Raise an AssertionError unless `out` is nearly as close to the truth as the plain formula is.
+    """Raise an AssertionError unless the error of `out` is at most `factor` times that of the reference formula.
 
         max|out - exact| <= factor * max|plain - exact| + 2 * max|(e + 0.3 - 0.3) - e|,   e = exact in the type of out
 
-    The last term is what rounding alone costs in that type. In float64 the limit is 1e-12 of the largest number
-    instead. A number that is not finite must stand in the same places on both sides.
+    The last term allows for rounding in that dtype. In float64 the limit is 1e-12 of the largest value instead.
+    Non-finite values must occur at the same indices.
 
     Args:
-        out: what is tested.
-        plain: the reference formula on the same inputs in the same type.
+        out: the result under test.
+        plain: the reference formula on the same inputs in the same dtype.
         exact: the reference formula in float64.
         factor: 2 for results, 3 for gradients.
-        what: named in the message.
+        what: name of the result in the message.
     """
     assert out.shape == exact.shape, f"{what}: shape {tuple(out.shape)}, expected {tuple(exact.shape)}"
-    assert out.dtype == plain.dtype, f"{what}: type {out.dtype}, expected {plain.dtype}"
+    assert out.dtype == plain.dtype, f"{what}: dtype {out.dtype}, expected {plain.dtype}"
     finite = exact.isfinite()
-    assert torch.equal(out.isfinite(), finite), f"{what}: numbers that are not finite stand in other places"
+    assert torch.equal(out.isfinite(), finite), f"{what}: non-finite values at other indices"
     out, plain, exact = (torch.where(finite, x.detach(), 0) for x in (out, plain, exact))
     if exact.numel() == 0:
         return

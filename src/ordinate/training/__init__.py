@@ -1,1 +1,1 @@
-"""The training loop, its checkpoints and its measurements."""
+"""The training loop, its checkpoints, metrics and evaluation."""

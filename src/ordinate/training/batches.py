@@ -1,4 +1,4 @@
-"""The batches of a training, how fast they go by, and what must be the same when it goes on."""
+"""The deterministic batch stream, throughput measurement, and the identity check on resume."""
 
 import hashlib
 import time
@@ -11,24 +11,24 @@ import torch
 from torch import nn
 from torch.utils.data import IterableDataset
 
-from ordinate.batch import Batch
-from ordinate.seeds import seed_of
-from ordinate.task import Task
-from ordinate.training.checkpoint import PlainCheckpoints
-from ordinate.training.settings import Settings
+from ordinate.core.seeds import derive_seed
+from ordinate.data.batch import Batch
+from ordinate.data.task import Task
+from ordinate.training.checkpoint import SafetensorsCheckpointIO
+from ordinate.training.settings import TrainingSettings
 
-# settings that may differ when training goes on: they change no weight
-FREE = ("checkpoint_every", "keep")
+# settings that may change on resume because they do not affect the weights
+RESUMABLE_SETTINGS = ("checkpoint_every", "keep")
 
 
-class Clock:
-    """How fast training goes; the first step since it was started is left out, as it pays for starting."""
+class ThroughputMeter:
+    """Throughput in tokens per second; the first step after a start is excluded because it includes set-up cost."""
 
     def __init__(self) -> None:
         self.tokens, self.began, self.last = 0, 0.0, 0.0
 
-    def count(self, tokens: int) -> None:
-        """A step is done."""
+    def update(self, tokens: int) -> None:
+        """Record a finished step of this many tokens."""
         self.last = time.perf_counter()
         if not self.began:
             self.began = self.last
@@ -36,49 +36,49 @@ class Clock:
             self.tokens += tokens
 
     @property
-    def speed(self) -> float | None:
-        """Tokens a second; None before the second step."""
+    def tokens_per_second(self) -> float | None:
+        """Tokens per second; None before the second step."""
         return self.tokens / (self.last - self.began) if self.tokens else None
 
 
-class Batches(IterableDataset[Batch]):
-    """The batches of the steps still to do, each a function of the seed and the step."""
+class BatchStream(IterableDataset[Batch]):
+    """The batches of the remaining steps, each a function of seed and step only."""
 
-    def __init__(self, task: Task, settings: Settings, start: int) -> None:
+    def __init__(self, task: Task, settings: TrainingSettings, start: int) -> None:
         self.task, self.settings, self.start = task, settings, start
 
     def __iter__(self) -> Iterator[Batch]:
-        """From the first step still to do to the last."""
+        """Yield the batches from the first remaining step to the last."""
         for step in range(self.start, self.settings.steps):
-            generator = torch.Generator().manual_seed(seed_of(self.settings.seed, "batch", step))
+            generator = torch.Generator().manual_seed(derive_seed(self.settings.seed, "batch", step))
             yield self.task.sample(generator, self.settings.batch)
 
 
-def identity(model: nn.Module, task: Task, settings: Settings) -> dict[str, Any]:
-    """What must be the same when training goes on: settings, data and parameters."""
-    kept = {name: value for name, value in asdict(settings).items() if name not in FREE}
-    batch = next(iter(Batches(task, settings, 0)))
+def training_identity(model: nn.Module, task: Task, settings: TrainingSettings) -> dict[str, Any]:
+    """Return what must not change on resume: settings, a hash of the first batch, shapes and dtypes of parameters."""
+    kept = {name: value for name, value in asdict(settings).items() if name not in RESUMABLE_SETTINGS}
+    batch = next(iter(BatchStream(task, settings, 0)))
     drawn = hashlib.sha256(b"".join(part.cpu().numpy().tobytes() for part in batch.tensors.values())).hexdigest()
     shapes = {f"shape of {name}": list(parameter.shape) for name, parameter in model.named_parameters()}
     types = {f"type of {name}": str(parameter.dtype) for name, parameter in model.named_parameters()}
     return {**kept, "sha256 of the first batch": drawn, **shapes, **types}
 
 
-def steps_done(newest: Path | None, new: dict[str, Any]) -> int:
-    """How many steps a checkpoint has done.
+def completed_steps(newest: Path | None, new: dict[str, Any]) -> int:
+    """Return the number of completed steps of a checkpoint; 0 without one.
 
     Raises:
-        ValueError: it is of another model, other data or other settings.
+        ValueError: the checkpoint belongs to another model, other data or other settings.
     """
     if newest is None:
         return 0
-    checkpoint = PlainCheckpoints().load_checkpoint(newest)
+    checkpoint = SafetensorsCheckpointIO().load_checkpoint(newest)
     old = checkpoint["identity"]
     lines = [f"{k}: {old.get(k)!r} -> {new.get(k)!r}" for k in {**old, **new} if old.get(k) != new.get(k)]
     if lines:
         listed = "\n  ".join(lines)
         raise ValueError(
-            f"a run goes on with the settings, data and model it began with; {newest} was begun with "
+            f"a run must resume with the settings, data and model it started with; {newest} was started with "
             f"others:\n  {listed}\ngive the same, or another folder"
         )
     return int(checkpoint["global_step"])

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or invisible, in files that hold data only."""
+"""Atomic training checkpoints in safetensors and JSON."""
 
 import hashlib
 import json
@@ -15,125 +15,128 @@ from pytorch_lightning.plugins.io import CheckpointIO
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ordinate.files import sync_folder
-from ordinate.training.disk import writing
+from ordinate.core.atomic_files import sync_folder
+from ordinate.training.io_errors import explain_write_errors
 
 FORMAT = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 PARTIAL = ".partial-"
 
 
-class DamagedError(ValueError):
-    """A checkpoint that is not whole."""
+class CorruptCheckpointError(ValueError):
+    """A checkpoint is incomplete or corrupt."""
 
 
-class DamagedWarning(UserWarning):
-    """A checkpoint was passed over because it is not whole."""
+class CorruptCheckpointWarning(UserWarning):
+    """A corrupt checkpoint was skipped."""
 
 
-class PlainCheckpoints(CheckpointIO):
-    """Lightning's checkpoints as a folder of safetensors and JSON: nothing in it can run code.
+class SafetensorsCheckpointIO(CheckpointIO):
+    """Lightning checkpoint IO that writes a folder of safetensors and JSON, without pickle.
 
-    Files are written into a hidden folder and made safe on disk, the manifest with their sizes and hashes last; then
-    the folder gets its name. Whatever instant the process dies at, a checkpoint is there whole or not at all.
+    Files are written to a hidden folder and fsynced, the manifest with sizes and hashes last; then the folder is
+    renamed. A checkpoint is therefore either complete or absent, even if the process is killed while writing.
     """
 
     def save_checkpoint(self, checkpoint: Mapping[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write a checkpoint.
+        """Write a checkpoint atomically.
 
         Raises:
-            OSError: the disk is full or cannot be written; older checkpoints are untouched.
-            TypeError: something that is neither a tensor nor plain data.
+            OSError: the disk is full or not writable; older checkpoints are unaffected.
+            TypeError: a value is neither a tensor nor plain data.
         """
         path = Path(path)
         partial = path.with_name(PARTIAL + path.name)
         tensors: dict[str, torch.Tensor] = {}
         state = _encode(dict(checkpoint), "checkpoint", tensors)
         try:
-            with writing("a checkpoint", path):
+            with explain_write_errors("a checkpoint", path):
                 _write(partial, tensors, state)
                 _put(partial, path)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
     def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> Any:
-        """Read a checkpoint, checking that it is whole.
+        """Read a checkpoint after verifying its manifest.
 
         Raises:
-            DamagedError: a file is missing, or not what the manifest says.
+            CorruptCheckpointError: a file is missing or does not match the manifest.
         """
         path = Path(path)
-        check_whole(path)
+        verify_checkpoint(path)
         try:
             tensors = load_file(path / TENSORS, device="cpu")
             state = json.loads((path / STATE).read_text(encoding="utf-8"), object_pairs_hook=_unique)
             return _decode(state, tensors)
         except (SafetensorError, ValueError, TypeError, LookupError, RecursionError) as error:
-            raise DamagedError(f"{path} cannot be read: {error}") from None
+            raise CorruptCheckpointError(f"{path} cannot be read: {error}") from None
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Delete a checkpoint."""
         shutil.rmtree(path, ignore_errors=True)
 
 
-def check_whole(path: Path) -> None:
-    """Raise a DamagedError unless every file of the checkpoint is what its manifest says."""
+def verify_checkpoint(path: Path) -> None:
+    """Raise a CorruptCheckpointError unless every file matches the sizes and hashes of its manifest."""
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         for name in (TENSORS, STATE):
             if _describe(path / name) != manifest["files"][name]:
-                raise DamagedError(f"{path / name} is not what was written")
+                raise CorruptCheckpointError(f"{path / name} does not match its checksum")
         if manifest["format"] != FORMAT:
-            raise DamagedError(f"{path} has format {manifest['format']}, this version reads {FORMAT}")
+            raise CorruptCheckpointError(f"{path} has format {manifest['format']}, this version reads {FORMAT}")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, DamagedError):
+        if isinstance(error, CorruptCheckpointError):
             raise
-        raise DamagedError(f"{path} is not whole: {error}") from None
+        raise CorruptCheckpointError(f"{path} is incomplete: {error}") from None
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, whole or not, oldest first."""
+def list_checkpoints(folder: Path) -> list[Path]:
+    """List the checkpoints of a folder, valid or not, oldest first."""
     named = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
     return sorted(named, key=step_of)
 
 
-def checkpoint_at(folder: Path, step: int) -> Path:
-    """The checkpoint that is made after this step."""
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Return the path of the checkpoint of this step."""
     return folder / f"step-{step:08d}"
 
 
 def step_of(path: Path) -> int:
-    """After which step a checkpoint was made."""
+    """Return the step of a checkpoint path."""
     return int(path.name.removeprefix("step-"))
 
 
-def newest_whole(folder: Path) -> Path | None:
-    """The newest whole checkpoint of a folder, with a warning for each newer one that is damaged.
+def latest_valid_checkpoint(folder: Path) -> Path | None:
+    """Return the newest valid checkpoint of a folder, with a warning for each newer corrupt one.
 
     Raises:
-        DamagedError: there are checkpoints, and every one is damaged.
+        CorruptCheckpointError: there are checkpoints, but all are corrupt.
     """
     reasons: list[str] = []
-    for path in reversed(checkpoints(folder)):
+    for path in reversed(list_checkpoints(folder)):
         try:
-            PlainCheckpoints().load_checkpoint(path)
-        except DamagedError as error:
+            SafetensorsCheckpointIO().load_checkpoint(path)
+        except CorruptCheckpointError as error:
             reasons.append(str(error))
             continue
         for reason in reasons:
-            warnings.warn(f"{reason}; going on from the one before, {path.name}", DamagedWarning, stacklevel=2)
+            warnings.warn(
+                f"{reason}; resuming from the previous checkpoint, {path.name}",
+                CorruptCheckpointWarning,
+                stacklevel=2,
+            )
         return path
     if reasons:
         listed = "\n  ".join(reasons)
-        raise DamagedError(
-            f"a run goes on from a whole checkpoint; none in {folder} is:\n  {listed}\n"
-            "delete the folder to begin again"
+        raise CorruptCheckpointError(
+            f"resuming needs a valid checkpoint; all in {folder} are corrupt:\n  {listed}\n"
+            "delete the folder to start again"
         )
     return None
 
 
 def remove_partial(folder: Path) -> None:
-    """Delete what processes left that died while writing."""
+    """Delete partial checkpoints left by processes that were killed while writing."""
     for path in folder.glob(f"{PARTIAL}*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -152,10 +155,11 @@ def _write(partial: Path, tensors: dict[str, torch.Tensor], state: Any) -> None:
 
 
 def _put(partial: Path, path: Path) -> None:
-    """Give a written folder its name; whatever had the name keeps it should that fail."""
+    """Rename a written folder to its final name; an existing checkpoint of that name is restored if this fails."""
     if not path.exists():
         os.replace(partial, path)
     else:
+        # a non-empty folder cannot be replaced by rename, so the old one is renamed first
         before = path.with_name(f"{PARTIAL}before-{path.name}")
         shutil.rmtree(before, ignore_errors=True)
         os.replace(path, before)
@@ -183,10 +187,10 @@ def _encode(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-        # keys such as 1 and "1" give the same place
+        # keys such as 1 and "1" give the same name
         while place in tensors:
             place += "'"
-        # a copy: safetensors refuses tensors that share memory, as tied weights do
+        # copied because safetensors refuses tensors that share memory, such as tied weights
         tensors[place] = value.detach().cpu().contiguous().clone()
         return {"$tensor": place}
     if isinstance(value, list):
@@ -199,15 +203,15 @@ def _encode(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
         ]
         return {"$items": items}
     raise TypeError(
-        f"a checkpoint holds dense tensors and plain data; {place} is a {type(value).__name__}; leave it out"
+        f"checkpoint values must be dense tensors or plain data; {place} is a {type(value).__name__}; leave it out"
     )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What a JSON object holds, each key once."""
+    """Build a dict from JSON pairs, refusing duplicate keys."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key comes twice")
+        raise ValueError("duplicate key")
     return found
 
 

@@ -1,10 +1,11 @@
-"""The training loop as Lightning runs it."""
+"""The training loop on PyTorch Lightning: module, signals, checkpoints, devices."""
 
 import logging
 import math
 import signal
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -17,133 +18,133 @@ from pytorch_lightning.strategies import Strategy
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ordinate.batch import Batch
-from ordinate.seeds import seed_of
-from ordinate.task import Task
-from ordinate.training.answers import answer, asked
-from ordinate.training.batches import Batches, Clock, identity, steps_done
+from ordinate.core.progress import OnProgress, Progress
+from ordinate.core.seeds import derive_seed
+from ordinate.data.batch import Batch
+from ordinate.data.task import Task
+from ordinate.training.batches import BatchStream, ThroughputMeter, completed_steps, training_identity
 from ordinate.training.checkpoint import (
-    PlainCheckpoints,
-    checkpoint_at,
-    checkpoints,
-    newest_whole,
+    SafetensorsCheckpointIO,
+    checkpoint_path,
+    latest_valid_checkpoint,
+    list_checkpoints,
     remove_partial,
     step_of,
 )
+from ordinate.training.ddp import ReplicatedStrategy
+from ordinate.training.fsdp import ShardedStrategy, gather_into, global_norm, local_shard, shard_model
 from ordinate.training.metrics import Metrics
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
-from ordinate.training.replicated import Replicated
-from ordinate.training.settings import Diverged, Hardware, Settings, Stopped, Watch
-from ordinate.training.sharded import Sharded, assemble, local, norm_of, shard
-from ordinate.training.signals import listen, listening
-from ordinate.training.team import PATIENCE, Team, meeting
+from ordinate.training.prediction import batch_logits, has_target
+from ordinate.training.process_group import COLLECTIVE_TIMEOUT, ProcessGroup, distributed_session
+from ordinate.training.settings import Hardware, TrainingDiverged, TrainingSettings, TrainingStopped
 
 
-class Learner(lightning.LightningModule):
-    """A model, what it learns, and what is written down as it learns."""
+class TrainingModule(lightning.LightningModule):
+    """LightningModule of a training run: model, task, metrics log and checkpoints."""
 
     def __init__(
         self,
         model: nn.Module,
         task: Task,
-        settings: Settings,
+        settings: TrainingSettings,
         folder: Path,
         metrics: Metrics,
-        watch: Watch | None,
-        team: Team,
+        on_progress: OnProgress,
+        group: ProcessGroup,
     ) -> None:
         super().__init__()
-        self.model, self.team = model, team
-        self.identity = identity(model, task, settings)
-        self.task, self.settings, self.folder, self.metrics, self.watch = task, settings, folder, metrics, watch
-        self.clock = Clock()
+        self.model, self.group = model, group
+        self.identity = training_identity(model, task, settings)
+        self.task, self.settings, self.folder, self.metrics = task, settings, folder, metrics
+        self.on_progress = on_progress
+        self.clock = ThroughputMeter()
         self.signal = 0
 
     def stop(self, number: int, frame: FrameType | None) -> None:
-        """A signal asks to stop after the step; a second SIGINT at once, which is safe too."""
+        """Signal handler: stop after the current step; a second SIGINT stops immediately, which is safe as well."""
         if self.signal == number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number
 
     def on_train_start(self) -> None:
-        """Take signals back from Lightning, which would end the process without a checkpoint."""
-        listen(self.stop)
+        """Reinstall the signal handlers: Lightning's own would end the process without a checkpoint."""
+        _install(self.stop)
 
     def configure_model(self) -> None:
-        """Share the model out, where each device is to keep a part of it only."""
-        if isinstance(self.trainer.strategy, Sharded) and self.device_mesh is not None:
-            self.model = shard(self.model, self.device_mesh["data_parallel"])
+        """Shard the model if the strategy is FSDP."""
+        if isinstance(self.trainer.strategy, ShardedStrategy) and self.device_mesh is not None:
+            self.model = shard_model(self.model, self.device_mesh["data_parallel"])
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """The batches still to do."""
-        return DataLoader(Batches(self.task, self.settings, self.global_step), batch_size=None)
+        """Return the remaining batches."""
+        return DataLoader(BatchStream(self.task, self.settings, self.global_step), batch_size=None)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """The batch where the model is."""
         return batch.to(device)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
         return make_optimiser(self.model, self.settings.learning_rate, self.settings.weight_decay)
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Random numbers and learning rate of this step."""
+        """Seed dropout and set the learning rate of this step."""
         settings, step = self.settings, self.global_step
-        # sequences of other devices drop other numbers
-        torch.manual_seed(seed_of(settings.seed, "dropout", step, *[self.team.rank] * (not self.team.leads)))
-        rate = learning_rate_at(step, highest=settings.learning_rate, warmup=settings.warmup, steps=settings.steps)
+        # each rank has its own dropout masks; rank 0 has those of a single device
+        torch.manual_seed(derive_seed(settings.seed, "dropout", step, *[self.group.rank] * (not self.group.is_main)))
+        rate = learning_rate_at(
+            step, peak=settings.learning_rate, warmup_steps=settings.warmup_steps, steps=settings.steps
+        )
         for group in self.trainer.optimizers[0].param_groups:
             group["lr"] = rate
 
     def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
-        """The loss [nats a token]."""
-        own = self.team.share(batch)
-        logits = answer(self.model, own)
+        """Return the loss [nats per token], scaled for gradient averaging over ranks."""
+        own = self.group.local_part(batch)
+        logits = batch_logits(self.model, own)
         nats = nn.functional.cross_entropy(logits.float().flatten(0, -2), own.targets.flatten(), reduction="sum")
-        # the mean over what is asked in the whole batch: shares in which more is asked weigh more
-        loss = nats / asked(batch).sum()
-        self.loss = self.team.gather(loss.item()).sum().item()
+        # mean over all targets of the global batch: ranks with more targets weigh more
+        loss = nats / has_target(batch).sum()
+        self.loss = self.group.all_gather(loss.item()).sum().item()
         if not math.isfinite(self.loss):
-            raise Diverged(self.global_step + 1, "loss")
-        # gradients of devices are averaged
-        return loss * self.team.world
+            raise TrainingDiverged(self.global_step + 1, "loss")
+        # DDP and FSDP average gradients over ranks; multiplying by the world size makes that a sum
+        return loss * self.group.world_size
 
     def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> None:
-        """Scale a long gradient down."""
-        if not norm_of(nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)).isfinite():
-            raise Diverged(self.global_step + 1, "gradient")
+        """Clip the gradient norm; raise TrainingDiverged if it is not finite."""
+        if not global_norm(nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.grad_clip)).isfinite():
+            raise TrainingDiverged(self.global_step + 1, "gradient")
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        """Write the loss down, and a checkpoint now and then."""
+        """Log the loss, and save a checkpoint when one is due or a signal arrived."""
         step = self.global_step
-        self.clock.count(batch.targets.numel())
-        if self.team.leads:
+        self.clock.update(batch.targets.numel())
+        if self.group.is_main:
             self.metrics.append(step, self.loss)
-            if self.watch:
-                self.watch(step, self.loss)
-        signal = self.agreed()
+            self.on_progress(Progress(stage="training", done=step, total=self.settings.steps, loss=self.loss))
+        signal = self.agreed_signal()
         if step % self.settings.checkpoint_every == 0 or step == self.settings.steps or signal:
             self._save(step)
         if signal:
-            raise Stopped(signal)
+            raise TrainingStopped(signal)
 
-    def agreed(self) -> int:
-        """The signal that asks all processes to stop, whichever of them got it; 0: none."""
-        return int(self.team.gather(self.signal).max())
+    def agreed_signal(self) -> int:
+        """Return the stop signal received by any process, the same on all ranks; 0: none."""
+        return int(self.group.all_gather(self.signal).max())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Note of what settings and model the checkpoint is."""
+        """Add the identity of settings, data and model to the checkpoint."""
         checkpoint["identity"] = self.identity
 
     def _save(self, step: int) -> None:
-        sound = all(local(parameter).isfinite().all() for parameter in self.model.parameters())
-        if not self.team.gather(sound).all():
-            raise Diverged(step, "largest weight")
-        if self.team.leads:
+        sound = all(local_shard(parameter).isfinite().all() for parameter in self.model.parameters())
+        if not self.group.all_gather(sound).all():
+            raise TrainingDiverged(step, "largest weight")
+        if self.group.is_main:
             self.metrics.sync()
-        self.trainer.save_checkpoint(checkpoint_at(self.folder, step))
-        present = checkpoints(self.folder)
-        # later ones are damaged: training would have gone on from them
+        self.trainer.save_checkpoint(checkpoint_path(self.folder, step))
+        present = list_checkpoints(self.folder)
+        # later checkpoints must be corrupt, or training would have resumed from them
         later = [path for path in present if step_of(path) > step]
         for old in [*later, *present[: len(present) - len(later)][: -self.settings.keep]]:
             self.trainer.strategy.remove_checkpoint(old)
@@ -152,53 +153,53 @@ class Learner(lightning.LightningModule):
 def fit(
     model: nn.Module,
     task: Task,
-    settings: Settings,
+    settings: TrainingSettings,
     folder: Path,
     metrics: Metrics,
-    watch: Watch | None,
+    on_progress: OnProgress,
     hardware: Hardware,
-) -> Clock:
-    """Do the steps that are still to do, going on from the newest whole checkpoint."""
-    with meeting(hardware) as team:
-        learner = Learner(model, task, settings, folder, metrics, watch, team)
-        newest = _prepare(learner)
-        # lightning trains a model in the mode it comes in, without dropout where it last generated text
-        learner.train()
-        with _quiet(), listening(learner.stop):
+) -> ThroughputMeter:
+    """Run the remaining steps, resuming from the newest valid checkpoint."""
+    with distributed_session(hardware) as group:
+        module = TrainingModule(model, task, settings, folder, metrics, on_progress, group)
+        newest = _prepare(module)
+        # Lightning keeps the mode of the model, which is eval after text generation
+        module.train()
+        with _quiet(), _handling(module.stop):
             trainer = _trainer(settings, hardware, folder)
             try:
-                trainer.fit(learner, ckpt_path=newest)
+                trainer.fit(module, ckpt_path=newest)
             except SystemExit as error:
-                # lightning turns a keyboard interrupt into an exit
+                # Lightning turns a KeyboardInterrupt into SystemExit
                 if isinstance(error.__context__, KeyboardInterrupt):
                     raise KeyboardInterrupt from None
                 raise
-        if asked_to_stop := learner.agreed():
-            raise Stopped(asked_to_stop)
-        if learner.model is not model:
-            assemble(model, learner.model)
-        return learner.clock
+        if asked_to_stop := module.agreed_signal():
+            raise TrainingStopped(asked_to_stop)
+        if module.model is not model:
+            gather_into(model, module.model)
+        return module.clock
 
 
-def _prepare(learner: Learner) -> Path | None:
-    """Tidy the folder up: the checkpoint that all processes go on from, None at the beginning."""
-    team, folder = learner.team, learner.folder
+def _prepare(module: TrainingModule) -> Path | None:
+    """Clean up the folder; return the checkpoint that all ranks resume from, None for a new run."""
+    group, folder = module.group, module.folder
     step = -1
-    if team.leads:
+    if group.is_main:
         remove_partial(folder)
-        newest = newest_whole(folder)
-        learner.metrics.truncate(steps_done(newest, learner.identity))
+        newest = latest_valid_checkpoint(folder)
+        module.metrics.truncate(completed_steps(newest, module.identity))
         step = -1 if newest is None else step_of(newest)
-    agreed = int(team.gather(step)[0])
-    return None if agreed < 0 else checkpoint_at(folder, agreed)
+    agreed = int(group.all_gather(step)[0])
+    return None if agreed < 0 else checkpoint_path(folder, agreed)
 
 
-def _trainer(settings: Settings, hardware: Hardware, folder: Path) -> lightning.Trainer:
+def _trainer(settings: TrainingSettings, hardware: Hardware, folder: Path) -> lightning.Trainer:
     return lightning.Trainer(
         max_steps=settings.steps,
         precision="bf16-mixed" if settings.precision == "bf16" else "32-true",
-        # nothing of a cluster's: its requeueing has checkpoints of its own
-        plugins=[PlainCheckpoints(), LightningEnvironment()],
+        # no SLURM environment: its auto-requeue would write checkpoints of its own
+        plugins=[SafetensorsCheckpointIO(), LightningEnvironment()],
         default_root_dir=folder,
         devices=hardware.devices,
         num_nodes=hardware.nodes,
@@ -211,14 +212,18 @@ def _trainer(settings: Settings, hardware: Hardware, folder: Path) -> lightning.
 
 
 def _strategy(hardware: Hardware) -> Strategy | str:
-    if hardware.world == 1:
+    if hardware.world_size == 1:
         return "auto"
-    return Sharded(hardware.world, PATIENCE) if hardware.shards else Replicated(PATIENCE)
+    return (
+        ShardedStrategy(hardware.world_size, COLLECTIVE_TIMEOUT)
+        if hardware.is_sharded
+        else ReplicatedStrategy(COLLECTIVE_TIMEOUT)
+    )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Lightning without its advertisements and hints."""
+    """Silence Lightning's tips and hints."""
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -227,9 +232,26 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="pytorch_lightning")
             warnings.filterwarnings("ignore", module="lightning_fabric")
-            # nothing of ours is changed in place
+            # harmless: no parameter view is modified in place
             warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+@contextmanager
+def _handling(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle SIGTERM and SIGINT by `stop`, and restore the previous handlers on exit."""
+    before = _install(stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _install(stop: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Install a handler of SIGTERM and SIGINT and return the previous ones; possible in the main thread only."""
+    allowed = threading.current_thread() is threading.main_thread()
+    return {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT) if allowed}

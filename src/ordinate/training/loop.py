@@ -1,12 +1,13 @@
-"""Train a model so that being killed at any instant changes nothing of the outcome."""
+"""Train a model with exact resumption: interrupting a run does not change its result."""
 
 from pathlib import Path
 
 from torch import nn
 
-from ordinate.task import Task
+from ordinate.core.progress import OnProgress, ignore
+from ordinate.data.task import Task
 from ordinate.training.metrics import Metrics
-from ordinate.training.settings import Hardware, Settings, Trace, Watch
+from ordinate.training.settings import Hardware, TrainingHistory, TrainingSettings
 
 ONE_DEVICE = Hardware()
 
@@ -14,40 +15,39 @@ ONE_DEVICE = Hardware()
 def train(
     model: nn.Module,
     task: Task,
-    settings: Settings,
+    settings: TrainingSettings,
     folder: Path,
-    watch: Watch | None = None,
+    on_progress: OnProgress = ignore,
     hardware: Hardware = ONE_DEVICE,
-) -> Trace:
-    """Train `model` on `task`, going on from the newest whole checkpoint in `folder`.
+) -> TrainingHistory:
+    """Train `model` on `task`, resuming from the newest valid checkpoint in `folder`.
 
-    Batches and dropout are functions of the seed and the step, so a run that was killed ends with the same weights,
-    bit for bit, as one that was not.
+    Batches and dropout masks are functions of seed and step, so an interrupted run ends with bit-identical weights.
 
     Args:
-        model: gives the logits of each place; is put in training mode, and has the final weights afterwards.
-        task: what to learn.
-        settings: how.
-        folder: for checkpoints and metrics.jsonl.
-        watch: is told each step and its loss.
-        hardware: the devices; with several, every process of a training calls this with the same, one for each, and
-            the first writes the files. Any number of devices goes on from the checkpoints of any other; on as many,
-            to the bit.
+        model: returns the logits of each position; put in training mode, holds the final weights afterwards.
+        task: the training data.
+        settings: hyperparameters.
+        folder: output folder of checkpoints and metrics.jsonl.
+        on_progress: receives, after each step, the steps done and the loss.
+        hardware: the devices. With several, one process per device calls this function with the same arguments, and
+            rank 0 writes the files. A run can resume on another number of devices; on the same number the result is
+            bit-identical.
 
     Raises:
-        Diverged: the loss, the gradient or a weight stopped being finite; every checkpoint is from before that.
-        Stopped: a SIGTERM or SIGINT came; a checkpoint was saved.
-        KeyboardInterrupt: a second SIGINT came before the step was done; older checkpoints are whole.
-        ValueError: the checkpoints are of another model, other data or other settings (each difference is named),
-            or the losses of earlier steps are missing; a batch that cannot be shared out evenly, or not a process
-            for each device.
+        TrainingDiverged: the loss, the gradient or a weight is not finite; all checkpoints are from before that.
+        TrainingStopped: a SIGTERM or SIGINT arrived; a checkpoint was saved.
+        KeyboardInterrupt: a second SIGINT arrived before the step finished; older checkpoints are valid.
+        ValueError: the checkpoints belong to another model, other data or other settings (each difference is named),
+            or the losses of earlier steps are missing; the batch is not divisible by the devices, or there is not one
+            process per device.
         OSError: a checkpoint or a loss cannot be written.
     """
     from ordinate.training.lightning import fit
 
-    hardware.check(settings.batch)
+    hardware.check_batch_size(settings.batch)
     folder.mkdir(parents=True, exist_ok=True)
     metrics = Metrics(folder / "metrics.jsonl")
-    clock = fit(model, task, settings, folder, metrics, watch, hardware)
+    clock = fit(model, task, settings, folder, metrics, on_progress, hardware)
     rows = metrics.read()
-    return Trace(tuple(step for step, _ in rows), tuple(loss for _, loss in rows), clock.speed)
+    return TrainingHistory(tuple(step for step, _ in rows), tuple(loss for _, loss in rows), clock.tokens_per_second)

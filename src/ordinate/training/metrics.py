@@ -1,16 +1,16 @@
-"""The loss of every step, in a file that only grows."""
+"""The append-only log of training losses."""
 
 import json
 import os
 import zlib
 from pathlib import Path
 
-from ordinate.checks import need
-from ordinate.training.disk import writing
+from ordinate.core.checks import need
+from ordinate.training.io_errors import explain_write_errors
 
 
 class Metrics:
-    """One JSON line a step, with a checksum. A line torn by a sudden end is dropped when the file is read.
+    """A JSON Lines file with one line per step and a checksum; a torn last line is dropped on reading.
 
     Args:
         path: the file.
@@ -20,33 +20,33 @@ class Metrics:
         self.path = path
 
     def append(self, step: int, loss: float) -> None:
-        """Add the loss [nats a token] of a step, counted from 1."""
-        with writing("the loss of a step", self.path), self.path.open("ab") as file:
+        """Append the loss [nats per token] of a step, counted from 1."""
+        with explain_write_errors("the loss of a step", self.path), self.path.open("ab") as file:
             file.write(json.dumps({"step": step, "loss": loss, "crc32": _checksum(step, loss)}).encode() + b"\n")
 
     def read(self) -> list[tuple[int, float]]:
-        """Step and loss of every line up to the first that is not as it was written."""
+        """Return (step, loss) of every line before the first corrupt one."""
         rows = []
         for line in self._lines():
             try:
                 row = json.loads(line)
                 step, loss = int(row["step"]), float(row["loss"])
             except (ValueError, KeyError, TypeError):
-                # power was lost before this line was on the disk
+                # torn line: power loss before it reached the disk
                 break
             if row.get("crc32", own := _checksum(step, loss)) != own:
-                # a bit has flipped
+                # bit flip
                 break
             rows.append((step, loss))
         return rows
 
     def sync(self) -> None:
-        """Make every line so far survive power loss."""
-        with writing("the losses", self.path), self.path.open("ab") as file:
+        """Flush all lines to disk (fsync)."""
+        with explain_write_errors("the losses", self.path), self.path.open("ab") as file:
             os.fsync(file.fileno())
 
     def truncate(self, step: int) -> None:
-        """Forget every step after this one, so that going on from a checkpoint repeats none.
+        """Drop all steps after this one, so that resuming from a checkpoint does not log steps twice.
 
         Raises:
             ValueError: a step up to this one is missing.
@@ -54,9 +54,9 @@ class Metrics:
         rows = self.read()[:step]
         need(
             [done for done, _ in rows] == list(range(1, step + 1)),
-            f"{self.path} holds each step up to the checkpoint's, {step}",
-            f"it holds {len(rows)} whole lines",
-            "put the file back, or delete the folder to begin again",
+            f"{self.path} must contain every step up to the checkpoint's, {step}",
+            f"it has {len(rows)} valid lines",
+            "restore the file, or delete the folder to start again",
         )
         if self.path.exists():
             os.truncate(self.path, sum(len(line) + 1 for line in self._lines()[:step]))

@@ -1,4 +1,4 @@
-"""AdamW, and a learning rate that rises and then falls."""
+"""AdamW and the learning-rate schedule: linear warm-up, then cosine decay."""
 
 import math
 
@@ -6,31 +6,32 @@ import torch
 from torch import nn
 
 
-def learning_rate_at(step: int, *, highest: float, warmup: int, steps: int, floor: float = 0.1) -> float:
-    """The learning rate of a step, counted from 0: rising for `warmup` steps, then a half cosine down.
+def learning_rate_at(step: int, *, peak: float, warmup_steps: int, steps: int, final_fraction: float = 0.1) -> float:
+    """Return the learning rate of a step, counted from 0: linear warm-up, then cosine decay.
 
-        step < warmup:  highest * (step + 1) / warmup
-        after:          highest * (floor + (1 - floor) * (1 + cos(pi * (step - warmup) / (steps - warmup))) / 2)
+        step < w:  peak * (step + 1) / w,  w = warmup_steps
+        after:     peak * (f + (1 - f) * (1 + cos(pi * (step - w) / (steps - w))) / 2),  f = final_fraction
 
     Args:
-        step: which step.
-        highest: the top.
-        warmup: steps of rising.
-        steps: steps in all.
-        floor: the share of the top that is left in the end.
+        step: the step.
+        peak: peak learning rate.
+        warmup_steps: warm-up steps.
+        steps: total steps.
+        final_fraction: final learning rate as a fraction of the peak.
     """
-    if step < warmup:
-        return highest * (step + 1) / warmup
-    part = min(1.0, (step - warmup) / max(1, steps - warmup))
-    return highest * (floor + (1 - floor) * (1 + math.cos(math.pi * part)) / 2)
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    part = min(1.0, (step - warmup_steps) / max(1, steps - warmup_steps))
+    return peak * (final_fraction + (1 - final_fraction) * (1 + math.cos(math.pi * part)) / 2)
 
 
 def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW that decays the matrices of linear layers, and neither tables nor norms nor biases.
+    """Return AdamW with weight decay on the weights of linear layers only, not on embeddings, norms or biases.
 
     Source: Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101; betas 0.9 and 0.95 as for GPT-3.
     """
     decayed = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+    # a head tied to the embedding is not decayed either
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [p for p in parameters if id(p) in decayed and id(p) not in tables]

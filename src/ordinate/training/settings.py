@@ -1,23 +1,22 @@
-"""What training is asked for, and how it ends."""
+"""Training configuration, outcome and exceptions."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ordinate.checks import need, need_known, need_positive, need_whole
+from ordinate.core.checks import need, need_known, need_positive, need_whole
 
-Watch = Callable[[int, float], None]
 Strategy = Literal["ddp", "fsdp"]
-# the environment variable that says where processes of one training meet; by default as torchrun says it
-MEETING = "ORDINATE_MEETING"
+Precision = Literal["bf16", "fp32"]
+# environment variable with the init_method of the process group; by default env://, as set by torchrun
+RENDEZVOUS_VARIABLE = "ORDINATE_RENDEZVOUS"
 
 
-class Stopped(RuntimeError):  # noqa: N818 - an outcome, not a mistake
-    """Training was asked to stop by a signal, and saved a checkpoint first.
+class TrainingStopped(RuntimeError):  # noqa: N818 - an outcome, not a mistake
+    """Training was stopped by a signal after saving a checkpoint.
 
     Args:
-        signal: the number of the signal.
+        signal: the signal number.
     """
 
     def __init__(self, signal: int) -> None:
@@ -25,12 +24,12 @@ class Stopped(RuntimeError):  # noqa: N818 - an outcome, not a mistake
         self.signal = signal
 
 
-class Diverged(RuntimeError):  # noqa: N818 - an outcome, not a mistake
-    """The loss, its gradient or a weight is no longer a finite number.
+class TrainingDiverged(RuntimeError):  # noqa: N818 - an outcome, not a mistake
+    """The loss, its gradient or a weight is not finite.
 
     Args:
         step: the step at which it happened, counted from 1.
-        what: the loss, the gradient or the largest weight.
+        what: "loss", "gradient" or "largest weight".
     """
 
     def __init__(self, step: int, what: str) -> None:
@@ -39,55 +38,55 @@ class Diverged(RuntimeError):  # noqa: N818 - an outcome, not a mistake
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to train.
+class TrainingSettings:
+    """Training hyperparameters.
 
     Args:
         steps: optimiser steps.
-        batch: sequences in a step.
-        seed: decides batches and dropout, with the step.
-        learning_rate: the highest.
-        warmup: steps in which it rises.
-        weight_decay: on matrices.
-        clip: longest gradient.
+        batch: batch size in sequences, over all devices.
+        seed: determines batches and dropout, together with the step.
+        learning_rate: peak learning rate.
+        warmup_steps: warm-up steps.
+        weight_decay: AdamW weight decay, on matrices only.
+        grad_clip: maximum gradient norm.
         precision: `bf16` or `fp32` matrix products.
         checkpoint_every: steps between checkpoints.
-        keep: checkpoints kept; at least 2, so that a damaged one has one before it.
+        keep: number of checkpoints kept; at least 2, so that a corrupt one has a predecessor.
     """
 
     steps: int
     batch: int
     seed: int = 0
     learning_rate: float = 1e-3
-    warmup: int = 0
+    warmup_steps: int = 0
     weight_decay: float = 0.1
-    clip: float = 1.0
+    grad_clip: float = 1.0
     precision: str = "fp32"
     checkpoint_every: int = 100
     keep: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "learning_rate", "clip", "checkpoint_every"):
+        for name in ("steps", "batch", "learning_rate", "grad_clip", "checkpoint_every"):
             need_positive(name, getattr(self, name))
-        for name in ("warmup", "weight_decay"):
+        for name in ("warmup_steps", "weight_decay"):
             value = getattr(self, name)
             need(0 <= value < math.inf, f"{name} must be 0 or more", f"got {value}", f"give a {name} of 0 or more")
         finite = self.learning_rate < math.inf
         need(finite, "learning_rate must be finite", f"got {self.learning_rate}", "give one such as 1e-3")
         need_known("precision", self.precision, ("bf16", "fp32"))
-        need(self.keep >= 2, "two checkpoints are kept at least", f"got keep={self.keep}", "give 2 or more")
+        need(self.keep >= 2, "at least two checkpoints must be kept", f"got keep={self.keep}", "give 2 or more")
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one model is trained on: a process for each device, all in step, each with its share of every batch.
+    """Devices of one training run: data-parallel, one process per device, each with its part of every batch.
 
-    It decides how fast training goes, and no result but in the last digits: sums are added up in another order.
+    It affects speed, and results only in the last digits, because sums are accumulated in another order.
 
     Args:
-        devices: how many of each machine: GPUs, or processes on the cores where there are none.
-        nodes: machines.
-        strategy: `ddp` keeps a whole model on each device, `fsdp` a share of its numbers; by default ddp.
+        devices: devices per machine: GPUs, or CPU processes where there are none.
+        nodes: number of machines.
+        strategy: `ddp` replicates the model on each device, `fsdp` shards its parameters; default ddp.
     """
 
     devices: int = 1
@@ -101,42 +100,53 @@ class Hardware:
         if self.strategy is not None:
             need_known("strategy", self.strategy, get_args(Strategy))
             need(
-                self.world > 1,
-                "a strategy is one for several devices",
-                f"got strategy {self.strategy} with one",
-                "give --devices 2 or more, or leave it out",
+                self.world_size > 1,
+                "a strategy needs several devices",
+                f"got strategy {self.strategy} with one device",
+                "give --devices 2 or more, or leave the strategy out",
             )
 
     @property
-    def world(self) -> int:
-        """Devices of all machines."""
+    def world_size(self) -> int:
+        """World size: devices of all machines."""
         return self.devices * self.nodes
 
     @property
-    def shards(self) -> bool:
-        """Whether each device keeps a share of the model only."""
+    def is_sharded(self) -> bool:
+        """Whether parameters are sharded (FSDP)."""
         return self.strategy == "fsdp"
 
-    def check(self, batch: int) -> None:
-        """Raise a ValueError unless the sequences of a batch can be shared out evenly."""
+    def check_batch_size(self, batch: int) -> None:
+        """Raise a ValueError unless the batch size is divisible by the world size."""
         need(
-            batch % self.world == 0,
-            "each device takes as many sequences of a batch as the others",
-            f"got a batch of {batch} for {self.world} devices",
-            f"give a batch of {-(-batch // self.world) * self.world}, or other devices",
+            batch % self.world_size == 0,
+            "the batch size must be divisible by the number of devices",
+            f"got a batch of {batch} for {self.world_size} devices",
+            f"give a batch of {-(-batch // self.world_size) * self.world_size}, or another number of devices",
         )
 
 
 @dataclass(frozen=True)
-class Trace:
-    """What training was like.
+class TrainingHistory:
+    """Training history.
 
     Args:
-        steps: each step, from 1.
-        losses: the loss of each [nats a token].
-        tokens_per_second: how fast it went since it was last started; None if nothing was left to do.
+        steps: the steps, from 1.
+        losses: training loss of each step [nats per token].
+        tokens_per_second: throughput since the last start; None if no step was left.
     """
 
     steps: tuple[int, ...]
     losses: tuple[float, ...]
     tokens_per_second: float | None
+
+
+def fast_precision() -> Precision:
+    """Return the faster precision of this machine: `bf16` with hardware support for bfloat16, otherwise `fp32`."""
+    # imported here because the command line reads this module before it needs torch
+    import torch
+
+    if torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    capable = torch.cpu.get_capabilities()
+    return "bf16" if capable.get("avx512_bf16") or capable.get("amx_bf16") or capable.get("bf16") else "fp32"

@@ -1,22 +1,22 @@
-"""A mixer that keeps every promise, and those that break one by what they let through or forget."""
+"""A correct mixer, and mutants of it that violate one contract test each: leaks, lost state."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from ordinate.mixer import Mixer, State
-from ordinate.sequence_mixer import SequenceMixer
+from ordinate.mixers._mixer import Mixer, MixerState
+from ordinate.mixers._sequence import SequenceMixer
 
 
 @dataclass(frozen=True, eq=False)
-class Sums(State):
+class Sums(MixerState):
     total: Tensor
     count: Tensor
 
 
 class Mean(SequenceMixer):
-    """Each token takes the mean of what it sees, and its own square.
+    """Each token gets the mean of the visible tokens, plus its own square.
 
         y_t = 1 / t sum_{s <= t} W x_s + x_t^2
 
@@ -24,20 +24,20 @@ class Mean(SequenceMixer):
     Departs: nothing.
     """
 
-    honours = frozenset()
-    equivariant = True
-    usual_scheme = "none"
+    supported_hooks = frozenset()
+    permutation_equivariant = True
+    default_scheme = "none"
 
     def __init__(self, *, width: int) -> None:
         super().__init__()
         self.project = nn.Linear(width, width, bias=False)
 
-    def mix(self, x, at, real, state):
+    def mix_sequences(self, x, at, real, state):
         there = torch.ones_like(x[..., :1]) if real is None else real[..., None].to(x.dtype)
         total, count = self.sums(x, there)
         if state is not None:
             total, count = total + state.total, count + state.count
-        if at.where.hides_future:
+        if at.where.is_causal:
             return self.read(x, total, count), Sums(total[:, -1:], count[:, -1:])
         return self.read(x, total[:, -1:].expand_as(x), count[:, -1:]), None
 
@@ -54,16 +54,16 @@ class Peeks(Mean):
 
 
 class HearsNoFuture(Mean):
-    def mix(self, x, at, real, state):
+    def mix_sequences(self, x, at, real, state):
         there = torch.ones_like(x[..., :1]) if real is None else real[..., None].to(x.dtype)
         y = self.read(x, *self.sums(x, there))
-        return (y, Sums(y[:, -1:], y[:, -1:])) if at.where.hides_future else (y, None)
+        return (y, Sums(y[:, -1:], y[:, -1:])) if at.where.is_causal else (y, None)
 
 
 class TakesAnyForm(Mixer):
-    honours = frozenset()
-    equivariant = True
-    usual_scheme = "none"
+    supported_hooks = frozenset()
+    permutation_equivariant = True
+    default_scheme = "none"
     causal = False
 
     def __init__(self, *, width: int) -> None:
@@ -75,41 +75,41 @@ class TakesAnyForm(Mixer):
 
 
 class Forgets(Mean):
-    def mix(self, x, at, real, state):
-        return super().mix(x, at, real, None)
+    def mix_sequences(self, x, at, real, state):
+        return super().mix_sequences(x, at, real, None)
 
 
 class ForgetsTheCount(Mean):
-    def mix(self, x, at, real, state):
+    def mix_sequences(self, x, at, real, state):
         old = None if state is None else Sums(state.total, torch.zeros_like(state.count))
-        return super().mix(x, at, real, old)
+        return super().mix_sequences(x, at, real, old)
 
 
 class WritesIntoItsMemory(Mean):
-    def mix(self, x, at, real, state):
-        y, new = super().mix(x, at, real, state)
+    def mix_sequences(self, x, at, real, state):
+        y, new = super().mix_sequences(x, at, real, state)
         if state is not None:
             state.total.add_(1.0)
         return y, new
 
 
 class RemembersTheWholeBatch(Mean):
-    def mix(self, x, at, real, state):
-        y, new = super().mix(x, at, real, state)
+    def mix_sequences(self, x, at, real, state):
+        y, new = super().mix_sequences(x, at, real, state)
         return y, None if new is None else Sums(new.total.mean(0, keepdim=True).expand_as(new.total), new.count)
 
 
 class RemembersRowsElsewhere(Mean):
-    def mix(self, x, at, real, state):
-        y, new = super().mix(x, at, real, state and Sums(state.total.transpose(0, 1), state.count))
+    def mix_sequences(self, x, at, real, state):
+        y, new = super().mix_sequences(x, at, real, state and Sums(state.total.transpose(0, 1), state.count))
         return y, new and Sums(new.total.transpose(0, 1), new.count)
 
 
 class RemembersBesideTheState(Mean):
-    def mix(self, x, at, real, state):
+    def mix_sequences(self, x, at, real, state):
         if state is not None and x.shape[0] == self.remembered.total.shape[0]:
             state = self.remembered
-        y, new = super().mix(x, at, real, state)
+        y, new = super().mix_sequences(x, at, real, state)
         self.remembered = new or state
         return y, new
 
@@ -128,9 +128,9 @@ class SeesAllDocuments(TakesAnyForm):
     causal = True
 
     def forward(self, x, at, state=None):
-        self.check_where(at.where)
+        self.check_geometry(at.where)
         y = self.project(x).cumsum(1)
-        return (y if at.where.hides_future else y[:, -1:].expand_as(y)), State()
+        return (y if at.where.is_causal else y[:, -1:].expand_as(y)), MixerState()
 
 
 class AddsToPadding(Mean):
@@ -156,11 +156,11 @@ class TakesAnyLength(Mean):
         super().__init__(width=width)
         self.max_length = max_length
 
-    def check_where(self, where):
+    def check_geometry(self, where):
         pass
 
 
 class RefusesLongTexts(Mean):
-    def check_where(self, where):
+    def check_geometry(self, where):
         if where.shape[1] > 64:
             raise ValueError("too long")

@@ -1,4 +1,4 @@
-"""Mixers that say or compute something wrong."""
+"""Mutant mixers with wrong declarations, numerics or parameters."""
 
 import runpy
 from pathlib import Path
@@ -16,7 +16,7 @@ class TellsOrder(Mean):
 
 
 class TellsNoOrder(Mean):
-    equivariant = False
+    permutation_equivariant = False
 
 
 class WidensItsInput(Mean):
@@ -74,11 +74,11 @@ SaysNothing.__doc__ = None
 
 
 class HonoursWhatIsNot(Mean):
-    honours = frozenset({"bais"})
+    supported_hooks = frozenset({"bais"})
 
 
 class UsuallyWithWhatItIgnores(Mean):
-    usual_scheme = "rope"
+    default_scheme = "rope"
 
 
 class TakesByPlace(Mean):

@@ -1,4 +1,4 @@
-"""Schemes that compute something wrong: in too low a precision, with a lost gradient, from a stale table."""
+"""Schemes with numerical errors: too low precision, lost gradients, stale tables."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import torch
 
 from ordinate.ops.rotate import rotate
 from ordinate.schemes.alibi import Alibi
-from ordinate.schemes.none import Unmarked
+from ordinate.schemes.none import NoPosition
 from ordinate.schemes.rope import Rope
 from ordinate.schemes.sinusoidal import Sinusoidal
 from ordinate.schemes.t5 import T5
@@ -19,22 +19,22 @@ class AngleInFloat32(Rope):
         return (pos.float() * pairs).double()
 
 
-class AngleInTypeOfModel(Rope):
-    def encoders(self, pos):
+class AngleInModelDtype(Rope):
+    def make_encoders(self, pos):
         def turn(x):
             return rotate(x, self.angles(pos.to(x.dtype)).to(x.dtype), self.layout)
 
         return turn, turn
 
 
-class OffsetsInTypeOfModel(TransformerXl):
+class OffsetsInModelDtype(TransformerXl):
     def content_bias(self, q, k, where):
         q_pos, k_pos = (pos.to(q.dtype).double() for pos in (where.q_pos, where.k_pos))
         rounded = replace(where, q_pos=q_pos, k_pos=k_pos)
         return super().content_bias(q, k, rounded)
 
 
-class WavesInTypeOfModel(Sinusoidal):
+class SinusoidsInModelDtype(Sinusoidal):
     def embed(self, x, pos):
         rates = torch.tensor([self.theta ** (-2 * m / self.width) for m in range(self.width // 2)], dtype=x.dtype)
         angles = pos.to(x.dtype) * rates
@@ -48,7 +48,7 @@ class AngleByMatrixProduct(Sinusoidal):
         return x + torch.stack([angles.sin(), angles.cos()], -1).flatten(-2).to(x.dtype)
 
 
-class Buffer(Rope):
+class FloatBuffer(Rope):
     def __init__(self, *, head_width: int):
         super().__init__(head_width=head_width)
         rates = [self.theta ** (-2 * m / head_width) for m in range(head_width // 2)]
@@ -58,7 +58,7 @@ class Buffer(Rope):
         return pos.double() * self.rates.double()
 
 
-class TensorBesideTheState(Unmarked):
+class TensorOutsideStateDict(NoPosition):
     shift_invariant = False
 
     def __init__(self, *, width: int):
@@ -69,17 +69,17 @@ class TensorBesideTheState(Unmarked):
         return x + self.table[pos[..., 0]].to(x.dtype)
 
 
-class ForgottenDetach(T5):
+class DetachedBias(T5):
     def bias(self, where):
         return super().bias(where).detach()
 
 
-class HalfDetached(Unmarked):
+class PartlyDetached(NoPosition):
     def encode_query(self, q, pos):
         return q + (0.1 * q).detach()
 
 
-class RemembersItsFirstTable(Sinusoidal):
+class CachesItsFirstTable(Sinusoidal):
     table = None
 
     def embed(self, x, pos):
@@ -88,34 +88,34 @@ class RemembersItsFirstTable(Sinusoidal):
         return x + self.table[:, : x.shape[1]].to(x.dtype)
 
 
-class WritesIntoItsInput(Unmarked):
+class ModifiesItsInput(NoPosition):
     def encode_query(self, q, pos):
         return q.mul_(2)
 
 
-class WidensItsInput(Rope):
+class ReturnsFloat32(Rope):
     def encode_query(self, q, pos):
         return super().encode_query(q.float(), pos)
 
 
-class GrowsWithoutBound(Unmarked):
+class OverflowsAtLargePositions(NoPosition):
     shift_invariant = False
 
     def embed(self, x, pos):
         return x * (pos / 1e5).exp().to(x.dtype)
 
 
-class NeedsTwoTokens(Unmarked):
+class NeedsTwoTokens(NoPosition):
     def embed(self, x, pos):
         return x + 0 * pos.double().std(1, keepdim=True).to(x.dtype)
 
 
-class ReadsAValue(Alibi):
+class DataDependentBranch(Alibi):
     def bias(self, where):
         return super().bias(where) * (1.0 if where.q_pos.max().item() < 4 else 2.0)
 
 
-class AsksTwice(Alibi):
+class ChangesWithEachCall(Alibi):
     asked = 0
 
     def bias(self, where):
@@ -123,7 +123,7 @@ class AsksTwice(Alibi):
         return super().bias(where) * self.asked
 
 
-class MarksAnewOnly(Rope):
-    # a subclass that forgets what its parent makes for all layers
+class EncodersNotOverridden(Rope):
+    # a subclass that overrides the hook, but not the cached `encoders` of its parent
     def encode_query(self, q, pos):
         return 2 * super().encode_query(q, pos)

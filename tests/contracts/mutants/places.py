@@ -1,44 +1,44 @@
-"""Schemes that look at the wrong place: at indices, neighbours, other rows, the future."""
+"""Schemes that use the wrong indices: memory order, neighbours, other sequences, the future."""
 
 import torch
 from torch import nn
 
 from ordinate.schemes.alibi import Alibi
-from ordinate.schemes.none import Unmarked
+from ordinate.schemes.none import NoPosition
 from ordinate.schemes.sinusoidal import Sinusoidal
 from ordinate.schemes.t5 import T5
 
 
-class MixesNeighbours(Unmarked):
+class MixesNeighbours(NoPosition):
     def encode_key(self, k, pos):
         return k + k.roll(-1, 2)
 
 
-class PeeksThroughMean(Unmarked):
+class SeesFutureThroughMean(NoPosition):
     def embed(self, x, pos):
         return x + x.mean(1, keepdim=True)
 
 
-class CountsFromTheLongestRow(Unmarked):
+class NormalisesByLongestSequence(NoPosition):
     shift_invariant = False
 
     def embed(self, x, pos):
         return x + (pos / pos.max()).to(x.dtype)
 
 
-class CountsPlaces(Unmarked):
+class UsesMemoryIndices(NoPosition):
     shift_invariant = False
 
     def embed(self, x, pos):
         return x + torch.arange(x.shape[1], dtype=x.dtype)[None, :, None]
 
 
-class FirstRowForAll(Sinusoidal):
+class UsesFirstSequenceForAll(Sinusoidal):
     def embed(self, x, pos):
         return super().embed(x, pos[:1])
 
 
-class BiasByPlaces(Alibi):
+class BiasByMemoryIndices(Alibi):
     def bias(self, where):
         queries, keys = where.shape
         offset = torch.arange(queries)[:, None] - torch.arange(keys)
@@ -50,12 +50,12 @@ class BlockOffByOne(Alibi):
         return super().bias(where) - float(where.start > 0)
 
 
-class FeelsTheNumberOfHeads(Unmarked):
+class DependsOnNumberOfHeads(NoPosition):
     def encode_key(self, k, pos):
         return k * k.shape[1]
 
 
-class ContentByPlaces(Unmarked):
+class ContentBiasByMemoryIndices(NoPosition):
     def __init__(self, *, head_width: int):
         super().__init__()
         self.table = nn.Parameter(torch.randn(100, head_width))
@@ -64,7 +64,7 @@ class ContentByPlaces(Unmarked):
         return self.table[: q.shape[2]] @ k.mT
 
 
-class ScoresByPlaces(ContentByPlaces):
+class ScoresByMemoryIndices(ContentBiasByMemoryIndices):
     def score(self, q, k, where):
         return (q + self.table[: q.shape[2]]) @ k.mT
 
@@ -72,14 +72,14 @@ class ScoresByPlaces(ContentByPlaces):
         return None
 
 
-class CarriesByPlaces(Unmarked):
+class OutputTermByMemoryIndices(NoPosition):
     def __init__(self, *, head_width: int):
         super().__init__()
         self.table = nn.Parameter(torch.randn(100, head_width))
 
-    def carry(self, weights, where):
+    def value_bias(self, weights, where):
         return weights.sum(-1, keepdim=True) * self.table[: weights.shape[2]]
 
 
-class DropsAnAxis(T5):
+class IgnoresAnAxis(T5):
     axes = (1, 2)

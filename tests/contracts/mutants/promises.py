@@ -1,15 +1,15 @@
-"""Schemes that do not do what they declare, or declare nothing."""
+"""Schemes that violate their declarations, or declare nothing."""
 
 import random
 
 import torch
 from torch import nn
 
-from ordinate.scheme import Scheme
+from ordinate.schemes._scheme import Scheme
 from ordinate.schemes.alibi import Alibi
 from ordinate.schemes.concatenated import Concatenated
 from ordinate.schemes.learned import Learned
-from ordinate.schemes.none import Unmarked
+from ordinate.schemes.none import NoPosition
 from ordinate.schemes.rope import Rope
 from ordinate.schemes.shaw import Shaw
 from ordinate.schemes.sinusoidal import Sinusoidal
@@ -24,13 +24,13 @@ class ClampsSilently(Learned):
         return x + self.table[pos[..., 0].long().clamp(0, self.max_length - 1)].to(x.dtype)
 
 
-class OneNumberOnly(Learned):
+class ErrorWithoutPosition(Learned):
     def check_positions(self, pos):
         if pos.max() >= self.max_length or pos.min() < 0:
             raise ValueError(f"at most {self.max_length} positions, please")
 
 
-class DrawsFromElsewhere(Unmarked):
+class InitialisedByPythonRandom(NoPosition):
     def __init__(self, *, width: int):
         super().__init__()
         self.vector = nn.Parameter(torch.full((width,), random.random()))
@@ -39,43 +39,43 @@ class DrawsFromElsewhere(Unmarked):
         return x + self.vector
 
 
-class TakesByPlace(Alibi):
+class PositionalArgument(Alibi):
     def __init__(self, heads: int):
         super().__init__(heads=heads)
 
 
-class SaysNothing(Unmarked):
+class NoDocstringSections(NoPosition):
     """Something"""
 
 
-class CitesNothing(Unmarked):
+class NoBibtex(NoPosition):
     citation = "Haviv et al. 2022"
 
 
-class DeclaresNothing(Scheme):
+class NoDeclarations(Scheme):
     """An empty one."""
 
 
-class ClaimsTooFew(Concatenated):
+class AppendsTooManyColumns(Concatenated):
     def __init__(self, *, width: int):
         super().__init__(width=width)
-        self.claims -= 2
+        self.appended_width -= 2
 
     def embed(self, x, pos):
         return torch.cat([super().embed(x, pos), x[..., :4]], -1)
 
 
-class MarksInFront(Concatenated):
+class PrependsColumns(Concatenated):
     def embed(self, x, pos):
-        return super().embed(x, pos).roll(self.claims, -1)
+        return super().embed(x, pos).roll(self.appended_width, -1)
 
 
-class TakesAnyAxes(Rope):
+class AcceptsAnyAxes(Rope):
     def check_positions(self, pos):
         pass
 
 
-class WholeOnlyUnsaid(Unmarked):
+class UndeclaredIntegerPositions(NoPosition):
     shift_invariant = False
 
     def __init__(self, *, width: int):
@@ -86,7 +86,7 @@ class WholeOnlyUnsaid(Unmarked):
         return x + nn.functional.embedding(pos[..., 0], self.table).to(x.dtype)
 
 
-class RoundsFractionsUp(Rope):
+class RoundsFractionalPositionsUp(Rope):
     def angles(self, pos):
         return super().angles(pos.ceil() + 1 if pos.is_floating_point() else pos)
 
@@ -99,20 +99,20 @@ class DeclaredSensitive(T5):
     shift_invariant = False
 
 
-class LooksAtKeysAlone(Alibi):
-    """After the softmax it is the same as alibi."""
+class BiasOfKeyPositionOnly(Alibi):
+    """Equal to alibi after the softmax."""
 
     def bias(self, where):
         slopes = torch.tensor(self.slopes, dtype=torch.float64)
         return slopes[:, None, None] * where.k_pos[:, None, None, :, 0].expand(-1, 1, *where.shape)
 
 
-class VectorsOfTheNext(Shaw):
-    def vectors(self, where):
-        made = super().vectors(where)
-        return made._replace(asked=made.asked.roll(1, 1))
+class VectorsOffByOne(Shaw):
+    def relative_vectors(self, where):
+        made = super().relative_vectors(where)
+        return made._replace(query_vectors=made.query_vectors.roll(1, 1))
 
 
 class ReachTooShort(Shaw):
-    def vectors(self, where):
-        return super().vectors(where)._replace(reach=3)
+    def relative_vectors(self, where):
+        return super().relative_vectors(where)._replace(reach=3)

@@ -1,1 +1,1 @@
-"""What every mixer promises, one subject a file; each public function is a check."""
+"""Contract tests of mixers, one topic per file; each public function is a test."""

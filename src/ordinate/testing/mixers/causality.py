@@ -1,57 +1,57 @@
-"""What a mixer lets through from the future."""
+"""Causality: outputs do not depend on later tokens."""
 
 import torch
 
-from ordinate.geometry import Geometry
+from ordinate.core.geometry import Geometry
 from ordinate.testing.mixer import MixerCase
 
 TOKENS = 9
 
 
-def nothing_reaches_back_from_the_future(case: MixerCase) -> None:
-    """The gradient of each output by every later input is exactly 0; by some input up to its own it is not."""
-    case.need(case.kind.causal, "it has no causal form")
-    case.need(case.mixer().exact_causal, "it says that its causal form lets something through")
-    felt = _felt(case, Geometry.causal(TOKENS))
+def outputs_do_not_depend_on_later_tokens(case: MixerCase) -> None:
+    """The gradient of each output by all later inputs is exactly 0; by some input up to its own it is not."""
+    case.skip_unless(case.kind.causal, "it has no causal form")
+    case.skip_unless(case.mixer().strictly_causal, "it declares that its causal form leaks")
+    depends = _dependencies(case, Geometry.causal(TOKENS))
     for query in range(TOKENS):
-        assert not felt[query, query + 1 :].any(), f"token {query} feels a later one"
-        assert felt[query].any(), f"token {query} feels nothing"
+        assert not depends[query, query + 1 :].any(), f"token {query} depends on a later one"
+        assert depends[query].any(), f"token {query} depends on no input"
 
 
 def a_changed_future_leaves_the_past_as_it_was(case: MixerCase) -> None:
-    """Even where the future is very large."""
-    case.need(case.kind.causal, "it has no causal form")
-    case.need(case.mixer().exact_causal, "it says that its causal form lets something through")
+    """Outputs do not change when later inputs change, even to very large values."""
+    case.skip_unless(case.kind.causal, "it has no causal form")
+    case.skip_unless(case.mixer().strictly_causal, "it declares that its causal form leaks")
     x, where = case.tokens(1, TOKENS), Geometry.causal(TOKENS)
-    out = case.mixed(x, where)
+    out = case.output(x, where)
     changed = x.clone()
     changed[:, 5:] *= -1e3
-    again = case.mixed(changed, where)
-    assert torch.allclose(out[:, :5], again[:, :5], rtol=0, atol=1e-12), "tokens before a changed future changed"
+    again = case.output(changed, where)
+    assert torch.allclose(out[:, :5], again[:, :5], rtol=0, atol=1e-12), "outputs before a changed input changed"
 
 
-def the_form_from_both_sides_feels_the_future(case: MixerCase) -> None:
-    """The first token feels the last ones."""
-    case.need(case.kind.bidirectional, "it reads from left to right only")
-    felt = _felt(case, Geometry.full(TOKENS))
-    assert felt[0, 1:].any(), "the first token feels none of those after it"
+def the_bidirectional_form_depends_on_later_tokens(case: MixerCase) -> None:
+    """In the bidirectional form the first output depends on later inputs."""
+    case.skip_unless(case.kind.bidirectional, "it has no bidirectional form")
+    depends = _dependencies(case, Geometry.full(TOKENS))
+    assert depends[0, 1:].any(), "the first token depends on no later one"
 
 
-def a_form_that_it_lacks_is_refused(case: MixerCase) -> None:
-    """By a ValueError, before anything is computed."""
-    case.need(not (case.kind.causal and case.kind.bidirectional), "it has both forms")
+def unsupported_forms_are_rejected(case: MixerCase) -> None:
+    """A geometry of a form that the mixer lacks raises a ValueError."""
+    case.skip_unless(not (case.kind.causal and case.kind.bidirectional), "it has both forms")
     where = Geometry.full(4) if case.kind.causal else Geometry.causal(4)
     try:
-        case.mixed(case.tokens(1, 4), where)
+        case.output(case.tokens(1, 4), where)
     except ValueError:
         return
-    raise AssertionError(f"it mixes at {'full' if case.kind.causal else 'causal'} without a word")
+    raise AssertionError(f"it mixes at {'full' if case.kind.causal else 'causal'} without an error")
 
 
-def _felt(case: MixerCase, where: Geometry) -> torch.Tensor:
-    """Which token (rows) feels which (columns)."""
+def _dependencies(case: MixerCase, where: Geometry) -> torch.Tensor:
+    """Which output (rows) depends on which input (columns), by gradients."""
     x = case.tokens(1, TOKENS).requires_grad_()
-    out = case.mixed(x, where)
+    out = case.output(x, where)
     rows = []
     for query in range(TOKENS):
         (gradient,) = torch.autograd.grad(out[:, query].square().sum(), x, retain_graph=True)

@@ -1,54 +1,56 @@
-"""What a mixer says about itself."""
+"""Docstring, declared properties and constructor of a mixer."""
 
 import inspect
 
-from ordinate.mixer import HOOKS
+from ordinate.mixers._mixer import ALL_HOOKS
 from ordinate.testing.mixer import MixerCase
 
 
-def its_docstring_says_what_it_is_and_where_it_comes_from(case: MixerCase) -> None:
-    """A first line for a newcomer, the formula, then Source and Departs."""
+def its_docstring_is_complete(case: MixerCase) -> None:
+    """The docstring has a summary sentence, a formula, and the sections Source and Departs."""
     text = inspect.getdoc(case.kind) if case.kind.__doc__ else None
     assert text, "it has no docstring"
     lines = text.splitlines()
     assert lines[0].strip().endswith("."), f"its first line is no sentence: {lines[0]!r}"
     for part in ("Source:", "Departs:"):
-        assert part in text, f"its docstring does not say {part!r}"
+        assert part in text, f"its docstring has no section {part!r}"
     assert any(line.startswith("    ") and line.strip() for line in lines), "its docstring has no indented formula"
 
 
 def it_declares_its_properties(case: MixerCase) -> None:
-    """The hooks that it honours, whether it is equivariant, its forms, and a usual scheme that it honours."""
+    """Supported hooks, equivariance and forms are declared, and the default scheme is supported."""
     kind = case.kind
-    unknown = sorted(set(getattr(kind, "honours", {"nothing"})) - HOOKS)
-    assert not unknown, f"it declares to honour {', '.join(unknown)}, which no scheme has"
-    assert isinstance(getattr(kind, "equivariant", None), bool), "it does not declare equivariant"
-    assert kind.causal or kind.bidirectional, "it declares no form at all"
+    unknown = sorted(set(getattr(kind, "supported_hooks", {"nothing"})) - ALL_HOOKS)
+    assert not unknown, f"it declares support for unknown hooks: {', '.join(unknown)}"
+    assert isinstance(getattr(kind, "permutation_equivariant", None), bool), (
+        "it does not declare permutation_equivariant"
+    )
+    assert kind.causal or kind.bidirectional, "it declares neither a causal nor a bidirectional form"
     kind.check_scheme(case.scheme())
 
 
 def its_options_are_keywords(case: MixerCase) -> None:
-    """A model binds its sizes to them by name."""
+    """All constructor arguments are keyword-only, since models bind sizes by name."""
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(case.kind).parameters.values()
     others = [parameter.name for parameter in parameters if parameter.kind in by_place]
-    assert not others, f"its constructor takes {', '.join(others)} by place; put a * before them"
+    assert not others, f"its constructor takes {', '.join(others)} positionally; put a * before them"
 
 
-def one_seed_gives_one_mixer(case: MixerCase) -> None:
-    """Whatever it draws at birth comes from PyTorch's generator."""
+def initialisation_is_deterministic(case: MixerCase) -> None:
+    """Initialisation is deterministic: all random numbers come from PyTorch's generator."""
     first, second = case.mixer(), case.mixer()
     for (name, one), other in zip(first.named_parameters(), second.parameters(), strict=True):
         assert one.equal(other), f"{name} differs between two instances from one seed"
 
 
-def tokens_of_another_width_are_refused(case: MixerCase) -> None:
-    """By a ValueError that names both widths."""
+def tokens_of_another_width_are_rejected(case: MixerCase) -> None:
+    """Tokens of another width raise a ValueError that names it."""
     (where, *_) = case.geometries(3)
-    said = None
+    message = None
     try:
-        case.mixed(case.tokens(1, 3)[..., :31], where)
+        case.output(case.tokens(1, 3)[..., :31], where)
     except ValueError as error:
-        said = str(error)
-    assert said is not None, "it mixes 31 columns, made for 32"
-    assert "31" in said, f"it refuses 31 columns without naming them: {said}"
+        message = str(error)
+    assert message is not None, "it accepts 31 columns, built for 32"
+    assert "31" in message, f"its error does not name the 31 columns: {message}"

@@ -1,4 +1,4 @@
-"""Training reaches everything, with the right gradients."""
+"""Gradients reach all parameters and are correct."""
 
 import torch
 from torch import Tensor
@@ -7,12 +7,12 @@ from ordinate.testing.mixer import MixerCase
 
 
 def every_parameter_gets_a_gradient(case: MixerCase) -> None:
-    """A finite one, that is not all zero, in some form of the mixer."""
+    """Each trained parameter gets a finite gradient that is not all zero, in some form of the mixer."""
     mixer = case.mixer()
     trained = [(name, parameter) for name, parameter in mixer.named_parameters() if parameter.requires_grad]
-    case.need(bool(trained), "it has no parameters that are trained")
+    case.skip_unless(bool(trained), "it has no parameters that are trained")
     total: Tensor = sum(
-        (case.mixed(case.tokens(2, 40), where, mixer).square().sum() for where in case.geometries(40)),
+        (case.output(case.tokens(2, 40), where, mixer).square().sum() for where in case.geometries(40)),
         torch.zeros((), dtype=torch.float64),
     )
     total.backward()
@@ -23,7 +23,7 @@ def every_parameter_gets_a_gradient(case: MixerCase) -> None:
 
 
 def its_gradients_are_right(case: MixerCase) -> None:
-    """By finite differences in float64, for the tokens and every parameter."""
+    """Gradients by inputs and all parameters agree with finite differences in float64."""
     mixer, x = case.mixer(), case.tokens(1, 6)
     names = [name for name, parameter in mixer.named_parameters() if parameter.requires_grad]
     values = [parameter.detach() for parameter in mixer.parameters() if parameter.requires_grad]
@@ -33,7 +33,7 @@ def its_gradients_are_right(case: MixerCase) -> None:
 
         def run(x: Tensor, *values: Tensor, at: object = at) -> Tensor:
             out, _ = torch.func.functional_call(mixer, dict(zip(names, values, strict=True)), (x, at))
-            # a projection onto fixed numbers keeps the finite differences few
+            # projected onto a fixed direction: one scalar output needs few finite differences
             return (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).cos().reshape(out.shape)).sum()
 
         assert torch.autograd.gradcheck(run, leaves, fast_mode=True), "its gradient is wrong"

@@ -1,1 +1,1 @@
-"""What every scheme promises, one subject a file; each public function is a check."""
+"""Contract checks of schemes, one topic per file; each public function is a check."""

@@ -1,98 +1,99 @@
-"""A row of a batch does not feel its neighbours: other rows, padding, other documents."""
+"""Independence of a sequence from the rest of its batch: other sequences, padding, packed documents."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from ordinate.geometry import Geometry
-from ordinate.testing.case import Case, attention, drawn, marks
+from ordinate.core.geometry import Geometry
+from ordinate.testing.case import SchemeCase, attention, hook_outputs, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
 LENGTHS = (7, 4, 1)
 TOKENS = max(LENGTHS)
 
 
-def padding_on_the_left_changes_nothing(case: Case) -> None:
-    """Whatever stands in the pads, NaN included; their outputs are exactly 0."""
+def padding_on_the_left_changes_nothing(case: SchemeCase) -> None:
+    """For any content of the padding, including NaN; outputs at padding are exactly 0, and so are its gradients."""
     _check_padding(case, lambda length: slice(TOKENS - length, TOKENS))
 
 
-def padding_on_the_right_changes_nothing(case: Case) -> None:
-    """Whatever stands in the pads, NaN included; their outputs are exactly 0."""
+def padding_on_the_right_changes_nothing(case: SchemeCase) -> None:
+    """For any content of the padding, including NaN; outputs at padding are exactly 0, and so are its gradients."""
     _check_padding(case, lambda length: slice(0, length))
 
 
-def a_row_does_not_depend_on_its_batch(case: Case) -> None:
-    """Bit by bit what each hook makes of a row, however far the others reach; attention by the tolerance rule."""
+def a_sequence_does_not_depend_on_its_batch(case: SchemeCase) -> None:
+    """Hook outputs are bit-identical, whatever the positions of the others; attention agrees within the tolerance."""
     scheme = case.scheme()
     far = torch.tensor([0, 40, 57, 3])[:, None]
-    where = case.place(Geometry.given((torch.arange(5) + far)[..., None]))
-    together = marks(scheme, where)
-    q, k, v = drawn(4, 5)
+    where = case.with_axes(Geometry.from_positions((torch.arange(5) + far)[..., None]))
+    together = hook_outputs(scheme, where)
+    q, k, v = random_qkv(4, 5)
     out = attention(scheme, q, k, v, where)
     for row in range(4):
-        alone = case.place(Geometry.given(where.q_pos[row : row + 1]))
+        alone = case.with_axes(Geometry.from_positions(where.q_pos[row : row + 1]))
         rows = slice(row, row + 1)
         only = attention(scheme, q[rows], k[rows], v[rows], alone)
         assert_as_close(out[rows], only, only, what=f"attention of row {row}")
         for hook, marked in _alone(case, where, row).items():
             whole = together[hook] if together[hook].shape[0] == 1 else together[hook][rows]
-            assert whole.equal(marked), f"{hook} gives row {row} something else when it is alone"
+            assert whole.equal(marked), f"{hook} of row {row} differs when it is alone"
 
 
-def packed_documents_equal_each_alone(case: Case) -> None:
-    """Outputs of the whole model; a document of one token included."""
+def packed_documents_equal_each_alone(case: SchemeCase) -> None:
+    """For outputs of the whole model, including a document of one token."""
     model, lengths = case.model(), (4, 1, 6)
-    x = case.vectors(1, sum(lengths))
-    packed = model(x, case.place(Geometry.packed(lengths))).split(lengths, 1)
+    x = case.embeddings(1, sum(lengths))
+    packed = model(x, case.with_axes(Geometry.packed(lengths))).split(lengths, 1)
     for document, (out, part) in enumerate(zip(packed, x.split(lengths, 1), strict=True)):
-        alone = model(part, case.place(Geometry.causal(part.shape[1])))
+        alone = model(part, case.with_axes(Geometry.causal(part.shape[1])))
         assert_as_close(out, alone, alone, what=f"document {document}")
 
 
-def no_gradient_crosses_documents(case: Case) -> None:
-    """Exactly 0 between documents, and something inside each."""
+def no_gradient_crosses_documents(case: SchemeCase) -> None:
+    """Gradients are exactly 0 between documents, and not 0 inside each."""
     model = case.model()
-    x = case.vectors(1, 7).requires_grad_()
-    out = model(x, case.place(Geometry.packed((4, 3))))
+    x = case.embeddings(1, 7).requires_grad_()
+    out = model(x, case.with_axes(Geometry.packed((4, 3))))
     (gradient,) = torch.autograd.grad(out[:, :4].square().sum(), x, retain_graph=True)
-    assert (gradient[:, 4:] == 0).all(), "the first document feels the second"
-    assert (gradient[:, :4] != 0).any(-1).all(), "the first document does not feel itself"
+    assert (gradient[:, 4:] == 0).all(), "the first document depends on the second"
+    assert (gradient[:, :4] != 0).any(-1).all(), "the first document does not depend on itself"
     (gradient,) = torch.autograd.grad(out[:, 4:].square().sum(), x)
-    assert (gradient[:, :4] == 0).all(), "the second document feels the first"
-    assert (gradient[:, 4:] != 0).any(-1).all(), "the second document does not feel itself"
+    assert (gradient[:, :4] == 0).all(), "the second document depends on the first"
+    assert (gradient[:, 4:] != 0).any(-1).all(), "the second document does not depend on itself"
 
 
-def _check_padding(case: Case, place: Callable[[int], slice]) -> None:
+def _check_padding(case: SchemeCase, place: Callable[[int], slice]) -> None:
     real = torch.zeros(len(LENGTHS), TOKENS, dtype=torch.bool)
     for row, length in enumerate(LENGTHS):
         real[row, place(length)] = True
-    where, scheme, model = case.place(Geometry.padded(real)), case.scheme(), case.model()
-    x = case.vectors(len(LENGTHS), TOKENS)
+    where, scheme, model = case.with_axes(Geometry.padded(real)), case.scheme(), case.model()
+    x = case.embeddings(len(LENGTHS), TOKENS)
     for filling in (float("nan"), 1e30):
         out = model(x.masked_fill(~real[..., None], filling), where)
         for row, length in enumerate(LENGTHS):
             kept = slice(row, row + 1), place(length)
-            alone = model(x[kept], case.place(Geometry.causal(length)))
-            assert_as_close(out[kept], alone, alone, what=f"the row of {length} tokens, pads of {filling}")
+            alone = model(x[kept], case.with_axes(Geometry.causal(length)))
+            assert_as_close(out[kept], alone, alone, what=f"the row of {length} tokens, padding of {filling}")
         q, k, v = (
             part.masked_fill(~real[:, None, :, None], filling).requires_grad_()
-            for part in drawn(len(LENGTHS), TOKENS)
+            for part in random_qkv(len(LENGTHS), TOKENS)
         )
         mixed = attention(scheme, q, k, v, where)
         hidden = ~real[:, None, :, None]
-        assert (mixed.masked_select(hidden) == 0).all(), f"attention of pads is not exactly 0, pads of {filling}"
+        zero = (mixed.masked_select(hidden) == 0).all()
+        assert zero, f"attention output at padding is not exactly 0, padding of {filling}"
         for name, leaf in zip("qkv", torch.autograd.grad(mixed.square().sum(), (q, k, v)), strict=True):
-            assert leaf.isfinite().all(), f"the gradient of {name} is not finite, pads of {filling}"
-            assert (leaf.masked_select(hidden) == 0).all(), f"pads of {filling} get a gradient in {name}"
+            assert leaf.isfinite().all(), f"the gradient of {name} is not finite, padding of {filling}"
+            assert (leaf.masked_select(hidden) == 0).all(), f"padding of {filling} gets a gradient in {name}"
 
 
-def _alone(case: Case, where: Geometry, row: int) -> dict[str, Tensor]:
-    # the same inputs in every row: what differs between rows is where they stand
-    rows = case.place(Geometry.given(where.q_pos[row : row + 1].expand(4, -1, -1)))
+def _alone(case: SchemeCase, where: Geometry, row: int) -> dict[str, Tensor]:
+    # `marks` draws other inputs for each row: repeat the positions and select the row, to compare equal inputs
+    rows = case.with_axes(Geometry.from_positions(where.q_pos[row : row + 1].expand(4, -1, -1)))
     scheme = case.scheme()
     return {
         hook: marked if marked.shape[0] == 1 else marked[row : row + 1]
-        for hook, marked in marks(scheme, rows).items()
+        for hook, marked in hook_outputs(scheme, rows).items()
     }

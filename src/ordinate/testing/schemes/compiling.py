@@ -1,4 +1,4 @@
-"""A compiled model computes the same."""
+"""Compatibility with torch.compile."""
 
 import sys
 
@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from ordinate.attention import attend
-from ordinate.geometry import Geometry
-from ordinate.testing.case import Case, drawn
+from ordinate.attention._attend import attend
+from ordinate.core.geometry import Geometry
+from ordinate.testing.case import SchemeCase, random_qkv
 from ordinate.testing.check import InapplicableError
 from ordinate.testing.tolerance import assert_as_close
 
 LENGTHS = (7, 12, 29)
 
 
-def the_compiled_scheme_equals_the_plain_one(case: Case) -> None:
-    """`torch.compile` takes marking and attention as one graph for all lengths; outputs and gradients agree."""
+def the_compiled_scheme_equals_the_eager_one(case: SchemeCase) -> None:
+    """`torch.compile` captures encoding and attention in one graph for all lengths; outputs and gradients agree."""
     if any(type(finder).__module__.startswith("jaxtyping") for finder in sys.meta_path):
         raise InapplicableError("types are checked at run time by jaxtyping, which torch.compile cannot trace")
     torch.compiler.reset()
@@ -31,16 +31,16 @@ def the_compiled_scheme_equals_the_plain_one(case: Case) -> None:
     padded = Geometry.padded(torch.arange(7)[None] >= torch.tensor([[3], [0]]))
     for where in (*map(Geometry.causal, LENGTHS), padded):
         if where is padded:
-            # lengths share a graph; one more is allowed for a scheme that knows a shorter way for some
+            # lengths share a graph; one more is allowed for a scheme with a fast path for some lengths
             graphs = counters["stats"]["unique_graphs"] - before
             assert graphs <= 2, f"{len(LENGTHS)} lengths were compiled to {graphs} graphs"
-        where, tokens = case.place(where), where.shape[0]
-        inputs = [tensor.requires_grad_() for tensor in (case.vectors(2, tokens), *drawn(2, tokens))]
+        where, tokens = case.with_axes(where), where.shape[0]
+        inputs = [tensor.requires_grad_() for tensor in (case.embeddings(2, tokens), *random_qkv(2, tokens))]
         plain, made = mark(where, *inputs), compiled(where, *inputs)
-        for one, other in zip((*made, *_slopes(made, inputs)), (*plain, *_slopes(plain, inputs)), strict=True):
+        for one, other in zip((*made, *_grads(made, inputs)), (*plain, *_grads(plain, inputs)), strict=True):
             assert_as_close(one, other, other, what=f"the compiled result or gradient of {tokens} tokens")
 
 
-def _slopes(outs: tuple[Tensor, Tensor], inputs: list[Tensor]) -> tuple[Tensor, ...]:
+def _grads(outs: tuple[Tensor, Tensor], inputs: list[Tensor]) -> tuple[Tensor, ...]:
     marked, mixed = outs
     return torch.autograd.grad(marked.square().sum() + mixed.square().sum(), inputs)

@@ -1,34 +1,34 @@
-"""Training reaches everything, with the right gradients."""
+"""Gradients of parameters and hooks."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from ordinate.geometry import Geometry
-from ordinate.testing.case import HEADS, KV_HEADS, Case, drawn
+from ordinate.core.geometry import Geometry
+from ordinate.testing.case import HEADS, KV_HEADS, SchemeCase, random_qkv
 from ordinate.testing.check import InapplicableError
 
 
-def every_parameter_gets_a_gradient(case: Case) -> None:
-    """A finite one, that is not all zero. Parameters that stay as they were born get none."""
+def every_parameter_gets_a_gradient(case: SchemeCase) -> None:
+    """A finite, nonzero one; except parameters with requires_grad=False."""
     model = case.model()
     trained = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
     named = [(name, value) for name, value in trained if name.startswith("schemes.")]
     if not named:
-        raise InapplicableError("it has no parameters that are trained")
-    model(case.vectors(2, 9), case.place(Geometry.causal(9))).square().sum().backward()
+        raise InapplicableError("it has no trainable parameters")
+    model(case.embeddings(2, 9), case.with_axes(Geometry.causal(9))).square().sum().backward()
     for name, parameter in named:
         assert parameter.grad is not None, f"{name} gets no gradient"
         assert parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
         assert (parameter.grad != 0).any(), f"the gradient of {name} is zero"
 
 
-def the_gradients_of_every_hook_are_right(case: Case) -> None:
-    """By finite differences in float64, for inputs and parameters."""
-    scheme, where = case.scheme(), case.place(Geometry.causal(3))
-    case.need_hook("embed", "encode_query", "encode_key", "score", "bias", "content_bias", "carry")
-    x, (q, k, _) = case.vectors(1, 3), drawn(1, 3)
+def every_hook_passes_gradcheck(case: SchemeCase) -> None:
+    """Compared with finite differences in float64 (gradcheck), for inputs and parameters."""
+    scheme, where = case.scheme(), case.with_axes(Geometry.causal(3))
+    case.skip_unless_hook("embed", "encode_query", "encode_key", "score", "bias", "content_bias", "value_bias")
+    x, (q, k, _) = case.embeddings(1, 3), random_qkv(1, 3)
     weights = torch.softmax(q @ k.repeat_interleave(HEADS // KV_HEADS, 1).mT, -1)
     full = k.repeat_interleave(HEADS // KV_HEADS, 1)
     calls: dict[str, tuple[Callable[..., Tensor | None], tuple[Tensor, ...]]] = {
@@ -38,7 +38,7 @@ def the_gradients_of_every_hook_are_right(case: Case) -> None:
         "score": (lambda q, k: scheme.score(q, k, where), (q, full)),
         "bias": (lambda: scheme.bias(where), ()),
         "content_bias": (lambda q, k: scheme.content_bias(q, k, where), (q, full)),
-        "carry": (lambda weights: scheme.carry(weights, where), (weights,)),
+        "value_bias": (lambda weights: scheme.value_bias(weights, where), (weights,)),
     }
     parameters = dict(scheme.named_parameters())
     for hook in calls.keys() & set(scheme.hooks):
@@ -54,7 +54,7 @@ def _check_hook(
     inputs = len(leaves) - len(names)
 
     def run(*values: Tensor) -> Tensor:
-        # a projection onto fixed random numbers keeps the finite differences few
+        # projecting the output onto fixed weights reduces the number of finite differences
         given = dict(zip(names, values[inputs:], strict=True))
         out = torch.func.functional_call(
             _Hook(scheme, call), {f"scheme.{name}": v for name, v in given.items()}, values[:inputs]

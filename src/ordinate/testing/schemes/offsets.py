@@ -1,46 +1,46 @@
-"""What a scheme says offset by offset is what it says pair by pair."""
+"""Agreement of the relative vectors with the pairwise hooks."""
 
 import torch
 
-from ordinate.geometry import Geometry
-from ordinate.ops.blocks import along
-from ordinate.testing.case import HEADS, KV_HEADS, Case, drawn
+from ordinate.core.geometry import Geometry
+from ordinate.ops.blocks import offset_geometry
+from ordinate.testing.case import HEADS, KV_HEADS, SchemeCase, random_qkv
 from ordinate.testing.check import InapplicableError
 from ordinate.testing.tolerance import assert_as_close
 
 TOKENS = 40
 
 
-def its_vectors_say_what_content_bias_and_carry_say(case: Case) -> None:
-    """Queries, keys and weights that meet the vectors of their offsets give the same; so does the reach."""
-    case.need_hook("content_bias", "carry")
+def relative_vectors_agree_with_the_pairwise_hooks(case: SchemeCase) -> None:
+    """Products of queries, keys and weights with the vectors of each offset, clipped to the reach, agree."""
+    case.skip_unless_hook("content_bias", "value_bias")
     scheme = case.scheme()
     for where in (Geometry.causal(TOKENS), Geometry.full(TOKENS)):
-        where = case.place(where)
-        made = scheme.vectors(along(where, 0, 2 * TOKENS - 1))
+        where = case.with_axes(where)
+        made = scheme.relative_vectors(offset_geometry(where, 0, 2 * TOKENS - 1))
         if made is None:
-            raise InapplicableError("it has no vector for each offset")
+            raise InapplicableError("it has no relative vectors")
         offset = TOKENS - 1 - torch.arange(2 * TOKENS - 1)
-        # beyond the reach one vector stands for all on its side
+        # beyond the reach, all offsets of one side share a vector
         beyond = torch.where(offset > 0, 0, 2 * TOKENS - 2)
         entry = torch.where(offset.abs() >= made.reach, beyond, torch.arange(2 * TOKENS - 1))
         entry = entry[torch.arange(TOKENS) - torch.arange(TOKENS)[:, None] + TOKENS - 1]
-        q, k, v = drawn(1, TOKENS)
+        q, k, v = random_qkv(1, TOKENS)
         k, v = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
         asked, held, carried = (
             None if x is None else x.expand(HEADS, 2 * TOKENS - 1, -1)[:, entry]
-            for x in (made.asked, made.held, made.carried)
+            for x in (made.query_vectors, made.key_vectors, made.value_vectors)
         )
         found = torch.zeros(1, HEADS, TOKENS, TOKENS, dtype=q.dtype)
         found = found if asked is None else found + torch.einsum("bhid,hijd->bhij", q, asked)
         found = found if held is None else found + torch.einsum("bhjd,hijd->bhij", k, held)
-        found = found if made.number is None else found + made.number.expand(HEADS, -1)[:, entry]
+        found = found if made.bias is None else found + made.bias.expand(HEADS, -1)[:, entry]
         weights, seen = (q @ k.mT).softmax(-1), where.visible[:, None]
         exact = scheme.content_bias(q, k, where)
         if exact is not None:
-            assert_as_close(found * seen, exact * seen, exact * seen, what="the content bias of its vectors")
-        exact = scheme.carry(weights * seen, where)
+            assert_as_close(found * seen, exact * seen, exact * seen, what="the content bias from its vectors")
+        exact = scheme.value_bias(weights * seen, where)
         if exact is not None:
-            assert carried is not None, "it carries values that its vectors do not have"
+            assert carried is not None, "value_bias returns a term that its vectors do not have"
             found = torch.einsum("bhij,hije->bhie", weights * seen, carried)
-            assert_as_close(found, exact, exact, what="what its vectors carry")
+            assert_as_close(found, exact, exact, what="the output term from its vectors")

@@ -1,0 +1,76 @@
+"""Write the generated pages and parts of pages of docs/, or check them: `python .ci/pages.py [--check]`.
+
+A generated part of a page stands between the lines `<!-- name -->` and `<!-- end of name -->`. Each script of SCRIPTS
+has a function `pages()`, which returns the parts of each page that it generates, from results that are committed.
+Not included are contracts.py, whose results take long to compute, and pictures.
+"""
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ("compared", "families", "mixers", "parity", "questions", "scale", "speeds", "translation")
+Pages = dict[Path, dict[str, str] | str]
+"""For each page its generated parts by name, or its whole text."""
+
+
+def fill(page: str, parts: dict[str, str], where: object = "the page") -> str:
+    """Replace the generated parts of a page, by their names."""
+    for name, text in parts.items():
+        before, begin, rest = page.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- end of {name} -->")
+        if not (begin and end):
+            raise SystemExit(f"{where} needs the lines <!-- {name} --> and <!-- end of {name} -->")
+        page = f"{before}{begin}\n{text}\n\n{end}{after}"
+    return page
+
+
+def text(path: Path, parts: dict[str, str] | str) -> str:
+    """Return the full text of a page with its generated parts."""
+    return parts if isinstance(parts, str) else fill(path.read_text(encoding="utf-8"), parts, path)
+
+
+def stale(pages: Pages) -> list[Path]:
+    """Return the pages whose file differs."""
+    return [
+        path
+        for path, parts in pages.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text(path, parts)
+    ]
+
+
+def write(pages: Pages) -> None:
+    """Write the pages whose file differs, and print their paths."""
+    for path in stale(pages):
+        path.write_text(text(path, pages[path]), encoding="utf-8")
+        print(path.relative_to(ROOT))
+
+
+def every_page() -> Pages:
+    """Generate all pages; several scripts may write parts of one page."""
+    found: Pages = {}
+    for script in SCRIPTS:
+        for path, parts in importlib.import_module(script).pages().items():
+            other = found.get(path, {})
+            found[path] = parts if isinstance(parts, str) or isinstance(other, str) else other | parts
+    bad_input = runpy.run_path(str(ROOT / "tests" / "bad_input" / "write_page.py"))
+    return found | {bad_input["PAGE"]: bad_input["page"]()}
+
+
+def main() -> None:
+    """Write all pages; with --check only list the stale ones, and exit with 1 if there are any."""
+    # the scripts beside this one and the packages of the repository
+    sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
+    pages = every_page()
+    if "--check" not in sys.argv:
+        return write(pages)
+    old = stale(pages)
+    for path in old:
+        print(f"{path.relative_to(ROOT)} is stale: run python .ci/pages.py")
+    sys.exit(1 if old else 0)
+
+
+if __name__ == "__main__":
+    main()

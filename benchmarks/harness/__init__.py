@@ -1,0 +1,1 @@
+"""Shared parts of the benchmarks: timing, memory, results, tables and charts."""

@@ -1,0 +1,53 @@
+"""Time contenders in turns, in CPU time."""
+
+import statistics
+import time
+
+import torch
+
+from benchmarks.harness.workload import Row, Step, Work
+
+# a step that takes longer than LONG is run once, and a baseline that takes longer than MUCH_LONGER too; shorter ones
+# are repeated until SHORT has passed, so that the resolution of the clock does not matter [seconds]
+LONG, MUCH_LONGER, SHORT = 1.5, 15.0, 0.02
+
+
+def stepped(work: Work) -> Step:
+    """Return a function that runs the forward pass and, if the inputs require gradients, the backward pass."""
+    forward, leaves = work
+    if not leaves or not leaves[0].requires_grad:
+        return torch.no_grad()(forward)
+
+    def step() -> object:
+        out = forward()
+        # a scheme can have parameters that this form does not use
+        return torch.autograd.grad(out, leaves, torch.ones_like(out), allow_unused=True)
+
+    return step
+
+
+def in_turns(steps: dict[str, Step], *, rounds: int, base: str) -> dict[str, Row]:
+    """Median CPU seconds of each step, and its median ratio to the baseline of the same round."""
+    order = [base, *(name for name in steps if name != base)]
+    once = {name: cpu_seconds(steps[name]) for name in order}
+    usual = once[base] if once[base] > LONG else cpu_seconds(steps[base])
+    # long steps need no warm-up, and are run once
+    spent = {name: [(seconds, seconds / usual)] if seconds > LONG else [] for name, seconds in once.items()}
+    for _ in range(rounds):
+        for name in order:
+            if once[name] <= LONG or (name == base and usual <= MUCH_LONGER):
+                seconds = cpu_seconds(steps[name], max(1, min(100, round(SHORT / max(once[name], 1e-5)))))
+                usual = seconds if name == base else usual
+                spent[name].append((seconds, seconds / usual))
+    return {
+        name: {"seconds": statistics.median(s for s, _ in found), "ratio": statistics.median(r for _, r in found)}
+        for name, found in spent.items()
+    }
+
+
+def cpu_seconds(step: Step, times: int = 1) -> float:
+    """Return the mean CPU time of a call."""
+    begin = time.process_time()
+    for _ in range(times):
+        step()
+    return (time.process_time() - begin) / times

@@ -1,0 +1,14 @@
+"""Sizes and types that the benchmarks of attention and of mixers share."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+HEADS, HEAD_WIDTH, WIDTH = 8, 64, 512
+TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+Work = tuple[Callable[[], Tensor], list[Tensor]]
+"""A forward pass, and the tensors whose gradients are wanted."""
+Step = Callable[[], object]
+Row = dict[str, float]
+"""Seconds or bytes of one contender, its ratio to the baseline and, if it has one, its goal."""

@@ -1,1 +1,0 @@
-"""How a probe finds its way inside a model: what subjects share."""

@@ -1,0 +1,117 @@
+"""Wrapper of PyTorch's scaled_dot_product_attention (SDPA), shared by the backends that call it.
+
+It avoids the inputs for which PyTorch's kernels give wrong results.
+"""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool
+from torch.nn.functional import scaled_dot_product_attention
+
+from ordinate.attention._backend import AttentionCall, confine_nonfinite
+from ordinate.core.shapes import Keys, Outputs, Queries, Values
+
+# largest score for which the gradients of PyTorch's CPU kernel are trusted, see `unsupported_reason`
+MAX_SAFE_SCORE = 1e6
+
+
+def unsupported_reason(call: AttentionCall) -> str | None:
+    """Return why SDPA does not support the call or would compute it wrongly; None if it is supported."""
+    for hook, reason in (
+        ("score", "the scheme replaces q.k by its own scores"),
+        ("value_bias", "the scheme's value_bias needs the attention weights, which PyTorch does not return"),
+    ):
+        if hook in call.at.scheme.hooks:
+            return reason
+    if call.q.shape[-1] != call.v.shape[-1]:
+        return "the values have another head width than queries and keys"
+    if 0 in call.q.shape or 0 in call.k.shape:
+        return "a tensor is empty"
+    if call.q.device.type != "cpu" or torch.compiler.is_compiling():
+        return None
+    if not call.is_finite:
+        return "q, k or v contains NaN or infinity"
+    # the backward kernel recomputes the weights as exp(score - lse) from scores that it rounds differently than the
+    # forward kernel; for large scores the difference is no longer small, and gradients become infinite
+    if torch.is_grad_enabled() and call.q.requires_grad and call.score_bound > MAX_SAFE_SCORE:
+        return f"scores may exceed {MAX_SAFE_SCORE:g}, for which PyTorch's gradients are wrong on a CPU"
+    return None
+
+
+def sdpa_attention(call: AttentionCall) -> Outputs:
+    """Call SDPA, with a mask tensor only where `is_causal` or no mask is not enough."""
+    if upcasts(call):
+        wide = replace(call, q=call.q.float(), k=call.k.float(), v=call.v.float())
+        return sdpa_attention(wide).to(call.q.dtype)
+    plain = unmasked_causal(call)
+    return scaled_dot_product_attention(
+        call.q,
+        call.k,
+        call.v,
+        attn_mask=None if plain else _mask(call),
+        dropout_p=call.dropout,
+        is_causal=_concrete_bool(plain),
+        scale=call.scale,
+        enable_gqa=_concrete_bool(call.groups > 1),
+    )
+
+
+def masked_attention(
+    q: Queries, k: Keys, v: Values, seen: Bool[torch.Tensor, "#b #i j"], *, scale: float, dropout: float
+) -> Outputs:
+    """Call SDPA with a boolean mask; rows that see a non-finite number become NaN, and no others.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        seen: mask, True where a query may attend to a key; each query must see at least one key.
+        scale: multiplies q.k.
+        dropout: dropout probability of the weights.
+    """
+    options = {"dropout_p": dropout, "scale": scale, "enable_gqa": q.shape[1] > k.shape[1]}
+
+    def attention(q: Queries, k: Keys, v: Values) -> Outputs:
+        return scaled_dot_product_attention(q, k, v, seen[:, None], **options)
+
+    wide = torch.promote_types(q.dtype, torch.float32)
+    totals = torch.stack([x.detach().sum(dtype=wide) for x in (q, k, v)])
+    if torch.compiler.is_compiling() or bool(totals.isfinite().all()):
+        return attention(q, k, v)
+    return confine_nonfinite(q, k, v, seen, attention)
+
+
+def unmasked_causal(call: AttentionCall) -> bool:
+    """True if the mask is the plain causal one and no bias is added to the scores."""
+    return call.where.is_plain_causal and not {"bias", "content_bias"} & set(call.at.scheme.hooks)
+
+
+def upcasts(call: AttentionCall) -> bool:
+    """True if a 16-bit call is computed in float32."""
+    # on a CPU, the backward pass of SDPA takes up to three times as long in 16 bits as in float32
+    return call.q.device.type == "cpu" and call.q.dtype.itemsize == 2 and call.q.requires_grad
+
+
+def _concrete_bool(condition: bool) -> bool:
+    """Convert a possibly symbolic bool (SymBool under torch.compile) to a Python bool, as SDPA requires."""
+    # the branch makes the compiler guard on the value; returning `condition` itself would return the symbol
+    if condition:  # noqa: SIM103
+        return True
+    return False
+
+
+def _mask(call: AttentionCall) -> torch.Tensor | None:
+    mask = call.at.mask
+    content = call.at.scheme.content_bias(call.q, call.k.repeat_interleave(call.groups, 1), call.where)
+    if content is not None:
+        hidden = ~call.where.visible[:, None]
+        mask = content if call.at.bias is None else content + call.at.bias
+        mask = mask.masked_fill(hidden, float("-inf"))
+    if mask is not None and mask.is_floating_point() and mask.dtype != call.q.dtype:
+        # with 16-bit queries the CPU kernel accepts a float32 mask and keeps its precision; elsewhere both need one
+        # dtype, and with float64 queries a float32 mask would silently be misread
+        narrow = call.q.device.type == "cpu" and call.q.dtype.itemsize == 2
+        keep = narrow and mask.dtype == torch.float32 and not mask.requires_grad
+        return mask if keep else mask.to(call.q.dtype)
+    return mask

@@ -1,0 +1,112 @@
+"""Attention with a varied formula (soft cap, sinks, other weights than softmax), in blocks of query rows."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, finite_attention
+from ordinate.core.shapes import Outputs
+from ordinate.ops.blocks import query_blocks
+from ordinate.schemes._scheme import Placed, Scheme
+
+# scores per block
+MAX_BLOCK_SCORES = 2**22
+
+
+class CustomFormula(Backend):
+    """Varied attention formula in blocks of query rows, for any scheme: no queries x keys tensor is held.
+
+    The backward pass recomputes each block. The scheme is evaluated for the rows of a block and the keys from the
+    first to the last that causality and window leave to any of them.
+    """
+
+    priority = 410
+    supported_options = frozenset({"softcap", "sinks", "normaliser"})
+
+    def call_unsupported_reason(self, call: AttentionCall) -> str | None:
+        """Reject the standard formula, dropout, calls that fit in one block, and non-finite inputs."""
+        if not call.score_options.in_use:
+            return "the formula is the standard one, which other backends compute faster"
+        if torch.compiler.is_compiling():
+            return "torch.compile cannot trace it"
+        if call.dropout:
+            return "dropout is not supported"
+        if call.num_pairs <= MAX_BLOCK_SCORES:
+            return f"there are no more than {MAX_BLOCK_SCORES} scores, which fit in one block"
+        return None if call.is_finite else "q, k or v contains NaN or infinity"
+
+    def run(self, call: AttentionCall) -> Outputs:
+        """Apply the blockwise autograd function."""
+        sinks = [] if call.score_options.sinks is None else [call.score_options.sinks]
+        return _Blocks.apply(call, call.q, call.k, call.v, *sinks, *call.at.scheme.parameters())
+
+    def workspace_bytes(self, call: AttentionCall) -> int:
+        """Scores and weights of one block."""
+        return 4 * max(call.q.element_size(), 4) * min(MAX_BLOCK_SCORES, call.num_pairs)
+
+
+class _Blocks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
+        ctx.at, ctx.scale, ctx.formula = call.at, call.scale, replace(call.score_options, sinks=None)
+        ctx.sinks = call.score_options.sinks is not None
+        ctx.save_for_backward(q, k, v, *learned)
+        return torch.cat([_plain(part, *_cut(part, q, k, v), *learned[: ctx.sinks]) for part in _parts(ctx, q)], 2)
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        q, k, v, *learned = ctx.saved_tensors
+        wide = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v, *learned)]
+        formula, own = _Plain(ctx.at.scheme), 3 + ctx.sinks
+        names = [name for name, _ in formula.named_parameters()]
+        for part in _parts(ctx, q):
+            rows, keys, *_ = part
+            leaves = [x.detach().requires_grad_() for x in (*_cut(part, q, k, v), *learned)]
+            with torch.enable_grad():
+                parameters = dict(zip(names, leaves[own:], strict=True))
+                out = torch.func.functional_call(formula, parameters, (part, *leaves[:own]))
+                slopes = torch.autograd.grad(out, leaves, grad_outputs[0][:, :, rows], allow_unused=True)
+            # views into the float32 sums: blocks overlap in keys, so gradients accumulate in place
+            sums = (wide[0][:, :, rows], wide[1][:, :, keys], wide[2][:, :, keys], *wide[3:])
+            for total, slope in zip(sums, slopes, strict=True):
+                if slope is not None:
+                    total += slope
+        return None, *(x.to(y.dtype) for x, y in zip(wide, (q, k, v, *learned), strict=True))
+
+
+BlockArguments = tuple[slice, slice, Placed, float, ScoreOptions]
+
+
+def _parts(ctx: Any, q: Tensor) -> list[BlockArguments]:
+    """Blocks of rows, each with the range of keys that it may attend to."""
+    where = ctx.at.where
+    size = max(1, MAX_BLOCK_SCORES // max(1, q.shape[0] * q.shape[1] * where.shape[1]))
+    return [
+        (block.rows, block.keys, ctx.at.block(block.rows, block.keys), ctx.scale, ctx.formula)
+        for block in query_blocks(where, size)
+    ]
+
+
+def _cut(part: BlockArguments, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    rows, keys, *_ = part
+    return q[:, :, rows], k[:, :, keys], v[:, :, keys]
+
+
+def _plain(part: BlockArguments, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None) -> Tensor:
+    return finite_attention(AttentionCall(q, k, v, part[2], part[3], 0.0, replace(part[4], sinks=sinks)))
+
+
+class _Plain(nn.Module):
+    """The formula as a module that owns the scheme, so that functional_call can replace the scheme's parameters."""
+
+    def __init__(self, scheme: Scheme) -> None:
+        super().__init__()
+        self.scheme = scheme
+
+    def forward(self, part: BlockArguments, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None) -> Tensor:
+        return _plain(part, q, k, v, sinks)

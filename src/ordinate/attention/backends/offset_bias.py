@@ -1,0 +1,89 @@
+"""Attention in blocks of query rows in PyTorch, with no bias or one that depends on the offset alone; on CPUs."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Outputs
+from ordinate.ops import offset_bias_attention
+from ordinate.ops.matmul import onednn_is_faster
+
+# with fewer query-key pairs in a head the Python overhead exceeds the gain, which is smaller without a bias
+MIN_PAIRS = 2**16
+
+
+class OffsetBias(Backend):
+    """Attention in blocks of query rows in plain PyTorch, on CPUs; the bias and its gradient cost next to nothing.
+
+    A bias that depends on the offset alone is read from a table as a strided view, and its gradient is summed along
+    diagonals. Memory is that of one block of rows, never queries x keys; the backward pass draws dropout masks again
+    from their seed. Computed in float32 at least.
+    Where oneDNN multiplies faster than PyTorch's default (it does on AMD processors), this is faster for attention
+    without a bias, too.
+    """
+
+    priority = 300
+
+    def call_unsupported_reason(self, call: AttentionCall) -> str | None:
+        """Reject other devices, biases that depend on more than the offset, small inputs, and non-finite numbers."""
+        if call.q.device.type != "cpu":
+            return "only CPUs are supported"
+        if torch.compiler.is_compiling():
+            return "torch.compile cannot trace it"
+        reason = offset_bias_unsupported(call)
+        if reason is not None:
+            return reason
+        biased = "bias" in call.at.scheme.hooks
+        fewest = MIN_PAIRS if biased else 4 * MIN_PAIRS
+        if math.prod(call.where.shape) < fewest:
+            return f"there are fewer than {fewest} query-key pairs in a head"
+        if call.at.offset_table is not None and bool(call.at.offset_table.isneginf().any()):
+            return "a bias of -inf may hide all keys from a query"
+        if not biased and not onednn_is_faster():
+            return "without a bias PyTorch's own attention is as fast on this processor"
+        return None if call.is_finite else "q, k or v contains NaN or infinity"
+
+    def run(self, call: AttentionCall) -> Outputs:
+        """Apply the blockwise autograd function."""
+        wide = torch.promote_types(call.q.dtype, torch.float32)
+        table = offset_bias_attention.masked_table(call.at.offset_table, call.where, call.q.shape[1], wide)
+        drop = offset_bias_attention.Dropout(call.dropout, int(torch.randint(2**62, ()))) if call.dropout else None
+        return _Tiles.apply(call.q, call.k, call.v, table, call.where, call.scale, drop)
+
+    def workspace_bytes(self, call: AttentionCall) -> int:
+        """Scores and dropout mask of a block, and float32 copies of a head."""
+        size = max(call.q.element_size(), 4)
+        head = sum(x.shape[2] * x.shape[3] for x in (call.q, call.k, call.v))
+        return size * ((3 if call.dropout else 2) * offset_bias_attention.ROWS * call.where.shape[1] + head)
+
+
+class _Tiles(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        table: Tensor,
+        where: Geometry,
+        scale: float,
+        drop: offset_bias_attention.Dropout | None,
+    ) -> Tensor:
+        ctx.save_for_backward(q, k, v, table)
+        ctx.where, ctx.scale, ctx.drop = where, scale, drop
+        return offset_bias_attention.forward(q, k, v, table, where, scale, drop)
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        learned = ctx.needs_input_grad[3]
+        made = offset_bias_attention.backward(
+            grad_outputs[0], ctx.saved_tensors, ctx.where, ctx.scale, learned, ctx.drop
+        )
+        return *made, None, None, None

@@ -1,0 +1,101 @@
+"""Attention with relative position vectors (Shaw, Transformer-XL, DeBERTa), in blocks of query rows; on CPUs."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ordinate.attention._backend import AttentionCall, Backend
+from ordinate.core.shapes import Outputs
+from ordinate.ops import relative, relative_vector_attention
+from ordinate.ops.blocks import offset_geometry
+from ordinate.ops.offset_bias_attention import masked_table
+
+# with fewer query-key pairs in a head the Python overhead exceeds the gain
+MIN_PAIRS = 2**16
+CONTENT_HOOKS = frozenset({"content_bias", "value_bias"})
+
+
+class RelativeVectors(Backend):
+    """Blocks of query rows in plain PyTorch, on CPUs, for `Scheme.relative_vectors`: a vector for each offset.
+
+    Queries and keys are multiplied by the vectors of all offsets, and the product is read as a skewed view, which
+    begins one column later in each row (the relative shift of Music Transformer and Transformer-XL): nothing is
+    gathered pair by pair, and no queries x keys tensor is held; the same in the backward pass. Computed in float32 at
+    least.
+    """
+
+    priority = 360
+
+    def call_unsupported_reason(self, call: AttentionCall) -> str | None:
+        """Reject other devices, schemes or geometries without such vectors, dropout, small or non-finite inputs."""
+        if call.q.device.type != "cpu":
+            return "only CPUs are supported"
+        if torch.compiler.is_compiling():
+            return "torch.compile cannot trace it"
+        scheme, where = call.at.scheme, call.where
+        if not CONTENT_HOOKS & set(scheme.hooks):
+            return "the scheme does not depend on content"
+        if "score" in scheme.hooks:
+            return "the scheme replaces q.k by its own scores"
+        if not (where.consecutive and scheme.shift_invariant):
+            return "the scheme depends on more than the offset in memory order"
+        if call.at.offset_table is not None and bool(call.at.offset_table.isneginf().any()):
+            return "a bias of -inf may hide all keys from a query"
+        if call.dropout:
+            return "dropout is not supported"
+        if math.prod(where.shape) < MIN_PAIRS:
+            return f"there are fewer than {MIN_PAIRS} query-key pairs in a head"
+        if scheme.relative_vectors(offset_geometry(where, 0, 1)) is None:
+            return "the scheme has no vector for each offset"
+        return None if call.is_finite else "q, k or v contains NaN or infinity"
+
+    def run(self, call: AttentionCall) -> Outputs:
+        """Apply the blockwise autograd function."""
+        where, heads, width = call.where, call.q.shape[1], call.q.shape[3]
+        wide = torch.promote_types(call.q.dtype, torch.float32)
+        low, high = relative_vector_attention.extent(where)
+        made = call.at.scheme.relative_vectors(offset_geometry(where, low, high)) or relative.RelativeVectors()
+        table = masked_table(call.at.offset_table, where, heads, wide)
+        # the skewed view reads one entry past the last, whose value is not used
+        table = torch.nn.functional.pad(table, (0, 1))[:, low:high]
+        table = table if made.bias is None else table + made.bias.to(wide)
+        for vector, columns in (
+            (made.query_vectors, width),
+            (made.key_vectors, width),
+            (made.value_vectors, call.v.shape[3]),
+        ):
+            if vector is not None:
+                relative.check_table(vector, heads, columns)
+        laid = (
+            None if x is None else x.to(wide).contiguous()
+            for x in (made.query_vectors, made.key_vectors, made.value_vectors)
+        )
+        setting = relative_vector_attention.VectorOptions(where, call.scale, made.reach)
+        return _Vectors.apply(setting, call.q, call.k, call.v, table, *laid)
+
+    def workspace_bytes(self, call: AttentionCall) -> int:
+        """Scores of a block and their products with the vectors, float32 copies of a head, and the vectors."""
+        size, (rows, keys) = max(call.q.element_size(), 4), call.where.shape
+        head = sum(x.shape[2] * x.shape[3] for x in (call.q, call.k, call.v))
+        held = call.q.shape[1] * (rows + keys) * (2 * call.q.shape[3] + call.v.shape[3])
+        return size * (4 * relative_vector_attention.ROWS * keys + head + held)
+
+
+class _Vectors(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, setting: relative_vector_attention.VectorOptions, *inputs: Any) -> Tensor:
+        ctx.save_for_backward(*inputs)
+        ctx.setting = setting
+        return relative_vector_attention.forward(relative_vector_attention.VectorInputs(*inputs), setting)
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        inputs = relative_vector_attention.VectorInputs(*ctx.saved_tensors)
+        # inputs: the setting, q, k, v, then the table
+        learned = ctx.needs_input_grad[4]
+        return None, *relative_vector_attention.backward(grad_outputs[0], inputs, ctx.setting, learned)

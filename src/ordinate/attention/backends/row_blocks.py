@@ -1,0 +1,186 @@
+"""Attention for any scheme in blocks of query rows, with recomputation in the backward pass."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ordinate.attention._backend import AttentionCall, Backend
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values, Weights
+from ordinate.ops import row_block_attention
+from ordinate.ops.blocks import QueryBlock, query_blocks
+from ordinate.schemes._scheme import Placed, Scheme
+
+# largest numbers of queries and of scores per block
+MAX_BLOCK_ROWS, MAX_BLOCK_SCORES = 256, 2**23
+# with fewer query-key pairs, over batch and heads, the Python overhead exceeds the gain
+MIN_PAIRS = 2**21
+# hooks that produce or consume tensors of size queries x keys
+QUADRATIC_HOOKS = frozenset({"score", "bias", "content_bias", "value_bias"})
+
+
+class RowBlocks(Backend):
+    """The attention formula in blocks of query rows, for any scheme: no queries x keys tensor is held.
+
+    The backward pass recomputes each block. The scheme is evaluated for the rows of a block and the keys from the
+    first to the last that causality and window leave to any of them. Computed in float32 at least.
+    """
+
+    priority = 400
+
+    def call_unsupported_reason(self, call: AttentionCall) -> str | None:
+        """Reject schemes without a bias, dropout, small inputs, and non-finite numbers."""
+        if not QUADRATIC_HOOKS & set(call.at.scheme.hooks):
+            return "the scheme adds nothing to the scores"
+        if torch.compiler.is_compiling():
+            return "torch.compile cannot trace it"
+        if call.dropout:
+            return "dropout is not supported"
+        if call.num_pairs < MIN_PAIRS:
+            return f"there are fewer than {MIN_PAIRS} query-key pairs"
+        return None if call.is_finite else "q, k or v contains NaN or infinity"
+
+    def run(self, call: AttentionCall) -> Outputs:
+        """Apply the blockwise autograd function."""
+        return _Rows.apply(call, call.q, call.k, call.v, *call.at.scheme.parameters())
+
+    def workspace_bytes(self, call: AttentionCall) -> int:
+        """Bias, scores and weights of a block, and float32 copies of keys and values."""
+        size = max(call.q.element_size(), 4)
+        return size * (4 * min(MAX_BLOCK_SCORES, call.num_pairs) + call.k.numel() + call.v.numel())
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
+        ctx.at, ctx.scale = call.at, call.scale
+        # the scheme's parameters are inputs, so that autograd asks for their gradients and notices in-place changes
+        ctx.save_for_backward(q, k, v, *learned)
+        scheme, keys, values = call.at.scheme, row_block_attention.to_float32(k), row_block_attention.to_float32(v)
+        out = q.new_empty(*q.shape[:3], v.shape[3])
+        for block in _blocks(call.at, q):
+            at, k, v = call.at.block(block.rows, block.keys), keys[:, :, block.keys], values[:, :, block.keys]
+            q_block = row_block_attention.to_float32(q[:, :, block.rows])
+            part = _rows(at, q_block, k, v, call.scale, _Added(scheme)(at, q_block, k, call.scale), out.dtype)
+            weights = part.all_weights() if "value_bias" in scheme.hooks else None
+            carried = None if weights is None else scheme.value_bias(weights, at.where)
+            out[:, :, block.rows] = (
+                part.weighted_values(weights) if carried is None else part.weighted_values(weights) + carried
+            )
+        return out
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        q, k, v, *learned = ctx.saved_tensors
+        sums = _Gradients(ctx.at, ctx.scale, q, k, v, learned)
+        for block in _blocks(ctx.at, q):
+            sums.add(block, row_block_attention.to_float32(grad_outputs[0][:, :, block.rows]))
+        return None, *sums.gradients
+
+
+class _Gradients:
+    """Accumulates the gradients of queries, keys, values and parameters, block by block."""
+
+    def __init__(self, at: Placed, scale: float, q: Queries, k: Keys, v: Values, learned: Sequence[Tensor]) -> None:
+        self.at, self.scale, self.learned = at, scale, learned
+        self.types = [x.dtype for x in (q, k, v, *learned)]
+        self.q, self.k, self.v = q, row_block_attention.to_float32(k), row_block_attention.to_float32(v)
+        self.names = [name for name, _ in _Added(at.scheme).named_parameters()]
+        self.to_q = torch.empty_like(self.q, dtype=self.k.dtype)
+        # transposed, since matrix products into this layout are faster
+        self.to_k, self.to_v = (x.new_zeros(x.mT.shape) for x in (self.k, self.v))
+        wide = [torch.promote_types(x.dtype, torch.float32) for x in learned]
+        self.sums = [torch.zeros_like(x, dtype=type) for x, type in zip(learned, wide, strict=True)]
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        made = (self.to_q, self.to_k.mT, self.to_v.mT, *self.sums)
+        return [x.to(type) for x, type in zip(made, self.types, strict=True)]
+
+    def add(self, block: QueryBlock, upstream: Outputs) -> None:
+        """Add the gradients of one block, whose weights are recomputed."""
+        at = self.at.block(block.rows, block.keys)
+        q, k, v = (
+            row_block_attention.to_float32(self.q[:, :, block.rows]),
+            self.k[:, :, block.keys],
+            self.v[:, :, block.keys],
+        )
+        leaves = [x.detach().requires_grad_() for x in (q, k, *self.learned)]
+        with torch.enable_grad():
+            added = self._called(_Added(at.scheme), leaves[2:], (at, *leaves[:2], self.scale))
+        part = _rows(at, q, k, v, self.scale, None if added is None else added.detach(), self.q.dtype)
+        to_weights = self._carried(part, at, upstream) if "value_bias" in at.scheme.hooks else None
+        to_k, to_v = self.to_k[..., block.keys], self.to_v[..., block.keys]
+        to_q, to_added = part.backward(upstream, to_weights, to_k, to_v)
+        if added is not None and to_added is not None and added.requires_grad:
+            more_q, more_k, *more = torch.autograd.grad(added, leaves, to_added, allow_unused=True)
+            to_q = to_q if more_q is None else to_q + more_q
+            to_k += 0.0 if more_k is None else more_k.mT
+            self._add(more)
+        self.to_q[:, :, block.rows] = to_q
+
+    def _carried(self, part: row_block_attention.AttentionRows, at: Placed, upstream: Outputs) -> Weights | None:
+        """Return the gradient of the weights through `value_bias`, and add that of the parameters."""
+        weights = part.all_weights().requires_grad_()
+        leaves = [weights, *(x.detach().requires_grad_() for x in self.learned)]
+        with torch.enable_grad():
+            carried = self._called(_Carried(at.scheme), leaves[1:], (leaves[0], at.where))
+        if carried is None:
+            return None
+        to_weights, *more = torch.autograd.grad(carried, leaves, upstream, allow_unused=True)
+        self._add(more)
+        return to_weights
+
+    def _called(self, module: nn.Module, learned: Sequence[Tensor], inputs: tuple[Any, ...]) -> Tensor | None:
+        # with the parameters of the forward pass, even if the module's have been replaced since
+        return torch.func.functional_call(module, dict(zip(self.names, learned, strict=True)), inputs)
+
+    def _add(self, more: Sequence[Tensor | None]) -> None:
+        for total, one in zip(self.sums, more, strict=True):
+            if one is not None:
+                total += one
+
+
+def _blocks(at: Placed, q: Tensor) -> list[QueryBlock]:
+    size = MAX_BLOCK_SCORES // max(1, q.shape[0] * q.shape[1] * at.where.shape[1])
+    return query_blocks(at.where, min(max(1, size), MAX_BLOCK_ROWS))
+
+
+def _rows(
+    at: Placed, q: Queries, k: Keys, v: Values, scale: float, added: Bias | None, kept: torch.dtype
+) -> row_block_attention.AttentionRows:
+    own = "score" in at.scheme.hooks
+    return row_block_attention.AttentionRows(
+        q, k, v, None if own else scale, added, row_block_attention.additive_mask(at.where, q.dtype), kept
+    )
+
+
+class _Added(nn.Module):
+    """What a scheme adds to the scores, or its own scores, as a module for functional_call with its parameters."""
+
+    def __init__(self, scheme: Scheme) -> None:
+        super().__init__()
+        self.scheme = scheme
+
+    def forward(self, at: Placed, q: Queries, k: Keys, scale: float) -> Bias | None:
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+        own = self.scheme.score(q, k, at.where)
+        parts = None if own is None else own * scale, at.bias, self.scheme.content_bias(q, k, at.where)
+        made = [part for part in parts if part is not None]
+        return sum(made[1:], made[0]).to(q.dtype) if made else None
+
+
+class _Carried(nn.Module):
+    """The scheme's `value_bias`, as a module for functional_call with its parameters."""
+
+    def __init__(self, scheme: Scheme) -> None:
+        super().__init__()
+        self.scheme = scheme
+
+    def forward(self, weights: Weights, where: Geometry) -> Outputs | None:
+        return self.scheme.value_bias(weights, where)

@@ -1,1 +1,0 @@
-"""Checkpoints of published models: their files, and what families have in common."""

@@ -1,0 +1,85 @@
+"""Atomic file writes, and JSON files with a checksum."""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# first key of a checksummed file: the SHA-256 of all text after it
+CHECKSUM = re.compile(r'\{\n "checksum": "(.{64})"')
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` atomically: readers see the old or the new file, never a part, even after power loss.
+
+    The text goes to a temporary file in the same folder (so that the rename stays on one file system), is flushed to
+    disk, and then replaces `path`.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` to `path` as JSON, atomically; NaN and infinity raise a ValueError."""
+    write_text(path, _json(value))
+
+
+def write_checksummed(path: Path, value: Mapping[str, Any]) -> None:
+    """Write `value` to `path` as JSON with a SHA-256 of its content, checked by `read_checksummed`."""
+    start, _, rest = _json({"checksum": "", **value}).partition('""')
+    write_text(path, f'{start}"{_hash(rest)}"{rest}')
+
+
+def read_checksummed(path: Path) -> dict[str, Any]:
+    """Read a JSON object written by `write_checksummed`; a file without a checksum is read unverified.
+
+    Raises:
+        OSError: the file is missing or unreadable.
+        ValueError: the checksum does not match, or the content is no JSON object.
+    """
+    text = path.read_text(encoding="utf-8")
+    sealed = CHECKSUM.match(text)
+    if sealed and _hash(text[sealed.end() :]) != sealed[1]:
+        raise ValueError(f"a file must match its checksum; {path} does not; restore it from a backup")
+    value = json.loads(text, parse_constant=_refuse)
+    if not isinstance(value, dict):
+        raise ValueError(f"the file must contain a JSON object; {path} does not; restore it from a backup")
+    if sealed:
+        del value["checksum"]
+    return value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush directory entries (new and renamed files) to disk, on systems that support it."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

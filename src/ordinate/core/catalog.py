@@ -1,0 +1,162 @@
+"""Plugin registry by file name: find the classes of a package, parse `name:option=value`, bind constructor options.
+
+A new file in the package registers its class; there is no list to edit.
+"""
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, TypeVar, get_args, get_origin
+
+from pydantic import TypeAdapter, ValidationError
+
+from ordinate.core.checks import need, need_known
+
+Member = TypeVar("Member")
+
+
+def names(package: str) -> list[str]:
+    """Return the sorted names of all member modules of a package, given by dotted name, without importing them."""
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or spec.submodule_search_locations is None:
+        raise ValueError(f"a catalog needs an importable package; got {package!r}; give its dotted name")
+    found = pkgutil.iter_modules(spec.submodule_search_locations)
+    return sorted(module.name for module in found if not (module.ispkg or module.name.startswith("_")))
+
+
+def load(package: str, kind: type[Member], name: str) -> type[Member]:
+    """Import the module `name` of a package and return the one subclass of `kind` that it defines.
+
+    Raises:
+        ValueError: no such module (the closest name is suggested), or not exactly one subclass in it.
+    """
+    need_known(kind.__name__.lower(), name, names(package))
+    module = import_module(f"{package}.{name}")
+    members = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, kind) and value.__module__ == module.__name__
+    ]
+    if len(members) != 1:
+        came = ", ".join(member.__name__ for member in members) or "none"
+        raise ValueError(
+            f"a member file must define exactly one {kind.__name__}; {module.__name__} defines {came}; split it"
+        )
+    return members[0]
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Parse `name` or `name:option=value,option=value` into the name and a dict of options.
+
+    An option whose value is itself a registered class is given by name; its own options use dotted keys:
+    `rope:spectrum=linear,spectrum.factor=4`.
+    """
+    name, _, rest = text.partition(":")
+    found: dict[str, Any] = {}
+    for part in rest.split(",") if rest else []:
+        key, equals, value = part.partition("=")
+        need(
+            bool(key and equals and value),
+            "options must be written name=value",
+            f"got {part!r} in {text!r}",
+            "write for example rope:theta=500000,layout=interleaved",
+        )
+        outer, dot, inner = key.partition(".")
+        target, slot = found, outer
+        if dot:
+            if not isinstance(found.get(outer), dict):
+                found[outer] = {"name": found[outer]} if outer in found else {}
+            target, slot = found[outer], inner
+        need(slot not in target, "an option must be given only once", f"got {key!r} twice in {text!r}", "drop one")
+        target[slot] = value
+    return name, found
+
+
+def options(member: type) -> dict[str, inspect.Parameter]:
+    """Return the keyword-only parameters of a constructor: the options of a registered class."""
+    parameters = inspect.signature(member).parameters.values()
+    return {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def bind(member: type, given: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments for a constructor: validated options, and model sizes matched by parameter name.
+
+    Strings are converted to the annotated type: "5e5" to a float, "1;2" to a list.
+
+    Args:
+        member: the class to construct.
+        given: options by name, as the user wrote them.
+        sizes: sizes of the surrounding model (width, heads, ...); only those that the constructor takes are used.
+
+    Raises:
+        ValueError: an unknown option (the closest is suggested), a value of the wrong type, or a missing size.
+    """
+    known = options(member)
+    bound = {name: sizes[name] for name in known if name in sizes} | read_options(member, given)
+    missing = [name for name, option in known.items() if option.default is option.empty and name not in bound]
+    if missing:
+        raise ValueError(
+            f"{member.__name__} needs {', '.join(missing)}; got {', '.join(bound) or 'nothing'}; give each by keyword"
+        )
+    return bound
+
+
+def read_options(member: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate options against the constructor's signature and convert each to its annotated type."""
+    known = options(member)
+    for name in given:
+        need_known(f"option of {member.__name__}", name, known)
+    return {name: _read(member, known[name], value) for name, value in given.items()}
+
+
+def check_options(member: type, given: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless each option has its annotated type already (strict: strings are not converted)."""
+    for name, option in options(member).items():
+        if name in given and option.annotation is not option.empty:
+            _read(member, option, given[name], strict=True)
+
+
+def checked(build: Callable[..., None], keep: Sequence[str]) -> Callable[..., None]:
+    """Wrap `__init__` so that it rejects options of another type than annotated.
+
+    Args:
+        build: the constructor.
+        keep: options stored as attributes of the same name, unless the constructor has set them.
+    """
+
+    @wraps(build)
+    def constructor(self: Any, *parts: Any, **given: Any) -> None:
+        try:
+            build(self, *parts, **given)
+        except Exception as error:
+            # a ValueError explains itself; any other exception is probably a consequence of a mistyped option,
+            # so the type check goes first and replaces it
+            if not isinstance(error, ValueError):
+                check_options(type(self), given)
+            raise
+        check_options(type(self), given)
+        for name in keep:
+            if given.get(name) is not None and not hasattr(self, name):
+                setattr(self, name, given[name])
+
+    return constructor
+
+
+def _read(member: type, option: inspect.Parameter, value: Any, strict: bool = False) -> Any:
+    kinds = [get_origin(kind) for kind in (option.annotation, *get_args(option.annotation))]
+    if isinstance(value, str) and not strict and any(kind in (tuple, Sequence) for kind in kinds):
+        value = value.split(";")
+    try:
+        return TypeAdapter(option.annotation).validate_python(value, strict=strict)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        wanted = option.annotation.__name__ if isinstance(option.annotation, type) else str(option.annotation)
+        raise ValueError(
+            f"option {option.name} of {member.__name__} must be {wanted}; got {value!r}; {problem.lower()}"
+        ) from None

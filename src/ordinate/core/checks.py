@@ -1,0 +1,88 @@
+"""Argument checks. Each error message has three parts: what must hold; what was given; how to fix it."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
+
+
+def need(holds: bool, must: str, came: str | Callable[[], str], remedy: str) -> None:
+    """Raise a ValueError "requirement; given value; remedy" unless `holds`.
+
+    Args:
+        holds: the condition.
+        must: the requirement, as a clause ("rope needs an even head width").
+        came: the given value ("got 7"), or a function that returns this text: under torch.compile a symbolic size
+            cannot be formatted.
+        remedy: what the caller can do ("choose heads that divide width into even parts").
+    """
+    if not holds:
+        raise ValueError(f"{must}; {came if isinstance(came, str) else came()}; {remedy}")
+
+
+# messages are formatted only on failure: under torch.compile a symbolic number cannot be formatted
+def need_positive(name: str, value: Any) -> None:
+    """Raise unless `value` is a finite number above zero."""
+    _need_number(name, value)
+    if not value > 0:
+        raise ValueError(f"{name} must be above zero; got {value}; give a positive {name}")
+    if not value < math.inf:
+        raise ValueError(f"{name} must be finite; got {value}; give a number")
+
+
+def need_number(name: str, value: Any) -> None:
+    """Raise unless `value` is a finite real number."""
+    _need_number(name, value)
+    if not -math.inf < value < math.inf:
+        raise ValueError(f"{name} must be a finite number; got {value}; leave it out, or give a number")
+
+
+def need_whole(name: str, value: Any) -> None:
+    """Raise unless `value` is an integer."""
+    if not isinstance(value, int | Integral):
+        raise TypeError(f"{name} must be a whole number; got {value!r}; give one such as 8")
+
+
+def need_counts(**counts: Any) -> None:
+    """Raise unless each keyword argument is a non-negative integer."""
+    for name, value in counts.items():
+        need_whole(name, value)
+        if not value >= 0:
+            raise ValueError(f"{name} must not be negative; got {value}; give how many there are")
+
+
+def need_each_count(name: str, values: Any) -> None:
+    """Raise unless `values` is a sequence of non-negative integers."""
+    if not isinstance(values, Sequence):
+        raise TypeError(f"{name} lengths must be a list; got {type(values).__name__}; give a list such as [3, 5]")
+    need_counts(**{f"{name} {index}": value for index, value in enumerate(values)})
+
+
+def need_window(window: Any) -> None:
+    """Raise unless `window` is None or an integer above zero."""
+    if window is not None:
+        need_whole("window", window)
+        need(window > 0, "a window holds at least the token itself", f"got {window}", "give 1 or more, or None")
+
+
+def need_fraction(name: str, value: Any) -> None:
+    """Raise unless `value` is a fraction in [0, 1)."""
+    _need_number(name, value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must lie in [0, 1); got {value}; give a {name} of 0 or more, below 1")
+
+
+def _need_number(name: str, value: Any) -> None:
+    if not isinstance(value, int | float | Real):
+        raise TypeError(f"{name} must be a number; got {value!r}; give a positive {name}")
+
+
+def need_known(kind: str, name: Any, known: Iterable[str]) -> None:
+    """Raise unless `name` is one of `known`; the message lists all of them and suggests the closest."""
+    choices = sorted(known)
+    if name not in choices:
+        near = get_close_matches(str(name), choices, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else "choose one of them"
+        listed = ", ".join(choices) if choices else "none at all"
+        raise ValueError(f"no {kind} is named {name!r}; there are: {listed}; {hint}")

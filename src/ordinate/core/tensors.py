@@ -1,0 +1,161 @@
+"""Tensor argument checks (axes, dtype, device, matching sizes), and dtype promotion for sums."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ordinate.core.checks import need
+
+POSITION_DTYPES = (torch.int32, torch.int64, torch.float32, torch.float64)
+
+
+def need_tensor(name: str, x: Any) -> None:
+    """Raise a TypeError unless `x` is a tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor; got {type(x).__name__}; convert it with torch.as_tensor")
+
+
+def need_vectors(name: str, x: Any, axes: str) -> None:
+    """Raise unless `x` is a floating-point tensor with these axes, given as "batch, tokens, width"."""
+    need_tensor(name, x)
+    # messages are formatted only on failure: under torch.compile a symbolic size cannot be formatted
+    if x.ndim != len(axes.split(", ")):
+        raise ValueError(f"{name} needs the axes ({axes}); got {tuple(x.shape)}; reshape it")
+    if not x.is_floating_point():
+        raise ValueError(f"{name} needs floating-point numbers; got {x.dtype}; convert it")
+
+
+def need_mask(name: str, x: Any, axes: str) -> None:
+    """Raise unless `x` is a boolean tensor with these axes."""
+    need_tensor(name, x)
+    if x.dtype != torch.bool:
+        raise ValueError(
+            f"{name} must be a boolean mask, True at tokens; got {x.dtype}; convert it: {name} = mask == 1"
+        )
+    if x.ndim != len(axes.split(", ")):
+        raise ValueError(f"{name} needs the axes ({axes}); got {tuple(x.shape)}; give one row for each sequence")
+
+
+def need_positions(q_pos: Any, k_pos: Any) -> None:
+    """Raise unless these are positions of queries and keys with compatible shapes, on one device."""
+    for name, pos in (("q_pos", q_pos), ("k_pos", k_pos)):
+        need_tensor(name, pos)
+        if pos.dtype not in POSITION_DTYPES:
+            raise ValueError(
+                "positions must be int32, int64, float32 or float64, since 16-bit floats cannot represent large "
+                "positions exactly and unsigned integers cannot represent negative offsets; "
+                f"got {pos.dtype} for {name}; use int64 or float32"
+            )
+    shapes = tuple(q_pos.shape), tuple(k_pos.shape)
+    if q_pos.ndim != 3 or k_pos.ndim != 3:
+        raise ValueError(
+            f"positions need the axes (batch, tokens, axes); got shapes {shapes[0]} and {shapes[1]}; "
+            "add the missing axes: pos[None, :, None]"
+        )
+    if q_pos.shape[-1] != k_pos.shape[-1]:
+        raise ValueError(
+            f"queries and keys need the same number of position axes; got shapes {shapes[0]} and {shapes[1]}; "
+            "give both the same last axis"
+        )
+    need_same_batch("q_pos", q_pos, "k_pos", k_pos)
+
+
+def need_documents(q_pos: Tensor, k_pos: Tensor, q_document: Any, k_document: Any) -> None:
+    """Raise unless document ids are given for all queries and keys, or for none."""
+    if (q_document is None) != (k_document is None):
+        raise ValueError("document ids must be given for queries and keys; got only one; give both, or neither")
+    if q_document is None:
+        return
+    for name, pos, document in (("q_document", q_pos, q_document), ("k_document", k_pos, k_document)):
+        need_tensor(name, document)
+        if document.dtype not in POSITION_DTYPES[:2]:
+            raise ValueError(
+                f"document ids must be int32 or int64; got {document.dtype}; number documents from 0, -1 is padding"
+            )
+        if document.ndim != 2:
+            raise ValueError(f"{name} needs the axes (batch, tokens); got {tuple(document.shape)}; reshape it")
+        if document.shape[1] != pos.shape[1]:
+            raise ValueError(
+                f"every token needs a document id; got {document.shape[1]} ids for {pos.shape[1]} positions; "
+                "give one for each; -1 is padding"
+            )
+        need_same_batch(name, document, "positions", pos)
+    need_same_batch("q_document", q_document, "k_document", k_document)
+
+
+def need_same_batch(name: str, x: Tensor, other: str, y: Tensor) -> None:
+    """Raise unless batch sizes are equal or one of them is 1 (broadcast), and both tensors are on one device."""
+    if x.shape[0] != y.shape[0] and 1 not in (x.shape[0], y.shape[0]):
+        raise ValueError(
+            f"{name} and {other} need the same batch size, or 1; got {x.shape[0]} and {y.shape[0]}; "
+            "give both the same batch size"
+        )
+    need_device(name, x, other, y)
+
+
+def need_device(name: str, x: Tensor, other: str, y: Tensor) -> None:
+    """Raise unless both tensors are on the same device."""
+    if x.device != y.device:
+        raise ValueError(
+            f"{name} and {other} must be on one device; got {x.device} and {y.device}; move them to the same device"
+        )
+
+
+def need_tokens(name: str, x: Tensor, tokens: int, pos: Tensor) -> None:
+    """Raise unless `x`, which has this many tokens, matches the positions in tokens, batch size and device."""
+    if tokens != pos.shape[1]:
+        raise ValueError(
+            f"{name} must have as many tokens as the geometry; got {tokens} in {tuple(x.shape)} for {pos.shape[1]}; "
+            "check the order of its axes, or build the geometry for this length"
+        )
+    if pos.shape[0] not in (1, x.shape[0]):
+        raise ValueError(
+            f"{name} must have the batch size of the geometry; got {x.shape[0]} for {pos.shape[0]}; "
+            "build the geometry for this batch"
+        )
+    need_device(name, x, "the geometry", pos)
+
+
+def need_size(name: str, scheme: Any, size: str, came: int) -> None:
+    """Raise unless a scheme or mixer that stores this size (`width`, `heads`, ...) was built for the given one."""
+    made_for = getattr(scheme, size, None)
+    # not `came in (None, made_for)`: `in` tests identity first, which is wrong for symbolic sizes in torch.compile
+    if made_for is not None and made_for != came:
+        kind = type(scheme).__name__
+        raise ValueError(f"this {kind} was built for {size} {made_for}; got {came} in {name}; build one for {came}")
+
+
+def need_supported_positions(name: str, pos: Tensor, axes: tuple[int, ...], *, integer_only: bool) -> None:
+    """Raise unless the scheme called `name` supports this number of position axes, and fractions if given.
+
+    Args:
+        name: name of the scheme, for the message.
+        pos: the positions.
+        axes: supported numbers of position axes.
+        integer_only: only integer positions are supported.
+    """
+    supported = f"{name} takes positions with {' or '.join(map(str, axes))} axis"
+    remedy = "choose a scheme that supports this number of axes, or drop the extra axes"
+    need(pos.shape[-1] in axes, supported, lambda: f"got {pos.shape[-1]} axes", remedy)
+    remedy = "round them, or choose a scheme for fractional positions"
+    need(
+        not integer_only or not pos.is_floating_point(), f"{name} takes integer positions", f"got {pos.dtype}", remedy
+    )
+
+
+def need_positions_below(name: str, pos: Tensor, length: int) -> None:
+    """Raise unless all positions lie in 0 to `length` - 1, the table of the scheme called `name`."""
+    low, high = pos.min().item(), pos.max().item()
+    remedy = f"build it with max_length={int(high) + 1} or more, or shorten the input"
+    need(
+        low >= 0 and high < length,
+        f"{name} serves positions 0 to {length - 1} (max_length {length})",
+        f"got {low} to {high}",
+        "count from 0" if low < 0 else remedy,
+    )
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Convert 16-bit floats to float32, for exact sums; float32 and float64 are returned unchanged."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,1 +1,0 @@
-"""The texts by name, one a file."""

@@ -1,0 +1,1 @@
+"""Text corpora, one per file."""

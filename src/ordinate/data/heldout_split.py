@@ -1,0 +1,45 @@
+"""The held-out split of documents."""
+
+from collections.abc import Callable, Iterable
+
+from ordinate.core.checks import need
+from ordinate.core.seeds import derive_seed
+from ordinate.data.corpus import Document
+
+IsHeldOut = Callable[[Document], bool]
+
+
+def held_out_rule(sources: Iterable[tuple[str, int]], share: float) -> tuple[IsHeldOut, str]:
+    """Return a predicate that selects the held-out documents, and its description.
+
+    Whole files are held out, chosen by a hash of their names, so that no part of a held-out file is in the training
+    data. If that leaves one side empty, the last parts of each file are held out instead.
+
+    Args:
+        sources: each file's name and its number of documents.
+        share: held-out fraction, in (0, 1).
+
+    Raises:
+        ValueError: a single document cannot be split.
+    """
+    parts = dict(sources)
+    need(0 < share < 1, "the held-out share must be between 0 and 1", f"got {share}", "0.1 is usual")
+    chosen = {source for source in parts if _place(source) < share}
+    if chosen and len(chosen) < len(parts):
+        return lambda document: document.source in chosen, f"{share:.0%} of the files, by a hash of their names"
+    need(
+        sum(parts.values()) > 1,
+        "a text needs at least two documents, one of them held out",
+        f"got {sum(parts.values())}",
+        "give more text, or more files",
+    )
+    first = {source: count - max(1, round(count * share)) for source, count in parts.items()}
+    if not any(first.values()):
+        # all files have one part only: hold out the last by name
+        last = max(parts)
+        return lambda document: document.source == last, "the last file by name"
+    return lambda document: document.part >= first[document.source], f"the last {share:.0%} of each file"
+
+
+def _place(source: str) -> float:
+    return derive_seed(source) / 2**63

@@ -1,0 +1,1 @@
+"""Training tasks, one per file."""

@@ -1,0 +1,153 @@
+"""The contract of tokenizers: encoding, decoding, training and serialisation."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordinate.core import catalog
+from ordinate.core.atomic_files import write_json
+from ordinate.core.checks import need
+
+PACKAGE = "ordinate.data.tokenizers"
+FILE = "tokenizer.json"
+# the replacement character: decodes from an incomplete UTF-8 sequence
+REPLACEMENT_CHARACTER = "\ufffd"
+
+
+class Tokenizer(ABC):
+    """A tokenizer: text to token ids and back; decoding an encoded text returns the text.
+
+    Must: `size`, `byte_lengths`, `encode`, `decode`, `state`, `from_state` and `fitted`.
+    May: `encode_plain`, `prefix_token` and `mask_token`, if it has special tokens.
+    """
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Vocabulary size."""
+
+    @property
+    @abstractmethod
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """Number of text bytes of each token."""
+
+    @abstractmethod
+    def encode(self, text: str) -> NDArray[np.integer[Any]]:
+        """Encode a text, with special tokens if the tokenizer adds any."""
+
+    def encode_plain(self, text: str) -> NDArray[np.integer[Any]]:
+        """Encode a text of any length without special tokens."""
+        return self.encode(text)
+
+    @property
+    def prefix_token(self) -> int | None:
+        """The special token that `encode` prepends (BOS or CLS); None: none."""
+        return None
+
+    @property
+    def mask_token(self) -> int | None:
+        """The mask token; None: none."""
+        return None
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode token ids; invalid UTF-8 becomes U+FFFD."""
+
+    @abstractmethod
+    def fitted(self, texts: Iterator[str]) -> "Tokenizer":
+        """Return this tokenizer trained on these texts."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return the JSON-serialisable state."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: dict[str, Any]) -> "Tokenizer":
+        """Restore a tokenizer from `state`."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options it was created with."""
+        return {}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the state."""
+        return hashlib.sha256(json.dumps(self.state(), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def kind(self) -> str:
+        """The name of its module in the catalog."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def dtype(self) -> type[np.integer[Any]]:
+        """The smallest unsigned dtype for the vocabulary."""
+        return np.uint8 if self.size <= 1 << 8 else np.uint16 if self.size <= 1 << 16 else np.uint32
+
+    def save(self, folder: Path) -> None:
+        """Save the tokenizer to a folder."""
+        write_json(folder / FILE, {"kind": self.kind, "state": self.state()})
+
+
+def make_tokenizer(name: str, options: dict[str, str]) -> Tokenizer:
+    """Create the untrained tokenizer of this name."""
+    kind = catalog.load(PACKAGE, Tokenizer, name)
+    return kind(**catalog.bind(kind, options, {}))
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Load the tokenizer.json of a folder, written by Ordinate or published with a model.
+
+    Raises:
+        ValueError: the file is corrupt, or of an unknown kind.
+    """
+    try:
+        written = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        # a tokenizer.json of a published model is the bare state, without Ordinate's wrapper
+        name, state = ("published", written) if "model" in written else (written["kind"], written["state"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"a tokenizer file must contain its kind and state; {folder / FILE} does not ({error}); create it again"
+        ) from None
+    return catalog.load(PACKAGE, Tokenizer, name).from_state(state)
+
+
+def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int], *, context: Sequence[int] = ()) -> Iterator[str]:
+    """Decode a stream of tokens incrementally; a character is yielded once all of its bytes have arrived.
+
+    Args:
+        tokenizer: decodes the tokens.
+        tokens: the token stream.
+        context: preceding tokens, decoded as context but not yielded: some tokenizers drop a leading space.
+    """
+    context, new = list(context), list[int]()
+    for token in tokens:
+        new.append(int(token))
+        known, text = tokenizer.decode(context), tokenizer.decode(context + new)
+        if len(text) > len(known) and not text.endswith(REPLACEMENT_CHARACTER):
+            yield text[len(known) :]
+            # only the last yielded tokens remain as context: decoding everything again would cost quadratic time
+            context, new = new, []
+    rest = tokenizer.decode(context + new)[len(tokenizer.decode(context)) :]
+    if rest:
+        yield rest
+
+
+def check_ids(ids: Iterable[int], size: int) -> list[int]:
+    """Return the ids as a list, or raise a ValueError if one is outside the vocabulary."""
+    listed = [int(token) for token in ids]
+    need(
+        not listed or (min(listed) >= 0 and max(listed) < size),
+        f"token ids must be in 0 to {size - 1}",
+        f"got {min(listed, default=0)} to {max(listed, default=0)}",
+        "use the tokenizer that the model was trained with",
+    )
+    return listed

@@ -1,0 +1,1 @@
+"""Tokenizers, one per file."""

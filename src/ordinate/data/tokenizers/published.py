@@ -1,0 +1,86 @@
+"""Tokenizers published with a model, in the format of the tokenizers library."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from ordinate.core.checks import need
+from ordinate.data.tokenizer import Tokenizer
+
+
+class Published(Tokenizer):
+    """The tokenizer that a published model was trained with, loaded from tokenizer.json.
+
+    Special tokens that it adds (such as BOS) are added when encoding and skipped when decoding. Decoding is not
+    always lossless: some tokenizers normalise whitespace.
+
+    Args:
+        inner: tokenizer of the tokenizers library; None: an empty one, until its state is loaded.
+    """
+
+    def __init__(self, *, inner: tokenizers.Tokenizer | None = None) -> None:
+        self.inner = tokenizers.Tokenizer(tokenizers.models.BPE()) if inner is None else inner
+
+    @property
+    def size(self) -> int:
+        """Vocabulary size, added tokens included."""
+        return max(self.inner.get_vocab().values(), default=-1) + 1
+
+    @property
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """Number of bytes of each token decoded on its own."""
+        texts = (self.inner.decode([token], skip_special_tokens=True) for token in range(self.size))
+        return np.array([len(text.encode()) for text in texts], np.int64)
+
+    def encode(self, text: str) -> NDArray[np.integer[Any]]:
+        """Encode a text of any length, with special tokens."""
+        return np.array(self._whole.encode(text).ids, self.dtype)
+
+    def encode_plain(self, text: str) -> NDArray[np.integer[Any]]:
+        return np.array(self._whole.encode(text, add_special_tokens=False).ids, self.dtype)
+
+    @property
+    def prefix_token(self) -> int | None:
+        marked = self._whole.encode("a").ids
+        return marked[0] if marked[:1] != self.encode_plain("a")[:1].tolist() else None
+
+    @property
+    def mask_token(self) -> int | None:
+        """The first special token with "mask" in its text."""
+        special = self.inner.get_added_tokens_decoder().items()
+        return next((token for token, added in special if added.special and "mask" in added.content.lower()), None)
+
+    @cached_property
+    def _whole(self) -> tokenizers.Tokenizer:
+        whole = tokenizers.Tokenizer.from_str(self.inner.to_str())
+        # a published tokenizer.json may enable truncation or padding
+        whole.no_truncation()
+        whole.no_padding()
+        return whole
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode token ids; ids beyond the tokenizer's vocabulary (padded embeddings) decode to nothing."""
+        return self.inner.decode([int(token) for token in ids], skip_special_tokens=True)
+
+    def fitted(self, texts: Iterator[str]) -> Tokenizer:
+        """Raise a ValueError: a published tokenizer cannot be trained."""
+        need(False, "a published tokenizer cannot be trained", "got training texts", "choose bytes or bpe")
+        return self
+
+    def state(self) -> dict[str, Any]:
+        return json.loads(self.inner.to_str())
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Tokenizer:
+        try:
+            return cls(inner=tokenizers.Tokenizer.from_str(json.dumps(state)))
+        except Exception as error:
+            # the library raises bare exceptions
+            raise ValueError(
+                f"a tokenizer.json must be one of the tokenizers library; got {error}; download it again"
+            ) from None

@@ -1,1 +1,0 @@
-"""Published models that load into ours, one family a file."""

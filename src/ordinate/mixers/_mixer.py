@@ -1,0 +1,245 @@
+"""The token mixer contract: how the tokens of a layer exchange information (attention is one way)."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from ordinate.attention.kv_buffer import KVBuffer, MaxKeyNorm
+from ordinate.core import catalog
+from ordinate.core.checks import need
+from ordinate.core.geometry import Geometry
+from ordinate.core.sequence_shard import SequenceShard
+from ordinate.core.shapes import Keys, Tokens, Values
+from ordinate.ops.relative import Projection
+from ordinate.schemes._scheme import HOOK_TARGETS, Placed, Scheme
+
+MODEL_LEVEL_HOOKS = frozenset({"remap_positions", "embed"})
+"""Scheme hooks that the model applies before the first layer, so every mixer supports them."""
+ALL_HOOKS = frozenset({*HOOK_TARGETS, "bind_projections"})
+"""All scheme hooks that a mixer can support, and `bind_projections`: access to the projections of the layer."""
+StateType = TypeVar("StateType", bound="MixerState")
+"""Type of the recurrent state or KV cache of a mixer."""
+
+
+@dataclass(frozen=True, eq=False)
+class MixerState:
+    """Decoding state of one layer (KV cache or recurrent state): tensors whose first axis is the batch."""
+
+    @property
+    def batch_size(self) -> int:
+        """Batch size."""
+        return getattr(self, fields(self)[0].name).shape[0]
+
+    def select_rows(self: StateType, rows: Int[Tensor, "rows"]) -> StateType:
+        """Select rows of the batch, in the given order (for beam search, for example)."""
+        return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class KVCache(MixerState):
+    """KV cache of one attention layer.
+
+    Args:
+        k: keys of the past tokens, with positions already encoded.
+        v: values of the past tokens.
+        buffer: preallocated buffer of which `k` and `v` are views; None: not allocated yet.
+    """
+
+    k: Keys
+    v: Values
+    buffer: KVBuffer | None = None
+
+    @property
+    def max_key_norm(self) -> MaxKeyNorm | None:
+        """Largest key norm of each head, for `attend_cached`; None: not tracked."""
+        return None if self.buffer is None else self.buffer.max_key_norm
+
+    def select_rows(self, rows: Int[Tensor, "rows"]) -> "KVCache":
+        """Select rows of the batch; the result is not a view of the buffer."""
+        return KVCache(self.k[rows], self.v[rows])
+
+    def append(self, k: Keys, v: Values) -> "KVCache":
+        """Return a cache with newer keys and values appended; this one stays valid.
+
+        Without gradients the new entries are written into a buffer that has room to spare, so that a decoding step
+        copies nothing. If another continuation of this cache has written there first, the entries are copied into a
+        buffer of their own.
+        """
+        need(
+            self.k.shape[:2] == k.shape[:2] and self.k.shape[3] == k.shape[3],
+            "cached and new keys need the same batch size, heads and head width",
+            lambda: f"got {tuple(self.k.shape)} and {tuple(k.shape)}",
+            "use the cache with the batch and the model that filled it",
+        )
+        alike = self.k.dtype == k.dtype and self.v.dtype == v.dtype
+        # autograd saves views of k and v: writing into their buffer afterwards would corrupt the backward pass
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or not alike:
+            return KVCache(torch.cat([self.k, k], 2), torch.cat([self.v, v], 2))
+        held, stop = self.k.shape[2], self.k.shape[2] + k.shape[2]
+        room = self.buffer
+        if room is None or not room.can_append(k, held):
+            room = KVBuffer.allocate(self.k, self.v, k.shape[2])
+        room.k[:, :, held:stop], room.v[:, :, held:stop], room.used = k, v, stop
+        return KVCache(room.k[:, :, :stop], room.v[:, :, :stop], room)
+
+
+@runtime_checkable
+class UsesProjections(Protocol):
+    """A scheme that applies the query and key projections of each layer to its own vectors (DeBERTa).
+
+    It lists `bind_projections` among its hooks, so that only mixers with such projections accept it.
+    """
+
+    def bind_projections(self, query: Projection, key: Projection) -> Scheme:
+        """Return this scheme bound to the projections of one layer."""
+
+
+class Mixer(nn.Module, Generic[StateType]):
+    """Base class of token mixers: attention, linear attention, state space models, RNNs, MLP-Mixer.
+
+    Must: define `supported_hooks`, `permutation_equivariant` and `forward`; take the sizes it needs as keyword
+    arguments (`width`,
+        `heads`, `kv_heads`, `head_width`, `layers`, `layer`, `max_length`, `scale`, `dropout`), which a model binds
+        by name; keep parameters with an initialisation of their own outside of `nn.Linear`, whose weights the model
+        initialises.
+    May: set the other class attributes.
+    """
+
+    supported_hooks: ClassVar[frozenset[str]]
+    """Supported scheme hooks. A scheme that uses others is rejected, since they would have no effect."""
+    permutation_equivariant: ClassVar[bool]
+    """Whether the bidirectional form is permutation equivariant: then only a scheme can make token order matter. The
+    contract suite tests both values."""
+    causal: ClassVar[bool] = True
+    """Whether it has a causal form, in which no output depends on later tokens."""
+    bidirectional: ClassVar[bool] = True
+    """Whether it has a bidirectional form, in which every output may depend on every token."""
+    supports_cross_attention: ClassVar[bool] = False
+    """Whether it supports cross-attention: queries from one sequence, keys and values from another."""
+    supports_context_parallel: ClassVar[bool] = False
+    """Whether it supports context parallelism: a sequence split over several processes (`SequenceShard`)."""
+    supports_cache: bool = True
+    """Whether the causal form supports incremental decoding: it returns a state to continue from."""
+    default_scheme: ClassVar[str] = "rope"
+    """Default positional scheme, used in studies and tests that name none."""
+    strictly_causal: bool = True
+    """Whether the causal form is strictly causal. False: some information about later tokens leaks."""
+    max_length: int | None = None
+    """Largest supported number of tokens; None: unlimited."""
+    width: int
+    """Model width that it was built for."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Wrap the constructor: validate argument types against their annotations, and store `width`."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width",)))
+
+    @abstractmethod
+    def forward(self, x: Tokens, at: Placed, state: StateType | None = None) -> tuple[Tokens, StateType | None]:
+        """Mix the tokens of `x`.
+
+        Args:
+            x: token vectors.
+            at: the scheme at a geometry whose queries are these tokens, and whose keys are the cached tokens and
+                these.
+            state: the state that the call for the previous tokens returned; None: `x` starts the sequence.
+        """
+
+    @classmethod
+    def check_scheme(cls, scheme: Scheme) -> None:
+        """Raise unless this mixer supports every hook that the scheme uses."""
+        missing = sorted(set(scheme.hooks) - cls.supported_hooks - MODEL_LEVEL_HOOKS)
+        listed = ", ".join(map(repr, missing))
+        need(
+            not missing,
+            f"mixer {_name(cls)!r} does not support {'hook' if len(missing) == 1 else 'hooks'} {listed}, "
+            f"used by scheme {_name(type(scheme))!r}",
+            f"supported hooks: {', '.join(sorted(cls.supported_hooks | MODEL_LEVEL_HOOKS))}",
+            "choose a scheme that uses only these, or another mixer",
+        )
+
+    @classmethod
+    def check_causal(cls) -> None:
+        """Raise unless it has a causal form."""
+        need(
+            cls.causal,
+            "a causal model needs a mixer with a causal form",
+            lambda: f"mixer {_name(cls)!r} has none",
+            "choose another mixer (`ordinate list mixers` shows which have one)",
+        )
+
+    @classmethod
+    def check_bidirectional(cls) -> None:
+        """Raise unless it has a bidirectional form."""
+        need(
+            cls.bidirectional,
+            "a bidirectional model needs a mixer with a bidirectional form",
+            lambda: f"mixer {_name(cls)!r} has none",
+            "choose another mixer (`ordinate list mixers` shows which have one)",
+        )
+
+    @classmethod
+    def check_cross_attention(cls) -> None:
+        """Raise unless it supports cross-attention."""
+        need(
+            cls.supports_cross_attention,
+            "cross_mixer must support cross-attention",
+            lambda: f"mixer {_name(cls)!r} does not",
+            "choose another mixer, such as softmax",
+        )
+
+    def check_geometry(self, where: Geometry) -> None:
+        """Raise unless it supports this geometry and this number of tokens."""
+        if where.is_causal:
+            self.check_causal()
+        need(
+            self.bidirectional or where.is_causal,
+            "a mixer without a bidirectional form needs a causal geometry",
+            lambda: f"got a bidirectional one for mixer {_name(type(self))!r}",
+            "build the geometry with causal=True, or choose another mixer",
+        )
+        need(
+            self.supports_context_parallel or not isinstance(where, SequenceShard),
+            "a sequence sharded over processes needs a mixer that supports context parallelism",
+            lambda: f"mixer {_name(type(self))!r} does not",
+            "choose another mixer, such as softmax",
+        )
+        # inside torch.compile the number of tokens may be symbolic, so it is formatted only when the check fails
+        limit, keys = self.max_length, where.shape[1]
+        need(
+            limit is None or keys <= limit,
+            f"this {type(self).__name__} supports at most {limit} tokens (max_length)",
+            lambda: f"got {keys}",
+            "build it with a larger max_length, or shorten the input",
+        )
+
+
+def check_heads(width: int, heads: int, kv_heads: int) -> None:
+    """Raise unless `heads` divides `width` and `kv_heads` divides `heads`."""
+    sizes: Sequence[tuple[str, int]] = (("width", width), ("heads", heads), ("kv_heads", kv_heads))
+    for name, value in sizes:
+        need(value > 0, f"{name} must be above zero", f"got {value}", f"give a positive {name}")
+    need(
+        width % heads == 0,
+        "heads must divide width",
+        f"got width {width}, heads {heads}",
+        "choose heads that do",
+    )
+    need(
+        heads % kv_heads == 0,
+        "kv_heads must divide heads",
+        f"got heads {heads}, kv_heads {kv_heads}",
+        "choose kv_heads that do",
+    )
+
+
+def _name(kind: type) -> str:
+    """Name of a registered mixer or scheme as users type it (its file name); of any other class, the class name."""
+    package, _, file = kind.__module__.rpartition(".")
+    return file if package in {"ordinate.mixers", "ordinate.schemes"} else kind.__name__

@@ -1,0 +1,187 @@
+"""Multi-head query, key, value and output projections, and the base class of attention mixers."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ordinate.attention._attend import attend, attend_cached
+from ordinate.attention._backend import ScoreOptions
+from ordinate.attention.kv_buffer import MaxKeyNorm
+from ordinate.core.checks import need_fraction, need_positive
+from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tokens, Values
+from ordinate.core.tensors import need_size, need_tokens, need_vectors
+from ordinate.mixers._mixer import KVCache, Mixer, check_heads
+from ordinate.ops.linear_layer import Linear, linear
+from ordinate.schemes._scheme import HOOK_TARGETS, Placed, Scheme
+
+
+@dataclass(frozen=True)
+class AttentionOptions:
+    """Options of multi-head attention beyond the original transformer.
+
+    Args:
+        head_width: channels of a head; None: width / heads.
+        scale: factor of the dot products of queries and keys; None: 1 / sqrt(head_width).
+        bias: whether the query, key, value and output projections have biases (GPT-2, gpt-oss).
+        out_bias: whether the output projection has one; None: as `bias` (Qwen2 has none there).
+        qk_norm: whether queries and keys of each head are RMS-normalised before positions are encoded (Qwen3).
+        norm_eps: epsilon of that norm.
+        softcap: logit soft-capping, scores become softcap tanh(score / softcap) (Gemma 2); None: no capping.
+        sinks: whether each head has a learned attention sink, a logit that takes part in the softmax and has no value
+            (gpt-oss).
+    """
+
+    head_width: int | None = None
+    scale: float | None = None
+    bias: bool = False
+    out_bias: bool | None = None
+    qk_norm: bool = False
+    norm_eps: float = 1e-6
+    softcap: float | None = None
+    sinks: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("head_width", "scale", "norm_eps", "softcap"):
+            if getattr(self, name) is not None:
+                need_positive(name, getattr(self, name))
+
+
+class AttentionProjections(nn.Module):
+    """Multi-head attention projections: queries, keys, values, attention and output projection.
+
+        y = concatenation over heads of softmax(q k^T scale + bias) v, times W_O
+
+    Args:
+        width: columns of the model.
+        heads: query heads.
+        kv_heads: key and value heads; None: as many as query heads. Fewer: grouped-query attention.
+        dropout: dropout probability of the attention weights.
+        variant: further options of the heads.
+
+    Raises:
+        ValueError: sizes that do not fit each other.
+    """
+
+    def __init__(
+        self, width: int, heads: int, kv_heads: int | None, dropout: float, variant: AttentionOptions | None = None
+    ) -> None:
+        super().__init__()
+        variant = AttentionOptions() if variant is None else variant
+        kv_heads = heads if kv_heads is None else kv_heads
+        for name, value in (("width", width), ("heads", heads)):
+            need_positive(name, value)
+        check_heads(width if variant.head_width is None else heads * variant.head_width, heads, kv_heads)
+        need_fraction("dropout", dropout)
+        self.width, self.dropout, self.softcap = width, dropout, variant.softcap
+        self.head_width = width // heads if variant.head_width is None else variant.head_width
+        # from the unencoded head width: a scheme may append channels to q and k
+        self.scale = self.head_width**-0.5 if variant.scale is None else variant.scale
+        self.widths = [heads * self.head_width, kv_heads * self.head_width, kv_heads * self.head_width]
+        self.project: nn.Linear = Linear(width, sum(self.widths), bias=variant.bias)
+        out_bias = variant.bias if variant.out_bias is None else variant.out_bias
+        self.out: nn.Module = Linear(self.widths[0], width, bias=out_bias)
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(self.head_width, eps=variant.norm_eps) if variant.qk_norm else nn.Identity() for _ in range(2)
+        )
+        self.sinks = nn.Parameter(torch.zeros(heads)) if variant.sinks else None
+
+    def self_attention(self, x: Tokens, at: Placed, state: KVCache | None) -> tuple[Tokens, KVCache]:
+        """Self-attention of the tokens of `x`, over the cache and themselves; returns the extended cache too."""
+        q, k, v = self.project_qkv(x)
+        q, k = at.encode(self.q_norm(q), self.k_norm(k))
+        state = KVCache(k, v) if state is None else state.append(k, v)
+        return self.output_projection(self.attention(q, state.k, state.v, at, state.max_key_norm)), state
+
+    def project_context(self, context: Context, scheme: Scheme, pos: Positions) -> KVCache:
+        """Keys and values of a context sequence for cross-attention, computed once.
+
+        Args:
+            context: token vectors of the context.
+            scheme: encodes the keys.
+            pos: positions of the context.
+        """
+        need_tokens("context", context, context.shape[1], pos)
+        k, v = self.project_keys_values(context)
+        return KVCache(scheme.encode_key(self.k_norm(k), pos), v)
+
+    def cross_attention(self, x: Tokens, seen: KVCache, at: Placed) -> Tokens:
+        """Cross-attention of the tokens of `x`, at the query positions, over the keys and values of a context."""
+        return self.output_projection(self.attention(self.encoded_queries(x, at), seen.k, seen.v, at))
+
+    def encoded_queries(self, x: Tokens, at: Placed) -> Queries:
+        """Queries for cross-attention, with positions encoded."""
+        need_tokens("x", x, x.shape[1], at.where.q_pos)
+        return at.scheme.encode_query(self.q_norm(self.project_queries(x)), at.where.q_pos)
+
+    def project_queries(self, x: Tokens) -> Queries:
+        """Queries for cross-attention, before positions are encoded."""
+        return self._part(x, slice(self.widths[0]))
+
+    def project_keys_values(self, context: Context) -> tuple[Keys, Values]:
+        """Keys and values for cross-attention, before positions are encoded."""
+        k, v = self._part(context, slice(self.widths[0], None)).chunk(2, 1)
+        return k, v
+
+    def project_qkv(self, x: Tokens) -> tuple[Queries, Keys, Values]:
+        """Queries, keys and values for self-attention, before positions are encoded."""
+        q, k, v = (self.split_heads(part) for part in self.project(x).split(self.widths, -1))
+        return q, k, v
+
+    def split_heads(self, x: Tokens) -> Queries:
+        """Split columns into heads: (batch, tokens, heads * head_width) to (batch, heads, tokens, head_width)."""
+        return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+
+    def attention(self, q: Queries, k: Keys, v: Values, at: Placed, longest: MaxKeyNorm | None = None) -> Outputs:
+        """Attention output of each head, before the output projection, from encoded queries and keys."""
+        return self.compute_attention(q, k, v, at, self.score_options, longest=longest)
+
+    def compute_attention(
+        self,
+        q: Queries,
+        k: Keys,
+        v: Values,
+        at: Placed,
+        formula: ScoreOptions,
+        route: str | None = None,
+        longest: MaxKeyNorm | None = None,
+    ) -> Outputs:
+        """Compute attention with a backend. Instrumentation replaces this method on the instance."""
+        dropout = self.dropout if self.training else 0.0
+        if longest is not None and not dropout:
+            return attend_cached(q, k, v, at, longest, scale=self.scale, score_options=formula, backend=route)
+        return attend(q, k, v, at, scale=self.scale, dropout=dropout, score_options=formula, backend=route)
+
+    @property
+    def score_options(self) -> ScoreOptions:
+        """Changes to the attention formula: soft-capping, sinks, another normaliser than the softmax."""
+        return ScoreOptions(self.softcap, self.sinks)
+
+    def output_projection(self, y: Outputs) -> Tokens:
+        """Concatenate the heads and apply the output projection."""
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def _part(self, x: Tokens, rows: slice) -> Queries:
+        bias = None if self.project.bias is None else self.project.bias[rows]
+        return self.split_heads(linear(x, self.project.weight[rows], bias))
+
+
+class AttentionMixer(AttentionProjections, Mixer[KVCache]):
+    """Base class of attention mixers: all scheme hooks, all geometries, a KV cache.
+
+    Must: take options as keyword arguments and pass the sizes to `AttentionProjections`.
+    May: override `project_qkv` (then also `project_queries` and `project_keys_values`), `attention`,
+        `score_options` or `output_projection`.
+    """
+
+    supported_hooks = frozenset(HOOK_TARGETS)
+    permutation_equivariant = True
+    supports_cross_attention = True
+    supports_context_parallel = True
+
+    def forward(self, x: Tokens, at: Placed, state: KVCache | None = None) -> tuple[Tokens, KVCache | None]:
+        """Compute self-attention of the tokens of `x` over the cache and themselves."""
+        need_vectors("x", x, "batch, tokens, width")
+        need_size("x", self, "width", x.shape[2])
+        self.check_geometry(at.where)
+        return self.self_attention(x, at, state)

@@ -1,0 +1,174 @@
+"""Base class of mixers that process whole sequences instead of query-key pairs: RNNs, SSMs, linear attention, MLPs.
+
+Such a mixer supports neither packing nor padding by itself. This module unpacks the documents of a batch into rows of
+their own, left-padded, and packs the results again.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from ordinate.core.checks import need
+from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.shapes import Tokens
+from ordinate.core.tensors import need_size, need_tokens, need_vectors
+from ordinate.mixers._mixer import Mixer, MixerState, StateType
+from ordinate.schemes._scheme import Placed
+
+
+@dataclass(frozen=True, eq=False)
+class UnpackedDocuments:
+    """Index maps between a packed batch and one left-padded row per document.
+
+    Args:
+        row_to_packed: index into the flattened batch of the token at each position of each row; arbitrary at padding.
+        real: False at padding.
+        packed_to_row: index into the flattened rows of each token of the batch.
+        last_row: row of the last document of each example.
+    """
+
+    row_to_packed: Int[Tensor, "rows length"]
+    real: Bool[Tensor, "rows length"]
+    packed_to_row: Int[Tensor, "b n"]
+    last_row: Int[Tensor, "b"]
+
+    @classmethod
+    def from_documents(cls, document: Int[Tensor, "b n"]) -> "UnpackedDocuments":
+        """Build the maps from document ids; padding (-1) is put into the row of the last document."""
+        batch, tokens = document.shape
+        real = document != PADDING
+        index = torch.arange(tokens, device=document.device)
+        last = (real * (index + 1)).argmax(1, keepdim=True)
+        owner = torch.where(real, document, document.gather(1, last))
+        example = torch.arange(batch, device=document.device)[:, None].expand_as(owner)
+        _, row = torch.stack([example, owner], -1).flatten(0, 1).unique(dim=0, return_inverse=True)
+        counts = row.bincount()
+        # sort key: row first, padding before tokens within a row; stable, so tokens keep their order
+        order = (2 * row + real.flatten()).argsort(stable=True)
+        begins = counts.cumsum(0) - counts
+        column = torch.empty_like(row)
+        column[order] = (
+            torch.arange(row.numel(), device=row.device) - (begins - int(counts.max()) + counts)[row[order]]
+        )
+        token = row.new_zeros(len(counts), int(counts.max()))
+        token[row, column] = torch.arange(row.numel(), device=row.device)
+        there = torch.zeros_like(token, dtype=torch.bool)
+        there[row, column] = real.flatten()
+        place = (row * token.shape[1] + column).view(batch, tokens)
+        return cls(token, there, place, row.view(batch, tokens).gather(1, last)[:, 0])
+
+    def unpack(self, x: Shaped[Tensor, "b n *rest"]) -> Shaped[Tensor, "rows length *rest"]:
+        """Unpack per-token values into rows; 0 at padding, even where the input has NaN there."""
+        laid = x.flatten(0, 1)[self.row_to_packed]
+        return laid.masked_fill(~self.real.view(*self.real.shape, *(1,) * (x.ndim - 2)), 0)
+
+    def pack(self, y: Float[Tensor, "rows length width"]) -> Tokens:
+        """Inverse of `unpack`: pack row values into the batch layout; 0 at padding."""
+        back = y.flatten(0, 1)[self.packed_to_row]
+        real = self.real.flatten()[self.packed_to_row]
+        return torch.where(real[..., None], back, back.new_zeros(()))
+
+
+class SequenceMixer(Mixer[StateType]):
+    """Mixer over whole sequences, one sequence per row, without query-key visibility.
+
+    `forward` handles packing and padding: each packed document gets a row of its own, and padding is moved to the
+    left of its tokens.
+
+    Must: as `Mixer`, but define `mix_sequences` instead of `forward`.
+    """
+
+    @abstractmethod
+    def mix_sequences(
+        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: StateType | None
+    ) -> tuple[Tokens, StateType | None]:
+        """Mix sequences, one per row.
+
+        Args:
+            x: token vectors; 0 at padding.
+            at: the scheme at their positions; causal if `at.where.is_causal`.
+            real: False at padding, which is on the left and must not affect any token or the state; None: no padding.
+            state: state after the previous tokens; rows with padding have no previous tokens.
+        """
+
+    def forward(self, x: Tokens, at: Placed, state: StateType | None = None) -> tuple[Tokens, StateType | None]:
+        """Unpack documents into rows, mix them, and pack the results; see `Mixer.forward`."""
+        need_vectors("x", x, "batch, tokens, width")
+        need_size("x", self, "width", x.shape[2])
+        need_tokens("x", x, x.shape[1], at.where.q_pos)
+        self.check_geometry(at.where)
+        self._check_row(at.where, state)
+        _check_batch(state, x.shape[0])
+        start = at.where.start
+        own = at.cached("new", lambda: at.block(slice(None), slice(start, None))) if start else at
+        documents = own.where.q_document
+        if documents is None:
+            return self.mix_sequences(x, own, None, state)
+        if not x.shape[0] * x.shape[1]:
+            return self.mix_sequences(x, own, torch.zeros_like(x[..., 0], dtype=torch.bool), state)
+        documents = documents.expand(x.shape[0], -1)
+        rows, laid = own.cached(("rows", len(documents)), lambda: _unpacked(own, documents))
+        if state is not None:
+            _check_continues(at.where, rows)
+        y, state = self.mix_sequences(rows.unpack(x), laid, rows.real, state)
+        return rows.pack(y), None if state is None else state.select_rows(rows.last_row)
+
+    def _check_row(self, where: Geometry, state: StateType | None) -> None:
+        name = type(self).__name__
+        need(
+            where.window is None,
+            f"{name} does not support a sliding window",
+            f"got a geometry with window={where.window}",
+            "leave it out, or choose an attention mixer (softmax, window)",
+        )
+        queries, keys = where.shape
+        need(
+            where.start + queries == keys,
+            f"{name} needs queries that are the last keys of one sequence",
+            lambda: f"got a geometry of {queries} queries, {keys} keys, the first query at {where.start}",
+            "build it by Geometry.causal, full, packed, padded or given",
+        )
+        need(
+            (state is None) == (where.start == 0),
+            "a state is needed exactly if the geometry has past tokens",
+            lambda: f"got {where.start} past tokens in the geometry and {'no' if state is None else 'a'} state",
+            "pass the state that the call for the past tokens returned",
+        )
+
+
+def _unpacked(own: Placed, documents: Int[Tensor, "b n"]) -> tuple[UnpackedDocuments, Placed]:
+    """Index maps for the documents of the new tokens, and the scheme at the unpacked geometry."""
+    rows = UnpackedDocuments.from_documents(documents)
+    pos, document = rows.unpack(own.where.q_pos.expand(len(documents), -1, -1)), rows.real.long() - 1
+    where = Geometry(pos, pos, own.where.is_causal, q_document=document, k_document=document)
+    return rows, Placed(own.scheme, where)
+
+
+def _check_batch(state: MixerState | None, batch: int) -> None:
+    """Raise unless the batch size of the state is that of the new tokens."""
+    for rows in () if state is None else (getattr(state, field.name).shape[0] for field in fields(state)):
+        if rows != batch:
+            raise ValueError(
+                f"state and new tokens need the same batch size; got {rows} and {batch} rows; "
+                "use the state with the batch that it was computed for"
+            )
+
+
+def _check_continues(where: Geometry, rows: UnpackedDocuments) -> None:
+    """Raise unless all new tokens continue the last document of the past, without padding in between."""
+    past = where.block(slice(None), slice(0, where.start)).k_document
+    if past is None or where.q_document is None:
+        return
+    past = past.expand(len(rows.last_row), -1)
+    index = torch.arange(1, past.shape[1] + 1, device=past.device)
+    newest = past.gather(1, ((past != PADDING) * index).argmax(1, keepdim=True))
+    continues = (where.q_document == newest).all(1) | (newest == PADDING)[:, 0]
+    need(
+        len(rows.row_to_packed) == len(rows.last_row) and bool(continues.all()),
+        "with a state, all new tokens must continue the last document of the past",
+        "got padding or the start of another document in some row",
+        "process each document with a state of its own",
+    )

@@ -1,0 +1,17 @@
+from .beam import beam_search as beam_search
+from .cache import Cache as Cache
+from .decoder import Decoder as Decoder
+from .encoder import Encoder as Encoder
+from .encoder import EncoderShape as EncoderShape
+from .encoder import mean_pool as mean_pool
+from .encoder_decoder import EncoderDecoder as EncoderDecoder
+from .encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
+from .generate import generate as generate
+from .generate import truncate_at as truncate_at
+from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
+from .prompt import Prompt as Prompt
+from .shape import Shape as Shape
+from .translate import translate as translate
+from .transplant import transplant as transplant
+from .vision import VisionShape as VisionShape
+from .vision import VisionTransformer as VisionTransformer

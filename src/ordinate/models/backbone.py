@@ -1,0 +1,189 @@
+"""Common parts of all models: token embeddings, layer stack, initialisation, loading and saving."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from ordinate.core.checks import need, need_known
+from ordinate.core.geometry import Geometry
+from ordinate.core.seeds import derive_seed
+from ordinate.core.shapes import Ids, Tokens
+from ordinate.core.tensors import need_device, need_tensor
+from ordinate.mixers._mixer import MixerState
+from ordinate.models.block import Block, CrossAttentionInput
+from ordinate.models.reversible import RUNNERS
+from ordinate.models.shape import INITIAL_STD, Shape
+from ordinate.schemes._scheme import Placed, Scheme
+
+
+class LayerStack(nn.Module):
+    """Stack of transformer layers with positional schemes and a final norm, on token vectors from any source.
+
+        x = norm(x);  layers of Block;  norm(x)
+
+    Args:
+        shape: hyperparameters.
+
+    Raises:
+        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that a mixer does not support.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        recipe = shape.make_schemes()
+        self.blocks = nn.ModuleList(shape.make_block(layer) for layer in range(shape.layers))
+        for block, scheme in zip(self.blocks, recipe.scheme_of_layer, strict=True):
+            cast(Block, block).mixer.check_scheme(recipe.schemes[scheme])
+        # post-norm layers end with a norm already
+        self.norm = nn.Identity() if shape.norm_position == "post" else shape.make_norm(shape.width)
+        self.embedding_norm = shape.make_norm(shape.width) if shape.embedding_norm else nn.Identity()
+        self.schemes, self.scheme_of_layer = nn.ModuleList(recipe.schemes), recipe.scheme_of_layer
+
+    @property
+    def first_scheme(self) -> Scheme:
+        """Scheme of the first layer, which also provides the position embeddings."""
+        return cast(Scheme, self.schemes[0])
+
+    def bind_schemes(self, seen: Geometry) -> list[Placed]:
+        """Bind each scheme to the geometry."""
+        first, *others = (cast(Scheme, scheme) for scheme in self.schemes)
+        placed = first.at(seen)
+        # the first layer's scheme may change positions, for all layers
+        return [placed, *(scheme.at(placed.where) for scheme in others)]
+
+    def run_layers(
+        self,
+        x: Tokens,
+        placed: list[Placed],
+        states: Sequence[MixerState | None] | None,
+        cross_inputs: Sequence[CrossAttentionInput] | None = None,
+    ) -> tuple[Tokens, list[MixerState | None]]:
+        """Run all layers; return the output tokens and the new state of each layer.
+
+        Args:
+            x: token vectors, with position embeddings.
+            placed: each scheme at the geometry of the tokens, from `bind_schemes`.
+            states: state of each layer after the previous tokens; None: no states are kept.
+            cross_inputs: cross-attention input of each layer; None: no cross-attention.
+        """
+        blocks = list(self.blocks)
+        if cross_inputs is not None:
+            blocks = [partial(block, cross_input=given) for block, given in zip(blocks, cross_inputs, strict=True)]
+        x, states = RUNNERS[self.shape.blocks](blocks, self.embedding_norm(x), self._places(placed), states)
+        return self.norm(x), states
+
+    def initialise(self, seed: int) -> None:
+        """Initialise the weights of linear layers and embeddings, each from a random generator of its own."""
+        # parameters of mixers outside of nn.Linear keep their own initialisation
+        for name, module in self.named_modules():
+            own = isinstance(module, nn.Linear | nn.Embedding) and not name.startswith("schemes.")
+            if not own or module.weight.is_meta:
+                continue
+            # as in GPT-2, smaller output projections of residual branches: their sum should not grow with depth
+            branch = name.endswith(("mixer.out", "cross.out", "narrow"))
+            scale = INITIAL_STD / (self.shape.branches * self.shape.layers) ** 0.5 if branch else INITIAL_STD
+            # seeded by module path: a change of one matrix does not change the initial values of the others
+            generator = torch.Generator(module.weight.device).manual_seed(derive_seed(seed, f"{name}.weight"))
+            nn.init.normal_(module.weight, std=scale, generator=generator)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def _places(self, placed: list[Placed]) -> list[Placed]:
+        """Scheme and geometry, with the window, of each layer; layers with the same ones share the object."""
+        made: dict[tuple[int, int | None], Placed] = {}
+        pairs = list(zip(self.scheme_of_layer, self.shape.layer_windows, strict=True))
+        for scheme, window in pairs:
+            at = placed[scheme]
+            own = [size for size in (window, at.where.window) if size is not None]
+            same = not own or min(own) == at.where.window
+            made[scheme, window] = at if same else Placed(at.scheme, replace(at.where, window=min(own)))
+        return [made[pair] for pair in pairs]
+
+
+class Backbone(LayerStack):
+    """Token embeddings and a stack of transformer layers: the model without its output head.
+
+        x = norm(table[ids], with position embeddings);  layers of Block;  norm(x)
+
+    Args:
+        shape: hyperparameters.
+
+    Raises:
+        ValueError: sizes that do not fit, an unknown scheme or option, a scheme that a mixer does not support.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width - self.first_scheme.appended_width)
+
+    def check_ids(self, ids: Ids) -> None:
+        """Raise unless these are token ids of this model, on its device."""
+        need_ids("ids", ids, self.tokens)
+
+    def check_geometry(self, ids: Ids, where: Geometry) -> None:
+        """Raise unless the geometry is for these tokens only; see the function `check_geometry`."""
+        check_geometry(ids, where)
+
+
+def check_geometry(ids: Ids, where: Geometry) -> None:
+    """Raise unless the queries and keys of the geometry are these tokens."""
+    if not isinstance(where, Geometry):
+        raise TypeError(f"where must be a Geometry; got {type(where).__name__}; build one: Geometry.causal(n)")
+    need(
+        where.shape == (ids.shape[1], ids.shape[1]) and where.batch_size in (1, ids.shape[0]),
+        "the geometry must have the new tokens as queries and as keys",
+        f"got {where.shape[0]} queries, {where.shape[1]} keys, {where.batch_size} rows for ids of {tuple(ids.shape)}",
+        "build it for these tokens only; the cache adds the past",
+    )
+
+
+def need_ids(name: str, ids: Ids, table: nn.Embedding) -> None:
+    """Raise unless these are token ids of the table's vocabulary, on its device."""
+    need_tensor(name, ids)
+    need_device(name, ids, "the model", table.weight)
+    shape = tuple(ids.shape)
+    need(ids.ndim == 2, f"{name} need the axes (batch, tokens)", f"got {shape}", "add a batch axis: ids[None]")
+    whole = ids.dtype in (torch.int32, torch.int64)
+    need(whole, f"{name} must be int32 or int64", f"got {ids.dtype}", "pass what the tokenizer returns")
+    if ids.numel() and not torch.compiler.is_compiling():
+        low, high = int(ids.min()), int(ids.max())
+        need(
+            low >= 0 and high < table.num_embeddings,
+            f"token ids must lie in 0 to {table.num_embeddings - 1}",
+            f"got {low} to {high}",
+            "use the tokenizer that the model was made for",
+        )
+
+
+class StrictSafetensors:
+    """Strict loading for `PyTorchModelHubMixin`: safetensors only, all weights present, known config fields only."""
+
+    def save_pretrained(self, save_directory: Any, *, config: Any = None, **rest: Any) -> Any:
+        """Write model.safetensors and config.json, including the class name, to a folder."""
+        given: Any = self
+        named = {"architectures": [type(self).__name__], **given._hub_mixin_config} if config is None else config
+        return super().save_pretrained(save_directory, config=named, **rest)  # type: ignore[misc]
+
+    @classmethod
+    def _decode_arg(cls, expected_type: Any, value: Any) -> Any:
+        if isinstance(expected_type, type) and issubclass(expected_type, Shape):
+            # the mixin would silently ignore unknown fields
+            for name in value:
+                need_known("field of a shape", name, expected_type.__dataclass_fields__)
+            # JSON has no tuples
+            value = {name: tuple(part) if isinstance(part, list) else part for name, part in value.items()}
+        return super()._decode_arg(expected_type, value)  # type: ignore[misc]
+
+    @classmethod
+    def _load_as_safetensor(cls, model: Any, model_file: str, map_location: str, strict: bool) -> Any:
+        # strict=True: the mixin's default would silently leave missing weights at their random initial values
+        return super()._load_as_safetensor(model, model_file, map_location, True)  # type: ignore[misc]
+
+    @classmethod
+    def _load_as_pickle(cls, model: Any, model_file: str, map_location: str, strict: bool) -> Any:
+        raise ValueError(f"weights must be in safetensors format; got {model_file}; save it by save_pretrained")

@@ -1,1 +1,0 @@
-"""Attention in C++, built on this machine where there is a compiler."""

@@ -1,0 +1,59 @@
+"""Generalised delta rule with data-dependent decay (RWKV-7), in chunks.
+
+    S_t = diag(e^{w_t}) S_{t-1} + b_t^T (a_t S_{t-1}) + k_t^T v_t,     y_t = r_t S_t
+
+With b = -a this is the delta rule: the value stored at key a is erased, and v is written at k. Within a chunk, all
+a_t S_{t-1} are the solution of one triangular system (the WY representation); the state links the chunks.
+"""
+
+import torch
+
+from ordinate.core.shapes import Outputs, Queries
+from ordinate.ops.decay import decayed_products, exclusive_cumsum, reverse_exclusive_cumsum, scan_chunks, split_chunks
+from ordinate.ops.native import recurrence
+from ordinate.ops.native.recurrence import Matrices
+from ordinate.ops.native.scan import check_shapes, unsupported_reason
+
+
+def delta_rule(
+    r: Queries, k: Queries, v: Outputs, w: Queries, a: Queries, b: Queries, start: Matrices
+) -> tuple[Outputs, Matrices]:
+    """Return the output of each token and the final state.
+
+    Args:
+        r: receptance (the queries), in float32 or wider, as are the others.
+        k: keys; 0 at padding.
+        v: values.
+        w: log decay of each channel, negative.
+        a: keys at which the state is read before the update; 0 at padding.
+        b: keys at which what was read is written.
+        start: initial state, after earlier tokens; zeros if there are none.
+    """
+    batch, heads, tokens, width = r.shape
+    check_shapes(
+        **{name: (x, r.shape) for name, x in (("k", k), ("w", w), ("a", a), ("b", b))},
+        v=(v, (batch, heads, tokens, v.shape[-1])),
+        start=(start, (batch, heads, width, v.shape[-1])),
+    )
+    # one pass in C++ where there is a compiler; results agree up to rounding
+    if unsupported_reason("recurrence", r, k, v, w, a, b, start) is None:
+        return recurrence.delta_rule(r, k, v, w, a, b, start)
+    # long sums need float32: autocast would compute these products in 16 bits
+    with torch.autocast(r.device.type, enabled=False):
+        asks, keys, values, logs, seen, moved = (split_chunks(x) for x in (r, k, v, w, a, b))
+        decay_before, left = torch.exp(exclusive_cumsum(logs)), torch.exp(reverse_exclusive_cumsum(logs))
+        # the output is read after the update: earlier writes have decayed once more by then
+        late = asks * torch.exp(logs)
+        products = decayed_products(torch.stack([seen, late]), torch.stack([moved, keys]), logs)
+        own = [torch.diag_embed((asks * x).sum(-1)) for x in (moved, keys)]
+        (seen_moved, seen_keys), (asks_moved, asks_keys) = products[0], products[1] + torch.stack(own)
+        # a_t S_{t-1} as a linear function of the state before the chunk, plus a part from the chunk's own values;
+        # both right-hand sides share one triangular solve
+        known = torch.cat([seen * decay_before, seen_keys @ values], -1)
+        solved = torch.linalg.solve_triangular(-seen_moved, known, upper=False, unitriangular=True)
+        of_state, of_chunk = solved.split([k.shape[3], v.shape[3]], -1)
+        kept = torch.diag_embed(torch.exp(logs.sum(3))) + (moved * left).mT @ of_state
+        states, last = scan_chunks(start, kept, (moved * left).mT @ of_chunk + (keys * left).mT @ values)
+        saw = of_state @ states + of_chunk
+        y = (late * decay_before) @ states + asks_moved @ saw + asks_keys @ values
+        return y.flatten(2, 3)[:, :, : v.shape[2]], last

@@ -1,0 +1,159 @@
+"""Small MLPs evaluated at every pair of positions, for learned relative position biases."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+# columns of a tile, on whose range `_Network.straight` decides which units are linear
+TILE_COLUMNS = 256
+
+
+def mlp(
+    x: Float[Tensor, "*any inputs"],
+    layers: Sequence[nn.Linear],
+    activation: Callable[[Tensor], Tensor],
+    norms: Sequence[nn.LayerNorm] = (),
+) -> Float[Tensor, "*any outputs"]:
+    """Apply an MLP in float64: linear layers with an activation after each but the last.
+
+    BLAS rounds a product of few rows differently from one of many. Computed in float64 and rounded to float32, both
+    give the same number, so that a part of a bias table equals the whole table there.
+
+    Args:
+        x: the inputs, a row for each point.
+        layers: the linear layers.
+        activation: the activation function.
+        norms: layer norms before the activation, one for each layer but the last; empty: no norms.
+    """
+    x = x.double()
+    for place, layer in enumerate(layers):
+        if place > 0:
+            x = activation(_normed(x, norms[place - 1]) if norms else x)
+        x = functional.linear(x, layer.weight.double(), None if layer.bias is None else layer.bias.double())
+    return x
+
+
+def _normed(x: Float[Tensor, "*any d"], norm: nn.LayerNorm) -> Float[Tensor, "*any d"]:
+    return functional.layer_norm(x, norm.normalized_shape, norm.weight.double(), norm.bias.double(), norm.eps)
+
+
+def scalar_relu_mlp(
+    x: Float[Tensor, "b i j"], inner: nn.Linear, outer: nn.Linear, dtype: torch.dtype
+) -> Float[Tensor, "b outputs i j"]:
+    """MLP with a scalar input, one hidden layer and ReLU, at many points; computed in float64.
+
+        f(x) = U relu(w x + c) + d
+
+    A hidden unit whose kink -c/w lies outside of the range of a tile is linear or zero on it: these units are summed
+    beforehand, and only the few others are evaluated point by point. The backward pass does the same. Memory beyond
+    inputs and outputs is one tile.
+
+    Args:
+        x: the inputs, in float64.
+        inner: w and c.
+        outer: U and d.
+        dtype: dtype of the result.
+    """
+    if torch.compiler.is_compiling():
+        return mlp(x[..., None], (inner, outer), torch.relu).movedim(-1, 1).to(dtype)
+    inner_bias = inner.weight.new_zeros(inner.weight.shape[0]) if inner.bias is None else inner.bias
+    outer_bias = outer.weight.new_zeros(outer.weight.shape[0]) if outer.bias is None else outer.bias
+    numbers = (inner.weight[:, 0], inner_bias, outer.weight, outer_bias)
+    return _OfOneNumber.apply(x, dtype, *(number.double() for number in numbers))
+
+
+class _OfOneNumber(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype, *numbers: Tensor) -> Tensor:
+        ctx.save_for_backward(x, *numbers)
+        network = _Network(*numbers)
+        made = x.new_empty(x.shape[0], len(network.d), *x.shape[1:], dtype=dtype)
+        for row, columns in _tiles(x):
+            points = x[row, :, columns]
+            made[row, :, :, columns] = network.straight(points).of(points.flatten()).unflatten(1, points.shape)
+        return made
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        x, *numbers = ctx.saved_tensors
+        network, to_x = _Network(*numbers), torch.empty_like(x)
+        sums = _Network(*(torch.zeros_like(number) for number in numbers))
+        for row, columns in _tiles(x):
+            points, upstream = x[row, :, columns], grad_outputs[0][row, :, :, columns].double().flatten(1)
+            slope = network.straight(points).learn(points.flatten(), upstream, sums)
+            to_x[row, :, columns] = slope.unflatten(0, points.shape)
+        return to_x, None, *sums
+
+
+class _Network(NamedTuple):
+    """d + U relu(w x + c)."""
+
+    w: Float[Tensor, " hidden"]
+    c: Float[Tensor, " hidden"]
+    u: Float[Tensor, "outputs hidden"]
+    d: Float[Tensor, " outputs"]
+
+    def straight(self, points: Tensor) -> "_Tile":
+        """Restrict the network to the range of some points, on which most units are linear."""
+        low, high = points.aminmax()
+        ends = torch.stack([self.w * low + self.c, self.w * high + self.c])
+        on = (ends > 0).all(0)
+        bent = ((ends > 0).any(0) & ~on).nonzero()[:, 0]
+        return _Tile(self, on.nonzero()[:, 0], bent)
+
+
+class _Tile(NamedTuple):
+    """The network on the range of one tile.
+
+    Args:
+        network: its parameters.
+        on: hidden units that are positive on the whole range.
+        bent: hidden units that are positive on a part of the range.
+    """
+
+    network: _Network
+    on: Tensor
+    bent: Tensor
+
+    def of(self, x: Float[Tensor, " n"]) -> Float[Tensor, "outputs n"]:
+        """Evaluate the network at the points."""
+        w, c, u, d = self.network
+        slope, level = u[:, self.on] @ w[self.on], u[:, self.on] @ c[self.on] + d
+        made = torch.addcmul(level[:, None], slope[:, None], x)
+        return made.addmm_(u[:, self.bent], self._bent(x)) if len(self.bent) else made
+
+    def learn(self, x: Float[Tensor, " n"], upstream: Float[Tensor, "outputs n"], sums: _Network) -> Tensor:
+        """Return the gradient of the points; add those of the parameters to `sums`."""
+        w, c, u, _ = self.network
+        total, moment, on, bent = upstream.sum(1), upstream @ x, self.on, self.bent
+        sums.d.add_(total)
+        sums.u[:, on] += moment[:, None] * w[on] + total[:, None] * c[on]
+        sums.w[on] += moment @ u[:, on]
+        sums.c[on] += total @ u[:, on]
+        slope = (u[:, on] @ w[on]) @ upstream
+        if not len(bent):
+            return slope
+        hidden = self._bent(x)
+        sums.u[:, bent] += upstream @ hidden.mT
+        through = torch.ops.aten.threshold_backward(u[:, bent].mT @ upstream, hidden, 0.0)
+        sums.w[bent] += through @ x
+        sums.c[bent] += through.sum(1)
+        return slope + w[bent] @ through
+
+    def _bent(self, x: Float[Tensor, " n"]) -> Float[Tensor, "bent n"]:
+        w, c = (number[self.bent][:, None] for number in self.network[:2])
+        return torch.addcmul(c, w, x).relu_()
+
+
+def _tiles(x: Float[Tensor, "b i j"]) -> list[tuple[int, slice]]:
+    starts = range(0, x.shape[2] if x.shape[1] else 0, TILE_COLUMNS)
+    return [
+        (row, slice(start, min(start + TILE_COLUMNS, x.shape[2]))) for row in range(x.shape[0]) for start in starts
+    ]

@@ -1,0 +1,1 @@
+"""C++ kernels, compiled on first use, with their Python wrappers."""

@@ -1,0 +1,135 @@
+"""Binding of the C++ attention kernel (attention.cpp)."""
+
+import ctypes
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.shapes import Keys, OffsetTable, Outputs, Queries, Values
+from ordinate.ops.native.job import BOOL, NUMBER, POINTER, WHOLE, View, call_kernel
+
+# rows and columns of a tile, as in tiles.h
+ROWS, COLUMNS = 128, 512
+# a weight is exp(score - Softmax[0]) * Softmax[1]
+Softmax = Float[Tensor, "2 b h i"]
+# for each block of ROWS queries the first key of non-negligible weight, and the end of its range of keys
+KeyRanges = tuple[Int[Tensor, "b h blocks"], Int[Tensor, " blocks"]]
+RoundingErrors = Int[Tensor, "b h i e"]
+# tensors saved for backward; the table is reversed, since rows are keys there
+SavedTensors = tuple[Queries, Keys, Values, OffsetTable, Outputs, Softmax, RoundingErrors | None]
+Sinks = Float[Tensor, " h"]
+
+
+class Scoring(NamedTuple):
+    """Options of attention scores.
+
+    Args:
+        scale: multiplies q.k.
+        softcap: soft cap, cap tanh(score / cap); None: no cap.
+        sinks: attention sinks, float32: for each head the score of an additional visible key whose value is 0.
+    """
+
+    scale: float
+    softcap: float | None = None
+    sinks: Sinks | None = None
+
+
+class _Job(ctypes.Structure):
+    # as in tiles.h
+    _fields_ = [
+        ("back", BOOL),
+        ("bfloat16", BOOL),
+        *((name, WHOLE) for name in ("batch", "heads", "key_heads", "queries", "keys", "width", "depth")),
+        ("scale", NUMBER),
+        ("cap", NUMBER),
+        *((name, POINTER) for name in ("sinks", "table", "first", "last", "q_document", "k_document")),
+        *((name, View) for name in ("q", "k", "v", "out")),
+        *((name, POINTER) for name in ("top", "share", "lost")),
+        *((name, View) for name in ("gradient", "dq", "dk", "dv")),
+        ("dtable", POINTER),
+        ("dsinks", POINTER),
+    ]
+
+
+def forward(
+    q: Queries,
+    k: Keys,
+    v: Values,
+    table: OffsetTable,
+    where: Geometry,
+    scoring: Scoring,
+    span: KeyRanges,
+    learned: bool,
+) -> tuple[Outputs, Softmax, RoundingErrors | None]:
+    """softmax([cap tanh(q k^T scale / cap) + table, sinks]) [v, 0] over visible pairs; 0 for fully masked queries.
+
+    Args:
+        q: queries in float32 or bfloat16, as are keys and values; the stride of channels is 1.
+        k: keys.
+        v: values.
+        table: bias by offset, float32; -inf where causal mask or window apply.
+        where: the geometry.
+        scoring: options of the scores.
+        span: range of keys of each block of queries.
+        learned: whether the table or the sinks need a gradient, which needs the rounding error of a bfloat16 output.
+
+    Returns:
+        The output, and the softmax statistics and rounding errors for the backward pass.
+    """
+    out = torch.empty_like(q) if q.shape[-1] == v.shape[-1] else q.new_empty(*q.shape[:3], v.shape[3])
+    softmax = q.new_empty(2, *q.shape[:3], dtype=torch.float32)
+    lost = q.new_empty(out.shape, dtype=torch.int8) if learned and q.dtype == torch.bfloat16 else None
+    flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost}
+    _run(False, where, scoring, span, {"q": q, "k": k, "v": v, "out": out}, flat)
+    return out, softmax, lost
+
+
+def backward(
+    gradient: Outputs, saved: SavedTensors, where: Geometry, scoring: Scoring, span: KeyRanges, learned: bool
+) -> tuple[Queries, Keys, Values, OffsetTable | None, Sinks | None]:
+    """Return the gradients of q, k, v, of the table if it is learned, and of the sinks; weights are recomputed."""
+    q, k, v, table, out, softmax, lost = saved
+    made = [torch.empty_like(x) for x in (q, k, v)]
+    views = {"q": q, "k": k, "v": v, "out": out, "gradient": gradient}
+    views |= dict(zip(("dq", "dk", "dv"), made, strict=True))
+    dtable = table.new_zeros(*q.shape[:2], table.shape[1]) if learned else None
+    dsinks = None if scoring.sinks is None else table.new_empty(q.shape[:2])
+    flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost, "dtable": dtable}
+    _run(True, where, scoring, span, views, flat | {"dsinks": dsinks})
+    to_table, to_sinks = (None if x is None else x.sum(0) for x in (dtable, dsinks))
+    return made[0], made[1], made[2], None if to_table is None else to_table.flip(1), to_sinks
+
+
+def _run(
+    back: bool,
+    where: Geometry,
+    scoring: Scoring,
+    span: KeyRanges,
+    views: dict[str, Tensor],
+    flat: dict[str, Tensor | None],
+) -> None:
+    q, k, v = views["q"], views["k"], views["v"]
+    # the job has addresses only: every tensor must stay referenced until the call returns
+    flat["first"], flat["last"] = span
+    flat["sinks"] = scoring.sinks
+    flat["q_document"], flat["k_document"] = _documents(where, q.shape[0])
+    sizes = *q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3]
+    job = _Job(back, q.dtype == torch.bfloat16, *sizes, scoring.scale, scoring.softcap or 0.0)
+    for name, tensor in flat.items():
+        if tensor is not None:
+            setattr(job, name, tensor.data_ptr())
+    for name, tensor in views.items():
+        setattr(job, name, View.of(tensor))
+    call_kernel("attention", job)
+
+
+def _documents(where: Geometry, batch: int) -> tuple[Int[Tensor, "b i"] | None, Int[Tensor, "b j"] | None]:
+    if where.q_document is None or where.k_document is None:
+        return None, None
+    # padding keys get an id that no query has, so that padding queries do not attend to them either
+    holds = where.k_document.long().masked_fill(where.k_document == PADDING, torch.iinfo(torch.int64).min)
+    asks = where.q_document.long()
+    return asks.expand(batch, -1).contiguous(), holds.expand(batch, -1).contiguous()

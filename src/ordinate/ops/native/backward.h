@@ -1,0 +1,214 @@
+// Backward pass of attention, by blocks of keys: the weights of a tile are recomputed with keys as rows, so that no
+// product needs a transpose. One thread computes a whole key head in a fixed order: the results are deterministic.
+
+#pragma once
+
+#include "tiles.h"
+
+namespace {
+
+// inputs of one query head that every block of keys reads, packed once for its products; and the gradient of q
+template <class T>
+struct Asked {
+  Buffer<T> q_columns, q_rows, up_columns, up_rows;
+  Buffer<float> delta, dq;  // dq: (width, pitch)
+  Index pitch;
+
+  Asked(const Job& job)
+      : q_columns(padded(job.queries) * job.width), q_rows(padded(job.queries) * job.width),
+        up_columns(padded(job.queries) * job.depth), up_rows(padded(job.queries) * job.depth),
+        delta(job.queries), dq(job.width * (padded(job.queries) + 16)),
+        pitch(padded(job.queries) + 16) {}
+
+  void read(const Job& job, Index b, Index h) {
+    for (Index i = 0; i < job.queries; i += PANEL) {
+      const Index count = min(PANEL, job.queries - i);
+      const T *q = job.q.row<T>(b, h, i), *up = job.gradient.row<T>(b, h, i);
+      pack_columns(q, job.q.token, count, job.width, q_columns + i * job.width);
+      pack_columns(up, job.gradient.token, count, job.depth, up_columns + i * job.depth);
+      pack_rows(q, job.q.token, count, PANEL, job.width, q_rows + i * job.width);
+      pack_rows(up, job.gradient.token, count, PANEL, job.depth, up_rows + i * job.depth);
+    }
+    for (Index i = 0; i < job.queries; ++i) {
+      const T *up = job.gradient.row<T>(b, h, i), *out = job.out.row<T>(b, h, i);
+      const int8_t* lost = job.rest(b, h, i);
+      double sum = 0.;
+#pragma omp simd reduction(+ : sum)
+      for (Index c = 0; c < job.depth; ++c) {
+        // delta is a difference of nearly equal terms later on: a bfloat16 output needs the digits that rounding took
+        float exact = out[c];
+        if constexpr (PAIRED<T>) exact = lost ? restore(out[c], lost[c]) : exact;
+        sum += static_cast<double>(up[c]) * exact;
+      }
+      delta[i] = sum;
+    }
+    if (job.dsinks) {
+      const Index head = b * job.heads + h;
+      double sum = 0.;
+      for (Index i = head * job.queries; i < (head + 1) * job.queries; ++i)
+        sum -= exponential(job.sinks[h] - job.top[i]) * job.share[i] * static_cast<double>(delta[i - head * job.queries]);
+      job.dsinks[head] = sum;
+    }
+    std::fill_n(dq.data, job.width * pitch, 0.f);
+  }
+
+  void write(const Job& job, Index b, Index h) const {
+    for (Index i = 0; i < job.queries; i += 16)
+      for (Index c = 0; c < job.width; ++c)
+        for (Index r = i; r < min(i + 16, job.queries); ++r)
+          narrow(dq[c * pitch + r] * static_cast<float>(job.scale), job.dq.row<T>(b, h, r)[c]);
+  }
+};
+
+// tile of the backward pass: rows are keys, columns are queries
+template <class T>
+struct BackTile {
+  Buffer<float> scores{ROWS * COLUMNS}, slopes{ROWS * COLUMNS}, room{COLUMNS}, dk, dv;
+  Buffer<T> narrow_scores{PAIRED<T> ? ROWS * COLUMNS : 0}, narrow_slopes{PAIRED<T> ? ROWS * COLUMNS : 0};
+  Buffer<T> pairs{PAIRED<T> ? ROWS * COLUMNS : 0};
+  Buffer<float> steepness;  // derivative of the soft cap at each score
+  Buffer<T> k_columns;  // (width, PITCH)
+  static constexpr Index PITCH = ROWS + 16;
+
+  BackTile(const Job& job)
+      : dk(ROWS * job.width), dv(ROWS * job.depth), steepness(job.cap ? ROWS * COLUMNS : 0),
+        k_columns(job.width * PITCH) {}
+  T* weights() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_scores.data) : scores.data); }
+  T* narrowed() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_slopes.data) : slopes.data); }
+
+  // start a block of keys: clear its gradients and transpose the keys
+  void turn(const Job& job, Index b, Index g, Index n, Index rows) {
+    std::fill_n(dk.data, rows * job.width, 0.f);
+    std::fill_n(dv.data, rows * job.depth, 0.f);
+    for (Index r = 0; r < ROWS; r += 16)
+      for (Index c = 0; c < job.width; ++c)
+        for (Index j = r; j < r + 16; ++j)
+          k_columns[c * PITCH + j] = j < rows ? job.k.row<T>(b, g, n + j)[c] : T(0.f);
+  }
+
+  // recompute the weights and the gradients of the scores, for `rows` keys from n and `count` queries from m
+  void differentiate(const Job& job, Asked<T>& asked, Index b, Index h, Index n, Index rows, Index m, Index count) {
+    const Index total = padded(count), along = m + job.keys - 1 - n, head = b * job.heads + h;
+    const Index* holds = documents(job.k_document, b, job.keys, n);
+    const Index* asks = documents(job.q_document, b, job.queries, m);
+    const float* table = job.table + h * job.pitch() + along;
+    const float* __restrict top = job.top + head * job.queries + m;
+    const float* __restrict part = job.share + head * job.queries + m;
+    const float scale = job.cap ? 1.f : job.scale;
+    if (job.cap) bend(job, rows, count);
+    float* __restrict delta = asked.delta + m;
+    float* dtable = job.dtable ? job.dtable + head * job.pitch() + along : nullptr;
+    // delta = sum of weight * slope equals gradient * output up to the rounding of the output. With few keys that error
+    // does not average out; but then one tile has all keys, and delta is summed exactly from them.
+    if (job.keys <= ROWS) std::fill_n(delta, count, 0.f);
+    for (Index r = 0; r < rows && job.keys <= ROWS; ++r) {
+      const float *__restrict score = scores + r * COLUMNS, *__restrict slope = slopes + r * COLUMNS;
+      const float* __restrict bias = hide(table - r, asks, holds ? holds[r] : 0, count, room);
+#pragma omp simd
+      for (Index c = 0; c < count; ++c)
+        delta[c] += exponential(score[c] * scale + bias[c] - top[c]) * part[c] * slope[c];
+    }
+    for (Index r = 0; r < rows; ++r) {
+      float *__restrict score = scores + r * COLUMNS, *__restrict slope = slopes + r * COLUMNS;
+      const float* __restrict bias = hide(table - r, asks, holds ? holds[r] : 0, count, room);
+#pragma omp simd
+      for (Index c = 0; c < count; ++c) {
+        score[c] = exponential(score[c] * scale + bias[c] - top[c]) * part[c];
+        slope[c] = score[c] * (slope[c] - delta[c]);
+      }
+      for (Index c = count; c < total; ++c) score[c] = slope[c] = 0.f;
+      if (dtable) {
+        float* __restrict sums = dtable - r;
+#pragma omp simd
+        for (Index c = 0; c < count; ++c) sums[c] += slope[c];
+      }
+      const float* __restrict steep = steepness + r * COLUMNS;
+#pragma omp simd
+      for (Index c = 0; c < (job.cap ? count : 0); ++c) slope[c] *= steep[c];
+      if constexpr (PAIRED<T>) {
+        narrow(score, narrow_scores + r * COLUMNS, total);
+        narrow(slope, narrow_slopes + r * COLUMNS, total);
+      }
+    }
+  }
+
+  // apply the soft cap to the products, and keep its derivative
+  void bend(const Job& job, Index rows, Index count) {
+    const float scale = job.scale, cap = job.cap;
+    for (Index r = 0; r < rows; ++r) {
+      float *__restrict score = scores + r * COLUMNS, *__restrict steep = steepness + r * COLUMNS;
+#pragma omp simd
+      for (Index c = 0; c < count; ++c) {
+        score[c] = ::bend(score[c] * scale, cap);
+        steep[c] = 1.f - score[c] / cap * (score[c] / cap);
+      }
+    }
+  }
+};
+
+// range of queries in [m, m + COLUMNS) that may attend to a key in [n, n + rows), in whole blocks: begin and count
+std::pair<Index, Index> seeing(const Job& job, Index head, Index m, Index n, Index rows) {
+  Index begin = job.queries, end = 0;
+  for (Index i = m; i < min(m + COLUMNS, job.queries); i += ROWS) {
+    if (job.first[head * job.blocks() + i / ROWS] >= n + rows || job.last[i / ROWS] <= n) continue;
+    begin = min(begin, i);
+    end = min(i + ROWS, job.queries);
+  }
+  return {begin, std::max<Index>(0, end - begin)};
+}
+
+template <class T>
+void backward_keys(const Job& job, Asked<T>& asked, BackTile<T>& tile, Index b, Index g, Index h, Index n,
+                   Index rows) {
+  const Index even = parts(rows, 2) * 2, head = b * job.heads + h;
+  for (Index start = 0; start < job.queries; start += COLUMNS) {
+    const auto [m, count] = seeing(job, head, start, n, rows);
+    const Index* holds = documents(job.k_document, b, job.keys, n);
+    if (!count || !meet(holds, rows, documents(job.q_document, b, job.queries, m), count)) continue;
+    const Index total = padded(count);
+    for (Index c = 0; c < total; c += PANEL) {
+      brgemm(rows, PANEL, job.width, job.k.token, PANEL, COLUMNS, false, job.k.row<T>(b, g, n),
+             asked.q_columns + (m + c) * job.width, tile.scores + c, PAIRED<T>);
+      brgemm(rows, PANEL, job.depth, job.v.token, PANEL, COLUMNS, false, job.v.row<T>(b, g, n),
+             asked.up_columns + (m + c) * job.depth, tile.slopes + c, PAIRED<T>);
+    }
+    tile.differentiate(job, asked, b, h, n, rows, m, count);
+    add_product<T>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(),
+                   asked.up_rows + m * job.depth, tile.dv);
+    add_product<T>(rows, job.width, total, COLUMNS, job.width, job.width, tile.narrowed(),
+                   asked.q_rows + m * job.width, tile.dk);
+    if constexpr (PAIRED<T>) pack_rows<T>(tile.narrowed(), COLUMNS, rows, even, COLUMNS, tile.pairs);
+    const T* right = PAIRED<T> ? tile.pairs.data : tile.narrowed();
+    for (Index c = 0; c < total; c += PANEL)
+      brgemm(job.width, PANEL, PAIRED<T> ? even : rows, tile.PITCH, COLUMNS, asked.pitch, true,
+             tile.k_columns.data, right + c * (PAIRED<T> ? 2 : 1), asked.dq + m + c, PAIRED<T>);
+  }
+}
+
+template <class T>
+void backward(const Job& job) {
+  const Index groups = job.heads / job.key_heads, tasks = job.batch * job.key_heads;
+  share(tasks, [&](std::atomic<Index>& next) {
+    std::vector<std::unique_ptr<Asked<T>>> asked;
+    for (Index member = 0; member < groups; ++member) asked.push_back(std::make_unique<Asked<T>>(job));
+    BackTile<T> tile(job);
+    for (Index task; (task = next++) < tasks;) {
+      const Index b = task / job.key_heads, g = task % job.key_heads;
+      for (Index member = 0; member < groups; ++member) asked[member]->read(job, b, g * groups + member);
+      for (Index n = 0; n < job.keys; n += ROWS) {
+        const Index rows = min(ROWS, job.keys - n);
+        tile.turn(job, b, g, n, rows);
+        for (Index member = 0; member < groups; ++member)
+          backward_keys<T>(job, *asked[member], tile, b, g, g * groups + member, n, rows);
+        for (Index r = 0; r < rows; ++r) {
+          narrow(tile.dk + r * job.width, job.dk.row<T>(b, g, n + r), job.width, job.scale);
+          narrow(tile.dv + r * job.depth, job.dv.row<T>(b, g, n + r), job.depth);
+        }
+      }
+      for (Index member = 0; member < groups; ++member) asked[member]->write(job, b, g * groups + member);
+    }
+    at::native::cpublas::brgemm_release(PAIRED<T>);
+  });
+}
+
+}  // namespace

@@ -1,0 +1,122 @@
+"""Binding of the C++ causal attention by random features (performer.cpp)."""
+
+import ctypes
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ordinate.core.shapes import Outputs, Queries
+from ordinate.ops.native.job import (
+    BOOL,
+    NUMBER,
+    POINTER,
+    WHOLE,
+    View,
+    call_kernel,
+    contiguous_channels,
+    empty_token_major,
+)
+
+# as in performer.cpp: tokens per chunk, and columns per vector
+CHUNK, LANES = 64, 16
+Directions = Float[Tensor, "directions d"]
+Sums = Float[Tensor, "b h m columns"]
+Peaks = Float[Tensor, "b h"]
+
+
+class _Job(ctypes.Structure):
+    # as in performer.cpp
+    _fields_ = [
+        ("back", BOOL),
+        ("mirrored", BOOL),
+        *((name, WHOLE) for name in ("batch", "heads", "tokens", "width", "depth", "directions")),
+        ("scale", NUMBER),
+        *((name, View) for name in ("q", "k", "v", "out")),
+        *((name, POINTER) for name in ("across", "down", "real", "start", "end", "peaks", "shares", "kept")),
+        *((name, View) for name in ("gradient", "dq", "dk", "dv")),
+        *((name, POINTER) for name in ("gradient_end", "dstart")),
+    ]
+
+
+_VIEWS = ("q", "k", "v", "out", "gradient", "dq", "dk", "dv")
+
+
+def performer_attention(
+    given: tuple[Queries, Queries, Outputs],
+    directions: Directions,
+    scale: float,
+    mirrored: bool,
+    real: Bool[Tensor, "b n"] | None,
+    before: tuple[Sums, Peaks],
+) -> tuple[Outputs, Sums, Peaks]:
+    """Causal attention by exponential random features: the output, and the final state and peak, in float32.
+
+    Args:
+        given: queries, keys and values, with equal numbers of heads.
+        directions: random directions of the features, without the scale.
+        scale: multiplies queries and keys.
+        mirrored: use each direction and its negative.
+        real: False at masked keys.
+        before: initial state: sums of weighted values and of weights, divided by e^peak, and the peak.
+    """
+    sums, peak = before
+    learns = torch.is_grad_enabled() and any(x.requires_grad for x in (*given, sums))
+    return _Performed.apply(learns, directions * scale, scale, mirrored, real, peak, *given, sums)
+
+
+class _Performed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        learns: bool,
+        directions: Tensor,
+        scale: float,
+        mirrored: bool,
+        real: Tensor | None,
+        peak: Tensor,
+        *inputs: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        q, k, v, start = inputs
+        chunks = -(-q.shape[2] // CHUNK)
+        peaks = q.new_empty(*peak.shape, chunks + 1)
+        peaks[..., 0] = peak
+        tensors = {name: contiguous_channels(x) for name, x in (("q", q), ("k", k), ("v", v))}
+        tensors |= {"across": directions.t().contiguous(), "down": directions.contiguous(), "peaks": peaks}
+        tensors |= {"start": start.contiguous()} | ({} if real is None else {"real": real.contiguous()})
+        tensors["out"] = empty_token_major(v)
+        if learns:
+            columns = -(-start.shape[3] // LANES) * LANES
+            tensors["shares"] = q.new_empty(q.shape[:3])
+            tensors["kept"] = q.new_empty(*q.shape[:2], chunks, start.shape[2], columns)
+        end = torch.empty_like(tensors["start"])
+        ctx.scale, ctx.mirrored, ctx.names = scale, mirrored, tuple(tensors)
+        _run(False, scale, mirrored, tensors | {"end": end})
+        ctx.save_for_backward(*tensors.values())
+        last = peaks[..., -1].clone()
+        ctx.mark_non_differentiable(last)
+        return tensors["out"], end, last
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        tensors = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
+        asked, end, _ = grad_outputs
+        tensors["gradient"] = torch.zeros_like(tensors["out"]) if asked is None else contiguous_channels(asked)
+        if end is not None:
+            tensors["gradient_end"] = end.contiguous()
+        made = {f"d{name}": empty_token_major(tensors[name]) for name in ("q", "k", "v")}
+        made["dstart"] = torch.empty_like(tensors["start"])
+        _run(True, ctx.scale, ctx.mirrored, tensors | made)
+        return *(None,) * 6, *made.values()
+
+
+def _run(back: bool, scale: float, mirrored: bool, tensors: dict[str, Tensor]) -> None:
+    job = _Job(back, mirrored, *tensors["q"].shape, tensors["v"].shape[3], len(tensors["down"]), scale)
+    for name, tensor in tensors.items():
+        setattr(job, name, View.of(tensor) if name in _VIEWS else tensor.data_ptr())
+    call_kernel("performer", job)

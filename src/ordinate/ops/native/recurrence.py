@@ -1,0 +1,103 @@
+"""Binding of the C++ recurrences of RWKV-6 and RWKV-7 (recurrence.cpp): one pass over time."""
+
+import ctypes
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ordinate.core.shapes import Outputs, Queries
+from ordinate.ops.native.job import BOOL, POINTER, WHOLE, View, call_kernel, contiguous_channels, empty_token_major
+
+Bonus = Float[Tensor, "h d"]
+Matrices = Float[Tensor, "b h d e"]
+
+# as in recurrence.cpp: columns per vector, and tokens between two stored states
+LANES, CHUNK = 16, 32
+
+# tensors with one row per token
+_VIEWS = ("r", "w", "k", "v", "a", "b")
+_GRADIENTS = ("dr", "dw", "dk", "dv", "da", "db")
+
+
+class _Job(ctypes.Structure):
+    # as in recurrence.cpp
+    _fields_ = [
+        ("back", BOOL),
+        ("delta", BOOL),
+        *((name, WHOLE) for name in ("batch", "heads", "tokens", "width", "depth")),
+        *((name, View) for name in (*_VIEWS, "y")),
+        *((name, POINTER) for name in ("bonus", "start", "end", "kept")),
+        *((name, View) for name in ("gradient", *_GRADIENTS)),
+        *((name, POINTER) for name in ("gradient_end", "dbonus", "dstart")),
+    ]
+
+
+def decaying_linear_attention(
+    r: Queries, k: Queries, v: Outputs, w: Queries, bonus: Bonus, start: Matrices
+) -> tuple[Outputs, Matrices]:
+    """Linear attention with decay (RWKV-6, see `ordinate.ops.decay`): outputs and final state, in float32."""
+    return _recurrence(r, w, k, v, None, None, bonus, start)
+
+
+def delta_rule(
+    r: Queries, k: Queries, v: Outputs, w: Queries, a: Queries, b: Queries, start: Matrices
+) -> tuple[Outputs, Matrices]:
+    """Generalised delta rule (RWKV-7, see `ordinate.ops.delta_rule`): outputs and final state, in float32."""
+    return _recurrence(r, w, k, v, a, b, None, start)
+
+
+def _recurrence(*inputs: Tensor | None) -> tuple[Outputs, Matrices]:
+    learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+    return _Recurrence.apply(learns, *inputs)
+
+
+class _Recurrence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, learns: bool, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        given = {name: x for name, x in zip((*_VIEWS, "bonus", "start"), inputs, strict=True) if x is not None}
+        tensors = {name: contiguous_channels(x) if name in _VIEWS else x.contiguous() for name, x in given.items()}
+        ctx.save_for_backward(*tensors.values())
+        ctx.names = tuple(tensors)
+        tensors["y"] = empty_token_major(tensors["v"])
+        tensors["end"] = torch.empty_like(tensors["start"])
+        ctx.kept = _kept(tensors) if learns else None
+        _run(False, tensors | ({} if ctx.kept is None else {"kept": ctx.kept}))
+        return tensors["y"], tensors["end"]
+
+    @staticmethod
+    @once_differentiable
+    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        tensors = dict(zip(ctx.names, ctx.saved_tensors, strict=True)) | {"kept": ctx.kept}
+        pairs = zip(_GRADIENTS, _VIEWS, strict=True)
+        made = {name: empty_token_major(tensors[of]) for name, of in pairs if of in tensors}
+        made["dstart"] = torch.empty_like(tensors["start"])
+        if "bonus" in tensors:
+            made["dbonus"] = tensors["start"].new_zeros(*tensors["start"].shape[:3])
+        asked, end = grad_outputs
+        tensors["gradient"] = torch.zeros_like(tensors["v"]) if asked is None else contiguous_channels(asked)
+        if end is not None:
+            tensors["gradient_end"] = end.contiguous()
+        _run(True, tensors | made)
+        dbonus = made["dbonus"].sum(0) if "dbonus" in made else None
+        return None, *(made.get(name) for name in _GRADIENTS), dbonus, made["dstart"]
+
+
+def _kept(tensors: dict[str, Tensor]) -> Tensor:
+    """Allocate the stored states, one per CHUNK tokens, from which the backward pass recomputes the others."""
+    batch, heads, tokens, depth = tensors["v"].shape
+    # padded to whole panels, which have one, two or four vectors of columns
+    columns = LANES if depth <= LANES else 2 * LANES if depth <= 2 * LANES else -(-depth // (4 * LANES)) * 4 * LANES
+    return tensors["v"].new_empty(batch, heads, -(-tokens // CHUNK), tensors["k"].shape[3], columns)
+
+
+def _run(back: bool, tensors: dict[str, Tensor]) -> None:
+    job = _Job(back, "a" in tensors, *tensors["k"].shape, tensors["v"].shape[3])
+    of_tokens = {*_VIEWS, "y", "gradient", *_GRADIENTS}
+    for name, tensor in tensors.items():
+        setattr(job, name, View.of(tensor) if name in of_tokens else tensor.data_ptr())
+    call_kernel("recurrence", job)

@@ -1,0 +1,37 @@
+"""Binding of the C++ rotary embedding (rotation.cpp)."""
+
+import ctypes
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ordinate.ops.native.job import BOOL, WHOLE, View, call_kernel
+
+Heads = Float[Tensor, "b h n d"]
+Wave = Float[Tensor, "#b #h n pairs"]
+
+
+class _Job(ctypes.Structure):
+    # as in rotation.cpp
+    _fields_ = [
+        *((name, BOOL) for name in ("back", "bfloat16", "interleaved")),
+        *((name, WHOLE) for name in ("batch", "heads", "tokens", "width", "pairs")),
+        *((name, View) for name in ("x", "out", "cos", "sin")),
+    ]
+
+
+def rotate(x: Heads, cos: Wave, sin: Wave, *, interleaved: bool, back: bool) -> Heads:
+    """(a, b) -> (a cos - b sin, b cos + a sin) for each pair of channels, in one pass over memory.
+
+    Args:
+        x: float32 or bfloat16, with contiguous channels.
+        cos: float32 with contiguous channels, as is sin.
+        sin: multiplies the partner.
+        interleaved: channels pair up with their neighbours; otherwise the first half with the second.
+        back: apply the transpose, with -sin.
+    """
+    out = torch.empty_like(x)
+    views = (View.of(y) for y in (x, out, cos.expand(*x.shape[:3], -1), sin.expand(*x.shape[:3], -1)))
+    call_kernel("rotation", _Job(back, x.dtype == torch.bfloat16, interleaved, *x.shape, cos.shape[-1], *views))
+    return out

@@ -1,0 +1,138 @@
+// Shared by the forward and backward pass of attention: the job, and packing of tensors for products.
+
+#pragma once
+
+#include <ATen/native/CPUBlas.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "job.h"
+
+namespace {
+
+using at::native::cpublas::brgemm;
+
+constexpr Index ROWS = 128;     // rows of a tile: queries in the forward pass, keys in the backward pass
+constexpr Index COLUMNS = 512;  // columns of a tile: keys in the forward pass, queries in the backward pass
+constexpr Index PANEL = 64;     // columns of one product
+constexpr Index TERMS = 64;     // terms of a partial sum in float32 products
+
+template <class T>
+constexpr bool PAIRED = sizeof(T) == 2;
+
+Index padded(Index count) { return parts(count, PANEL) * PANEL; }
+
+struct Job {
+  bool back, bfloat16;
+  Index batch, heads, key_heads, queries, keys, width, depth;  // depth: channels of a value
+  double scale, cap;   // cap: soft cap of the scores, 0 for none
+  const float* sinks;  // (heads), or null
+  const float* table;  // bias by offset, (heads, queries + keys - 1); reversed in the backward pass
+  const Index *first, *last;  // (batch, heads, blocks) and (blocks): the keys of each block of ROWS queries
+  const Index *q_document, *k_document;  // (batch, tokens), or null
+  View q, k, v, out;
+  // (batch, heads, queries): a weight is exp(score - top) * share; 0 and 0 for a fully masked query
+  float *top, *share;
+  int8_t* lost;  // (batch, heads, queries, depth): rounding error of a bfloat16 output, see `lose`; or null
+  View gradient, dq, dk, dv;
+  float* dtable;  // (batch, heads, queries + keys - 1), reversed, initialised to 0; or null
+  float* dsinks;  // (batch, heads), or null
+
+  int8_t* rest(Index b, Index h, Index i) const {
+    return lost ? lost + ((b * heads + h) * queries + i) * depth : nullptr;
+  }
+  Index blocks() const { return parts(queries, ROWS); }
+  Index pitch() const { return queries + keys - 1; }
+};
+
+// Add a product to `sums`, in partial sums of few terms: long float32 sums lose digits. 16-bit operands have so few
+// digits that long sums are accurate enough.
+template <class T>
+void add_product(Index rows, Index columns, Index inner, Index left_pitch, Index right_pitch, Index pitch,
+                 const T* left, const T* right, float* sums) {
+  const Index terms = PAIRED<T> ? COLUMNS : TERMS;
+  for (Index k = 0; k < inner; k += terms)
+    brgemm(rows, columns, min(terms, inner - k), left_pitch, right_pitch, pitch, true, left + k,
+           right + k * right_pitch, sums, PAIRED<T>);
+}
+
+// Soft cap, cap tanh(x / cap). Near 0 by its Taylor series, since 1 - e^-2x would cancel.
+inline float bend(float x, float cap) {
+  const float y = x / cap, square = y * y, less = exponential(y < 0.f ? 2.f * y : -2.f * y);
+  const float far = (1.f - less) / (1.f + less);
+  const float near = 1.f + square * (-1.f / 3 + square * (2.f / 15 + square * (-17.f / 315 + square * 62.f / 2835)));
+  return cap * (square < 0.0625f ? y * near : y < 0.f ? -far : far);
+}
+
+// Eight bits of the rounding error of a bfloat16, and the number restored from both. Bit patterns of floats of one sign
+// are ordered like the floats, so the error is a difference of integers.
+inline int8_t lose(float exact, c10::BFloat16 rounded) {
+  const auto rest = static_cast<int32_t>(c10::bit_cast<uint32_t>(exact) - (static_cast<uint32_t>(rounded.x) << 16));
+  return static_cast<int8_t>(min((rest + 128) >> 8, 127));
+}
+inline float restore(c10::BFloat16 rounded, int8_t lost) {
+  return c10::bit_cast<float>((static_cast<uint32_t>(rounded.x) << 16) + static_cast<uint32_t>(lost * 256));
+}
+
+template <class T>
+void narrow(const float* __restrict from, T* __restrict to, Index count, float scale = 1.f) {
+#pragma omp simd
+  for (Index c = 0; c < count; ++c) narrow(from[c] * scale, to[c]);
+}
+
+// Pack PANEL rows as the columns of a right operand; missing rows become 0.
+template <class T>
+void pack_columns(const T* from, Index pitch, Index count, Index width, T* to) {
+  const Index units = width * sizeof(T) / 4;  // a unit is one float32 or a pair of 16-bit numbers (VNNI layout)
+  auto* unit = reinterpret_cast<char*>(to);
+  if (count < PANEL) std::memset(unit, 0, PANEL * units * 4);
+  for (Index j = 0; j < min(count, PANEL); ++j) {
+    const auto* row = reinterpret_cast<const char*>(from + j * pitch);
+    for (Index c = 0; c < units; ++c) std::memcpy(unit + (c * PANEL + j) * 4, row + c * 4, 4);
+  }
+}
+
+// Pack rows as the rows of a right operand, up to `total`; missing rows become 0. Of 16-bit types, two rows are
+// interleaved.
+template <class T>
+void pack_rows(const T* from, Index pitch, Index count, Index total, Index width, T* to) {
+  const Index even = count / 2 * 2;
+  if (count < total) std::memset(static_cast<void*>(to + even * width), 0, (total - even) * width * sizeof(T));
+  if constexpr (!PAIRED<T>) {
+    for (Index r = 0; r < count; ++r) std::memcpy(to + r * width, from + r * pitch, width * sizeof(T));
+  } else {
+    const auto* bits = reinterpret_cast<const uint16_t*>(from);
+    auto* __restrict unit = reinterpret_cast<uint32_t*>(to);
+    for (Index r = 0; r < count; r += 2) {
+      const uint16_t *one = bits + r * pitch, *two = r + 1 < count ? one + pitch : nullptr;
+#pragma omp simd
+      for (Index c = 0; c < width; ++c) unit[r / 2 * width + c] = two ? one[c] | static_cast<uint32_t>(two[c]) << 16 : one[c];
+    }
+  }
+}
+
+// Bias of a row of a tile; with document ids, a copy in `room` in which other documents are -inf.
+inline const float* hide(const float* bias, const Index* documents, Index own, Index count, float* __restrict room) {
+  if (!documents) return bias;
+#pragma omp simd
+  for (Index c = 0; c < count; ++c) room[c] = documents[c] == own ? bias[c] : NEVER;
+  return room;
+}
+
+// Whether two ranges of document ids overlap: a tile without common documents can be skipped.
+bool meet(const Index* one, Index count, const Index* two, Index other) {
+  if (!one) return true;
+  const auto [low, high] = std::minmax_element(one, one + count);
+  const auto [least, most] = std::minmax_element(two, two + other);
+  return *low <= *most && *least <= *high;
+}
+
+const Index* documents(const Index* all, Index b, Index tokens, Index from) {
+  return all ? all + b * tokens + from : nullptr;
+}
+
+}  // namespace

@@ -1,0 +1,204 @@
+"""Attention with a bias that depends on the offset alone, in blocks of queries: O(n) memory, forward and backward.
+
+The rows of a block are in reverse order. The bias of row r and key j is then table[j + r + c]: a view of the table
+with strides (1, 1), so that no bias of queries x keys is materialised. Causal mask and window are -inf in the table.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Keys, OffsetTable, Outputs, Queries, Values
+from ordinate.ops.blocks import QueryBlock, query_blocks
+from ordinate.ops.decay_cutoff import first_relevant_keys
+from ordinate.ops.matmul import gradient_type, matmul_partial_sums, matmul_transposed
+
+ROWS = 256
+# longest partial sum in gradients of queries: with it, errors are as small as those of PyTorch's attention
+PARTIAL_SUM = 1024
+Factors = Callable[[Tensor], Tensor]
+
+
+def masked_offsets(where: Geometry, device: torch.device) -> Bool[Tensor, " offsets"]:
+    """Table entries masked by causality or window; entry x belongs to the offset key - query = x - queries + 1."""
+    queries, keys = where.shape
+    ahead = torch.arange(1 - queries, keys, device=device) - where.start
+    hidden = ahead > 0 if where.is_causal else torch.zeros_like(ahead, dtype=torch.bool)
+    return hidden if where.window is None else hidden | (ahead.abs() >= where.window)
+
+
+def masked_table(table: OffsetTable | None, where: Geometry, heads: int, type: torch.dtype) -> OffsetTable:
+    """Table of biases by offset for every head (zeros if there is none), -inf where causal mask or window apply."""
+    hidden = masked_offsets(where, where.q_pos.device)
+    table = hidden.new_zeros(1, len(hidden), dtype=type) if table is None else table.to(type)
+    return table.masked_fill(hidden, float("-inf")).expand(heads, -1)
+
+
+class Dropout(NamedTuple):
+    """Dropout of attention weights with a fixed seed, so that the backward pass redraws the same mask.
+
+    Args:
+        share: dropout probability.
+        seed: of the generator.
+    """
+
+    share: float
+    seed: int
+
+    def begin(self) -> Factors:
+        """Return a function that draws the dropout factors of one block after another."""
+        kept, generator = 1 - self.share, torch.Generator().manual_seed(self.seed)
+        return lambda weights: torch.empty_like(weights).bernoulli_(kept, generator=generator).div_(kept)
+
+
+def forward(
+    q: Queries, k: Keys, v: Values, table: OffsetTable, where: Geometry, scale: float, drop: Dropout | None = None
+) -> Outputs:
+    """softmax(q k^T scale + table) v over visible pairs; 0 for fully masked queries."""
+    factors = None if drop is None else drop.begin()
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
+    for row, head in itertools.product(*map(range, q.shape[:2])):
+        keys, values, queries = _wide(k[row, head // groups]), _wide(v[row, head // groups]), _reverse(q[row, head])
+        made, cut = queries.new_empty(out.shape[2:]), cuts(row, head)
+        # the longest block first: its freed memory is reused by all others
+        for block in reversed(cut.query_blocks):
+            weights = _weights(queries, keys, table[head], where, scale, row, block)
+            weights = weights if factors is None else weights.mul_(factors(weights))
+            made[block.reverse] = cut.product(weights, values[block.keys], q.dtype)
+        out[row, head] = made.flip(0)
+    return out
+
+
+def backward(
+    gradient: Outputs,
+    inputs: tuple[Queries, Keys, Values, OffsetTable],
+    where: Geometry,
+    scale: float,
+    learned: bool,
+    drop: Dropout | None = None,
+) -> tuple[Queries, Keys, Values, OffsetTable | None]:
+    """Return the gradients of q, k, v and, if it is learned, of the table; weights are recomputed."""
+    q, k, v, table = inputs
+    dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+    dt = torch.zeros_like(table) if learned else None
+    factors = None if drop is None else drop.begin()
+    cuts, groups = _cuts(q, k, table, where, scale), q.shape[1] // k.shape[1]
+    for row, group in itertools.product(*map(range, k.shape[:2])):
+        keys, values = _wide(k[row, group]), _wide(v[row, group])
+        back = _WayBack(keys, values, q.dtype, factors)
+        for head in range(group * groups, (group + 1) * groups):
+            queries, upstream = _reverse(q[row, head]), _reverse(gradient[row, head])
+            made, sums = torch.empty_like(queries), None if dt is None else dt[head]
+            for block in reversed(cuts(row, head).query_blocks):
+                weights = _weights(queries, keys, table[head], where, scale, row, block)
+                made[block.reverse] = back.add(block, weights, queries[block.reverse], upstream[block.reverse], sums)
+            dq[row, head] = made.mul_(scale).flip(0)
+        dk[row, group], dv[row, group] = back.to_keys.mul_(scale).t(), back.to_values.t()
+    return dq, dk, dv, dt
+
+
+class _WayBack:
+    """Gradients of one key head and of the query heads that share it, accumulated block by block.
+
+    Args:
+        keys: in float32 or wider.
+        values: likewise.
+        kept: dtype of the gradients.
+        factors: dropout factors of each block, in the order of the forward pass; None: no dropout.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, kept: torch.dtype, factors: Factors | None) -> None:
+        self.narrow = gradient_type(kept)
+        self.values, self.held, self.kept, self.factors = values, keys.to(self.narrow), kept, factors
+        # transposed, since products of that form are faster
+        self.to_keys, self.to_values = keys.new_zeros(keys.shape[::-1]), values.new_zeros(values.shape[::-1])
+
+    def add(
+        self, block: QueryBlock, weights: Tensor, queries: Tensor, upstream: Tensor, sums: Tensor | None
+    ) -> Tensor:
+        """Return the gradient of a block's queries; accumulate those of keys, values and, in `sums`, of the table."""
+        slope, kept = matmul_transposed(upstream, self.values[block.keys]), weights
+        if self.factors is not None:
+            factor = self.factors(weights)
+            slope, kept = slope.mul_(factor), factor.mul_(weights)
+        torch._softmax_backward_data(slope, weights, -1, slope.dtype, grad_input=slope)
+        if sums is not None:
+            _add_diagonals(sums, slope, block)
+        kept, slope = kept.to(self.narrow), slope.to(self.narrow)
+        self.to_values[:, block.keys] += matmul_transposed(self._columns(upstream), kept.t())
+        self.to_keys[:, block.keys] += matmul_transposed(self._columns(queries), slope.t())
+        return matmul_partial_sums(slope, self.held[block.keys], self.kept, longest=PARTIAL_SUM)
+
+    def _columns(self, x: Tensor) -> Tensor:
+        return x.to(self.narrow).t().contiguous()
+
+
+class _Cut(NamedTuple):
+    """Blocks of one head, without the keys of negligible weight.
+
+    Args:
+        query_blocks: blocks of queries with their keys.
+        far: whether the farthest keys of the last block are among them.
+    """
+
+    query_blocks: list[QueryBlock]
+    far: bool
+
+    def product(self, weights: Tensor, values: Tensor, kept: torch.dtype) -> Tensor:
+        """Return weights times values, for rounding to this type; without far keys a long sum is accurate enough."""
+        return matmul_partial_sums(weights, values, kept) if self.far else matmul_transposed(weights, values.t())
+
+
+def _cuts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float) -> Callable[[int, int], _Cut]:
+    """Return a function from sequence and head to the blocks that remain after skipping negligible keys."""
+    found = query_blocks(where, ROWS)
+    first = first_relevant_keys(q, k, table, where, scale, ROWS)
+    if first is None:
+        return lambda row, head: _Cut(found, far=True)
+    # rounded to whole blocks of keys: oneDNN caches a kernel for each size of a product
+    low = (first // ROWS * ROWS).tolist()
+    return lambda row, head: _Cut(
+        [block.after(key) for block, key in zip(found, low[row][head], strict=True)],
+        far=low[row][head][-1] <= found[-1].keys.start,
+    )
+
+
+def _weights(
+    queries: Tensor, keys: Tensor, table: Tensor, where: Geometry, scale: float, row: int, block: QueryBlock
+) -> Tensor:
+    """Attention weights of a block, its rows in reverse order."""
+    scores = matmul_transposed(queries[block.reverse], keys[block.keys])
+    bias = table.as_strided(block.size, (1, 1), table.storage_offset() + block.first)
+    torch.add(bias, scores, alpha=scale, out=scores)
+    if where.q_document is None and where.window is None:
+        return torch.softmax(scores, -1, out=scores)
+    if where.q_document is not None:
+        visible = where.block(block.rows, block.keys).visible
+        scores.masked_fill_(~visible[min(row, len(visible) - 1)].flip(0), float("-inf"))
+    # a fully masked row is set to 0 before the softmax, which would be NaN, and again after it
+    empty = scores.amax(-1, keepdim=True) == float("-inf")
+    return torch.softmax(scores.masked_fill_(empty, 0.0), -1, out=scores).masked_fill_(empty, 0.0)
+
+
+def _add_diagonals(sums: Tensor, slope: Tensor, block: QueryBlock) -> None:
+    """Add the gradient of each table entry: the sum over the pairs with its offset (an anti-diagonal of `slope`)."""
+    rows, keys = block.size
+    # padded to keys + rows columns and reread with one column less, each row is shifted by one more column
+    skewed = slope.new_empty(rows, keys + rows)
+    skewed[:, :keys], skewed[:, keys:] = slope, 0.0
+    summed = skewed.view(-1)[: rows * (keys + rows - 1)].view(rows, keys + rows - 1).sum(0)
+    sums[block.first : block.first + keys + rows - 1] += summed
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32)).contiguous()
+
+
+def _reverse(x: Tensor) -> Tensor:
+    return _wide(x.flip(0))

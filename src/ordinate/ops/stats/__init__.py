@@ -1,0 +1,1 @@
+"""Bootstrap, permutation tests, multiple testing and variance components."""

@@ -1,0 +1,88 @@
+"""Permutation tests: sign flips of paired differences, and the Mantel test of two distance matrices."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+PERMUTATIONS = 999
+
+
+@dataclass(frozen=True)
+class PermutationTest:
+    """A statistic with its permutation p-value and null interval.
+
+    Args:
+        value: the observed statistic.
+        p: two-sided p-value: share of values under the null at least as far from 0, the observed one included.
+        low: 2.5th percentile of the null distribution.
+        high: 97.5th percentile.
+    """
+
+    value: float
+    p: float
+    low: float
+    high: float
+
+
+def sign_flip_test(
+    values: Float[ndarray, "texts *what"], seed: int, permutations: int = PERMUTATIONS
+) -> tuple[Float[ndarray, "*what"], Float[ndarray, "permutations *what"]]:
+    """Sign-flip test of means of paired differences: two-sided p-values, and the means under the null.
+
+    Under the null hypothesis a paired difference is symmetric around 0, so the sign of each text can be redrawn.
+
+    Args:
+        values: one or several paired differences for each text.
+        seed: of the signs.
+        permutations: number of draws.
+    """
+    values = np.asarray(values, float)
+    signs = np.random.default_rng(seed).choice((-1.0, 1.0), (permutations, len(values)))
+    drawn = np.tensordot(signs / len(values), values, axes=1)
+    # ties must count as reached, although sums in another order differ by rounding
+    reached = np.abs(drawn) >= np.abs(values.mean(0)) * (1 - 1e-12)
+    return np.asarray((reached.sum(0) + 1) / (permutations + 1)), drawn
+
+
+def mantel_test(
+    one: Float[ndarray, "n n"], other: Float[ndarray, "n n"], seed: int, permutations: int = PERMUTATIONS
+) -> PermutationTest:
+    """Mantel test: correlation of two symmetric distance matrices, with a permutation p-value.
+
+    Pairs that share a row are not independent; so rows and columns of one matrix are permuted together.
+
+    Args:
+        one: distances; the diagonal is ignored.
+        other: distances between the same items.
+        seed: of the permutations.
+        permutations: number of permutations.
+    Source: Mantel 1967, Cancer Research 27:209.
+    """
+    rows, columns = np.triu_indices(len(one), 1)
+    own = _standard(np.asarray(one, float)[rows, columns])
+    other = np.asarray(other, float)
+    theirs = _standard(other[rows, columns])
+    mean, spread = other[rows, columns].mean(), other[rows, columns].std()
+    value = float(own @ theirs / len(own))
+    random = np.random.default_rng(seed)
+    drawn = np.empty(permutations)
+    for turn in range(permutations):
+        order = random.permutation(len(other))
+        drawn[turn] = own @ ((other[order[rows], order[columns]] - mean) / (spread or 1.0)) / len(own)
+    p = float((np.abs(drawn) >= abs(value) * (1 - 1e-12)).sum() + 1) / (permutations + 1)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return PermutationTest(value, p, float(low), float(high))
+
+
+def ranks(values: Float[ndarray, "n"]) -> Float[ndarray, "n"]:
+    """Return the rank of each value, from 0; ties share their mean rank."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return ((ends - counts + ends - 1) / 2)[place]
+
+
+def _standard(values: Float[ndarray, "n"]) -> Float[ndarray, "n"]:
+    spread = values.std()
+    return (values - values.mean()) / (spread if spread > 0 else 1.0)

@@ -1,0 +1,189 @@
+"""The contract of model families: mapping published checkpoints (config.json, tensor names) to Ordinate models."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ordinate.core.checks import need, need_known
+from ordinate.models.backbone import Backbone
+from ordinate.models.decoder import Decoder
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.feedforward import FeedForwardKind
+from ordinate.models.shape import Shape
+from ordinate.models.vision import VisionTransformer
+
+Weight = Float[Tensor, "..."]
+LAYER_PLACEHOLDER = "{}"
+"""Placeholder for the layer index in tensor names."""
+
+
+@dataclass(frozen=True)
+class TensorRule:
+    """Mapping between one Ordinate tensor and one or more checkpoint tensors; the base class copies one unchanged.
+
+    Args:
+        ours: state-dict name in the Ordinate model.
+        theirs: names in the checkpoint, in order.
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        """Convert checkpoint tensors to the Ordinate tensor."""
+        return tensors[0]
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        """Convert the Ordinate tensor to checkpoint tensors."""
+        return [tensor]
+
+    def layers(self, count: int) -> "list[TensorRule]":
+        """Expand the layer placeholder: one rule for each layer, or the rule itself if it has none."""
+        if LAYER_PLACEHOLDER not in self.ours:
+            return [self]
+        names = [
+            (
+                self.ours.replace(LAYER_PLACEHOLDER, str(layer)),
+                tuple(name.replace(LAYER_PLACEHOLDER, str(layer)) for name in self.theirs),
+            )
+            for layer in range(count)
+        ]
+        return [type(self)(ours, theirs) for ours, theirs in names]
+
+
+class TransposedWeight(TensorRule):
+    """A weight matrix stored transposed in the checkpoint (GPT-2's Conv1D)."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return tensors[0].mT
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return [tensor.mT]
+
+
+class StackedQKV(TensorRule):
+    """Separate query, key and value tensors in the checkpoint, concatenated along dim 0 here."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return torch.cat(list(tensors))
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        width = shape.bindable_sizes["head_width"]
+        kv_heads = shape.heads if shape.kv_heads is None else shape.kv_heads
+        return list(tensor.split([shape.heads * width, kv_heads * width, kv_heads * width]))
+
+
+class StackedPair(TensorRule):
+    """Two equally large tensors in the checkpoint (gate and up projection), concatenated along dim 0 here."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return torch.cat(list(tensors))
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return list(tensor.chunk(2))
+
+
+class InterleavedQKV(TensorRule):
+    """Fused QKV interleaved by head in the checkpoint (GPT-NeoX, Bloom); queries, then keys, then values here."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return tensors[0].unflatten(0, (shape.heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return [tensor.unflatten(0, (3, shape.heads, -1)).transpose(0, 1).flatten(0, 2)]
+
+
+class Family(ABC):
+    """A model family, identified by its `model_type`: converts config.json to a `Shape` and maps tensor names.
+
+    Must: `model_type`, `prefix`, `architecture`, `shape`, `config` (the inverse of `shape`) and `rules`.
+    May: `defaults` (values of keys that config.json may omit), `complete_config` (settings that follow from the
+        tensor names) and `ignored_suffixes` (checkpoint tensors to ignore).
+    """
+
+    model_class: ClassVar[type[Backbone] | type[EncoderDecoder] | type[VisionTransformer]] = Decoder
+    """The Ordinate model class: decoder, encoder, encoder-decoder or vision model."""
+    model_type: ClassVar[str]
+    """The `model_type` of its config.json."""
+    prefix: ClassVar[str]
+    """Prefix of tensor names in checkpoints with a head; absent in checkpoints of the bare model."""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Default values of keys that config.json may omit."""
+    ignored_suffixes: ClassVar[tuple[str, ...]] = ()
+    """Suffixes of checkpoint tensors that are ignored: buffers, tied or unused heads."""
+
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Return the config completed with settings that only the tensor names determine."""
+        return dict(config)
+
+    @abstractmethod
+    def shape(self, config: Mapping[str, Any]) -> Shape:
+        """Convert a config.json to a `Shape`.
+
+        Raises:
+            ValueError: a feature of the family that the Ordinate model does not implement.
+        """
+
+    @abstractmethod
+    def architecture(self, shape: Shape) -> str:
+        """Return the transformers class for a model of this shape."""
+
+    @abstractmethod
+    def config(self, shape: Shape) -> dict[str, Any]:
+        """Convert a `Shape` to the contents of config.json."""
+
+    @abstractmethod
+    def rules(self, shape: Shape) -> Sequence[TensorRule]:
+        """Return the tensor mappings; names contain `LAYER_PLACEHOLDER` in place of the layer index."""
+
+    def all_rules(self, shape: Shape) -> list[TensorRule]:
+        """Return the tensor mappings of all layers."""
+        return [rule for each in self.rules(shape) for rule in each.layers(shape.layers)]
+
+
+def linear_rules(ours: str, *theirs: str, kind: type[TensorRule] = TensorRule, bias: bool) -> list[TensorRule]:
+    """Return the mappings of a linear layer: weight, and bias if it has one."""
+    weight = kind(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs))
+    # a bias vector has no transpose
+    rows = TensorRule if kind is TransposedWeight else kind
+    return [weight, rows(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs))] if bias else [weight]
+
+
+def need_settings(family: Family, config: Mapping[str, Any], **settings: Any) -> None:
+    """Raise a ValueError unless these settings, where config.json has them, have the only supported value."""
+    for name, wanted in settings.items():
+        came = config.get(name, wanted)
+        need(
+            came == wanted,
+            f"{family.model_type} is supported with {name}={wanted!r} only",
+            f"got {came!r}",
+            "load another checkpoint",
+        )
+
+
+def activation_kind(name: str, known: Mapping[str, FeedForwardKind]) -> FeedForwardKind:
+    """Return the feed-forward kind for an activation name of transformers."""
+    need_known("activation", name, known)
+    return known[name]
+
+
+HF_ACTIVATIONS: Mapping[str, FeedForwardKind] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Activation names of transformers and the feed-forward kinds they correspond to."""
+
+
+def activation_name(kind: FeedForwardKind) -> str:
+    """Return the transformers name of a feed-forward kind's activation."""
+    return {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}[kind]

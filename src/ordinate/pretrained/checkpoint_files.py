@@ -1,0 +1,162 @@
+"""Files of a published checkpoint: config.json and safetensors, read without executing code."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ordinate.core.checks import need
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+GENERATION_CONFIG = "generation_config.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+HUB_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
+
+
+class CheckpointConfig(dict[str, Any]):
+    """The contents of a config.json; a missing key raises an error that names it."""
+
+    def __missing__(self, key: str) -> Any:
+        raise ValueError(
+            f"a config.json of this family must have {key!r}; got {', '.join(self)}; add the missing key"
+        )
+
+
+def resolve_checkpoint(source: str | Path) -> Path:
+    """Return the local folder of a checkpoint, downloading it from the Hugging Face Hub if necessary.
+
+    Args:
+        source: a folder, or the name of a model on the hub; only its JSON and safetensors files are downloaded.
+
+    Raises:
+        ValueError: neither a folder nor a model name, or the download failed.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    need(
+        HUB_NAME.fullmatch(str(source)) is not None and not str(source).startswith("."),
+        "a checkpoint must be a folder or the name of a model on the hub",
+        f"got {str(source)!r}, which is neither",
+        "check the path",
+    )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(str(source), allow_patterns=["*.json", "*.safetensors"]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ValueError(
+            f"a checkpoint must be a folder or the name of a model on the hub; {str(source)!r} is not a local folder "
+            f"and the hub answered: {error}; check the name, or download it first"
+        ) from None
+
+
+def read_config(folder: Path) -> CheckpointConfig:
+    """Read config.json.
+
+    Raises:
+        ValueError: config.json is missing or not a JSON object.
+    """
+    path = folder / CONFIG
+    need(path.is_file(), "a checkpoint needs a config.json", f"{folder} has none", "give the folder that contains it")
+    return _object(path)
+
+
+def read_generation_config(folder: Path) -> CheckpointConfig:
+    """Read generation_config.json; empty if there is none."""
+    path = folder / GENERATION_CONFIG
+    return _object(path) if path.is_file() else CheckpointConfig()
+
+
+def read_eos_tokens(folder: Path) -> list[int]:
+    """Return the end-of-sequence tokens named by the checkpoint; empty if it names none."""
+    # generation_config.json takes precedence, as in transformers
+    ends = {**read_config(folder), **read_generation_config(folder)}.get("eos_token_id")
+    return ends if isinstance(ends, list) else [] if ends is None else [int(ends)]
+
+
+def _object(path: Path) -> CheckpointConfig:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{path.name} must be a JSON object; {path} cannot be parsed: {error}; download it again"
+        ) from None
+    must = f"{path.name} must be a JSON object"
+    need(isinstance(found, dict), must, f"{path} contains another value", "download it again")
+    return CheckpointConfig(found)
+
+
+class CheckpointTensors(Mapping[str, Tensor]):
+    """Lazy mapping from name to tensor over the safetensors files of a checkpoint.
+
+    Args:
+        folder: the checkpoint.
+
+    Raises:
+        ValueError: no safetensors files, pickles only, or an index that names missing files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        files = self._files()
+        self._place: dict[str, Path] = {}
+        for file in files:
+            with _opened(file) as tensors:
+                self._place |= dict.fromkeys(tensors.keys(), file)
+
+    def __getitem__(self, name: str) -> Tensor:
+        with _opened(self._place[name]) as tensors:
+            return tensors.get_tensor(name)
+
+    def __iter__(self):  # noqa: ANN204
+        return iter(self._place)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape without reading its data."""
+        with _opened(self._place[name]) as tensors:
+            return tuple(tensors.get_slice(name).get_shape())
+
+    def dtypes(self) -> set[str]:
+        """Return the dtypes of all tensors, as named by safetensors: F32, BF16, F8_E4M3."""
+        found = set[str]()
+        for file in set(self._place.values()):
+            with _opened(file) as tensors:
+                found |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 - no dict
+        return found
+
+    def _files(self) -> list[Path]:
+        index = self.folder / INDEX
+        if not index.is_file():
+            whole = self.folder / WEIGHTS
+            pickles = sorted(path.name for pattern in PICKLES for path in self.folder.glob(pattern))
+            need(
+                whole.is_file(),
+                f"weights are read from {WEIGHTS}",
+                f"{self.folder} has {'only ' + ', '.join(pickles) if pickles else 'none'}",
+                "pickles are not read because they can execute code: if you trust the file, convert it once with "
+                "transformers (from_pretrained, then save_pretrained)"
+                if pickles
+                else "give the folder that contains it",
+            )
+            return [whole]
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values()))
+        for name in names:
+            inside = isinstance(name, str) and Path(name).name == name and (self.folder / name).is_file()
+            need(inside, f"{INDEX} must name files in its folder", f"got {name!r}", "download the checkpoint again")
+        return [self.folder / name for name in names]
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(path, "pt")
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path.name} must be a safetensors file; got {error}; download it again") from None

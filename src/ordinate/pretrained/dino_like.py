@@ -1,0 +1,70 @@
+"""Base class of DINOv2, with and without registers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need
+from ordinate.models.vision import VisionShape
+from ordinate.pretrained._family import HF_ACTIVATIONS, TensorRule, activation_kind, activation_name, linear_rules
+from ordinate.pretrained.vit_like import VitLike
+
+
+class DinoLike(VitLike):
+    """ViT with LayerScale; the classifier reads the class token concatenated with the mean of the patch tokens."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-6,
+        "qkv_bias": True,
+        "num_channels": 3,
+        "mlp_ratio": 4,
+        "layerscale_value": 1.0,
+        "use_swiglu_ffn": False,
+        "id2label": {"0": "LABEL_0", "1": "LABEL_1"},
+        "architectures": (),
+    }
+
+    def specific_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the LayerScale and feed-forward fields: SwiGLU in the largest models."""
+        gated, wide = config["use_swiglu_ffn"], int(config["hidden_size"] * config["mlp_ratio"])
+        return {
+            "feedforward": "swiglu" if gated else activation_kind(config["hidden_act"], HF_ACTIVATIONS),
+            "hidden": _gated(wide) if gated else wide,
+            "layer_scale": config["layerscale_value"],
+            "pool": "both",
+            "head": "classes" if self.classifier_class in config["architectures"] else "none",
+        }
+
+    def specific_config(self, shape: VisionShape) -> dict[str, Any]:
+        """Return the same fields as config.json keys; mlp_ratio is recovered from the hidden width."""
+        gated, hidden, width = shape.feedforward == "swiglu", shape.hidden_width, shape.width
+        ratios = [ratio for ratio in range(1, 65) if hidden == (_gated(width * ratio) if gated else width * ratio)]
+        need(
+            len(ratios) > 0,
+            f"a {self.model_type} needs an integer mlp_ratio",
+            f"got hidden={hidden} for a width of {width}",
+            "use save_pretrained instead",
+        )
+        return {
+            "use_swiglu_ffn": gated,
+            "hidden_act": "gelu" if gated else activation_name(shape.feedforward),
+            "mlp_ratio": ratios[0],
+            "layerscale_value": shape.layer_scale,
+        }
+
+    def layer_rules(self, shape: VisionShape, there: str, here: str) -> Sequence[TensorRule]:
+        gated = shape.feedforward == "swiglu"
+        widen, narrow = ("weights_in", "weights_out") if gated else ("fc1", "fc2")
+        return [
+            *linear_rules(f"{here}.mixer_norm", f"{there}.norm1", bias=True),
+            *linear_rules(f"{here}.feedforward_norm", f"{there}.norm2", bias=True),
+            TensorRule(f"{here}.mixer_scale.weight", (f"{there}.layer_scale1.lambda1",)),
+            TensorRule(f"{here}.feedforward_scale.weight", (f"{there}.layer_scale2.lambda1",)),
+            *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.{widen}", bias=True),
+            *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.{narrow}", bias=True),
+        ]
+
+
+def _gated(hidden: int) -> int:
+    """Return the hidden width of SwiGLU: two thirds of `hidden`, rounded up to a multiple of eight."""
+    return (int(hidden * 2 / 3) + 7) // 8 * 8

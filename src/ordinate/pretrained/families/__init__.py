@@ -1,0 +1,1 @@
+"""Families of published models that load as Ordinate models, one per file."""

@@ -1,0 +1,78 @@
+"""Bloom."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.pretrained._family import Family, InterleavedQKV, TensorRule, linear_rules, need_settings
+
+MIXER = "softmax:variant.bias=true"
+
+
+class Bloom(Family):
+    """Bloom: ALiBi, and a LayerNorm of the token embeddings.
+
+    Source: BigScience Workshop 2022, https://arxiv.org/abs/2211.05100.
+    """
+
+    model_type = "bloom"
+    prefix = "transformer."
+    defaults: ClassVar[Mapping[str, Any]] = {"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
+
+    def architecture(self, shape: Shape) -> str:
+        return "BloomForCausalLM"
+
+    def shape(self, config: Mapping[str, Any]) -> Shape:
+        need_settings(self, config, apply_residual_connection_post_layernorm=False)
+        return Shape(
+            vocabulary=config["vocab_size"],
+            width=config["hidden_size"],
+            layers=config["n_layer"],
+            heads=config["n_head"],
+            scheme="alibi",
+            mixer=MIXER,
+            # its config.json need not name a length: ALiBi has no maximum
+            max_length=config.get("seq_length", 2048),
+            norm="layer",
+            norm_eps=config["layer_norm_epsilon"],
+            feedforward="gelu_tanh",
+            hidden=4 * config["hidden_size"],
+            bias=("norm", "feedforward"),
+            tie_embeddings=config["tie_word_embeddings"],
+            embedding_norm=True,
+        )
+
+    def config(self, shape: Shape) -> dict[str, Any]:
+        need(
+            shape.scheme == "alibi" and shape.mixer == MIXER and shape.hidden_width == 4 * shape.width,
+            f"a bloom requires scheme alibi, mixer {MIXER} and a hidden width of 4 * width",
+            f"got {shape.scheme}, {shape.mixer}, {shape.hidden_width}",
+            "use save_pretrained instead",
+        )
+        return {
+            "vocab_size": shape.vocabulary,
+            "hidden_size": shape.width,
+            "n_layer": shape.layers,
+            "n_head": shape.heads,
+            "seq_length": shape.max_length,
+            "layer_norm_epsilon": shape.norm_eps,
+            "tie_word_embeddings": shape.tie_embeddings,
+        }
+
+    def rules(self, shape: Shape) -> Sequence[TensorRule]:
+        there, here = "transformer.h.{}", "blocks.{}"
+        rules = [
+            TensorRule("tokens.weight", ("transformer.word_embeddings.weight",)),
+            *linear_rules("embedding_norm", "transformer.word_embeddings_layernorm", bias=True),
+            *linear_rules("norm", "transformer.ln_f", bias=True),
+            *linear_rules(f"{here}.mixer_norm", f"{there}.input_layernorm", bias=True),
+            *linear_rules(f"{here}.feedforward_norm", f"{there}.post_attention_layernorm", bias=True),
+            *linear_rules(
+                f"{here}.mixer.project", f"{there}.self_attention.query_key_value", kind=InterleavedQKV, bias=True
+            ),
+            *linear_rules(f"{here}.mixer.out", f"{there}.self_attention.dense", bias=True),
+            *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.dense_h_to_4h", bias=True),
+            *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.dense_4h_to_h", bias=True),
+        ]
+        return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]

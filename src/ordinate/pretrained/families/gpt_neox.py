@@ -1,0 +1,102 @@
+"""GPT-NeoX."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.pretrained._family import (
+    HF_ACTIVATIONS,
+    Family,
+    InterleavedQKV,
+    TensorRule,
+    activation_kind,
+    activation_name,
+    linear_rules,
+    need_settings,
+)
+from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
+
+MIXER = "softmax:variant.bias=true"
+
+
+class GptNeox(Family):
+    """GPT-NeoX and Pythia: RoPE on a quarter of each head's channels, parallel attention and feed-forward.
+
+    Source: Black et al. 2022, GPT-NeoX-20B, https://arxiv.org/abs/2204.06745.
+    """
+
+    model_type = "gpt_neox"
+    prefix = "gpt_neox."
+    ignored_suffixes = ("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-5,
+        "use_parallel_residual": True,
+        "tie_word_embeddings": False,
+    }
+
+    def architecture(self, shape: Shape) -> str:
+        return "GPTNeoXForCausalLM"
+
+    def shape(self, config: Mapping[str, Any]) -> Shape:
+        need_settings(self, config, attention_bias=True)
+        width, heads = config["hidden_size"], config["num_attention_heads"]
+        # key names of older config.json files
+        early = {"rope_theta": config.get("rotary_emb_base"), "partial_rotary_factor": config.get("rotary_pct")}
+        rotation = {key: value for key, value in early.items() if value is not None} | dict(config)
+        parameters = {"partial_rotary_factor": 0.25} | rope_parameters(rotation)
+        return Shape(
+            vocabulary=config["vocab_size"],
+            width=width,
+            layers=config["num_hidden_layers"],
+            heads=heads,
+            scheme=rope_spec(parameters, width // heads, config["max_position_embeddings"]),
+            mixer=MIXER,
+            max_length=config["max_position_embeddings"],
+            norm="layer",
+            norm_eps=config["layer_norm_eps"],
+            norm_position="parallel" if config["use_parallel_residual"] else "pre",
+            feedforward=activation_kind(config["hidden_act"], HF_ACTIVATIONS),
+            hidden=config["intermediate_size"],
+            bias=("norm", "feedforward"),
+            tie_embeddings=config["tie_word_embeddings"],
+        )
+
+    def config(self, shape: Shape) -> dict[str, Any]:
+        need(
+            shape.norm_position in ("parallel", "pre") and shape.mixer == MIXER,
+            f"a gpt_neox requires norm_position parallel or pre, and mixer {MIXER}",
+            f"got {shape.norm_position}, {shape.mixer}",
+            "use save_pretrained instead",
+        )
+        return {
+            "vocab_size": shape.vocabulary,
+            "hidden_size": shape.width,
+            "num_hidden_layers": shape.layers,
+            "num_attention_heads": shape.heads,
+            "intermediate_size": shape.hidden_width,
+            "max_position_embeddings": shape.max_length,
+            "layer_norm_eps": shape.norm_eps,
+            "use_parallel_residual": shape.norm_position == "parallel",
+            "hidden_act": activation_name(shape.feedforward),
+            "rope_parameters": {"partial_rotary_factor": 1.0}
+            | spec_to_rope_parameters(shape.scheme, shape.width // shape.heads),
+            "tie_word_embeddings": shape.tie_embeddings,
+        }
+
+    def rules(self, shape: Shape) -> Sequence[TensorRule]:
+        there, here = "gpt_neox.layers.{}", "blocks.{}"
+        rules = [
+            TensorRule("tokens.weight", ("gpt_neox.embed_in.weight",)),
+            *linear_rules("norm", "gpt_neox.final_layer_norm", bias=True),
+            *linear_rules(f"{here}.mixer_norm", f"{there}.input_layernorm", bias=True),
+            *linear_rules(f"{here}.feedforward_norm", f"{there}.post_attention_layernorm", bias=True),
+            *linear_rules(
+                f"{here}.mixer.project", f"{there}.attention.query_key_value", kind=InterleavedQKV, bias=True
+            ),
+            *linear_rules(f"{here}.mixer.out", f"{there}.attention.dense", bias=True),
+            *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.dense_h_to_4h", bias=True),
+            *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.dense_4h_to_h", bias=True),
+        ]
+        return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("embed_out.weight",))]

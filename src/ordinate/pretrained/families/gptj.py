@@ -1,0 +1,94 @@
+"""GPT-J."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.pretrained._family import (
+    HF_ACTIVATIONS,
+    Family,
+    StackedQKV,
+    TensorRule,
+    activation_kind,
+    activation_name,
+    linear_rules,
+)
+from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
+
+
+class Gptj(Family):
+    """GPT-J: RoPE on interleaved channel pairs, parallel attention and feed-forward after a shared norm.
+
+    Source: Wang and Komatsuzaki 2021, GPT-J-6B, https://github.com/kingoflolz/mesh-transformer-jax.
+    """
+
+    model_type = "gptj"
+    prefix = "transformer."
+    ignored_suffixes = ("attn.bias", "attn.masked_bias", "attn.embed_positions")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "n_inner": None,
+        "rotary_dim": 64,
+        "tie_word_embeddings": False,
+    }
+
+    def architecture(self, shape: Shape) -> str:
+        return "GPTJForCausalLM"
+
+    def shape(self, config: Mapping[str, Any]) -> Shape:
+        head_width = config["n_embd"] // config["n_head"]
+        rotated = config["rotary_dim"] or config["n_embd"]
+        parameters = {"rope_theta": 10_000.0, "partial_rotary_factor": rotated / head_width}
+        return Shape(
+            vocabulary=config["vocab_size"],
+            width=config["n_embd"],
+            layers=config["n_layer"],
+            heads=config["n_head"],
+            scheme=rope_spec(parameters, head_width, config["n_positions"], layout="interleaved"),
+            max_length=config["n_positions"],
+            norm="layer",
+            norm_eps=config["layer_norm_epsilon"],
+            norm_position="shared",
+            feedforward=activation_kind(config["activation_function"], HF_ACTIVATIONS),
+            hidden=config["n_inner"] or 4 * config["n_embd"],
+            bias=("norm", "feedforward") if config["tie_word_embeddings"] else ("norm", "feedforward", "head"),
+            tie_embeddings=config["tie_word_embeddings"],
+        )
+
+    def config(self, shape: Shape) -> dict[str, Any]:
+        head_width = shape.width // shape.heads
+        parameters = spec_to_rope_parameters(shape.scheme, head_width)
+        need(
+            shape.norm_position == "shared" and shape.mixer == "softmax" and parameters["rope_theta"] == 10_000.0,
+            "a gptj requires norm_position shared, mixer softmax, and rope with theta 10000",
+            f"got {shape.norm_position}, {shape.mixer}, {shape.scheme}",
+            "use save_pretrained instead",
+        )
+        return {
+            "vocab_size": shape.vocabulary,
+            "n_embd": shape.width,
+            "n_layer": shape.layers,
+            "n_head": shape.heads,
+            "n_positions": shape.max_length,
+            "n_inner": shape.hidden_width,
+            "rotary_dim": round(parameters.get("partial_rotary_factor", 1.0) * head_width),
+            "layer_norm_epsilon": shape.norm_eps,
+            "activation_function": activation_name(shape.feedforward),
+            "tie_word_embeddings": shape.tie_embeddings,
+        }
+
+    def rules(self, shape: Shape) -> Sequence[TensorRule]:
+        there, here = "transformer.h.{}", "blocks.{}"
+        parts = [f"{there}.attn.{part}_proj" for part in "qkv"]
+        rules = [
+            TensorRule("tokens.weight", ("transformer.wte.weight",)),
+            *linear_rules("norm", "transformer.ln_f", bias=True),
+            *linear_rules(f"{here}.mixer_norm", f"{there}.ln_1", bias=True),
+            *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=False),
+            *linear_rules(f"{here}.mixer.out", f"{there}.attn.out_proj", bias=False),
+            *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.fc_in", bias=True),
+            *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.fc_out", bias=True),
+        ]
+        return rules if shape.tie_embeddings else [*rules, *linear_rules("head", "lm_head", bias=True)]

@@ -1,0 +1,139 @@
+"""Marian."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.shape import Shape
+from ordinate.pretrained._family import (
+    HF_ACTIVATIONS,
+    StackedQKV,
+    TensorRule,
+    Weight,
+    activation_kind,
+    activation_name,
+    linear_rules,
+    need_settings,
+)
+from ordinate.pretrained.encoder_decoder_like import (
+    EncoderDecoderLike,
+    need_encoder_decoder,
+    special_tokens,
+    special_tokens_config,
+)
+
+MIXER = "softmax:variant.bias=true"
+# all sines before all cosines, not rescaled
+SCHEME = "sinusoidal:form=concatenated,scale=1.0"
+
+
+class SingleRow(TensorRule):
+    """A vector stored as a matrix with one row in the checkpoint."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return tensors[0][0]
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return [tensor[None]]
+
+
+class Marian(EncoderDecoderLike):
+    """Marian (OPUS-MT): the original Transformer with sinusoidal position embeddings and post-norm.
+
+    Source: Junczys-Dowmunt et al. 2018, Marian, https://arxiv.org/abs/1804.00344.
+    """
+
+    model_type = "marian"
+    prefix = "model."
+    # sinusoidal tables, computed here
+    ignored_suffixes = ("embed_positions.weight",)
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "activation_function": "gelu",
+        "scale_embedding": False,
+        "share_encoder_decoder_embeddings": True,
+        "decoder_vocab_size": None,
+        "tie_word_embeddings": True,
+        "pad_token_id": 58100,
+        "eos_token_id": 0,
+        "decoder_start_token_id": 58100,
+    }
+
+    def architecture(self, shape: Shape) -> str:
+        return "MarianMTModel"
+
+    def shape(self, config: Mapping[str, Any]) -> EncoderDecoderShape:
+        need_settings(self, config, tie_word_embeddings=True)
+        for name in ("attention_heads", "ffn_dim"):
+            sizes = {config[f"{side}_{name}"] for side in ("encoder", "decoder")}
+            need(
+                len(sizes) == 1,
+                f"encoder and decoder must have the same {name}",
+                f"got {sorted(sizes)}",
+                "load another",
+            )
+        shared, width = config["share_encoder_decoder_embeddings"], config["d_model"]
+        target = config["decoder_vocab_size"] or config["vocab_size"]
+        return EncoderDecoderShape(
+            vocabulary=config["vocab_size"] if shared else target,
+            source_vocabulary=None if shared else config["vocab_size"],
+            width=width,
+            layers=config["decoder_layers"],
+            source_layers=config["encoder_layers"],
+            heads=config["decoder_attention_heads"],
+            scheme=SCHEME,
+            mixer=MIXER,
+            cross_mixer=MIXER,
+            max_length=config["max_position_embeddings"],
+            norm="layer",
+            norm_position="post",
+            feedforward=activation_kind(config["activation_function"], HF_ACTIVATIONS),
+            hidden=config["decoder_ffn_dim"],
+            bias=("norm", "feedforward"),
+            embedding_scale=width**0.5 if config["scale_embedding"] else 1.0,
+            logit_bias=True,
+            **special_tokens(config),
+        )
+
+    def config(self, shape: Shape) -> dict[str, Any]:
+        mixers = dict.fromkeys(("mixer", "source_mixer", "cross_mixer"), MIXER)
+        full = need_encoder_decoder(
+            self, shape, **mixers, scheme=SCHEME, source_scheme=SCHEME, norm_position="post", logit_bias=True
+        )
+        sides = {
+            "encoder": {"layers": full.source_layers, "attention_heads": shape.heads, "ffn_dim": shape.hidden_width},
+            "decoder": {"layers": shape.layers, "attention_heads": shape.heads, "ffn_dim": shape.hidden_width},
+        }
+        return {
+            "vocab_size": full.source_vocabulary or shape.vocabulary,
+            "decoder_vocab_size": shape.vocabulary,
+            "share_encoder_decoder_embeddings": full.source_vocabulary is None,
+            "d_model": shape.width,
+            **{f"{side}_{name}": size for side, sizes in sides.items() for name, size in sizes.items()},
+            "max_position_embeddings": shape.max_length,
+            "activation_function": activation_name(shape.feedforward),
+            "scale_embedding": full.embedding_scale != 1,
+            "forced_eos_token_id": None,
+            **special_tokens_config(full),
+        }
+
+    def rules(self, shape: Shape) -> Sequence[TensorRule]:
+        separate = isinstance(shape, EncoderDecoderShape) and shape.source_vocabulary is not None
+        table = "model.decoder.embed_tokens.weight" if separate else "model.shared.weight"
+        rules = [TensorRule("tokens.weight", (table,)), SingleRow("logit_bias", ("final_logits_bias",))]
+        if separate:
+            rules.append(TensorRule("source_tokens.weight", ("model.encoder.embed_tokens.weight",)))
+        for side in ("encoder", "decoder"):
+            there, here = f"model.{side}.layers.{{}}", f"{side}.blocks.{{}}"
+            names = {"mixer": "self_attn"} | ({"cross": "encoder_attn"} if side == "decoder" else {})
+            for ours, theirs in names.items():
+                parts = [f"{there}.{theirs}.{part}_proj" for part in "qkv"]
+                rules += linear_rules(f"{here}.{ours}.project", *parts, kind=StackedQKV, bias=True)
+                rules += linear_rules(f"{here}.{ours}.out", f"{there}.{theirs}.out_proj", bias=True)
+                rules += linear_rules(f"{here}.{ours}_norm", f"{there}.{theirs}_layer_norm", bias=True)
+            rules += [
+                *linear_rules(f"{here}.feedforward.widen", f"{there}.fc1", bias=True),
+                *linear_rules(f"{here}.feedforward.narrow", f"{there}.fc2", bias=True),
+                *linear_rules(f"{here}.feedforward_norm", f"{there}.final_layer_norm", bias=True),
+            ]
+        return rules

@@ -1,0 +1,33 @@
+"""Mistral."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.pretrained.llama_like import LlamaLike
+
+
+class Mistral(LlamaLike):
+    """Mistral: Llama with sliding-window attention in every layer.
+
+    Source: Jiang et al. 2023, https://arxiv.org/abs/2310.06825.
+    """
+
+    model_type = "mistral"
+
+    def architecture(self, shape: Shape) -> str:
+        return "MistralForCausalLM"
+
+    def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
+        return (config.get("sliding_window"),)
+
+    def window_config(self, shape: Shape) -> dict[str, Any]:
+        windows = set(shape.sliding_windows)
+        need(
+            len(windows) == 1,
+            "a mistral must have the same window in every layer",
+            f"got {shape.sliding_windows}",
+            "use save_pretrained instead",
+        )
+        return {"sliding_window": windows.pop()}

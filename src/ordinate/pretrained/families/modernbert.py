@@ -1,0 +1,171 @@
+"""ModernBERT."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from ordinate.core.checks import need
+from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.models.feedforward import ACTIVATIONS, Activation, FeedForwardKind
+from ordinate.models.shape import Shape
+from ordinate.pretrained._family import (
+    HF_ACTIVATIONS,
+    Family,
+    TensorRule,
+    activation_kind,
+    activation_name,
+    linear_rules,
+    need_settings,
+)
+from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
+from ordinate.schemes._spec import SchemeSpec
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+# default RoPE theta of each layer type
+THETAS = {FULL: 160_000.0, SLIDING: 10_000.0}
+GATES: Mapping[str, FeedForwardKind] = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu"}
+BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
+
+
+class Modernbert(Family):
+    """ModernBERT: RoPE with a larger theta in global than in sliding-window layers, gated feed-forward, no biases.
+
+    Source: Warner et al. 2024, Smarter, Better, Faster, Longer, https://arxiv.org/abs/2412.13663.
+    """
+
+    model_class = Encoder
+    model_type = "modernbert"
+    prefix = "model."
+    ignored_suffixes = ("decoder.weight",)
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "hidden_activation": "gelu",
+        "max_position_embeddings": 8192,
+        "norm_eps": 1e-5,
+        "norm_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "local_attention": 128,
+        "global_attn_every_n_layers": 3,
+        "classifier_bias": False,
+        "classifier_activation": "gelu",
+        "architectures": (),
+    }
+
+    def architecture(self, shape: Shape) -> str:
+        return "ModernBertForMaskedLM" if cast(EncoderShape, shape).head == "masked" else "ModernBertModel"
+
+    def shape(self, config: Mapping[str, Any]) -> EncoderShape:
+        need_settings(self, config, tie_word_embeddings=True, decoder_bias=True)
+        count, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
+        kinds = config.get("layer_types") or [SLIDING if layer % every else FULL for layer in range(count)]
+        unknown = sorted(set(kinds) - {FULL, SLIDING})
+        need(
+            not unknown,
+            "layer types must be full_attention or sliding_attention",
+            f"got {', '.join(unknown)}",
+            "load another checkpoint",
+        )
+        masked = "ModernBertForMaskedLM" in config["architectures"]
+        return EncoderShape(
+            vocabulary=config["vocab_size"],
+            width=config["hidden_size"],
+            layers=count,
+            heads=config["num_attention_heads"],
+            scheme=",".join(self._rope(config, kind) for kind in kinds),
+            mixer=BIASED if config["attention_bias"] else PLAIN,
+            # local_attention counts both sides; our window counts one side and the token itself
+            sliding_windows=tuple(None if kind == FULL else config["local_attention"] // 2 + 1 for kind in kinds),
+            max_length=config["max_position_embeddings"],
+            norm="layer",
+            norm_eps=config["norm_eps"],
+            feedforward=activation_kind(config["hidden_activation"], GATES),
+            hidden=config["intermediate_size"],
+            bias=("norm",) * config["norm_bias"] + ("feedforward",) * config["mlp_bias"],
+            embedding_norm=True,
+            first_norm=False,
+            head="masked" if masked else "none",
+            head_activation=self._activation(config["classifier_activation"]) if masked else "gelu",
+            head_bias=config["classifier_bias"] if masked else True,
+        )
+
+    def config(self, shape: Shape) -> dict[str, Any]:
+        gates = {ours: theirs for theirs, ours in GATES.items()}
+        fits = isinstance(shape, EncoderShape) and shape.mixer in (BIASED, PLAIN) and shape.feedforward in gates
+        came = f"got {type(shape).__name__}, {shape.mixer}, {shape.feedforward}"
+        wanted = f"a modernbert must be a gated encoder with mixer {BIASED} or {PLAIN}"
+        need(fits, wanted, came, "use save_pretrained instead")
+        plan, top = SchemeSpec.split_layers(shape.scheme), cast(EncoderShape, shape)
+        kinds = [FULL if window is None else SLIDING for window in shape.layer_windows]
+        sizes = {window for window in shape.layer_windows if window is not None}
+        turns = {(kind, plan[layer % len(plan)]) for layer, kind in enumerate(kinds)}
+        need(
+            len(sizes) <= 1 and len(turns) == len(set(kinds)),
+            "a modernbert must have one window size, one rope for windowed and one for global layers",
+            f"got windows of {sorted(sizes)} and {sorted(turns)}",
+            "use save_pretrained instead",
+        )
+        usual = {(kind, f"rope:theta={theta}") for kind, theta in THETAS.items() if kind not in kinds}
+        ropes = {kind: spec_to_rope_parameters(line, shape.width // shape.heads) for kind, line in turns | usual}
+        head = {"classifier_activation": activation_name(top.head_activation), "classifier_bias": top.head_bias}
+        head = head if top.head == "masked" else {}
+        return {
+            "architectures": [self.architecture(shape)],
+            "vocab_size": shape.vocabulary,
+            # written as null: otherwise transformers assumes the special tokens of the released models
+            **dict.fromkeys(f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep")),
+            "hidden_size": shape.width,
+            "num_hidden_layers": shape.layers,
+            "num_attention_heads": shape.heads,
+            "intermediate_size": shape.hidden_width,
+            "hidden_activation": gates[shape.feedforward],
+            "max_position_embeddings": shape.max_length,
+            "norm_eps": shape.norm_eps,
+            "norm_bias": "norm" in shape.bias,
+            "attention_bias": shape.mixer == BIASED,
+            "mlp_bias": "feedforward" in shape.bias,
+            "layer_types": kinds,
+            "local_attention": 2 * (sizes.pop() - 1) if sizes else self.defaults["local_attention"],
+            "rope_parameters": ropes,
+            **head,
+        }
+
+    def rules(self, shape: Shape) -> Sequence[TensorRule]:
+        there, here = "model.layers.{}", "blocks.{}"
+        norms, wide = "norm" in shape.bias, "feedforward" in shape.bias
+        rules = [
+            TensorRule("tokens.weight", ("model.embeddings.tok_embeddings.weight",)),
+            *linear_rules("embedding_norm", "model.embeddings.norm", bias=norms),
+            *linear_rules("norm", "model.final_norm", bias=norms),
+            *linear_rules(f"{here}.mixer.project", f"{there}.attn.Wqkv", bias=shape.mixer == BIASED),
+            *linear_rules(f"{here}.mixer.out", f"{there}.attn.Wo", bias=shape.mixer == BIASED),
+            *linear_rules(f"{here}.feedforward_norm", f"{there}.mlp_norm", bias=norms),
+            *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.Wi", bias=wide),
+            *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.Wo", bias=wide),
+        ]
+        for layer in range(1, shape.layers):
+            rules += linear_rules(f"blocks.{layer}.mixer_norm", f"model.layers.{layer}.attn_norm", bias=norms)
+        if cast(EncoderShape, shape).head != "masked":
+            return rules
+        return [
+            *rules,
+            *linear_rules("masked.transform", "head.dense", bias=cast(EncoderShape, shape).head_bias),
+            *linear_rules("masked.norm", "head.norm", bias=norms),
+            TensorRule("masked.bias", ("decoder.bias",)),
+        ]
+
+    def _rope(self, config: Mapping[str, Any], kind: str) -> str:
+        """Return the RoPE scheme spec of a layer type."""
+        early = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}[kind]
+        parameters = dict((config.get("rope_parameters") or {}).get(kind) or config.get("rope_scaling") or {})
+        parameters.setdefault("rope_theta", config.get(early, THETAS[kind]))
+        head_width = config["hidden_size"] // config["num_attention_heads"]
+        return rope_spec(parameters, head_width, config["max_position_embeddings"])
+
+    def _activation(self, name: str) -> Activation:
+        activation = activation_kind(name, HF_ACTIVATIONS)
+        need(
+            activation in ACTIVATIONS,
+            "a masked-LM head needs an activation without a gate",
+            f"got {activation}",
+            "load another",
+        )
+        return cast(Activation, activation)

@@ -1,0 +1,81 @@
+"""MPT."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.pretrained._family import Family, TensorRule, linear_rules, need_settings
+
+
+class Mpt(Family):
+    """MPT: ALiBi, no biases, not even in LayerNorm.
+
+    Source: MosaicML 2023, https://www.databricks.com/blog/mpt-7b.
+    """
+
+    model_type = "mpt"
+    prefix = "transformer."
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "layer_norm_epsilon": 1e-5,
+        "expansion_ratio": 4,
+        "tie_word_embeddings": True,
+        "attn_config": {},
+    }
+
+    def architecture(self, shape: Shape) -> str:
+        return "MptForCausalLM"
+
+    def shape(self, config: Mapping[str, Any]) -> Shape:
+        need_settings(self, config, no_bias=True, logit_scale=None)
+        need_settings(
+            self, config["attn_config"], alibi=True, alibi_bias_max=8, clip_qkv=None, qk_ln=False, softmax_scale=None
+        )
+        return Shape(
+            vocabulary=config["vocab_size"],
+            width=config["d_model"],
+            layers=config["n_layers"],
+            heads=config["n_heads"],
+            scheme="alibi",
+            max_length=config["max_seq_len"],
+            norm="layer",
+            norm_eps=config["layer_norm_epsilon"],
+            feedforward="gelu",
+            hidden=config["expansion_ratio"] * config["d_model"],
+            bias=(),
+            tie_embeddings=config["tie_word_embeddings"],
+        )
+
+    def config(self, shape: Shape) -> dict[str, Any]:
+        need(
+            shape.scheme == "alibi" and shape.mixer == "softmax" and not shape.bias,
+            "an mpt requires scheme alibi, mixer softmax and no bias",
+            f"got {shape.scheme}, {shape.mixer}, {shape.bias}",
+            "use save_pretrained instead",
+        )
+        return {
+            "vocab_size": shape.vocabulary,
+            "d_model": shape.width,
+            "n_layers": shape.layers,
+            "n_heads": shape.heads,
+            "max_seq_len": shape.max_length,
+            "expansion_ratio": shape.hidden_width // shape.width,
+            "layer_norm_epsilon": shape.norm_eps,
+            "no_bias": True,
+            "attn_config": {"alibi": True},
+            "tie_word_embeddings": shape.tie_embeddings,
+        }
+
+    def rules(self, shape: Shape) -> Sequence[TensorRule]:
+        there, here = "transformer.blocks.{}", "blocks.{}"
+        rules = [
+            TensorRule("tokens.weight", ("transformer.wte.weight",)),
+            *linear_rules("norm", "transformer.norm_f", bias=False),
+            *linear_rules(f"{here}.mixer_norm", f"{there}.norm_1", bias=False),
+            *linear_rules(f"{here}.feedforward_norm", f"{there}.norm_2", bias=False),
+            *linear_rules(f"{here}.mixer.project", f"{there}.attn.Wqkv", bias=False),
+            *linear_rules(f"{here}.mixer.out", f"{there}.attn.out_proj", bias=False),
+            *linear_rules(f"{here}.feedforward.widen", f"{there}.ffn.up_proj", bias=False),
+            *linear_rules(f"{here}.feedforward.narrow", f"{there}.ffn.down_proj", bias=False),
+        ]
+        return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]

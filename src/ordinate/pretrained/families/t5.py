@@ -1,0 +1,145 @@
+"""T5."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ordinate.core import catalog
+from ordinate.core.checks import need, need_known
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.feedforward import GATED, FeedForwardKind
+from ordinate.models.shape import Shape
+from ordinate.pretrained._family import StackedPair, StackedQKV, TensorRule, linear_rules
+from ordinate.pretrained.encoder_decoder_like import (
+    EncoderDecoderLike,
+    need_encoder_decoder,
+    special_tokens,
+    special_tokens_config,
+)
+
+# T5 configs name no maximum length, and there is none
+LENGTH = 512
+MIXER = "softmax:variant.scale=1.0"
+HEAD = "lm_head.weight"
+FEEDFORWARD_KINDS: Mapping[str, FeedForwardKind] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "silu": "silu",
+    # transformers reads gated-gelu as gelu_new, the tanh approximation
+    "gated-gelu": "geglu_tanh",
+    "gated-silu": "swiglu",
+}
+
+
+class T5(EncoderDecoderLike):
+    """T5: bucketed relative position bias shared by all layers (none in cross-attention), unscaled scores, RMSNorm.
+
+    T5 1.0 ties the head to the embeddings and divides its input by sqrt(width); T5 1.1 (FLAN-T5) does neither, and
+    gates the feed-forward.
+
+    Source: Raffel et al. 2020, https://arxiv.org/abs/1910.10683.
+    """
+
+    model_type = "t5"
+    prefix = ""
+    # an unused relative-bias table in the cross-attention of old checkpoints
+    ignored_suffixes = ("EncDecAttention.relative_attention_bias.weight",)
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "relative_attention_num_buckets": 32,
+        "relative_attention_max_distance": 128,
+        "layer_norm_epsilon": 1e-6,
+        "feed_forward_proj": "relu",
+        "num_decoder_layers": None,
+        "decoder_start_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+    }
+
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Decide from the tensor names whether the head is tied: config.json may claim so wrongly."""
+        scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True) is not False)
+        return {**config, "scale_decoder_outputs": scaled, "tied": HEAD not in names}
+
+    def architecture(self, shape: Shape) -> str:
+        return "T5ForConditionalGeneration"
+
+    def shape(self, config: Mapping[str, Any]) -> EncoderDecoderShape:
+        need_known("feed_forward_proj", config["feed_forward_proj"], FEEDFORWARD_KINDS)
+        width = config["d_model"]
+        buckets, farthest = (config[f"relative_attention_{name}"] for name in ("num_buckets", "max_distance"))
+        return EncoderDecoderShape(
+            vocabulary=config["vocab_size"],
+            width=width,
+            layers=config["num_decoder_layers"] or config["num_layers"],
+            source_layers=config["num_layers"],
+            heads=config["num_heads"],
+            head_width=config["d_kv"],
+            scheme=f"t5:buckets={buckets},max_distance={farthest}",
+            mixer=MIXER,
+            cross_mixer=MIXER,
+            max_length=LENGTH,
+            norm_eps=config["layer_norm_epsilon"],
+            feedforward=FEEDFORWARD_KINDS[config["feed_forward_proj"]],
+            hidden=config["d_ff"],
+            bias=(),
+            tie_embeddings=config["tied"],
+            logit_scale=width**-0.5 if config["scale_decoder_outputs"] else 1.0,
+            **special_tokens(config),
+        )
+
+    def config(self, shape: Shape) -> dict[str, Any]:
+        full = need_encoder_decoder(
+            self, shape, mixer=MIXER, source_mixer=MIXER, cross_mixer=MIXER, source_scheme=shape.scheme, bias=()
+        )
+        name, options = catalog.parse(shape.scheme)
+        need(name == "t5", "a t5 requires the scheme t5", f"got {shape.scheme!r}", "use save_pretrained instead")
+        words = {kind: word for word, kind in FEEDFORWARD_KINDS.items()}
+        need_known("feedforward of a t5", shape.feedforward, words)
+        return {
+            "vocab_size": shape.vocabulary,
+            "d_model": shape.width,
+            "d_kv": shape.bindable_sizes["head_width"],
+            "d_ff": shape.hidden_width,
+            "num_layers": full.source_layers,
+            "num_decoder_layers": shape.layers,
+            "num_heads": shape.heads,
+            "relative_attention_num_buckets": int(options.get("buckets", 32)),
+            "relative_attention_max_distance": int(options.get("max_distance", 128)),
+            "layer_norm_epsilon": shape.norm_eps,
+            "feed_forward_proj": words[shape.feedforward],
+            # transformers derives the scaling of the logits from this key
+            "tie_word_embeddings": full.logit_scale != 1,
+            **special_tokens_config(full),
+        }
+
+    def rules(self, shape: Shape) -> Sequence[TensorRule]:
+        rules = [TensorRule("tokens.weight", ("shared.weight",))]
+        for side, last in (("encoder", 1), ("decoder", 2)):
+            there, here = f"{side}.block.{{}}.layer", f"{side}.blocks.{{}}"
+            inner = f"{there}.{last}.DenseReluDense"
+            wide = [f"{inner}.wi_0", f"{inner}.wi_1"] if shape.feedforward in GATED else [f"{inner}.wi"]
+            table = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+            rules += [
+                TensorRule(f"{side}.schemes.0.table", (table,)),
+                TensorRule(f"{side}.norm.weight", (f"{side}.final_layer_norm.weight",)),
+                TensorRule(f"{here}.mixer_norm.weight", (f"{there}.0.layer_norm.weight",)),
+                TensorRule(f"{here}.feedforward_norm.weight", (f"{there}.{last}.layer_norm.weight",)),
+                *attention_rules(f"{here}.mixer", f"{there}.0.SelfAttention"),
+                *linear_rules(
+                    f"{here}.feedforward.widen", *wide, kind=StackedPair if len(wide) == 2 else TensorRule, bias=False
+                ),
+                *linear_rules(f"{here}.feedforward.narrow", f"{inner}.wo", bias=False),
+            ]
+        cross = "decoder.blocks.{}.cross"
+        rules += attention_rules(cross, "decoder.block.{}.layer.1.EncDecAttention")
+        rules.append(TensorRule(f"{cross}_norm.weight", ("decoder.block.{}.layer.1.layer_norm.weight",)))
+        return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", (HEAD,))]
+
+
+def attention_rules(here: str, there: str) -> list[TensorRule]:
+    """Return the tensor mappings of an attention layer."""
+    parts = [f"{there}.{part}" for part in "qkv"]
+    return [
+        *linear_rules(f"{here}.project", *parts, kind=StackedQKV, bias=False),
+        *linear_rules(f"{here}.out", f"{there}.o", bias=False),
+    ]

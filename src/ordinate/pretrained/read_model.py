@@ -1,0 +1,52 @@
+"""Load a model from a folder: an Ordinate model of any kind, or a published checkpoint."""
+
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, cast
+
+from ordinate.core.checks import need, need_known
+from ordinate.models.registry import MODEL_KINDS, Model, ModelKind
+from ordinate.pretrained.checkpoint_files import CONFIG, read_config
+from ordinate.pretrained.weights import load
+
+
+def read_model(folder: str | Path, kind: str | None = None) -> Model:
+    """Load the model of a folder, as the class that its config.json names.
+
+    Args:
+        folder: written by `save_pretrained`, or a published checkpoint of a supported family.
+        kind: required kind: decoder, encoder, encoder-decoder or vision; None: any.
+
+    Raises:
+        ValueError: no model, or one of another kind; the message names the command for it.
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    if "model_type" in config:
+        model = cast(Model, load(folder))
+        check_kind(folder, type(model), kind)
+        return model
+    named = config.get("architectures", [MODEL_KINDS["decoder"].model.__name__])
+    known = {one.model.__name__: one.model for one in MODEL_KINDS.values()}
+    need_known(f"kind of model (in {folder / CONFIG})", named[0], known)
+    check_kind(folder, known[named[0]], kind)
+    # huggingface_hub prints to stdout while loading
+    with redirect_stdout(StringIO()):
+        return cast(Any, known[named[0]]).from_pretrained(str(folder), local_files_only=True)
+
+
+def check_kind(folder: Path, model: type, kind: str | None) -> None:
+    """Raise a ValueError unless the model of a folder is of this kind."""
+    name, found = kind_of(model)
+    need(
+        kind in (None, name),
+        f"a model of kind {kind} is needed",
+        f"{folder} contains one of kind {name}",
+        f"use it with `ordinate {found.command}`",
+    )
+
+
+def kind_of(model: type) -> tuple[str, ModelKind]:
+    """Return the name of a model's kind, and the kind."""
+    return next((name, kind) for name, kind in MODEL_KINDS.items() if issubclass(model, kind.model))

@@ -1,0 +1,76 @@
+"""Convert `rope_parameters` of transformers to a RoPE scheme spec and back."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ordinate.core import catalog
+from ordinate.core.checks import need
+from ordinate.schemes.rope import Rope
+from ordinate.schemes.spectra._spectrum import Spectrum
+
+TRANSFORMERS_ROPE_TYPES = frozenset({"linear", "dynamic", "yarn", "llama3", "longrope", "proportional"})
+"""Types of RoPE frequency scaling that transformers supports, beside `default`."""
+
+
+def rope_parameters(config: Mapping[str, Any], theta: float = 10_000.0) -> dict[str, Any]:
+    """Return the RoPE settings of a config.json under the current key names of transformers."""
+    found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    found.setdefault("rope_theta", config.get("rope_theta", theta))
+    if "type" in found:
+        found.setdefault("rope_type", found.pop("type"))
+    if config.get("partial_rotary_factor") is not None:
+        found.setdefault("partial_rotary_factor", config["partial_rotary_factor"])
+    return found
+
+
+def rope_spec(parameters: Mapping[str, Any], head_width: int, max_length: int, layout: str = "half") -> str:
+    """Return the equivalent scheme spec: "rope:theta=500000.0,spectrum=llama3,spectrum.factor=8.0"."""
+    rope = Rope.from_rope_parameters(parameters, head_width=head_width, max_length=max_length)
+    options = [f"theta={rope.theta}"]
+    if rope.rotary_dim != head_width:
+        options.append(f"rotary_dim={rope.rotary_dim}")
+    if layout != "half":
+        options.append(f"layout={layout}")
+    if type(rope.spectrum) is not Spectrum:
+        options += [f"spectrum={type(rope.spectrum).__module__.rsplit('.', 1)[-1]}", *_numbers(rope.spectrum)]
+    return "rope:" + ",".join(options)
+
+
+def spec_to_rope_parameters(line: str, head_width: int) -> dict[str, Any]:
+    """Return the `rope_parameters` equivalent to a scheme spec.
+
+    Raises:
+        ValueError: the spec is not a single rope.
+    """
+    name, options = catalog.parse(line)
+    need(name == "rope", "this family requires rope", f"got {line!r}", "use rope, or save_pretrained instead")
+    rope = Rope(**catalog.bind(Rope, options, {"head_width": head_width}))
+    parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.theta}
+    if rope.rotary_dim != head_width:
+        parameters["partial_rotary_factor"] = rope.rotary_dim / head_width
+    if type(rope.spectrum) is not Spectrum:
+        named = rope.spectrum.rope_type in TRANSFORMERS_ROPE_TYPES
+        need(
+            named,
+            "transformers must support the frequency scaling",
+            f"it has no rope_type for {line!r}",
+            "use save_pretrained instead",
+        )
+        back = {own: theirs for theirs, own in rope.spectrum.hf_fields.items()}
+        numbers = {name: getattr(rope.spectrum, name) for name in catalog.options(type(rope.spectrum))}
+        parameters |= {back[name]: value for name, value in numbers.items() if name in back and value is not None}
+        parameters["rope_type"] = rope.spectrum.rope_type
+    # tuples become lists, as they would in config.json
+    return json.loads(json.dumps(parameters))
+
+
+def _numbers(spectrum: Spectrum) -> list[str]:
+    """Return the options of a spectrum that differ from their defaults."""
+    options = []
+    for name, option in catalog.options(type(spectrum)).items():
+        value = getattr(spectrum, name)
+        if value != option.default and value is not None:
+            text = ";".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+            options.append(f"spectrum.{name}={text}")
+    return options

@@ -1,0 +1,169 @@
+"""Base class of ViT-like vision models."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import torch
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.models.vision import VisionShape, VisionTransformer
+from ordinate.pretrained._family import Family, StackedQKV, TensorRule, Weight, linear_rules
+
+# with and without a bias of the QKV projection; the output projection always has one
+BIASED, PLAIN = "softmax:variant.bias=true", "softmax:variant.out_bias=true"
+
+
+class FlattenedKernel(TensorRule):
+    """Patch embedding: a convolution kernel in the checkpoint, a matrix over flattened pixels here."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return tensors[0].flatten(1)
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        vision = cast(VisionShape, shape)
+        return [tensor.unflatten(1, (vision.channels, *vision.patch))]
+
+
+class ClassAndRegisterTokens(TensorRule):
+    """Class token and register tokens: separate in the checkpoint, rows of one table here."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return torch.cat([tensor[0] for tensor in tensors])
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        return [part[None] for part in tensor.split([1, len(tensor) - 1] if len(self.theirs) > 1 else 1)]
+
+
+class PatchPositions(TensorRule):
+    """Position embeddings of the patches; the checkpoint's table also holds the class token's in row 0."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        vision = cast(VisionShape, shape)
+        return tensors[0][0, 1:].unflatten(0, vision.patch_grid(*vision.image))
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        """Return the full table with 0 in the class token's row; `ClassTokenPosition` adds it."""
+        cells = tensor.flatten(0, 1)
+        return [torch.cat([torch.zeros_like(cells[:1]), cells])[None]]
+
+
+class ClassTokenPosition(TensorRule):
+    """Position embedding of the class token: row 0 of the checkpoint's table."""
+
+    def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
+        return tensors[0][0, :1]
+
+    def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
+        """Return the full table with 0 in the patches' rows; `PatchPositions` adds them."""
+        vision = cast(VisionShape, shape)
+        rows, columns = vision.patch_grid(*vision.image)
+        return [torch.cat([tensor, tensor.new_zeros(rows * columns, tensor.shape[1])])[None]]
+
+
+class VitLike(Family):
+    """ViT-like models: learned position embeddings of patches and class token, pre-norm with LayerNorm.
+
+    Must: `model_type`, `prefix`, `classifier_class`, `base_class`, `specific_fields`, `specific_config` and
+        `layer_rules`.
+    May: `scheme`.
+    """
+
+    model_class = VisionTransformer
+    # the mask token of masked-image pre-training
+    ignored_suffixes = ("mask_token",)
+    classifier_class: ClassVar[str]
+    """The transformers class with a classification head."""
+    base_class: ClassVar[str]
+    """The transformers class without a head."""
+    scheme: ClassVar[str] = "learned_grid"
+    """The position scheme."""
+
+    @abstractmethod
+    def specific_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the `VisionShape` fields that differ between ViT-like families."""
+
+    @abstractmethod
+    def specific_config(self, shape: VisionShape) -> dict[str, Any]:
+        """Return the config.json keys of the fields of `specific_fields`."""
+
+    @abstractmethod
+    def layer_rules(self, shape: VisionShape, there: str, here: str) -> Sequence[TensorRule]:
+        """Return the tensor mappings of norms, LayerScale and feed-forward of a layer."""
+
+    def architecture(self, shape: Shape) -> str:
+        return self.classifier_class if cast(VisionShape, shape).head == "classes" else self.base_class
+
+    def shape(self, config: Mapping[str, Any]) -> VisionShape:
+        names = config["id2label"]
+        labels = tuple(names[str(place)] for place in range(len(names)))
+        given: dict[str, Any] = {
+            "vocabulary": len(labels),
+            "width": config["hidden_size"],
+            "layers": config["num_hidden_layers"],
+            "heads": config["num_attention_heads"],
+            "scheme": self.scheme,
+            "mixer": BIASED if config["qkv_bias"] else PLAIN,
+            "norm": "layer",
+            "norm_eps": config["layer_norm_eps"],
+            "bias": ("norm", "feedforward", "head"),
+            "image": _pair(config["image_size"]),
+            "patch": _pair(config["patch_size"]),
+            "channels": config["num_channels"],
+            "class_position": True,
+            "labels": () if labels == _numbered(len(labels)) else labels,
+        }
+        return VisionShape(**given | self.specific_fields(config))
+
+    def config(self, shape: Shape) -> dict[str, Any]:
+        need(
+            isinstance(shape, VisionShape) and shape.scheme == self.scheme and shape.mixer in (BIASED, PLAIN),
+            f"a {self.model_type} must be a vision model with scheme {self.scheme} and mixer {BIASED} or {PLAIN}",
+            f"got {type(shape).__name__}, {shape.scheme}, {shape.mixer}",
+            "use save_pretrained instead",
+        )
+        vision = cast(VisionShape, shape)
+        labels = vision.labels or _numbered(vision.vocabulary)
+        return {
+            "architectures": [self.architecture(vision)],
+            "hidden_size": vision.width,
+            "num_hidden_layers": vision.layers,
+            "num_attention_heads": vision.heads,
+            "qkv_bias": vision.mixer == BIASED,
+            "layer_norm_eps": vision.norm_eps,
+            "image_size": vision.image[0] if len(set(vision.image)) == 1 else list(vision.image),
+            "patch_size": vision.patch[0] if len(set(vision.patch)) == 1 else list(vision.patch),
+            "num_channels": vision.channels,
+            "id2label": {str(place): label for place, label in enumerate(labels)},
+            "label2id": {label: place for place, label in enumerate(labels)},
+            **self.specific_config(vision),
+        }
+
+    def rules(self, shape: Shape) -> Sequence[TensorRule]:
+        vision, there, here = cast(VisionShape, shape), f"{self.prefix}encoder.layer.{{}}", "blocks.{}"
+        table, patches = f"{self.prefix}embeddings", f"{self.prefix}embeddings.patch_embeddings.projection"
+        parts = [f"{there}.attention.attention.{part}" for part in ("query", "key", "value")]
+        lead = (f"{table}.cls_token", *([f"{table}.register_tokens"] if vision.registers else []))
+        rules = [
+            FlattenedKernel("patches.weight", (f"{patches}.weight",)),
+            TensorRule("patches.bias", (f"{patches}.bias",)),
+            ClassAndRegisterTokens("lead.weight", lead),
+            PatchPositions("schemes.0.table", (f"{table}.position_embeddings",)),
+            ClassTokenPosition("class_position.weight", (f"{table}.position_embeddings",)),
+            *linear_rules("norm", f"{self.prefix}layernorm", bias=True),
+            *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=vision.mixer == BIASED),
+            *linear_rules(f"{here}.mixer.out", f"{there}.attention.output.dense", bias=True),
+            *self.layer_rules(vision, there, here),
+        ]
+        return rules + (linear_rules("head", "classifier", bias=True) if vision.head == "classes" else [])
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    height, width = (size, size) if isinstance(size, int) else size
+    return height, width
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    """Return the default class labels of transformers."""
+    return tuple(f"LABEL_{place}" for place in range(count))

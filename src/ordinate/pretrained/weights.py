@@ -1,0 +1,225 @@
+"""Convert published checkpoints to Ordinate models and back."""
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ordinate.core import catalog
+from ordinate.core.atomic_files import write_json
+from ordinate.core.checks import need, need_known
+from ordinate.models.backbone import Backbone
+from ordinate.models.decoder import Decoder
+from ordinate.models.encoder import Encoder
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.shape import Shape
+from ordinate.models.vision import VisionTransformer
+from ordinate.pretrained._family import Family, TensorRule
+from ordinate.pretrained.checkpoint_files import (
+    CONFIG,
+    WEIGHTS,
+    CheckpointConfig,
+    CheckpointTensors,
+    read_config,
+    read_generation_config,
+    resolve_checkpoint,
+)
+from ordinate.schemes._scheme import Scheme
+from ordinate.schemes._spec import SchemeSpec
+
+_FOLDER = "ordinate.pretrained.families"
+Model = Backbone | EncoderDecoder | VisionTransformer
+
+
+def load(
+    source: str | Path, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> Decoder | Encoder | EncoderDecoder | VisionTransformer:
+    """Load a published checkpoint as an Ordinate model with the same outputs, in eval mode.
+
+    Only JSON and safetensors files are read. No code of the checkpoint is executed: where config.json names some
+    (`auto_map`), a warning is issued and it is ignored.
+
+    Args:
+        source: a folder with config.json and model.safetensors (or shards and their index), or the name of a model on
+            the Hugging Face Hub, which is then downloaded.
+        dtype: parameter dtype; None: that of the checkpoint.
+        device: target device; None: the CPU.
+
+    Raises:
+        ValueError: an unknown family, an unsupported setting, or a tensor that is missing, unexpected, of the wrong
+            shape, or not finite.
+    """
+    folder = resolve_checkpoint(source)
+    if read_config(folder).get("auto_map"):
+        warnings.warn(
+            "config.json names code (auto_map); it is not run: Ordinate uses its own implementation", stacklevel=2
+        )
+    family, shape, tensors = _opened(folder)
+    with torch.device("meta"):
+        model: Model = cast(Callable[[Shape], Model], family.model_class)(shape)
+    state = _read(family, model, tensors)
+    if dtype is not None:
+        state = {name: tensor.to(dtype) for name, tensor in state.items()}
+    model.load_state_dict(state, assign=True)
+    return cast(Decoder | Encoder | EncoderDecoder | VisionTransformer, model.to(device or "cpu").eval())
+
+
+def published_shape(source: str | Path) -> Shape:
+    """Return the `Shape` of a published model, reading config.json and tensor names only.
+
+    Raises:
+        ValueError: as for `load`, concerning config.json.
+    """
+    return _opened(resolve_checkpoint(source))[1]
+
+
+def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
+    given = read_config(folder)
+    family = family_of(given["model_type"])
+    packed = given.get("quantization_config") or {}
+    need(
+        not packed,
+        "weights must not be quantised",
+        f"got quantised weights ({packed.get('quant_method', 'quantization_config')}, config.json)",
+        "load the original checkpoint, or save it again after model.dequantize() in transformers",
+    )
+    tensors = CheckpointTensors(folder)
+    config = {**family.defaults, **read_generation_config(folder), **given}
+    return family, family.shape(CheckpointConfig(family.complete_config(config, tensors.keys()))), tensors
+
+
+def save(model: Model, folder: str | Path, model_type: str) -> None:
+    """Save an Ordinate model as a checkpoint of a published family, readable by transformers.
+
+    Args:
+        model: the model.
+        folder: output folder for config.json and model.safetensors; created if missing.
+        model_type: the family, by the `model_type` of config.json.
+
+    Raises:
+        ValueError: an unknown family, or a shape that its config.json cannot represent.
+    """
+    family, folder = family_of(model_type), Path(folder)
+    config = family.config(model.shape)
+    names = [name for rule in family.all_rules(model.shape) for name in rule.theirs]
+    # reading the new config back must give the same shape: otherwise the model would silently load as another one
+    again = CheckpointConfig(family.complete_config({**family.defaults, **config}, names))
+    own, came = _comparable(model.shape), _comparable(family.shape(again))
+    need(
+        own == came,
+        f"the config.json of a {model_type} must be able to represent the model",
+        ", ".join(f"{name}={own[name]!r} would become {came[name]!r}" for name in own if own[name] != came[name]),
+        "choose another family, or use save_pretrained",
+    )
+    state, tensors = model.state_dict(), dict[str, Tensor]()
+    for rule in family.all_rules(model.shape):
+        parts = rule.write(state[rule.ours], model.shape)
+        for name, part in zip(rule.theirs, parts, strict=True):
+            # two Ordinate tensors may share one checkpoint tensor, each contributing 0 in the other's rows
+            tensors[name] = (tensors[name] + part if name in tensors else part).contiguous()
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = folder / f".{WEIGHTS}"
+    save_file(tensors, fresh, metadata={"format": "pt"})
+    fresh.replace(folder / WEIGHTS)
+    kind = str(next(model.parameters()).dtype).removeprefix("torch.")
+    about = {"model_type": family.model_type, "architectures": [family.architecture(model.shape)], "dtype": kind}
+    write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
+
+
+def _comparable(shape: Shape) -> dict[str, object]:
+    """Return a shape in canonical form, without fields that do not affect how weights are read."""
+    full = replace(shape.with_defaults(), sliding_windows=tuple(shape.layer_windows), dropout=0.0, blocks="plain")
+    plans = {name: plan for name, plan in vars(full).items() if name in ("scheme", "source_scheme")}
+    return vars(full) | {name: _canonical_plan(plan, full) for name, plan in plans.items()}
+
+
+def _canonical_plan(plan: str, shape: Shape) -> list[tuple[str, dict[str, object]]]:
+    """Return the scheme of each layer, with all options."""
+    entries = SchemeSpec.split_layers(plan)
+    return [_canonical_scheme(entries[layer % len(entries)], shape) for layer in range(shape.layers)]
+
+
+def _canonical_scheme(entry: str, shape: Shape) -> tuple[str, dict[str, object]]:
+    """Return a scheme's name and all of its options, defaults included."""
+    name, options = catalog.parse(entry)
+    kind = catalog.load("ordinate.schemes", Scheme, name)
+    usual = {name: option.default for name, option in catalog.options(kind).items()}
+    return name, usual | catalog.bind(kind, options, shape.bindable_sizes)
+
+
+def family_of(model_type: str) -> Family:
+    """Return the family of a `model_type`."""
+    names = catalog.names(_FOLDER)
+    name = model_type.replace("-", "_")
+    need_known("family of models", name, names)
+    return catalog.load(_FOLDER, Family, name)()
+
+
+def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str, Tensor]:
+    """Return the state dict, converted from checkpoint tensors; each is validated before use."""
+    wanted, rules = model.state_dict(), family.all_rules(model.shape)
+    names = {theirs: _name(family, theirs, tensors) for rule in rules for theirs in rule.theirs}
+    missing = [theirs for theirs, name in names.items() if name not in tensors]
+    need(
+        not missing,
+        "a checkpoint must contain every tensor of its model",
+        f"missing {_some(missing)}",
+        "download it again",
+    )
+    _check_extra(family, model, tensors, set(names.values()))
+    state = {}
+    for rule in rules:
+        _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors)
+        parts = [tensors[names[theirs]] for theirs in rule.theirs]
+        for theirs, part in zip(rule.theirs, parts, strict=True):
+            finite = part.is_floating_point() and bool(part.isfinite().all())
+            need(
+                finite,
+                "weights must be finite floating-point numbers",
+                f"{names[theirs]} has others",
+                "download the checkpoint again",
+            )
+        state[rule.ours] = rule.read(parts, model.shape).contiguous()
+    return state
+
+
+def _name(family: Family, theirs: str, tensors: CheckpointTensors) -> str:
+    """Return a tensor's name in the checkpoint: without the prefix if the checkpoint is of the bare model."""
+    return theirs if theirs in tensors else theirs.removeprefix(family.prefix)
+
+
+def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used: set[str]) -> None:
+    extra = [name for name in tensors if name not in used and not name.endswith(family.ignored_suffixes or ("\0",))]
+    if not isinstance(model, VisionTransformer):
+        # a tied head, or the embedding of one side, may be stored again beside the shared table
+        ours = next(rule for rule in family.all_rules(model.shape) if rule.ours == "tokens.weight").theirs[0]
+        size, table = tuple(model.tokens.weight.shape), _name(family, ours, tensors)
+        extra = [name for name in extra if tensors.shape(name) != size or not tensors[name].equal(tensors[table])]
+    need(
+        not extra,
+        "every tensor of a checkpoint must belong to the model",
+        f"got unexpected {_some(extra)}",
+        "check that config.json belongs to these weights",
+    )
+
+
+def _check_shapes(rule: TensorRule, names: list[str], ours: Tensor, model: Model, tensors: CheckpointTensors) -> None:
+    for name, part in zip(names, rule.write(ours, model.shape), strict=True):
+        came = tensors.shape(name)
+        need(
+            came == tuple(part.shape),
+            f"{name} must have shape {tuple(part.shape)} according to config.json",
+            f"got {came}",
+            "download both files again",
+        )
+
+
+def _some(names: list[str]) -> str:
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + rest

@@ -1,1 +1,0 @@
-"""Questions about position in a model, one a file."""

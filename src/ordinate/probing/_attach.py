@@ -1,0 +1,142 @@
+"""Attach to a model or the folder of one: load it, choose its adapter and verify the hooks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, cast
+
+from ordinate.core import catalog
+from ordinate.core.checks import need
+from ordinate.data.tokenizer import FILE, load_tokenizer
+from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors, read_config
+from ordinate.probing._adapter import ModelAdapter, NotApplicable
+from ordinate.probing.instrumentation.ordinate_layout import ORDINATE_MODELS
+
+_FOLDER = "ordinate.probing.adapters"
+EXPLICIT_ATTENTION = ("eager", "sdpa")
+"""Attention implementations that every transformers model has."""
+# data types of 8 bits and fewer, in which PyTorch has no arithmetic
+SMALL_DTYPES = ("F8_", "F6_", "F4")
+# no code of a checkpoint is run, and nothing is downloaded
+LOAD_OPTIONS = {"trust_remote_code": False, "local_files_only": True}
+
+
+def attach(model: Any, *, name: str | None = None, stage: int | None = None) -> ModelAdapter:
+    """Return an adapter through which probes access a model.
+
+    Args:
+        model: an Ordinate model, a transformers model, any `torch.nn.Module`, or a folder with an Ordinate model or a
+            transformers checkpoint in safetensors. No pickle is read, no code of a checkpoint is run, and nothing is
+            downloaded.
+        name: name for reports; None: that of the folder or class.
+        stage: stack of layers to probe, counted from 1: Swin has four, most models one. None: the one with the most
+            layers.
+
+    Raises:
+        NotApplicable: the model cannot be instrumented, or an instrumented pass does not reproduce its output.
+        ValueError: the folder has no such model, or the model no such stage.
+    """
+    tokenizer = None
+    if isinstance(model, str | Path):
+        folder = Path(model)
+        name = folder.resolve().name if name is None else name
+        model = _read(folder)
+        tokenizer = load_tokenizer(folder) if (folder / FILE).is_file() else None
+    name = type(model).__name__ if name is None else name
+    kinds = [catalog.load(_FOLDER, ModelAdapter, member) for member in catalog.names(_FOLDER)]
+    refused = []
+    for kind in sorted(kinds, key=lambda kind: kind.priority):
+        reason = kind.unsupported_reason(model)
+        if reason is None:
+            return cast(Any, kind)(model, name, tokenizer, stage)
+        refused.append(reason)
+    raise NotApplicable(f"{name} cannot be probed: {'; '.join(dict.fromkeys(refused))}")
+
+
+def _read(folder: Path) -> Any:
+    need(
+        (folder / CONFIG).is_file(),
+        f"a model folder must have {CONFIG}",
+        f"{folder} {'lacks it' if folder.is_dir() else 'is not a folder'}",
+        "give the folder of a checkpoint, or one printed by `ordinate train`",
+    )
+    config = read_config(folder)
+    # Tensors refuses pickles here, whatever loads the weights later
+    narrow = sorted(kind for kind in CheckpointTensors(folder).dtypes() if kind.startswith(SMALL_DTYPES))
+    if narrow:
+        raise NotApplicable(f"its weights are quantised ({', '.join(narrow)}); load it in the data type of training")
+    if "model_type" in config:
+        return _published(folder, config["model_type"], config.get("architectures") or [])
+    shape = set(config.get("shape") or {})
+    fitting = [kind for kind in ORDINATE_MODELS if shape == set(_fields(kind))]
+    need(bool(fitting), "config.json must describe a known model", "its fields match none", "download it again")
+    # the loader of huggingface_hub prints
+    with redirect_stdout(StringIO()):
+        return fitting[0].from_pretrained(str(folder), local_files_only=True)
+
+
+def _fields(kind: type[Any]) -> dict[str, Any]:
+    return kind.__init__.__annotations__["shape"].__dataclass_fields__
+
+
+def _published(folder: Path, family: str, architectures: list[str]) -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise ValueError(
+            "a transformers checkpoint needs transformers; it is not installed; pip install 'ordinate[hf]'"
+        ) from None
+    if family not in transformers.CONFIG_MAPPING:
+        raise NotApplicable(
+            f"transformers must know the family (model_type) of a checkpoint; it does not know {family!r}; "
+            "trust_remote_code is never enabled: update transformers, or pass a loaded model"
+        )
+    config = _readable(transformers.AutoConfig.from_pretrained(folder, **LOAD_OPTIONS))
+    heads = (
+        transformers.AutoModelForCausalLM,
+        transformers.AutoModelForMaskedLM,
+        transformers.AutoModelForSeq2SeqLM,
+        transformers.AutoModelForImageClassification,
+    )
+    chosen = transformers.AutoModel
+    for head in heads:
+        kinds = head._model_mapping.get(type(config), ())
+        names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
+        if set(names) & set(architectures):
+            chosen = head
+            break
+    with _quiet(transformers.utils.logging):
+        given = {"config": config, "use_safetensors": True, "output_loading_info": True}
+        model, report = chosen.from_pretrained(folder, **LOAD_OPTIONS, **given)
+    # the pooler, which makes one vector of a text, is not probed
+    missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+    need(
+        not missing,
+        "a checkpoint must have every tensor of its model",
+        f"it lacks {', '.join(missing)}",
+        "download it again",
+    )
+    return model
+
+
+def _readable(config: Any) -> Any:
+    """Check that weights are not quantised, and select an attention implementation that can be instrumented."""
+    if getattr(config, "quantization_config", None) is not None:
+        raise NotApplicable("its weights are quantised; load it in the data type of training")
+    if config._attn_implementation not in (None, *EXPLICIT_ATTENTION):
+        # others, such as flash_attention_2, need certain GPUs and do not expose the attention pattern
+        config._attn_implementation = EXPLICIT_ATTENTION[0]
+    return config
+
+
+@contextmanager
+def _quiet(logging: Any) -> Iterator[None]:
+    """Disable the progress bars of transformers."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,267 @@
+"""Adapter of Ordinate models."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ordinate.core.checks import need
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
+from ordinate.data.tokenizer import Tokenizer
+from ordinate.mixers._projections import AttentionProjections
+from ordinate.models.block import Block
+from ordinate.probing._adapter import (
+    ATTENTION_HOOKS,
+    ForwardOutput,
+    Hooks,
+    Inputs,
+    ModelAdapter,
+    ModelInfo,
+    NotApplicable,
+    Projection,
+)
+from ordinate.probing.instrumentation.early_exit import EarlyExit, last_layer_hook
+from ordinate.probing.instrumentation.linear_maps import linear_map_matrices, norm_weight
+from ordinate.probing.instrumentation.observed_attention import AttentionLayers, HookedAttention
+from ordinate.probing.instrumentation.ordinate_layout import ORDINATE_MODELS, ProbedPart
+from ordinate.probing.instrumentation.patching import (
+    evaluation_mode,
+    patched_attribute,
+    patched_inputs,
+    patched_output,
+)
+from ordinate.schemes._scheme import Placed, Scheme
+
+Change = AbstractContextManager[Any]
+
+
+class OrdinateModel(ModelAdapter):
+    """Adapter of an Ordinate model; an encoder-decoder is probed in its encoder.
+
+    Layers without hooks run as usual. With hooks inside attention, or another attention mask, a reference formula
+    replaces `attend`; both are compared on construction.
+
+    Args:
+        model: the model.
+        name: name for reports.
+        tokenizer: its tokenizer; None: none.
+        stage: 1, the only one.
+
+    Raises:
+        NotApplicable: the reference formula does not reproduce the output of the model.
+        ValueError: another stage.
+    """
+
+    priority = 0
+
+    def __init__(
+        self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None, stage: int | None = None
+    ) -> None:
+        need(stage in (None, 1), "an Ordinate model has one stage", f"got stage {stage}", "leave it out")
+        self.model, self.tokenizer, self.body = model, tokenizer, ProbedPart.from_model(model)
+        self.stack = self.body.layers
+        self.blocks = [cast(Block, block) for block in self.stack.blocks]
+        schemes = [cast(Scheme, scheme) for scheme in self.stack.schemes]
+        self.schemes = [schemes[index] for index in self.stack.scheme_of_layer]
+        shape, body = self.stack.shape, self.body
+        self._facts = ModelInfo(
+            name=name,
+            family="ours",
+            kind=body.kind,
+            layers=shape.layers,
+            heads=shape.heads,
+            kv_heads=shape.heads if shape.kv_heads is None else shape.kv_heads,
+            width=shape.width,
+            vocabulary=0 if body.tokens is None else body.tokens.num_embeddings,
+            max_length=self._longest(schemes),
+            position=shape.scheme.partition(":")[0],
+            first_token=None if tokenizer is None else tokenizer.prefix_token,
+            mask_token=self._mask(),
+            prefix=body.prefix,
+            grid=body.grid,
+            image=body.image,
+            dtype=body.weight.dtype,
+        )
+        self.attending = self._prove()
+
+    @classmethod
+    def unsupported_reason(cls, model: object) -> str | None:
+        return None if isinstance(model, ORDINATE_MODELS) else "it is not an Ordinate model"
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._facts
+
+    def forward(self, inputs: Inputs, watch: Hooks | None = None) -> ForwardOutput:
+        watch = Hooks() if watch is None else watch
+        self._check(inputs, watch)
+        given, last, logits = inputs.images if inputs.ids is None else inputs.ids, [], None
+        if given is None:
+            given = self.body.weight.new_zeros(cast(Tensor, inputs.embeddings).shape[:2], dtype=torch.long)
+        with suppress(EarlyExit), evaluation_mode(self.model), ExitStack() as changes:
+            for change in [*self._enter(inputs), *self._pass(watch, last), *self._attend(inputs, watch)]:
+                changes.enter_context(change)
+            logits = self.body.run(given)
+        return ForwardOutput(last[0], logits)
+
+    def token_table(self) -> Float[Tensor, "vocabulary width"]:
+        """Return the token embeddings; columns that a scheme appends are 0."""
+        if self.body.tokens is None:
+            raise NotApplicable(f"{self._facts.name} takes images")
+        table = self.body.tokens.weight.detach() * self.body.scale
+        return nn.functional.pad(table, (0, self._facts.width - table.shape[1]))
+
+    def position_table(self, length: int) -> Float[Tensor, "length width"]:
+        """Return what the first scheme adds to, or appends to, the token embedding at each position."""
+        if "embed" not in self.schemes[0].hooks:
+            return super().position_table(length)
+        if self.body.tokens is None:
+            raise NotApplicable(
+                f"{self._facts.name} adds position embeddings to patches by row and column, not by index"
+            )
+        with evaluation_mode(self.model):
+            nothing = self.body.weight.new_zeros(1, length, self.body.columns)
+            return self.schemes[0].at(Geometry.causal(length, device=nothing.device)).embed(nothing)[0]
+
+    def projection(self, layer: int) -> Projection:
+        self._need_attention([layer])
+        block = self.blocks[layer]
+        mixer = cast(AttentionProjections, block.mixer)
+        like = mixer.project.weight.detach().new_zeros(self._facts.width)
+        norm = None if self.stack.shape.norm_position == "post" else block.mixer_norm
+        with evaluation_mode(self.model):
+            found, scale = linear_map_matrices(partial(_projected, mixer), like), norm_weight(norm, like)
+            size = mixer.head_width * self._facts.heads
+            unit = torch.eye(size, dtype=like.dtype, device=like.device).unflatten(1, (self._facts.heads, -1))
+            outputs = unit.transpose(0, 1)[None]
+            gathered = mixer.output_projection(outputs) - mixer.output_projection(torch.zeros_like(outputs))
+            read = block.mixer_scale(gathered)[0]
+        if found is None or scale is None:
+            raise NotApplicable(f"queries and keys of layer {layer} are not linear maps of its input")
+        query, key, value = found
+        return Projection(query, key, value, read.unflatten(0, (self._facts.heads, -1)), scale)
+
+    def tokenize(self, text: str) -> Int[Tensor, "n"]:
+        if self.tokenizer is None:
+            return super().tokenize(text)
+        return torch.from_numpy(self.tokenizer.encode_plain(text).astype("int64"))
+
+    def _longest(self, schemes: list[Scheme]) -> int | None:
+        if self.body.grid is not None:
+            return self.body.prefix + math.prod(self.body.grid)
+        return min((scheme.max_length for scheme in schemes if scheme.max_length is not None), default=None)
+
+    def _mask(self) -> int | None:
+        """The mask token of an encoder: one beyond the vocabulary of its tokenizer, else that of the tokenizer."""
+        table, tokenizer = self.body.tokens, self.tokenizer
+        if tokenizer is None or table is None or self.body.kind != "encoder":
+            return None
+        beyond = tokenizer.mask_token is None and tokenizer.size < table.num_embeddings
+        return table.num_embeddings - 1 if beyond else tokenizer.mask_token
+
+    def _prove(self) -> list[bool]:
+        """Return which layers have attention; raise unless an instrumented pass reproduces the model."""
+        inputs, seen = self.body.example(self.model), AttentionLayers()
+        self.attending = [True] * len(self.blocks)
+        plain, watched_ = self.forward(inputs), self.forward(inputs, seen)
+        error = float((plain.residual - watched_.residual).abs().max() / plain.residual.abs().max())
+        if not error <= 256 * torch.finfo(self._facts.dtype).eps:
+            raise NotApplicable(
+                f"the reference formula does not reproduce the output of the model: relative error {error:.1e}"
+            )
+        return [layer in seen.layers for layer in range(len(self.blocks))]
+
+    def _check(self, inputs: Inputs, watch: Hooks) -> None:
+        if (inputs.images is None) != (self.body.tokens is not None):
+            raise NotApplicable(f"{self._facts.name} takes {'images' if self.body.tokens is None else 'texts'}")
+        if watch.overridden & ATTENTION_HOOKS or inputs.mask is not None:
+            self._need_attention(range(len(self.blocks)))
+        if "residual" in watch.overridden and self.stack.shape.blocks == "reversible":
+            raise NotApplicable("reversible layers have two residual streams")
+
+    def _need_attention(self, layers: Any) -> None:
+        others = [type(self.blocks[layer].mixer).__name__ for layer in layers if not self.attending[layer]]
+        if others:
+            raise NotApplicable(f"there is no attention to instrument in layers of {', '.join(sorted(set(others)))}")
+
+    def _enter(self, inputs: Inputs) -> Iterator[Change]:
+        """Replace token embeddings and positions."""
+        if inputs.embeddings is not None:
+            vectors = inputs.embeddings[..., : self.body.columns] / self.body.scale
+            yield patched_output(cast(nn.Module, self.body.tokens), lambda _: vectors)
+        if inputs.positions is not None:
+            yield patched_attribute(
+                self.stack, "bind_schemes", partial(_moved, self.stack.bind_schemes, inputs.positions)
+            )
+
+    def _pass(self, watch: Hooks, last: list[Tokens]) -> Iterator[Change]:
+        """Install hooks on the residual stream and on the attention output."""
+        for layer, block in enumerate(self.blocks):
+            if "residual" in watch.overridden:
+                yield patched_inputs(block, partial(_first, partial(watch.residual, layer)))
+            if "attention_output" in watch.overridden:
+                yield patched_output(block.mixer_scale, partial(watch.attention_output, layer))
+        yield patched_inputs(self.stack.norm, partial(_first, last_layer_hook(watch, self._facts.layers, last)))
+
+    def _attend(self, inputs: Inputs, watch: Hooks) -> Iterator[Change]:
+        """Install the reference formula of attention with hooks."""
+        formula = bool(watch.overridden & ATTENTION_HOOKS - {"qk_before_rope"}) or inputs.mask is not None
+        for layer, (block, scheme) in enumerate(zip(self.blocks, self.schemes, strict=True)):
+            if formula and isinstance(block.mixer, AttentionProjections):
+                yield patched_attribute(
+                    block.mixer, "compute_attention", HookedAttention(block.mixer, layer, watch, inputs.mask)
+                )
+            if "qk_before_rope" in watch.overridden and {"encode_query", "encode_key"} & set(scheme.hooks):
+                yield patched_inputs(block.mixer, partial(_marking, partial(watch.qk_before_rope, layer)))
+
+
+def _projected(mixer: AttentionProjections, x: Tokens) -> tuple[Queries, Keys, Values]:
+    """Return the queries, keys and values of tokens before norms and positions."""
+    found: list[tuple[Queries, Keys, Values]] = []
+
+    def keep(q: Queries, k: Keys, v: Values, *_: object, **__: object) -> Outputs:
+        found.append((q, k, v))
+        return q.new_zeros(*q.shape[:3], v.shape[3])
+
+    with patched_attribute(mixer, "compute_attention", keep), ExitStack() as norms:
+        for norm in (mixer.q_norm, mixer.k_norm):
+            norms.enter_context(patched_attribute(norm, "forward", lambda x: x))
+        mixer(x, Scheme().at(Geometry.full(x.shape[1], device=x.device)), None)
+    return found[0]
+
+
+class _Marking(Placed):
+    """A scheme at a geometry that calls a hook with queries and keys before they are encoded."""
+
+    def __init__(self, at: Placed, look: Callable[[Queries, Keys], tuple[Queries, Keys] | None]) -> None:
+        super().__init__(at.scheme, at.where)
+        self._made, self._look = at._made, look
+
+    def encode(self, q: Queries, k: Keys) -> tuple[Queries, Keys]:
+        return super().encode(*(self._look(q, k) or (q, k)))
+
+
+def _marking(look: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, ...]:
+    x, at, *rest = given
+    return x, _Marking(at, look), *rest
+
+
+def _first(look: Callable[[Tokens], Tokens | None], given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    new = look(given[0])
+    return None if new is None else (new, *given[1:])
+
+
+def _moved(place: Callable[[Geometry], list[Placed]], positions: Int[Tensor, "b n"], seen: Geometry) -> list[Placed]:
+    """Place each scheme at given positions: indices into multi-axis positions, or any integers on one axis."""
+    index = positions.to(seen.q_pos.device)
+    moved = index[..., None]
+    if not seen.consecutive:
+        rows = torch.arange(len(index), device=index.device)[:, None]
+        moved = seen.q_pos.expand(len(index), -1, -1)[rows, index]
+    return place(Geometry.from_positions(moved, causal=seen.is_causal))

@@ -1,0 +1,1 @@
+"""Shared machinery of the model adapters: locating layers and attention, hooks, and weight extraction."""

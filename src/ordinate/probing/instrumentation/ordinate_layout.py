@@ -1,0 +1,93 @@
+"""The probed part of an Ordinate model, and how to run it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ordinate.models.backbone import LayerStack
+from ordinate.models.decoder import Decoder
+from ordinate.models.encoder import Encoder
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.vision import VisionTransformer
+from ordinate.probing._adapter import Inputs, ModelKind
+
+ORDINATE_MODELS = (Decoder, Encoder, EncoderDecoder, VisionTransformer)
+"""Classes of Ordinate models."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProbedPart:
+    """The probed part of an Ordinate model.
+
+    Args:
+        kind: kind of model.
+        layers: its layers; for an encoder-decoder those of the encoder.
+        tokens: the token embedding; None for images.
+        run: forward pass on token ids or images; returns logits if there is a head.
+        scale: factor applied to the token embeddings.
+        prefix: number of leading tokens that are not patches.
+        grid: rows and columns of patches.
+        image: channels, rows and columns of an image [pixels].
+    """
+
+    kind: ModelKind
+    layers: LayerStack
+    tokens: nn.Embedding | None
+    run: Callable[[Tensor], Float[Tensor, "b places classes"] | None]
+    scale: float = 1.0
+    prefix: int = 0
+    grid: tuple[int, int] | None = None
+    image: tuple[int, int, int] | None = None
+
+    @classmethod
+    def from_model(cls, model: Any) -> "ProbedPart":
+        """Return the probed part of a model."""
+        if isinstance(model, Decoder):
+            return cls("decoder", model, model.tokens, model)
+        if isinstance(model, Encoder):
+            return cls("encoder", model, model.tokens, partial(_masked, model))
+        if isinstance(model, EncoderDecoder):
+            table = model.tokens if model.source_tokens is None else model.source_tokens
+            run = partial(_encoded, model)
+            return cls("encoder-decoder", model.encoder, table, run, float(model.shape.embedding_scale))
+        shape = cast(VisionTransformer, model).vision
+        sizes = shape.leading_tokens, shape.patch_grid(*shape.image), (shape.channels, *shape.image)
+        return cls("vision", model, None, partial(_classes, model), 1.0, *sizes)
+
+    @property
+    def weight(self) -> Tensor:
+        """A parameter, for its dtype and device."""
+        return next(self.layers.parameters()).detach()
+
+    @property
+    def columns(self) -> int:
+        """Width of the token embeddings; a scheme may append further columns."""
+        return self.layers.shape.width - self.layers.first_scheme.appended_width
+
+    def example(self, model: Any) -> Inputs:
+        """Return a short input."""
+        weight = self.weight
+        if isinstance(model, VisionTransformer):
+            size = 1, model.vision.channels, *model.vision.image
+            pixels = torch.randn(size, generator=torch.Generator().manual_seed(0))
+            return Inputs(images=pixels.to(weight))
+        return Inputs(torch.arange(8, device=weight.device)[None] % cast(nn.Embedding, self.tokens).num_embeddings)
+
+
+def _masked(model: Encoder, ids: Tensor) -> Tensor | None:
+    out = model(ids)
+    return None if model.masked is None else model.logits(out)
+
+
+def _encoded(model: EncoderDecoder, ids: Tensor) -> None:
+    model.encode(ids)
+
+
+def _classes(model: VisionTransformer, images: Tensor) -> Tensor | None:
+    out = model(images)
+    return None if model.head is None else model.logits(out)[:, None]

@@ -1,0 +1,116 @@
+"""Find where a layer adds its attention output to the residual stream, by comparing activations."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ordinate.core.shapes import Tokens
+
+
+@dataclass(eq=False)
+class ModuleCall:
+    """First input and output of one call of a module, with the times of entry and exit."""
+
+    module: nn.Module
+    entered: Tensor | None
+    left: Tensor | None = None
+    began: int = 0
+    ended: int = 0
+
+
+@dataclass(eq=False)
+class CallTrace:
+    """Inputs and outputs of every module of a layer, in execution order."""
+
+    events: list[ModuleCall] = field(default_factory=list)
+    time: int = 0
+
+    def follow(self, layer: nn.Module) -> ExitStack:
+        """Record all modules of a layer until the returned stack is closed."""
+        stop = ExitStack()
+        for module in layer.modules():
+            stop.callback(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
+            stop.callback(module.register_forward_hook(self._leave).remove)
+        return stop
+
+    def _enter(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.time += 1
+        first = next((x for x in (*given, *named.values()) if _floating(x)), None)
+        # cloned, since later modules may change it in place
+        self.events.append(ModuleCall(module, None if first is None else first.clone(), began=self.time))
+
+    def _leave(self, module: nn.Module, given: tuple[Any, ...], out: Any) -> None:
+        self.time += 1
+        event = next(event for event in reversed(self.events) if event.module is module and not event.ended)
+        first = first_output(out)
+        event.left, event.ended = first.clone() if _floating(first) else None, self.time
+
+
+def find_attention_outputs(
+    layers: Sequence[tuple[nn.Module, nn.Module]], run: Callable[[], object]
+) -> list[nn.Module | None]:
+    """Find in each layer the module whose output A is the attention output added to the layer input x.
+
+    Either x + A is the input of a later module (sequential blocks), or x + A + M is the output of the layer (parallel
+    blocks). Activations are compared, not names.
+
+    Args:
+        layers: each layer with its attention module.
+        run: a forward pass of the model.
+
+    Returns:
+        The module of each layer; None where no sum matches.
+    """
+    traces = [CallTrace() for _ in layers]
+    with ExitStack() as stop:
+        for (layer, _), trace in zip(layers, traces, strict=True):
+            stop.enter_context(trace.follow(layer))
+        run()
+    return [_branch(trace, *layer) for layer, trace in zip(layers, traces, strict=True)]
+
+
+def _branch(trace: CallTrace, layer: nn.Module, attention: nn.Module) -> nn.Module | None:
+    whole = next((event for event in trace.events if event.module is layer), None)
+    look = next((event for event in trace.events if event.module is attention), None)
+    if whole is None or look is None or whole.entered is None or whole.left is None:
+        return None
+    x, left = whole.entered, whole.left
+    parts = [
+        (event, event.left.reshape(x.shape))
+        for event in sorted(trace.events, key=lambda event: event.ended)
+        if event.began >= look.began and event.left is not None and event.left.numel() == x.numel()
+    ]
+    for part, a in parts:
+        if any(_same(x + a, event.entered) for event in trace.events if event.began > part.ended):
+            return part.module
+    for index, (part, a) in enumerate(parts):
+        others = (m for _, m in parts[index + 1 :])
+        if part.ended <= look.ended and any(_same(x + a + m, left) for m in others):
+            return part.module
+    return None
+
+
+def first_output(out: Any) -> Any:
+    """Return the first output of a module: layers of some models return a tuple."""
+    return out[0] if isinstance(out, tuple | list) else out
+
+
+def replace_first_output(out: Any, new: Tokens | None) -> Any:
+    """Replace the first output of a module; None if there is no replacement."""
+    if new is None:
+        return None
+    return (new, *out[1:]) if isinstance(out, tuple | list) else new
+
+
+def _floating(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _same(x: Tensor, y: Tensor | None) -> bool:
+    if y is None or y.numel() != x.numel() or y.shape[-1] != x.shape[-1]:
+        return False
+    return bool((x - y.reshape(x.shape)).abs().max() <= 16 * torch.finfo(x.dtype).eps * x.abs().max())

@@ -1,0 +1,1 @@
+"""Measures shared by the probes: samples, interventions on inputs and activations, and their effects."""

@@ -1,0 +1,89 @@
+"""Position swaps: the effect of exchanging the position ids of pairs of tokens."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+
+from ordinate.core.progress import OnProgress, fraction
+from ordinate.probing._adapter import Inputs, ModelAdapter, NotApplicable
+from ordinate.probing.measures.perturbation_loss import InputChange, Metric
+from ordinate.probing.measures.samples import Sample
+
+
+@dataclass(frozen=True)
+class SwapEffects:
+    """Effect of position swaps.
+
+    Args:
+        offsets: distance of the swapped positions [tokens].
+        swap_effects: increase of the metric of each text at each offset.
+        control_effects: the same under the control; None if the model has no position embeddings.
+        displacements: mean displacement of the embeddings at each offset.
+    """
+
+    offsets: list[int]
+    swap_effects: Float[ndarray, "texts offsets"]
+    control_effects: Float[ndarray, "texts offsets"] | None
+    displacements: list[float]
+
+
+def swap_positions(
+    scale: Metric, table: Float[Tensor, "n width"] | None, seed: int, reasons: dict[str, str], on_progress: OnProgress
+) -> SwapEffects | None:
+    """Swap the position ids of disjoint pairs at increasing distance; None if the model takes no position ids.
+
+    Args:
+        scale: the metric.
+        table: position embeddings, perhaps of the first positions only (only these are swapped); None: none.
+        seed: seed of the random directions of the control.
+        reasons: receives the reason if nothing could be measured.
+        on_progress: receives the fraction done.
+    """
+    length, plain = scale.sample.length, scale.per_text()
+    known = length if table is None else min(length, len(table))
+    offsets = [2**power for power in range(12) if 2**power <= (known - 2) // 2]
+    generator, swapped, moved, lengths = torch.Generator().manual_seed(seed), [], [], []
+    for place, offset in enumerate(offsets):
+        order = _pairs(scale.sample, offset, known)
+        try:
+            swapped.append(scale.per_text(order, tokens=False, positions=True) - plain)
+        except NotApplicable as reason:
+            reasons["effect of swapped positions"] = str(reason)
+            return None
+        if table is not None:
+            far = table.new_zeros(length)
+            far[:known] = (table[order[0, :known]] - table[:known]).norm(dim=1)
+            lengths.append(float(far[far > 0].mean()))
+            moved.append(scale.per_text(change=_pushed(scale.subject, far, generator)) - plain)
+        on_progress(fraction((place + 1) / len(offsets)))
+    return SwapEffects(offsets, np.stack(swapped, 1), np.stack(moved, 1) if moved else None, lengths)
+
+
+def _pairs(chosen: Sample, offset: int, known: int) -> Tensor:
+    """Permutation that swaps some disjoint pairs among the first `known` positions; the same in every text."""
+    order = torch.arange(chosen.length)
+    firsts, taken = [], set[int]()
+    for first in range(chosen.fixed + 1, known - offset, max(1, known // 8)):
+        if not {first, first + offset} & taken:
+            firsts.append(first)
+            taken |= {first, first + offset}
+    one = torch.tensor(firsts)
+    order[one], order[one + offset] = one + offset, one
+    return order.expand(chosen.count, -1).contiguous()
+
+
+def _pushed(subject: ModelAdapter, lengths: Float[Tensor, "n"], generator: torch.Generator) -> InputChange:
+    """Control: displace the embeddings of the same tokens equally far, in random directions."""
+    vectors = subject.token_table()
+
+    def change(rows: slice, inputs: Inputs) -> Inputs:
+        own = vectors[inputs.ids]
+        noise = torch.randn(own.shape, generator=generator, dtype=torch.float64)
+        noise = noise / noise.norm(dim=-1, keepdim=True) * lengths[:, None]
+        return replace(inputs, embeddings=own + noise.to(own))
+
+    return change

@@ -1,0 +1,80 @@
+"""Ablations of queries, keys and scores: the arms of the roles probe."""
+
+from ordinate.probing._adapter import Hooks, ModelAdapter, NotApplicable
+from ordinate.probing.measures.alternative_normalisers import SigmoidAttention, SinkhornAttention
+from ordinate.probing.measures.low_rank_heads import low_rank_intervention, qk_of_tokens, qk_weights
+from ordinate.probing.measures.qk_interventions import RandomlyRotatedQueries, SwappedQK, SymmetrisedScores
+from ordinate.probing.measures.qk_symmetry import QKSymmetry
+from ordinate.probing.measures.samples import Sample
+from ordinate.probing.measures.score_scale import RemovedScale, score_scale
+
+# head width divided by these: the ranks that are kept
+RANK_DIVISORS = (8, 4, 2)
+
+
+def qk_ablations(
+    subject: ModelAdapter, chosen: Sample, weights: QKSymmetry | None, seed: int, reasons: dict[str, str]
+) -> tuple[dict[str, Hooks], float | None]:
+    """The ablations by name, and the scale of the scores (None if it is 1 or cannot be measured).
+
+    Args:
+        subject: the model.
+        chosen: the sample that the scale and low-rank projections are estimated from.
+        weights: W_q and W_k of each layer; None: unknown.
+        seed: seed of the random controls.
+        reasons: receives the reason for each ablation that is not possible, by name.
+    """
+    arms: dict[str, Hooks] = {
+        "queries and keys swapped": SwappedQK(queries=True, keys=True),
+        "queries replaced by keys": SwappedQK(queries=True, keys=False),
+        "keys replaced by queries": SwappedQK(queries=False, keys=True),
+        "queries randomly rotated": RandomlyRotatedQueries(seed),
+    }
+    scale = _scale(subject, chosen, arms, reasons)
+    if scale is not None:
+        arms["scale removed"] = RemovedScale(scale, after_softmax=False)
+        arms["scale after the softmax"] = RemovedScale(scale, after_softmax=True)
+    arms["sigmoid instead of softmax"] = SigmoidAttention()
+    try:
+        arms["Sinkhorn instead of softmax"] = SinkhornAttention(subject.info)
+    except NotApplicable as reason:
+        reasons["Sinkhorn instead of softmax"] = str(reason)
+    return arms | _low_rank(subject, chosen, weights, seed, reasons), scale
+
+
+def _scale(subject: ModelAdapter, chosen: Sample, arms: dict[str, Hooks], reasons: dict[str, str]) -> float | None:
+    """Measure the scale, and add the ablations that need it to `arms`."""
+    try:
+        scale = score_scale(subject, chosen)
+    except NotApplicable as reason:
+        reasons["scale"] = str(reason)
+        return None
+    arms["scores symmetrised"] = SymmetrisedScores(scale, 1)
+    arms["scores antisymmetrised"] = SymmetrisedScores(scale, -1)
+    if abs(scale - 1) < 1e-3:
+        reasons["scale"] = "the scores are not scaled"
+        return None
+    return scale
+
+
+def ablation_ranks(weights: QKSymmetry) -> list[int]:
+    """The ranks that low-rank ablations keep, in ascending order."""
+    each = weights.projections[0].query.shape[-1]
+    return sorted({max(1, each // part) for part in RANK_DIVISORS})
+
+
+def _low_rank(
+    subject: ModelAdapter, chosen: Sample, weights: QKSymmetry | None, seed: int, reasons: dict[str, str]
+) -> dict[str, Hooks]:
+    found: dict[str, Hooks] = {}
+    if weights is None:
+        return found
+    try:
+        layers, tokens = qk_weights(weights), qk_of_tokens(subject, chosen, weights)
+        for rank in ablation_ranks(weights):
+            found[f"rank {rank}"] = low_rank_intervention(layers, weights, rank)
+            found[f"rank {rank} from scores on real tokens"] = low_rank_intervention(tokens, weights, rank)
+            found[f"rank {rank}, random directions"] = low_rank_intervention(layers, weights, rank, seed)
+    except NotApplicable as reason:
+        reasons["low-rank W_q W_k^T"] = str(reason)
+    return found

@@ -1,0 +1,104 @@
+"""Interventions on queries and keys: swap, random rotation, (anti)symmetrised scores; symmetry of observed scores."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ordinate.core.shapes import Keys, Queries, Values, Weights
+from ordinate.ops.heads import repeat_for_heads
+from ordinate.probing._adapter import Hooks, ModelAdapter, ModelInfo
+from ordinate.probing.measures.samples import Sample
+
+MAX_TOKENS = 64
+
+
+class ScoreSymmetry(Hooks):
+    """Symmetry of the score matrix L of short texts: <L, L^T> / |L|^2, with rows and columns centred.
+
+    Args:
+        facts: description of the model.
+    """
+
+    skip_head = True
+
+    def __init__(self, facts: ModelInfo) -> None:
+        self.facts = facts
+        self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
+
+    def attention_scores(self, layer: int, scores: Weights) -> None:
+        # row means do not change the softmax; column means are removed too, to keep the measure symmetric
+        own = scores[..., self.facts.prefix :, self.facts.prefix :].double()
+        own = own - own.mean(-1, keepdim=True)
+        own = own - own.mean(-2, keepdim=True)
+        whole = own.square().sum((-2, -1)).clamp(min=1e-300)
+        self.found[layer].append(((own * own.mT).sum((-2, -1)) / whole).cpu())
+
+
+class SwappedQK(Hooks):
+    """Replaces queries by keys, keys by queries, or swaps them.
+
+    Under grouped-query attention, keys are replaced by the mean of the queries of their group.
+
+    Args:
+        queries: replace queries by keys.
+        keys: replace keys by queries.
+    """
+
+    def __init__(self, *, queries: bool, keys: bool) -> None:
+        self.queries, self.keys = queries, keys
+
+    def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> tuple[Queries, Keys, Values]:
+        asked = repeat_for_heads(k.transpose(0, 1), q.shape[1]).transpose(0, 1) if self.queries else q
+        return asked, q.unflatten(1, (k.shape[1], -1)).mean(2) if self.keys else k, v
+
+
+class RandomlyRotatedQueries(Hooks):
+    """Control: rotates the channels of queries randomly, so that their products with keys are by chance.
+
+    Args:
+        seed: seed of the rotations.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> tuple[Queries, Keys, Values]:
+        generator = torch.Generator().manual_seed(1000 * self.seed + layer)
+        drawn = torch.randn(q.shape[1], q.shape[3], q.shape[3], generator=generator, dtype=torch.float64)
+        return q @ torch.linalg.qr(drawn).Q.to(q), k, v
+
+
+class SymmetrisedScores(Hooks):
+    """Keeps only the symmetric or only the antisymmetric part of the query-key products.
+
+        scale (q_i . k_j + q_j . k_i) / 2,    scale (q_i . k_j - q_j . k_i) / 2
+
+    Additive biases and the mask are unchanged.
+
+    Args:
+        scale: the model's scale of the scores.
+        sign: 1 for the symmetric part, -1 for the antisymmetric part.
+    """
+
+    def __init__(self, scale: float, sign: int) -> None:
+        self.scale, self.sign = scale, sign
+        self.products = torch.empty(0)
+
+    def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
+        self.products = q @ repeat_for_heads(k.transpose(0, 1), q.shape[1]).transpose(0, 1).mT
+
+    def attention_scores(self, layer: int, scores: Weights) -> Weights:
+        # adds the difference to the wanted part, so that biases, caps and the mask stay as they are
+        change = (self.sign * self.products.mT - self.products) / 2
+        return scores + self.scale * change.to(scores)
+
+
+def score_symmetry(subject: ModelAdapter, sample: Sample) -> Float[Tensor, "texts layers h"]:
+    """Symmetry of attention scores on real tokens, without the causal mask."""
+    short = sample.truncated(sample.count, min(MAX_TOKENS, sample.length))
+    size = short.length
+    everything = torch.ones(1, size, size, dtype=torch.bool) if subject.info.causal else None
+    watch = ScoreSymmetry(subject.info)
+    for rows in short.batches(subject.info):
+        subject.forward(short.inputs(rows, mask=everything), watch)
+    return torch.stack([torch.cat(layer) for layer in watch.found], 1)

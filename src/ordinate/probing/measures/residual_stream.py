@@ -1,0 +1,230 @@
+"""Residual-stream vectors at selected positions of each layer, optionally with rescaled branches."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ordinate.core.shapes import Tokens
+from ordinate.ops.heads import repeat_for_heads
+from ordinate.probing._adapter import AttentionRecord, Hooks, ModelAdapter, ModelInfo, NotApplicable, Projection
+from ordinate.probing.measures.samples import Permutation, Sample, drop_prefix
+
+# most positions that are captured, and most numbers that are kept in memory
+MAX_POSITIONS, MAX_NUMBERS = 64, 1 << 28
+
+Positions = Int[Tensor, "places"]
+ResidualStreams = list[Float[Tensor, "texts places width"]]
+BranchRatios = Float[Tensor, "texts layers"]
+
+
+@dataclass(frozen=True)
+class BranchScale:
+    """Scale of the attention branch and of the skip connection.
+
+        x + A(x)  ->  skip x + attention A(x)
+
+    Args:
+        attention: factor of the attention output.
+        skip: factor of the skip connection.
+        without_mask: remove the causal mask.
+    """
+
+    attention: float = 1.0
+    skip: float = 1.0
+    without_mask: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name in the report."""
+        parts = [] if self.attention == 1 else [f"attention x {self.attention:g}"]
+        parts += [] if self.skip == 1 else [f"skip x {self.skip:g}" if self.skip else "no skip"]
+        return ", ".join(parts + ["no mask"] * self.without_mask) or "unchanged"
+
+
+class CaptureResidual(Hooks):
+    """Captures the residual stream at some positions.
+
+    Args:
+        facts: description of the model.
+        places: the positions, not counting class tokens and registers.
+    """
+
+    skip_head = True
+
+    def __init__(self, facts: ModelInfo, places: Positions) -> None:
+        self.facts, self.places = facts, places
+        self.kept: list[list[Tensor]] = [[] for _ in range(facts.layers + 1)]
+
+    def residual(self, layer: int, x: Tokens) -> None:
+        # half-precision streams are widened, float64 ones kept
+        wide = torch.promote_types(x.dtype, torch.float32)
+        self.kept[layer].append(drop_prefix(self.facts, x)[:, self.places].to(wide).cpu())
+
+
+class ScaledBranches(CaptureResidual):
+    """Captures the residual stream while the branches of each layer are rescaled.
+
+    Args:
+        facts: description of the model.
+        places: the positions.
+        dose: the scales.
+    """
+
+    def __init__(self, facts: ModelInfo, places: Positions, dose: BranchScale) -> None:
+        super().__init__(facts, places)
+        self.dose, self.entered = dose, torch.empty(0)
+
+    def residual(self, layer: int, x: Tokens) -> None:
+        super().residual(layer, x)
+        self.entered = x
+
+    def attention_output(self, layer: int, a: Tokens) -> Tokens:
+        # the model adds the skip itself, so (skip - 1) x is added here
+        return self.dose.attention * a + (self.dose.skip - 1) * self.entered
+
+
+class BranchNormRatio(CaptureResidual):
+    """Also records norm(attention output) / norm(residual), averaged over positions.
+
+    Args:
+        facts: description of the model.
+        places: the positions.
+    """
+
+    def __init__(self, facts: ModelInfo, places: Positions) -> None:
+        super().__init__(facts, places)
+        self.entered, self.own = torch.empty(0), torch.tensor(0.0)
+        self.ratios: list[list[Tensor]] = [[] for _ in range(facts.layers)]
+        self.mixed: list[list[Tensor]] = [[] for _ in range(facts.layers)]
+
+    def residual(self, layer: int, x: Tokens) -> None:
+        super().residual(layer, x)
+        self.entered = self._at(x)
+
+    def attention_output(self, layer: int, a: Tokens) -> None:
+        self.ratios[layer].append(self._mean(self._norm(self._at(a)) / self._norm(self.entered)))
+
+    def _at(self, x: Tokens) -> Tensor:
+        return drop_prefix(self.facts, x)[:, self.places]
+
+    def _norm(self, x: Tensor) -> Tensor:
+        return x.double().norm(dim=-1).clamp(min=1e-30)
+
+    def _mean(self, values: Tensor) -> Tensor:
+        return values.mean(1).cpu()
+
+
+class MixingRatio(BranchNormRatio):
+    """Also records the mixing ratio: the share of a vector that comes from other tokens.
+
+        |m| / (|m| + |p|),    p = x + its own part of A,    m = the part of A that comes from others
+
+    Args:
+        facts: description of the model.
+        places: the positions.
+        layers: the projections of each layer.
+    Source: Kobayashi et al. 2021, https://arxiv.org/abs/2109.07152, before the norm.
+    """
+
+    def __init__(self, facts: ModelInfo, places: Positions, layers: list[Projection]) -> None:
+        super().__init__(facts, places)
+        self.layers = layers
+
+    def attention(self, layer: int, seen: AttentionRecord) -> None:
+        """Compute what each token contributes to itself: its own weight times value, projected."""
+        places = self.places + self.facts.prefix
+        own = seen.pattern.diagonal(dim1=-2, dim2=-1)[..., places, None]
+        values = repeat_for_heads(seen.v.transpose(0, 1), seen.pattern.shape[1]).transpose(0, 1)
+        # attention weights may have a wider dtype than values
+        given = own * values[..., places, :]
+        self.own = torch.einsum("bhnd,hdw->bnw", given, self.layers[layer].out.to(given))
+
+    def attention_output(self, layer: int, a: Tokens) -> None:
+        super().attention_output(layer, a)
+        mixing, kept = self._norm(self._at(a) - self.own), self._norm(self.entered + self.own)
+        self.mixed[layer].append(self._mean(mixing / (mixing + kept)))
+
+
+def choose_positions(sample: Sample, facts: ModelInfo) -> Positions:
+    """Choose evenly spaced positions; the first token of a text is left out."""
+    first = max(1, sample.fixed) if sample.grid is None else 0
+    rows = sample.count * facts.width * (facts.layers + 1)
+    most = max(8, min(MAX_POSITIONS, MAX_NUMBERS // rows, sample.length - first))
+    return torch.linspace(first, sample.length - 1, most).round().long().unique()
+
+
+def residual_at_positions(
+    subject: ModelAdapter,
+    sample: Sample,
+    places: Positions,
+    dose: BranchScale | None = None,
+    order: Permutation | None = None,
+) -> ResidualStreams:
+    """Residual-stream vectors at the input of each layer and after the last.
+
+    Args:
+        subject: the model.
+        sample: texts or images.
+        places: the positions that are captured.
+        dose: scales of the branches; None: unchanged.
+        order: permutation of the tokens; None: identity.
+    """
+    facts, visible = subject.info, None
+    if dose is not None and dose.without_mask:
+        visible = torch.ones(1, sample.length, sample.length, dtype=torch.bool)
+    watch = CaptureResidual(facts, places) if dose is None else ScaledBranches(facts, places, dose)
+    for rows in sample.batches(facts):
+        subject.forward(sample.inputs(rows, order, mask=visible), watch)
+    return [torch.cat(parts) for parts in watch.kept]
+
+
+def residual_and_branch_ratios(
+    subject: ModelAdapter, sample: Sample, places: Positions, reasons: dict[str, str]
+) -> tuple[ResidualStreams, dict[str, BranchRatios]]:
+    """Residual-stream vectors, and norm and mixing ratios of the attention branch where it is observable.
+
+    Args:
+        subject: the model.
+        sample: texts or images; read once.
+        places: the positions that are captured.
+        reasons: receives the reason for what could not be measured.
+    """
+    facts = subject.info
+
+    def mixed() -> BranchNormRatio:
+        return MixingRatio(facts, places, [subject.projection(layer) for layer in range(facts.layers)])
+
+    # from the most to the least informative hooks: fall back if the model does not expose one
+    for name, make in (
+        ("mixing ratio", mixed),
+        ("norm of the attention output", lambda: BranchNormRatio(facts, places)),
+    ):
+        try:
+            watch = make()
+            _read(subject, sample, watch)
+        except NotApplicable as reason:
+            reasons[name] = str(reason)
+            continue
+        found = {"norm of attention output / norm of residual": watch.ratios, "mixing ratio": watch.mixed}
+        ratios = {what: torch.stack([torch.cat(own) for own in each], 1) for what, each in found.items() if all(each)}
+        if not ratios:
+            reasons[name] = "its attention output is not observable"
+        return [torch.cat(parts) for parts in watch.kept], ratios
+    return residual_at_positions(subject, sample, places), {}
+
+
+def position_directions(
+    x: Float[Tensor, "texts places width"], energy: float, most: int
+) -> Float[Tensor, "some width"]:
+    """Principal directions of the position means: as few as hold a share `energy` of the variance, at most `most`."""
+    means = x.double().mean(0)
+    _, sizes, rows = torch.linalg.svd(means - means.mean(0), full_matrices=False)
+    share = sizes.square().cumsum(0) / sizes.square().sum().clamp(min=1e-300)
+    return rows[: min(most, int((share < energy).sum()) + 1)]
+
+
+def _read(subject: ModelAdapter, sample: Sample, watch: Hooks) -> None:
+    for rows in sample.batches(subject.info):
+        subject.forward(sample.inputs(rows), watch)

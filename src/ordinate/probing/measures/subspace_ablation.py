@@ -1,0 +1,78 @@
+"""Subspace ablation: project the directions that encode position out of the residual stream."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ordinate.core.finding import Estimate
+from ordinate.core.shapes import Tokens
+from ordinate.probing._adapter import Hooks, ModelAdapter, NotApplicable
+from ordinate.probing.measures.formatting import mean_estimate
+from ordinate.probing.measures.intervention import InterventionAdapter
+from ordinate.probing.measures.perturbation_loss import metric_for
+from ordinate.probing.measures.residual_stream import ResidualStreams, position_directions
+from ordinate.probing.measures.samples import Sample
+
+# most directions that are ablated, and the share of the variance of position means that they hold
+MAX_DIRECTIONS, ENERGY = 16, 0.9
+# number of control ablations
+CONTROLS = 3
+
+
+class AblatedSubspace(Hooks):
+    """Projects directions out of the residual stream at the input of one layer.
+
+    Args:
+        layer: index of the layer.
+        directions: orthonormal rows.
+        middle: mean vector; the projection is around it, so that the mean is kept.
+    """
+
+    def __init__(self, layer: int, directions: Float[Tensor, "some width"], middle: Float[Tensor, "width"]) -> None:
+        self.layer, self.directions, self.middle = layer, directions, middle
+
+    def residual(self, layer: int, x: Tokens) -> Tokens | None:
+        if layer != self.layer:
+            return None
+        along = self.directions.to(x)
+        return x - (x - self.middle.to(x)) @ along.T @ along
+
+
+def ablate_position_subspace(
+    subject: ModelAdapter, few: Sample, plain: ResidualStreams, seed: int, reasons: dict[str, str]
+) -> list[Estimate]:
+    """Effect of ablating the position subspace before the first and the middle layer.
+
+    Args:
+        subject: the model.
+        few: the sample read under ablation.
+        plain: residual-stream vectors at some positions and layers; the subspace is estimated from them.
+        seed: seed of controls and intervals.
+        reasons: receives the reason for each ablation that could not be measured.
+    """
+    draw, found = torch.Generator().manual_seed(seed), []
+    base = metric_for(subject, few, seed)
+    usual = base.per_text()
+    for layer in sorted({0, subject.info.layers // 2}):
+        x = plain[layer].double()
+        own, middle = position_directions(x, ENERGY, min(MAX_DIRECTIONS, x.shape[2] // 2)), x.mean((0, 1))
+        # control: the same estimate after permuting positions within each text, so that means differ by tokens alone
+        orders = [torch.rand(x.shape[:2], generator=draw).argsort(1) for _ in range(CONTROLS)]
+        others = [position_directions(x.gather(1, order[..., None].expand_as(x)), 1.0, len(own)) for order in orders]
+        try:
+            rises = []
+            for rows in (own, *others):
+                base.subject = InterventionAdapter(subject, AblatedSubspace(layer, rows, middle))
+                rises.append(base.per_text() - usual)
+        except NotApplicable as reason:
+            reasons[f"ablation of the position subspace before layer {layer + 1}"] = str(reason)
+            continue
+        name = f"position subspace ablated before layer {layer + 1} ({len(own)} directions)"
+        control = np.mean(rises[1:], 0)
+        # each control against the mean of the other controls: d_i * n / (n - 1) from the mean of all n
+        chance = np.abs(np.mean(rises[1:], 1) - control.mean()).max() * CONTROLS / (CONTROLS - 1)
+        found.append(mean_estimate(f"increase, {name}", rises[0], seed, base.unit))
+        excess = mean_estimate(f"increase minus control, {name}", rises[0] - control, seed, base.unit)
+        found.append(excess.model_copy(update={"null_low": -float(chance), "null_high": float(chance)}))
+    return found

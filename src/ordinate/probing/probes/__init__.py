@@ -1,0 +1,1 @@
+"""Probes: questions about position in a model, one per file."""

@@ -1,0 +1,302 @@
+"""Position and content subspaces of the residual stream, and the decomposition of attention scores into both."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ordinate.core.finding import Chart, Estimate, Finding, HeatmapGrid, Line, Table
+from ordinate.core.progress import OnProgress, fraction, ignore
+from ordinate.probing._adapter import ModelAdapter, NotApplicable
+from ordinate.probing._probe import Probe, ProbeData
+from ordinate.probing.measures.formatting import (
+    format_estimate,
+    format_percent,
+    heatmap_of,
+    mean_estimate,
+    mean_line,
+    too_few_samples,
+)
+from ordinate.probing.measures.intervention import InterventionAdapter
+from ordinate.probing.measures.perturbation_loss import metric_for
+from ordinate.probing.measures.position_codes import EmbeddingProperties
+from ordinate.probing.measures.residual_stream import choose_positions, residual_at_positions
+from ordinate.probing.measures.samples import (
+    ForwardBudget,
+    Sample,
+    intervention_sample,
+    observation_sample,
+    truncated,
+)
+from ordinate.probing.measures.score_decomposition import (
+    GROUP_SIZE,
+    TERMS,
+    AblatedTerm,
+    PositionMeans,
+    position_means,
+    score_variance_shares,
+)
+from ordinate.probing.measures.score_scale import score_scale
+from ordinate.probing.measures.subspace_overlap import (
+    SubspaceShare,
+    embedding_overlap_and_properties,
+    position_selectivity,
+    position_share_in_token_subspace,
+)
+
+ENERGY, LENGTH, SHOWN, SIDE = 0.9, 96, 12, 32
+TERM_NAMES = (*TERMS, "interactions")
+METHOD = (
+    "{whole}. Subspaces: for tokens, the principal directions that hold {energy:.0%} of the variance between {noun} "
+    "at the same position; for position, the mean of all {noun} but one at each position, multiplied with that one. "
+    "Scores, of {few}: queries and keys are split into position means, estimated from other {noun}, and the rest; "
+    "the four products and additive biases sum to the scores exactly. Shares: of the within-row variance of scores, "
+    "cross-fitted in groups of five {noun}: each term times itself, estimated twice from different texts; "
+    "interactions between terms are listed separately. Each term is ablated in all heads, and the {what} compared. "
+    "Projections: energy of the first layer's matrices in the position subspace, relative to its share of "
+    "dimensions. Position embeddings: a position is separable if a hyperplane separates it from all others; ridge "
+    "regression, fitted to one half of the positions. Intervals: 95 %, bootstrap over {noun}, or groups of five."
+)
+NULL = (
+    "Position in random directions: the token subspace holds its share of dimensions; the interval is of randomly "
+    "rotated position directions. A model without position: all score variance is token-token. A random table: R^2 "
+    "of 0 or below."
+)
+
+
+@dataclass(frozen=True)
+class SubspaceResults:
+    """Results; what could not be measured is None or empty.
+
+    Args:
+        layers: variance explained by position variance in the token subspace, at the input of each layer.
+        shares: variance share of each term of the scores.
+        means: position means of queries and keys.
+        rises: effect of ablating each term.
+        tables: overlap of position and token embeddings.
+        read: energy of the first layer's projections in the position subspace.
+        code: properties of the position embeddings.
+    """
+
+    layers: list[SubspaceShare]
+    shares: Float[Tensor, "fives layers h terms"] | None
+    means: PositionMeans | None
+    rises: list[Estimate]
+    tables: list[tuple[float | int, ...]]
+    read: dict[str, float]
+    code: EmbeddingProperties | None
+
+
+class PositionContentSubspaces(Probe):
+    """Position and content subspaces of the residual stream, and the decomposition of attention scores into both."""
+
+    title = "Do position and content get in each other's way? Why add and not concatenate, why not a scalar?"
+
+    def measure(
+        self, model: ModelAdapter, data: ProbeData, seed: int = 0, on_progress: OnProgress = ignore
+    ) -> Finding:
+        began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
+        whole = observation_sample(facts, data, ForwardBudget(without_logits=1))
+        few = intervention_sample(facts, truncated(data, LENGTH), ForwardBudget(with_logits=5, without_logits=2))
+        if few.count < 3 * GROUP_SIZE:
+            raise NotApplicable(too_few_samples(few, f"cross-fitting needs {3 * GROUP_SIZE} texts or more"))
+        streams = residual_at_positions(model, whole, choose_positions(whole, facts))
+        layers = [position_share_in_token_subspace(x, ENERGY, seed) for x in streams]
+        on_progress(fraction(0.3))
+        shares, means, rises = _decompose_and_ablate(model, few, seed, reasons, on_progress)
+        on_progress(fraction(0.8))
+        tables, code = embedding_overlap_and_properties(model, whole.length, seed, reasons)
+        read = position_selectivity(model, streams[0], ENERGY, reasons) if layers[0].share is not None else {}
+        found = SubspaceResults(layers, shares, means, rises, tables, read, code)
+        estimates = _estimates(found, seed)
+        words = {"whole": whole.description, "few": few.description, "noun": whole.noun, "energy": ENERGY}
+        return Finding(
+            question="position_content_subspaces",
+            title=self.title,
+            answer=_answer(found, {one.name: one for one in estimates}),
+            estimates=tuple(estimates),
+            tables=tuple(_tables(found)),
+            charts=tuple(_charts(found, seed)),
+            pictures=_pictures(found, facts.causal),
+            method=METHOD.format(**words, what=metric_for(model, few, seed).name),
+            null=NULL,
+            caveats=(
+                "Means over few texts are noisy. Shares are corrected for it, heatmaps are not.",
+                *whole.subsampling_notes,
+                *few.subsampling_notes,
+                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+            ),
+            seed=seed,
+            seconds=time.perf_counter() - began,
+        )
+
+
+def _decompose_and_ablate(
+    subject: ModelAdapter, short: Sample, seed: int, reasons: dict[str, str], on_progress: OnProgress
+) -> tuple[Float[Tensor, "fives layers h terms"] | None, PositionMeans | None, list[Estimate]]:
+    """Decompose the scores, and ablate each term."""
+    try:
+        scale = score_scale(subject, short)
+        shares, means = score_variance_shares(subject, short, scale), position_means(subject, short)
+    except NotApplicable as reason:
+        reasons["terms of the scores"] = str(reason)
+        return None, None, []
+    base, found = metric_for(subject, short, seed), []
+    usual = base.per_text()
+    for term, name in enumerate(TERMS):
+        base.subject = InterventionAdapter(subject, AblatedTerm(means, term, scale))
+        found.append(mean_estimate(f"increase, {name} ablated", base.per_text() - usual, seed, base.unit))
+        on_progress(fraction(0.5 + 0.3 * term / len(TERMS)))
+    return shares, means, found
+
+
+def _estimates(found: SubspaceResults, seed: int) -> list[Estimate]:
+    estimates = []
+    for name, own in (("input", found.layers[0]), ("final layer", found.layers[-1])):
+        if own.share is not None:
+            plain = mean_estimate(
+                f"position variance in the token subspace, {name}", own.share, seed, "share", own.chance
+            )
+            estimates.append(plain.model_copy(update={"null_low": own.low, "null_high": own.high}))
+    for energy, _, _, value, chance, low, high, _ in found.tables[:1]:
+        name = f"overlap of position and token embeddings, {energy:.0%} of the energy"
+        estimates.append(Estimate(name=name, value=value, null=chance, null_low=low, null_high=high, unit="share"))
+    if found.shares is not None:
+        means = found.shares.mean((1, 2)).numpy()
+        for place, name in enumerate(TERM_NAMES):
+            null = None if place == 0 else 0.0
+            estimates.append(
+                mean_estimate(f"share of score variance: {name}", means[:, place], seed, "of variance", null)
+            )
+    estimates += found.rises
+    estimates += [
+        Estimate(
+            name=f"energy of W_{name[0]} in position directions, layer 1",
+            value=value,
+            null=1.0,
+            unit="times the share of dimensions",
+        )
+        for name, value in found.read.items()
+    ]
+    return estimates if found.code is None else [*estimates, *_embedding_estimates(found.code, seed)]
+
+
+def _embedding_estimates(code: EmbeddingProperties, seed: int) -> list[Estimate]:
+    """Linear separability of positions, and linear readouts from their embeddings."""
+    separable, own = float((code.hull_distances > 0).mean()), code.readouts
+    estimates = [
+        Estimate(name="positions linearly separable from the others", value=separable, unit="share"),
+        Estimate(name="the same for a scalar position in [0, 1]", value=2 / len(code.hull_distances), unit="share"),
+    ]
+    for name, kind in (
+        ("the position predicted from its embedding", "ramp"),
+        ("sawtooths predicted from the embedding", "saws"),
+        ("sines predicted from the embedding", "sines"),
+        ("binary digits predicted from the embedding", "bits"),
+    ):
+        # averaged over wavelengths
+        values, null = (getattr(of, kind).reshape(len(own.ramp), -1).mean(1) for of in (own, code.random_readouts))
+        estimates.append(mean_estimate(f"R^2 of {name}", values, seed, "", float(null.mean())))
+    return estimates
+
+
+def _tables(found: SubspaceResults) -> list[Table]:
+    tables = []
+    if found.tables:
+        columns = (
+            "share of the energy",
+            "dimensions, positions",
+            "dimensions, tokens",
+            "overlap",
+            "by chance",
+            "from",
+            "to",
+            "largest cosine",
+        )
+        tables.append(
+            Table(title="Overlap of position and token embeddings", columns=columns, rows=tuple(found.tables))
+        )
+    if found.shares is not None:
+        means = found.shares.mean(0)
+        rows = [
+            (layer + 1, head + 1, *(float(x) for x in means[layer, head]))
+            for layer, head in np.ndindex(*means.shape[:2])
+        ]
+        title = "Decomposition of the score variance of each head"
+        tables.append(Table(title=title, columns=("layer", "head", *TERM_NAMES), rows=tuple(rows)))
+    return tables
+
+
+def _charts(found: SubspaceResults, seed: int) -> list[Chart]:
+    shares = {layer: own.share for layer, own in enumerate(found.layers) if own.share is not None}
+    across, charts = list(shares), []
+    if len(across) > 1:
+        values, places = np.stack(list(shares.values()), 1), tuple(float(layer) for layer in across)
+        low, middle, high = (tuple(getattr(found.layers[layer], end) for layer in across)
+                             for end in ("low", "chance", "high"))  # fmt: skip
+        chance = Line(name="by chance", x=places, y=middle, low=low, high=high, null=True)
+        lines = (mean_line("position", across, values, seed), chance)
+        caption = (
+            f"Token subspace: directions that hold {ENERGY:.0%} of the token variance. 0: input of the first layer."
+        )
+        title = "Position variance in the token subspace"
+        charts.append(Chart(title=title, x="after layer", y="share", lines=lines, caption=caption))
+    if found.shares is not None:
+        means = found.shares.mean(2).numpy()
+        layers = range(1, means.shape[1] + 1)
+        lines = tuple(mean_line(name, layers, means[:, :, place], seed) for place, name in enumerate(TERM_NAMES))
+        title = "Decomposition of the within-row variance of scores"
+        charts.append(Chart(title=title, x="layer", y="share of variance", lines=lines))
+    if found.code is not None:
+        code, waves = found.code.readouts, found.code.readouts.wavelengths
+        kinds = (("sawtooth", code.saws, False), ("sine", code.sines, False), ("binary digit", code.bits, False),
+                 ("sawtooth, random table", found.code.random_readouts.saws, True))  # fmt: skip
+        lines = tuple(mean_line(name, waves, values, seed, null) for name, values, null in kinds)
+        title = "Linear readout from position embeddings"
+        charts.append(Chart(title=title, x="wavelength", y="R^2", lines=lines, across="log"))
+    return charts
+
+
+def _pictures(found: SubspaceResults, causal: bool) -> tuple[HeatmapGrid, ...]:
+    """Position-position scores of the heads in which they have the largest variance share."""
+    if found.shares is None or found.means is None:
+        return ()
+    shares, means = found.shares.mean(0)[..., 3], found.means
+    panels = []
+    for place in shares.flatten().argsort(descending=True)[:SHOWN].tolist():
+        layer, head = divmod(place, shares.shape[1])
+        own = (means.q[layer][head] @ means.k[layer][head].T).cpu()
+        seen = torch.ones_like(own).tril() if causal else torch.ones_like(own)
+        own = (own - (own * seen).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)) * seen
+        largest = float(own.abs().max()) or 1.0
+        name, note = (
+            f"layer {layer + 1}, head {head + 1}",
+            f"{format_percent(float(shares[layer, head]))} of its score variance",
+        )
+        panels.append(heatmap_of(name, (own / largest).numpy(), SIDE, note))
+    title = "Position-position scores, rows centred, in the heads with the largest share of them"
+    return (HeatmapGrid(title=title, x="key", y="query", panels=tuple(panels), middle=0.0),)
+
+
+def _answer(found: SubspaceResults, estimates: dict[str, Estimate]) -> str:
+    sentences = []
+    entering = estimates.get("position variance in the token subspace, input")
+    if entering is None:
+        sentences.append("No position information is detectable at the input of the first layer.")
+    else:
+        low, high, value = entering.null_low or 0.0, entering.null_high or 1.0, entering.value
+        how = "less than" if value < low else "more than" if value > high else "as much as"
+        share = entering.model_copy(update={"unit": "of the position variance"})
+        sentences.append(
+            f"{format_estimate(share)} lies in the subspace that holds {100 * ENERGY:.0f} % of the token variance: "
+            f"{how} expected by chance ({low:.2g} to {high:.2g})."
+        )
+    if found.shares is not None:
+        parts = [
+            f"{name} {format_percent(estimates[f'share of score variance: {name}'].value)}" for name in TERM_NAMES
+        ]
+        sentences.append(f"Within-row variance of scores: {', '.join(parts)}.")
+    return " ".join(sentences)

@@ -1,0 +1,61 @@
+"""The default model of `ordinate probe`: the best decoder of the last study, or a small one trained on demand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ordinate.core.checks import need
+from ordinate.core.progress import OnProgress, Progress
+from ordinate.data.stdlib_files import fingerprint
+
+RUNS = Path("runs")
+
+
+def last_trained(runs: Path = RUNS) -> Path | None:
+    """Return the folder of the decoder with the lowest final loss in the last study; None if there is none."""
+    studies = sorted(runs.glob("*/study.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for study in studies:
+        found = [(_loss(path), path.parent / "model") for path in study.parent.glob("runs/*/result.json")]
+        whole = [(loss, model) for loss, model in found if loss is not None and (model / "tokenizer.json").is_file()]
+        if whole:
+            return min(whole, key=lambda one: one[0])[1]
+    return None
+
+
+def train_small(on_progress: OnProgress, runs: Path = RUNS) -> Path:
+    """Train a small decoder with RoPE on the standard library (a minute or two) and return its folder."""
+    from ordinate.study.executors.local import LocalExecutor
+    from ordinate.study.plan import Plan
+    from ordinate.study.resolve import resolve
+    from ordinate.study.runner import StudyObserver, run_study
+
+    class Relay(StudyObserver):
+        def on_reading(self, what: str) -> None:
+            on_progress(Progress(stage="reading", message=f"reading {what}"))
+
+        def on_planned(self, plan: Plan, todo: int) -> None:
+            message = f"training a decoder with rope for {plan.steps} steps"
+            on_progress(Progress(stage="training", total=plan.steps, message=message))
+
+        def on_update(self, update: Any) -> None:
+            if update.message:
+                on_progress(Progress(update.run.name, update.stage, message=update.message))
+
+    plan = resolve(Plan(schemes=("rope",), steps=400, generated_texts=0, eval_samples=8, shuffle_samples=8))
+    folder = run_study(plan, runs / f"probed-{plan.digest()}", LocalExecutor(1), "ordinate probe", Relay())
+    (run,) = plan.runs()
+    need(folder.status(run) == "done", "training must finish", f"{run.name} did not", "run the command again")
+    return folder.run(run) / "model"
+
+
+def model_fingerprint(folder: Path) -> str:
+    """Return a fingerprint of the files of a model, to detect changes."""
+    return fingerprint(sorted(path for path in folder.iterdir() if path.is_file()))[:16]
+
+
+def _loss(result: Path) -> float | None:
+    try:
+        written = json.loads(result.read_text(encoding="utf-8"))
+        return float(written["training"]["loss"][-1]) if written["status"] == "done" else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None

@@ -1,0 +1,132 @@
+"""Run probes on a model one after another; probes that have a finding are skipped."""
+
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ordinate.core import catalog
+from ordinate.core.checks import need
+from ordinate.core.finding import Finding
+from ordinate.core.progress import OnProgress, Progress
+from ordinate.probing._adapter import ModelAdapter, NotApplicable
+from ordinate.probing._probe import Probe, ProbeData
+from ordinate.probing.runner.probe_folder import ProbeFolder
+
+PACKAGE = "ordinate.probing.probes"
+RANDOM_INPUT_CAVEAT = "The input was random tokens: the effect of order and position in real text was not measured."
+
+
+@dataclass(frozen=True)
+class ProbeSpec:
+    """A probe and its options.
+
+    Args:
+        name: name of the probe.
+        options: arguments of its constructor.
+    """
+
+    name: str
+    options: dict[str, Any]
+
+    @property
+    def probe_class(self) -> type[Probe]:
+        """The class of the probe."""
+        return catalog.load(PACKAGE, Probe, self.name)
+
+    def build(self) -> Probe:
+        """Construct the probe."""
+        return self.probe_class(**catalog.bind(self.probe_class, self.options, {}))
+
+
+def parse_probes(listed: Sequence[str] = ()) -> list[ProbeSpec]:
+    """Parse names of probes with options (order_sensitivity:windows=2;8); all probes if none is given.
+
+    Raises:
+        ValueError: an unknown probe or option, or a probe given twice.
+    """
+    found = [ProbeSpec(*catalog.parse(line)) for line in listed or catalog.names(PACKAGE)]
+    for question in found:
+        question.build()
+    names = [question.name for question in found]
+    need(len(set(names)) == len(names), "each probe may be given once", f"got {', '.join(names)}", "drop one")
+    return found
+
+
+def _complete(found: Finding, subject: ModelAdapter, material: ProbeData) -> Finding:
+    """Add caveats on parts of the model that are not measured, and on random input."""
+    left = [f"Of this model, {subject.info.left_out}."] if subject.info.left_out else []
+    return found.model_copy(
+        update={"caveats": (*left, *(() if material.natural else (RANDOM_INPUT_CAVEAT,)), *found.caveats)}
+    )
+
+
+def run_probe(
+    question: ProbeSpec,
+    subject: ModelAdapter | NotApplicable,
+    material: ProbeData | NotApplicable,
+    seed: int,
+    on_progress: OnProgress,
+) -> Finding:
+    """Run one probe; if it does not apply to the model, return a skipped finding with the reason."""
+    began, probe = time.perf_counter(), question.build()
+    try:
+        if isinstance(subject, NotApplicable):
+            raise subject
+        if isinstance(material, NotApplicable):
+            raise material
+        return _complete(probe.measure(subject, material, seed, on_progress), subject, material)
+    except NotApplicable as reason:
+        seconds = time.perf_counter() - began
+        answered = {"status": "skipped", "answer": str(reason), "seed": seed, "seconds": seconds}
+        return Finding.model_validate({"question": question.name, "title": probe.title, **answered})
+
+
+def run_probes(
+    asked: Sequence[ProbeSpec],
+    subject: ModelAdapter | NotApplicable,
+    material: ProbeData | NotApplicable,
+    folder: ProbeFolder,
+    seed: int,
+    on_progress: OnProgress,
+) -> list[str]:
+    """Run the probes that have no finding yet.
+
+    Args:
+        asked: the probes.
+        subject: the model, or the reason why it cannot be instrumented.
+        material: the input, or the reason why there is none.
+        folder: the folder of findings; the caller holds its lock.
+        seed: random seed.
+        on_progress: receives, with the name of the probe as item, its start (stage measuring), the fraction done, and
+            its outcome: measured, skipped, failed or kept (a finding of an earlier run exists), with the answer or
+            the reason as message.
+
+    Returns:
+        The names of probes that failed.
+    """
+    failed = []
+    for question in asked:
+        kept = folder.load(question.name, question.options)
+        if kept is not None:
+            on_progress(Progress(question.name, "kept", message=kept.answer))
+            continue
+        on_progress(Progress(question.name, "measuring"))
+        try:
+            finding = run_probe(question, subject, material, seed, _named(question.name, on_progress))
+            folder.save(question.name, question.options, finding)
+        # a probe that fails must not stop the others
+        except Exception as error:
+            message = "".join(traceback.format_exception(error))
+            folder.save_failure(question.name, question.probe_class.title, message)
+            on_progress(Progress(question.name, "failed", message=f"{type(error).__name__}: {error}"))
+            failed.append(question.name)
+        else:
+            on_progress(Progress(question.name, finding.status, message=finding.answer))
+    return failed
+
+
+def _named(name: str, on_progress: OnProgress) -> OnProgress:
+    """Return a callback that adds the name of the probe."""
+    return lambda progress: on_progress(replace(progress, item=name))

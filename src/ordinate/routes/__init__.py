@@ -1,1 +1,0 @@
-"""The ways to compute attention, one a file."""

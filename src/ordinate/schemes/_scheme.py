@@ -1,0 +1,250 @@
+"""Position encoding schemes: the base class and a scheme bound to the positions of a forward pass."""
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from ordinate.core import catalog
+from ordinate.core.checks import need
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import (
+    Bias,
+    EmbeddedTokens,
+    EncodedKeys,
+    EncodedQueries,
+    Keys,
+    Outputs,
+    Positions,
+    Queries,
+    Tokens,
+    Weights,
+)
+from ordinate.core.tensors import need_positions_below, need_size, need_supported_positions, need_tokens, need_vectors
+from ordinate.ops.blocks import offset_geometry
+from ordinate.ops.relative import RelativeVectors
+
+Encoder = Callable[[Tensor], Tensor]
+Result = TypeVar("Result")
+HOOK_TARGETS = {
+    "remap_positions": "positions",
+    "embed": "token embeddings",
+    "encode_query": "queries",
+    "encode_key": "keys",
+    "score": "scores (instead of q.k)",
+    "bias": "scores (bias)",
+    "content_bias": "scores (content-dependent)",
+    "value_bias": "attention output",
+}
+"""Each hook of a scheme, and where in a transformer it acts."""
+
+
+class Scheme(nn.Module):
+    """Base class of position encoding schemes. Every hook is the identity, or adds nothing, unless overridden.
+
+    Position can enter a transformer at four places: on the tokens before the first layer, on queries and keys, on the
+    scores, and on the output of attention. A scheme overrides the hooks of the places that it uses. `remap_positions`
+    and `embed` act once, before the first layer, the others in every layer.
+
+    Must: declare `shift_invariant`; take sizes by keyword (`width`, `heads`, `head_width`, `max_length`), which a
+        model binds by name; return the dtype of the input; hold parameters only, no floating-point buffers (tables
+        are computed from Python numbers, angles in float64).
+    Should: name its source in the docstring and in `citation`; override `check_positions` if it does not support all
+        positions.
+    May: set the other declared properties.
+    """
+
+    axes: tuple[int, ...] = (1,)
+    """Supported numbers of position axes: 1 for text, 2 for images. An instance may support fewer."""
+    integer_positions: bool = False
+    """Whether positions must be integers."""
+    per_layer: bool = False
+    """Whether each layer needs its own instance; otherwise all layers share one."""
+    shift_invariant: bool
+    """Whether adding a constant to all positions leaves the output unchanged. The contract suite tests both cases."""
+    citation: str = ""
+    """The BibTeX entry of the source."""
+    max_length: int | None = None
+    """Supported positions are below this; None: unlimited."""
+    appended_width: int = 0
+    """Number of columns that `embed` appends to the token embedding, which is narrower by as many."""
+    width: int
+    """Model width (d_model); set from the constructor argument of this name, if there is one."""
+    heads: int
+    """Number of query heads; set likewise."""
+    head_width: int
+    """Channels per head; set likewise."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Wrap the constructor: validate its arguments against their annotations and store the sizes among them."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width", "heads", "head_width")))
+
+    def remap_positions(self, where: Geometry) -> Geometry:
+        """Remap positions: return the geometry that this scheme, and those it is summed with, use instead."""
+        return where
+
+    def embed(self, x: Tokens, pos: Positions) -> EmbeddedTokens:
+        """Mark the token vectors, before the first layer: added, or appended as `appended_width` columns."""
+        return x
+
+    def encode_query(self, q: Queries, pos: Positions) -> EncodedQueries:
+        """Encode position into the queries; each query depends on its own position only."""
+        return q
+
+    def encode_key(self, k: Keys, pos: Positions) -> EncodedKeys:
+        """Encode position into the keys; each key depends on its own position only, so the result can be cached."""
+        return k
+
+    def make_encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
+        """Return functions that encode queries and keys at these positions, built once per forward pass.
+
+        Override it together with `encode_query` and `encode_key`, with equal results, if the part that depends on
+        positions alone (such as cosines and sines) is expensive: all layers then share it.
+        """
+        return partial(self.encode_query, pos=pos), partial(self.encode_key, pos=pos)
+
+    def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
+        """Return unscaled scores that replace q.k, if the encoding of a key depends on the query.
+
+        Called for any block of queries with all keys; keys are repeated to the number of query heads.
+        """
+        return None
+
+    def bias(self, where: Geometry) -> Bias | None:
+        """Return a bias for the scores that depends on positions alone; called for a geometry or any block of one."""
+        return None
+
+    def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
+        """Return a bias for the scores that depends on positions and on the encoded queries and keys.
+
+        Called for any block of queries with all keys; keys are repeated to the number of query heads.
+        """
+        return None
+
+    def value_bias(self, weights: Weights, where: Geometry) -> Outputs | None:
+        """Return a term of the attention output, such as the relative values of Shaw et al. (2018), sum_j w_ij r_ij.
+
+        Called after the softmax, for any block of queries with all keys.
+        """
+        return None
+
+    def relative_vectors(self, where: Geometry) -> RelativeVectors | None:
+        """Return the vectors of `content_bias` and `value_bias` by offset: a faster way to compute both.
+
+        Override it together with the two, with equal results, if they depend on positions by the offset only.
+        Called with one query and keys at many offsets.
+        """
+        return None
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """Names of the hooks in use: those overridden; an instance may leave some out that its options disable."""
+        return tuple(name for name in HOOK_TARGETS if getattr(type(self), name) is not getattr(Scheme, name))
+
+    def at(self, where: Geometry) -> "Placed":
+        """Bind the scheme to a geometry. Do so once per forward pass; all layers share the result."""
+        if not isinstance(where, Geometry):
+            came = type(where).__name__
+            raise TypeError(f"a scheme is bound to a Geometry; got {came}; build one: Geometry.causal(n)")
+        where = self.remap_positions(where)
+        for pos in (where.q_pos, where.k_pos):
+            self.check_positions(pos)
+        return Placed(self, where)
+
+    def check_positions(self, pos: Positions) -> None:
+        """Raise a ValueError unless the scheme supports these positions."""
+        name = type(self).__name__
+        need_supported_positions(name, pos, self.axes, integer_only=self.integer_positions)
+        # reading a tensor value would cause a graph break under torch.compile; in eager mode it only costs time
+        if not pos.numel() or torch.compiler.is_compiling():
+            return
+        finite = not pos.is_floating_point() or bool(pos.isfinite().all())
+        need(finite, f"{name} takes finite positions", "got NaN or infinity", "give each token a finite position")
+        if self.max_length is not None:
+            self.check_length(pos)
+
+    def check_length(self, pos: Positions) -> None:
+        """Raise a ValueError unless all positions are below `max_length`; called only if it is set."""
+        need_positions_below(type(self).__name__, pos, self.max_length or 0)
+
+
+class Placed:
+    """A scheme bound to a geometry: mixers and `attend` use it for one forward pass.
+
+    Results that depend on positions alone are computed once and shared by all layers. They are cached here and not in
+    the geometry, which may outlive the forward pass: a learned bias must be recomputed after each optimiser step.
+
+    Args:
+        scheme: the position encoding scheme.
+        where: the positions and visibility of queries and keys.
+    """
+
+    def __init__(self, scheme: Scheme, where: Geometry) -> None:
+        self.scheme = scheme
+        self.where = where
+        # functools.cached_property takes a lock, which torch.compile cannot trace
+        self._made: dict[Hashable, Any] = {}
+
+    def cached(self, name: Hashable, make: Callable[[], Result]) -> Result:
+        """Compute a result that depends on positions alone at the first call, and return the cached one later."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+    def embed(self, x: Tokens) -> EmbeddedTokens:
+        """Apply `Scheme.embed` to the token embeddings."""
+        need_vectors("x", x, "batch, tokens, width")
+        need_tokens("x", x, x.shape[1], self.where.q_pos)
+        need_size("x", self.scheme, "width", x.shape[2] + self.scheme.appended_width)
+        return self.scheme.embed(x, self.where.q_pos)
+
+    def encode(self, q: Queries, k: Keys) -> tuple[EncodedQueries, EncodedKeys]:
+        """Encode position into the queries and the keys of the same new tokens."""
+        for name, x in (("q", q), ("k", k)):
+            need_vectors(name, x, "batch, heads, tokens, head width")
+            need_tokens(name, x, x.shape[2], self.where.q_pos)
+            need_size(name, self.scheme, "head_width", x.shape[3])
+        need_size("q", self.scheme, "heads", q.shape[1])
+        mark_query, mark_key = self.cached("encoders", lambda: self.scheme.make_encoders(self.where.q_pos))
+        return mark_query(q), mark_key(k)
+
+    @property
+    def bias(self) -> Bias | None:
+        """The position-only bias of the scores, for all queries and keys."""
+        return self.cached("bias", lambda: self.scheme.bias(self.where))
+
+    @property
+    def mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
+        """Bias and visibility combined: a float bias with -inf where masked, or a boolean mask (True: visible)."""
+        return self.cached("mask", self._mask)
+
+    @property
+    def offset_table(self) -> Float[Tensor, "#h offsets"] | None:
+        """The position-only bias as a table over memory offsets, instead of a matrix of queries and keys.
+
+        Entry x is the bias of keys x - queries + 1 places after the query. None if the bias is not a function of the
+        memory offset alone, or if there is none.
+        """
+        return self.cached("offset_table", self._offset_table)
+
+    def _offset_table(self) -> Float[Tensor, "#h offsets"] | None:
+        where, (queries, keys) = self.where, self.where.shape
+        if not (where.consecutive and self.scheme.shift_invariant) or "bias" not in self.scheme.hooks:
+            return None
+        bias = self.scheme.bias(offset_geometry(where, 0, queries + keys - 1))
+        return None if bias is None else bias[0, :, 0]
+
+    def _mask(self) -> Bool[Tensor, "#b #h i j"] | Bias | None:
+        if self.where.is_unmasked:
+            return self.bias
+        seen = self.where.visible[:, None]
+        return seen if self.bias is None else self.bias.masked_fill(~seen, float("-inf"))
+
+    def block(self, queries: slice, keys: slice = slice(None)) -> "Placed":
+        """Bind the scheme to a block of the queries and keys; nothing cached is shared with it."""
+        return Placed(self.scheme, self.where.block(queries, keys))

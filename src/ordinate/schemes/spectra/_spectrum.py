@@ -1,0 +1,112 @@
+"""RoPE frequencies and frequency scaling for longer contexts: the base class, which is the unscaled spectrum."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+from torch import Tensor
+
+from ordinate.core import catalog
+from ordinate.core.checks import need, need_known
+
+_FOLDER = "ordinate.schemes.spectra"
+# keys of the same dictionary in transformers that do not describe the frequency scaling
+_BESIDE = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spectrum:
+    """RoPE angular frequencies (rates) of the channel pairs. Subclasses scale them for longer contexts.
+
+        rate(m) = theta^(-2m / width),   m = 0 .. width/2 - 1        [radians per token]
+
+    Must: be a frozen dataclass of plain numbers; override `rates`.
+    May: set `query_key_scale`; where the rates depend on how long the text is, set `length_thresholds` and override
+    `rates_at`.
+    """
+
+    rope_type: ClassVar[str] = "default"
+    """The `rope_type` of transformers."""
+    hf_fields: ClassVar[Mapping[str, str]] = {}
+    """Keys of a `rope_parameters` dictionary of transformers, mapped to the field names here."""
+
+    @property
+    def query_key_scale(self) -> float:
+        """Attention factor: multiplies the rotated queries and keys, so q.k is multiplied by its square."""
+        return 1.0
+
+    @property
+    def length_thresholds(self) -> tuple[int, ...] | None:
+        """Lengths beyond which the rates change [tokens]; (): they are constant; None: each length has its own."""
+        return ()
+
+    def rates(self, width: int, theta: float) -> list[float]:
+        """Return the rate of each pair of `width` channels, at short lengths if they matter [radians per token]."""
+        return [theta ** (-2 * m / width) for m in range(width // 2)]
+
+    def rates_at(self, length: Float[Tensor, "*any"], width: int, theta: float) -> Float[Tensor, "*any pairs"]:
+        """Return the rates at a sequence length, in float64."""
+        fixed = torch.tensor(self.rates(width, theta), dtype=torch.float64, device=length.device)
+        return fixed.expand(*length.shape, -1)
+
+    @classmethod
+    def parse(cls, given: "Spectrum | str | Mapping[str, Any]") -> "Spectrum":
+        """Build a spectrum from its name or a dictionary, such as {"name": "linear", "factor": 4}.
+
+        Raises:
+            ValueError: an unknown name or field, or a value that is not a number.
+        """
+        if isinstance(given, Spectrum):
+            return given
+        numbers = dict(given) if isinstance(given, Mapping) else {"name": given}
+        named = isinstance(numbers.get("name"), str)
+        need(named, "a spectrum is given by its name", f"got {given!r}", "see ordinate list spectra")
+        kind = catalog.load(_FOLDER, Spectrum, numbers.pop("name"))
+        return kind(**catalog.bind(kind, numbers, {}))
+
+    @classmethod
+    def from_rope_parameters(cls, parameters: Mapping[str, Any], *, max_length: int | None = None) -> "Spectrum":
+        """Build the spectrum of a `rope_parameters` (formerly `rope_scaling`) dictionary of transformers.
+
+        Args:
+            parameters: the dictionary, as in a model's config.json; null values count as missing.
+            max_length: the model's `max_position_embeddings`, used for a length missing in the dictionary [tokens].
+
+        Raises:
+            ValueError: an unknown rope_type or key, or a missing field.
+        """
+        nested = [name for name, value in parameters.items() if isinstance(value, Mapping)]
+        came = f"got {', '.join(nested)}"
+        need(not nested, "rope_parameters must describe one layer type", came, "give the dictionary of one of them")
+        parameters = {key: value for key, value in parameters.items() if value is not None}
+        name = parameters.get("rope_type", parameters.get("type", cls.rope_type))
+        kinds = {kind.rope_type: kind for kind in (Spectrum, *_members())}
+        need_known("rope_type", name, kinds)
+        kind = kinds[name]
+        for key in parameters:
+            need_known(f"field of rope_type {name!r}", key, {*kind.hf_fields, *_BESIDE})
+        numbers = {own: parameters[key] for key, own in kind.hf_fields.items() if key in parameters}
+        return kind(**catalog.bind(kind, kind.fill_missing(numbers, max_length), {}))
+
+    @classmethod
+    def fill_missing(cls, numbers: dict[str, Any], max_length: int | None) -> dict[str, Any]:
+        """Fill in missing fields from `max_length` and drop ignored ones, as transformers does."""
+        wanted = "trained_length" in catalog.options(cls) and max_length is not None
+        return {"trained_length": max_length} | numbers if wanted else numbers
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        # accept names and dictionaries where a field is annotated as Spectrum: studies, command line, files
+        return core_schema.no_info_plain_validator_function(cls.parse)
+
+
+def _members() -> list[type[Spectrum]]:
+    return [
+        kind
+        for name in catalog.names(_FOLDER)
+        if (kind := catalog.load(_FOLDER, Spectrum, name)).rope_type != Spectrum.rope_type
+    ]

@@ -1,1 +1,0 @@
-"""The ways to stretch the rates of a rotation, one a file."""

@@ -1,0 +1,113 @@
+"""Contents of study.json: cells, machine and versions; and which of them may not change when a study is resumed."""
+
+import hashlib
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ordinate import __version__
+from ordinate.study.options import data_fields
+from ordinate.study.plan import RESUMABLE_FIELDS, RUN_LIST_FIELDS, Plan, differences
+from ordinate.study.run import digest
+
+LIBRARIES = ("torch", "numpy", "pytorch-lightning", "safetensors", "tokenizers", "altair")
+SOURCE_SUFFIXES = (".py", ".h", ".cpp")
+# keys of a cell in study.json that do not describe its training data
+PLAN_KEYS = ("values", "compared", "plan", "runs")
+
+
+def environment() -> dict[str, Any]:
+    """What determines results besides the plan: machine, library versions, and a hash of the source code."""
+    versions = {"ordinate": __version__, **{name: version(name) for name in LIBRARIES}}
+    return {"machine": machine(), "versions": versions, "code": code_digest()}
+
+
+def machine() -> dict[str, Any]:
+    """Describe this machine: operating system, processor, cores, memory, Python version."""
+    return {
+        "system": platform.system(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": _memory(),
+        "python": platform.python_version(),
+    }
+
+
+def code_digest() -> str:
+    """SHA-256 hash of the package's Python and C++ source."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for file in sorted(file for file in root.rglob("*") if file.suffix in SOURCE_SUFFIXES):
+        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def plan_differences(old: Plan, new: Plan) -> list[str]:
+    """List the differences between two plans that forbid resuming one with the other, as "key: old -> new"."""
+    if old.cells and new.cells:
+        # a run's name in a grid contains a hash of its plan, so runs of other cells cannot be confused
+        return []
+    if old.cells or new.cells:
+        sizes = [f"{len(plan.cells)} cells" if plan.cells else "no grid" for plan in (old, new)]
+        return [f"grid: {sizes[0]} -> {sizes[1]}"]
+    first, second = (plan.model_dump(mode="json", exclude=set(RESUMABLE_FIELDS)) for plan in (old, new))
+    # schemes, mixers and seeds may be added or removed, but not left out where they were given, or the reverse
+    for name in RUN_LIST_FIELDS:
+        if (first[name] is None) == (second[name] is None):
+            del first[name], second[name]
+    steps = [f"steps of {label}" for label in (old.budgets or {}) if label in (new.budgets or {})]
+    for fields, budgets in ((first, old.budgets), (second, new.budgets)):
+        fields.update({name: (budgets or {})[name.removeprefix("steps of ")] for name in steps})
+    return differences(first, second)
+
+
+def describe_cell_plan(plan: Plan, values: dict[str, Any]) -> dict[str, Any]:
+    """Describe a cell for study.json, with labels and run names, so that reports need not import any scheme."""
+    lines = [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in plan.arms()]
+    trials, runs = (
+        plan.tuning_runs(values),
+        [run for seed in range(plan.seeds) for run in plan.runs_for_seed(values, seed)],
+    )
+    return {
+        "values": values,
+        "compared": lines,
+        "plan": plan.model_dump(mode="json"),
+        "runs": [{"name": run.name, "title": run.title} for run in [*trials, *runs]],
+    }
+
+
+def cells_of(about: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells in study.json; for a study without a grid, the study itself."""
+    return about.get("cells") or [about]
+
+
+def data_key(plan: Plan, values: dict[str, Any]) -> str:
+    """Identify the training data of a cell: equal for cells with the same data fields and task."""
+    return digest([data_fields(dict(plan)), plan.task]) if values else ""
+
+
+def data_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """List what has changed in the compared models and in the training data since study.json was written."""
+    sources = [kind for kind in new if kind not in PLAN_KEYS]
+    lines = [f"{kind}.{line}" for kind in sources for line in differences(old[kind], new[kind])]
+    was = {one["label"]: one for one in old.get("compared", new["compared"])}
+    return lines + [
+        f"{one['label']}.{line}" for one in new["compared"] for line in differences(was.get(one["label"], one), one)
+    ]
+
+
+def processor() -> str:
+    """Name of the processor."""
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

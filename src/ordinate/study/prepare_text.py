@@ -1,0 +1,42 @@
+"""Tokenise the text of a study into its data folder."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ordinate.core import catalog
+from ordinate.core.checks import need
+from ordinate.data.heldout_segments import segments
+from ordinate.data.resolve_corpus import resolve_corpus
+from ordinate.data.token_store import TokenStore, prepare_tokens
+from ordinate.data.tokenizer import make_tokenizer
+from ordinate.study.initial_model import base_tokenizer
+from ordinate.study.plan import Plan
+
+# vocabulary size assumed for shape checks before a tokenizer is fitted
+BYTE_VOCABULARY = 256
+
+
+def prepare_text(plan: Plan, data: Path, on_message: Callable[[str], None]) -> TokenStore:
+    """Tokenise the plan's text, unless the data folder already has it.
+
+    Raises:
+        ValueError: the text is empty, unreadable, or shorter than one training sequence.
+    """
+    on_message(f"the text: {plan.text}")
+    if plan.base is None:
+        store = prepare_tokens(resolve_corpus(plan.text), data, make_tokenizer(*catalog.parse(plan.tokenizer)))
+    else:
+        store = prepare_tokens(resolve_corpus(plan.text), data, base_tokenizer(plan), fitted=True)
+    need(
+        len(store.train) > plan.length,
+        f"the training text must have at least {plan.length + 1} tokens",
+        f"{plan.text} has {len(store.train)}",
+        "give more text, or a smaller --length",
+    )
+    need(
+        bool(segments(store, min(plan.eval_length_multiples) * plan.length, 1)),
+        f"some held-out document must have at least {min(plan.eval_length_multiples) * plan.length + 1} tokens",
+        f"no document of {plan.text} does",
+        "give more or longer files, or a smaller --length",
+    )
+    return store

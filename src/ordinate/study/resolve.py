@@ -1,0 +1,119 @@
+"""Resolve a plan: fill in machine-dependent defaults, expand `all`, match sizes, and validate every run."""
+
+from collections.abc import Callable
+
+import torch
+
+from ordinate.core import catalog
+from ordinate.core.checks import need
+from ordinate.data.tokenizer import make_tokenizer
+from ordinate.mixers._mixer import Mixer
+from ordinate.models.registry import MODEL_KINDS
+from ordinate.study.data_source import source_of, task_class
+from ordinate.study.flops import matched_steps
+from ordinate.study.initial_model import resolve_base
+from ordinate.study.model_sizing import shape_of
+from ordinate.study.options import unused_fields
+from ordinate.study.plan import Plan, default_scheme
+from ordinate.study.run import Run
+from ordinate.study.tuning import learning_rates
+from ordinate.training.settings import fast_precision
+
+ALL_MIXERS = "all"
+
+
+def resolve(plan: Plan, on_message: Callable[[str], None] = lambda line: None) -> Plan:
+    """Return the plan with every default filled in for this machine, after building the shape of every run's model.
+
+    Args:
+        plan: the plan as given by the user.
+        on_message: receives one line for each mixer that `all` leaves out, with the reason.
+
+    Raises:
+        ValueError: an unknown task, scheme, mixer or option; sizes that do not fit; a mixer that does not support the
+            scheme it is paired with; two equal arms; an option without effect on this task; a task for another kind
+            of model.
+    """
+    make_tokenizer(*catalog.parse(plan.tokenizer))
+    plan = resolve_base(plan)
+    plan, vocabulary = _task(plan)
+    plan = _mixers(plan, vocabulary, on_message)
+    if plan.schemes is None and plan.mixers is None:
+        plan = plan.model_copy(update={"schemes": plan.default_schemes})
+    names = [run.name for run in plan.runs_for_seed({}, 0)]
+    need(
+        len(set(names)) == len(names),
+        "schemes and mixers must differ from each other",
+        f"got {', '.join([*(plan.mixers or ()), *(plan.schemes or ())])}",
+        "remove the repeated one; for several runs of it use --seeds",
+    )
+    if plan.precision == "auto":
+        plan = plan.model_copy(update={"precision": fast_precision()})
+    plan = plan.model_copy(update={"tune_lr": learning_rates(plan)})
+    for run in plan.runs_for_seed({}, 0):
+        shape_of(plan, run, vocabulary)
+    return plan.model_copy(update={"budgets": matched_steps(plan, vocabulary)})
+
+
+def _task(plan: Plan) -> tuple[Plan, int]:
+    """Return the plan with the task's length, and the vocabulary size."""
+    task, _ = task_class(plan.task)
+    need(
+        task.model_kind == plan.model,
+        f"task {plan.task} needs a model of kind {task.model_kind}",
+        f"got --model {plan.model}",
+        f"give --model {task.model_kind}, or leave out --task for the default task of {plan.model} models",
+    )
+    source = source_of(plan)
+    length, vocabulary = source.check(plan)
+    without_effect = [name for name in unused_fields(plan.task, Plan.model_fields) if _given(plan, name, length)]
+    listed = ", ".join(f"--{name.replace('_', '-')}" for name in without_effect)
+    need(
+        not without_effect,
+        f"every option must have an effect; task {plan.task} {source.summary}",
+        f"got {listed}",
+        "leave them out; a task's sizes are options of its own (see `ordinate list tasks`): recall:pairs=8",
+    )
+    return plan.model_copy(update={"length": length}), vocabulary
+
+
+def _given(plan: Plan, name: str, length: int) -> bool:
+    """Whether a field differs from its default; a resolved plan has the task's length, which counts as default."""
+    usual = (Plan.model_fields[name].default, length) if name == "length" else (Plan.model_fields[name].default,)
+    return getattr(plan, name) not in usual
+
+
+def _mixers(plan: Plan, vocabulary: int, on_message: Callable[[str], None]) -> Plan:
+    """Replace `all` by the names of the mixers that can be trained."""
+    if plan.mixers is None or ALL_MIXERS not in plan.mixers:
+        return plan
+    found = []
+    for name in catalog.names("ordinate.mixers"):
+        if name in plan.mixers:
+            continue
+        reason = _unfit(name, plan, vocabulary)
+        if reason:
+            on_message(f"left out: {name}: {reason}")
+        else:
+            found.append(name)
+    others = [mixer for mixer in plan.mixers if mixer != ALL_MIXERS]
+    return plan.model_copy(update={"mixers": (*found, *others)})
+
+
+def _unfit(name: str, plan: Plan, vocabulary: int) -> str | None:
+    """Return why a mixer cannot be trained in this kind of model; None if it can."""
+    mixer, kind = catalog.load("ordinate.mixers", Mixer, name), MODEL_KINDS[plan.model]
+    if kind.causal and not mixer.causal:
+        return "it has no causal form"
+    if kind.bidirectional and not mixer.bidirectional:
+        return "it has no bidirectional form"
+    runs = [
+        Run(label=name, scheme=one, mixer=name, seed=0) for one in plan.schemes or (default_scheme(name, plan.model),)
+    ]
+    try:
+        shapes = [shape_of(plan, run, vocabulary) for run in runs]
+    except ValueError as error:
+        return str(error)
+    with torch.device("meta"):
+        exact = shapes[0].make_mixer(0).strictly_causal
+    return None if exact or not kind.causal else "with default options it leaks information from later tokens"

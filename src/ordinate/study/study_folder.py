@@ -1,0 +1,191 @@
+"""A study's folder: paths of its files, state of its runs, and the lock that admits one writer at a time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
+from ordinate.core.folder_lock import LOCK, OWNER, exclusive_lock
+from ordinate.study.manifest import (
+    cells_of,
+    data_differences,
+    data_key,
+    describe_cell_plan,
+    environment,
+    plan_differences,
+)
+from ordinate.study.options import data_fields
+from ordinate.study.plan import RESUMABLE_FIELDS, Plan
+from ordinate.study.run import FINAL_STATES, STATES, Run, State, digest
+
+FORMAT_VERSION = 2
+
+
+class OtherStudyError(ValueError):
+    """The folder holds a study with another plan, or files of something else."""
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """File layout of a study's folder.
+
+    Args:
+        path: the folder.
+    """
+
+    path: Path
+
+    @property
+    def study(self) -> Path:
+        """Plan, data identity, machine and versions of the study."""
+        return self.path / "study.json"
+
+    @property
+    def data(self) -> Path:
+        """Folder of the prepared (tokenised) training data."""
+        return self.path / "data"
+
+    def data_of(self, plan: Plan, cell: dict[str, Any]) -> Path:
+        """Data folder of a cell; grid cells that train on the same data share one."""
+        return self.data / digest(data_fields(dict(plan))) if cell else self.data
+
+    @property
+    def threads_file(self) -> Path:
+        """Measured speeds of thread counts, and the one chosen."""
+        return self.path / "pace.json"
+
+    def threads(self) -> int | None:
+        """Processor threads of each run: the plan's, or the number chosen at the first start; None before that."""
+        if threads := self.plan().threads:
+            return threads
+        return read_checksummed(self.threads_file)["threads"] if self.threads_file.exists() else None
+
+    def run(self, run: Run) -> Path:
+        """Folder of one run."""
+        return self.path / "runs" / run.name
+
+    def result(self, run: Run) -> Path:
+        """Result file of one run."""
+        return self.run(run) / "result.json"
+
+    def read(self) -> dict[str, Any]:
+        """Return the contents of study.json."""
+        return read_checksummed(self.study)
+
+    def plan(self) -> Plan:
+        """Return the plan stored in study.json."""
+        return Plan(**self.read()["plan"])
+
+    def status(self, run: Run) -> State:
+        """Final state of a run; `pending` if it has no readable result."""
+        try:
+            found = read_checksummed(self.result(run))["status"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return "pending"
+        return found if found in STATES else "pending"
+
+    def missing(self, plan: Plan) -> list[Run]:
+        """Return the runs still to do; those that failed, ran out of memory or were killed are tried again."""
+        return [run for run in plan.runs() if self.status(run) not in FINAL_STATES]
+
+    def record_end(self, run: Run, state: State, message: str) -> None:
+        """Write the result of a run that ended without being evaluated."""
+        write_checksummed(
+            self.result(run),
+            {
+                "format": FORMAT_VERSION,
+                "run": run.as_record,
+                "status": state,
+                "step": 0,
+                "message": message,
+                "parameters": {},
+            },
+        )
+
+    def check(self, plan: Plan) -> None:
+        """Check that a plan may be carried out in this folder.
+
+        Raises:
+            OtherStudyError: the folder holds other files, or a study with another plan (each difference is listed).
+        """
+        if not self.path.exists() or not any(self.path.iterdir()):
+            return
+        if not self.study.exists():
+            # an interrupted start leaves data only: study.json is written after it
+            if {item.name for item in self.path.iterdir()} <= {"data", LOCK, OWNER}:
+                return
+            raise OtherStudyError(
+                f"a study needs a new or empty folder, or its own; {self.path} holds other files; give another --out"
+            )
+        try:
+            # fields added in later versions take their defaults
+            old = self.plan().model_copy(update={"threads": self.threads()})
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise OtherStudyError(
+                f"study.json must contain a valid plan; {self.study} cannot be read ({error}); give another --out"
+            ) from None
+        # without --threads a resumed study keeps the number of threads chosen at its start
+        _refuse(self.path, plan_differences(old, plan.model_copy(update={"threads": plan.threads or old.threads})))
+
+    def open(self, plan: Plan, source: dict[str, Any], command: str, *more: dict[str, Any]) -> None:
+        """Write study.json, or check that the existing one has the same plan, model shapes and data.
+
+        A resumed study may have more seeds, schemes or mixers, a grid also other cells; finished runs are kept.
+
+        Args:
+            plan: the study's plan.
+            source: identity of the training data (text or task), which determines results; of a grid, of its
+                first cell.
+            command: command line of the study.
+            more: the same identity for each further cell.
+        """
+        cells = [
+            {**describe_cell_plan(part, values), **learned}
+            for (part, values), learned in zip(plan.cell_plans(), (source, *more), strict=True)
+        ]
+        about = {
+            "format": FORMAT_VERSION,
+            "plan": plan.model_dump(mode="json"),
+            **({"cells": cells} if plan.cells else {"compared": cells[0]["compared"], **source}),
+            "command": command,
+            **environment(),
+        }
+        if self.study.exists():
+            old, parts = self.read(), plan.cell_plans()
+            old_plan = self.plan()
+            plan = plan.model_copy(
+                update={name: getattr(old_plan, name) for name in RESUMABLE_FIELDS} | {"threads": old_plan.threads}
+            )
+            old_cells = {
+                data_key(part, values): one
+                for (part, values), one in zip(old_plan.cell_plans(), cells_of(old), strict=True)
+            }
+            lines = []
+            for (part, values), new in zip(parts, cells, strict=True):
+                lines += data_differences(old_cells.get(data_key(part, values), new), new)
+            _refuse(self.path, list(dict.fromkeys(lines)))
+            if old_plan == plan:
+                return
+            about["plan"] = plan.model_dump(mode="json")
+        write_checksummed(self.study, about)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder's lock.
+
+        Raises:
+            FolderLockedError: another process holds it.
+        """
+        with exclusive_lock(self.path):
+            yield
+
+
+def _refuse(path: Path, lines: list[str]) -> None:
+    if lines:
+        listed = "\n  ".join(lines)
+        raise OtherStudyError(
+            f"a study must be resumed with the plan it was started with; {path} differs:\n  {listed}\n"
+            "repeat the original options, or give another --out"
+        )

@@ -1,1 +1,0 @@
-"""Models that can be measured, one kind a file."""

@@ -1,1 +1,0 @@
-"""The ways to cut text into tokens, one a file."""

@@ -1,0 +1,48 @@
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from ordinate import Geometry, attend
+from ordinate.schemes import T5, Deberta, Fire, TransformerXl
+
+HEADS, WIDTH = 2, 64
+SCHEMES = {
+    # frozen: with a mask that requires gradients PyTorch uses another kernel, slower, but more exact
+    "t5": ("offset_bias", 2048, lambda: T5(heads=HEADS).requires_grad_(False)),
+    "fire": ("row_blocks", 1024, lambda: Fire(heads=HEADS)),
+    "transformer_xl": (
+        "relative_vectors",
+        1024,
+        lambda: TransformerXl(heads=HEADS, head_width=WIDTH, width=HEADS * WIDTH),
+    ),
+    "deberta": ("relative_vectors", 1024, lambda: Deberta(heads=HEADS, head_width=WIDTH, width=HEADS * WIDTH)),
+}
+
+
+def pytorchs(q, k, v, scheme, where):
+    added = [scheme.bias(where), scheme.content_bias(q, k, where)]
+    mask = sum(x for x in added if x is not None).masked_fill(~where.visible[:, None], float("-inf"))
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_errors_at_long_sequences_are_no_larger_than_those_of_sdpa(name):
+    torch.manual_seed(1)
+    route, tokens, make = SCHEMES[name]
+    where, scheme = Geometry.causal(tokens), make()
+    for parameter in scheme.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    q, k, v, upstream = torch.randn(4, 1, HEADS, tokens, WIDTH)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    wide = [x.detach().double().requires_grad_() for x in inputs]
+    exact = attend(*wide, deepcopy(scheme).double().at(where), backend="reference")
+    true = exact, *torch.autograd.grad(exact, wide, upstream.double())
+    ours, theirs = (
+        [((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, true, strict=True)]
+        for out in (attend(*inputs, scheme.at(where), backend=route), pytorchs(*inputs, scheme, where))
+        for found in [(out, *torch.autograd.grad(out, inputs, upstream))]
+    )
+    assert max(error / usual for error, usual in zip(ours, theirs, strict=True)) <= 1.0

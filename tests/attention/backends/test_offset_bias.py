@@ -1,0 +1,214 @@
+from unittest import mock
+
+import pytest
+import torch
+
+from ordinate import Geometry, attend, explain
+from ordinate.attention.backends import offset_bias
+from ordinate.ops import decay_cutoff, matmul
+from ordinate.ops import offset_bias_attention as blocks
+from ordinate.schemes import T5, Alibi, NoPosition, Rope
+from ordinate.testing.route import GEOMETRIES, assert_agrees, random_qkv
+
+TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+def t5() -> T5:
+    scheme = T5(heads=4)
+    torch.nn.init.normal_(scheme.table)
+    return scheme
+
+
+SCHEMES = {"none": NoPosition, "alibi": lambda: Alibi(heads=4), "t5": t5}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    # blocks smaller than the sequences, and no lower limit on sequences
+    monkeypatch.setattr(blocks, "ROWS", 5)
+    monkeypatch.setattr(offset_bias, "MIN_PAIRS", 0)
+    monkeypatch.setattr(offset_bias, "onednn_is_faster", lambda: True)
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("engine", ["plain", "onednn"])
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type, engine, monkeypatch):
+    if engine == "onednn" and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        pytest.skip("this build of PyTorch has no oneDNN")
+    monkeypatch.setattr(matmul, "onednn_is_faster", lambda: engine == "onednn")
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda: engine == "onednn")
+    where = GEOMETRIES[geometry](17)
+    assert_agrees("offset_bias", SCHEMES[name](), where, *random_qkv(where, dtype=type))
+
+
+@pytest.mark.parametrize("width", [1, 8, 24])
+@pytest.mark.parametrize("tokens", [5, 63, 129])
+def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width):
+    for geometry, name in (("causal", "none"), ("window", "alibi"), ("left", "t5"), ("cross", "t5")):
+        where = GEOMETRIES[geometry](tokens)
+        assert_agrees("offset_bias", SCHEMES[name](), where, *random_qkv(where, width=width, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_groups_of_heads_share_keys_and_their_gradients(kv_heads):
+    where = Geometry.causal(9)
+    assert_agrees("offset_bias", t5(), where, *random_qkv(where, kv_heads=kv_heads, dtype=torch.float64))
+
+
+def test_values_may_have_another_width():
+    where = Geometry.causal(9)
+    q, k, _ = random_qkv(where, dtype=torch.float64)
+    v = torch.randn(2, 2, 9, 3, dtype=torch.float64, requires_grad=True)
+    assert_agrees("offset_bias", t5(), where, q, k, v)
+
+
+def test_queries_without_visible_keys_give_zero_and_no_gradient():
+    # twenty queries, five keys, and a window without keys for the last queries
+    where = Geometry.full(5, window=3)
+    where = Geometry(torch.arange(20)[None, :, None], where.k_pos, window=3, consecutive=True)
+    q, k, v = random_qkv(where, dtype=torch.float64)
+    out = attend(q, k, v, t5().double().at(where), backend="offset_bias")
+    assert (out[:, :, 8:] == 0).all()
+    (slope,) = torch.autograd.grad(out.square().sum(), q)
+    assert (slope[:, :, 8:] == 0).all()
+    assert (slope[:, :, :6] != 0).any(-1).all()
+    assert_agrees("offset_bias", t5(), where, q, k, v)
+
+
+def test_strided_inputs_give_the_same_result():
+    where = Geometry.causal(9)
+    x = torch.randn(2, 9, 4, 8).transpose(1, 2)
+    expanded = torch.randn(1, 1, 9, 8).expand(2, 4, 9, 8)
+    for q in (x, expanded):
+        at = t5().at(where)
+        same = attend(q.contiguous(), q.contiguous(), q.contiguous(), at, backend="offset_bias")
+        assert attend(q, q, q, at, backend="offset_bias").equal(same)
+
+
+@pytest.mark.parametrize("type", TYPES[:3])
+def test_keys_of_negligible_weight_are_skipped(type, monkeypatch):
+    monkeypatch.setattr(blocks, "ROWS", 50)
+    where = Geometry.causal(300, cached=20)
+    scheme = Alibi(heads=4)
+    q, k, v = random_qkv(where, batch=1, dtype=type)
+    with mock.patch.object(blocks, "_weights", side_effect=blocks._weights) as spy:
+        attend(q, k, v, scheme.at(where), backend="offset_bias")
+    assert spy.call_args_list[0].args[-1].keys.start >= 50
+    assert_agrees("offset_bias", scheme, where, q, k, v)
+    if type == torch.bfloat16:
+        return
+    # a bound that is too tight is detected
+    monkeypatch.setattr(decay_cutoff, "SKIPPED_SHARE", 1e4 / torch.finfo(type).eps)
+    with pytest.raises(AssertionError, match=r"off by|non-finite"):
+        assert_agrees("offset_bias", scheme, where, q, k, v)
+
+
+def test_a_shifted_diagonal_of_the_gradient_is_detected(monkeypatch):
+    # the gradient of the table is the part most prone to off-by-one errors
+    whole = blocks._add_diagonals
+
+    def shifted(sums, slope, block):
+        whole(sums, slope.roll(1, 1), block)
+
+    where = Geometry.causal(17)
+    monkeypatch.setattr(blocks, "_add_diagonals", shifted)
+    with pytest.raises(AssertionError, match="gradient of the scheme"):
+        assert_agrees("offset_bias", t5(), where, *random_qkv(where, dtype=torch.float64))
+
+
+def test_a_wrong_backend_is_not_timed(monkeypatch, capsys):
+    from benchmarks.attention import timed
+    from benchmarks.attention.correctness import is_green
+
+    assert timed(["t5@offset_bias", "t5@no such backend"]) == ["t5@offset_bias"]
+    is_green.cache_clear()
+    monkeypatch.setattr(blocks, "_add_diagonals", lambda sums, slope, block: None)
+    assert timed(["t5@offset_bias"]) == []
+    assert "not timed: t5 by offset_bias: gradient of the scheme" in capsys.readouterr().out
+    is_green.cache_clear()
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_dropout_zeroes_weights_and_rescales_the_others(geometry):
+    where = GEOMETRIES[geometry](17)
+    scheme = t5().double()
+    q, k, _ = random_qkv(where, dtype=torch.float64)
+    # the values are one-hot per key, so the outputs are the weights
+    v = torch.eye(where.shape[1], dtype=torch.float64).expand(2, 2, -1, -1).clone().requires_grad_()
+    whole = attend(q, k, v, scheme.at(where), backend="reference")
+    torch.manual_seed(3)
+    out = attend(q, k, v, scheme.at(where), dropout=0.3, backend="offset_bias")
+    factors = torch.where(whole > 1e-12, out.detach() / whole.detach(), 0.0)
+    values = factors[whole > 1e-12]
+    assert torch.allclose(values * (values - 1 / 0.7), torch.zeros_like(values), atol=1e-6)
+    assert abs(float((values == 0).double().mean()) - 0.3) < 5 * (0.21 / len(values)) ** 0.5
+    # the backward pass drops the same weights
+    upstream, learned = torch.randn_like(out), [q, k, v, scheme.table]
+    found = torch.autograd.grad(out, learned, upstream)
+    weights = attend(q, k, v.detach(), scheme.at(where), backend="reference") * factors
+    true = torch.autograd.grad(weights @ v.repeat_interleave(2, 1), learned, upstream)
+    for one, two in zip(found, true, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "where", "dropout", "says"),
+    [
+        (
+            Alibi(heads=4),
+            Geometry.from_positions(torch.tensor([[[0], [5], [2]]])),
+            0.0,
+            "the bias depends on more than the offset in memory order",
+        ),
+    ],
+)
+def test_unsupported_calls_are_rejected_with_a_reason(scheme, where, dropout, says):
+    q, k, v = random_qkv(where, batch=1, dtype=torch.float32)
+    with pytest.raises(ValueError, match=says):
+        attend(q, k, v, scheme.at(where), dropout=dropout, backend="offset_bias")
+
+
+def test_nonfinite_numbers_are_rejected():
+    where = Geometry.causal(3)
+    q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.float32))
+    k[0, 0, 0, 0] = float("nan")
+    assert explain(q, k, v, t5().at(where)).unsupported["offset_bias"] == "q, k or v contains NaN or infinity"
+
+
+def test_small_inputs_and_fast_machines_are_left_to_sdpa(monkeypatch):
+    where = Geometry.causal(9)
+    inputs = random_qkv(where, dtype=torch.float32)
+    monkeypatch.setattr(offset_bias, "onednn_is_faster", lambda: False)
+    said = explain(*inputs, Rope(head_width=8).at(where)).unsupported["offset_bias"]
+    assert said == "without a bias PyTorch's own attention is as fast on this processor"
+    assert explain(*inputs, t5().at(where)).backend == "offset_bias"
+    monkeypatch.setattr(offset_bias, "MIN_PAIRS", 82)
+    assert (
+        explain(*inputs, t5().at(where)).unsupported["offset_bias"]
+        == "there are fewer than 82 query-key pairs in a head"
+    )
+
+
+def test_the_matmul_library_is_measured_once():
+    for engine in (matmul.onednn_is_faster, matmul.bfloat16_is_faster):
+        assert engine() in (True, False)
+        assert engine.cache_info().currsize == 1
+
+
+def test_gradients_of_other_dtypes_are_multiplied_in_float32_at_least(monkeypatch):
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda: True)
+    types = [matmul.gradient_type(type) for type in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
+    assert types == [torch.float32, torch.bfloat16, torch.float32, torch.float64]
+    monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda: False)
+    assert matmul.gradient_type(torch.bfloat16) == torch.float32
+
+
+def test_no_bias_tensor_of_queries_times_keys_is_held():
+    where = Geometry.causal(1000)
+    at = t5().at(where)
+    q, k, v = (torch.zeros(1, 4, 1000, 8) for _ in range(3))
+    assert explain(q, k, v, at, backend="offset_bias").workspace_bytes < 4 * 1000 * 1000
+    assert at.offset_table.shape == (4, 1999)

@@ -1,0 +1,119 @@
+import pytest
+import torch
+from torch import nn
+
+from ordinate import Geometry, attend, explain
+from ordinate.attention.backends import row_blocks
+from ordinate.schemes import T5, Alibi, NoPosition, Rope, Scheme
+from ordinate.schemes.shaw import Shaw
+from ordinate.schemes.spectra.dynamic import Dynamic
+from ordinate.testing.route import GEOMETRIES, assert_agrees, random_qkv
+
+TYPES = [torch.float64, torch.float32, torch.bfloat16]
+
+
+class Everywhere(Shaw):
+    """A scheme with every hook inside attention, and parameters for each."""
+
+    hooks = ("score", "bias", "content_bias", "value_bias")
+
+    def __init__(self):
+        super().__init__(head_width=8)
+        for table in self.parameters():
+            nn.init.normal_(table)
+        self.steep = nn.Parameter(torch.tensor(0.3))
+        self.inner = Rope(head_width=8, spectrum=Dynamic(trained_length=4, factor=2.0))
+
+    def score(self, q, k, where):
+        return self.inner.score(q, k, where)
+
+    def bias(self, where):
+        return -self.steep * where.offset[..., 0].abs()[:, None]
+
+
+def t5() -> T5:
+    scheme = T5(heads=4)
+    nn.init.normal_(scheme.table)
+    return scheme
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    # three rows per block of seventeen keys, batch size two, four heads
+    monkeypatch.setattr(row_blocks, "MAX_BLOCK_SCORES", 2 * 4 * 17 * 3)
+    monkeypatch.setattr(row_blocks, "MIN_PAIRS", 1)
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("geometry", sorted(set(GEOMETRIES) - {"newest"}))
+@pytest.mark.parametrize("make", [lambda: Alibi(heads=4), t5], ids=["alibi", "t5"])
+def test_it_agrees_with_the_reference_forward_and_backward(make, geometry, type):
+    where = GEOMETRIES[geometry](17)
+    assert_agrees("row_blocks", make(), where, *random_qkv(where, dtype=type))
+
+
+@pytest.mark.parametrize("geometry", sorted(set(GEOMETRIES) - {"newest"}))
+def test_every_hook_agrees_in_outputs_and_gradients(geometry):
+    where, scheme = GEOMETRIES[geometry](17), Everywhere().double()
+    inputs = random_qkv(where, dtype=torch.float64)
+    made, exact = (_results(scheme, where, inputs, route) for route in ("row_blocks", "reference"))
+    for name, one in exact.items():
+        assert torch.allclose(made[name], one, rtol=0, atol=1e-11), name
+    assert all(slope.abs().max() > 0 for slope in exact.values())
+
+
+def _results(scheme: Scheme, where, inputs, route):
+    out = attend(*inputs, scheme.at(where), backend=route)
+    names = ["q", "k", "v", *(name for name, _ in scheme.named_parameters())]
+    weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape).cos()
+    slopes = torch.autograd.grad((out * weights).sum(), [*inputs, *scheme.parameters()])
+    return {"output": out.detach(), **dict(zip(names, slopes, strict=True))}
+
+
+def test_arbitrary_positions_are_supported():
+    pos = torch.rand(2, 17, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 20
+    where = Geometry.from_positions(pos)
+    assert_agrees("row_blocks", Alibi(heads=4), where, *random_qkv(where, dtype=torch.float64))
+
+
+def test_a_frozen_scheme_gets_no_gradient_and_q_k_v_keep_theirs():
+    where, scheme = Geometry.causal(17), t5().double().requires_grad_(False)
+    q, k, v = random_qkv(where, dtype=torch.float64)
+    out = attend(q, k, v, scheme.at(where), backend="row_blocks")
+    out.square().sum().backward()
+    assert scheme.table.grad is None
+    assert q.grad.abs().max() > 0
+
+
+def test_the_backward_pass_uses_the_parameters_of_a_functional_call():
+    where, scheme = Geometry.causal(17), t5().double()
+    q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.float64))
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scheme = scheme
+
+        def forward(self, route):
+            return attend(q, k, v, self.scheme.at(where), backend=route)
+
+    other = torch.randn_like(scheme.table).requires_grad_()
+    slopes = []
+    for route in ("row_blocks", "reference"):
+        out = torch.func.functional_call(Attention(), {"scheme.table": other}, (route,))
+        slopes.append(torch.autograd.grad(out.square().sum(), other)[0])
+    assert torch.allclose(*slopes, rtol=0, atol=1e-12)
+
+
+def test_unsupported_calls_are_rejected_with_a_reason(monkeypatch):
+    where = Geometry.causal(17)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    with pytest.raises(ValueError, match="the scheme adds nothing to the scores"):
+        attend(q, k, v, NoPosition().at(where), backend="row_blocks")
+    with pytest.raises(ValueError, match="dropout is not supported"):
+        attend(q, k, v, t5().at(where), backend="row_blocks", dropout=0.1)
+    assert explain(q, k, v, Everywhere().at(where)).backend == "row_blocks"
+    monkeypatch.setattr(row_blocks, "MIN_PAIRS", 2**20)
+    with pytest.raises(ValueError, match="there are fewer than 1048576 query-key pairs"):
+        attend(q, k, v, t5().at(where), backend="row_blocks")

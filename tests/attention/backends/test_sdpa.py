@@ -1,0 +1,154 @@
+from itertools import product
+from unittest import mock
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from ordinate import Geometry, attend, explain
+from ordinate.attention import _sdpa
+from ordinate.schemes import T5, Alibi, NoPosition
+from ordinate.testing.route import GEOMETRIES, assert_agrees, random_qkv
+
+
+def t5() -> T5:
+    """T5 with a bias table large enough that a missing bias is detected."""
+    scheme = T5(heads=4)
+    torch.nn.init.normal_(scheme.table)
+    return scheme
+
+
+SCHEMES = {"none": NoPosition, "alibi": lambda: Alibi(heads=4), "t5": t5}
+TYPES = [torch.float64, torch.float32, torch.bfloat16]
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type):
+    where = GEOMETRIES[geometry](17)
+    assert_agrees("sdpa", SCHEMES[name](), where, *random_qkv(where, dtype=type))
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize(("tokens", "width"), list(product([1, 7, 63, 129], [1, 8, 24])))
+@pytest.mark.parametrize("type", TYPES)
+def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width, type):
+    for geometry, name in (("causal", "none"), ("window", "alibi"), ("left", "t5")):
+        where = GEOMETRIES[geometry](tokens)
+        assert_agrees("sdpa", SCHEMES[name](), where, *random_qkv(where, width=width, dtype=type))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_groups_of_heads_share_keys_in_order(kv_heads):
+    where = Geometry.causal(9)
+    q, k, v = random_qkv(where, kv_heads=kv_heads, dtype=torch.float64)
+    assert_agrees("sdpa", Alibi(heads=4), where, q, k, v)
+    groups = 4 // kv_heads
+    repeated = [x.repeat_interleave(groups, 1) for x in (k, v)]
+    at = Alibi(heads=4).at(where)
+    assert torch.allclose(attend(q, k, v, at), attend(q, *repeated, at), atol=1e-13)
+
+
+@pytest.mark.parametrize("layout", ["transposed", "every second", "expanded"])
+def test_strided_inputs_give_the_same_result(layout):
+    where = Geometry.causal(9)
+    if layout == "transposed":
+        x = torch.randn(2, 9, 4, 8).transpose(1, 2)
+    elif layout == "every second":
+        x = torch.randn(2, 4, 18, 16)[:, :, ::2, ::2]
+    else:
+        x = torch.randn(1, 1, 9, 8).expand(2, 4, 9, 8)
+    assert not x.is_contiguous()
+    for name in SCHEMES:
+        assert_agrees("sdpa", SCHEMES[name](), where, x, x, x)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_unequal_lengths_never_reach_is_causal(geometry, tokens):
+    where = GEOMETRIES[geometry](tokens)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    function = torch.nn.functional.scaled_dot_product_attention
+    with mock.patch.object(_sdpa, "scaled_dot_product_attention", side_effect=function) as spy:
+        attend(q, k, v, NoPosition().at(where), backend="sdpa")
+    given = spy.call_args.kwargs
+    assert given["is_causal"] == where.is_plain_causal
+    assert not given["is_causal"] or q.shape[2] == k.shape[2]
+
+
+@pytest.mark.parametrize("geometry", ["causal", "full", "cross", "newest"])
+def test_plain_causal_and_full_attention_need_no_mask(geometry):
+    where = GEOMETRIES[geometry](7)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    with mock.patch.object(_sdpa, "_mask", side_effect=_sdpa._mask) as spy:
+        attend(q, k, v, NoPosition().at(where), backend="sdpa")
+    assert all(call.args[0].at.mask is None for call in spy.call_args_list)
+    assert explain(q, k, v, NoPosition().at(where), backend="sdpa").workspace_bytes == 0
+
+
+@pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
+def test_16_bit_training_on_a_cpu_is_computed_in_float32(type):
+    where = Geometry.causal(7)
+    q, k, v = random_qkv(where, dtype=type)
+    function = torch.nn.functional.scaled_dot_product_attention
+    for inputs, seen, copies in (
+        ((q, k, v), torch.float32, 4 * 6 * q.numel() // 2),
+        ([x.detach() for x in (q, k, v)], type, 0),
+    ):
+        with mock.patch.object(_sdpa, "scaled_dot_product_attention", side_effect=function) as spy:
+            out = attend(*inputs, NoPosition().at(where), backend="sdpa")
+        assert spy.call_args.args[0].dtype == seen
+        assert out.dtype == type
+        assert explain(*inputs, NoPosition().at(where)).workspace_bytes == copies
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ("nan", "q, k or v contains NaN or infinity"),
+        ("width", "the values have another head width than queries and keys"),
+        ("empty", "a tensor is empty"),
+        ("value_bias", "the scheme's value_bias needs the attention weights"),
+    ],
+)
+def test_unsupported_calls_are_rejected(change, match):
+    class Carrying(NoPosition):
+        def value_bias(self, weights, where):
+            return None
+
+    where = Geometry.causal(0 if change == "empty" else 4)
+    q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.float32))
+    if change == "nan":
+        v[0, 0, 0, 0] = float("nan")
+    if change == "width":
+        v = v[..., :3]
+    at = (Carrying() if change == "value_bias" else NoPosition()).at(where)
+    assert match in explain(q, k, v, at).unsupported["sdpa"]
+    assert explain(q, k, v, at).backend == "reference"
+    with pytest.raises(ValueError, match=f"the backend 'sdpa' must support the call; it does not: .*{match}"):
+        attend(q, k, v, at, backend="sdpa")
+
+
+@pytest.mark.parametrize(
+    ("geometry", "name", "expected"),
+    [("window", "none", 7 * 7), ("left", "none", 2 * 7 * 7), ("causal", "alibi", 4 * 7 * 7 * 4)],
+)
+def test_its_bytes_are_those_of_its_mask(geometry, name, expected):
+    where = GEOMETRIES[geometry](7)
+    at = SCHEMES[name]().at(where)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    assert explain(q, k, v, at).workspace_bytes == expected == at.mask.numel() * at.mask.element_size()
+
+
+def test_scores_too_large_for_its_gradients_are_rejected():
+    where = Geometry.causal(17)
+    q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.float32))
+    q = (q * 1e30).requires_grad_()
+    at = NoPosition().at(where)
+    assert "scores may exceed 1e+06" in explain(q, k, v, at).unsupported["sdpa"]
+    with torch.no_grad():
+        assert "sdpa" not in explain(q, k, v, at).unsupported
+    (slope,) = torch.autograd.grad(scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True).sum(), q)
+    assert not slope.isfinite().all(), "PyTorch has mended it: take these calls"

@@ -1,0 +1,60 @@
+import json
+import os
+
+import pytest
+
+from ordinate.core.atomic_files import read_checksummed, write_checksummed, write_json, write_text
+
+
+def test_a_file_is_written_atomically(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    write_text(path, "old\n")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_text(path, "new")
+    assert path.read_text() == "old\n"
+    assert [item.name for item in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_json_keeps_its_order_and_rejects_nan_and_infinity(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1, "a": "é"})
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"b": 1, "a": "é"}
+    assert (tmp_path / "a.json").read_text(encoding="utf-8").index('"b"') < 8
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "b.json", {"a": float("nan")})
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_a_flipped_bit_in_a_checksummed_file_is_detected(tmp_path):
+    path, value = tmp_path / "a.json", {"loss": 2.125, "name": "é", "numbers": [1, 2, 3]}
+    write_checksummed(path, value)
+    assert read_checksummed(path) == value
+    raw = path.read_bytes()
+    # in a digit, a letter, a bracket, and in the checksum
+    for place in range(raw.index(b": ") + 3, len(raw)):
+        path.write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
+        with pytest.raises(ValueError, match=r"checksum|decode|Expecting|delimiter|control"):
+            read_checksummed(path)
+
+
+def test_a_checksummed_file_may_have_other_line_endings(tmp_path):
+    path = tmp_path / "a.json"
+    write_checksummed(path, {"loss": 2.125})
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_checksummed(path) == {"loss": 2.125}
+
+
+def test_a_file_without_a_checksum_is_read_unverified(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"loss": 2.125})
+    assert read_checksummed(path) == {"loss": 2.125}
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match="must contain a JSON object"):
+        read_checksummed(path)
+    path.write_text('{"loss": NaN}')
+    with pytest.raises(ValueError, match="NaN is not a number"):
+        read_checksummed(path)

@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordinate.data.corpora.files import PIECE_BYTES, Files
+
+
+def told(path):
+    return [(document.name, document.text) for document in Files(path=path).documents()]
+
+
+def test_a_folder_yields_its_files_by_name_and_skips_binary_files(tmp_path):
+    (tmp_path / "b.txt").write_text("second\r\nline", newline="")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "ümläut 文.md").write_text("erste", encoding="utf-8")
+    (tmp_path / "binary.txt").write_bytes(b"text\0more")
+    (tmp_path / "latin.txt").write_bytes("é".encode("latin-1"))
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / ".hidden").write_text("no")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text("no")
+    assert told(tmp_path) == [("a/ümläut 文.md", "erste"), ("b.txt", "second\r\nline")]
+
+
+def test_a_long_file_is_split_at_line_ends_without_loss(tmp_path):
+    text = "".join(f"{number} {'x' * (number % 97)}\n" for number in range(5000))
+    (tmp_path / "long.txt").write_text(text)
+    parts = told(tmp_path / "long.txt")
+    assert len(parts) > 2
+    assert "".join(part for _, part in parts) == text
+    assert all(part.endswith("\n") for _, part in parts)
+    assert all(len(part.encode()) <= 2 * PIECE_BYTES for _, part in parts)
+    assert [name for name, _ in parts[:2]] == ["long.txt", "long.txt#1"]
+
+
+def test_a_short_single_file_is_split_so_that_some_can_be_held_out(tmp_path):
+    text = "".join(f"line {number} of a diary\n" for number in range(1000))
+    (tmp_path / "diary.txt").write_text(text)
+    parts = [part for _, part in told(tmp_path / "diary.txt")]
+    assert 8 <= len(parts) <= 12
+    assert "".join(parts) == text
+    assert len(told(tmp_path)) == 1
+
+
+def test_a_file_without_line_ends_is_split_too(tmp_path):
+    (tmp_path / "one.txt").write_text("é" * 200_000, encoding="utf-8")
+    parts = told(tmp_path / "one.txt")
+    assert len(parts) > 2
+    assert "".join(part for _, part in parts) == "é" * 200_000
+
+
+@given(text=st.text(alphabet="aé文\U0001f600\n\r", min_size=1, max_size=60), size=st.integers(1, 9))
+def test_characters_survive_splits_anywhere(tmp_path_factory, text, size):
+    path = tmp_path_factory.mktemp("cut") / "text.txt"
+    path.write_bytes(text.encode())
+    corpus = Files(path=path)
+    corpus.piece = size
+    assert "".join(document.text for document in corpus.documents()) == text
+
+
+def test_a_file_that_is_binary_late_is_skipped_entirely(tmp_path):
+    (tmp_path / "late.txt").write_bytes(b"line\n" * 40_000 + b"\xff\xfe")
+    (tmp_path / "good.txt").write_text("good")
+    assert told(tmp_path) == [("good.txt", "good")]
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"abc\0def", "is not \\(byte 3 is NUL"),
+        (b"abc\xff", "byte 3 is invalid"),
+        ("é".encode()[:1], "the last character is truncated"),
+        (b"x" * PIECE_BYTES + b"\0", f"byte {PIECE_BYTES} is NUL"),
+    ],
+)
+def test_a_single_file_must_be_utf8_and_the_byte_is_named(tmp_path, raw, message):
+    (tmp_path / "bad.txt").write_bytes(raw)
+    with pytest.raises(ValueError, match=message):
+        told(tmp_path / "bad.txt")
+
+
+def test_a_folder_without_files_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="a text needs at least one file"):
+        Files(path=tmp_path)
+
+
+def test_the_fingerprint_notices_a_change(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    before = Files(path=tmp_path).fingerprint()
+    assert Files(path=tmp_path).fingerprint() == before
+    (tmp_path / "a.txt").write_text("other")
+    assert Files(path=tmp_path).fingerprint() != before

@@ -1,0 +1,48 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordinate.data.corpus import Document
+from ordinate.data.heldout_split import held_out_rule
+
+
+def sides(parts, share=0.1):
+    rule, words = held_out_rule(sorted(parts.items()), share)
+    documents = [Document(source, part, "x") for source, count in parts.items() for part in range(count)]
+    return [d for d in documents if not rule(d)], [d for d in documents if rule(d)], words
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), st.integers(1, 4), min_size=2, max_size=60))
+def test_both_sides_have_something_and_whole_files_stay_together(parts):
+    train, held, words = sides(parts)
+    assert train
+    assert held
+    if "by a hash" in words or "by name" in words:
+        assert not {d.source for d in train} & {d.source for d in held}
+
+
+def test_about_the_share_is_held_out_by_name():
+    parts = {f"file{number}.py": 1 for number in range(2000)}
+    _, held, words = sides(parts)
+    assert 150 < len(held) < 250
+    assert "10% of the files, by a hash of their names" in words
+    _, more, _ = sides({**parts, "another.py": 1})
+    assert {d.source for d in held} <= {d.source for d in more}
+
+
+def test_of_a_single_file_the_last_part_is_held_out():
+    train, held, words = sides({"book.txt": 20})
+    assert [d.part for d in held] == [18, 19]
+    assert [d.part for d in train] == list(range(18))
+    assert "last 10% of each file" in words
+
+
+def test_one_document_cannot_be_split():
+    with pytest.raises(ValueError, match="at least two documents"):
+        sides({"short.txt": 1})
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5])
+def test_an_invalid_share_is_refused(share):
+    with pytest.raises(ValueError, match="must be between 0 and 1"):
+        sides({"a": 1, "b": 1}, share)

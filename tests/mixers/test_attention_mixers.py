@@ -1,0 +1,43 @@
+import pytest
+import torch
+
+from ordinate import Geometry
+from ordinate.core import catalog
+from ordinate.mixers._mixer import Mixer
+from ordinate.mixers._projections import AttentionMixer
+from ordinate.schemes import Alibi, NoPosition
+
+KINDS = {name: catalog.load("ordinate.mixers", Mixer, name) for name in catalog.names("ordinate.mixers")}
+ATTENTION = {name: kind for name, kind in KINDS.items() if issubclass(kind, AttentionMixer)}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_heads_may_be_wider_than_width_over_heads(name):
+    mixer = ATTENTION[name](width=16, heads=4, head_width=5)
+    y, _ = mixer(torch.randn(2, 7, 16), Alibi(heads=4).at(Geometry.full(7)))
+    assert y.shape == (2, 7, 16)
+    assert mixer.scale in (5**-0.5, 1.0)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_dropout_acts_in_training_only(name):
+    mixer, x = ATTENTION[name](width=16, heads=4, dropout=0.5), torch.randn(2, 9, 16)
+    at = NoPosition().at(Geometry.full(9))
+    assert not torch.equal(mixer(x, at)[0], mixer(x, at)[0])
+    mixer.eval()
+    assert torch.equal(mixer(x, at)[0], mixer(x, at)[0])
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize(
+    ("x", "match"),
+    [
+        (torch.randn(2, 3, 12), "was built for width 16; got 12 in x; build one for 12"),
+        (torch.randn(3, 16), r"x needs the axes \(batch, tokens, width\); got \(3, 16\)"),
+        (torch.ones(2, 3, 16).long(), "x needs floating-point numbers; got torch.int64"),
+    ],
+)
+def test_tokens_of_another_shape_or_dtype_raise_an_error(name, x, match, untyped):
+    with pytest.raises(ValueError, match=match):
+        ATTENTION[name](width=16, heads=2)(x, NoPosition().at(Geometry.full(3)))

@@ -1,0 +1,145 @@
+import pytest
+import torch
+from torch import nn
+
+from ordinate import Geometry
+from ordinate.mixers import SequenceMixer
+from ordinate.mixers._mixer import MixerState
+from ordinate.mixers._sequence import UnpackedDocuments
+from ordinate.schemes import NoPosition
+
+
+class Watching(SequenceMixer):
+    """Returns its tokens doubled, and records its inputs."""
+
+    supported_hooks = frozenset()
+    permutation_equivariant = True
+
+    def __init__(self, *, width: int) -> None:
+        super().__init__()
+        self.marked = nn.Linear(width, 1)
+
+    def mix_sequences(self, x, at, real, state):
+        self.given = x, at, real, state
+        return 2 * x, MixerState()
+
+
+def mixed(where, x, state=None):
+    mixer = Watching(width=x.shape[2])
+    y, _ = mixer(x, NoPosition().at(where), state)
+    return y, *mixer.given
+
+
+def test_one_document_per_row_passes_unchanged():
+    x = torch.randn(2, 5, 4)
+    y, seen, at, real, _ = mixed(Geometry.causal(5), x)
+    assert seen is x
+    assert real is None
+    assert at.where.is_plain_causal
+    assert torch.equal(y, 2 * x)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_padding_is_moved_before_the_tokens_and_zeroed(left):
+    real = torch.ones(3, 5).bool()
+    real[1, :2], real[2, :] = False, False
+    real = real if left else real.flip(1)
+    x = torch.randn(3, 5, 4).masked_fill(~real[..., None], float("nan"))
+    y, seen, at, laid, _ = mixed(Geometry.padded(real), x)
+    assert laid.tolist() == [[True] * 5, [False, False, True, True, True], [False] * 5]
+    assert torch.equal(seen[1, 2:], x[1][real[1]])
+    assert torch.equal(seen[~laid], torch.zeros(7, 4))
+    assert at.where.q_pos[1, 2:, 0].tolist() == [0, 1, 2]
+    assert torch.equal(y[real], 2 * x[real])
+    assert torch.equal(y[~real], torch.zeros(7, 4))
+
+
+def test_documents_become_separate_rows():
+    x = torch.randn(2, 6, 4)
+    document = torch.tensor([[0, 0, 0, 1, 1, -1], [7, 3, 7, 3, 3, 3]])
+    where = Geometry(*2 * (torch.arange(6)[None, :, None],), True, 0, None, document, document)
+    y, seen, _, laid, _ = mixed(where, x)
+    assert torch.equal(y, 2 * x.masked_fill((document < 0)[..., None], 0))
+    assert laid.sum(1).tolist() == [3, 2, 4, 2]
+    assert torch.equal(seen[2][laid[2]], x[1, [1, 3, 4, 5]])
+    assert UnpackedDocuments.from_documents(document).last_row.tolist() == [1, 2]
+
+
+def test_the_state_is_that_of_the_last_document():
+    rows = UnpackedDocuments.from_documents(torch.tensor([[0, 0, 1], [0, -1, -1]]))
+    assert rows.last_row.tolist() == [1, 2]
+    # the padding of the second example belongs to its only document
+    assert rows.unpack(torch.tensor([[5, 6, 7], [8, 9, 9]])).tolist() == [[0, 5, 6], [0, 0, 7], [0, 0, 8]]
+
+
+def padded(*rows):
+    return Geometry.padded(torch.tensor(rows).bool())
+
+
+@pytest.mark.parametrize(
+    ("where", "state", "match"),
+    [
+        (
+            Geometry.causal(3, window=2),
+            None,
+            "Watching does not support a sliding window; got a geometry with window=2",
+        ),
+        (
+            Geometry.causal(3, cached=2),
+            None,
+            "if the geometry has past tokens; got 2 past tokens in the geometry and no state",
+        ),
+        (
+            Geometry.causal(3),
+            MixerState(),
+            "if the geometry has past tokens; got 0 past tokens in the geometry and a state",
+        ),
+        (
+            Geometry.cross(3, 4),
+            None,
+            "needs queries that are the last keys of one sequence; got a geometry of 3 queries, 4 keys",
+        ),
+        (
+            padded([1, 1, 0]).with_past(padded([1, 1, 1])),
+            MixerState(),
+            "last document of the past; got padding or the start of another",
+        ),
+        (
+            Geometry.packed([1, 2]).with_past(Geometry.packed([3])),
+            MixerState(),
+            "got padding or the start of another document",
+        ),
+    ],
+)
+def test_unsupported_geometries_raise_an_error(where, state, match):
+    with pytest.raises(ValueError, match=match):
+        mixed(where, torch.randn(1, 3, 4), state)
+
+
+def test_rows_without_tokens_may_begin_late():
+    first = padded([0, 0], [1, 1])
+    second = padded([0, 1], [1, 1]).with_past(first)
+    x = torch.randn(2, 2, 4)
+    y, _, _, laid, _ = mixed(second, x, MixerState())
+    assert laid.tolist() == [[False, True], [True, True]]
+    assert torch.equal(y, 2 * x * laid[..., None])
+
+
+def test_empty_inputs_are_supported():
+    for x in (torch.randn(2, 0, 4), torch.randn(0, 3, 4)):
+        where = Geometry.padded(torch.ones(x.shape[:2]).bool())
+        assert mixed(where, x)[0].shape == x.shape
+
+
+def test_documents_are_unpacked_once_for_all_layers(monkeypatch):
+    made = []
+    lay_out = UnpackedDocuments.from_documents
+    monkeypatch.setattr(UnpackedDocuments, "from_documents", lambda document: made.append(1) or lay_out(document))
+    mixer, at = Watching(width=4), NoPosition().at(Geometry.packed([2, 3]))
+    for layer in range(3):
+        x = torch.randn(2, 5, 4)
+        assert torch.equal(mixer(x, at)[0], 2 * x), layer
+    assert len(made) == 1
+    # another batch is unpacked separately
+    mixer(torch.randn(1, 5, 4), at)
+    assert len(made) == 2

@@ -1,0 +1,147 @@
+"""The C++ rotation gives the same bits as PyTorch's operations, in every order of memory."""
+
+import itertools
+
+import pytest
+import torch
+
+from ordinate import Decoder, Shape
+from ordinate.ops import rotate as module
+from ordinate.ops.native import build, rotation
+from ordinate.ops.rotate import Rotation
+
+LAYOUTS = ["half", "interleaved"]
+TYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture(scope="module")
+def _compiler():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(build.ENV_VARIABLE)
+        reason = build.unavailable_reason("rotation")
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def calls(_compiler, monkeypatch):
+    """How often C++ was asked: it is switched on, however small the tensor."""
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    monkeypatch.setattr(module, "MIN_NATIVE_ELEMENTS", 0)
+    made, turn = [], rotation.rotate
+    monkeypatch.setattr(rotation, "rotate", lambda *given, **named: made.append(given) or turn(*given, **named))
+    return made
+
+
+def ordered(x):
+    """The same numbers in other orders of memory; the channels of the last do not lie side by side."""
+    b, h, n, d = x.shape
+    wide = torch.randn(b, n, h, 3 * d).to(x.dtype)
+    wide[..., d : 2 * d] = x.transpose(1, 2)
+    second = torch.randn(b, h, n, 2 * d).to(x.dtype)
+    second[..., ::2] = x
+    tokens_first = x.transpose(1, 2).contiguous().transpose(1, 2)
+    return [x, tokens_first, wide[..., d : 2 * d].transpose(1, 2), second[..., ::2]]
+
+
+def plainly(turning, x, back=False):
+    return turning._in_pieces(x, back)
+
+
+def wave(rows, heads, n, pairs, layout):
+    return Rotation(*torch.randn(2, rows, heads, n, pairs, dtype=torch.float64).unbind(), layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("type", TYPES)
+def test_it_gives_the_same_bits_in_every_order_of_memory(type, layout, calls):
+    shapes = [(8, 4), (10, 2), (7, 3), (64, 32), (70, 32), (128, 64), (96, 16)]
+    for n, (d, pairs), rows, heads in itertools.product([0, 1, 7, 513], shapes, [1, 2], [1, 3]):
+        turning = wave(rows, heads, n, pairs, layout)
+        for x in ordered(torch.randn(2, 3, n, d).to(type)):
+            before = x.clone()
+            for back in (False, True):
+                out = turning.apply(x, back)
+                assert out.equal(plainly(turning, x, back)), (n, d, pairs, x.stride())
+                assert out.dtype == type
+            assert x.equal(before)
+    assert calls
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("type", TYPES)
+def test_large_results_and_two_threads_change_no_bit(type, layout):
+    turning = wave(1, 1, 1100, 32, layout)
+    for x in ordered(torch.randn(1, 8, 1100, 64).to(type)):
+        alone = turning.apply(x, False)
+        try:
+            torch.set_num_threads(2)
+            assert turning.apply(x, False).equal(alone)
+        finally:
+            torch.set_num_threads(1)
+        assert alone.equal(plainly(turning, x))
+        odd = x[:, :, 1:]
+        assert Rotation(turning.cos[:, :, 1:], turning.sin[:, :, 1:], layout)(odd).equal(alone[:, :, 1:])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("type", TYPES)
+def test_numbers_that_are_not_finite_spoil_their_pair_alone(type, layout):
+    x = torch.randn(1, 2, 5, 40).to(type)
+    x[0, 0, 1, 3], x[0, 1, 2, 7], x[0, 1, 4, 39] = float("nan"), float("inf"), float("nan")
+    turning = Rotation.by(torch.rand(1, 5, 18, dtype=torch.float64), layout)
+    out = turning.apply(x, False)
+    partner = {"half": {3: 21, 7: 25}, "interleaved": {3: 2, 7: 6}}[layout]
+    spoilt = torch.zeros(x.shape, dtype=torch.bool)
+    spoilt[0, 0, 1, [3, partner[3]]] = spoilt[0, 1, 2, [7, partner[7]]] = spoilt[0, 1, 4, 39] = True
+    assert torch.equal(~out.isfinite(), spoilt)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_way_back_turns_back_and_may_be_gone_twice(layout, calls):
+    turning = Rotation.by(torch.randn(1, 5, 16, dtype=torch.float64), layout)
+    x = torch.randn(2, 2, 5, 36, requires_grad=True)
+    out = turning(x)
+    (slope,) = torch.autograd.grad(out, x, out, create_graph=True)
+    torch.testing.assert_close(slope, x)
+    (twice,) = torch.autograd.grad(slope.square().sum(), x)
+    torch.testing.assert_close(twice, 2 * x)
+    assert len(calls) >= 3
+
+
+def test_a_decoder_marks_its_tokens_by_it(calls):
+    model = Decoder(Shape(vocabulary=9, width=32, layers=2, heads=4, scheme="rope"))
+    model(torch.arange(8)[None]).sum().backward()
+    assert len(calls) == 8
+
+
+def test_other_types_and_small_tensors_go_without(calls, monkeypatch):
+    turning = wave(1, 1, 3, 4, "half")
+    for type in (torch.float16, torch.float64):
+        turning(torch.randn(1, 2, 3, 8).to(type))
+    monkeypatch.setattr(module, "MIN_NATIVE_ELEMENTS", 49)
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "is_loaded", lambda name: False)
+        turning(torch.randn(1, 2, 3, 8))
+    assert not calls
+    # what is built already serves small ones too
+    turning(torch.randn(1, 2, 3, 8))
+    monkeypatch.setattr(module, "MIN_NATIVE_ELEMENTS", 48)
+    turning(torch.randn(1, 2, 3, 8))
+    assert len(calls) == 2
+
+
+def test_it_can_be_switched_off(calls, monkeypatch):
+    monkeypatch.setenv(build.ENV_VARIABLE, "off")
+    wave(1, 1, 3, 4, "half")(torch.randn(1, 2, 3, 8))
+    assert not calls
+
+
+def test_a_sign_that_is_lost_is_noticed(monkeypatch):
+    turn = rotation.rotate
+    monkeypatch.setattr(
+        rotation, "rotate", lambda *given, interleaved, back: turn(*given, interleaved=interleaved, back=False)
+    )
+    turning, x = wave(1, 1, 3, 4, "half"), torch.randn(1, 2, 3, 8)
+    assert turning.apply(x, False).equal(plainly(turning, x))
+    assert not turning.apply(x, True).equal(plainly(turning, x, True))

@@ -1,0 +1,119 @@
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from ordinate.ops.delta_rule import delta_rule
+from ordinate.ops.native import build, scan
+from ordinate.testing import assert_as_close
+from ordinate.testing.assert_close import assert_max_close
+
+
+@pytest.fixture(scope="module")
+def _compiler():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(build.ENV_VARIABLE)
+        reason = build.unavailable_reason("recurrence")
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def native_on(_compiler, monkeypatch):
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    monkeypatch.setattr(scan, "MIN_ELEMENTS", 0)
+
+
+def loop(r, k, v, w, a, b, state):
+    """Equation 17 of the paper, one token after another, the state with a row for each channel of the keys."""
+    means = []
+    for t in range(r.shape[2]):
+        saw = (a[:, :, t, :, None] * state).sum(2)
+        state = torch.exp(w[:, :, t, :, None]) * state
+        state = state + b[:, :, t, :, None] * saw[:, :, None] + k[:, :, t, :, None] * v[:, :, t, None]
+        means.append((r[:, :, t, :, None] * state).sum(2))
+    return torch.stack(means, 2), state
+
+
+def draw(tokens, width=8, depth=8, strong=False):
+    def tensor(channels):
+        # as projections leave them: the heads of a token side by side
+        return torch.randn(2, tokens, 3, channels).transpose(1, 2)
+
+    w = -torch.exp(3 * tensor(width)) if strong else -0.6065 * torch.sigmoid(tensor(width))
+    erased = normalize(tensor(width), dim=-1)
+    moved = erased * torch.sigmoid(tensor(width))
+    k = tensor(width) / width**0.5
+    return tensor(width), k, tensor(depth), w, -erased, moved, torch.randn(2, 3, width, depth)
+
+
+def results(function, inputs, dtype, asked):
+    leaves = [x.to(dtype).requires_grad_() for x in inputs]
+    y, state = function(*leaves)
+    total = (y * asked[0].to(dtype)).sum() + (state * asked[1].to(dtype)).sum()
+    return [y, state, *torch.autograd.grad(total, leaves)]
+
+
+def assert_agrees(function, reference, inputs, dtype):
+    asked = torch.randn_like(inputs[2]), torch.randn_like(inputs[-1])
+    ours, exact = results(function, inputs, dtype, asked), results(reference, inputs, torch.float64, asked)
+    for place, (one, other) in enumerate(zip(ours, exact, strict=True)):
+        if dtype == torch.float64:
+            assert_as_close(one, other, other, what=f"result {place}")
+        else:
+            # two hundred roundings, one after another
+            assert_max_close(one, other, 2e-6, f"result {place}")
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("strong", [False, True])
+@pytest.mark.parametrize("tokens", [1, 2, 7, 63, 64, 65, 130])
+def test_it_agrees_with_the_recurrence(tokens, strong, dtype):
+    assert_agrees(delta_rule, loop, draw(tokens, strong=strong), dtype)
+
+
+@pytest.mark.parametrize("strong", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "width", "depth"), [(1, 4, 4), (7, 16, 16), (70, 33, 20), (33, 64, 64), (65, 8, 100)]
+)
+def test_in_cpp_it_agrees_with_the_recurrence(tokens, width, depth, strong, native_on):
+    assert_agrees(delta_rule, loop, draw(tokens, width, depth, strong), torch.float32)
+
+
+@pytest.mark.parametrize("where", ["plain", "native"])
+def test_in_pieces_it_is_the_same(where, request):
+    if where == "native":
+        request.getfixturevalue("native_on")
+    *views, state = draw(140)
+    whole, end = delta_rule(*views, state)
+    means = []
+    for piece in zip(*(x.split([90, 1, 0, 49], 2) for x in views), strict=True):
+        y, state = delta_rule(*piece, state)
+        means.append(y)
+    torch.testing.assert_close(torch.cat(means, 2), whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state, end, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_written_at_a_key_is_what_is_read_there():
+    """The delta rule that erases all: the newest value of each address, whatever stood there before."""
+    address = torch.eye(4, dtype=torch.float64)[[0, 1, 0, 2, 1]][None, None]
+    values = torch.randn(1, 1, 5, 3, dtype=torch.float64)
+    w, start = torch.zeros_like(address), torch.zeros(1, 1, 4, 3, dtype=torch.float64)
+    y, state = delta_rule(address, address, values, w, -address, address, start)
+    torch.testing.assert_close(y, values)
+    torch.testing.assert_close(state[0, 0], torch.stack([*values[0, 0, [2, 4, 3]], torch.zeros(3).double()]))
+
+
+def test_its_gradients_are_right():
+    inputs = [x.double().requires_grad_() for x in draw(5, 2, 3)]
+    assert torch.autograd.gradcheck(delta_rule, inputs, fast_mode=True)
+
+
+def test_what_does_not_fit_is_refused(untyped):
+    r, *rest, start = draw(9)
+    for place, name in enumerate(("k", "v", "w", "a", "b")):
+        wrong = [x[:1] if place == other else x for other, x in enumerate(rest)]
+        with pytest.raises(ValueError, match=f"{name} must have the batch, tokens and heads of the other inputs"):
+            delta_rule(r, *wrong, start)
+    with pytest.raises(ValueError, match="start must"):
+        delta_rule(r, *rest, start[:1])

@@ -1,0 +1,185 @@
+"""Checkpoints of encoder-decoders: the same logits and the same writing here and in transformers, and back again."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ordinate import Cache, Geometry
+from ordinate.models.encoder_decoder import EncoderDecoder, EncoderDecoderShape
+from ordinate.pretrained.weights import load, save
+
+pytest.importorskip("transformers")
+FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
+CASES, theirs, no_worse = FAMILIES["ENCODER_DECODERS"], FAMILIES["theirs"], FAMILIES["no_worse"]
+SOURCE, TARGET = (
+    torch.randint(2, 28, (2, length), generator=torch.Generator().manual_seed(length)) for length in (9, 7)
+)
+REAL = torch.arange(9) < torch.tensor([[9], [6]])
+WRITTEN = torch.arange(7) < torch.tensor([[7], [4]])
+SIDES = Geometry.padded(REAL, causal=False), Geometry.padded(WRITTEN)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("checkpoint")
+            theirs(name).save_pretrained(made[name])
+        return made[name]
+
+    return folder
+
+
+def near(out, expected, share=2e-5):
+    assert out.dtype == expected.dtype
+    assert (out - expected).abs().max() <= share * expected.abs().max()
+
+
+def expected(other, **told):
+    return other(input_ids=SOURCE, decoder_input_ids=TARGET, **told).logits
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_the_logits_are_those_of_transformers(name, folders):
+    model, other = load(folders(name)), theirs(name)
+    assert isinstance(model, EncoderDecoder)
+    near(model(SOURCE, TARGET), expected(other))
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_padded_rows_give_the_same_logits(name, folders):
+    model, other = load(folders(name)), theirs(name)
+    masks = {"attention_mask": REAL.long(), "decoder_attention_mask": WRITTEN.long()}
+    near(model(SOURCE, TARGET, *SIDES)[WRITTEN], expected(other, **masks)[WRITTEN])
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_writing_on_from_a_cache_gives_the_same_logits(name, folders):
+    model, other, cache, kept = load(folders(name)), theirs(name), Cache(), None
+    memory, mask = model.encode_source(SOURCE, SIDES[0]), REAL.long()
+    read = other.get_encoder()(SOURCE, attention_mask=mask)
+    for piece in TARGET.split([3, 2, 1, 1], 1):
+        came = other(
+            encoder_outputs=read, attention_mask=mask, decoder_input_ids=piece, past_key_values=kept, use_cache=True
+        )
+        kept = came.past_key_values
+        near(model.target_logits(piece, memory, cache=cache), came.logits)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_16_bit_weights_give_nearly_the_same_logits(name, folders):
+    wide = expected(theirs(name))
+    out = load(folders(name), dtype=torch.bfloat16)(SOURCE, TARGET)
+    other = expected(theirs(name).to(torch.bfloat16))
+    assert out.dtype == torch.bfloat16
+    no_worse(out, other, wide)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
+    import transformers
+
+    model = load(folders(name))
+    save(model, tmp_path, name.split(",")[0])
+    written, first = load_file(tmp_path / "model.safetensors"), load_file(folders(name) / "model.safetensors")
+    assert written.keys() == first.keys()
+    assert all(written[key].equal(first[key]) for key in first)
+    assert load(tmp_path).shape == model.shape
+    other = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    near(expected(other), expected(theirs(name)), 0)
+
+
+@pytest.fixture
+def spoilt(folders, tmp_path):
+    """A checkpoint, its parts to be changed before it is loaded."""
+
+    def change(name, config=None, tensors=None, drop=()):
+        said = json.loads((folders(name) / "config.json").read_text()) | (config or {})
+        kept = load_file(folders(name) / "model.safetensors") | (tensors or {})
+        (tmp_path / "config.json").write_text(json.dumps(said))
+        save_file({key: value for key, value in kept.items() if key not in drop}, tmp_path / "model.safetensors")
+        return tmp_path
+
+    return change
+
+
+@torch.no_grad()
+def test_copies_of_a_tied_table_are_ignored(folders, spoilt):
+    table = load_file(folders("t5") / "model.safetensors")["shared.weight"]
+    copies = {f"{side}.embed_tokens.weight": table.clone() for side in ("encoder", "decoder")}
+    near(load(spoilt("t5", tensors=copies))(SOURCE, TARGET), load(folders("t5"))(SOURCE, TARGET), 0)
+    with pytest.raises(ValueError, match=r"unexpected encoder.embed_tokens.weight; check that config.json"):
+        load(spoilt("t5", tensors={"encoder.embed_tokens.weight": table + 1}))
+
+
+@torch.no_grad()
+def test_stored_sinusoidal_tables_are_ignored(folders, spoilt):
+    waves = {"model.encoder.embed_positions.weight": torch.zeros(64, 32)}
+    near(load(spoilt("marian", tensors=waves))(SOURCE, TARGET), load(folders("marian"))(SOURCE, TARGET), 0)
+
+
+KEY = "decoder.block.1.layer.1.EncDecAttention.k.weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "match"),
+    [
+        ("t5", {"drop": (KEY,)}, f"missing {KEY}; download it again"),
+        ("t5", {"tensors": {"decoder.more": torch.zeros(2)}}, "unexpected decoder.more; check that config.json"),
+        (
+            "t5",
+            {"tensors": {KEY: torch.zeros(31, 32)}},
+            r"EncDecAttention.k.weight must have shape \(32, 32\) .*\(31, 32",
+        ),
+        (
+            "t5",
+            {"tensors": {KEY: torch.full((32, 32), float("inf"))}},
+            f"finite floating-point numbers; {KEY} has others",
+        ),
+        ("t5", {"config": {"feed_forward_proj": "gated-relu"}}, "no feed_forward_proj is named 'gated-relu'"),
+        ("t5", {"config": {"eos_token_id": [1, 2]}}, r"there must be one end token; got eos_token_id=\[1, 2\]"),
+        ("t5", {"config": {"num_layers": 4}}, "missing encoder.block.3.layer"),
+        ("marian", {"drop": ("final_logits_bias",)}, "missing final_logits_bias; download it again"),
+        (
+            "marian",
+            {"config": {"encoder_ffn_dim": 40}},
+            r"encoder and decoder must have the same ffn_dim; got \[40, 48\]",
+        ),
+        (
+            "marian",
+            {"config": {"tie_word_embeddings": False}},
+            "marian is supported with tie_word_embeddings=True only",
+        ),
+        ("marian", {"config": {"bad_words_ids": [[1, 2]]}}, "suppressed words must be single tokens; got"),
+        ("marian", {"config": {"decoder_start_token_id": 29}}, "special tokens must lie in 0 to 28; got 29"),
+    ],
+)
+def test_an_invalid_checkpoint_is_refused(name, change, match, spoilt):
+    with pytest.raises(ValueError, match=match):
+        load(spoilt(name, **change))
+
+
+SIZES = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "choices", "match"),
+    [
+        ("t5", {}, "a t5 requires mixer='softmax:variant.scale=1.0'.*; got 'softmax'"),
+        ("marian", {"norm_position": "pre"}, "a marian requires .*norm_position='post'"),
+    ],
+)
+def test_a_shape_that_a_family_cannot_represent_is_not_written(kind, choices, match, tmp_path):
+    with pytest.raises(ValueError, match=match):
+        save(EncoderDecoder(EncoderDecoderShape(**SIZES, **choices)), tmp_path, kind)

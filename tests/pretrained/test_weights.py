@@ -1,0 +1,282 @@
+"""Checkpoints of published families: the same logits here and in transformers, and back again."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ordinate import Cache, Decoder, Geometry, Shape
+from ordinate.core import catalog
+from ordinate.pretrained.weights import load, save
+
+pytest.importorskip("transformers")
+FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
+CASES, theirs, no_worse = FAMILIES["CASES"], FAMILIES["theirs"], FAMILIES["no_worse"]
+TEXT = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
+REAL = torch.arange(9) >= torch.tensor([[0], [3]])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of each case, written by transformers."""
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("checkpoint")
+            theirs(name).save_pretrained(made[name])
+        return made[name]
+
+    return folder
+
+
+def near(out, expected, share=2e-5):
+    assert out.dtype == expected.dtype
+    assert (out - expected).abs().max() <= share * expected.abs().max()
+
+
+def test_every_family_is_tested():
+    cases = (CASES, *(FAMILIES[kind] for kind in ("ENCODERS", "ENCODER_DECODERS", "SEERS")))
+    tried = {name.split(",")[0] for names in cases for name in names}
+    assert tried == set(catalog.names("ordinate.pretrained.families"))
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_the_logits_are_those_of_transformers(name, folders):
+    near(load(folders(name))(TEXT), theirs(name)(TEXT).logits)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_padded_rows_give_the_same_logits(name, folders):
+    places = (REAL.long().cumsum(1) - 1).clamp(min=0)
+    # models with ALiBi count by the mask; the others are told
+    told = {} if name in ("bloom", "mpt") else {"position_ids": places}
+    expected = theirs(name)(TEXT, attention_mask=REAL.long(), **told).logits
+    near(load(folders(name))(TEXT, Geometry.padded(REAL))[REAL], expected[REAL])
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_reading_on_from_a_cache_gives_the_same_logits(name, folders):
+    model, other, cache, kept = load(folders(name)), theirs(name), Cache(), None
+    for piece in TEXT.split([4, 3, 1, 1], 1):
+        came = other(piece, past_key_values=kept, use_cache=True)
+        kept = came.past_key_values
+        near(model(piece, cache=cache), came.logits)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_16_bit_weights_give_nearly_the_same_logits(name, folders):
+    expected = theirs(name)(TEXT).logits
+    out, other = load(folders(name), dtype=torch.bfloat16)(TEXT), theirs(name).to(torch.bfloat16)(TEXT).logits
+    assert out.dtype == torch.bfloat16
+    no_worse(out, other, expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
+    import transformers
+
+    model = load(folders(name))
+    save(model, tmp_path, name.split(",")[0])
+    written, first = load_file(tmp_path / "model.safetensors"), load_file(folders(name) / "model.safetensors")
+    assert written.keys() == first.keys()
+    assert all(written[key].equal(first[key]) for key in first)
+    assert load(tmp_path).shape == model.shape
+    other = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    near(other(TEXT).logits, theirs(name)(TEXT).logits, 0)
+
+
+@torch.no_grad()
+def test_greedy_writing_is_that_of_transformers(folders):
+    from ordinate import generate
+
+    model, other = load(folders("llama")), theirs("llama")
+    # without a mask it would take the token 0 of the prompt for padding
+    told = {"attention_mask": torch.ones(1, 9).long(), "do_sample": False, "pad_token_id": 0}
+    expected = other.generate(TEXT[:1], max_new_tokens=12, **told)[:, 9:]
+    assert torch.equal(torch.cat(list(generate(model, TEXT[:1], 12, temperature=0)), 1), expected)
+
+
+@pytest.fixture
+def spoilt(folders, tmp_path):
+    """A checkpoint of a Llama, its parts to be changed before it is loaded."""
+
+    def change(config=None, tensors=None, drop=()):
+        said = json.loads((folders("llama") / "config.json").read_text()) | (config or {})
+        kept = load_file(folders("llama") / "model.safetensors") | (tensors or {})
+        (tmp_path / "config.json").write_text(json.dumps(said))
+        save_file({key: value for key, value in kept.items() if key not in drop}, tmp_path / "model.safetensors")
+        return tmp_path
+
+    return change
+
+
+GATE = "model.layers.1.mlp.gate_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"drop": (GATE,)}, f"missing {GATE}; download it again"),
+        ({"tensors": {"model.more": torch.zeros(2)}}, "unexpected model.more; check that config.json"),
+        ({"tensors": {GATE: torch.zeros(47, 32)}}, r"gate_proj.weight must have shape \(48, 32\) .*; got \(47, 32\)"),
+        (
+            {"tensors": {GATE: torch.full((48, 32), float("nan"))}},
+            f"finite floating-point numbers; {GATE} has others",
+        ),
+        ({"tensors": {GATE: torch.zeros(48, 32).long()}}, "weights must be finite floating-point numbers"),
+        ({"config": {"model_type": "lama"}}, "no family of models is named 'lama'; .*did you mean 'llama'"),
+        ({"config": {"hidden_act": "relu"}}, "llama is supported with hidden_act='silu' only; got 'relu'"),
+        (
+            {"config": {"quantization_config": {"quant_method": "gptq", "bits": 4}}},
+            r"must not be quantised; got quantised weights \(gptq, config.json\); load",
+        ),
+        ({"config": {"mlp_bias": True}}, "llama is supported with mlp_bias=False only; got True"),
+        ({"config": {"tie_word_embeddings": True}}, "unexpected lm_head.weight"),
+        ({"config": {"rope_parameters": {"rope_type": "spiral"}}}, "no rope_type is named 'spiral'"),
+    ],
+)
+def test_an_invalid_checkpoint_is_refused(change, match, spoilt):
+    with pytest.raises(ValueError, match=match):
+        load(spoilt(**change))
+
+
+def test_a_missing_config_key_is_named(spoilt):
+    folder = spoilt()
+    said = json.loads((folder / "config.json").read_text())
+    del said["hidden_size"]
+    (folder / "config.json").write_text(json.dumps(said))
+    with pytest.raises(
+        ValueError, match=r"a config.json of this family must have 'hidden_size'; got .*; add the missing"
+    ):
+        load(folder)
+    (folder / "config.json").write_text("[1")
+    with pytest.raises(ValueError, match=r"config.json must be a JSON object"):
+        load(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"a checkpoint needs a config.json"):
+        load(folder)
+
+
+def test_code_in_a_checkpoint_is_not_run(spoilt, tmp_path):
+    (tmp_path / "modeling_mine.py").write_text("raise SystemExit('it was run')")
+    folder = spoilt(config={"auto_map": {"AutoModelForCausalLM": "modeling_mine.Mine"}})
+    with pytest.warns(UserWarning, match="it is not run"):
+        load(folder)
+
+
+def test_a_pickle_is_refused_with_the_way_to_convert_it(spoilt):
+    folder = spoilt()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(
+        ValueError, match=r"has only pytorch_model.bin; pickles are not read because .*convert it once"
+    ):
+        load(folder)
+
+
+def test_a_truncated_file_is_refused(spoilt):
+    folder = spoilt()
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"model.safetensors must be a safetensors file; got"):
+        load(folder)
+
+
+def test_shards_are_read_and_an_index_cannot_point_outside_the_folder(folders, tmp_path):
+    whole = load_file(folders("llama") / "model.safetensors")
+    parts = {"one.safetensors": sorted(whole)[:7], "two.safetensors": sorted(whole)[7:]}
+    for file, names in parts.items():
+        save_file({name: whole[name] for name in names}, tmp_path / file)
+    index = {"weight_map": {name: file for file, names in parts.items() for name in names}}
+    (tmp_path / "config.json").write_bytes((folders("llama") / "config.json").read_bytes())
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert torch.equal(load(tmp_path)(TEXT), load(folders("llama"))(TEXT))
+    for file in ("../one.safetensors", str(tmp_path / "one.safetensors"), "three.safetensors"):
+        index["weight_map"][GATE] = file
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+        with pytest.raises(ValueError, match="must name files in its folder"):
+            load(tmp_path)
+
+
+def test_a_path_that_is_no_checkpoint_is_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match="a checkpoint must be a folder or the name of a model on the hub; got '/no/where'"
+    ):
+        load("/no/where")
+    with pytest.raises(ValueError, match="nobody/nothing' is not a local folder and the hub answered"):
+        load("nobody/nothing")
+
+
+@pytest.mark.parametrize(
+    ("choices", "family", "match"),
+    [
+        ({}, "llama", "a llama requires swiglu, rms norms and norm_position pre; got gelu"),
+        ({"feedforward": "swiglu", "scheme": "alibi"}, "llama", "this family requires rope; got 'alibi'"),
+        (
+            {"feedforward": "swiglu", "scheme": "rope:spectrum=ntk,spectrum.factor=2"},
+            "llama",
+            "it has no rope_type for",
+        ),
+        ({"feedforward": "swiglu", "sliding_windows": (3,)}, "llama", "a llama has no windows"),
+        ({"feedforward": "swiglu", "sliding_windows": (3, None)}, "mistral", "a mistral must have the same window"),
+        ({"scheme": "rope"}, "gpt2", "a gpt2 requires scheme learned"),
+        ({"scheme": "alibi", "norm": "rms"}, "mpt", "an mpt requires scheme alibi|norm='rms' would become 'layer'"),
+    ],
+)
+def test_a_shape_that_a_family_cannot_represent_is_refused(choices, family, match, tmp_path):
+    model = Decoder(Shape(vocabulary=11, width=16, layers=2, heads=2, norm_eps=1e-6, **choices))
+    with pytest.raises(ValueError, match=match):
+        save(model, tmp_path, family)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_saved_model_can_be_read_by_transformers(tmp_path):
+    import transformers
+
+    model = Decoder(Shape(vocabulary=11, width=16, layers=2, heads=2, feedforward="swiglu", norm_eps=1e-6)).eval()
+    save(model, tmp_path, "llama")
+    other, text = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval(), TEXT % 11
+    with torch.no_grad():
+        near(other(text).logits, model(text))
+
+
+@pytest.mark.parametrize(
+    ("config", "writing", "ends"),
+    [
+        ({}, None, []),
+        ({"eos_token_id": 3}, None, [3]),
+        ({"eos_token_id": 3}, {"eos_token_id": [4, 5]}, [4, 5]),
+        ({"eos_token_id": None}, {}, []),
+    ],
+)
+def test_the_tokens_that_end_a_text_are_read(config, writing, ends, tmp_path):
+    from ordinate.pretrained.checkpoint_files import read_eos_tokens
+
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if writing is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(writing))
+    assert read_eos_tokens(tmp_path) == ends
+
+
+@torch.no_grad()
+def test_batches_of_prompts_are_written_as_transformers_does(folders):
+    from ordinate import generate
+    from ordinate.models.generate import truncate_at
+    from ordinate.models.prompt import Prompt
+
+    model, other = load(folders("llama")), theirs("llama")
+    rows = [TEXT[0, :4].tolist(), TEXT[1].tolist(), TEXT[0, 2:8].tolist()]
+    prompt = Prompt.from_lists(rows)
+    free = truncate_at(generate(model, prompt, 10, temperature=0), [])
+    end = free[0][3]
+    told = {"attention_mask": prompt.real.long(), "do_sample": False, "eos_token_id": end, "pad_token_id": end}
+    expected = other.generate(prompt.ids, max_new_tokens=10, **told)[:, 9:]
+    assert torch.equal(torch.cat(list(generate(model, prompt, 10, temperature=0, end_tokens=[end])), 1), expected)

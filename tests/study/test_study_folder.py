@@ -1,0 +1,105 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ordinate.study.plan import Plan
+from ordinate.study.study_folder import OtherStudyError, StudyFolder
+
+TEXT = {"text": {"name": "a", "sha256": "00"}}
+
+
+def test_a_plan_is_written_once_and_read_again(tmp_path):
+    folder = StudyFolder(tmp_path / "new")
+    folder.check(Plan(steps=3))
+    with folder.lock():
+        folder.open(Plan(steps=3), TEXT, "ordinate study")
+        written = folder.study.read_bytes()
+        folder.open(Plan(steps=3), TEXT, "another command")
+    assert folder.plan() == Plan(steps=3)
+    assert folder.study.read_bytes() == written
+    about = json.loads(written)
+    assert about["machine"]["cores"] >= 1
+    assert about["versions"]["torch"].startswith("2.")
+    folder.check(Plan(steps=3, checkpoint_every=9))
+
+
+def test_another_plan_is_refused_key_by_key(tmp_path):
+    folder = StudyFolder(tmp_path)
+    folder.open(Plan(), TEXT, "x")
+    with pytest.raises(OtherStudyError, match=r"(?s)length: 128 -> 64\n  steps: 500 -> 9\n.*another --out"):
+        folder.check(Plan(steps=9, length=64))
+
+
+def test_another_text_is_rejected(tmp_path):
+    folder = StudyFolder(tmp_path)
+    folder.open(Plan(), TEXT, "x")
+    with pytest.raises(OtherStudyError, match=r"text\.sha256: '00' -> '11'"):
+        folder.open(Plan(), {"text": {"name": "a", "sha256": "11"}}, "x")
+
+
+def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(OtherStudyError, match="holds other files; give another --out"):
+        StudyFolder(tmp_path).check(Plan())
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_a_damaged_plan_is_rejected(tmp_path):
+    (tmp_path / "study.json").write_text("{")
+    with pytest.raises(OtherStudyError, match="cannot be read"):
+        StudyFolder(tmp_path).check(Plan())
+
+
+def test_an_interrupted_start_is_resumed(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / ".lock").write_text("")
+    StudyFolder(tmp_path).check(Plan())
+
+
+def test_only_one_process_writes(tmp_path):
+    code = "import sys, pathlib, ordinate.study.study_folder as f\n"
+    code += "with f.StudyFolder(pathlib.Path(sys.argv[1])).lock(): 0"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with StudyFolder(tmp_path).lock():
+        other = subprocess.run(command, capture_output=True, text=True)
+    assert other.returncode == 1
+    assert "is writing to" in other.stderr
+    assert subprocess.run(command).returncode == 0
+
+
+def test_missing_runs_are_determined_from_the_results(tmp_path):
+    folder, plan = StudyFolder(tmp_path), Plan(schemes=("none", "rope", "alibi", "t5"))
+    for run, text in zip(plan.runs(), ('{"status": "done"}', '{"status": "failed"}', "{", None), strict=True):
+        folder.run(run).mkdir(parents=True)
+        if text:
+            folder.result(run).write_text(text)
+    assert [run.label for run in folder.missing(plan)] == ["rope", "alibi", "t5"]
+    assert folder.status(plan.runs()[2]) == "pending"
+
+
+def test_a_folder_of_a_version_without_mixers_and_tasks_is_resumed(tmp_path):
+    folder, plan = StudyFolder(tmp_path), Plan(schemes=("rope",))
+    folder.open(plan, TEXT, "x")
+    about = json.loads(folder.study.read_text())
+    about["format"] = 1
+    del about["compared"]
+    for name in ("task", "mixers", "task_samples"):
+        del about["plan"][name]
+    folder.study.write_text(json.dumps(about))
+    folder.check(plan)
+    folder.open(plan, TEXT, "x")
+    assert folder.plan() == plan
+    with pytest.raises(OtherStudyError, match=r"mixers: None -> \['softmax'\]"):
+        folder.check(plan.model_copy(update={"mixers": ("softmax",)}))
+
+
+def test_a_mixer_whose_usual_scheme_has_changed_since_is_rejected(tmp_path):
+    folder, plan = StudyFolder(tmp_path), Plan(mixers=("softmax",))
+    folder.open(plan, {"task": {"name": "copy"}}, "x")
+    about = json.loads(folder.study.read_text())
+    about["compared"][0]["scheme"] = "alibi"
+    folder.study.write_text(json.dumps(about))
+    with pytest.raises(OtherStudyError, match=r"softmax\.scheme: 'alibi' -> 'rope'"):
+        folder.open(plan, {"task": {"name": "copy"}}, "x")
