@@ -10,7 +10,7 @@ from ordinate.mixers.reformer import Reformer
 from ordinate.ops import hashing
 from ordinate.ops.hashing import CandidatePairs
 from ordinate.schemes import NoPosition, Rope
-from ordinate.testing import mixer_checks
+from ordinate.testing import mixer_checks, run_check
 from ordinate.testing.mixer import MixerCase
 
 CHECKS = {check.name: check for check in mixer_checks()}

@@ -128,7 +128,7 @@ def test_the_way_back_meets_the_numbers_of_the_way_there(monkeypatch):
             seen.append(x.detach().clone())
             return kept(x, at, state)
 
-        monkeypatch.setattr(block, "mixer_branch", mix)
+        monkeypatch.setattr(block, "mixer_branch", mix_sequences)
     model(text).sum().backward()
     assert len(seen) == 2 * 24
     assert all(torch.equal(there, back) for there, back in zip(seen, seen[::-1], strict=True))

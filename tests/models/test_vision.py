@@ -99,7 +99,7 @@ def test_places_are_stretched_or_counted():
     assert places((4, 24), grid="counted") == [[0, column] for column in range(6)]
     assert places((4, 24)) == [[0.5, column / 2 - 0.25] for column in range(6)]
     assert places((8, 12)) == places((8, 12), grid="counted") == [[row, x] for row in range(2) for x in range(3)]
-    with pytest.raises(ValueError, match="LearnedGrid serves 2 rows and 3 columns"):
+    with pytest.raises(ValueError, match="LearnedGrid has 2 rows and 3 columns"):
         build(grid="counted")(images(16, 12))
 
 

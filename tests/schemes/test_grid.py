@@ -174,10 +174,10 @@ def test_it_agrees_with_vit_mae(height):
     assert torch.allclose(ours[0], theirs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("width", [7, 8, 30, 64])
-@pytest.mark.parametrize("axes", [2, 3])
+@pytest.mark.parametrize(("axes", "width"), [(2, 7), (2, 8), (2, 30), (2, 64), (3, 30), (3, 64)])
 def test_it_agrees_with_positional_encodings(axes, width):
     encodings = pytest.importorskip("positional_encodings.torch_encodings")
+    # at widths 7 and 8 three axes are refused: the last would have no pair
     rest = {"remainder": "truncate"} if width % (2 * axes) else {}
     ours = waves(axes, width, **rest)
     kind = {2: encodings.PositionalEncoding2D, 3: encodings.PositionalEncoding3D}[axes]

@@ -62,6 +62,6 @@ class Window(AttentionMixer):
         keys = at.where.shape[1]
         window = min(self.window, at.where.window or self.window)
         near = at.where.block(slice(None), slice(keys - k.shape[2], None))
-        # no window if it masks nothing: faster routes apply
+        # no window if it masks nothing: faster backends apply
         near = replace(near, window=window if window < k.shape[2] else None)
         return super().attention(q, k, v, Placed(at.scheme, near), longest)
