@@ -84,6 +84,7 @@ def test_a_study_ends_in_a_report_and_repeating_it_does_nothing(text, tmp_path):
     assert "repeat the original options, or give another --out" in errors
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -106,6 +107,7 @@ def test_bad_input_exits_with_a_clear_message(text, tmp_path, arguments, message
     assert not (tmp_path / "out" / "runs").exists()
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(
     ("name", "raw", "message"),
     [
@@ -123,6 +125,7 @@ def test_an_unusable_text_is_rejected(tmp_path, name, raw, message):
     assert "Traceback" not in errors
 
 
+@pytest.mark.extended
 def test_the_command_line_overrides_a_file_of_options(text, tmp_path):
     (tmp_path / "plan.toml").write_text(f'text = "{text}"\nsteps = 3\nschemes = ["none"]\nlength = 16\n')
     arguments = ["study", "--config", tmp_path / "plan.toml", "--out", tmp_path / "out", *SMALL]
@@ -135,6 +138,7 @@ def test_the_command_line_overrides_a_file_of_options(text, tmp_path):
     assert "stps" in said + errors
 
 
+@pytest.mark.extended
 def test_a_trained_model_generates_the_same_for_the_same_seed(trained):
     _, model = trained
     code, one, errors = ordinate("generate", model, "line", "--max-new-tokens", 20, "--seed", 3)
@@ -151,6 +155,7 @@ def test_a_study_in_place_of_a_model_names_the_models_in_it(trained):
     assert str(model) in errors
 
 
+@pytest.mark.extended
 def test_a_report_is_built_again(trained):
     out, _ = trained
     code, _, errors = ordinate("report", out)
@@ -218,6 +223,7 @@ class Broken(Scheme):
 '''
 
 
+@pytest.mark.extended
 def test_check_fails_a_scheme_that_breaks_the_contract(tmp_path):
     (tmp_path / "mine.py").write_text(SCHEME)
     code, said, _ = ordinate("check", "mine:Broken", folder=tmp_path)

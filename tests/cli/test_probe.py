@@ -161,6 +161,7 @@ ODD = {
 }
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("what", ODD)
 def test_odd_models_are_measured_or_skipped_with_the_reason_in_the_report(what, place, tmp_path):
     make, reason, skipped = ODD[what]

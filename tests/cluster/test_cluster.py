@@ -73,6 +73,7 @@ def nodes(monkeypatch):
     machines.shutdown()
 
 
+@pytest.mark.extended
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_gives_the_results_of_one_machine_though_a_node_is_lost(plan, local, nodes, tmp_path, monkeypatch):
     # such a small run ends within a second

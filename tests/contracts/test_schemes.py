@@ -59,6 +59,7 @@ def compile_without_types(*names):
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.extended
 def test_a_scheme_compiles():
     compile_without_types("rope")
 

@@ -337,6 +337,7 @@ def test_a_scheme_for_each_layer_is_made_and_used_in_order(monkeypatch):
     assert all(bool((scheme.table.grad != 0).any()) for scheme in model.schemes)
 
 
+@pytest.mark.extended
 def test_it_compiles_into_one_graph():
     program = """
 import torch

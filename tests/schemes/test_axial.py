@@ -148,6 +148,7 @@ def test_other_numbers_of_axes_are_refused(axes):
         Axial(head_width=16).at(Geometry.from_positions(torch.zeros(1, 3, axes)))
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(
     "options",
     [
@@ -162,6 +163,7 @@ def test_every_form_keeps_the_contract(options):
     assert not [outcome for outcome in check_scheme(Axial, **options) if outcome.message]
 
 
+@pytest.mark.extended
 def test_three_axes_keep_the_contract():
     kind = type("Axial3", (Axial,), {"axes": (3,), "__doc__": Axial.__doc__})
     assert not [outcome for outcome in check_scheme(kind) if outcome.message]

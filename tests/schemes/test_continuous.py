@@ -109,6 +109,7 @@ def test_two_axes_are_refused():
         Continuous(width=8, max_length=5).at(Geometry.grid(2, 2))
 
 
+@pytest.mark.extended
 def test_it_keeps_the_contract_with_a_unit_and_more_layers():
     broken = {came.name: came.message for came in check_scheme(Continuous, unit=10.0, depth=4) if came.message}
     assert broken == {}

@@ -117,6 +117,7 @@ def test_content_to_position_has_no_bias_because_a_row_would_get_the_same_everyw
     assert born().query.bias is not None
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(
     "options",
     [

@@ -177,6 +177,7 @@ def test_resizing_to_nothing_is_refused(rows, columns, name):
         LearnedGrid(width=3, max_length=4).resized(rows, columns)
 
 
+@pytest.mark.extended
 def test_it_keeps_the_contract_with_sizes_of_its_own():
     broken = {came.name: came.message for came in check_scheme(LearnedGrid, rows=70, columns=64) if came.message}
     assert broken == {}

@@ -131,10 +131,12 @@ def test_two_axes_are_refused():
         LogLength(heads=2).at(Geometry.grid(2, 2))
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("form", [form for form in FACTORS if form != "su"])
 def test_every_form_keeps_the_contract(form):
     assert not [outcome for outcome in check_scheme(LogLength, form=form) if outcome.message]
 
 
+@pytest.mark.extended
 def test_it_keeps_the_contract_of_a_short_training():
     assert not [outcome for outcome in check_scheme(LogLength, form="llama4", trained_length=8) if outcome.message]

@@ -27,6 +27,7 @@ def test_training_draws_sorted_ids_from_the_whole_range_none_twice():
     assert met == set(range(50))
 
 
+@pytest.mark.extended
 def test_every_choice_of_ids_is_as_likely():
     scheme, draws = Randomized(max_length=5), 5000
     counts = Counter(tuple(ids(scheme, Geometry.causal(2))[0]) for _ in range(draws))
@@ -208,6 +209,7 @@ def test_an_unknown_word_is_refused():
         Randomized(max_length=9, evaluation="evn")
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("evaluation", ["evenly_spaced", "random"])
 def test_it_keeps_the_contract_with_other_options(evaluation):
     outcomes = check_scheme(Randomized, evaluation=evaluation, eval_length=62)

@@ -138,6 +138,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
         Swin(**{"heads": 2} | options)
 
 
+@pytest.mark.extended
 def test_sizes_of_its_own_keep_the_contract():
     broken = [f"{one.name}: {one.message}" for one in check_scheme(Swin, rows=70, columns=70) if one.message]
     assert not broken, "\n".join(broken)

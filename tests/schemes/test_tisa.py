@@ -86,6 +86,7 @@ def test_numbers_that_are_not_positive_are_refused(name):
         Tisa(**{"heads": 2} | {name: 0})
 
 
+@pytest.mark.extended
 def test_one_kernel_keeps_the_contract():
     broken = [f"{one.name}: {one.message}" for one in check_scheme(Tisa, kernels=1) if one.message]
     assert not broken, "\n".join(broken)

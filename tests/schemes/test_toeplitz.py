@@ -123,6 +123,7 @@ def test_options_that_make_no_sense_are_refused(ask, message):
         ask()
 
 
+@pytest.mark.extended
 def test_clamping_keeps_the_contract():
     broken = [f"{one.name}: {one.message}" for one in check_scheme(Toeplitz, out_of_range="clamp") if one.message]
     assert not broken, "\n".join(broken)

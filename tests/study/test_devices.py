@@ -67,6 +67,7 @@ def small(**changes):
     )
 
 
+@pytest.mark.extended
 def test_a_study_on_two_devices_has_the_results_of_one_and_records_its_hardware(tmp_path):
     plan, watcher = resolve(small()), Quiet()
     folder = run_study(plan, tmp_path / "study", MultiDeviceExecutor(TWO, 1), "ordinate study", watcher)

@@ -91,6 +91,7 @@ def test_weights_are_kept_and_the_scheme_is_replaced(text, llama):
     assert all(torch.equal(x, load(llama).state_dict()[name]) for name, x in model.state_dict().items())
 
 
+@pytest.mark.extended
 def test_a_study_measures_and_fine_tunes_a_trained_model(text, llama, tmp_path):
     plan = planned(text, llama, schemes=("rope", YARN), length=16)
     before = carried_out(plan, tmp_path / "zero")

@@ -109,6 +109,7 @@ def processes(*which):
     return subprocess.run(["pgrep", *which], capture_output=True, text=True).stdout.split()
 
 
+@pytest.mark.extended
 def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_path):
     plan, undisturbed, _ = calm
     kills = []
@@ -147,6 +148,7 @@ builtins.print = print_
 """
 
 
+@pytest.mark.extended
 def test_interrupted_it_saves_stops_and_resumes(calm, tmp_path, monkeypatch):
     plan, undisturbed, _ = calm
     (tmp_path / "slow").mkdir()
@@ -179,6 +181,7 @@ def test_a_run_that_diverges_records_the_step_and_the_others_continue(text, tmp_
         assert f"step {result['step']} is not a finite number" in result["message"]
 
 
+@pytest.mark.extended
 def test_a_run_that_fails_keeps_its_messages_and_is_tried_again(calm, text, tmp_path):
     plan, undisturbed, _ = calm
     out = tmp_path / "study"
@@ -219,6 +222,7 @@ def test_bad_input_is_reported_before_anything_is_trained(text, tmp_path, change
     assert not (tmp_path / "study" / "runs").exists()
 
 
+@pytest.mark.extended
 def test_a_length_that_no_document_has_is_reported_not_dropped(text, tmp_path):
     plan = small(text, schemes=("none",), length=256, steps=2)
     folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "x", Quiet())
@@ -234,6 +238,7 @@ def test_a_stopped_pool_starts_nothing():
     assert crew.start(["true"]) is None
 
 
+@pytest.mark.extended
 def test_a_study_of_mixers_on_a_task_reports_accuracy(tmp_path):
     sizes = {"steps": 3, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup_steps": 1, "task_samples": 20}
     plan = resolve(Plan(task="copy:count=4", mixers=("softmax",), eval_length_multiples=(1, 2), **sizes))

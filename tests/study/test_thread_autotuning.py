@@ -76,6 +76,7 @@ def test_more_threads_are_chosen_only_if_faster(plan, folder, monkeypatch, speed
     assert f"threads per run: {threads} (steps per second by runs x threads: 1 x 1: 10.0" in str(found)
 
 
+@pytest.mark.extended
 def test_measuring_processes_train_the_model_of_the_study(plan, folder):
     found = measure_threads(folder, plan.runs(), 2)
     assert [(way.workers, way.threads) for way in found.tried] == [(1, 1), (1, 2)]

@@ -30,18 +30,21 @@ def outcomes(folder, precision, kind, count, expected=None):
     return found
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_killed_at_any_step_it_ends_with_the_same_weights_to_the_bit(tmp_path, precision):
     found = outcomes(tmp_path, precision, "steps", victim.STEPS)
     assert all(item["died"] == -signal.SIGKILL and item["same"] for item in found), found
 
 
+@pytest.mark.extended
 def test_models_of_every_kind_end_with_the_same_weights(tmp_path):
     # two steps after a checkpoint
     found = outcomes(tmp_path, "fp32", "kinds", 6, len(victim.KINDS))
     assert all((item["calm"], item["died"], item["same"]) == (0, -signal.SIGKILL, True) for item in found), found
 
 
+@pytest.mark.extended
 def test_killed_at_any_call_that_writes_a_checkpoint_it_ends_with_the_same_weights(tmp_path):
     found = outcomes(tmp_path, "fp32", "calls", 21)
     assert all(item["same"] for item in found), found

@@ -105,6 +105,7 @@ def test_what_was_built_for_something_else_is_not_used(machine, library, change,
     assert runs(machine) == 2
 
 
+@pytest.mark.extended
 def test_processes_that_build_at_once_do_not_disturb_each_other(machine, library):
     slow = f"content = pathlib.Path({str(library)!r}).read_bytes()\nwith open(out, 'wb') as file:\n"
     slow += "    file.write(content[:100]); file.flush(); time.sleep(0.5); file.write(content[100:])"
