@@ -22,8 +22,9 @@ from benchmarks.harness.saving import save
 from ordinate.cli.progress import ProgressLines
 from ordinate.cli.status import progress_table
 from ordinate.core.atomic_files import write_text
+from ordinate.core.progress import OnProgress, Progress
 from ordinate.report.build import build_report
-from ordinate.study.executor import Executor, OnUpdate, RunUpdate
+from ordinate.study.executor import Executor
 from ordinate.study.plan import Plan, Run
 from ordinate.study.resolve import resolve
 from ordinate.study.run_progress import study_progress
@@ -60,21 +61,23 @@ class Pretend(Executor):
     def __init__(self) -> None:
         self.own, self.safely, self.bytes, self.written = np.zeros(2), np.zeros(2), 0, 0
 
-    def choose_threads(self, folder: StudyFolder, plan: Plan, runs: list[Run]) -> ThreadChoice:
+    def choose_threads(
+        self, folder: StudyFolder, plan: Plan, runs: list[Run], on_progress: OnProgress
+    ) -> ThreadChoice:
         """One thread."""
         return ThreadChoice(1)
 
-    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], watch: OnUpdate) -> None:
+    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_progress: OnProgress) -> None:
         """Write a result for each run."""
         for run in runs:
-            watch(RunUpdate(run, "training"))
+            on_progress(Progress(run.name, "training", total=plan.steps))
             began = Instant()
             text = json.dumps(pretended(run))
             folder.run(run).mkdir(parents=True, exist_ok=True)
             self._write(folder.result(run), text)
             self.own += began.passed()
-            watch(RunUpdate(run, "training", plan.steps, 2.0))
-            watch(RunUpdate(run, folder.status(run)))
+            on_progress(Progress(run.name, "training", plan.steps, plan.steps, 2.0))
+            on_progress(Progress(run.name, folder.status(run), total=plan.steps))
 
     def _write(self, path: Path, text: str) -> None:
         self.written += 1
@@ -139,8 +142,8 @@ def simulated(place: Path, runs: int) -> dict[str, Any]:
     engine, out = Pretend(), place / "study"
     with (place / "said.txt").open("w") as said:
         lines = ProgressLines(Console(file=said))
-        driving, folder = timed(lambda: run_study(plan, out, engine, "./dev bench scale", lines))
-        again, _ = timed(lambda: run_study(plan, out, engine, "./dev bench scale", lines))
+        driving, folder = timed(lambda: run_study(plan, out, engine, "./dev bench scale", lines.on_progress))
+        again, _ = timed(lambda: run_study(plan, out, engine, "./dev bench scale", lines.on_progress))
     driver = peak()
     looking, _ = timed(lambda: progress_table(folder, plan, study_progress(folder, plan)))
     reporting, built = timed(lambda: build_report(out))

@@ -14,9 +14,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.harness.saving import save
+from ordinate.core.progress import ignore
 from ordinate.core.seeds import derive_seed
 from ordinate.study.data_source import source_of
-from ordinate.study.executor import RunUpdate
 from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.initial_model import initial_model
 from ordinate.study.model_sizing import shape_of
@@ -29,19 +29,6 @@ from ordinate.training.optimiser import learning_rate_at, make_optimiser
 
 SCHEMES = ("rope", "alibi", "none", "sinusoidal")
 GOAL = 0.85
-
-
-class Silent:
-    """Progress listener without output."""
-
-    def reading(self, what: str) -> None:
-        """Ignore it."""
-
-    def planned(self, plan: Plan, todo: int) -> None:
-        """Ignore it."""
-
-    def news(self, news: RunUpdate) -> None:
-        """Ignore it."""
 
 
 def bare(plan: Plan, run: Run, data: Path) -> tuple[float, float]:
@@ -91,10 +78,10 @@ def main(keep: bool, quick: bool = False) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder, workers = StudyFolder(Path(place) / "study"), available_cores()
         source = source_of(plan)(plan, folder.data)
-        source.prepare(lambda what: None)
+        source.prepare(ignore)
         before, parts = barely(plan, folder.data, workers)
         began = time.perf_counter()
-        run_study(plan, folder.path, LocalExecutor(workers), "./dev bench study", Silent())
+        run_study(plan, folder.path, LocalExecutor(workers), "./dev bench study", ignore)
         studied = time.perf_counter() - began
         after, more_parts = barely(plan, folder.data, workers)
         began = time.perf_counter()

@@ -8,9 +8,8 @@ import pytest
 
 from ordinate.cli import show
 from ordinate.cli.main import app
-from ordinate.cli.progress import ProgressBars, ProgressLines
-from ordinate.study.executor import RunUpdate
-from ordinate.study.plan import Plan
+from ordinate.cli.progress import MAX_FINISHED_BARS, AmountColumn, ProgressBars, ProgressLines
+from ordinate.core.progress import Progress
 
 SIZES = {
     "length": 16,
@@ -271,19 +270,50 @@ def test_progress_follows_a_study(kind):
     from rich.console import Console
 
     out = StringIO()
-    plan = Plan(schemes=("rope",), steps=10)
-    (run,) = plan.runs()
     watcher = kind(Console(file=out, force_terminal=kind is ProgressBars, width=100, highlight=False))
-    watcher.on_reading("[bold]text")
-    watcher.on_planned(plan, 1)
-    watcher.on_update(RunUpdate(run, "training", 5, 2.5))
-    watcher.on_update(RunUpdate(run, "failed", message="[red] broke"))
+    watcher.on_progress(Progress(stage="reading", message="reading [bold]text"))
+    watcher.on_progress(Progress("rope-s0", "training", 5, 10, 2.5))
+    watcher.on_progress(Progress("rope-s0", "failed", total=10, message="[red] broke"))
+    watcher.on_progress(Progress("extrapolation", "measuring"))
+    watcher.on_progress(Progress("extrapolation", done=0.25, total=1.0))
+    watcher.on_progress(Progress("extrapolation", "measured", 1.0, 1.0, message="none"))
     watcher.close()
     said = out.getvalue()
-    assert "[bold]text" in said
-    assert "[red] broke" in said
+    assert "reading [bold]text\n" in said
+    assert "failed: [red] broke\n" in said
+    assert "measured: none\n" in said
     assert "rope" in said
+    assert "5/10" in said
     assert "2.500" in said
+
+
+def test_lines_of_one_stage_are_printed_every_few_seconds_only():
+    from io import StringIO
+
+    from rich.console import Console
+
+    out = StringIO()
+    lines = ProgressLines(Console(file=out), every=1000.0)
+    for step in (1, 2, 3):
+        lines.on_progress(Progress("rope-s0", "training", step, 10, 2.5))
+    for stage in ("", "measuring", "", "done"):
+        lines.on_progress(Progress("rope-s0", stage, total=10))
+    assert out.getvalue() == "rope-s0  training  step 1/10  loss 2.500\nrope-s0  measuring\nrope-s0  done\n"
+
+
+def test_bars_show_titles_and_amounts_and_few_finished_items():
+    from rich.console import Console
+
+    bars = ProgressBars(Console(force_terminal=True, quiet=True), {"rope-s0": "rope"})
+    bars.on_progress(Progress("rope-s0", "training", total=10))
+    bars.on_progress(Progress("probe", "measuring", 0.25, 1.0))
+    bars.on_progress(Progress("rope-s0", done=5, total=10))
+    amount, tasks = AmountColumn(), bars.display.tasks
+    assert [(task.description, amount.render(task).plain) for task in tasks] == [("rope", "5/10"), ("probe", "25%")]
+    for number in range(MAX_FINISHED_BARS + 3):
+        bars.on_progress(Progress(f"run {number}", "done"))
+    bars.close()
+    assert [task.description for task in bars.display.tasks[:3]] == ["rope", "probe", "run 3"]
 
 
 def test_bars_show_each_line_to_one_scale():

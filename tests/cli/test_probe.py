@@ -38,12 +38,12 @@ def test_a_folder_is_probed_reported_and_skipped_the_second_time(place, tmp_path
     assert run(place, out, "--probes", "order_sensitivity:windows=2;8,extrapolation") == 0
     said = capsys.readouterr().out
     assert "input: 6 samples of 16 tokens from" in said
-    assert "order_sensitivity measured" in said
+    assert "order_sensitivity  measured: " in said
     assert f"report: {out / 'report.html'}" in said.replace("\n", "")
     assert json.loads((out / "subject.json").read_text())["about"]["facts"]["name"] == "tiny"
     assert {path.name for path in (out / "findings").iterdir()} == {"order_sensitivity.json", "extrapolation.json"}
     assert run(place, out, "--probes", "order_sensitivity:windows=2;8") == 0
-    assert "order_sensitivity already done" in capsys.readouterr().out
+    assert "order_sensitivity  already done\n" in capsys.readouterr().out
     with pytest.raises(ValueError, match="seed: 0 -> 1"):
         run(place, out, "--probes", "order_sensitivity", "--seed", "1")
     with pytest.raises(ValueError, match=r"budget: 6200000000000\.0 -> 1000000000\.0"):

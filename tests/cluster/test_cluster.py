@@ -6,6 +6,7 @@ import time
 import pytest
 
 from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.progress import ignore
 from ordinate.report.build import build_report
 from ordinate.study.executors import cluster
 from ordinate.study.executors.cluster import RayExecutor
@@ -17,17 +18,6 @@ from ordinate.study.run import FINAL_STATES
 from ordinate.study.runner import run_study
 
 pytest.importorskip("ray")
-
-
-class Quiet:
-    def on_reading(self, name):
-        pass
-
-    def on_planned(self, plan, todo):
-        self.todo = todo
-
-    def on_update(self, update):
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +38,7 @@ def plan(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def local(plan, tmp_path_factory):
-    folder = run_study(plan, tmp_path_factory.mktemp("local") / "study", LocalExecutor(2), "ordinate study", Quiet())
+    folder = run_study(plan, tmp_path_factory.mktemp("local") / "study", LocalExecutor(2), "ordinate study", ignore)
     build_report(folder.path)
     return folder
 
@@ -80,13 +70,12 @@ def test_a_cluster_gives_the_results_of_one_machine_though_a_node_is_lost(plan, 
     monkeypatch.setattr(cluster, "POLL_SECONDS", 0.02)
     lost = []
 
-    class Saboteur(Quiet):
-        def on_update(self, update):
-            if update.step >= 10 and not lost:
-                lost.append(update)
-                nodes.remove_node(nodes.workers[0])
+    def lose_node(progress):
+        if progress.item and (progress.done or 0) >= 10 and not lost:
+            lost.append(progress)
+            nodes.remove_node(nodes.workers[0])
 
-    folder = run_study(plan, tmp_path / "study", RayExecutor(nodes.address, 300.0), "ordinate study", Saboteur())
+    folder = run_study(plan, tmp_path / "study", RayExecutor(nodes.address, 300.0), "ordinate study", lose_node)
     assert lost
     assert {folder.status(run) for run in plan.runs()} == {"done"}
     build_report(folder.path)
@@ -95,16 +84,16 @@ def test_a_cluster_gives_the_results_of_one_machine_though_a_node_is_lost(plan, 
     for run in plan.runs():
         one, other = (read_checksummed(place.result(run)) for place in (folder, local))
         assert {**one, "cost": 0} == {**other, "cost": 0}
-    watch = Quiet()
-    run_study(plan, folder.path, RayExecutor(nodes.address), "ordinate study", watch)
-    assert watch.todo == 0
+    told = []
+    run_study(plan, folder.path, RayExecutor(nodes.address), "ordinate study", told.append)
+    assert [one.stage for one in told] == ["reading", "planned"]
 
 
 def test_an_unreachable_address_is_rejected(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     began = time.monotonic()
     with pytest.raises(ValueError, match=r"must name a reachable cluster; 127\.0\.0\.1:1 does not answer"):
-        run_study(plan, tmp_path / "study", RayExecutor("127.0.0.1:1"), "ordinate study", Quiet())
+        run_study(plan, tmp_path / "study", RayExecutor("127.0.0.1:1"), "ordinate study", ignore)
     assert time.monotonic() - began < 60
     assert not any(folder.name in FINAL_STATES for folder in tmp_path.iterdir())
 
@@ -130,9 +119,9 @@ def test_a_cluster_that_cannot_start_is_reported(plan, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(ValueError, match=r"did not start \(The current node timed out\); repeat the command"):
-        run_study(plan, tmp_path / "study", RayExecutor(), "ordinate study", Quiet())
+        run_study(plan, tmp_path / "study", RayExecutor(), "ordinate study", ignore)
 
 
 def test_ray_usage_statistics_are_disabled(plan, local, tmp_path):
-    run_study(plan, local.path, RayExecutor(), "ordinate study", Quiet())
+    run_study(plan, local.path, RayExecutor(), "ordinate study", ignore)
     assert os.environ.get("RAY_USAGE_STATS_ENABLED", "0") == "0"

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from ordinate.core.progress import ignore
 from ordinate.study import worker
 from ordinate.study.executor import Executor
 from ordinate.study.grid import PlanRequest, expand, join_cells
@@ -22,24 +23,13 @@ class Here(Executor):
     def __init__(self):
         self.carried = []
 
-    def choose_threads(self, folder, plan, runs):
+    def choose_threads(self, folder, plan, runs, on_progress):
         return ThreadChoice(1)
 
-    def run_all(self, folder, plan, runs, on_update):
+    def run_all(self, folder, plan, runs, on_progress):
         for run in runs:
             self.carried.append(run.name)
             worker.train_and_evaluate(folder, plan, run, Hardware())
-
-
-class Quiet:
-    def on_reading(self, what):
-        pass
-
-    def on_planned(self, plan, todo):
-        pass
-
-    def on_update(self, update):
-        pass
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +51,6 @@ def carried():
         engine = Here()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(worker, "print_update", lambda **update: None)
-            return run_study(plan, out, engine, "ordinate study", Quiet()), engine.carried
+            return run_study(plan, out, engine, "ordinate study", ignore), engine.carried
 
     return carry

@@ -28,20 +28,14 @@ from ordinate.training.settings import Hardware
 TWO = Hardware(2)
 
 
-class Quiet:
-    """Records progress events."""
+class Recorder:
+    """Records stage and step of progress events."""
 
     def __init__(self):
         self.heard = []
 
-    def on_reading(self, what):
-        pass
-
-    def on_planned(self, plan, todo):
-        pass
-
-    def on_update(self, update):
-        self.heard.append((update.stage, update.step))
+    def __call__(self, progress):
+        self.heard.append((progress.stage, progress.done))
 
 
 @pytest.fixture
@@ -69,7 +63,7 @@ def small(**changes):
 
 @pytest.mark.extended
 def test_a_study_on_two_devices_has_the_results_of_one_and_records_its_hardware(tmp_path):
-    plan, watcher = resolve(small()), Quiet()
+    plan, watcher = resolve(small()), Recorder()
     folder = run_study(plan, tmp_path / "study", MultiDeviceExecutor(TWO, 1), "ordinate study", watcher)
     (run,) = plan.runs()
     assert folder.status(run) == "done", (folder.run(run) / "messages.txt").read_text()
@@ -82,9 +76,9 @@ def test_a_study_on_two_devices_has_the_results_of_one_and_records_its_hardware(
 
 
 def test_one_device_has_its_own_executor(four_cores):
-    assert make_executor(small(), Hardware(), ExecutorOptions(), print) == LocalExecutor(on_message=print)
-    assert make_executor(small(), TWO, ExecutorOptions(workers=2), print) == MultiDeviceExecutor(TWO, 2)
-    assert not make_executor(small(), TWO, ExecutorOptions(), print).join_as_follower(StudyFolder(Path("x")))
+    assert make_executor(small(), Hardware(), ExecutorOptions()) == LocalExecutor()
+    assert make_executor(small(), TWO, ExecutorOptions(workers=2)) == MultiDeviceExecutor(TWO, 2)
+    assert not make_executor(small(), TWO, ExecutorOptions()).join_as_follower(StudyFolder(Path("x")))
     assert "ordinate.study.worker" in worker_command(StudyFolder(Path("x")), "x", Hardware())
     assert "ordinate.study.distributed_launcher" in worker_command(StudyFolder(Path("x")), "x", TWO)
 
@@ -114,7 +108,7 @@ def test_one_device_has_its_own_executor(four_cores):
 def test_options_that_do_not_fit_the_hardware_are_rejected(hardware, plan, options, message, four_cores, monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(ValueError, match=message):
-        make_executor(plan, hardware, ExecutorOptions(**options), print)
+        make_executor(plan, hardware, ExecutorOptions(**options))
 
 
 @pytest.mark.parametrize(("gpus", "kind"), [(1, "GPU"), (0, "core")])
@@ -122,7 +116,7 @@ def test_two_devices_on_a_machine_with_one_are_rejected(gpus, kind, monkeypatch)
     monkeypatch.setattr(device_allocation, "available_cores", lambda: 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     with pytest.raises(ValueError, match=rf"got --devices 2 on a machine with 1 {kind}; give fewer"):
-        make_executor(small(), TWO, ExecutorOptions(), print)
+        make_executor(small(), TWO, ExecutorOptions())
 
 
 @pytest.mark.parametrize(
@@ -235,10 +229,10 @@ def test_a_lost_device_ends_the_run_which_then_resumes(tmp_path):
     plan = resolve(small(steps=40, checkpoint_every=5))
     (run,) = plan.runs()
 
-    class Killer(Quiet):
-        def on_update(self, update):
-            super().on_update(update)
-            if update.step == 12:
+    class Killer(Recorder):
+        def __call__(self, progress):
+            super().__call__(progress)
+            if progress.done == 12:
                 for child in of_the_second_device(tmp_path):
                     os.kill(child, signal.SIGKILL)
 
@@ -248,7 +242,7 @@ def test_a_lost_device_ends_the_run_which_then_resumes(tmp_path):
     message = read_checksummed(folder.result(run))["message"]
     assert message.startswith("SIGKILL ended it")
     assert "device 2 of 2; the others were killed" in message
-    watcher = Quiet()
+    watcher = Recorder()
     run_study(plan, folder.path, MultiDeviceExecutor(TWO, 1), "ordinate study", watcher)
     assert folder.status(run) == "done"
     assert min(step for stage, step in watcher.heard if stage == "training" and step) > 1

@@ -13,6 +13,7 @@ import pytest
 
 from ordinate.core import atomic_files
 from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.progress import ignore
 from ordinate.study import worker, worker_process
 from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.plan import Plan
@@ -33,17 +34,6 @@ SIZES = {
 }
 
 
-class Quiet:
-    def on_reading(self, name):
-        pass
-
-    def on_planned(self, plan, todo):
-        pass
-
-    def on_update(self, update):
-        pass
-
-
 @pytest.fixture(scope="module")
 def plan():
     return resolve(Plan(task="copy:count=4", schemes=("rope", "none"), checkpoint_every=2, **SIZES))
@@ -52,16 +42,16 @@ def plan():
 @pytest.fixture
 def folder(plan, tmp_path):
     """A planned study without results."""
-    return run_study(plan.model_copy(), tmp_path / "study", Nobody(1), "ordinate study", Quiet())
+    return run_study(plan.model_copy(), tmp_path / "study", Nobody(1), "ordinate study", ignore)
 
 
 class Nobody(LocalExecutor):
     """Executor that does nothing."""
 
-    def choose_threads(self, folder, plan, runs):
+    def choose_threads(self, folder, plan, runs, on_progress):
         return ThreadChoice(1)
 
-    def run_all(self, folder, plan, runs, on_update):
+    def run_all(self, folder, plan, runs, on_progress):
         pass
 
 
@@ -180,14 +170,13 @@ def hears():
 def test_interrupted_twice_every_worker_still_ends_and_nothing_is_written(plan, folder, double, numbers):
     heard, lock = set(), threading.Lock()
 
-    class Interrupter(Quiet):
-        def on_update(self, update):
-            # events of each worker come from a separate thread
-            with lock:
-                new = update.step and update.run.name not in heard
-                heard.update([update.run.name] if new else [])
-            if new and len(heard) == 2:
-                threading.Thread(target=interrupt).start()
+    def on_progress(progress):
+        # events of each worker come from a separate thread
+        with lock:
+            new = progress.item and progress.done and progress.item not in heard
+            heard.update([progress.item] if new else [])
+        if new and len(heard) == 2:
+            threading.Thread(target=interrupt).start()
 
     def interrupt():
         for number in numbers:
@@ -195,7 +184,7 @@ def test_interrupted_twice_every_worker_still_ends_and_nothing_is_written(plan, 
             time.sleep(0.05)
 
     with pytest.raises(KeyboardInterrupt):
-        run_study(plan, folder.path, LocalExecutor(2), "ordinate study", Interrupter())
+        run_study(plan, folder.path, LocalExecutor(2), "ordinate study", on_progress)
     deadline = time.monotonic() + 10
     while len(list(double.glob("stopped-*"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ordinate.core.progress import ignore
 from ordinate.study.executor import Executor
 from ordinate.study.fork_server import ForkedProcess, ForkServer, fork_server
 from ordinate.study.plan import Plan
@@ -23,28 +24,17 @@ SIZES = {"steps": 100_000, "batch": 2, "width": 16, "layers": 1, "heads": 2, "wa
 
 
 class Nobody(Executor):
-    def choose_threads(self, folder, plan, runs):
+    def choose_threads(self, folder, plan, runs, on_progress):
         return ThreadChoice(1)
 
-    def run_all(self, folder, plan, runs, on_update):
-        pass
-
-
-class Quiet:
-    def on_reading(self, name):
-        pass
-
-    def on_planned(self, plan, todo):
-        pass
-
-    def on_update(self, update):
+    def run_all(self, folder, plan, runs, on_progress):
         pass
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     plan = resolve(Plan(task="copy:count=4", schemes=("rope",), eval_length_multiples=(1,), **SIZES))
-    return run_study(plan, tmp_path_factory.mktemp("forked") / "study", Nobody(), "ordinate study", Quiet())
+    return run_study(plan, tmp_path_factory.mktemp("forked") / "study", Nobody(), "ordinate study", ignore)
 
 
 @pytest.fixture(scope="module")

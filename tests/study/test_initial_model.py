@@ -6,6 +6,7 @@ import torch
 
 from ordinate import Decoder, Shape, load, save
 from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.progress import ignore
 from ordinate.data.tokenizer import make_tokenizer
 from ordinate.report.build import build_report
 from ordinate.study.data_source import source_of
@@ -33,7 +34,7 @@ def carried_out(plan, place):
     """Carry out a plan's runs in this process; returns their results."""
     folder = StudyFolder(place)
     source = source_of(plan)(plan, folder.data)
-    source.prepare(lambda line: None)
+    source.prepare(ignore)
     folder.open(plan, source.identity, "ordinate study")
     for run in plan.runs():
         train_and_evaluate(folder, plan, run)

@@ -8,6 +8,7 @@ import torch
 
 from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.folder_lock import FolderLockedError, exclusive_lock
+from ordinate.core.progress import ignore
 from ordinate.pretrained.read_model import read_model
 from ordinate.report.build import build_report
 from ordinate.report.read import load_study
@@ -69,7 +70,7 @@ def begin(plan, path):
     folder = StudyFolder(path)
     folder.path.mkdir()
     source = source_of(plan)(plan, folder.data)
-    source.prepare(lambda what: None)
+    source.prepare(ignore)
     folder.open(plan, source.identity, "ordinate study")
     return folder
 

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from ordinate.core.atomic_files import write_json
+from ordinate.core.progress import Progress
 from ordinate.study import loggers
-from ordinate.study.executor import RunUpdate
 from ordinate.study.loggers import StudyLogger, need_logger
 from ordinate.study.plan import Plan
 from ordinate.study.study_folder import StudyFolder
@@ -41,14 +41,14 @@ def written(folder, name):
     for tries in (("".join(lines[:3]),), ("".join(lines[:2]), "".join(lines[:3]) + lines[3][:9], "".join(lines))):
         told = StudyLogger(name, folder)
         for text in tries:
-            told.on_update(RunUpdate(RUN, "training"))
+            told.on_progress(Progress(RUN.name, "training"))
             metrics.write_text(text)
-            told.on_update(RunUpdate(RUN, "training", 2, 2.0))
+            told.on_progress(Progress(RUN.name, "training", 2, loss=2.0))
         if len(tries) == 1:
             # interrupted here
             told.close()
     write_json(folder.result(RUN), RESULT)
-    told.on_update(RunUpdate(RUN, "done"))
+    told.on_progress(Progress(RUN.name, "done"))
     assert told.logs == {}
     return folder.path / "logs" / name / RUN.name
 
@@ -97,12 +97,12 @@ def test_wandb_has_separate_runs_that_are_finished(folder, monkeypatch):
         metrics = folder.run(run) / "checkpoints" / "metrics.jsonl"
         metrics.parent.mkdir(parents=True)
         metrics.write_text(json.dumps({"step": 1, "loss": 4.0}) + "\n")
-        told.on_update(RunUpdate(run, "training", 1, 4.0))
+        told.on_progress(Progress(run.name, "training", 1, loss=4.0))
         write_json(folder.result(run), RESULT)
     runs = [log.logger.experiment for log in told.logs.values()]
     assert [(run.name, run.summary["loss"]) for run in runs] == [("rope-s0", 4.0), ("none-s0", 4.0)]
     for run in (RUN, other):
-        told.on_update(RunUpdate(run, "done"))
+        told.on_progress(Progress(run.name, "done"))
     with pytest.raises(wandb.errors.UsageError):
         runs[0].log({"loss": 1.0})
     assert len(list((folder.path / "logs" / "wandb").glob("*-s0/wandb/offline-run-*/*.wandb"))) == 2
@@ -129,7 +129,7 @@ def test_nothing_leaves_the_machine_unasked(folder, monkeypatch):
     )
     monkeypatch.setattr(Fake, "made", made, raising=False)
     for name in ("wandb", "mlflow"):
-        StudyLogger(name, folder).on_update(RunUpdate(RUN, "training"))
+        StudyLogger(name, folder).on_progress(Progress(RUN.name, "training"))
     (_, wandb), (given, mlflow) = made
     assert wandb["offline"]
     assert given == ("study", "rope-s0")

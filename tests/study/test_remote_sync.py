@@ -4,11 +4,10 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from ordinate.core.progress import Progress
 from ordinate.study import remote_sync as module
-from ordinate.study.executor import RunUpdate
 from ordinate.study.plan import Plan
 from ordinate.study.remote_sync import RemoteCopy, is_url, local_folder
-from ordinate.study.runner import ObserverChain
 from ordinate.study.study_folder import StudyFolder
 
 PLAN = Plan(schemes=("rope", "none"), checkpoint_every=2)
@@ -169,30 +168,21 @@ def test_a_dead_connection_gives_one_error_and_the_result_is_uploaded_last(tmp_p
 
 
 def test_a_run_is_copied_after_each_checkpoint_and_at_its_end(tmp_path):
-    copied, told = [], []
+    copied = []
     mine = RemoteCopy("memory://study", study(tmp_path / "one"))
     mine.push = lambda run=None: copied.append(run)
-
-    class Person:
-        def on_reading(self, what):
-            told.append(what)
-
-        def on_planned(self, plan, todo):
-            told.append(todo)
-
-        def on_update(self, update):
-            told.append(update.step)
-
-    relay = ObserverChain(Person(), mine)
-    relay.on_reading("x")
-    relay.on_planned(PLAN, 2)
+    upload = mine.uploader(PLAN.checkpoint_every)
+    upload(Progress(stage="reading", message="reading the text: x"))
+    upload(Progress(message="threads per run: 2"))
+    assert copied == []
+    upload(Progress(stage="planned", done=0, total=2))
     assert copied == [None]
+    upload(Progress("rope-s0", "training"))
     for step in range(6):
-        relay.on_update(RunUpdate(ROPE, "training", step, 2.0))
+        upload(Progress("rope-s0", "training", step, loss=2.0))
     assert copied == [None, "rope-s0", "rope-s0"]
-    assert told == ["x", 2, *range(6)]
     for stage in ("measuring", "done", "killed", "waiting"):
-        relay.on_update(RunUpdate(ROPE, stage))
+        upload(Progress("rope-s0", stage))
     assert copied == [None, *["rope-s0"] * 6]
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from ordinate.cli import status
 from ordinate.cli.main import app
 from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.progress import ignore
 from ordinate.report.build import build_report
 from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.plan import Plan
@@ -39,17 +40,6 @@ EXPECTED = {
     "loud": ("failed", "RuntimeError: no"),
     "unwritable": ("failed", "Odd: strange"),
 }
-
-
-class Quiet:
-    def on_reading(self, name):
-        pass
-
-    def on_planned(self, plan, todo):
-        self.todo = todo
-
-    def on_update(self, update):
-        pass
 
 
 SCHEMES = dict(zip(FAULTS, ("rope", "alibi", "t5", "learned", "sinusoidal", "scalar", "none", "shaw"), strict=True))
@@ -98,7 +88,7 @@ def sabotage(tmp_path, monkeypatch):
 @pytest.mark.extended
 def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabotage):
     plan = plan.model_copy(update={"schemes": (*SCHEMES.values(), "kerple")})
-    folder = run_study(plan, tmp_path / "study", LocalExecutor(2, 25.0), "ordinate study", Quiet())
+    folder = run_study(plan, tmp_path / "study", LocalExecutor(2, 25.0), "ordinate study", ignore)
     found = {run.label: folder.status(run) for run in plan.runs()}
     assert found.pop("kerple") == "done"
     assert found == {SCHEMES[name]: state for name, (state, _) in EXPECTED.items()}
@@ -118,11 +108,11 @@ def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabota
 @pytest.mark.crash
 def test_repeating_the_command_completes_all_of_them(plan, tmp_path, sabotage, monkeypatch):
     plan = plan.model_copy(update={"schemes": tuple(SCHEMES.values())})
-    run_study(plan, tmp_path / "study", LocalExecutor(2, 25.0), "ordinate study", Quiet())
+    run_study(plan, tmp_path / "study", LocalExecutor(2, 25.0), "ordinate study", ignore)
     monkeypatch.undo()
-    watch = Quiet()
-    folder = run_study(plan, tmp_path / "study", LocalExecutor(2), "ordinate study", watch)
-    assert watch.todo == len(FAULTS)
+    told = []
+    folder = run_study(plan, tmp_path / "study", LocalExecutor(2), "ordinate study", told.append)
+    assert [one.message for one in told if one.stage == "planned"] == [f"8 runs of 4 steps; {len(FAULTS)} to do"]
     assert {folder.status(run) for run in plan.runs()} == {"done"}
 
 

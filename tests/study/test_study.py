@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.progress import ignore
 from ordinate.report.build import build_report
 from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.plan import Plan
@@ -16,20 +17,21 @@ from ordinate.study.study_folder import StudyFolder
 from ordinate.study.worker_process import WorkerPool
 
 
-class Quiet:
+class Recorder:
     """Records progress events."""
 
     def __init__(self):
-        self.todo, self.told = None, []
+        self.told = []
 
-    def on_reading(self, name):
-        pass
+    def __call__(self, progress):
+        self.told.append(progress)
 
-    def on_planned(self, plan, todo):
-        self.todo = todo
-
-    def on_update(self, update):
-        self.told.append(update)
+    @property
+    def todo(self):
+        """Number of runs to do when the plan was final."""
+        (planned,) = [one for one in self.told if one.stage == "planned"]
+        assert planned.message.endswith(f"; {planned.total - planned.done} to do")
+        return planned.total - planned.done
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def results(folder, plan, costs=False):
 
 @pytest.fixture(scope="module")
 def calm(text, tmp_path_factory):
-    plan, watch = small(text), Quiet()
+    plan, watch = small(text), Recorder()
     folder = run_study(plan, tmp_path_factory.mktemp("calm") / "study", LocalExecutor(2), "ordinate study", watch)
     return plan, folder, watch
 
@@ -72,7 +74,7 @@ def test_every_run_is_done_and_evaluated(calm):
     plan, folder, watch = calm
     found = results(folder, plan, costs=True)
     assert watch.todo == 2
-    assert {update.stage for update in watch.told} == {"training", "measuring", "done"}
+    assert {one.stage for one in watch.told} == {"reading", "planned", "training", "measuring", "done"}
     for result in found.values():
         assert result["status"] == "done"
         assert result["training"]["steps"] == list(range(1, 7))
@@ -99,7 +101,7 @@ def test_the_models_can_be_read_again(calm):
 
 def test_repeating_a_finished_study_does_nothing(calm):
     plan, folder, _ = calm
-    before, watch = results(folder, plan, costs=True), Quiet()
+    before, watch = results(folder, plan, costs=True), Recorder()
     run_study(plan, folder.path, LocalExecutor(1), "ordinate study", watch)
     assert watch.todo == 0
     assert results(folder, plan, costs=True) == before
@@ -114,11 +116,11 @@ def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_p
     plan, undisturbed, _ = calm
     kills = []
 
-    class Killer(Quiet):
-        def on_update(self, update):
-            super().on_update(update)
-            if update.step == 3 and update.run.label == "rope" and not kills:
-                kills.append(update)
+    class Killer(Recorder):
+        def __call__(self, progress):
+            super().__call__(progress)
+            if progress.done == 3 and progress.item == "rope-s0" and not kills:
+                kills.append(progress)
                 # workers are children of the fork server, or of this process without one
                 (server,) = processes("-P", str(os.getpid()), "-f", "study.(fork_server|worker)")
                 for worker in processes("-P", server) or [server]:
@@ -126,11 +128,11 @@ def test_killed_midway_the_same_command_gives_the_same_results(calm, text, tmp_p
 
     first = run_study(plan, tmp_path / "study", LocalExecutor(1), "ordinate study", Killer())
     assert first.status(plan.runs()[0]) == "killed"
-    watch = Quiet()
+    watch = Recorder()
     folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "ordinate study", watch)
     assert watch.todo == 1
     # resumed from a checkpoint
-    assert all(update.step >= 3 for update in watch.told if update.loss is not None)
+    assert all(update.done >= 3 for update in watch.told if update.loss is not None)
     assert results(folder, plan) == results(undisturbed, plan)
 
 
@@ -155,10 +157,10 @@ def test_interrupted_it_saves_stops_and_resumes(calm, tmp_path, monkeypatch):
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"))
 
-    class Interrupter(Quiet):
-        def on_update(self, update):
-            super().on_update(update)
-            if update.step == 3:
+    class Interrupter(Recorder):
+        def __call__(self, progress):
+            super().__call__(progress)
+            if progress.done == 3:
                 os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
@@ -167,13 +169,13 @@ def test_interrupted_it_saves_stops_and_resumes(calm, tmp_path, monkeypatch):
     assert [folder.status(run) for run in plan.runs()] == ["pending", "pending"]
     assert list((folder.run(plan.runs()[0]) / "checkpoints").glob("step-*"))
     monkeypatch.delenv("PYTHONPATH")
-    run_study(plan, tmp_path / "study", LocalExecutor(2), "ordinate study", Quiet())
+    run_study(plan, tmp_path / "study", LocalExecutor(2), "ordinate study", ignore)
     assert results(folder, plan) == results(undisturbed, plan)
 
 
 def test_a_run_that_diverges_records_the_step_and_the_others_continue(text, tmp_path):
     plan = small(text, learning_rate=1e30, grad_clip=1e30, warmup_steps=0, schemes=("none", "rope"))
-    watch = Quiet()
+    watch = Recorder()
     folder = run_study(plan, tmp_path / "study", LocalExecutor(2), "ordinate study", watch)
     for result in results(folder, plan).values():
         assert result["status"] == "diverged"
@@ -188,19 +190,18 @@ def test_a_run_that_fails_keeps_its_messages_and_is_tried_again(calm, text, tmp_
     blocker = out / "runs" / "rope-s0" / "model"
     folder = StudyFolder(out)
 
-    class Blocker(Quiet):
-        def on_planned(self, plan, todo):
-            super().on_planned(plan, todo)
+    def block(progress):
+        if progress.stage == "planned":
             blocker.parent.mkdir(parents=True)
             blocker.write_text("in the way")
 
-    run_study(plan, out, LocalExecutor(2), "ordinate study", Blocker())
+    run_study(plan, out, LocalExecutor(2), "ordinate study", block)
     failed = read_checksummed(folder.result(plan.runs()[0]))
     assert failed["status"] == "failed"
     assert "model" in failed["message"]
     assert folder.status(plan.runs()[1]) == "done"
     blocker.unlink()
-    run_study(plan, out, LocalExecutor(1), "ordinate study", Quiet())
+    run_study(plan, out, LocalExecutor(1), "ordinate study", ignore)
     assert results(folder, plan) == results(undisturbed, plan)
 
 
@@ -218,14 +219,14 @@ def test_a_run_that_fails_keeps_its_messages_and_is_tried_again(calm, text, tmp_
 )
 def test_bad_input_is_reported_before_anything_is_trained(text, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        run_study(small(text, **changes), tmp_path / "study", LocalExecutor(1), "x", Quiet())
+        run_study(small(text, **changes), tmp_path / "study", LocalExecutor(1), "x", ignore)
     assert not (tmp_path / "study" / "runs").exists()
 
 
 @pytest.mark.extended
 def test_a_length_that_no_document_has_is_reported_not_dropped(text, tmp_path):
     plan = small(text, schemes=("none",), length=256, steps=2)
-    folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "x", Quiet())
+    folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "x", ignore)
     rows = results(folder, plan)["none-s0"]["lengths"]
     assert rows[0]["nats_per_token"] is not None
     assert rows[-1]["nats_per_token"] is None
@@ -242,7 +243,7 @@ def test_a_stopped_pool_starts_nothing():
 def test_a_study_of_mixers_on_a_task_reports_accuracy(tmp_path):
     sizes = {"steps": 3, "batch": 4, "width": 16, "layers": 1, "heads": 2, "warmup_steps": 1, "task_samples": 20}
     plan = resolve(Plan(task="copy:count=4", mixers=("softmax",), eval_length_multiples=(1, 2), **sizes))
-    folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "ordinate study --mixers softmax", Quiet())
+    folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "ordinate study --mixers softmax", ignore)
     result = results(folder, plan, costs=True)["softmax-s0"]
     assert result["status"] == "done"
     assert (result["run"]["mixer"], result["run"]["scheme"]) == ("softmax", "rope")
@@ -252,6 +253,6 @@ def test_a_study_of_mixers_on_a_task_reports_accuracy(tmp_path):
     page = build_report(folder.path).path.read_text(encoding="utf-8")
     assert "Mixers: 1 compared on copy:count=4" in page
     assert "Accuracy by place" in page
-    watch = Quiet()
+    watch = Recorder()
     run_study(plan, folder.path, LocalExecutor(1), "again", watch)
     assert watch.todo == 0

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.progress import Progress, ignore
 from ordinate.study import thread_autotuning
 from ordinate.study.executor import Executor
 from ordinate.study.executors import local
@@ -27,24 +28,13 @@ SIZES = {
 }
 
 
-class Quiet:
-    def on_reading(self, name):
-        pass
-
-    def on_planned(self, plan, todo):
-        pass
-
-    def on_update(self, update):
-        pass
-
-
 class Idle(Executor):
     """Executor that does nothing."""
 
-    def choose_threads(self, folder, plan, runs):
+    def choose_threads(self, folder, plan, runs, on_progress):
         return ThreadChoice(2)
 
-    def run_all(self, folder, plan, runs, on_update):
+    def run_all(self, folder, plan, runs, on_progress):
         pass
 
 
@@ -55,7 +45,7 @@ def plan():
 
 @pytest.fixture
 def folder(plan, tmp_path):
-    return run_study(plan, tmp_path / "study", Idle(), "ordinate study", Quiet())
+    return run_study(plan, tmp_path / "study", Idle(), "ordinate study", ignore)
 
 
 def test_thread_splits_use_all_cores_but_no_more_processes_than_runs():
@@ -93,11 +83,13 @@ def test_given_threads_are_used_and_short_studies_are_not_measured(plan, folder,
     monkeypatch.setattr(local, "measure_threads", lambda *_: ThreadChoice(2))
     monkeypatch.setattr(local, "available_cores", lambda: 4)
     runs = plan.runs()
-    assert LocalExecutor(on_message=told.append).choose_threads(folder, long, runs) == ThreadChoice(2)
-    assert told == ["threads per run: 2"]
-    assert LocalExecutor(3).choose_threads(folder, long, runs) == ThreadChoice(1)
-    assert LocalExecutor().choose_threads(folder, plan, runs) == ThreadChoice(1)
-    assert LocalExecutor().choose_threads(folder, long.model_copy(update={"threads": 3}), runs) == ThreadChoice(3)
+    assert LocalExecutor().choose_threads(folder, long, runs, told.append) == ThreadChoice(2)
+    assert told == [Progress(message="threads per run: 2")]
+    assert LocalExecutor(3).choose_threads(folder, long, runs, ignore) == ThreadChoice(1)
+    assert LocalExecutor().choose_threads(folder, plan, runs, ignore) == ThreadChoice(1)
+    assert LocalExecutor().choose_threads(
+        folder, long.model_copy(update={"threads": 3}), runs, ignore
+    ) == ThreadChoice(3)
 
 
 def test_the_number_of_threads_is_kept_and_resuming_with_another_is_rejected(plan, folder):

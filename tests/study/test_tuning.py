@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.progress import ignore
 from ordinate.core.seeds import derive_seed
 from ordinate.data.token_store import open_store
 from ordinate.report.build import build_report
@@ -81,7 +82,7 @@ def text(tmp_path_factory):
 def test_a_tuning_run_is_evaluated_on_text_that_is_neither_trained_on_nor_reported(text, tmp_path):
     plan = Plan(text=str(text), tune_lr=RATES, length=16, precision="fp32")
     source = source_of(plan)(plan, tmp_path)
-    source.prepare(lambda what: None)
+    source.prepare(ignore)
     store, aside, trained = open_store(tmp_path), source.tuning_task.tokens, source.task.tokens
     assert np.array_equal(np.concatenate([trained, aside]), store.train)
     assert len(aside) == len(store.train) // 10

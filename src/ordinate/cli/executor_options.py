@@ -1,6 +1,5 @@
 """`--workers`, `--ray`, `--devices` and related options: choose the executor of a command's runs."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from cyclopts import Parameter
@@ -38,7 +37,6 @@ def make_executor(
     plan: Plan,
     hardware: Hardware,
     work: ExecutorOptions,
-    on_message: Callable[[str], None],
     mirror: RemoteCopy | None = None,
 ) -> Executor:
     """Return the executor for the given options.
@@ -47,7 +45,6 @@ def make_executor(
         plan: the resolved plan.
         hardware: devices of each run.
         work: number of parallel runs, and where.
-        on_message: receives lines for the user.
         mirror: remote copy of the study at a URL; None for none.
 
     Raises:
@@ -67,7 +64,7 @@ def make_executor(
 
         return RayExecutor(work.ray, stall_timeout, mirror, hardware)
     if hardware.world_size == 1:
-        return LocalExecutor(workers, stall_timeout, on_message)
+        return LocalExecutor(workers, stall_timeout)
     from ordinate.study.device_allocation import check_machine
 
     check_machine(hardware, plan.threads or 1, 1 if workers is None else workers)

@@ -2,25 +2,22 @@
 
 import shlex
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as ProgressDisplay
 
+from ordinate.cli.progress import console_progress
 from ordinate.core.checks import need_positive
-from ordinate.core.progress import Progress
 
 if TYPE_CHECKING:
     from ordinate.probing._adapter import ModelAdapter, NotApplicable
     from ordinate.probing._probe import ProbeData
 
 app = App(name="probe", help="Probe how a model uses position.")
-STYLES = {"measured": "green", "skipped": "yellow", "failed": "bold red", "kept": "cyan"}
 
 
 @dataclass(frozen=True)
@@ -102,47 +99,10 @@ def probe(
         inputs = {"model": _name(place), "files": model_fingerprint(place), "text": str(images or text)}
         inputs |= {**sizes, "budget": amount.budget, "seed": seed, "read": _digest(material), **part}
         folder.open(inputs, _about(_name(place), subject, material))
-        with _Bars(console) as bars:
-            failed = run_probes(asked, subject, material, folder, seed, bars.on_progress)
+        with closing(console_progress(console)) as display:
+            failed = run_probes(asked, subject, material, folder, seed, display.on_progress)
     console.print(f"report: {build_findings(folder.path)}", soft_wrap=True)
     return 1 if failed or isinstance(subject, Exception) else 0
-
-
-class _Bars:
-    """Progress bars, one for each probe; plain lines without a terminal."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[how]}"))
-        self.progress = ProgressDisplay(
-            *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
-        )
-        self.console, self.bars = console, dict[str, TaskID]()
-
-    def __enter__(self) -> "_Bars":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def on_progress(self, progress: Progress) -> None:
-        """Show the progress or the outcome of a probe."""
-        name, stage = progress.item, progress.stage
-        if stage in STYLES:
-            self._finish(name, stage, progress.message)
-        elif name not in self.bars:
-            self.bars[name] = self.progress.add_task(name, total=1.0, how=stage)
-        elif progress.done is not None:
-            self.progress.update(self.bars[name], completed=progress.done)
-
-    def _finish(self, name: str, stage: str, message: str) -> None:
-        if name in self.bars:
-            self.progress.update(self.bars[name], completed=1.0, how=stage)
-            self.progress.stop_task(self.bars[name])
-        # findings of an earlier run are in the report and not repeated here
-        outcome = "already done" if stage == "kept" else f"{stage}: {message}"
-        self.progress.console.print(name, style=STYLES[stage], end=" ")
-        self.progress.console.print(outcome, markup=False, soft_wrap=True)
 
 
 def _listed(given: tuple[str, ...]) -> list[str]:
@@ -160,16 +120,14 @@ def _listed(given: tuple[str, ...]) -> list[str]:
 def _default(console: Console) -> Path:
     from ordinate.probing.runner.default_model import last_trained, train_small
 
-    def show(progress: Progress) -> None:
-        console.print(progress.message, markup=False, soft_wrap=True)
-
     found = last_trained()
     if found is None:
-        show(
-            Progress(message="no model given, and no study in runs/ has trained one: training a small decoder first")
+        console.print(
+            "no model given, and no study in runs/ has trained one: training a small decoder first", soft_wrap=True
         )
-        found = train_small(show)
-    show(Progress(message=f"model: {found}"))
+        with closing(console_progress(console)) as display:
+            found = train_small(display.on_progress)
+    console.print(f"model: {found}", markup=False, soft_wrap=True)
     return found
 
 

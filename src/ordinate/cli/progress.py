@@ -1,90 +1,99 @@
-"""Progress of a study on the console: a bar for each run, or plain lines without a terminal."""
+"""Progress of runs and probes on the console: a bar for each on a terminal, plain lines elsewhere."""
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressDisplay
+from rich.text import Text
 
-from ordinate.study.executor import RunUpdate
-from ordinate.study.plan import Plan, Run
+from ordinate.core.progress import Progress
 from ordinate.study.run import STATES
 
 STYLES = {
     "done": "green",
+    "measured": "green",
+    "measuring": "cyan",
+    "already done": "cyan",
+    "skipped": "yellow",
     "diverged": "red",
     "failed": "bold red",
     "oom": "bold red",
     "killed": "bold red",
-    "measuring": "cyan",
 }
-# bars kept of finished runs
+# stages after which a run or a probe does not progress
+FINAL_STAGES = (*STATES, "measured", "skipped", "already done")
+# bars kept of finished items
 MAX_FINISHED_BARS = 24
+NO_TITLES: Mapping[str, str] = MappingProxyType({})
+
+
+class AmountColumn(ProgressColumn):
+    """The amount done: steps of all steps, or a percentage."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text of one bar; empty while the total is unknown."""
+        return Text("" if task.total is None else _amount(task.completed, task.total).removeprefix("step "))
 
 
 class ProgressBars:
-    """A progress bar for each run, with its loss and remaining time.
+    """A progress bar for each item, with its loss, stage and remaining time.
 
     Args:
         console: console to draw on.
+        titles: titles of items, by name; an item without one is shown by its name.
     """
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.progress = Progress(
+    def __init__(self, console: Console, titles: Mapping[str, str] = NO_TITLES) -> None:
+        self.console, self.titles = console, titles
+        self.display = ProgressDisplay(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            AmountColumn(),
             TextColumn("{task.fields[loss]}"),
             TextColumn("{task.fields[stage]}"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
             console=console,
             expand=True,
         )
         self.bars: dict[str, TaskID] = {}
-        self.over: list[TaskID] = []
+        self.finished: list[TaskID] = []
 
-    def on_reading(self, what: str) -> None:
-        """Print what is being read."""
-        self.console.print(f"reading {what}", markup=False)
-
-    def on_planned(self, plan: Plan, todo: int) -> None:
-        """Print the number of runs, and start drawing."""
-        self.console.print(plan_summary(plan, todo) if todo else f"all {len(plan.runs())} runs are done")
-        self.plan = plan
-        if todo:
-            self.progress.start()
-
-    def on_update(self, update: RunUpdate) -> None:
-        """Update the bar of a run."""
-        bar = self._bar(update.run)
-        style = STYLES.get(update.stage, "")
-        stage = f"[{style}]{update.stage}[/]" if style else update.stage
-        self.progress.update(bar, stage=stage)
-        if update.loss is not None:
-            self.progress.update(bar, completed=update.step, loss=f"loss {update.loss:.3f}")
-        if update.message:
-            self.progress.console.print(f"{update.run.title}: {update.stage}\n{update.message}", markup=False)
-        if update.stage == "done":
-            self.progress.stop_task(bar)
-        if update.stage in STATES:
-            self._settle(bar)
+    def on_progress(self, progress: Progress) -> None:
+        """Update the bar of an item, and print the message."""
+        title, stage = self.titles.get(progress.item, progress.item), progress.stage
+        if progress.item:
+            self._update(progress, title)
+        if progress.message:
+            name = (title, STYLES.get(stage, ""))
+            line = (name, f" {stage}: ", progress.message) if progress.item else (progress.message,)
+            self.console.print(Text.assemble(*line), soft_wrap=True)
 
     def close(self) -> None:
         """Stop drawing."""
-        self.progress.stop()
+        self.display.stop()
 
-    def _settle(self, bar: TaskID) -> None:
-        """Remove the oldest bar of finished runs above the limit: a terminal has no room for thousands."""
-        self.over.append(bar)
-        if len(self.over) > MAX_FINISHED_BARS:
-            self.progress.remove_task(self.over.pop(0))
+    def _update(self, progress: Progress, title: str) -> None:
+        if progress.item not in self.bars:
+            self.display.start()
+            self.bars[progress.item] = self.display.add_task(title, total=progress.total, loss="", stage="")
+        bar, stage = self.bars[progress.item], progress.stage
+        self.display.update(bar, total=progress.total, completed=progress.done)
+        if progress.loss is not None:
+            self.display.update(bar, loss=f"loss {progress.loss:.3f}")
+        if stage:
+            self.display.update(bar, stage=f"[{STYLES[stage]}]{stage}[/]" if STYLES.get(stage) else stage)
+        if stage in FINAL_STAGES:
+            self._finish(bar)
 
-    def _bar(self, run: Run) -> TaskID:
-        if run.name not in self.bars:
-            label = run.title.removesuffix(" seed 0")
-            total = self.plan.for_run(run).steps
-            self.bars[run.name] = self.progress.add_task(label, total=total, loss="", stage="")
-        return self.bars[run.name]
+    def _finish(self, bar: TaskID) -> None:
+        """Remove the oldest bar of finished items above the limit: a terminal has no room for thousands."""
+        self.display.stop_task(bar)
+        self.finished.append(bar)
+        if len(self.finished) > MAX_FINISHED_BARS:
+            self.display.remove_task(self.finished.pop(0))
 
 
 class ProgressLines:
@@ -92,35 +101,31 @@ class ProgressLines:
 
     Args:
         console: console to print on.
-        every: least time between two lines of a run [seconds].
+        every: least time between two lines of an item in one stage [seconds].
     """
 
     def __init__(self, console: Console, every: float = 10.0) -> None:
         self.console, self.every = console, every
         self.last: dict[str, tuple[float, str]] = {}
 
-    def on_reading(self, what: str) -> None:
-        """Print what is being read."""
-        self._print(f"reading {what}")
-
-    def on_planned(self, plan: Plan, todo: int) -> None:
-        """Print the number of runs."""
-        self.plan = plan
-        self._print(plan_summary(plan, todo))
-
-    def on_update(self, update: RunUpdate) -> None:
-        """Print a line when a run changes its stage, and every few seconds."""
-        now = time.monotonic()
-        before, stage = self.last.get(update.run.name, (0.0, ""))
-        if update.stage == stage and now - before < self.every:
+    def on_progress(self, progress: Progress) -> None:
+        """Print a message, and a line when an item changes its stage and every few seconds."""
+        if not progress.item:
+            if progress.message:
+                self._print(progress.message)
             return
-        self.last[update.run.name] = (now, update.stage)
-        loss = (
-            ""
-            if update.loss is None
-            else f"  step {update.step}/{self.plan.for_run(update.run).steps}  loss {update.loss:.3f}"
-        )
-        self._print(f"{update.run.name}  {update.stage}{loss}" + (f"\n{update.message}" if update.message else ""))
+        now = time.monotonic()
+        before, last_stage = self.last.get(progress.item, (0.0, ""))
+        stage = progress.stage or last_stage
+        if stage == last_stage and now - before < self.every:
+            return
+        self.last[progress.item] = (now, stage)
+        parts = [progress.item, stage]
+        if progress.done is not None and progress.total and stage not in FINAL_STAGES:
+            parts.append(_amount(progress.done, progress.total))
+        if progress.loss is not None:
+            parts.append(f"loss {progress.loss:.3f}")
+        self._print("  ".join(parts) + (f": {progress.message}" if progress.message else ""))
 
     def close(self) -> None:
         """Do nothing: lines need no clean-up."""
@@ -129,15 +134,16 @@ class ProgressLines:
         self.console.print(line, markup=False, soft_wrap=True)
 
 
-def plan_summary(plan: Plan, todo: int) -> str:
-    """Summary of a plan: number of runs, their steps, and how many runs remain."""
-    runs = plan.runs()
-    steps = sorted({plan.for_run(run).steps for run in runs})
-    of = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
-    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    return f"{count} of {of} steps; {todo} to do"
+def console_progress(console: Console, titles: Mapping[str, str] = NO_TITLES) -> ProgressBars | ProgressLines:
+    """Return progress bars on a terminal, plain lines elsewhere.
+
+    Args:
+        console: console to draw on.
+        titles: titles of items, by name; lines show the names.
+    """
+    return ProgressBars(console, titles) if console.is_terminal else ProgressLines(console)
 
 
-def console_progress(console: Console) -> ProgressBars | ProgressLines:
-    """Progress bars on a terminal, plain lines elsewhere."""
-    return ProgressBars(console) if console.is_terminal else ProgressLines(console)
+def _amount(done: float, total: float) -> str:
+    """Format an amount: a fraction as a percentage, steps as step 5/10."""
+    return f"{done:.0%}" if total == 1 else f"step {done:.0f}/{total:.0f}"

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from ordinate.cli.executor_options import DEFAULT_EXECUTION, FLAT, ONE_DEVICE, ExecutorOptions, make_executor
 from ordinate.cli.progress import console_progress
+from ordinate.core.progress import chain
 from ordinate.report.build import build_report
 from ordinate.study.executor import Executor
 from ordinate.study.grid import OVERRIDES_KEY, STUDY_WIDE, PlanRequest, expand, join_cells, read_overrides
@@ -22,7 +22,7 @@ from ordinate.study.plan import Plan
 from ordinate.study.presets import preset as preset_of
 from ordinate.study.remote_sync import RemoteCopy, open_output
 from ordinate.study.run import FINAL_STATES
-from ordinate.study.runner import ObserverChain, run_study
+from ordinate.study.runner import run_study
 from ordinate.study.study_folder import StudyFolder
 from ordinate.training.settings import Hardware
 
@@ -119,9 +119,10 @@ def study(
 
     console = Console(highlight=False)
     cells = expand(plan, partial(_preset, preset, based="base" in plan.model_fields_set), read_overrides(config))
-    whole = join_cells([(values, resolve(one, print_to(console))) for values, one in cells])
+    on_progress = console_progress(console).on_progress
+    whole = join_cells([(values, resolve(one, on_progress)) for values, one in cells])
     place, mirror = open_output(out, f"{preset}-{whole.digest()}")
-    executor = make_executor(whole, hardware, work, print_to(console), mirror)
+    executor = make_executor(whole, hardware, work, mirror)
     if executor.join_as_follower(StudyFolder(place)):
         return 0
     folder, failed = run(whole, place, executor, console, logger=logger, mirror=mirror)
@@ -143,23 +144,21 @@ def run(
     mirror: RemoteCopy | None = None,
 ) -> tuple[StudyFolder, list[str]]:
     """Carry out a resolved plan with progress output; returns its folder and the names of unsuccessful runs."""
-    logs, observer = StudyLogger(logger, StudyFolder(out)) if logger else None, console_progress(console)
-    relay = ObserverChain(observer, mirror, logs)
+    logs = StudyLogger(logger, StudyFolder(out)) if logger else None
+    titles = {item.name: item.title.removesuffix(" seed 0") for item in plan.runs()}
+    display = console_progress(console, titles)
+    callbacks = [mirror.uploader(plan.checkpoint_every)] if mirror else []
+    callbacks += [logs.on_progress] if logs else []
     try:
-        folder = run_study(plan, out, executor, _command(), relay)
+        folder = run_study(plan, out, executor, _command(), chain(*callbacks, display.on_progress))
     finally:
-        observer.close()
+        display.close()
         executor.release_followers()
         if logs:
             logs.close()
     # a tuning run may diverge: it tests whether a learning rate is too high
     fine = {item.name: ("done",) if item.rate is None else FINAL_STATES for item in plan.runs()}
     return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]
-
-
-def print_to(console: Console) -> Callable[[str], None]:
-    """Return a function that prints a line."""
-    return lambda line: console.print(line, markup=False, soft_wrap=True)
 
 
 def _command() -> str:

@@ -6,7 +6,7 @@ from cyclopts import App
 from rich.console import Console
 
 from ordinate.cli.executor_options import DEFAULT_EXECUTION, FLAT, ONE_DEVICE, make_executor
-from ordinate.cli.study import PLAN_PARAMETER, Logger, print_to, run
+from ordinate.cli.study import PLAN_PARAMETER, Logger, run
 from ordinate.study.options import Options
 from ordinate.study.plan import Plan, default_scheme
 from ordinate.study.remote_sync import open_output
@@ -55,7 +55,7 @@ def train(
     chosen = None if scheme is None and plan.base else (scheme or default_scheme("softmax", plan.model),)
     whole = resolve(Plan.model_validate({**dict(plan), "schemes": chosen}))
     place, mirror = open_output(out, f"train-{whole.digest()}")
-    executor = make_executor(whole, hardware, DEFAULT_EXECUTION, print_to(console), mirror)
+    executor = make_executor(whole, hardware, DEFAULT_EXECUTION, mirror)
     if executor.join_as_follower(StudyFolder(place)):
         return 0
     folder, failed = run(whole, place, executor, console, logger=logger, mirror=mirror)

@@ -9,8 +9,8 @@ class Progress:
     """A progress event.
 
     Args:
-        item: name of what progresses, such as a run or a probe; empty if there is only one.
-        stage: what it is doing (training, measuring), or its final state; empty: unchanged.
+        item: name of what progresses, such as a run or a probe; empty: the operation as a whole.
+        stage: what it is doing (reading, training, measuring), or its final state; empty: unchanged.
         done: amount done, in units of `total`: steps of training, or a fraction.
         total: amount in all; None: unknown.
         loss: training loss [nats per token]; None: none yet.
@@ -31,6 +31,31 @@ OnProgress = Callable[[Progress], None]
 
 def ignore(progress: Progress) -> None:
     """Discard the event: the default callback."""
+
+
+def chain(*callbacks: OnProgress) -> OnProgress:
+    """Return a callback that passes each event to these callbacks, in this order."""
+
+    def report(progress: Progress) -> None:
+        for callback in callbacks:
+            callback(progress)
+
+    return report
+
+
+def for_item(on_progress: OnProgress, item: str, total: float | None = None) -> OnProgress:
+    """Return a callback that adds the name of an item to events.
+
+    Args:
+        on_progress: receives the completed events.
+        item: name of the item.
+        total: the item's total; None: that of each event.
+    """
+
+    def report(progress: Progress) -> None:
+        on_progress(replace(progress, item=item, total=progress.total if total is None else total))
+
+    return report
 
 
 def subrange(on_progress: OnProgress, start: float, end: float) -> OnProgress:

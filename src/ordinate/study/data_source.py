@@ -1,12 +1,12 @@
 """The data-source contract: training data and evaluation of each kind of task, and the lookup by task."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ordinate.core import catalog
+from ordinate.core.progress import OnProgress
 from ordinate.data.task import Task
 from ordinate.models.registry import Model
 from ordinate.models.shape import Shape
@@ -74,11 +74,11 @@ class DataSource(ABC):
         return {}
 
     @abstractmethod
-    def prepare(self, on_message: Callable[[str], None]) -> None:
+    def prepare(self, on_progress: OnProgress) -> None:
         """Write the prepared data, unless it exists.
 
         Args:
-            on_message: receives a description of the data about to be read.
+            on_progress: receives, as message, which data is about to be read (stage reading).
 
         Raises:
             ValueError: the data is empty, unreadable, or too small.

@@ -1,37 +1,14 @@
 """The executor contract: starts the runs of a study, locally or on other machines."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
 
+from ordinate.core.progress import OnProgress
 from ordinate.study.plan import Plan, Run
 from ordinate.study.study_folder import StudyFolder
 from ordinate.study.thread_autotuning import ThreadChoice
 
 # stall timeout: a run without output for this long is killed [seconds]
 STALL_TIMEOUT = 3600.0
-
-
-@dataclass(frozen=True)
-class RunUpdate:
-    """A progress event of one run.
-
-    Args:
-        run: the run.
-        stage: waiting, training, measuring, or its final state.
-        step: optimiser steps done.
-        loss: training loss [nats per token]; None before the first step.
-        message: the error message of a run that failed.
-    """
-
-    run: Run
-    stage: str
-    step: int = 0
-    loss: float | None = None
-    message: str = ""
-
-
-OnUpdate = Callable[[RunUpdate], None]
 
 
 class Executor(ABC):
@@ -42,18 +19,21 @@ class Executor(ABC):
     same command.
     """
 
-    def choose_threads(self, folder: StudyFolder, plan: Plan, runs: list[Run]) -> ThreadChoice:
+    def choose_threads(
+        self, folder: StudyFolder, plan: Plan, runs: list[Run], on_progress: OnProgress
+    ) -> ThreadChoice:
         """Choose the threads of each run, once per study; by default the plan's, or one.
 
         Args:
             folder: the study's folder, with its data prepared.
             plan: the study's plan.
             runs: the runs to do.
+            on_progress: receives a message about the measured speeds, if any are measured.
         """
         return ThreadChoice(plan.threads or 1)
 
     @abstractmethod
-    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_update: OnUpdate) -> None:
+    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_progress: OnProgress) -> None:
         """Carry out these runs; return when each has a result.
 
         A failed run is recorded with the end of its error output, and the others continue. When the study is
@@ -63,7 +43,8 @@ class Executor(ABC):
             folder: the study's folder.
             plan: the study's plan.
             runs: the runs to do.
-            on_update: receives progress events.
+            on_progress: receives the progress of each run: its name as item, its stage (waiting, training, measuring,
+                or its final state), optimiser steps done and in all, its loss, and as message why it failed.
         """
 
     def join_as_follower(self, folder: StudyFolder) -> bool:

@@ -16,8 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.checks import need, need_known
-from ordinate.study.executor import RunUpdate
-from ordinate.study.plan import Run
+from ordinate.core.progress import Progress
 from ordinate.study.run import STATES
 from ordinate.study.study_folder import StudyFolder
 
@@ -111,15 +110,17 @@ class StudyLogger:
         # some logging libraries fail when two runs are opened at the same time
         self._lock = Lock()
 
-    def on_update(self, update: RunUpdate) -> None:
+    def on_progress(self, progress: Progress) -> None:
         """Log what a run has written since its last event; close the log when the run ends."""
-        run = update.run
+        run = progress.item
+        if not run:
+            return
         with self._lock:
-            log = self.logs.get(run.name) or self._open(run)
+            log = self.logs.get(run) or self._open(run)
             log.log_new_losses(self.folder.run(run) / "checkpoints" / "metrics.jsonl")
-            if update.stage in STATES:
+            if progress.stage in STATES:
                 log.result(read_checksummed(self.folder.result(run)))
-                del self.logs[run.name]
+                del self.logs[run]
 
     def close(self) -> None:
         """Close the logs of runs that have not ended."""
@@ -128,13 +129,13 @@ class StudyLogger:
                 log.logger.finalize("failed")
             self.logs.clear()
 
-    def _open(self, run: Run) -> RunLogger:
-        place = self.folder.path / LOG_FOLDER / self.name / run.name
+    def _open(self, run: str) -> RunLogger:
+        place = self.folder.path / LOG_FOLDER / self.name / run
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        log = RunLogger(_MAKERS[self.name](place, self.folder.path.name, run.name))
-        log.logger.log_hyperparams({"run": run.name, **self.folder.plan().model_dump(mode="json")})
-        self.logs[run.name] = log
+        log = RunLogger(_MAKERS[self.name](place, self.folder.path.name, run))
+        log.logger.log_hyperparams({"run": run, **self.folder.plan().model_dump(mode="json")})
+        self.logs[run] = log
         return log
 
 

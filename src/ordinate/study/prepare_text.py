@@ -1,10 +1,10 @@
 """Tokenise the text of a study into its data folder."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
+from ordinate.core.progress import OnProgress, Progress
 from ordinate.data.heldout_segments import segments
 from ordinate.data.resolve_corpus import resolve_corpus
 from ordinate.data.token_store import TokenStore, prepare_tokens
@@ -16,13 +16,18 @@ from ordinate.study.plan import Plan
 BYTE_VOCABULARY = 256
 
 
-def prepare_text(plan: Plan, data: Path, on_message: Callable[[str], None]) -> TokenStore:
+def prepare_text(plan: Plan, data: Path, on_progress: OnProgress) -> TokenStore:
     """Tokenise the plan's text, unless the data folder already has it.
+
+    Args:
+        plan: the study's plan.
+        data: folder of the prepared data.
+        on_progress: receives, as message, which text is about to be read (stage reading).
 
     Raises:
         ValueError: the text is empty, unreadable, or shorter than one training sequence.
     """
-    on_message(f"the text: {plan.text}")
+    on_progress(Progress(stage="reading", message=f"reading the text: {plan.text}"))
     if plan.base is None:
         store = prepare_tokens(resolve_corpus(plan.text), data, make_tokenizer(*catalog.parse(plan.tokenizer)))
     else:

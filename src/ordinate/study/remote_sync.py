@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ordinate.core.folder_lock import LOCK, OWNER
-from ordinate.study.executor import RunUpdate
+from ordinate.core.progress import OnProgress, Progress
 from ordinate.study.run import STATES
 
 # attempts of a file operation, and the delay after the first, doubled each time [seconds]
@@ -105,16 +105,25 @@ class RemoteCopy:
             self._try("delete", name, lambda name=name: self.files.exists(self._at(name)) and self._remove(name))
             del self.known[name]
 
-    def on_update(self, update: RunUpdate, every: int) -> None:
-        """Upload a run after a checkpoint or a change of its stage.
+    def uploader(self, checkpoint_every: int) -> OnProgress:
+        """Return a progress callback that uploads everything once the plan is final, then each run after a checkpoint
+        or a change of its stage.
 
         Args:
-            update: progress event of the run.
-            every: steps between checkpoints; a checkpoint is written after the event of its step.
+            checkpoint_every: steps between checkpoints; a checkpoint is written after the event of its step.
         """
-        saved = update.step > 1 and (update.step - 1) % every == 0
-        if saved or update.stage in (*STATES, "measuring", "waiting"):
-            self.push(update.run.name)
+
+        def upload(progress: Progress) -> None:
+            if progress.stage == "planned":
+                self.push()
+            if not progress.item:
+                return
+            step = progress.done or 0
+            saved = step > 1 and (step - 1) % checkpoint_every == 0
+            if saved or progress.stage in (*STATES, "measuring", "waiting"):
+                self.push(progress.item)
+
+        return upload
 
     def _at(self, name: str) -> str:
         return f"{self.root}/{name}" if name else self.root

@@ -1,11 +1,10 @@
 """Resolve a plan: fill in machine-dependent defaults, expand `all`, match sizes, and validate every run."""
 
-from collections.abc import Callable
-
 import torch
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
+from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.data.tokenizer import make_tokenizer
 from ordinate.mixers._mixer import Mixer
 from ordinate.models.registry import MODEL_KINDS
@@ -22,12 +21,12 @@ from ordinate.training.settings import fast_precision
 ALL_MIXERS = "all"
 
 
-def resolve(plan: Plan, on_message: Callable[[str], None] = lambda line: None) -> Plan:
+def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     """Return the plan with every default filled in for this machine, after building the shape of every run's model.
 
     Args:
         plan: the plan as given by the user.
-        on_message: receives one line for each mixer that `all` leaves out, with the reason.
+        on_progress: receives one message for each mixer that `all` leaves out, with the reason.
 
     Raises:
         ValueError: an unknown task, scheme, mixer or option; sizes that do not fit; a mixer that does not support the
@@ -37,7 +36,7 @@ def resolve(plan: Plan, on_message: Callable[[str], None] = lambda line: None) -
     make_tokenizer(*catalog.parse(plan.tokenizer))
     plan = resolve_base(plan)
     plan, vocabulary = _task(plan)
-    plan = _mixers(plan, vocabulary, on_message)
+    plan = _mixers(plan, vocabulary, on_progress)
     if plan.schemes is None and plan.mixers is None:
         plan = plan.model_copy(update={"schemes": plan.default_schemes})
     names = [run.name for run in plan.runs_for_seed({}, 0)]
@@ -83,7 +82,7 @@ def _given(plan: Plan, name: str, length: int) -> bool:
     return getattr(plan, name) not in usual
 
 
-def _mixers(plan: Plan, vocabulary: int, on_message: Callable[[str], None]) -> Plan:
+def _mixers(plan: Plan, vocabulary: int, on_progress: OnProgress) -> Plan:
     """Replace `all` by the names of the mixers that can be trained."""
     if plan.mixers is None or ALL_MIXERS not in plan.mixers:
         return plan
@@ -93,7 +92,7 @@ def _mixers(plan: Plan, vocabulary: int, on_message: Callable[[str], None]) -> P
             continue
         reason = _unfit(name, plan, vocabulary)
         if reason:
-            on_message(f"left out: {name}: {reason}")
+            on_progress(Progress(message=f"left out: {name}: {reason}"))
         else:
             found.append(name)
     others = [mixer for mixer in plan.mixers if mixer != ALL_MIXERS]

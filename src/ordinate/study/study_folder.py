@@ -62,12 +62,12 @@ class StudyFolder:
             return threads
         return read_checksummed(self.threads_file)["threads"] if self.threads_file.exists() else None
 
-    def run(self, run: Run) -> Path:
-        """Folder of one run."""
-        return self.path / "runs" / run.name
+    def run(self, run: Run | str) -> Path:
+        """Folder of one run, given itself or by name."""
+        return self.path / "runs" / (run if isinstance(run, str) else run.name)
 
-    def result(self, run: Run) -> Path:
-        """Result file of one run."""
+    def result(self, run: Run | str) -> Path:
+        """Result file of one run, given itself or by name."""
         return self.run(run) / "result.json"
 
     def read(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import IO, Any
 
 from ordinate.core.atomic_files import read_checksummed
-from ordinate.study.executor import OnUpdate, RunUpdate
+from ordinate.core.progress import OnProgress, Progress, for_item
 from ordinate.study.fork_server import ForkedProcess, ForkServer
 from ordinate.study.plan import Plan, Run
 from ordinate.study.run import FINAL_STATES, State
@@ -124,7 +124,7 @@ def run_in_subprocess(
     folder: StudyFolder,
     plan: Plan,
     run: Run,
-    on_update: OnUpdate,
+    on_progress: OnProgress,
     pool: WorkerPool,
     stall_timeout: float,
     hardware: Hardware = ONE_DEVICE,
@@ -136,13 +136,14 @@ def run_in_subprocess(
         folder: the study's folder.
         plan: the study's plan.
         run: the run.
-        on_update: receives progress events.
+        on_progress: receives progress events.
         pool: pool that the worker joins, so that all can be stopped together.
         stall_timeout: stall timeout: a run without output for this long is killed [seconds].
         hardware: devices to train on.
         environment: additional environment variables of the worker.
     """
-    place = folder.run(run)
+    steps, place = plan.for_run(run).steps, folder.run(run)
+    on_progress = for_item(on_progress, run.name, steps)
     place.mkdir(parents=True, exist_ok=True)
     if folder.status(run) not in FINAL_STATES:
         # the result of an earlier failed attempt must not be taken for that of this one
@@ -152,15 +153,15 @@ def run_in_subprocess(
         process = pool.start_worker(command, messages, {**worker_environment(folder), **(environment or {})})
         if process is None or process.stdout is None:
             return
-        on_update(RunUpdate(run, "training"))
+        on_progress(Progress(stage="training"))
         guard = Watchdog(process, stall_timeout)
         with process.stdout:
             for line in process.stdout:
                 guard.reset()
-                _pass_on(line, plan, run, on_update)
+                _pass_on(line, steps, on_progress)
         code = process.wait()
         guard.cancel()
-    _conclude(folder, run, code, on_update, pool, guard)
+    _conclude(folder, run, code, on_progress, pool, guard)
 
 
 def worker_environment(folder: StudyFolder) -> dict[str, str]:
@@ -176,33 +177,34 @@ def worker_command(folder: StudyFolder, name: str, hardware: Hardware) -> list[s
     return [sys.executable, "-m", program, str(folder.path), name, *devices]
 
 
-def _pass_on(line: str, plan: Plan, run: Run, on_update: OnUpdate) -> None:
+def _pass_on(line: str, steps: int, on_progress: OnProgress) -> None:
+    """Report a line of a worker's output, if it is a progress event."""
     try:
         update = json.loads(line)
     except ValueError:
         # output of a library, not a progress event
         return
     if isinstance(update, dict):
-        done = plan.for_run(run).steps if update.get("stage") == "measuring" else int(update.get("step", 0))
-        on_update(RunUpdate(run, str(update.get("stage", "training")), done, update.get("loss")))
+        done = steps if update.get("stage") == "measuring" else int(update.get("step", 0))
+        on_progress(Progress(stage=str(update.get("stage", "training")), done=done, loss=update.get("loss")))
 
 
 def _conclude(
-    folder: StudyFolder, run: Run, code: int, on_update: OnUpdate, pool: WorkerPool, guard: Watchdog
+    folder: StudyFolder, run: Run, code: int, on_progress: OnProgress, pool: WorkerPool, guard: Watchdog
 ) -> None:
     # a worker may have finished its result just before it was stopped, so the result decides first
     state = folder.status(run)
     if state != "pending":
-        on_update(RunUpdate(run, state, message="" if state == "done" else _message(folder, run)))
+        on_progress(Progress(stage=state, message="" if state == "done" else _message(folder, run)))
         return
     if (pool.stopped or code in STOPPED_EXIT_CODES) and not guard.ended:
-        on_update(RunUpdate(run, "waiting"))
+        on_progress(Progress(stage="waiting"))
         return
     lines = (folder.run(run) / "messages.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     end = "\n".join(lines[-KEPT_LINES:])
     state, message = _ending(code, end, guard)
     folder.record_end(run, state, message)
-    on_update(RunUpdate(run, state, message=message))
+    on_progress(Progress(stage=state, message=message))
 
 
 def _ending(code: int, messages: str, guard: Watchdog) -> tuple[State, str]:

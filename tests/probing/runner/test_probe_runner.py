@@ -42,7 +42,7 @@ def run(folder, asked=(ORDER,), subject=None, material=None):
 
 def test_a_probe_with_a_finding_is_skipped(folder):
     assert run(folder)[1] == ["measuring", "measured"]
-    assert run(folder)[1] == ["kept"]
+    assert run(folder)[1] == ["already done"]
     other = ProbeSpec("order_sensitivity", {"windows": "2"})
     assert run(folder, (other,))[1] == ["measuring", "measured"]
 

@@ -2,10 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from ordinate.core.checks import need
-from ordinate.core.progress import OnProgress, Progress
+from ordinate.core.progress import OnProgress
 from ordinate.data.stdlib_files import fingerprint
 
 RUNS = Path("runs")
@@ -23,26 +22,19 @@ def last_trained(runs: Path = RUNS) -> Path | None:
 
 
 def train_small(on_progress: OnProgress, runs: Path = RUNS) -> Path:
-    """Train a small decoder with RoPE on the standard library (a minute or two) and return its folder."""
+    """Train a small decoder with RoPE on the standard library (a minute or two) and return its folder.
+
+    Args:
+        on_progress: receives the progress of the study that trains it.
+        runs: the study's folder is made in this one.
+    """
     from ordinate.study.executors.local import LocalExecutor
     from ordinate.study.plan import Plan
     from ordinate.study.resolve import resolve
-    from ordinate.study.runner import StudyObserver, run_study
-
-    class Relay(StudyObserver):
-        def on_reading(self, what: str) -> None:
-            on_progress(Progress(stage="reading", message=f"reading {what}"))
-
-        def on_planned(self, plan: Plan, todo: int) -> None:
-            message = f"training a decoder with rope for {plan.steps} steps"
-            on_progress(Progress(stage="training", total=plan.steps, message=message))
-
-        def on_update(self, update: Any) -> None:
-            if update.message:
-                on_progress(Progress(update.run.name, update.stage, message=update.message))
+    from ordinate.study.runner import run_study
 
     plan = resolve(Plan(schemes=("rope",), steps=400, generated_texts=0, eval_samples=8, shuffle_samples=8))
-    folder = run_study(plan, runs / f"probed-{plan.digest()}", LocalExecutor(1), "ordinate probe", Relay())
+    folder = run_study(plan, runs / f"probed-{plan.digest()}", LocalExecutor(1), "ordinate probe", on_progress)
     (run,) = plan.runs()
     need(folder.status(run) == "done", "training must finish", f"{run.name} did not", "run the command again")
     return folder.run(run) / "model"

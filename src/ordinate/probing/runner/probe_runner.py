@@ -3,13 +3,13 @@
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.core.finding import Finding
-from ordinate.core.progress import OnProgress, Progress
+from ordinate.core.progress import OnProgress, Progress, for_item
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
 from ordinate.probing.runner.probe_folder import ProbeFolder
@@ -100,8 +100,8 @@ def run_probes(
         folder: the folder of findings; the caller holds its lock.
         seed: random seed.
         on_progress: receives, with the name of the probe as item, its start (stage measuring), the fraction done, and
-            its outcome: measured, skipped, failed or kept (a finding of an earlier run exists), with the answer or
-            the reason as message.
+            its outcome: measured, skipped or failed, with the answer or the reason as message, or already done (a
+            finding of an earlier run exists).
 
     Returns:
         The names of probes that failed.
@@ -110,11 +110,12 @@ def run_probes(
     for question in asked:
         kept = folder.load(question.name, question.options)
         if kept is not None:
-            on_progress(Progress(question.name, "kept", message=kept.answer))
+            # its answer is in the report and not repeated
+            on_progress(Progress(question.name, "already done", 1.0, 1.0))
             continue
         on_progress(Progress(question.name, "measuring"))
         try:
-            finding = run_probe(question, subject, material, seed, _named(question.name, on_progress))
+            finding = run_probe(question, subject, material, seed, for_item(on_progress, question.name))
             folder.save(question.name, question.options, finding)
         # a probe that fails must not stop the others
         except Exception as error:
@@ -123,10 +124,5 @@ def run_probes(
             on_progress(Progress(question.name, "failed", message=f"{type(error).__name__}: {error}"))
             failed.append(question.name)
         else:
-            on_progress(Progress(question.name, finding.status, message=finding.answer))
+            on_progress(Progress(question.name, finding.status, 1.0, 1.0, message=finding.answer))
     return failed
-
-
-def _named(name: str, on_progress: OnProgress) -> OnProgress:
-    """Return a callback that adds the name of the probe."""
-    return lambda progress: on_progress(replace(progress, item=name))

@@ -1,13 +1,13 @@
 """Data source for image classification."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from ordinate.core.atomic_files import write_json
 from ordinate.core.checks import need
+from ordinate.core.progress import OnProgress, Progress
 from ordinate.data.image_preprocessing import CLASS_NAMES_FILE, PREPROCESSOR, ImagePreprocessor, class_names
 from ordinate.data.image_sources import DIGITS, resolve_images
 from ordinate.data.image_store import open_images, prepare_images
@@ -94,9 +94,9 @@ class ImageSource(DataSource):
             "length": math.prod(made.patch_grid(*made.image)),
         }
 
-    def prepare(self, on_message: Callable[[str], None]) -> None:
+    def prepare(self, on_progress: OnProgress) -> None:
         """Resize the images and store them."""
-        on_message(f"the images: {self.plan.images}")
+        on_progress(Progress(stage="reading", message=f"reading the images: {self.plan.images}"))
         store = prepare_images(resolve_images(self.plan.images, _sizes(self.plan)[0]), self.data)
         if self.plan.base is not None:
             shape = cast(VisionShape, base_shape(self.plan))

@@ -1,10 +1,10 @@
 """Data source for masked-token prediction on text."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from ordinate.core.checks import need
+from ordinate.core.progress import OnProgress
 from ordinate.data.tasks.masked import Masked
 from ordinate.data.token_store import open_store
 from ordinate.models.encoder import EncoderShape
@@ -43,9 +43,9 @@ class MaskedTextSource(DataSource):
         )
         return {}
 
-    def prepare(self, on_message: Callable[[str], None]) -> None:
+    def prepare(self, on_progress: OnProgress) -> None:
         """Tokenise the text."""
-        prepare_text(self.plan, self.data, on_message)
+        prepare_text(self.plan, self.data, on_progress)
 
     @property
     def task(self) -> Masked:

@@ -1,11 +1,11 @@
 """Data source for synthetic tasks, which generate their sequences."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ordinate.core import catalog
+from ordinate.core.progress import OnProgress
 from ordinate.data.task import Task
 from ordinate.models.registry import Model
 from ordinate.study.data_source import DataSizes, DataSource, make_task
@@ -34,7 +34,7 @@ class SyntheticSource(DataSource):
                 lengths.append(task.longer(times).length)
         return DataSizes({"vocabulary": vocabulary}, plan.length, max(lengths))
 
-    def prepare(self, on_message: Callable[[str], None]) -> None:
+    def prepare(self, on_progress: OnProgress) -> None:
         """Do nothing: sequences are generated when needed."""
 
     @property

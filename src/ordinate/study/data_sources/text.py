@@ -1,9 +1,9 @@
 """Data source for next-token prediction on text (causal language modelling)."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from ordinate.core.progress import OnProgress
 from ordinate.data.task import Task
 from ordinate.data.tasks.text import Text
 from ordinate.data.token_store import open_store
@@ -35,9 +35,9 @@ class TextSource(DataSource):
         fitting_base_tokenizer(plan, shape)
         return {}
 
-    def prepare(self, on_message: Callable[[str], None]) -> None:
+    def prepare(self, on_progress: OnProgress) -> None:
         """Tokenise the text."""
-        prepare_text(self.plan, self.data, on_message)
+        prepare_text(self.plan, self.data, on_progress)
 
     @property
     def task(self) -> Task:

@@ -1,11 +1,11 @@
 """Data source for translation of sentence pairs."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
+from ordinate.core.progress import OnProgress, Progress
 from ordinate.data.sentence_pair_sources import resolve_parallel_corpus
 from ordinate.data.sentence_pair_store import SIDES, PairStore, open_pairs, prepare_pairs
 from ordinate.data.tasks.translation import SPECIAL_TOKEN_COUNT, SpecialTokens, Translation
@@ -54,9 +54,9 @@ class TranslationSource(DataSource):
         fitting_base_tokenizer(plan, shape)
         return {}
 
-    def prepare(self, on_message: Callable[[str], None]) -> None:
+    def prepare(self, on_progress: OnProgress) -> None:
         """Tokenise both sides of the pairs."""
-        on_message(f"the pairs: {self.plan.pairs}")
+        on_progress(Progress(stage="reading", message=f"reading the pairs: {self.plan.pairs}"))
         sentences = resolve_parallel_corpus(self.plan.pairs)
         if self.plan.base is None:
             store = prepare_pairs(sentences, self.data, make_tokenizer(*catalog.parse(self.plan.tokenizer)))

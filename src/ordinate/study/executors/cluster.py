@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 from ordinate.core.checks import need
-from ordinate.study.executor import STALL_TIMEOUT, Executor, OnUpdate, RunUpdate
+from ordinate.core.progress import OnProgress, Progress, for_item, ignore
+from ordinate.study.executor import STALL_TIMEOUT, Executor
 from ordinate.study.manifest import code_digest
 from ordinate.study.plan import Plan, Run
 from ordinate.study.remote_sync import RemoteCopy
@@ -64,7 +65,7 @@ class RayExecutor(Executor):
             "give the longest time without output",
         )
 
-    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_update: OnUpdate) -> None:
+    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_progress: OnProgress) -> None:
         """Submit these runs as Ray tasks, and poll their progress until each has a result."""
         if not runs:
             return
@@ -81,12 +82,13 @@ class RayExecutor(Executor):
                     return
                 ended, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=POLL_SECONDS)
                 for reference in ended:
+                    run = waiting.pop(reference)
                     if self.mirror:
-                        self.mirror.fetch(waiting[reference].name)
-                    _end(ray, reference, waiting.pop(reference), folder, on_update)
+                        self.mirror.fetch(run.name)
+                    _end(ray, reference, run, folder, for_item(on_progress, run.name, plan.for_run(run).steps))
                 # tasks start in order of submission, so the first ones are those at work
                 for run in islice(waiting.values(), MAX_POLLED):
-                    _report_progress(folder, plan, run, on_update)
+                    _report_progress(folder, plan, run, on_progress)
 
 
 def _needs(ray: ModuleType, threads: int, hardware: Hardware) -> dict[str, float]:
@@ -135,7 +137,7 @@ def _attempt(path: Path, name: str, stall_timeout: float, hardware: Hardware) ->
     plan, pool = folder.plan(), WorkerPool()
     (run,) = [run for run in plan.runs() if run.name == name]
     try:
-        run_in_subprocess(folder, plan, run, lambda update: None, pool, stall_timeout, hardware)
+        run_in_subprocess(folder, plan, run, ignore, pool, stall_timeout, hardware)
     finally:
         pool.stop()
 
@@ -159,7 +161,7 @@ def _mirrored(url: str, path: Path, name: str, stall_timeout: float, hardware: H
         mirror.push(name)
 
 
-def _end(ray: ModuleType, reference: Any, run: Run, folder: StudyFolder, on_update: OnUpdate) -> None:
+def _end(ray: ModuleType, reference: Any, run: Run, folder: StudyFolder, on_progress: OnProgress) -> None:
     message = ""
     try:
         ray.get(reference)
@@ -169,13 +171,13 @@ def _end(ray: ModuleType, reference: Any, run: Run, folder: StudyFolder, on_upda
         if isinstance(error, ray.exceptions.RayTaskError):
             message = lines[-1]
         folder.record_end(run, "failed" if isinstance(error, ray.exceptions.RayTaskError) else "killed", message)
-    on_update(RunUpdate(run, folder.status(run), message=message))
+    on_progress(Progress(stage=folder.status(run), message=message))
 
 
-def _report_progress(folder: StudyFolder, plan: Plan, run: Run, on_update: OnUpdate) -> None:
+def _report_progress(folder: StudyFolder, plan: Plan, run: Run, on_progress: OnProgress) -> None:
     found = run_progress(folder, plan, run)
     if found.stage == "running":
-        on_update(RunUpdate(run, "training", found.step, found.loss))
+        on_progress(Progress(run.name, "training", found.step, found.steps, found.loss))
 
 
 @contextmanager

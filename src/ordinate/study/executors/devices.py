@@ -4,8 +4,9 @@ import queue
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from ordinate.core.progress import OnProgress
 from ordinate.study.device_allocation import gpu_environment, max_parallel_runs
-from ordinate.study.executor import STALL_TIMEOUT, Executor, OnUpdate
+from ordinate.study.executor import STALL_TIMEOUT, Executor
 from ordinate.study.plan import Plan, Run
 from ordinate.study.study_folder import StudyFolder
 from ordinate.study.worker_process import WorkerPool, run_in_subprocess, sigterm_as_interrupt
@@ -26,7 +27,7 @@ class MultiDeviceExecutor(Executor):
     workers: int | None = None
     stall_timeout: float = STALL_TIMEOUT
 
-    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_update: OnUpdate) -> None:
+    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_progress: OnProgress) -> None:
         """Carry out these runs; a queue of slots assigns free devices."""
         workers = self.workers or max(1, max_parallel_runs(self.hardware, folder.threads() or 1))
         pool, seats = WorkerPool(), queue.SimpleQueue[int]()
@@ -37,7 +38,9 @@ class MultiDeviceExecutor(Executor):
             number = seats.get()
             try:
                 environment = gpu_environment(self.hardware, number)
-                run_in_subprocess(folder, plan, run, on_update, pool, self.stall_timeout, self.hardware, environment)
+                run_in_subprocess(
+                    folder, plan, run, on_progress, pool, self.stall_timeout, self.hardware, environment
+                )
             finally:
                 seats.put(number)
 

@@ -1,11 +1,11 @@
 """Executor for this machine: a pool of worker processes, one device each."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ordinate.core.checks import need
-from ordinate.study.executor import STALL_TIMEOUT, Executor, OnUpdate
+from ordinate.core.progress import OnProgress, Progress
+from ordinate.study.executor import STALL_TIMEOUT, Executor
 from ordinate.study.fork_server import fork_server
 from ordinate.study.plan import Plan, Run
 from ordinate.study.study_folder import StudyFolder
@@ -21,12 +21,10 @@ class LocalExecutor(Executor):
         workers: worker processes at a time; None: as many as there are cores for, with the fastest measured number
             of threads each.
         stall_timeout: stall timeout: a run without output for this long is killed [seconds].
-        on_message: receives a line about the measured speeds.
     """
 
     workers: int | None = None
     stall_timeout: float = STALL_TIMEOUT
-    on_message: Callable[[str], None] = lambda line: None
 
     def __post_init__(self) -> None:
         for name, value, what in (
@@ -35,15 +33,17 @@ class LocalExecutor(Executor):
         ):
             need(value is None or value > 0, f"{name} must be above zero", f"got {value}", f"give {what}")
 
-    def choose_threads(self, folder: StudyFolder, plan: Plan, runs: list[Run]) -> ThreadChoice:
+    def choose_threads(
+        self, folder: StudyFolder, plan: Plan, runs: list[Run], on_progress: OnProgress
+    ) -> ThreadChoice:
         """Measure the fastest number of threads, if none is given and the study is long enough to gain from it."""
         if self.workers or plan.threads or available_cores() == 1 or plan.steps * len(runs) < MIN_STEPS_TO_TUNE:
             return ThreadChoice(plan.threads or 1)
         found = measure_threads(folder, runs, available_cores())
-        self.on_message(str(found))
+        on_progress(Progress(message=str(found)))
         return found
 
-    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_update: OnUpdate) -> None:
+    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_progress: OnProgress) -> None:
         """Carry out these runs in a pool of worker processes."""
         if not runs:
             return
@@ -55,7 +55,7 @@ class LocalExecutor(Executor):
         ):
             pool = WorkerPool(forks)
             futures = [
-                submitter.submit(run_in_subprocess, folder, plan, run, on_update, pool, self.stall_timeout)
+                submitter.submit(run_in_subprocess, folder, plan, run, on_progress, pool, self.stall_timeout)
                 for run in runs
             ]
             try:

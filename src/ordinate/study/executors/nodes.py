@@ -12,7 +12,8 @@ from datetime import timedelta
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from ordinate.core.checks import need
-from ordinate.study.executor import STALL_TIMEOUT, Executor, OnUpdate
+from ordinate.core.progress import OnProgress
+from ordinate.study.executor import STALL_TIMEOUT, Executor
 from ordinate.study.plan import Plan, Run
 from ordinate.study.study_folder import StudyFolder
 from ordinate.study.worker_process import WorkerPool, run_in_subprocess, sigterm_as_interrupt, worker_command
@@ -108,7 +109,7 @@ class MultiNodeExecutor(Executor):
         """Rank of this machine; rank 0 leads the study."""
         return _node()
 
-    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_update: OnUpdate) -> None:
+    def run_all(self, folder: StudyFolder, plan: Plan, runs: list[Run], on_progress: OnProgress) -> None:
         """Carry out these runs one after another, announcing each to the other machines."""
         pool = WorkerPool()
         # run_in_subprocess() runs in another thread: Ctrl-C interrupts this one, which then stops the worker and
@@ -122,7 +123,7 @@ class MultiNodeExecutor(Executor):
                         folder,
                         plan,
                         run,
-                        on_update,
+                        on_progress,
                         pool,
                         self.stall_timeout,
                         self.hardware,
