@@ -61,8 +61,8 @@ def attend(
         scale: multiplies q.k; None: 1 / sqrt(head width).
         dropout: dropout probability of the attention weights.
         score_options: soft cap, attention sinks, a normalisation other than softmax.
-        backend: name of the backend to use; None: the one in ORDINATE_ATTENTION_BACKEND, or the first that supports the
-            call.
+        backend: name of the backend to use; None: the one in ORDINATE_ATTENTION_BACKEND, or the first that supports
+            the call.
 
     Raises:
         ValueError: shapes that do not match each other or the geometry, an unknown backend, or one that does not

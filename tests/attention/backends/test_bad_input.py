@@ -1,6 +1,6 @@
-"""Inputs that break attention in other libraries, through every backend that supports them: correct results or clear errors.
+"""Inputs that break other attention libraries, for every backend: correct results or clear errors.
 
-What is wrong with the arguments themselves (masks, types, shapes) stands in tests/bad_input/table.toml.
+What is wrong with the arguments themselves (masks, types, shapes) is in tests/bad_input/table.toml.
 """
 
 import importlib
