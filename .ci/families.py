@@ -1,6 +1,6 @@
 """Compare with transformers on published families, and write the table of docs/published.md.
 
-`python .ci/families.py` needs the extra `hf`: it runs tests/checkpoints, and stores their results.
+`python .ci/families.py` needs the extra `hf`: it runs tests/pretrained and stores its results.
 """
 
 import json
@@ -48,7 +48,7 @@ def pages() -> Pages:
 
 def main() -> None:
     """Run the comparison, store its results, and write the page."""
-    command = [sys.executable, "-m", "pytest", "-q", "tests/checkpoints", f"--families={RESULTS}"]
+    command = [sys.executable, "-m", "pytest", "-q", "tests/pretrained", f"--families={RESULTS}"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     if subprocess.call(command, cwd=ROOT, env=environment):
         raise SystemExit("a comparison failed: the table was not changed")

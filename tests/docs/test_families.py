@@ -10,7 +10,7 @@ from pages import stale
 from ordinate.core import catalog
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "tests" / "checkpoints" / "results.json"
+RESULTS = ROOT / "tests" / "pretrained" / "results.json"
 script = runpy.run_path(str(ROOT / ".ci" / "families.py"))
 
 
