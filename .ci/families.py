@@ -1,6 +1,6 @@
 """Compare with transformers on published families, and write the table of docs/published.md.
 
-`python .ci/families.py` needs the extra `hf`: it runs tests/pretrained, and stores their results.
+`python .ci/families.py` needs the extra `hf`: it runs tests/pretrained and stores its results.
 """
 
 import json

@@ -27,7 +27,7 @@ COMMANDS = {
 }
 MODELS = {
     "rope": "A small decoder with rope, trained for 400 steps on Python's standard library in texts of 128 bytes",
-    "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers for sentence vectors",
+    "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers for sentence embeddings",
 }
 WIDTH = 620
 

@@ -11,7 +11,7 @@ import jaxtyping
 import pytest
 import torch
 
-# whether there is a compiler changes no test; those of the route itself switch it on
+# tests do not depend on a C++ compiler; those of the C++ backend enable it themselves
 os.environ["ORDINATE_NATIVE"] = "off"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"

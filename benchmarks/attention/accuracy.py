@@ -55,10 +55,10 @@ def _pytorch(q: Tensor, k: Tensor, v: Tensor, marks: Scheme) -> Tensor:
 
 
 def _ours(member: str) -> Compute:
-    _, route = split(member)
+    _, backend = split(member)
 
     def compute(q: Tensor, k: Tensor, v: Tensor, marks: Scheme) -> Tensor:
-        return attend(q, k, v, marks.at(Size(k.shape[2]).where), backend=route)
+        return attend(q, k, v, marks.at(Size(k.shape[2]).where), backend=backend)
 
     return compute
 

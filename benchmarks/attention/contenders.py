@@ -86,18 +86,18 @@ def make(scheme: str, heads: int) -> Scheme:
 
 def split(member: str) -> tuple[str, str | None]:
     """Split `scheme@backend` into both; `scheme@` leaves the choice of the backend to `attend`."""
-    scheme, _, route = member.partition("@")
-    return scheme, route or None
+    scheme, _, backend = member.partition("@")
+    return scheme, backend or None
 
 
 def ours(member: str) -> Prepare:
     """A scheme computed by a backend. The bias table is recomputed in every pass."""
-    scheme, route = split(member)
+    scheme, backend = split(member)
 
     def prepare(size: Size, type: torch.dtype, learn: bool) -> Work:
         marks, where = make(scheme, size.heads).requires_grad_(learn), size.where
         q, k, v = size.draw(type, learn=learn)
-        return lambda: attend(q, k, v, marks.at(where), backend=route), [q, k, v, *marks.parameters()]
+        return lambda: attend(q, k, v, marks.at(where), backend=backend), [q, k, v, *marks.parameters()]
 
     return prepare
 

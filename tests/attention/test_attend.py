@@ -17,7 +17,7 @@ from ordinate.attention import _sdpa
 from ordinate.attention._attend import BACKENDS
 from ordinate.attention.backends import offset_bias, row_blocks
 from ordinate.schemes import T5, Alibi, NoPosition
-from ordinate.testing.route import GEOMETRIES, assert_agrees, random_qkv
+from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
 
@@ -47,25 +47,25 @@ def each_backend(test):
         ran = []
         for name in BACKENDS:
             with suppress(Unsupported):
-                test(route=name, **given)
+                test(backend=name, **given)
                 ran.append(name)
         assert "reference" in ran
 
     signature = inspect.signature(test)
-    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "route"]
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "backend"]
     with_each.__signature__ = signature.replace(parameters=parameters)
     return with_each
 
 
-def attend_by(route, q, k, v, at, **given):
+def attend_by(backend, q, k, v, at, **given):
     """Attention by this backend; raises `Unsupported` if it does not support the call."""
     try:
-        explain(q, k, v, at, backend=route, **given)
+        explain(q, k, v, at, backend=backend, **given)
     except ValueError as error:
         if "it does not: " not in str(error):
             raise
         raise Unsupported from None
-    return attend(q, k, v, at, backend=route, **given)
+    return attend(q, k, v, at, backend=backend, **given)
 
 
 SCHEMES = {"none": NoPosition, "alibi": lambda: Alibi(heads=4), "t5": t5}
@@ -96,12 +96,12 @@ def test_empty_inputs_give_an_empty_or_zero_result(batch, queries, keys):
 @pytest.mark.parametrize("type", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", SCHEMES)
 @each_backend
-def test_a_query_without_visible_keys_gets_exactly_zero_and_no_gradient(name, type, route):
+def test_a_query_without_visible_keys_gets_exactly_zero_and_no_gradient(name, type, backend):
     real = torch.tensor([[False, False, True, True, True], [True, True, True, True, True]])
     for where in (Geometry.padded(real), Geometry.padded(real, causal=False), Geometry.padded(real, window=2)):
         q, k, v = random_qkv(where, dtype=type)
         scheme = SCHEMES[name]()
-        out = attend_by(route, q, k, v, scheme.at(where))
+        out = attend_by(backend, q, k, v, scheme.at(where))
         grads = torch.autograd.grad(out.sum() + out.square().sum(), [q, k, v, *scheme.parameters()])
         assert torch.equal(out[0, :, :2], torch.zeros_like(out[0, :, :2]))
         for grad in grads[:3]:
@@ -172,10 +172,10 @@ def test_explain_names_backend_reasons_bytes_and_operations():
 
 
 def test_backends_are_tried_in_order_with_the_reference_last():
-    orders = [route.priority for route in BACKENDS.values()]
+    orders = [backend.priority for backend in BACKENDS.values()]
     assert orders == sorted(orders)
     # it supports every call, so backends after it are used only when they are named
-    assert [name for name, route in BACKENDS.items() if route.priority >= BACKENDS["reference"].priority] == [
+    assert [name for name, backend in BACKENDS.items() if backend.priority >= BACKENDS["reference"].priority] == [
         "reference",
         "flex",
     ]
@@ -183,24 +183,24 @@ def test_backends_are_tried_in_order_with_the_reference_last():
 
 @pytest.mark.usefixtures("_small_blocks")
 @each_backend
-def test_a_scale_replaces_the_default(route):
+def test_a_scale_replaces_the_default(backend):
     where = Geometry.causal(5)
     q, k, v = random_qkv(where, dtype=torch.float64)
     scheme = Alibi(heads=4)
-    doubled = attend_by(route, 2 * q, k, v, scheme.at(where))
-    scaled = attend_by(route, q, k, v, scheme.at(where), scale=2 / math.sqrt(8))
+    doubled = attend_by(backend, 2 * q, k, v, scheme.at(where))
+    scaled = attend_by(backend, q, k, v, scheme.at(where), scale=2 / math.sqrt(8))
     assert torch.allclose(doubled, scaled, atol=1e-12)
 
 
 @pytest.mark.usefixtures("_small_blocks")
 @each_backend
-def test_no_dropout_is_deterministic_and_dropout_keeps_the_mean(route):
+def test_no_dropout_is_deterministic_and_dropout_keeps_the_mean(backend):
     where = Geometry.full(16)
     q, k, v = (x.detach() for x in random_qkv(where, heads=4, dtype=torch.float32))
     at = NoPosition().at(where)
-    exact = attend_by(route, q, k, v, at)
-    assert torch.equal(exact, attend_by(route, q, k, v, at, dropout=0.0))
-    draws = torch.stack([attend_by(route, q, k, v, at, dropout=0.3) for _ in range(600)])
+    exact = attend_by(backend, q, k, v, at)
+    assert torch.equal(exact, attend_by(backend, q, k, v, at, dropout=0.0))
+    draws = torch.stack([attend_by(backend, q, k, v, at, dropout=0.3) for _ in range(600)])
     assert not torch.equal(draws[0], draws[1])
     error = (draws.mean(0) - exact).abs()
     # six standard errors: one in 10^8 for each of 2 000 numbers
@@ -239,10 +239,10 @@ def test_adding_to_all_scores_of_a_row_changes_nothing(shift, tokens):
 
 @pytest.mark.usefixtures("_small_blocks")
 @each_backend
-def test_causality_means_exactly_zero_gradients(route):
+def test_causality_means_exactly_zero_gradients(backend):
     where = Geometry.causal(6)
     q, k, v = random_qkv(where, dtype=torch.float64)
-    out = attend_by(route, q, k, v, Alibi(heads=4).at(where))
+    out = attend_by(backend, q, k, v, Alibi(heads=4).at(where))
     for i in range(6):
         grads = torch.autograd.grad(out[:, :, i].sum(), [k, v], retain_graph=True)
         for grad in grads:
@@ -254,10 +254,10 @@ def test_causality_means_exactly_zero_gradients(route):
 @pytest.mark.parametrize("window", [1, 2, 6, 7])
 @pytest.mark.usefixtures("_small_blocks")
 @each_backend
-def test_a_window_of_w_reads_w_values(route, window):
+def test_a_window_of_w_reads_w_values(backend, window):
     where = Geometry.causal(7, window=window)
     q, k, v = random_qkv(where, dtype=torch.float64)
-    out = attend_by(route, q, k, v, NoPosition().at(where))
+    out = attend_by(backend, q, k, v, NoPosition().at(where))
     for i in range(7):
         (grad,) = torch.autograd.grad(out[:, :, i].sum(), v, retain_graph=True)
         assert (grad[0, 0, :, 0] != 0).sum() == min(i + 1, window)

@@ -8,7 +8,7 @@ from ordinate.attention._attend import BACKENDS, attend_with_lse
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention.backends import offset_bias, row_blocks
 from ordinate.schemes import T5, Alibi, NoPosition
-from ordinate.testing.route import GEOMETRIES, random_qkv
+from ordinate.testing.backend import GEOMETRIES, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
 
@@ -56,11 +56,11 @@ def test_every_backend_returns_it_with_the_output(name, geometry, type):
     wide = torch.promote_types(type, torch.float32)
     usual = looped(q.to(wide), k.to(wide), scheme, where)
     tried = 0
-    for route in BACKENDS:
-        if BACKENDS[route].call_unsupported_reason(_call(q, k, v, scheme.at(where))) is None:
-            out, lse = attend_with_lse(q, k, v, scheme.at(where), backend=route)
-            assert_as_close(lse, usual, exact, what=route)
-            assert out.equal(attend(q, k, v, scheme.at(where), backend=route))
+    for backend in BACKENDS:
+        if BACKENDS[backend].call_unsupported_reason(_call(q, k, v, scheme.at(where))) is None:
+            out, lse = attend_with_lse(q, k, v, scheme.at(where), backend=backend)
+            assert_as_close(lse, usual, exact, what=backend)
+            assert out.equal(attend(q, k, v, scheme.at(where), backend=backend))
             tried += 1
     assert tried > 1
 

@@ -10,7 +10,7 @@ from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention.backends import custom_formula, decode
 from ordinate.mixers.sigmoid import Sigmoid
 from ordinate.schemes import Alibi, NoPosition, Rope, Shaw
-from ordinate.testing.route import GEOMETRIES, random_qkv
+from ordinate.testing.backend import GEOMETRIES, random_qkv
 
 WHERES = [*(make(7) for name, make in GEOMETRIES.items() if name not in ("cross", "cached", "newest"))]
 
@@ -71,7 +71,7 @@ def test_long_texts_go_by_blocks_of_rows_and_equal_the_whole(scheme, where, monk
         torch.testing.assert_close(part, full, rtol=1e-9, atol=1e-12)
 
 
-def test_steps_of_decoding_are_the_route_for_few_queries(monkeypatch):
+def test_decoding_steps_use_the_backend_for_few_queries(monkeypatch):
     mixer, scheme = Sigmoid(width=24, heads=4, kv_heads=2), Rope(head_width=6)
     x = torch.randn(2, 9, 24)
     whole, _ = mixer(x, scheme.at(Geometry.causal(9)))
@@ -79,7 +79,7 @@ def test_steps_of_decoding_are_the_route_for_few_queries(monkeypatch):
     at, q, (k, v) = scheme.at(Geometry.causal(1, cached=8)), torch.zeros(2, 4, 1, 6), torch.zeros(2, 2, 2, 9, 6)
     assert explain(q, k, v, at, score_options=mixer.score_options).backend == "decode"
     torch.testing.assert_close(mixer(x[:, 8:], at, state)[0], whole[:, 8:])
-    # in C++ that route knows the softmax only
+    # the C++ kernel of that backend computes the softmax only
     monkeypatch.setattr(decode, "MIN_CPP_ELEMENTS", 0)
     monkeypatch.setattr(decode.build, "unavailable_reason", lambda kind: None)
     call = AttentionCall(q, k, v, at, 1.0, 0.0)
@@ -88,7 +88,7 @@ def test_steps_of_decoding_are_the_route_for_few_queries(monkeypatch):
         assert not decode._cpp_supported(replace(call, score_options=mixer.score_options))
 
 
-def test_a_route_that_knows_the_softmax_only_refuses():
+def test_a_softmax_only_backend_rejects_the_call():
     q, k, v = random_qkv(Geometry.causal(5), dtype=torch.float32)
     formula = Sigmoid(width=32, heads=4).score_options
     told = explain(q, k, v, NoPosition().at(Geometry.causal(5)), score_options=formula)

@@ -7,7 +7,7 @@ from ordinate.attention._backend import ScoreOptions
 from ordinate.mixers._mixer import KVCache
 from ordinate.models.multi_head_attention import AttentionOptions, MultiHeadAttention
 from ordinate.schemes import T5, Alibi, Learned, NoPosition, Rope, Sum
-from ordinate.testing.route import GEOMETRIES, random_qkv
+from ordinate.testing.backend import GEOMETRIES, random_qkv
 
 VARIANTS = {
     "plain": AttentionOptions(),

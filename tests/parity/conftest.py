@@ -48,20 +48,20 @@ def measured(session):
 
 
 def named(oracle):
-    """A function or class by the path that imports it, and the package that it came with."""
+    """The import path of a function or class, and its package."""
     package, version = packaged(oracle.__module__.partition(".")[0])
     return {"package": package, "oracle": f"{oracle.__module__}:{oracle.__qualname__}", "version": version}
 
 
 @cache
 def packaged(module):
-    """The name on PyPI of what installed a module, and its version."""
+    """The PyPI name and version of the package that installed a module."""
     package = metadata.packages_distributions()[module][0]
     return package, metadata.version(package)
 
 
-def apart(ours, theirs):
-    """The largest difference, as a share of the largest number, so that one limit serves all."""
+def relative_difference(ours, theirs):
+    """Maximum difference relative to the largest element, so that one tolerance fits all."""
     ours, theirs = ours.detach().double(), theirs.detach().double()
     assert ours.shape == theirs.shape, f"ours is {tuple(ours.shape)}, theirs {tuple(theirs.shape)}"
     assert ours.isfinite().all(), "ours is not finite"
@@ -70,20 +70,20 @@ def apart(ours, theirs):
 
 @pytest.fixture
 def record(request):
-    """Assert that two tensors are equal, and remember how nearly.
+    """Assert that two tensors agree, and record their difference.
 
     Args:
-        scheme: which of ours, as one would write it in a study: `rope:layout=interleaved`.
+        scheme: our scheme, as it is written in a study: `rope:layout=interleaved`.
         oracle: the function, method or class that made `theirs`.
         what: what is compared.
-        after: what had to be done to see that they are equal; nothing if empty.
-        within: the largest difference allowed, as a share of the largest number.
+        after: the transformation applied before comparing; empty: none.
+        within: tolerance, relative to the largest element.
         because: why it is above 1e-6.
     """
 
     def compare(ours, theirs, *, scheme, oracle, what, after="", within=1e-6, because=""):
-        assert within <= 1e-6 or because, "say why it is not nearer"
-        difference = apart(ours, theirs)
+        assert within <= 1e-6 or because, "a tolerance above 1e-6 needs a reason: give `because`"
+        difference = relative_difference(ours, theirs)
         assert difference <= within, f"{scheme} and {named(oracle)['oracle']} differ by {difference:.3g}"
         row = {"scheme": scheme, "what": what, **named(oracle), "after": after, "because": because}
         keep(request, "equal", row | {"difference": difference})
@@ -93,22 +93,22 @@ def record(request):
 
 @pytest.fixture
 def record_error(request):
-    """Assert that ours is right, and remember how wrong another is.
+    """Assert that our result is right, and record the error of the other package.
 
     Args:
-        ours: what we get, and what is right.
-        theirs: what they get, and what is right; or the error that they end with; or words.
-        oracle: the function, method or class that was asked.
-        what: what was asked of both, in a few words.
-        within: the largest error allowed to ours, as a share of the largest number.
+        ours: our result and the exact one.
+        theirs: their result and the exact one; or the exception that they raise; or a description.
+        oracle: the function, method or class that was called.
+        what: what both compute, in a few words.
+        within: tolerance for our error, relative to the largest element.
     """
 
     def compare(ours, theirs, *, scheme, oracle, what, within=1e-6):
-        error = apart(*ours)
+        error = relative_difference(*ours)
         assert error <= within, f"{scheme} is off by {error:.3g}"
-        wrong = apart(*theirs) if isinstance(theirs, tuple) else theirs
+        wrong = relative_difference(*theirs) if isinstance(theirs, tuple) else theirs
         if isinstance(theirs, Exception):
-            wrong = f"ends with {type(theirs).__name__}"
+            wrong = f"raises {type(theirs).__name__}"
         keep(request, "errors", {"scheme": scheme, "what": what, **named(oracle), "error": wrong, "ours": error})
 
     return compare
@@ -146,7 +146,7 @@ def attention():
 
 
 def keep(request, table, row):
-    """One row for all the cases of a test that differ in numbers only: the largest of them."""
+    """Merge the cases of a test that differ in numbers only into one row: the largest difference."""
     row["test"] = f"{request.path.name}::{request.node.originalname}"
     rows = measured(request.session)[table]
     for known in rows:

@@ -8,13 +8,13 @@ from ordinate.schemes.spectra.proportional import Proportional
 from ordinate.schemes.transformer_xl import TransformerXl
 
 bio = pytest.importorskip("bio_attention.positional")
-# whole and fractional places, in no order
+# integer and fractional positions, unsorted
 PLACES = torch.tensor([0.0, 3.5, 2.0, 17.25, 40.0], dtype=torch.float64)
 WHERE = Geometry.from_positions(PLACES[None, :, None], causal=False)
 FLOAT32 = {"within": 1e-5, "because": "their rates are in float32"}
 
 
-def test_the_waves_are_theirs_at_given_positions(record):
+def test_sinusoids_match_at_given_positions(record):
     x = torch.randn(2, 5, 8).double()
     record(
         Sinusoidal(width=8).embed(x, WHERE.q_pos),
@@ -27,7 +27,7 @@ def test_the_waves_are_theirs_at_given_positions(record):
 
 
 @torch.no_grad()
-def test_a_network_of_the_position_is_theirs(record):
+def test_the_position_mlp_matches(record):
     theirs, scheme = bio.LearnedContinuous(6, depth=3, divide=20.0).double(), Continuous(width=6, unit=20.0).double()
     for layer, block in zip(scheme.network, theirs.mlp, strict=True):
         layer.load_state_dict(next(part for part in block if isinstance(part, torch.nn.Linear)).state_dict())
@@ -43,7 +43,7 @@ def test_a_network_of_the_position_is_theirs(record):
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_a_rotation_of_the_first_pairs_is_theirs(share, record):
+def test_partial_rotation_matches(share, record):
     q, k = torch.randn(2, 1, 2, 5, 32).double()
     theirs = bio.Rotary(32, n_dims=int(32 * share)).double()
     by_token = theirs.mod_qkv(q.transpose(1, 2), k.transpose(1, 2), k, pos_q_k=PLACES[None])[:2]
@@ -60,7 +60,7 @@ def test_a_rotation_of_the_first_pairs_is_theirs(share, record):
 
 
 @pytest.mark.parametrize("heads", [8, 12])
-def test_alibi_is_theirs_at_given_positions(heads, record):
+def test_alibi_matches_at_given_positions(heads, record):
     q = torch.zeros(1, 5, heads, 4).double()
     record(
         Alibi(heads=heads).bias(WHERE),
@@ -72,7 +72,7 @@ def test_alibi_is_theirs_at_given_positions(heads, record):
 
 
 @torch.no_grad()
-def test_transformer_xl_has_a_bias_for_positions(record_error):
+def test_transformer_xl_has_a_position_bias(record_error):
     theirs, scheme = (
         bio.XL(12, 3).double(),
         TransformerXl(width=12, heads=3, head_width=4, layout="interleaved").double(),

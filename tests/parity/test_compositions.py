@@ -8,7 +8,7 @@ SIZES = {"layers": 4, "heads": 4, "kv_heads": 2, "head_width": 12, "width": 48}
 
 
 @torch.no_grad()
-def test_a_plan_for_the_layers_is_that_of_smollm3(attention, record):
+def test_per_layer_schemes_match_smollm3(attention, record):
     smollm3 = pytest.importorskip("transformers.models.smollm3")
     config = smollm3.configuration_smollm3.SmolLM3Config(
         vocab_size=50,
@@ -39,7 +39,7 @@ def test_a_plan_for_the_layers_is_that_of_smollm3(attention, record):
     assert (ours("none,none,none,rope") - theirs).abs().max() > 0.1 * theirs.abs().max()
 
 
-def test_alibi_on_half_of_the_heads_is_that_of_x_transformers(record):
+def test_alibi_on_half_of_the_heads_matches_x_transformers(record):
     kind = pytest.importorskip("x_transformers.x_transformers").AlibiPositionalBias
     scheme = SchemeSpec.build("alibi/none", {**SIZES, "heads": 8, "kv_heads": 8}).schemes[0]
     record(
@@ -53,7 +53,7 @@ def test_alibi_on_half_of_the_heads_is_that_of_x_transformers(record):
 
 
 @torch.no_grad()
-def test_a_layer_without_positions_scales_with_the_length_as_in_llama4(attention, record):
+def test_length_scaling_of_layers_without_positions_matches_llama4(attention, record):
     llama4 = pytest.importorskip("transformers.models.llama4")
     config = llama4.configuration_llama4.Llama4TextConfig(
         hidden_size=48,

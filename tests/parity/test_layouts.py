@@ -93,7 +93,7 @@ def converted(linear, to, rotated):
 
 @pytest.fixture
 def logits(attention):
-    """Call `computed` with our attention."""
+    """Run `computed` with our attention."""
     return lambda *arguments, **options: computed(attention, *arguments, **options)
 
 
@@ -108,7 +108,7 @@ def computed(attention, family, convert=(), turn="as it is"):
     """
     torch.manual_seed(0)
     model, attentions, own, rotated = family()
-    # biases are born as zeros, which no permutation changes
+    # biases are initialised to zeros, which no permutation changes
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(parameter, std=0.5)
@@ -125,10 +125,10 @@ def computed(attention, family, convert=(), turn="as it is"):
 
 
 @pytest.mark.parametrize("family", [llama, gptj, neox])
-def test_a_model_with_converted_projections_gives_the_same_logits_in_the_other_layout(family, logits, record):
+def test_converted_projections_give_the_same_logits_in_the_other_layout(family, logits, record):
     _, as_it_is, _, _ = logits(family)
     theirs, ours, layout, kind = logits(family, convert=(0, 1), turn="other")
-    # in float64 nothing but the order of a sum of products may differ
+    # in float64 only the order of summation may differ
     assert (ours - as_it_is).abs().max() <= 1e-12 * theirs.abs().max()
     after = f"`convert_projection(..., to='{layout}')` of its queries and keys"
     record(
@@ -138,14 +138,14 @@ def test_a_model_with_converted_projections_gives_the_same_logits_in_the_other_l
 
 @pytest.mark.parametrize("family", [llama, gptj, neox])
 @pytest.mark.parametrize("convert", [(0,), (1,), ()])
-def test_the_logits_are_others_when_a_projection_is_forgotten(family, convert, logits):
+def test_an_unconverted_projection_changes_the_logits(family, convert, logits):
     theirs, wrong, _, _ = logits(family, convert, turn="other")
     assert (wrong - theirs).abs().max() > 0.1 * theirs.abs().max()
 
 
 @pytest.mark.parametrize("shape", [(48, 7), (48,)])
 @pytest.mark.parametrize("to", OTHER)
-def test_the_conversion_is_that_of_transformers(to, shape, record):
+def test_the_conversion_matches_transformers(to, shape, record):
     kind = pytest.importorskip("transformers.core_model_loading").PermuteForRope
     config, weight = (
         LLAMA.configuration_llama.LlamaConfig(hidden_size=WIDTH, num_attention_heads=4),

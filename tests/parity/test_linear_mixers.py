@@ -1,4 +1,4 @@
-"""Mixers of linear cost beside those of public packages, on the paths on which theirs are right."""
+"""Mixers of linear cost compared with those of public packages, where theirs are correct."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def heads_of(mixer, x):
     return [part.unflatten(-1, (2, -1)).transpose(1, 2) for part in mixer.project(x).chunk(3, -1)]
 
 
-def test_causal_linear_attention_is_theirs():
+def test_causal_linear_attention_matches():
     naive = pytest.importorskip("fla.ops.linear_attn.naive")
     mixer, x = LinearAttention(width=32, heads=2), torch.randn(2, 192, 32)
     q, k, v = heads_of(mixer, x)
@@ -25,7 +25,7 @@ def test_causal_linear_attention_is_theirs():
     torch.testing.assert_close(ours, mixer.out(y.flatten(2)), atol=1e-5, rtol=1e-5)
 
 
-def test_positive_features_without_a_small_number_are_theirs():
+def test_positive_random_features_without_epsilon_match():
     theirs = pytest.importorskip("performer_pytorch.performer_pytorch")
     mixer, x = Performer(width=32, heads=2, kernel="positive", features=48).double().eval(), torch.randn(2, 50, 32)
     x = x.double()
@@ -39,7 +39,7 @@ def test_positive_features_without_a_small_number_are_theirs():
     torch.testing.assert_close(ours, mixer.out(y.transpose(1, 2).flatten(2)), atol=1e-12, rtol=1e-12)
 
 
-def test_without_biases_summaries_before_and_after_the_projection_are_the_same():
+def test_linformer_without_biases_matches_summaries_before_or_after_the_projection():
     package = pytest.importorskip("linformer")
     theirs = package.LinformerSelfAttention(32, 40, k=8, heads=2).double()
     mixer, x = Linformer(width=32, heads=2, max_length=40, summaries=8).double(), torch.randn(2, 40, 32).double()

@@ -8,7 +8,7 @@ from ordinate.schemes.xpos import Xpos
 rotary = pytest.importorskip("local_attention.rotary")
 
 
-def test_a_rotation_in_half_layout_is_theirs(record):
+def test_rotation_in_half_layout_matches(record):
     q, k = torch.randn(2, 1, 2, 50, 32).double()
     freqs, scale = rotary.SinusoidalEmbeddings(32).double()(q)
     ours = Rope(head_width=32).at(Geometry.causal(50)).encode(q, k)
@@ -23,7 +23,7 @@ def test_a_rotation_in_half_layout_is_theirs(record):
     )
 
 
-def test_xpos_is_theirs_around_the_same_centre(record):
+def test_xpos_matches_with_the_same_centre(record):
     q, k = torch.randn(2, 1, 2, 50, 32).double()
     freqs, scale = rotary.SinusoidalEmbeddings(32, use_xpos=True, scale_base=512).double()(q)
     ours = Xpos(head_width=32, centre=25).at(Geometry.causal(50)).encode(q, k)

@@ -1,4 +1,4 @@
-"""Mistakes of current releases: ours is right, and the error of the other is measured beside it."""
+"""Bugs of current releases of other packages: our result is exact, and their error is measured."""
 
 import pytest
 import torch
@@ -31,14 +31,14 @@ def exact(x, pos, layout, theta=10_000.0):
 
 
 def refusal(call, *arguments):
-    """The error that a call ends with, or what it returns."""
+    """The exception that a call raises, or its result."""
     try:
         return call(*arguments)
     except Exception as error:  # any error of theirs is the finding
         return error
 
 
-def test_a_rotation_of_bfloat16_knows_its_positions(record_error):
+def test_bfloat16_rotation_uses_exact_positions(record_error):
     ret = pytest.importorskip("rotary_embedding_torch")
     q, pos = torch.randn(1, 2, 2048, 64).bfloat16(), torch.arange(2048)[None, :, None]
     theirs = ret.RotaryEmbedding(64)
@@ -52,7 +52,7 @@ def test_a_rotation_of_bfloat16_knows_its_positions(record_error):
     )
 
 
-def test_a_rotation_of_float32_is_right_after_one_of_bfloat16(record_error):
+def test_float32_rotation_is_exact_after_a_bfloat16_one(record_error):
     ret = pytest.importorskip("rotary_embedding_torch")
     q, pos = torch.randn(1, 2, 2048, 64), torch.arange(2048)[None, :, None]
     theirs, ours = ret.RotaryEmbedding(64), Rope(head_width=64, layout="interleaved")
@@ -68,7 +68,7 @@ def test_a_rotation_of_float32_is_right_after_one_of_bfloat16(record_error):
 
 
 @pytest.mark.parametrize("tokens", [64, 512, 2048])
-def test_xpos_decodes_with_cached_keys_as_it_reads(tokens, record_error):
+def test_xpos_decoding_with_cached_keys_equals_the_full_pass(tokens, record_error):
     ret = pytest.importorskip("rotary_embedding_torch")
     q, k = torch.randn(2, 1, 2, tokens, 32).double()
     theirs = ret.RotaryEmbedding(32, use_xpos=True, cache_if_possible=False).double()
@@ -85,7 +85,7 @@ def test_xpos_decodes_with_cached_keys_as_it_reads(tokens, record_error):
     )
 
 
-def test_a_model_put_into_bfloat16_keeps_its_rates(record_error):
+def test_a_model_cast_to_bfloat16_keeps_its_rates(record_error):
     llama = family("llama")
     config = configured("llama", "LlamaConfig", hidden_size=64, num_attention_heads=2)
     q, pos = torch.randn(1, 2, 4096, 32), torch.arange(4096)[None, :, None]
@@ -100,7 +100,7 @@ def test_a_model_put_into_bfloat16_keeps_its_rates(record_error):
     )
 
 
-def test_a_module_put_into_bfloat16_keeps_its_rates(record_error):
+def test_a_module_cast_to_bfloat16_keeps_its_rates(record_error):
     xt = pytest.importorskip("x_transformers.x_transformers")
     q, pos = torch.randn(1, 2, 4096, 32), torch.arange(4096)[None, :, None]
     freqs, _ = xt.RotaryEmbedding(32).bfloat16()(pos[0, :, 0])
@@ -114,7 +114,7 @@ def test_a_module_put_into_bfloat16_keeps_its_rates(record_error):
 
 
 @pytest.mark.parametrize("start", [2**20, 2**24])
-def test_positions_far_out_are_turned_as_exactly(start, record_error):
+def test_rotation_is_exact_at_large_positions(start, record_error):
     llama = family("llama")
     config = configured("llama", "LlamaConfig", hidden_size=64, num_attention_heads=2)
     q, pos = torch.randn(1, 2, 50, 32), torch.arange(start, start + 50)[None, :, None]
@@ -130,7 +130,7 @@ def test_positions_far_out_are_turned_as_exactly(start, record_error):
 
 
 def table(width, rows, dtype=torch.float32):
-    """The waves of the paper in float64, and a scheme that adds them to zeros of a type."""
+    """The sinusoids of the paper in float64, and a scheme that adds them to zeros of a dtype."""
     pos = torch.arange(rows)[None, :, None]
     m = torch.arange(width // 2, dtype=torch.float64)
     angles = pos[0] * 10_000.0 ** (-2 * m / width)
@@ -138,7 +138,7 @@ def table(width, rows, dtype=torch.float32):
     return waves, Sinusoidal(width=width).to(dtype).embed(torch.zeros(1, rows, width, dtype=dtype), pos)
 
 
-def test_waves_put_into_half_precision_are_rounded_once(record_error):
+def test_sinusoids_in_half_precision_are_rounded_once(record_error):
     pe = pytest.importorskip("positional_encodings.torch_encodings")
     right, ours = table(64, 5000, torch.float16)
     theirs = pe.PositionalEncoding1D(64).half()(torch.zeros(1, 5000, 64).half())
@@ -152,7 +152,7 @@ def test_waves_put_into_half_precision_are_rounded_once(record_error):
     )
 
 
-def test_waves_of_float32_are_right_after_those_of_float16(record_error):
+def test_float32_sinusoids_are_exact_after_float16_ones(record_error):
     pe = pytest.importorskip("positional_encodings.torch_encodings")
     theirs = pe.PositionalEncoding1D(64)
     theirs(torch.zeros(1, 500, 64).half())
@@ -167,24 +167,24 @@ def test_waves_of_float32_are_right_after_those_of_float16(record_error):
     )
 
 
-def test_no_axis_of_a_narrow_grid_is_left_out(record_error):
+def test_every_axis_of_a_narrow_grid_is_encoded(record_error):
     pe = pytest.importorskip("positional_encodings.torch_encodings")
     where = Geometry.grid(2, 3, 4)
     ours = Grid(width=8).embed(torch.zeros(1, 24, 8), where.q_pos)
-    # two columns for each axis: the sine and the cosine of its place
+    # two columns for each axis: sine and cosine of its coordinate
     right = torch.stack([wave(where.q_pos.double()) for wave in (torch.sin, torch.cos)], -1).flatten(-2)
     theirs = pe.PositionalEncoding3D(8)(torch.zeros(1, 2, 3, 4, 8))[0]
     moved = (theirs - theirs[:, :, :1]).abs().max().item()
     record_error(
         (ours[..., :6], right),
-        "does not see the third axis" if moved == 0 else "sees it",
+        "ignores the third axis" if moved == 0 else "sees it",
         scheme="grid",
         oracle=pe.PositionalEncoding3D,
         what="table of 3 axes and 8 columns",
     )
 
 
-def test_a_changed_result_does_not_change_the_next(record_error):
+def test_modifying_a_result_in_place_does_not_change_the_next(record_error):
     pe = pytest.importorskip("positional_encodings.torch_encodings")
     theirs = pe.PositionalEncoding1D(64)
     right, ours = table(64, 50)
@@ -196,11 +196,11 @@ def test_a_changed_result_does_not_change_the_next(record_error):
         (theirs(torch.zeros(1, 50, 64)), right),
         scheme="sinusoidal",
         oracle=pe.PositionalEncoding1D,
-        what="table, after the result of another call was changed in place",
+        what="table, after an earlier result was modified in place",
     )
 
 
-def test_an_odd_width_has_the_waves_of_the_paper(record_error):
+def test_an_odd_width_has_the_sinusoids_of_the_paper(record_error):
     pe, xt = (pytest.importorskip(f"{name}") for name in ("positional_encodings.torch_encodings", "x_transformers"))
     x, pos = torch.zeros(1, 50, 7), torch.arange(50)[None, :, None]
     columns = [
@@ -214,7 +214,7 @@ def test_an_odd_width_has_the_waves_of_the_paper(record_error):
         record_error((ours, right), theirs, scheme="sinusoidal", oracle=oracle, what="table of the paper at width 7")
 
 
-def test_left_padding_is_served_with_scaled_waves(record_error):
+def test_left_padding_works_with_scaled_sinusoids(record_error):
     xt = pytest.importorskip("x_transformers.x_transformers")
     real = torch.ones(2, 20, dtype=torch.bool)
     real[1, :6] = False
@@ -226,7 +226,7 @@ def test_left_padding_is_served_with_scaled_waves(record_error):
 
 
 @pytest.mark.parametrize("heads", [12])
-def test_slopes_keep_their_digits(heads, record_error):
+def test_slopes_keep_full_precision(heads, record_error):
     falcon = family("falcon")
     theirs = falcon.build_alibi_tensor(torch.ones(1, 2, dtype=torch.long), heads, torch.float32)[:, 0, 1]
     slopes = [2.0**-h for h in range(1, 9)] + [2.0 ** (-h / 2) for h in (1, 3, 5, 7)]
@@ -254,7 +254,7 @@ OURS = {
 
 
 def tiny_llama(name):
-    """A random Llama trained, so it says, on 16 tokens."""
+    """A random Llama whose configuration gives a training length of 16 tokens."""
     config = configured(
         "llama",
         "LlamaConfig",
@@ -271,7 +271,7 @@ def tiny_llama(name):
 
 
 def tiny_decoder(name):
-    """Ours of the same size, with weights as large."""
+    """Our model of the same size, with weights of the same scale."""
     model = Decoder(Shape(vocabulary=50, width=32, layers=2, heads=2, scheme=OURS[name]))
     for parameter in model.parameters():
         if parameter.ndim == 2:
@@ -280,7 +280,7 @@ def tiny_decoder(name):
 
 
 @pytest.mark.parametrize("name", GROWING)
-def test_decoding_beyond_the_trained_length_is_the_full_pass(name, record_error):
+def test_decoding_beyond_the_trained_length_equals_the_full_pass(name, record_error):
     ids, theirs, ours = torch.randint(50, (1, 40)), tiny_llama(name), tiny_decoder(name)
     with torch.no_grad():
         full, steps, cache = theirs(ids).logits, [], None
@@ -299,7 +299,7 @@ def test_decoding_beyond_the_trained_length_is_the_full_pass(name, record_error)
 
 
 @pytest.mark.parametrize("name", GROWING)
-def test_a_short_row_does_not_feel_a_long_one(name, record_error):
+def test_rows_of_a_batch_are_independent(name, record_error):
     theirs, ours = tiny_llama(name), tiny_decoder(name)
     ids, real = torch.randint(50, (2, 40)), torch.ones(2, 40, dtype=torch.bool)
     real[1, 10:] = False
@@ -312,7 +312,7 @@ def test_a_short_row_does_not_feel_a_long_one(name, record_error):
         (beside, alone),
         scheme=f"rope:spectrum={name}",
         oracle=type(theirs),
-        what="logits of a row of 10 tokens beside one of 40",
+        what="logits of a row of 10 tokens batched with one of 40",
     )
 
 
@@ -339,7 +339,7 @@ def test_left_padding_changes_nothing_with_a_learned_table(record_error):
     )
 
 
-def test_yarn_without_truncation_is_what_was_asked_for(record_error):
+def test_yarn_without_truncation_is_applied(record_error):
     gemma = pytest.importorskip("transformers.models.gemma3.configuration_gemma3")
     compute = pytest.importorskip("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS["yarn"]
     numbers = {"factor": 4.0, "original_max_position_embeddings": 512, "truncate": False}

@@ -1,4 +1,4 @@
-"""The module for people's own models beside those that other packages have, with the same weights."""
+"""`MultiHeadAttention` compared with the attention modules of other packages, with the same weights."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ SIZES = {
     "head_dim": HEAD_WIDTH,
     "attn_implementation": "eager",
 }
-# family, the name of its classes, what its configuration says, how ours is built
+# family, class name, configuration, options of our module
 FAMILIES = {
     "llama": ("Llama", {}, AttentionOptions(head_width=HEAD_WIDTH)),
     "qwen3": ("Qwen3", {}, AttentionOptions(head_width=HEAD_WIDTH, qk_norm=True)),
@@ -43,7 +43,7 @@ def fused(theirs, name):
 
 
 def converted(theirs, ours):
-    """Ours with the weights of an attention of transformers."""
+    """Our module with the weights of an attention module of transformers."""
     weights = {"project.weight": fused(theirs, "weight"), "out.weight": theirs.o_proj.weight}
     if theirs.q_proj.bias is not None:
         weights |= {"project.bias": fused(theirs, "bias"), "out.bias": theirs.o_proj.bias}
@@ -58,14 +58,14 @@ def converted(theirs, ours):
 
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_module_is_the_attention_of_transformers(family, layer, record):
+def test_the_module_matches_transformers(family, layer, record):
     module = pytest.importorskip(f"transformers.models.{family}.modeling_{family}")
     name, options, variant = FAMILIES[family]
     config = getattr(module, f"{name}Config")(
         **SIZES, **options, rope_parameters={"rope_type": "default", "rope_theta": 1e4}
     )
     theirs = drawn(getattr(module, f"{name}Attention")(config, layer))
-    # the layers of Gemma 2 and gpt-oss take turns with a window and without
+    # layers of Gemma 2 and gpt-oss alternate between windowed and full attention
     window = getattr(theirs, "sliding_window", None)
     ours = converted(
         theirs,
@@ -84,12 +84,12 @@ def test_the_module_is_the_attention_of_transformers(family, layer, record):
         oracle=type(theirs).forward,
         what="output of the module, grouped heads" + (", window" if window else ""),
         within=1e-5,
-        because="their softmax, or their waves, are in float32",
+        because="their softmax or their sinusoids are in float32",
     )
 
 
 @pytest.mark.parametrize("case", ["causal", "full", "context", "padded context"])
-def test_the_module_is_that_of_pytorch(case, record):
+def test_the_module_matches_pytorch(case, record):
     theirs = drawn(torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
     ours = MultiHeadAttention(WIDTH, HEADS, causal=case == "causal", variant=AttentionOptions(bias=True))
     ours.load_state_dict(
@@ -115,7 +115,7 @@ def test_the_module_is_that_of_pytorch(case, record):
     record(y, expected, scheme="none", oracle=type(theirs).forward, what=f"output of the module, {case}")
 
 
-def test_a_lost_sink_would_be_noticed():
+def test_a_missing_sink_is_detected():
     module = pytest.importorskip("transformers.models.gpt_oss.modeling_gpt_oss")
     theirs = drawn(module.GptOssAttention(module.GptOssConfig(**SIZES, attention_bias=True), 1))
     build = {"kv_heads": KV_HEADS, "variant": FAMILIES["gpt_oss"][2]}

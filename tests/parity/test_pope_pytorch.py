@@ -9,7 +9,7 @@ pope = pytest.importorskip("PoPE_pytorch.pope")
 
 @torch.no_grad()
 @pytest.mark.parametrize("cached", [0, 20])
-def test_the_scores_of_pope_are_theirs(cached, record):
+def test_pope_scores_match(cached, record):
     q, k = torch.randn(2, 3, 50 - cached, 16).double(), torch.randn(2, 3, 50, 16).double()
     theirs, scheme = pope.PoPE(16, heads=3).double(), Pope(head_width=16, heads=3, init="uniform").double()
     theirs.bias.copy_(scheme.phases[:, 0])
@@ -22,7 +22,7 @@ def test_the_scores_of_pope_are_theirs(cached, record):
         scheme="pope",
         oracle=pope.apply_pope_to_qk,
         what="scores, cached keys",
-        after="our channels are in another order, which q·k does not see",
+        after="our channels are in another order, which does not change q·k",
         within=1e-5,
         because="their rates are in float32",
     )

@@ -11,7 +11,7 @@ FLOAT32 = {"within": 1e-5, "because": "their angles are in float32"}
 
 
 @pytest.mark.parametrize("width", [2, 7, 8, 33, 64])
-def test_the_waves_are_theirs(width, record):
+def test_sinusoids_match(width, record):
     x = torch.zeros(1, 50, width)
     odd = "truncate" if width % 2 else None
     record(
@@ -24,7 +24,7 @@ def test_the_waves_are_theirs(width, record):
     )
 
 
-def test_appended_waves_are_theirs(record):
+def test_concatenated_position_columns_match(record):
     x = torch.randn(2, 50, 24)
     record(
         Concatenated(width=32, position_width=8).embed(x, POSITIONS),
@@ -37,12 +37,12 @@ def test_appended_waves_are_theirs(record):
     )
 
 
-# 3 axes share 8 columns in ours; theirs leaves the last axis out
+# 3 axes share 8 columns in ours; theirs omits the last axis
 @pytest.mark.parametrize(
     ("sizes", "width"),
     [((3, 5), 8), ((3, 5), 12), ((3, 5), 30), ((3, 5), 64), ((2, 3, 4), 12), ((2, 3, 4), 30), ((2, 3, 4), 64)],
 )
-def test_the_waves_of_a_grid_are_theirs(sizes, width, record):
+def test_grid_sinusoids_match(sizes, width, record):
     kind = {2: pe.PositionalEncoding2D, 3: pe.PositionalEncoding3D}[len(sizes)]
     where, uneven = Geometry.grid(*sizes), width % (2 * len(sizes)) > 0
     record(

@@ -12,7 +12,7 @@ ret = pytest.importorskip("rotary_embedding_torch")
 FLOAT32 = {"within": 1e-5, "because": "their rates are in float32"}
 
 
-def test_a_rotation_in_interleaved_layout_is_theirs(record):
+def test_rotation_in_interleaved_layout_matches(record):
     q, k = torch.randn(2, 1, 2, 50, 32).double()
     theirs = ret.RotaryEmbedding(32, cache_if_possible=False).double()
     ours = Rope(head_width=32, layout="interleaved").at(Geometry.causal(50)).encode(q, k)
@@ -26,7 +26,7 @@ def test_a_rotation_in_interleaved_layout_is_theirs(record):
     )
 
 
-def test_a_rotation_is_theirs_to_float64_at_our_rates(record):
+def test_rotation_matches_to_float64_at_our_rates(record):
     q, pos = torch.randn(1, 2, 50, 32).double(), torch.arange(1000, 1050)[None, :, None]
     rates = torch.tensor([10_000 ** (-2 * m / 32) for m in range(16)], dtype=torch.float64)
     theirs = ret.RotaryEmbedding(32, custom_freqs=rates, cache_if_possible=False).double()
@@ -40,7 +40,7 @@ def test_a_rotation_is_theirs_to_float64_at_our_rates(record):
     )
 
 
-def test_a_new_query_and_cached_keys_are_theirs(record):
+def test_a_new_query_with_cached_keys_matches(record):
     q, k = torch.randn(1, 2, 1, 32).double(), torch.randn(1, 2, 50, 32).double()
     theirs = ret.RotaryEmbedding(32, cache_if_possible=False).double()
     where, scheme = Geometry.causal(1, cached=49), Rope(head_width=32, layout="interleaved")
@@ -58,7 +58,7 @@ def test_a_new_query_and_cached_keys_are_theirs(record):
 @pytest.mark.parametrize(
     ("spacing", "options"), [("lang", {}), ("pixel", {"max_frequency": 10.0, "grid_size": (3, 4)})]
 )
-def test_axial_turns_patches_as_theirs(spacing, options, record):
+def test_axial_rotation_matches(spacing, options, record):
     q, pos = torch.randn(1, 2, 12, 32), Geometry.grid(3, 4).q_pos
     theirs = ret.RotaryEmbedding(dim=16, freqs_for=spacing)
     record(
@@ -75,7 +75,7 @@ def test_axial_turns_patches_as_theirs(spacing, options, record):
     ("spectrum", "options"),
     [(Linear(factor=4.0), {"interpolate_factor": 4.0}), (Ntk(factor=4.0), {"theta_rescale_factor": 4.0})],
 )
-def test_stretched_rates_are_theirs(spectrum, options, record):
+def test_scaled_rates_match(spectrum, options, record):
     q, pos = torch.randn(1, 2, 50, 32).double(), torch.arange(50)[None, :, None]
     theirs = ret.RotaryEmbedding(32, cache_if_possible=False, **options).double()
     record(
@@ -90,7 +90,7 @@ def test_stretched_rates_are_theirs(spectrum, options, record):
 
 
 @pytest.mark.parametrize("tokens", [7, 100])
-def test_xpos_is_theirs_around_the_same_centre(tokens, record):
+def test_xpos_matches_with_the_same_centre(tokens, record):
     q, k = torch.randn(2, 1, 2, tokens, 32).double()
     theirs = ret.RotaryEmbedding(32, use_xpos=True, cache_if_possible=False).double()
     scheme = Xpos(head_width=32, centre=tokens // 2, layout="interleaved")

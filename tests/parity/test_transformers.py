@@ -17,11 +17,11 @@ def configured(name, kind, **options):
 
 
 def waves(scheme, pos=POSITIONS):
-    """What a scheme adds to tokens of zeros."""
+    """What a scheme adds to zero embeddings."""
     return scheme.embed(torch.zeros(1, pos.shape[1], scheme.width), pos)[0]
 
 
-def test_attention_without_positions_is_theirs(record):
+def test_attention_without_positions_matches(record):
     llama = family("llama")
     layer = llama.LlamaAttention(configured("llama", "LlamaConfig", num_attention_heads=4, num_key_value_heads=2), 0)
     q, k, v = (torch.randn(2, heads, 9, 16).double() for heads in (4, 2, 2))
@@ -29,12 +29,12 @@ def test_attention_without_positions_is_theirs(record):
     hidden = torch.zeros(9, 9).double().masked_fill(~where.visible[0], float("-inf"))
     theirs, _ = llama.eager_attention_forward(layer.double().eval(), q, k, v, hidden[None, None], scaling=0.25)
     ours = attend(q, k, v, NoPosition().at(where))
-    # theirs takes the softmax in float32
+    # theirs computes the softmax in float32
     record(ours.transpose(1, 2), theirs, scheme="none", oracle=llama.eager_attention_forward, what="output, grouped")
 
 
 @pytest.mark.parametrize("width", [8, 33, 64])
-def test_the_waves_of_tensor2tensor_are_those_of_m2m100(width, record):
+def test_tensor2tensor_sinusoids_match_m2m100(width, record):
     kind = family("m2m_100").M2M100SinusoidalPositionalEmbedding
     odd = "zero_pad" if width % 2 else None
     record(
@@ -48,7 +48,7 @@ def test_the_waves_of_tensor2tensor_are_those_of_m2m100(width, record):
     )
 
 
-def test_the_waves_of_m2m100_begin_behind_the_padding(record):
+def test_positions_of_m2m100_start_after_the_padding_index(record):
     kind = family("m2m_100").M2M100SinusoidalPositionalEmbedding
     ids = torch.full((1, 50), 5)
     record(
@@ -64,7 +64,7 @@ def test_the_waves_of_m2m100_begin_behind_the_padding(record):
 
 @pytest.mark.parametrize("name", ["marian", "roformer"])
 @pytest.mark.parametrize("width", [8, 64])
-def test_all_sines_before_all_cosines_are_those_of_marian_and_roformer(name, width, record):
+def test_concatenated_sinusoids_match_marian_and_roformer(name, width, record):
     kind = getattr(family(name), f"{name.title().replace('f', 'F')}SinusoidalPositionalEmbedding")
     record(
         waves(Sinusoidal(width=width, form="concatenated")),
@@ -76,7 +76,7 @@ def test_all_sines_before_all_cosines_are_those_of_marian_and_roformer(name, wid
 
 
 @pytest.mark.parametrize("width", [8, 64])
-def test_the_waves_of_the_paper_are_those_of_marian_in_another_order(width, record):
+def test_sinusoids_of_the_paper_match_marian_up_to_column_order(width, record):
     kind = family("marian").MarianSinusoidalPositionalEmbedding
     ours = waves(Sinusoidal(width=width))
     record(
@@ -89,7 +89,7 @@ def test_the_waves_of_the_paper_are_those_of_marian_in_another_order(width, reco
     )
 
 
-def test_a_learned_table_is_that_of_opt_from_its_third_row_on(record):
+def test_a_learned_table_matches_opt_from_the_third_row(record):
     kind = family("opt").OPTLearnedPositionalEmbedding
     theirs, scheme = kind(50, 16), Learned(width=16, max_length=50)
     with torch.no_grad():
@@ -104,13 +104,13 @@ def test_a_learned_table_is_that_of_opt_from_its_third_row_on(record):
         scheme="learned",
         oracle=kind.forward,
         what="table, left padding",
-        after="our rows begin at their row 2",
+        after="our row 0 is their row 2",
     )
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
 @pytest.mark.parametrize("name", ["llama", "gpt_neox"])
-def test_a_rotation_in_half_layout_is_that_of_llama_and_gpt_neox(name, theta, record):
+def test_rotation_in_half_layout_matches_llama_and_gpt_neox(name, theta, record):
     module = family(name)
     title = {"llama": "Llama", "gpt_neox": "GPTNeoX"}[name]
     rope = {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": 1.0}
@@ -130,7 +130,7 @@ def test_a_rotation_in_half_layout_is_that_of_llama_and_gpt_neox(name, theta, re
     )
 
 
-def test_a_rotation_in_interleaved_layout_is_that_of_gptj(record):
+def test_rotation_in_interleaved_layout_matches_gptj(record):
     gptj, q = family("gptj"), torch.randn(1, 2, 50, 32)
     sin, cos = gptj.create_sinusoidal_positions(50, 32)[None].chunk(2, -1)
     record(
@@ -144,7 +144,7 @@ def test_a_rotation_in_interleaved_layout_is_that_of_gptj(record):
     )
 
 
-def test_deepseek_turns_interleaved_channels_and_leaves_them_in_halves(record):
+def test_deepseek_rotates_interleaved_channels_and_returns_half_layout(record):
     from ordinate.ops.layouts import convert_channels
 
     deepseek, llama = family("deepseek_v3"), family("llama")
@@ -166,13 +166,13 @@ def test_deepseek_turns_interleaved_channels_and_leaves_them_in_halves(record):
 
 
 def of_the_last_key(bias, visible):
-    """A bias less that of each row's newest visible key: what a softmax can tell."""
+    """A bias minus that of each row's newest visible key: softmax is invariant to a constant per row."""
     newest = bias.diagonal(dim1=-2, dim2=-1)[..., None]
     return (bias - newest).masked_fill(~visible, 0.0)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 12, 40])
-def test_alibi_is_that_of_bloom_up_to_a_number_for_each_row(heads, record):
+def test_alibi_matches_bloom_up_to_a_constant_per_row(heads, record):
     build = family("bloom").build_alibi_tensor
     real = torch.ones(2, 20, dtype=torch.long)
     real[1, :6] = 0
@@ -185,12 +185,12 @@ def test_alibi_is_that_of_bloom_up_to_a_number_for_each_row(heads, record):
         scheme="alibi",
         oracle=build,
         what="bias, left padding",
-        after="their bias less that of each query's own key, a number for each row",
+        after="their bias minus that of each query's own key, a constant per row",
     )
 
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 12, 40])
-def test_alibi_is_that_of_mpt_up_to_a_number_for_each_row(heads, record):
+def test_alibi_matches_mpt_up_to_a_constant_per_row(heads, record):
     build, where = family("mpt").build_mpt_alibi_tensor, Geometry.causal(20)
     visible = where.visible[:, None]
     record(
@@ -199,12 +199,12 @@ def test_alibi_is_that_of_mpt_up_to_a_number_for_each_row(heads, record):
         scheme="alibi",
         oracle=build,
         what="bias",
-        after="their bias less that of each query's own key, a number for each row",
+        after="their bias minus that of each query's own key, a constant per row",
     )
 
 
 @pytest.mark.parametrize("heads", [2, 8, 16])
-def test_alibi_is_that_of_falcon_up_to_a_number_for_each_row(heads, record):
+def test_alibi_matches_falcon_up_to_a_constant_per_row(heads, record):
     build, where = family("falcon").build_alibi_tensor, Geometry.causal(20)
     visible = where.visible[:, None]
     theirs = build(torch.ones(1, 20, dtype=torch.long), heads, torch.float32).view(1, heads, 1, 20)
@@ -214,14 +214,14 @@ def test_alibi_is_that_of_falcon_up_to_a_number_for_each_row(heads, record):
         scheme="alibi",
         oracle=build,
         what="bias",
-        after="their bias less that of each query's own key, a number for each row",
+        after="their bias minus that of each query's own key, a constant per row",
         within=4e-3,
         because="their slopes are rounded to bfloat16",
     )
 
 
 @pytest.mark.parametrize(("heads", "flattest"), [(8, 8), (12, 8), (12, 4)])
-def test_alibi_without_a_mask_is_that_of_mpt(heads, flattest, record):
+def test_alibi_without_a_mask_matches_mpt(heads, flattest, record):
     build = family("mpt").build_mpt_alibi_tensor
     ours = Alibi(heads=heads, min_slope_exponent=flattest, direction="signed").bias(Geometry.full(20))
     record(
@@ -229,14 +229,14 @@ def test_alibi_without_a_mask_is_that_of_mpt(heads, flattest, record):
         build(heads, 20, alibi_bias_max=flattest)[None].expand(-1, -1, 20, -1),
         scheme="alibi:direction=signed",
         oracle=build,
-        what="bias of a text read in both directions",
-        after="our bias less that of the last key, a number for each row",
+        what="bidirectional bias",
+        after="our bias minus that of the last key, a constant per row",
     )
 
 
 @pytest.mark.parametrize("both_sides", [True, False])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (64, 1000)])
-def test_t5_is_that_of_t5(both_sides, buckets, max_distance, record):
+def test_t5_matches(both_sides, buckets, max_distance, record):
     config = configured(
         "t5",
         "T5Config",

@@ -1,4 +1,4 @@
-"""Schemes that look at contents too, in transformers."""
+"""Content-dependent schemes, compared with transformers."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def configured(name, kind, **options):
 
 
 def attended(x, scheme, *projections, width=4):
-    """What a layer gives, with attention computed by ours.
+    """The output of a layer whose attention is computed by Ordinate.
 
     Args:
         projections: what makes queries, keys and values, and what reads the heads.
@@ -42,7 +42,7 @@ def projections(layer):
 
 
 @torch.no_grad()
-def test_shaw_with_keys_alone_is_that_of_wav2vec2_bert(record):
+def test_shaw_on_keys_matches_wav2vec2_bert(record):
     kind = family("wav2vec2_bert").Wav2Vec2BertSelfAttention
     sizes = {"hidden_size": 12, "num_attention_heads": 3, "attention_dropout": 0.0}
     reach = {"left_max_position_embeddings": 5, "right_max_position_embeddings": 2}
@@ -62,7 +62,7 @@ def test_shaw_with_keys_alone_is_that_of_wav2vec2_bert(record):
 
 
 @torch.no_grad()
-def test_transformer_xl_is_that_of_the_conformer(record):
+def test_transformer_xl_matches_the_conformer(record):
     module = family("wav2vec2_conformer")
     kind = module.Wav2Vec2ConformerSelfAttention
     sizes = {"hidden_size": 12, "num_attention_heads": 3, "attention_dropout": 0.0}
@@ -86,7 +86,7 @@ def test_transformer_xl_is_that_of_the_conformer(record):
 @torch.no_grad()
 @pytest.mark.parametrize("cached", [0, 4])
 @pytest.mark.parametrize("clamp", [None, 5])
-def test_transformer_xl_is_that_of_xlnet(cached, clamp, record):
+def test_transformer_xl_matches_xlnet(cached, clamp, record):
     sizes = {"vocab_size": 5, "d_model": 8, "n_layer": 1, "n_head": 2, "d_inner": 8, "dropout": 0.0}
     model = family("xlnet").XLNetModel(configured("xlnet", "XLNetConfig", clamp_len=clamp or -1, **sizes)).double()
     layer = model.eval().layer[0].rel_attn
@@ -112,7 +112,7 @@ def test_transformer_xl_is_that_of_xlnet(cached, clamp, record):
 
 
 @torch.no_grad()
-def test_shaw_with_keys_alone_is_that_of_speecht5(record):
+def test_shaw_on_keys_matches_speecht5(record):
     module = family("speecht5")
     layer, table = module.SpeechT5Attention(12, 3).double().eval(), module.SpeechT5RelativePositionalEncoding(4, 6)
     scheme = Shaw(head_width=4, past=5, future=6, values=False).double()
@@ -129,7 +129,7 @@ def test_shaw_with_keys_alone_is_that_of_speecht5(record):
 
 
 @torch.no_grad()
-def test_shaw_with_keys_and_values_is_that_of_vits(record):
+def test_shaw_on_keys_and_values_matches_vits(record):
     kind = family("vits").VitsAttention
     sizes = {"hidden_size": 12, "num_attention_heads": 3, "window_size": 8, "attention_dropout": 0.0}
     layer, scheme = (
@@ -150,7 +150,7 @@ def test_shaw_with_keys_and_values_is_that_of_vits(record):
 
 @torch.no_grad()
 @pytest.mark.parametrize("terms", ["both", "c2p", "p2c"])
-def test_deberta_is_that_of_deberta_v2(terms, record):
+def test_deberta_matches_deberta_v2(terms, record):
     kind = family("deberta_v2").DisentangledSelfAttention
     kinds = ["c2p", "p2c"] if terms == "both" else [terms]
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "position_buckets": 6, "max_relative_positions": 12}
@@ -174,7 +174,7 @@ def test_deberta_is_that_of_deberta_v2(terms, record):
 
 @torch.no_grad()
 @pytest.mark.parametrize("tokens", [5, 20])
-def test_deberta_without_buckets_is_that_of_deberta(tokens, record):
+def test_deberta_without_buckets_matches_deberta(tokens, record):
     module = family("deberta")
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "max_relative_positions": 7}
     config = configured("deberta", "DebertaConfig", relative_attention=True, pos_att_type=["c2p", "p2c"], **sizes)
@@ -186,7 +186,7 @@ def test_deberta_without_buckets_is_that_of_deberta(tokens, record):
     x = torch.randn(2, tokens, 8).double()
     offsets = module.build_relative_position(x, x)
     theirs, _ = layer(x, torch.ones(2, 1, tokens, tokens), relative_pos=offsets, rel_embeddings=scheme.table)
-    # theirs makes the three of each head by one projection
+    # theirs has one projection for q, k and v of each head
     weights = layer.in_proj.weight.unflatten(0, (2, 3, 4)).transpose(0, 1).flatten(1, 2)
     biases = layer.q_bias, None, layer.v_bias
 

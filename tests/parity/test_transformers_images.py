@@ -1,4 +1,4 @@
-"""Models that look at images and films, in transformers."""
+"""Schemes for images and video, compared with transformers."""
 
 import math
 
@@ -31,7 +31,7 @@ def drawn(pos=PATCHES):
 
 
 @pytest.mark.parametrize("rows", [5, 7])
-def test_the_waves_of_a_grid_are_those_of_vit_mae(rows, record):
+def test_grid_sinusoids_match_vit_mae(rows, record):
     build = family("vit_mae").build_2d_sinusoidal_position_embedding
     scheme, where = Grid(width=24, form="mae"), Geometry.grid(rows, 5)
     record(
@@ -44,7 +44,7 @@ def test_the_waves_of_a_grid_are_those_of_vit_mae(rows, record):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 5), (9, 3), (3, 4)])
-def test_a_learned_grid_grows_and_shrinks_as_in_vit(rows, columns, record):
+def test_learned_grid_resizing_matches_vit(rows, columns, record):
     sizes = {"hidden_size": 6, "image_size": 20, "patch_size": 4, "num_attention_heads": 1, "num_hidden_layers": 1}
     kind = family("vit").ViTEmbeddings
     theirs, scheme = kind(configured("vit", "ViTConfig", **sizes)).double(), LearnedGrid(width=6, max_length=5)
@@ -69,7 +69,7 @@ def test_a_learned_grid_grows_and_shrinks_as_in_vit(rows, columns, record):
         ("pixtral", "PixtralVision", {"hidden_size": 64, "num_attention_heads": 2}, "round_robin"),
     ],
 )
-def test_axial_turns_patches_as_qwen2_vl_and_pixtral(name, kind, sizes, spacing, record):
+def test_axial_rotation_matches_qwen2_vl_and_pixtral(name, kind, sizes, spacing, record):
     module, q = family(name), drawn()
     config = configured(name, f"{kind}Config", **sizes)
     cos, sin = getattr(module, f"{kind}RotaryEmbedding")(config)(q, PATCHES[0])
@@ -89,7 +89,7 @@ def test_axial_turns_patches_as_qwen2_vl_and_pixtral(name, kind, sizes, spacing,
     )
 
 
-def test_axial_turns_patches_as_llama4(record):
+def test_axial_rotation_matches_llama4(record):
     llama4, pos = family("llama4"), Geometry.grid(4, 4).q_pos
     q = drawn(pos)
     sizes = {"hidden_size": 64, "num_attention_heads": 2, "image_size": 56, "patch_size": 14}
@@ -108,7 +108,7 @@ def test_axial_turns_patches_as_llama4(record):
     )
 
 
-def test_axial_turns_patches_as_kimi(record):
+def test_axial_rotation_matches_kimi(record):
     kimi, q = family("kimi_k25"), drawn()
     config = kimi.Kimi_K25VisionConfig(hidden_size=64, num_attention_heads=2)
     cos, sin = kimi.Kimi_K25VisionRotaryEmbedding(config)(q, PATCHES[0])
@@ -125,7 +125,7 @@ def test_axial_turns_patches_as_kimi(record):
     )
 
 
-def test_axial_turns_patches_as_gemma4(record):
+def test_axial_rotation_matches_gemma4(record):
     gemma, q = family("gemma4"), drawn()
     config = gemma.Gemma4VisionConfig(hidden_size=64, num_attention_heads=2, head_dim=32)
     cos, sin = gemma.Gemma4VisionRotaryEmbedding(config)(q, PATCHES)
@@ -149,13 +149,13 @@ def test_axial_turns_patches_as_gemma4(record):
         ("ernie4_5_vl_moe", "Ernie4_5_VLMoeText", (22, 22, 20), {"order": "ernie", "layout": "interleaved"}),
     ],
 )
-def test_sections_turn_words_and_patches_as_theirs(name, kind, numbers, options, record):
+def test_sections_match_on_text_and_patches(name, kind, numbers, options, record):
     module = family(name)
     share = 0.5 if sum(numbers) == 32 else 1.0
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": list(numbers), "partial_rotary_factor": share}
     sizes = {"hidden_size": 256, "num_attention_heads": 2, "head_dim": 128, "rope_parameters": rope}
     config = configured(name, "Qwen2VLTextConfig" if name == "qwen2_vl" else f"{kind}Config", **sizes)
-    # three words, then a film of 2 frames of 3 x 4 patches
+    # three text tokens, then a video of 2 frames of 3 x 4 patches
     words, film = torch.arange(3)[:, None].expand(-1, 3), Geometry.grid(2, 3, 4).q_pos[0] + 3
     pos = torch.cat([words, film])[None]
     q = torch.randn(1, 2, pos.shape[1], 128)
@@ -167,30 +167,30 @@ def test_sections_turn_words_and_patches_as_theirs(name, kind, numbers, options,
         theirs,
         scheme=f"sections:{shown}",
         oracle=module.apply_rotary_pos_emb,
-        what="queries of words and patches",
+        what="queries of text tokens and patches",
         **FLOAT32,
     )
 
 
 @torch.no_grad()
-def test_fourier_features_are_those_of_sam(record):
+def test_fourier_features_match_sam(record):
     sam = family("sam")
     theirs = sam.SamPositionalEmbedding(configured("sam", "SamVisionConfig", num_pos_feats=8)).double()
     points, scheme = torch.rand(1, 30, 2).double(), Fourier(width=16, axes=2).double()
     scheme.frequencies.copy_(2 * math.pi * theirs.positional_embedding.T)
-    # they run from -1 to 1 over the image
+    # their coordinates run from -1 to 1 over the image
     ours = scheme.embed(torch.zeros(1, 30, 16).double(), 2 * points - 1)
     record(
         torch.cat(ours.chunk(2, -1)[::-1], -1),
         theirs(points),
         scheme="fourier:axes=2",
         oracle=sam.SamPositionalEmbedding,
-        what="waves of points",
+        what="sinusoids of points",
         after="our frequencies are 2 pi times theirs; our second half, then our first",
     )
 
 
-def test_axial_turns_patches_as_dinov3(record):
+def test_axial_rotation_matches_dinov3(record):
     dino = family("dinov3_vit")
     sizes = {"hidden_size": 64, "num_attention_heads": 2, "image_size": 80, "patch_size": 16, "rope_theta": 100.0}
     cos, sin = dino.DINOv3ViTRopePositionEmbedding(configured("dinov3_vit", "DINOv3ViTConfig", **sizes)).eval()(
@@ -211,7 +211,7 @@ def test_axial_turns_patches_as_dinov3(record):
 
 
 @torch.no_grad()
-def test_a_table_of_a_grid_is_that_of_swin(record):
+def test_the_bias_table_matches_swin(record):
     kind = family("swin").SwinRelativePositionBias
     theirs, scheme = kind(2, (3, 4)), Swin(heads=2, rows=3, columns=4)
     scheme.table.copy_(theirs.relative_position_bias_table.normal_())
@@ -232,14 +232,14 @@ def beit(rows, columns):
 
 
 @torch.no_grad()
-def test_a_table_of_a_square_grid_is_that_of_beit(record):
+def test_the_bias_table_of_a_square_grid_matches_beit(record):
     theirs, ours = beit(4, 4)
     oracle = family("beit").BeitRelativePositionBias
     record(ours, theirs, scheme="swin", oracle=oracle, what="bias of 4 x 4 patches", after="without the class token")
 
 
 @torch.no_grad()
-def test_a_table_of_a_grid_that_is_no_square_is_read_as_it_was_written(record_error):
+def test_the_bias_table_of_a_non_square_grid_is_indexed_correctly(record_error):
     theirs, ours = beit(3, 5)
     scheme, places = Swin(heads=2, rows=3, columns=5), Geometry.grid(3, 5).q_pos[0].tolist()
     table = torch.arange(45.0)
@@ -255,7 +255,7 @@ def test_a_table_of_a_grid_that_is_no_square_is_read_as_it_was_written(record_er
 
 
 @torch.no_grad()
-def test_a_network_of_the_distance_is_that_of_swin_v2(record):
+def test_the_offset_mlp_matches_swin_v2(record):
     kind = family("swinv2").Swinv2SelfAttention
     layer = kind(configured("swinv2", "Swinv2Config"), dim=8, num_heads=2, window_size=(4, 4))
     scheme = LogMlp(heads=2, form="swin_v2", axes=2, hidden=512, reach=3)

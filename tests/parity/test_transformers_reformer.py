@@ -7,7 +7,7 @@ from ordinate.schemes import NoPosition
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_one_hash_of_two_chunks_is_that_of_transformers(causal, record):
+def test_one_hash_of_two_chunks_matches_transformers(causal, record):
     module = pytest.importorskip("transformers.models.reformer.modeling_reformer")
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "attention_head_size": 8, "num_buckets": 2}
     chunks = {"num_hashes": 1, "lsh_attn_chunk_length": 31, "lsh_attention_probs_dropout_prob": 0.0}

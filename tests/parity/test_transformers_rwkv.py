@@ -9,7 +9,7 @@ from ordinate.schemes import NoPosition
 modeling = pytest.importorskip("transformers.models.rwkv.modeling_rwkv")
 
 
-def test_the_mean_is_theirs_and_so_are_its_gradients():
+def test_the_weighted_mean_and_its_gradients_match():
     k, v, pace, bonus = torch.randn(2, 100, 24), torch.randn(2, 100, 24), torch.randn(24), torch.randn(24)
     leaves = [x.requires_grad_() for x in (k, v, pace, bonus)]
     ours, _ = wkv(k, v, -torch.exp(pace), bonus, empty_sums(k))
@@ -22,7 +22,7 @@ def test_the_mean_is_theirs_and_so_are_its_gradients():
         assert (one - other).abs().max() < 1e-5 * other.abs().max()
 
 
-def test_the_time_mixing_is_theirs():
+def test_time_mixing_matches():
     transformers = pytest.importorskip("transformers")
     config = transformers.RwkvConfig(vocab_size=11, hidden_size=24, attention_hidden_size=24, num_hidden_layers=2)
     theirs, mixer = modeling.RwkvSelfAttention(config, 0), Rwkv4(width=24, layers=2)

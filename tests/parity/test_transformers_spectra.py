@@ -1,4 +1,4 @@
-"""The spectra of rope, built from the same dictionaries as in transformers."""
+"""Spectra of RoPE from `rope_parameters`, compared with transformers."""
 
 import pytest
 import torch
@@ -69,20 +69,20 @@ def scheme_of(config):
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
 @pytest.mark.parametrize("length", [1, 512, 513, 2048])
 @pytest.mark.parametrize("name", CASES)
-def test_the_rates_and_the_multiplier_are_theirs(name, length, theta, record):
+def test_rates_and_attention_factor_match(name, length, theta, record):
     config = configured(CASES[name], theta)
     make = ROPE_INIT_FUNCTIONS[CASES[name]["rope_type"]]
     theirs, multiplier = make(config, "cpu", seq_len=length)
     ours = scheme_of(config)
     rates = ours.spectrum.rates_at(torch.tensor(float(length)), 32, theta)
-    # the fastest rate is 1 and the slowest 1e-5: each counts alike as a share of the plain one
+    # rates range from 1 to 1e-5: compare them relative to the unscaled ones
     plain = torch.tensor([theta ** (-2 * m / 32) for m in range(16)], dtype=torch.float64)
     record(
         torch.cat([rates / plain, torch.tensor([ours.spectrum.query_key_scale])]),
         torch.cat([theirs / plain, torch.tensor([multiplier])]),
         scheme=f"rope:spectrum={name}",
         oracle=make,
-        what="each rate as a share of the plain one; the multiplier",
+        what="rates, relative to the unscaled ones, and attention factor",
         within=2e-6,
         because="their rates are in float32",
     )
@@ -90,11 +90,11 @@ def test_the_rates_and_the_multiplier_are_theirs(name, length, theta, record):
 
 @pytest.mark.parametrize("length", [50, 600])
 @pytest.mark.parametrize("name", CASES)
-def test_the_attention_of_the_newest_token_is_theirs(name, length, record):
+def test_attention_of_the_newest_token_matches(name, length, record):
     config = configured(CASES[name])
     q, k, v = torch.randn(3, 1, 2, length, 32)
     cos, sin = llama.LlamaRotaryEmbedding(config)(q, torch.arange(length)[None])
-    # one length rules all of their tokens, the longest; with us each query has its own, so the newest has the same
+    # theirs uses the longest length for all tokens; ours the length of each query, so the newest query agrees
     last, keys = llama.apply_rotary_pos_emb(q, k, cos, sin)
     theirs = torch.nn.functional.scaled_dot_product_attention(last[:, :, -1:], keys, v)
     scheme, where = scheme_of(config), Geometry.causal(1, cached=length - 1)

@@ -14,7 +14,7 @@ xt = pytest.importorskip("x_transformers.x_transformers")
 POSITIONS = torch.arange(50)[None, :, None]
 
 
-def test_waves_of_a_trained_size_are_theirs(record):
+def test_sinusoids_with_trained_scale_match(record):
     theirs = xt.ScaledSinusoidalEmbedding(32)
     record(
         Sinusoidal(width=32, form="concatenated", scale=32**-0.5, trainable=True).embed(
@@ -24,13 +24,13 @@ def test_waves_of_a_trained_size_are_theirs(record):
         scheme="sinusoidal:form=concatenated,trainable=True",
         oracle=xt.ScaledSinusoidalEmbedding,
         what="table",
-        after="our scale begins at 1 / sqrt(width), as theirs",
+        after="our scale is initialised to 1 / sqrt(width), as theirs",
         within=1e-5,
         because="their angles are in float32",
     )
 
 
-def test_a_learned_table_is_theirs_times_a_factor(record):
+def test_a_learned_table_matches_up_to_a_factor(record):
     theirs, scheme = xt.AbsolutePositionalEmbedding(16, 50), Learned(width=16, max_length=50)
     with torch.no_grad():
         scheme.table.copy_(theirs.emb.weight * 16**-0.5)
@@ -45,7 +45,7 @@ def test_a_learned_table_is_theirs_times_a_factor(record):
 
 
 @pytest.mark.parametrize("start", [0, 1000])
-def test_a_rotation_in_interleaved_layout_is_theirs(start, record):
+def test_rotation_in_interleaved_layout_matches(start, record):
     q, pos = torch.randn(1, 2, 50, 32).double(), POSITIONS + start
     freqs, _ = xt.RotaryEmbedding(32)(pos[0, :, 0])
     record(
@@ -61,14 +61,14 @@ def test_a_rotation_in_interleaved_layout_is_theirs(start, record):
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 12, 40])
 @pytest.mark.parametrize("causal", [True, False])
-def test_alibi_is_theirs_on_both_sides(heads, causal, record):
+def test_bidirectional_alibi_matches(heads, causal, record):
     theirs = xt.AlibiPositionalBias(heads)
     where = Geometry.causal(3, cached=17) if causal else Geometry.full(20)
     ours = Alibi(heads=heads).bias(where)[0]
     record(ours, theirs(*where.shape), scheme="alibi", oracle=xt.AlibiPositionalBias.forward, what="bias")
 
 
-def test_alibi_is_theirs_at_given_positions(record):
+def test_alibi_matches_at_given_positions(record):
     theirs, pos = xt.AlibiPositionalBias(8), torch.randint(1000, (2, 20))
     record(
         Alibi(heads=8).bias(Geometry.from_positions(pos[..., None])),
@@ -81,7 +81,7 @@ def test_alibi_is_theirs_at_given_positions(record):
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20)])
-def test_t5_is_theirs_times_a_factor(causal, buckets, max_distance, record):
+def test_t5_matches_up_to_a_factor(causal, buckets, max_distance, record):
     theirs = xt.RelativePositionBias(8.0, causal=causal, num_buckets=buckets, max_distance=max_distance, heads=3)
     scheme = T5(heads=3, buckets=buckets, max_distance=max_distance)
     with torch.no_grad():
@@ -102,7 +102,7 @@ def test_t5_is_theirs_times_a_factor(causal, buckets, max_distance, record):
     ("spectrum", "options"),
     [(Linear(factor=4.0), {"interpolation_factor": 4.0}), (Ntk(factor=4.0), {"base_rescale_factor": 4.0})],
 )
-def test_stretched_rates_and_a_part_of_the_channels_are_theirs(spectrum, options, record):
+def test_scaled_rates_and_partial_rotation_match(spectrum, options, record):
     q = torch.randn(1, 2, 50, 48).double()
     freqs, _ = xt.RotaryEmbedding(32, **options)(torch.arange(50))
     record(
@@ -118,7 +118,7 @@ def test_stretched_rates_and_a_part_of_the_channels_are_theirs(spectrum, options
 
 
 @pytest.mark.parametrize(("sloped", "heads"), [(3, 8), (4, 6)])
-def test_alibi_on_the_first_heads_is_theirs(sloped, heads, record):
+def test_alibi_on_the_first_heads_matches(sloped, heads, record):
     theirs = xt.AlibiPositionalBias(sloped, total_heads=heads)
     record(
         Alibi(heads=heads, sloped_heads=sloped).bias(Geometry.full(20))[0],
@@ -130,7 +130,7 @@ def test_alibi_on_the_first_heads_is_theirs(sloped, heads, record):
     )
 
 
-def test_xpos_is_theirs_around_the_same_centre(record):
+def test_xpos_matches_with_the_same_centre(record):
     q, k = torch.randn(2, 1, 2, 50, 32).double()
     freqs, scale = xt.RotaryEmbedding(32, use_xpos=True)(torch.arange(50))
     scheme = Xpos(head_width=32, centre=25, layout="interleaved")
@@ -147,7 +147,7 @@ def test_xpos_is_theirs_around_the_same_centre(record):
 
 
 @torch.no_grad()
-def test_pope_is_theirs(record):
+def test_pope_matches(record):
     q, k = torch.randn(2, 1, 2, 50, 32)
     theirs, scheme = xt.PolarEmbedding(32, 2), Pope(head_width=32, heads=2, init="uniform")
     theirs.learned_bias.copy_(scheme.phases)
@@ -165,26 +165,26 @@ def test_pope_is_theirs(record):
 
 @torch.no_grad()
 @pytest.mark.parametrize("positions", [4, 64])
-def test_cope_is_theirs(positions, record):
+def test_cope_matches(positions, record):
     q, k = torch.randn(2, 2, 3, 12, 8).double()
     theirs, scheme = xt.CoPE(8, 3, positions).double(), Cope(head_width=8, max_positions=positions).double()
     theirs.pos_emb.copy_(scheme.table.normal_())
     hidden = ~torch.ones(12, 12).tril().bool()
-    # theirs wants hidden scores at the lowest number there is
+    # theirs needs masked scores at the lowest finite number
     scores = (q @ k.mT / 8**0.5).masked_fill(hidden, -torch.finfo(torch.float64).max)
     record(
         scheme.content_bias(q, k, Geometry.causal(12)).masked_fill(hidden, 0.0),
         theirs(q, scores).masked_fill(hidden, 0.0),
         scheme="cope",
         oracle=xt.CoPE,
-        what="what is added to visible scores",
+        what="bias of visible scores",
     )
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("coordinate", ["log", "linear"])
-def test_a_network_of_the_distance_is_theirs(coordinate, norm, record):
+def test_the_offset_mlp_matches(coordinate, norm, record):
     theirs = xt.DynamicPositionBias(16, heads=4, depth=2, log_distance=coordinate == "log", norm=norm)
     scheme = LogMlp(heads=4, hidden=16, coordinate=coordinate, norm=norm)
     linears = [module for module in theirs.modules() if isinstance(module, torch.nn.Linear)]

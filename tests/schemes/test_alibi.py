@@ -156,14 +156,14 @@ def test_halves_look_to_one_side_each():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("route", ["reference", "sdpa"])
-def test_a_half_that_finds_nothing_on_its_side_sees_the_others_alike(dtype, route):
+@pytest.mark.parametrize("backend", ["reference", "sdpa"])
+def test_a_half_that_finds_nothing_on_its_side_sees_the_others_alike(dtype, backend):
     scheme = Alibi(heads=2, direction="split_heads")
     where = Geometry.cross(1, 4)
     ahead = Geometry(where.q_pos + 9, where.k_pos)
     q, k = torch.randn(2, 1, 2, 1, 8).to(dtype).unbind()
     v = torch.arange(4.0)[:, None].expand(1, 2, 4, 8).to(dtype)
-    out = attend(q, k.expand(1, 2, 4, 8), v, scheme.at(ahead), backend=route)
+    out = attend(q, k.expand(1, 2, 4, 8), v, scheme.at(ahead), backend=backend)
     assert torch.allclose(out[0, 1].float(), torch.tensor(1.5), rtol=0, atol=0.01)
     assert out.isfinite().all()
 

@@ -140,7 +140,7 @@ def test_weighted_scores_fade_with_the_distance(form):
     assert torch.autograd.gradcheck(score, leaves, fast_mode=True)
 
 
-def test_without_weighting_scores_are_left_to_the_routes():
+def test_without_weighting_scores_are_left_to_the_backends():
     assert Kerple(heads=2).hooks == ("bias",)
     assert Kerple(heads=2, weighted=True).hooks == ("score", "bias")
     assert Kerple(heads=2).score(torch.ones(1, 2, 1, 4), torch.ones(1, 2, 1, 4), Geometry.causal(1)) is None

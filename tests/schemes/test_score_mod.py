@@ -10,8 +10,8 @@ from ordinate import Geometry
 from ordinate.core import catalog
 from ordinate.schemes import Alibi, Rope, Scheme
 from ordinate.schemes._score_mod import mask_mod, score_mod
+from ordinate.testing.backend import GEOMETRIES, random_qkv
 from ordinate.testing.case import HEAD_WIDTH, HEADS, KV_HEADS, SchemeCase
-from ordinate.testing.route import GEOMETRIES, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
 NAMES = catalog.names("ordinate.schemes")

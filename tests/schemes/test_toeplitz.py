@@ -46,7 +46,7 @@ def test_positions_beyond_the_table_are_refused():
         Toeplitz(heads=2, max_length=4).at(Geometry.causal(5))
 
 
-def test_texts_as_long_as_the_table_are_served_by_every_route_though_padding_makes_them_longer():
+def test_texts_as_long_as_the_table_are_served_by_every_backend_though_padding_makes_them_longer():
     scheme = Toeplitz(heads=2, max_length=260).double()
     with torch.no_grad():
         scheme.table.mul_(50)

@@ -60,9 +60,9 @@ def attend(
         at: a scheme at a geometry: `scheme.at(where)`.
         scale: multiplies q.k; None: 1 / sqrt(head width).
         dropout: dropout probability of the attention weights.
-        formula: variations of the formula: soft cap, attention sinks, another normalisation than softmax.
-        route: name of the backend to use; None: the one in ORDINATE_ATTENTION_BACKEND, or the first that supports the
-            call.
+        score_options: soft cap, attention sinks, a normalisation other than softmax.
+        backend: name of the backend to use; None: the one in ORDINATE_ATTENTION_BACKEND, or the first that supports
+            the call.
 
     Raises:
         ValueError: shapes that do not match each other or the geometry, an unknown backend, or one that does not

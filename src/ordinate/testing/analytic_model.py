@@ -1,4 +1,4 @@
-"""A minimal attention model in float64 for testing probes, with analytically known answers."""
+"""Attention-only transformer in float64, whose probe results are known analytically, for tests of probes."""
 
 import math
 from typing import Any, Literal
@@ -24,20 +24,20 @@ MAX_LENGTH = 512
 
 
 class AnalyticModel(ModelAdapter):
-    """Attention-only transformer with random weights, as a model adapter.
+    """Attention-only transformer with random weights, implemented as a model adapter.
 
     Args:
-        position: position encoding.
+        position: position encoding: none, learned position embeddings, or RoPE.
         causal: whether a causal mask is applied.
         layers: number of layers.
         heads: attention heads per layer.
         width: model width.
         vocabulary: vocabulary size.
-        head: whether it has an unembedding and predicts tokens.
-        scale: standard deviation of learned position embeddings; that of token embeddings is 1.
+        head: whether it has an output layer (unembedding) and returns logits.
+        scale: standard deviation of the learned position embeddings; that of the token embeddings is 1.
         max_length: maximum sequence length [tokens].
         first_token: id of the first token of each sequence (BOS).
-        seed: seed of the weights.
+        seed: random seed of the weights.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class AnalyticModel(ModelAdapter):
 
     @classmethod
     def unsupported_reason(cls, model: object) -> str | None:
-        """Refuse every model: this one is built from sizes only."""
-        return "it is not an adapter of other models"
+        """Return a reason for every model: this adapter has its own weights and wraps no other model."""
+        return "it does not wrap other models"
 
     @property
     def info(self) -> ModelInfo:
@@ -80,28 +80,28 @@ class AnalyticModel(ModelAdapter):
         return self._facts
 
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
-        """Return token embeddings drawn from N(0, 1)."""
+        """Return the token embeddings, drawn from N(0, 1)."""
         return self.tokens
 
     def position_table(self, length: int) -> Float[Tensor, "length width"]:
-        """Return random position embeddings, if positions are learned."""
+        """Return the learned position embeddings, drawn from N(0, scale^2)."""
         if self.info.position != "learned":
-            raise NotApplicable("plain has no position embeddings")
+            raise NotApplicable("AnalyticModel has no position embeddings")
         return self.table[:length]
 
     def projection(self, layer: int) -> Projection:
         return self.weights[layer]
 
     def forward(self, inputs: Inputs, watch: Hooks | None = None) -> ForwardOutput:
-        """Run a forward pass: layer norm without parameters, attention, residual connection."""
+        """Run a forward pass: pre-norm layers of attention with residual connections, layer norms without parameters."""
         ids = inputs.ids
         x = inputs.embeddings if ids is None or inputs.embeddings is not None else self.tokens[ids]
         if x is None:
-            raise NotApplicable("plain takes token ids or embeddings")
+            raise NotApplicable("AnalyticModel takes token ids or embeddings")
         count, n, _ = x.shape
         pos = torch.arange(n).expand(count, n) if inputs.positions is None else inputs.positions
         if self.info.max_length is not None and int(pos.max()) >= self.info.max_length:
-            raise NotApplicable(f"plain supports positions below {self.info.max_length}")
+            raise NotApplicable(f"AnalyticModel supports positions below {self.info.max_length}")
         mask = torch.ones(1, n, n, dtype=torch.bool)
         mask = (mask.tril() if self.info.causal else mask) if inputs.mask is None else inputs.mask
         x, watch = (x + self.table[pos] if self.info.position == "learned" else x), watch or Hooks()
@@ -129,7 +129,7 @@ class AnalyticModel(ModelAdapter):
 
 
 def apply_rope(x: Float[Tensor, "b h n d"], pos: Real[Tensor, "b n"]) -> Float[Tensor, "b h n d"]:
-    """Apply RoPE with interleaved channel pairs."""
+    """Apply RoPE in interleaved layout: channels 2m and 2m + 1 form a pair."""
     rates = 10_000.0 ** (-torch.arange(0, x.shape[-1], 2, dtype=torch.float64) / x.shape[-1])
     angle = pos[:, None, :, None] * rates
     one, two = x[..., ::2], x[..., 1::2]
@@ -138,7 +138,7 @@ def apply_rope(x: Float[Tensor, "b h n d"], pos: Real[Tensor, "b n"]) -> Float[T
 
 
 def random_sequences(count: int = 12, length: int = 24, vocabulary: int = 50, seed: int = 0) -> ProbeData:
-    """Return sequences of independent random tokens, which have no order that permuting could destroy."""
+    """Return sequences of independent random tokens: shuffling them does not change their distribution."""
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randint(vocabulary, (count, length), generator=draw)
     return ProbeData(ids, None, "random tokens", natural=False)

@@ -1,6 +1,6 @@
-"""Inputs that break attention elsewhere, by every route that takes them: right, or a clear error.
+"""Inputs that break other attention libraries, for every backend: correct results or clear errors.
 
-What is wrong with the arguments themselves (masks, types, shapes) stands in tests/bad_input/table.toml.
+What is wrong with the arguments themselves (masks, types, shapes) is in tests/bad_input/table.toml.
 """
 
 import importlib
@@ -15,7 +15,7 @@ import torch
 from ordinate import Geometry, attend, explain
 from ordinate.attention._attend import BACKENDS
 from ordinate.schemes import T5, Alibi, NoPosition, Scheme, Shaw
-from ordinate.testing.route import assert_agrees, random_qkv
+from ordinate.testing.backend import assert_agrees, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
 NAN, INF = float("nan"), float("inf")
@@ -62,29 +62,29 @@ def each_backend(test):
         ran = []
         for name in BACKENDS:
             with suppress(Unsupported):
-                test(route=name, **given)
+                test(backend=name, **given)
                 ran.append(name)
         assert "reference" in ran
 
     signature = inspect.signature(test)
-    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "route"]
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "backend"]
     with_each.__signature__ = signature.replace(parameters=parameters)
     return with_each
 
 
-def taken(route, at, q, k, v):
+def taken(backend, at, q, k, v):
     """Raise `Unsupported` if the backend does not support the call."""
     try:
-        explain(q, k, v, at, backend=route)
+        explain(q, k, v, at, backend=backend)
     except ValueError as error:
         if "it does not: " not in str(error):
             raise
         raise Unsupported from None
 
 
-def attended(route, at, q, k, v):
-    taken(route, at, q, k, v)
-    return attend(q, k, v, at, backend=route)
+def attended(backend, at, q, k, v):
+    taken(backend, at, q, k, v)
+    return attend(q, k, v, at, backend=backend)
 
 
 @pytest.mark.covering(2)
@@ -96,38 +96,38 @@ def attended(route, at, q, k, v):
 )
 @pytest.mark.parametrize("tokens", [1, 2, 127, 128, 129, 257, pytest.param(1025, marks=pytest.mark.extended)])
 @each_backend
-def test_every_length_agrees_with_the_reference(route, tokens, name, geometry, monkeypatch):
+def test_every_length_agrees_with_the_reference(backend, tokens, name, geometry, monkeypatch):
     if tokens > 129:
         # blocks of a few dozen rows
         monkeypatch.setattr("ordinate.attention.backends.row_blocks.MAX_BLOCK_SCORES", 2**18)
     where, scheme = PLACES[geometry](tokens), made(name)
     q, k, v = random_qkv(where, dtype=torch.float32)
-    taken(route, scheme.at(where), q, k, v)
-    assert_agrees(route, scheme, where, q, k, v)
+    taken(backend, scheme.at(where), q, k, v)
+    assert_agrees(backend, scheme, where, q, k, v)
 
 
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("tokens", [2, 129, 257])
 @each_backend
-def test_odd_lengths_with_padding_agree_in_16_bits(route, tokens, type):
+def test_odd_lengths_with_padding_agree_in_16_bits(backend, tokens, type):
     where, scheme = PLACES["padded"](tokens), made("alibi")
     q, k, v = random_qkv(where, width=7, dtype=type)
-    taken(route, scheme.at(where), q, k, v)
-    assert_agrees(route, scheme, where, q, k, v)
+    taken(backend, scheme.at(where), q, k, v)
+    assert_agrees(backend, scheme, where, q, k, v)
 
 
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("name", ["alibi", "t5"])
 @pytest.mark.parametrize("place", PLACES)
 @each_backend
-def test_autocast_changes_neither_mask_nor_bias(route, place, name):
+def test_autocast_changes_neither_mask_nor_bias(backend, place, name):
     where, scheme = PLACES[place](257), made(name)
     q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.bfloat16))
-    taken(route, scheme.at(where), q, k, v)
+    taken(backend, scheme.at(where), q, k, v)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = attend(q.float(), k.float(), v.float(), scheme.at(where), backend=route)
-    assert out.equal(attend(q, k, v, scheme.at(where), backend=route))
+        out = attend(q.float(), k.float(), v.float(), scheme.at(where), backend=backend)
+    assert out.equal(attend(q, k, v, scheme.at(where), backend=backend))
 
 
 @pytest.mark.extended
@@ -169,9 +169,9 @@ class Blind(Wall):
 @pytest.mark.parametrize("where", [Geometry.causal(9), Geometry.causal(2, cached=7), Geometry.causal(9, window=5)])
 @pytest.mark.parametrize("type", [torch.float32, torch.bfloat16, torch.float16])
 @each_backend
-def test_a_bias_of_minus_infinity_hides_keys_as_the_mask_does(route, type, where, scheme):
+def test_a_bias_of_minus_infinity_hides_keys_as_the_mask_does(backend, type, where, scheme):
     q, k, v = random_qkv(where, dtype=type)
-    out = attended(route, scheme.at(where), q, k, v)
+    out = attended(backend, scheme.at(where), q, k, v)
     seen = where.visible & (where.offset[..., 0] >= 4)
     scores = q.double() @ k.double().repeat_interleave(2, 1).mT / 8**0.5
     weights = scores.masked_fill(~seen[:, None], -INF).softmax(-1).nan_to_num(0.0)
@@ -205,10 +205,10 @@ def no_such_document():
 @pytest.mark.parametrize("type", [torch.float32, torch.bfloat16, torch.float16])
 @each_scheme
 @each_backend
-def test_a_query_without_visible_keys_gets_zero_and_no_gradient(route, name, type, make):
+def test_a_query_without_visible_keys_gets_zero_and_no_gradient(backend, name, type, make):
     (where, blind), scheme = make(), made(name)
     q, k, v = random_qkv(where, dtype=type)
-    out = attended(route, scheme.at(where), q, k, v)
+    out = attended(backend, scheme.at(where), q, k, v)
     blind = blind[:, None, :, None].expand_as(out)
     assert (out[blind] == 0).all()
     learned = [parameter for parameter in scheme.parameters() if parameter.requires_grad]
@@ -223,7 +223,7 @@ def test_a_query_without_visible_keys_gets_zero_and_no_gradient(route, name, typ
 @pytest.mark.parametrize("what", ["q", "k", "v"])
 @each_scheme
 @each_backend
-def test_hidden_nan_and_infinity_do_not_spread(route, name, what, wrong):
+def test_hidden_nan_and_infinity_do_not_spread(backend, name, what, wrong):
     # the first two tokens of the second row are padding, whose outputs are zero
     where, scheme = Geometry.padded(torch.tensor([[True] * 6, [False] * 2 + [True] * 4])), made(name)
     inputs = dict(zip("qkv", (x.detach() for x in random_qkv(where, dtype=torch.float32)), strict=True))
@@ -231,7 +231,7 @@ def test_hidden_nan_and_infinity_do_not_spread(route, name, what, wrong):
     inputs[what][1, :, :2] = wrong
     for x in inputs.values():
         x.requires_grad_()
-    out = attended(route, scheme.at(where), *inputs.values())
+    out = attended(backend, scheme.at(where), *inputs.values())
     assert torch.allclose(out, exact, atol=1e-6)
     gradients = torch.autograd.grad(out.square().sum(), list(inputs.values()))
     assert all(x.isfinite().all() for x in gradients)
@@ -243,13 +243,13 @@ def test_hidden_nan_and_infinity_do_not_spread(route, name, what, wrong):
 @pytest.mark.parametrize("what", ["q", "k", "v"])
 @each_scheme
 @each_backend
-def test_visible_nan_and_infinity_reach_only_the_rows_that_see_them(route, name, what, wrong):
+def test_visible_nan_and_infinity_reach_only_the_rows_that_see_them(backend, name, what, wrong):
     where, scheme = Geometry.causal(9, window=4), made(name)
     inputs = dict(zip("qkv", (x.detach() for x in random_qkv(where, dtype=torch.float32)), strict=True))
     exact = attend(*inputs.values(), scheme.at(where), backend="reference")
     # the sixth token of the first row, in the first head and the queries that share it
     inputs[what][0, 0, 5, 3] = wrong
-    out = attended(route, scheme.at(where), *inputs.values())
+    out = attended(backend, scheme.at(where), *inputs.values())
     poisoned = torch.zeros(2, 4, 9, dtype=torch.bool)
     poisoned[0, : 1 if what == "q" else 2, 5 : 6 if what == "q" else 9] = True
     assert out[poisoned].isnan().all()
@@ -284,11 +284,11 @@ EMPTY = {
 @pytest.mark.parametrize("type", [torch.float32, torch.bfloat16])
 @each_scheme
 @each_backend
-def test_empty_inputs_give_zeros_of_the_right_shape(route, name, type, case):
+def test_empty_inputs_give_zeros_of_the_right_shape(backend, name, type, case):
     batch, where, width = EMPTY[case]
     scheme = made(name)
     q, k, v = random_qkv(where, batch=batch, width=width, dtype=type)
-    out = attended(route, scheme.at(where), q, k, v)
+    out = attended(backend, scheme.at(where), q, k, v)
     assert out.shape == (batch, 4, where.shape[0], width)
     assert out.dtype == type
     if where.shape[1] == 0:
@@ -317,13 +317,13 @@ def test_zero_heads_raise_an_error():
 )
 @each_scheme
 @each_backend
-def test_huge_scores_agree_with_the_reference(route, name, size, type):
+def test_huge_scores_agree_with_the_reference(backend, name, size, type):
     where, scheme = Geometry.causal(17), made(name)
     q, k, v = (x.detach() for x in random_qkv(where, dtype=type))
     q = (q * size).clamp(-6e4, 6e4) if type == torch.float16 else q * size
     inputs = [x.requires_grad_() for x in (q, k, v)]
-    taken(route, scheme.at(where), *inputs)
-    out = attend(*inputs, scheme.at(where), backend=route)
+    taken(backend, scheme.at(where), *inputs)
+    out = attend(*inputs, scheme.at(where), backend=backend)
     wide = [x.detach().double().requires_grad_() for x in inputs]
     exact = attend(*wide, deepcopy(scheme).double().at(where), backend="reference")
     plain = attend(*inputs, scheme.at(where), backend="reference")
@@ -340,11 +340,11 @@ def test_huge_scores_agree_with_the_reference(route, name, size, type):
 @pytest.mark.covering(1)
 @each_scheme
 @each_backend
-def test_overflowing_scores_never_give_a_plausible_number(route, name):
+def test_overflowing_scores_never_give_a_plausible_number(backend, name):
     where, scheme = Geometry.causal(5), made(name)
     q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.float32))
     q, k = q.abs() * 1e30, k.abs() * 1e30
-    out = attended(route, scheme.at(where), q, k, v)
+    out = attended(backend, scheme.at(where), q, k, v)
     exact = attend(q.double(), k.double(), v.double(), deepcopy(scheme).double().at(where), backend="reference")
     wrong = (out - exact).abs() > 1e-5
     assert out[wrong].isnan().all()
@@ -353,13 +353,13 @@ def test_overflowing_scores_never_give_a_plausible_number(route, name):
 @pytest.mark.covering(1)
 @each_scheme
 @each_backend
-def test_16_bit_scores_do_not_overflow(route, name):
+def test_16_bit_scores_do_not_overflow(backend, name):
     where, scheme = Geometry.causal(9), made(name)
     # each score is five times what float16 can hold before it is scaled
     q, k = (torch.full((2, 4, 9, 8), 200.0, dtype=torch.float16).requires_grad_() for _ in range(2))
     v = torch.randn(2, 4, 9, 8).half().requires_grad_()
-    taken(route, scheme.at(where), q, k, v)
-    out = attend(q, k, v, scheme.at(where), backend=route)
+    taken(backend, scheme.at(where), q, k, v)
+    out = attend(q, k, v, scheme.at(where), backend=backend)
     exact = attend(q.double(), k.double(), v.double(), deepcopy(scheme).double().at(where), backend="reference")
     assert_as_close(out, attend(q, k, v, scheme.at(where), backend="reference"), exact)
     assert all(x.isfinite().all() for x in torch.autograd.grad(out.sum(), (q, k, v)))
@@ -369,7 +369,7 @@ def test_16_bit_scores_do_not_overflow(route, name):
 @pytest.mark.parametrize("how", ["transposed", "expanded", "sliced", "reversed channels"])
 @each_scheme
 @each_backend
-def test_every_memory_layout_gives_the_same_result(route, name, how):
+def test_every_memory_layout_gives_the_same_result(backend, name, how):
     where, scheme = Geometry.causal(9), made(name)
     layouts = {
         "transposed": lambda: torch.randn(2, 9, 4, 8).transpose(1, 2),
@@ -378,5 +378,5 @@ def test_every_memory_layout_gives_the_same_result(route, name, how):
         "reversed channels": lambda: torch.randn(2, 4, 8, 9).mT,
     }
     q, k, v = (layouts[how]() for _ in range(3))
-    taken(route, scheme.at(where), q, k, v)
-    assert_agrees(route, scheme, where, q, k, v)
+    taken(backend, scheme.at(where), q, k, v)
+    assert_agrees(backend, scheme, where, q, k, v)

@@ -8,7 +8,7 @@ import torch
 from ordinate import Geometry, attend, explain
 from ordinate.attention.backends import compiled
 from ordinate.schemes import T5, Alibi, Fire
-from ordinate.testing.route import random_qkv
+from ordinate.testing.backend import random_qkv
 
 PROGRAM = """
 import torch

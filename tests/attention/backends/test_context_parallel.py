@@ -104,6 +104,6 @@ def test_mixers_and_schemes_that_would_see_only_local_tokens_raise_an_error(opti
 def test_a_forced_backend_raises_an_error():
     q = torch.randn(1, 2, 4, 4)
     at = Alibi(heads=2).at(SequenceShard.of(Geometry.causal(8), 0, 2))
-    for route in ("reference", "sdpa", "row_blocks"):
+    for backend in ("reference", "sdpa", "row_blocks"):
         with pytest.raises(ValueError, match=r"a shard was asked for|must support the call"):
-            attend(q, q, q, at, backend=route)
+            attend(q, q, q, at, backend=backend)

@@ -42,13 +42,13 @@ FORMULAS = {
 DRAWS = 4
 
 
-def results(scheme, where, formula, route, type):
+def results(scheme, where, formula, backend, type):
     """Outputs and gradients, stacked over a few draws: in a single one, the errors of the reference may cancel."""
-    draws = [_results(scheme, where, formula, route, type, seed) for seed in range(DRAWS)]
+    draws = [_results(scheme, where, formula, backend, type, seed) for seed in range(DRAWS)]
     return [None if of[0] is None else torch.stack(of) for of in zip(*draws, strict=True)]
 
 
-def _results(scheme, where, formula, route, type, seed):
+def _results(scheme, where, formula, backend, type, seed):
     generator = torch.Generator().manual_seed(seed)
     queries, keys = where.shape
     sizes = ((2, 4, queries, 8), (2, 2, keys, 8), (2, 2, keys, 8))
@@ -59,7 +59,7 @@ def _results(scheme, where, formula, route, type, seed):
     if formula.sinks is not None:
         formula = replace(formula, sinks=formula.sinks.to(type).requires_grad_())
         learned = [formula.sinks, *learned]
-    out = attend(*leaves, scheme.at(where), score_options=formula, backend=route)
+    out = attend(*leaves, scheme.at(where), score_options=formula, backend=backend)
     slopes = torch.autograd.grad(out.cos().sum(), [*leaves, *learned], allow_unused=True)
     return [out, *slopes]
 

@@ -7,7 +7,7 @@ from ordinate import Geometry, attend, explain
 from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.backends import decode
 from ordinate.schemes import T5, Alibi, NoPosition
-from ordinate.testing.route import assert_agrees, random_qkv
+from ordinate.testing.backend import assert_agrees, random_qkv
 
 TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
@@ -89,7 +89,7 @@ def test_nan_and_infinity_reach_only_the_rows_that_see_them(which, bad):
     inputs = {name: x.detach() for name, x in zip("qkv", random_qkv(where, dtype=torch.float32), strict=True)}
     inputs[which][1, 0, -1, 2] = bad
     at = Alibi(heads=4).at(where)
-    out, exact = (attend(*inputs.values(), at, backend=route) for route in ("decode", "reference"))
+    out, exact = (attend(*inputs.values(), at, backend=backend) for backend in ("decode", "reference"))
     assert torch.equal(out.isfinite(), exact.isfinite())
     assert not out.isfinite().all()
     assert torch.allclose(out, exact, atol=1e-6, equal_nan=True)
@@ -136,6 +136,6 @@ def test_soft_caps_and_sinks_agree_with_the_reference(place, formula):
     where = PLACES[place]()
     q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.float64))
     at = t5().double().at(where)
-    one, other = (attend(q, k, v, at, score_options=formula, backend=route) for route in ("decode", "reference"))
+    one, other = (attend(q, k, v, at, score_options=formula, backend=backend) for backend in ("decode", "reference"))
     assert torch.allclose(one, other, rtol=0, atol=1e-12)
     assert not torch.allclose(one, attend(q, k, v, at))

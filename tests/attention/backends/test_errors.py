@@ -31,7 +31,7 @@ def pytorchs(q, k, v, scheme, where):
 @pytest.mark.parametrize("name", SCHEMES)
 def test_errors_at_long_sequences_are_no_larger_than_those_of_sdpa(name):
     torch.manual_seed(1)
-    route, tokens, make = SCHEMES[name]
+    backend, tokens, make = SCHEMES[name]
     where, scheme = Geometry.causal(tokens), make()
     for parameter in scheme.parameters():
         nn.init.normal_(parameter, std=0.1)
@@ -42,7 +42,7 @@ def test_errors_at_long_sequences_are_no_larger_than_those_of_sdpa(name):
     true = exact, *torch.autograd.grad(exact, wide, upstream.double())
     ours, theirs = (
         [((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, true, strict=True)]
-        for out in (attend(*inputs, scheme.at(where), backend=route), pytorchs(*inputs, scheme, where))
+        for out in (attend(*inputs, scheme.at(where), backend=backend), pytorchs(*inputs, scheme, where))
         for found in [(out, *torch.autograd.grad(out, inputs, upstream))]
     )
     assert max(error / usual for error, usual in zip(ours, theirs, strict=True)) <= 1.0

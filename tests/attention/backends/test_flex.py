@@ -8,7 +8,7 @@ from ordinate.attention._backend import AttentionCall
 from ordinate.attention.backends import flex
 from ordinate.schemes import T5, Alibi, NoPosition
 from ordinate.schemes.cope import Cope
-from ordinate.testing.route import GEOMETRIES, random_qkv
+from ordinate.testing.backend import GEOMETRIES, random_qkv
 
 # without a GPU FlexAttention is called uncompiled, and warns about it
 pytestmark = [

@@ -4,7 +4,7 @@ import torch
 from ordinate import Geometry, attend, explain
 from ordinate.attention.backends import key_padding
 from ordinate.schemes import Alibi, NoPosition, Rope
-from ordinate.testing.route import assert_agrees, random_qkv
+from ordinate.testing.backend import assert_agrees, random_qkv
 
 REAL = torch.arange(9) < torch.tensor([[9], [4]])
 WHERES = {

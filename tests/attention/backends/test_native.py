@@ -11,7 +11,7 @@ from ordinate.ops import decay_cutoff
 from ordinate.ops.native import attention, build, job
 from ordinate.ops.offset_bias_attention import masked_table
 from ordinate.schemes import T5, Alibi, Kerple, NoPosition
-from ordinate.testing.route import GEOMETRIES, assert_agrees, random_qkv
+from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
 

@@ -8,7 +8,7 @@ from ordinate.attention.backends import offset_bias
 from ordinate.ops import decay_cutoff, matmul
 from ordinate.ops import offset_bias_attention as blocks
 from ordinate.schemes import T5, Alibi, NoPosition, Rope
-from ordinate.testing.route import GEOMETRIES, assert_agrees, random_qkv
+from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 
 TYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 

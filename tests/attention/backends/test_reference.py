@@ -5,7 +5,7 @@ import torch
 
 from ordinate import Geometry, attend
 from ordinate.schemes import T5, Alibi, NoPosition
-from ordinate.testing.route import GEOMETRIES, random_qkv
+from ordinate.testing.backend import GEOMETRIES, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
 
@@ -127,5 +127,5 @@ def test_a_content_dependent_bias_is_added_to_the_scores():
     where = Geometry.causal(6)
     q, k, v = random_qkv(where, dtype=torch.float64)
     expected = looped(2 * q, k, v, NoPosition(), where)
-    for route in ("reference", "sdpa"):
-        assert_as_close(attend(q, k, v, Twice().at(where), backend=route), expected, expected, what=route)
+    for backend in ("reference", "sdpa"):
+        assert_as_close(attend(q, k, v, Twice().at(where), backend=backend), expected, expected, what=backend)

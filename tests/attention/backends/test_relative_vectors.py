@@ -3,12 +3,12 @@ import torch
 from torch import nn
 
 from ordinate import Geometry, attend, explain
-from ordinate.attention.backends import relative_vectors as route
+from ordinate.attention.backends import relative_vectors as backend
 from ordinate.ops import relative_vector_attention, skew
 from ordinate.schemes import T5, Alibi, Cope, Deberta, HeadGroups, NoPosition, Shaw, Sum, TransformerXl
 from ordinate.schemes.deberta import DebertaVersion
 from ordinate.schemes.music import Music
-from ordinate.testing.route import GEOMETRIES, random_qkv
+from ordinate.testing.backend import GEOMETRIES, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
 SIZES = {"heads": 4, "head_width": 8}
@@ -52,7 +52,7 @@ def results(scheme, where, inputs, name):
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(route, "MIN_PAIRS", 1)
+    monkeypatch.setattr(backend, "MIN_PAIRS", 1)
     monkeypatch.setattr(relative_vector_attention, "ROWS", 5)
     monkeypatch.setattr(relative_vector_attention, "KEYS", 3)
 
@@ -64,7 +64,7 @@ def _small(monkeypatch):
 def test_it_agrees_in_outputs_and_gradients(name, geometry):
     where, scheme = GEOMETRIES[geometry](17), made(name)
     inputs = random_qkv(where, dtype=torch.float64)
-    found, exact = (results(scheme, where, inputs, route) for route in ("relative_vectors", "reference"))
+    found, exact = (results(scheme, where, inputs, backend) for backend in ("relative_vectors", "reference"))
     for what, true in exact.items():
         assert_as_close(found[what].expand(true.shape), true, true, what=what)
 
@@ -79,7 +79,7 @@ def test_low_precision_errors_are_no_larger_than_those_of_the_reference(name, ty
     narrow = made(name, torch.float32)
     narrow.load_state_dict(scheme.state_dict())
     scheme.load_state_dict(narrow.state_dict())
-    found, plain = (results(narrow, where, inputs, route) for route in ("relative_vectors", "reference"))
+    found, plain = (results(narrow, where, inputs, backend) for backend in ("relative_vectors", "reference"))
     for what in ("output", "q", "k", "v"):
         assert_as_close(found[what], plain[what], exact[what], factor=3.0, what=what)
 
@@ -88,7 +88,7 @@ def test_full_blocks_agree(monkeypatch):
     monkeypatch.undo()
     where, scheme = Geometry.causal(700), made("deberta")
     inputs = random_qkv(where, batch=1, dtype=torch.float64)
-    found, exact = (results(scheme, where, inputs, route) for route in ("relative_vectors", "reference"))
+    found, exact = (results(scheme, where, inputs, backend) for backend in ("relative_vectors", "reference"))
     for what, true in exact.items():
         assert_as_close(found[what], true, true, what=what)
 
@@ -111,7 +111,7 @@ def test_a_view_with_a_wrong_stride_is_detected(monkeypatch):
     )
     where, scheme = Geometry.causal(17), made("music")
     inputs = random_qkv(where, dtype=torch.float64)
-    found, exact = (results(scheme, where, inputs, route) for route in ("relative_vectors", "reference"))
+    found, exact = (results(scheme, where, inputs, backend) for backend in ("relative_vectors", "reference"))
     with pytest.raises(AssertionError, match="output"):
         assert_as_close(found["output"], exact["output"], exact["output"], what="output")
 

@@ -7,7 +7,7 @@ from ordinate.attention.backends import row_blocks
 from ordinate.schemes import T5, Alibi, NoPosition, Rope, Scheme
 from ordinate.schemes.shaw import Shaw
 from ordinate.schemes.spectra.dynamic import Dynamic
-from ordinate.testing.route import GEOMETRIES, assert_agrees, random_qkv
+from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 
 TYPES = [torch.float64, torch.float32, torch.bfloat16]
 
@@ -57,14 +57,14 @@ def test_it_agrees_with_the_reference_forward_and_backward(make, geometry, type)
 def test_every_hook_agrees_in_outputs_and_gradients(geometry):
     where, scheme = GEOMETRIES[geometry](17), Everywhere().double()
     inputs = random_qkv(where, dtype=torch.float64)
-    made, exact = (_results(scheme, where, inputs, route) for route in ("row_blocks", "reference"))
+    made, exact = (_results(scheme, where, inputs, backend) for backend in ("row_blocks", "reference"))
     for name, one in exact.items():
         assert torch.allclose(made[name], one, rtol=0, atol=1e-11), name
     assert all(slope.abs().max() > 0 for slope in exact.values())
 
 
-def _results(scheme: Scheme, where, inputs, route):
-    out = attend(*inputs, scheme.at(where), backend=route)
+def _results(scheme: Scheme, where, inputs, backend):
+    out = attend(*inputs, scheme.at(where), backend=backend)
     names = ["q", "k", "v", *(name for name, _ in scheme.named_parameters())]
     weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).reshape(out.shape).cos()
     slopes = torch.autograd.grad((out * weights).sum(), [*inputs, *scheme.parameters()])
@@ -95,13 +95,13 @@ def test_the_backward_pass_uses_the_parameters_of_a_functional_call():
             super().__init__()
             self.scheme = scheme
 
-        def forward(self, route):
-            return attend(q, k, v, self.scheme.at(where), backend=route)
+        def forward(self, backend):
+            return attend(q, k, v, self.scheme.at(where), backend=backend)
 
     other = torch.randn_like(scheme.table).requires_grad_()
     slopes = []
-    for route in ("row_blocks", "reference"):
-        out = torch.func.functional_call(Attention(), {"scheme.table": other}, (route,))
+    for backend in ("row_blocks", "reference"):
+        out = torch.func.functional_call(Attention(), {"scheme.table": other}, (backend,))
         slopes.append(torch.autograd.grad(out.square().sum(), other)[0])
     assert torch.allclose(*slopes, rtol=0, atol=1e-12)
 

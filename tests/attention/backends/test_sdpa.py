@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from ordinate import Geometry, attend, explain
 from ordinate.attention import _sdpa
 from ordinate.schemes import T5, Alibi, NoPosition
-from ordinate.testing.route import GEOMETRIES, assert_agrees, random_qkv
+from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 
 
 def t5() -> T5:

@@ -7,7 +7,7 @@ from ordinate import Geometry, attend, explain
 from ordinate.attention.backends import window
 from ordinate.ops import blocks
 from ordinate.schemes import T5, Alibi, NoPosition, Shaw
-from ordinate.testing.route import assert_agrees, random_qkv
+from ordinate.testing.backend import assert_agrees, random_qkv
 
 TYPES = [torch.float64, torch.float32, torch.bfloat16]
 

@@ -126,11 +126,11 @@ def said(machine):
     return told.unsupported["native"]
 
 
-def test_without_a_compiler_another_route_takes_the_call(machine):
+def test_without_a_compiler_another_backend_takes_the_call(machine):
     assert said(machine) == "no C++ compiler was found (c++, g++ or clang++)"
 
 
-def test_a_compiler_that_fails_is_told_and_another_route_takes_the_call(machine):
+def test_a_failing_compiler_is_reported_and_another_backend_takes_the_call(machine):
     compiler(machine, "print('a.cpp:1: error: no such header', file=sys.stderr); sys.exit(1)")
     assert said(machine) == "compilation failed: a.cpp:1: error: no such header"
     assert list((machine / "cache" / "ordinate").iterdir()) == []

@@ -8,12 +8,12 @@ import torch
 from ordinate import Geometry, attend
 from ordinate.attention._attend import attend_cached
 from ordinate.attention._backend import ScoreOptions
-from ordinate.attention.backends import decode as route
+from ordinate.attention.backends import decode as backend
 from ordinate.attention.kv_buffer import KVBuffer
 from ordinate.models.multi_head_attention import MultiHeadAttention
 from ordinate.ops.native import build, decode
 from ordinate.schemes import T5, Alibi, NoPosition
-from ordinate.testing.route import random_qkv
+from ordinate.testing.backend import random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
 TYPES = [torch.float32, torch.bfloat16]
@@ -33,7 +33,7 @@ def _compiler():
 def calls(_compiler, monkeypatch):
     """How often C++ was asked: it is switched on, however few the keys."""
     monkeypatch.delenv(build.ENV_VARIABLE)
-    monkeypatch.setattr(route, "MIN_CPP_ELEMENTS", 0)
+    monkeypatch.setattr(backend, "MIN_CPP_ELEMENTS", 0)
     made, whole = [], decode.attend
     monkeypatch.setattr(decode, "attend", lambda *given, **named: made.append(given) or whole(*given, **named))
     return made
@@ -242,7 +242,7 @@ def test_what_it_is_not_made_for_goes_without(why, calls, monkeypatch):
     if why != "gradient":
         q, k, v = (x.detach() for x in (q, k, v))
     if why == "few":
-        monkeypatch.setattr(route, "MIN_CPP_ELEMENTS", k.numel() + 1)
+        monkeypatch.setattr(backend, "MIN_CPP_ELEMENTS", k.numel() + 1)
     if why == "off":
         monkeypatch.setenv(build.ENV_VARIABLE, "off")
     formula = ScoreOptions(softcap=2.0) if why == "cap" else PLAIN

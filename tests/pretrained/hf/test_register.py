@@ -149,12 +149,12 @@ def test_a_learned_bias_gets_its_gradient_from_every_backend(models, monkeypatch
     q, k, v = (torch.randn(1, 2, 70, 8) for _ in range(3))
     first = torch.randn(1, 2, 70, 70, requires_grad=True)
     found = {}
-    for route in ("reference", "sdpa", "row_blocks"):
+    for backend in ("reference", "sdpa", "row_blocks"):
         at = ExplicitBias(2 * first, 0).at(Geometry.causal(70))
-        (found[route],) = torch.autograd.grad(attend(q, k, v, at, backend=route).square().sum(), first)
+        (found[backend],) = torch.autograd.grad(attend(q, k, v, at, backend=backend).square().sum(), first)
     assert found["reference"].abs().max() > 1e-3
-    for route in ("sdpa", "row_blocks"):
-        near(found[route], found["reference"])
+    for backend in ("sdpa", "row_blocks"):
+        near(found[backend], found["reference"])
 
 
 def test_dropout_is_applied(models):

@@ -43,8 +43,8 @@ class Decode(Backend):
     most 2^-26 of the row, an eighth of float32's epsilon 2^-23 and a quarter of the largest change by one rounding,
     as in `ordinate.ops.decay_cutoff`.
 
-    NaN and infinity in skipped keys still show, as in `tiles` and `native`: the largest key norm is then not finite
-    either, so no U_c is below the bound, and all keys are read.
+    NaN and infinity in skipped keys still show, as in `offset_bias` and `native`: the largest key norm is then not
+    finite either, so no U_c is below the bound, and all keys are read.
     """
 
     priority = 100

@@ -17,13 +17,13 @@ def every_backend_agrees_with_the_reference(case: SchemeCase) -> None:
     for where in (Geometry.causal(7), Geometry.full(7), Geometry.causal(7, window=3), padded):
         at = scheme.at(case.with_axes(where))
         exact = _run(scheme, at, "reference")
-        for route in BACKENDS:
-            if BACKENDS[route].priority <= BACKENDS["reference"].priority and _takes(at, route):
-                made = _run(scheme, at, route)
+        for backend in BACKENDS:
+            if BACKENDS[backend].priority <= BACKENDS["reference"].priority and _takes(at, backend):
+                made = _run(scheme, at, backend)
                 for name, one, other in zip(("output", "q", "k", "v"), made, exact, strict=False):
-                    assert_as_close(one, other, other, what=f"the {name} by {route}")
+                    assert_as_close(one, other, other, what=f"the {name} by {backend}")
                 for one, other in zip(made[4:], exact[4:], strict=True):
-                    assert_as_close(one, other, other, what=f"a parameter's gradient by {route}")
+                    assert_as_close(one, other, other, what=f"a parameter's gradient by {backend}")
 
 
 def cached_encoders_equal_the_encoding_hooks(case: SchemeCase) -> None:
@@ -38,21 +38,21 @@ def cached_encoders_equal_the_encoding_hooks(case: SchemeCase) -> None:
             assert one.equal(other), f"the {name} of layer {layer} are encoded differently"
 
 
-def _takes(at: Placed, route: str) -> bool:
+def _takes(at: Placed, backend: str) -> bool:
     q, k, v = random_qkv(2, 7)
     try:
-        explain(*at.encode(q, k), v, at, backend=route)
+        explain(*at.encode(q, k), v, at, backend=backend)
     except ValueError:
         return False
     return True
 
 
-def _run(scheme: Scheme, at: Placed, route: str) -> list[Tensor]:
+def _run(scheme: Scheme, at: Placed, backend: str) -> list[Tensor]:
     # bound anew: results cached for one forward pass must not be reused in the next
     at = scheme.at(at.where)
     leaves = [part.requires_grad_() for part in random_qkv(2, 7)]
     q, k, v = leaves
-    out = attend(*at.encode(q, k), v, at, backend=route)
+    out = attend(*at.encode(q, k), v, at, backend=backend)
     wanted = [*leaves, *(parameter for parameter in scheme.parameters() if parameter.requires_grad)]
     grads = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True)
     filled = [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(wanted, grads, strict=True)]

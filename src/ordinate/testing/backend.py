@@ -66,13 +66,13 @@ def assert_agrees(
     """Raise an AssertionError unless output and gradients of this backend agree with the reference.
 
     Args:
-        route: name of the backend; None: the one that `attend` selects.
+        backend: name of the backend; None: the one that `attend` selects.
         scheme: a scheme; gradients of its parameters are compared too.
         where: a geometry.
         q: queries.
         k: keys.
         v: values.
-        formula: softcap and sinks; gradients of the sinks are compared too.
+        options: softcap and sinks; gradients of the sinks are compared too.
     """
     upstream = torch.randn(*q.shape[:3], v.shape[3], dtype=torch.float64)
     wide, inputs = deepcopy(scheme).double(), [x.detach() for x in (q, k, v)]
@@ -87,20 +87,20 @@ def assert_agrees(
         assert_as_close(out[name], usual, true, factor=2.0 if name == "output" else 3.0, what=name)
 
 
-def _attend(route: str | None, q: Queries, k: Keys, v: Values, at: Placed, formula: ScoreOptions) -> Outputs:
-    return attend(q, k, v, at, backend=route, score_options=formula)
+def _attend(backend: str | None, q: Queries, k: Keys, v: Values, at: Placed, options: ScoreOptions) -> Outputs:
+    return attend(q, k, v, at, backend=backend, score_options=options)
 
 
-def _reordered(q: Queries, k: Keys, v: Values, at: Placed, formula: ScoreOptions) -> Outputs:
+def _reordered(q: Queries, k: Keys, v: Values, at: Placed, options: ScoreOptions) -> Outputs:
     """Compute attention with channels, queries and keys in reverse order, to vary the order of summation."""
     groups, where = q.shape[1] // k.shape[1], at.where
     k, v = (x.repeat_interleave(groups, 1).flip(2) for x in (k, v))
     wide = torch.promote_types(q.dtype, torch.float32)
-    scores = formula.apply_softcap(q.flip(2, 3).to(wide) @ k.flip(3).to(wide).mT / math.sqrt(q.shape[3]))
+    scores = options.apply_softcap(q.flip(2, 3).to(wide) @ k.flip(3).to(wide).mT / math.sqrt(q.shape[3]))
     bias, hidden = at.scheme.bias(where), ~where.visible[:, None].flip(2, 3)
     scores = scores if bias is None else scores + bias.flip(2, 3)
     scores = scores.masked_fill(hidden & ~hidden.all(-1, keepdim=True), float("-inf"))
-    weights = torch.cat([formula.sink_scores(scores), scores], -1).softmax(-1)[..., -scores.shape[-1] :]
+    weights = torch.cat([options.sink_scores(scores), scores], -1).softmax(-1)[..., -scores.shape[-1] :]
     return (weights.masked_fill(hidden, 0.0).to(v.dtype) @ v).flip(2)
 
 
@@ -110,11 +110,11 @@ def _results(
     where: Geometry,
     inputs: list[Tensor],
     upstream: Tensor,
-    formula: ScoreOptions,
+    options: ScoreOptions,
 ) -> dict[str, Tensor]:
     q, k, v = (x.detach().requires_grad_() for x in inputs)
-    sinks = [] if formula.sinks is None else [formula.sinks.detach().to(q.dtype).requires_grad_()]
-    out = compute(q, k, v, scheme.at(where), replace(formula, sinks=sinks[0]) if sinks else formula)
+    sinks = [] if options.sinks is None else [options.sinks.detach().to(q.dtype).requires_grad_()]
+    out = compute(q, k, v, scheme.at(where), replace(options, sinks=sinks[0]) if sinks else options)
     learned = list(scheme.parameters()) if "bias" in scheme.hooks else []
     gradients = torch.autograd.grad(out, [q, k, v, *sinks, *learned], upstream.to(out.dtype))
     given = 3 + len(sinks)
