@@ -137,17 +137,18 @@ def test_the_depth_of_a_layer():
 def test_all_that_read_so_compile_into_one_graph():
     program = """
 import torch
-from ordinate import Geometry, Unmarked
+from ordinate import Geometry
 from ordinate.mixers.rwkv4 import Rwkv4
 from ordinate.mixers.rwkv6 import Rwkv6
 from ordinate.mixers.rwkv7 import Rwkv7
+from ordinate.schemes import NoPosition
 
 for mixer in (Rwkv4(width=16), Rwkv6(width=16, heads=2), Rwkv7(width=16, heads=2)):
     torch._dynamo.reset()
     with torch.no_grad():
         for parameter in mixer.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    x, at = torch.randn(2, 20, 16, requires_grad=True), Unmarked().at(Geometry.causal(20))
+    x, at = torch.randn(2, 20, 16, requires_grad=True), NoPosition().at(Geometry.causal(20))
     run = lambda x: mixer(x, at)[0]
     compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
     for out, other in zip((run(x), *torch.autograd.grad(run(x).sum(), x)),

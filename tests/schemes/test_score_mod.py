@@ -152,8 +152,9 @@ def test_compiled_flex_attention_accepts_both_functions():
     program = """
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from ordinate import T5, Geometry, attend
-from ordinate.flex import mask_mod, score_mod
+from ordinate import Geometry, attend
+from ordinate.schemes import T5
+from ordinate.schemes._score_mod import mask_mod, score_mod
 
 where = Geometry.padded(torch.arange(150)[None] >= torch.tensor([[20], [0]]), window=100)
 at = T5(heads=2).at(where)

@@ -240,7 +240,7 @@ def test_a_lost_device_ends_the_run_which_then_resumes(tmp_path):
     folder = run_study(plan, tmp_path / "study", MultiDeviceExecutor(TWO, 1), "ordinate study", watcher)
     assert folder.status(run) == "killed"
     message = read_checksummed(folder.result(run))["message"]
-    assert message.startswith("SIGKILL ended it")
+    assert message.startswith("killed by SIGKILL")
     assert "device 2 of 2; the others were killed" in message
     watcher = Recorder()
     run_study(plan, folder.path, MultiDeviceExecutor(TWO, 1), "ordinate study", watcher)

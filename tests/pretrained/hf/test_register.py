@@ -331,7 +331,7 @@ def test_a_layer_called_alone_follows_its_is_causal(models):
 
 COMPILED = """
 import torch, transformers
-from ordinate import hf
+from ordinate.pretrained import hf
 sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
 model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(vocab_size=29, **sizes)).eval()
 hf.use(model)
