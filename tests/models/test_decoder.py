@@ -322,7 +322,8 @@ def test_a_mixer_that_ignores_a_hook_refuses_the_scheme(monkeypatch):
     ):
         build(scheme="rope")
     with pytest.raises(
-        ValueError, match="hook 'bias', used by scheme 'alibi'; supported hooks: embed, remap_positions; choose a scheme"
+        ValueError,
+        match="hook 'bias', used by scheme 'alibi'; supported hooks: embed, remap_positions; choose a scheme",
     ):
         build(scheme="alibi")
 
