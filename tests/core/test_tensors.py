@@ -124,6 +124,22 @@ def test_nonfinite_positions_raise_an_error(bad):
         NoPosition().at(where)
 
 
+def test_positions_are_checked_once_where_queries_and_keys_share_them(monkeypatch):
+    checked = []
+    monkeypatch.setattr(NoPosition, "check_positions", lambda self, pos: checked.append(pos))
+    shared, cached = Geometry.causal(3), Geometry.causal(3, cached=2)
+    NoPosition().at(shared)
+    assert [id(pos) for pos in checked] == [id(shared.q_pos)]
+    NoPosition().at(cached)
+    assert [pos.shape[1] for pos in checked[1:]] == [3, 5]
+
+
+def test_keys_with_positions_of_their_own_are_checked_too():
+    where = Geometry(POS, POS + 2, is_causal=True)
+    with pytest.raises(ValueError, match="got 2 to 4; build it with max_length=5 or more"):
+        Learned(width=8, max_length=4).at(where)
+
+
 def test_a_scheme_stands_at_a_geometry():
     with pytest.raises(TypeError, match="a scheme is bound to a Geometry; got int; build one"):
         Alibi(heads=4).at(3)

@@ -8,7 +8,7 @@ from torch import nn
 
 from ordinate.ops.native.build import ENV_VARIABLE
 from ordinate.study.flops import FlopCounter, flops_per_sequence, matched_steps
-from ordinate.study.model_sizing import shape_of
+from ordinate.study.model_sizing import ModelSizing, shape_of
 from ordinate.study.plan import Plan
 from ordinate.study.resolve import resolve
 from ordinate.study.run import Run
@@ -69,4 +69,5 @@ def test_flops_grow_faster_than_the_sequence_length(monkeypatch):
 
 
 def test_without_matched_compute_no_flops_are_counted():
-    assert matched_steps(Plan(**SMALL | {"match": "shape"}), 256) is None
+    plan = Plan(**SMALL | {"match": "shape"})
+    assert matched_steps(plan, ModelSizing(plan, 256)) is None

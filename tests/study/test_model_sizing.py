@@ -1,7 +1,11 @@
+from itertools import pairwise
+
 import pytest
 
 from ordinate.models.decoder import Decoder
-from ordinate.study.model_sizing import count_parameters, parameter_counts, shape_of
+from ordinate.study import model_sizing
+from ordinate.study.data_source import DataSizes
+from ordinate.study.model_sizing import ModelSizing, count_parameters, parameter_counts, shape_of
 from ordinate.study.plan import DEFAULT_SCHEMES, Plan, Run
 
 PLAN = Plan(width=32, layers=2, heads=4, length=16)
@@ -20,6 +24,32 @@ def test_every_scheme_has_as_many_trainable_parameters_as_none(scheme):
     column = 2 * PLAN.width * PLAN.layers
     assert abs(said["trained"] - goal) <= column / 2
     assert said["total"] == sum(p.numel() for p in Decoder(shape).parameters())
+
+
+@pytest.mark.parametrize("match", ["params", "shape"])
+def test_the_model_of_each_distinct_shape_is_built_once(monkeypatch, match):
+    built = []
+
+    def count(plan, shape):
+        built.append(shape)
+        return count_parameters(plan, shape)
+
+    monkeypatch.setattr(model_sizing, "count_parameters", count)
+    sizing = ModelSizing(PLAN.model_copy(update={"match": match}), 256)
+    shapes = [sizing.shape_of(run_of(scheme)) for scheme in (*DEFAULT_SCHEMES, *DEFAULT_SCHEMES)]
+    assert len(built) == len(set(built)) == len(DEFAULT_SCHEMES) + (2 if match == "params" else 0)
+    assert shapes == [shape_of(sizing.plan, run_of(scheme), 256) for scheme in DEFAULT_SCHEMES] * 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "mixer"), [("none", "softmax"), ("learned", "softmax"), ("shaw", "softmax"), ("none", "lstm")]
+)
+def test_a_feedforward_column_has_as_many_parameters_in_every_model(scheme, mixer):
+    shapes = [
+        model_sizing._shape(PLAN, run_of(scheme, mixer), DataSizes({"vocabulary": 9}, 7, 7), 7, n) for n in (1, 2, 33)
+    ]
+    counts = [count_parameters(PLAN, shape) for shape in shapes]
+    assert [after - before for before, after in pairwise(counts)] == [2 * 32 * 2, 31 * 2 * 32 * 2]
 
 
 def test_embedding_rows_beyond_the_training_length_are_reported_and_not_counted():

@@ -191,7 +191,7 @@ def _call(
     need(
         q.device == k.device == v.device == at.where.q_pos.device,
         "q, k, v and the geometry must be on one device",
-        f"got {q.device}, {k.device}, {v.device}, {at.where.q_pos.device}",
+        lambda: f"got {q.device}, {k.device}, {v.device}, {at.where.q_pos.device}",
         "move them to the same device",
     )
     _check_sizes(q, k, v, at)
@@ -203,7 +203,7 @@ def _call(
     need(
         q.dtype == k.dtype == v.dtype,
         "q, k and v must have one dtype",
-        f"got {q.dtype}, {k.dtype}, {v.dtype}",
+        lambda: f"got {q.dtype}, {k.dtype}, {v.dtype}",
         "convert them to the same dtype",
     )
     if scale is not None:

@@ -72,7 +72,9 @@ class Geometry:
         """
         need_counts(tokens=tokens, cached=cached)
         pos = torch.arange(cached + tokens, device=device)[None, :, None]
-        return cls(pos[:, cached:], pos, is_causal=True, start=cached, window=window, consecutive=True)
+        # without a cache queries and keys share one tensor, which is then checked once
+        own = pos[:, cached:] if cached else pos
+        return cls(own, pos, is_causal=True, start=cached, window=window, consecutive=True)
 
     @classmethod
     def full(cls, tokens: int, *, window: int | None = None, device: torch.device | str | None = None) -> "Geometry":

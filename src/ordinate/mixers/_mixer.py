@@ -198,26 +198,29 @@ class Mixer(nn.Module, Generic[StateType]):
         """Raise unless it supports this geometry and this number of tokens."""
         if where.is_causal:
             self.check_causal()
-        need(
-            self.bidirectional or where.is_causal,
-            "a mixer without a bidirectional form needs a causal geometry",
-            lambda: f"got a bidirectional one for mixer {_name(type(self))!r}",
-            "build the geometry with causal=True, or choose another mixer",
-        )
-        need(
-            self.supports_context_parallel or not isinstance(where, SequenceShard),
-            "a sequence sharded over processes needs a mixer that supports context parallelism",
-            lambda: f"mixer {_name(type(self))!r} does not",
-            "choose another mixer, such as softmax",
-        )
-        # inside torch.compile the number of tokens may be symbolic, so it is formatted only when the check fails
-        limit, keys = self.max_length, where.shape[1]
-        need(
-            limit is None or keys <= limit,
-            f"this {type(self).__name__} supports at most {limit} tokens (max_length)",
-            lambda: f"got {keys}",
-            "build it with a larger max_length, or shorten the input",
-        )
+        else:
+            need(
+                self.bidirectional,
+                "a mixer without a bidirectional form needs a causal geometry",
+                lambda: f"got a bidirectional one for mixer {_name(type(self))!r}",
+                "build the geometry with causal=True, or choose another mixer",
+            )
+        if isinstance(where, SequenceShard):
+            need(
+                self.supports_context_parallel,
+                "a sequence sharded over processes needs a mixer that supports context parallelism",
+                lambda: f"mixer {_name(type(self))!r} does not",
+                "choose another mixer, such as softmax",
+            )
+        if self.max_length is not None:
+            keys = where.shape[1]
+            # inside torch.compile the number of tokens may be symbolic, so it is formatted only when the check fails
+            need(
+                keys <= self.max_length,
+                f"this {type(self).__name__} supports at most {self.max_length} tokens (max_length)",
+                lambda: f"got {keys}",
+                "build it with a larger max_length, or shorten the input",
+            )
 
 
 def check_heads(width: int, heads: int, kv_heads: int) -> None:

@@ -152,8 +152,9 @@ class Scheme(nn.Module):
             came = type(where).__name__
             raise TypeError(f"a scheme is bound to a Geometry; got {came}; build one: Geometry.causal(n)")
         where = self.remap_positions(where)
-        for pos in (where.q_pos, where.k_pos):
-            self.check_positions(pos)
+        self.check_positions(where.q_pos)
+        if where.k_pos is not where.q_pos:
+            self.check_positions(where.k_pos)
         return Placed(self, where)
 
     def check_positions(self, pos: Positions) -> None:

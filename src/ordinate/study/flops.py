@@ -19,9 +19,8 @@ from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionShape
 from ordinate.ops.native.build import ENV_VARIABLE
 from ordinate.study.data_source import source_of
-from ordinate.study.model_sizing import shape_of
+from ordinate.study.model_sizing import REFERENCE, ModelSizing
 from ordinate.study.plan import Plan
-from ordinate.study.run import Run
 from ordinate.training.prediction import batch_logits
 
 # this view lacks PyTorch's is_view flag
@@ -83,7 +82,7 @@ def flops_per_sequence(plan: Plan, shape: Shape) -> int:
     return counter.total
 
 
-def matched_steps(plan: Plan, vocabulary: int) -> dict[str, int] | None:
+def matched_steps(plan: Plan, sizing: ModelSizing) -> dict[str, int] | None:
     """Return the steps of each arm with matched FLOPs, by label; None if steps are equal.
 
     The model with softmax attention and without positions takes the plan's steps. Every other takes the number
@@ -91,16 +90,14 @@ def matched_steps(plan: Plan, vocabulary: int) -> dict[str, int] | None:
 
     Args:
         plan: the plan, resolved except for this field.
-        vocabulary: vocabulary size, or an estimate.
+        sizing: gives the shape of each arm's model.
     """
     if plan.match != "flops":
         return None
-    reference = Run(label="", scheme="none", mixer="softmax", seed=0)
-    total_flops = plan.steps * flops_per_sequence(plan, shape_of(plan, reference, vocabulary))
-    return {
-        run.label: max(1, round(total_flops / flops_per_sequence(plan, shape_of(plan, run, vocabulary))))
-        for run in plan.runs_for_seed({}, 0)
-    }
+    arms = {run.label: sizing.shape_of(run) for run in plan.runs_for_seed({}, 0)}
+    reference = sizing.shape_of(REFERENCE)
+    total_flops = plan.steps * flops_per_sequence(plan, reference)
+    return {label: max(1, round(total_flops / flops_per_sequence(plan, shape))) for label, shape in arms.items()}
 
 
 def _sequence(plan: Plan, shape: Shape) -> Batch:

@@ -1,5 +1,7 @@
 """Model shape of a run, with the feed-forward width chosen so that parameter counts match."""
 
+from functools import cached_property
+
 import torch
 from torch import nn
 
@@ -13,43 +15,73 @@ from ordinate.study.initial_model import adapted_shape
 from ordinate.study.plan import Plan
 from ordinate.study.run import Run
 
+# the run whose number of parameters, or of FLOPs, the others match
+REFERENCE = Run(label="", scheme="none", mixer="softmax", seed=0)
 
-def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
-    """Return the shape of this run's model.
+
+class ModelSizing:
+    """Sizes the models of a plan's runs; the model of each distinct shape is built only once.
 
     With `match="params"` the feed-forward width is adjusted until the model has as many trainable parameters as
     the one with softmax attention and without positions. Only parameters that training can reach are counted: of a
     table of position embeddings, the rows within the training length.
 
-    Raises:
-        ValueError: an unknown scheme, mixer or option; sizes that do not fit; a mixer that does not support the
-            scheme.
+    Args:
+        plan: sizes, data and matching. Its schemes and mixers are not read, only those of the runs.
+        vocabulary: vocabulary size, or an estimate.
     """
-    if plan.base is not None:
-        shape = adapted_shape(plan, run)
-        count_parameters(plan, shape)
-        return shape
-    sizes = source_of(plan).sizes(plan, vocabulary)
-    shape = _shape(plan, run, sizes, sizes.longest_length, None)
-    if plan.match != "params":
-        count_parameters(plan, shape)
-        return shape
-    reference = run.model_copy(update={"scheme": "none", "mixer": "softmax"})
-    target = count_parameters(plan, _shape(plan, reference, sizes, sizes.training_length, None))
 
-    def trained(hidden: int) -> int:
-        return count_parameters(plan, _shape(plan, run, sizes, sizes.training_length, hidden))
+    def __init__(self, plan: Plan, vocabulary: int) -> None:
+        self.plan, self.vocabulary = plan, vocabulary
+        self._counts: dict[tuple[str, str, int, int | None], int] = {}
 
-    # the count is linear in the feed-forward width, so two evaluations give the width that is nearest to the goal
-    per_column = trained(2) - trained(1)
-    hidden = max(1, 1 + round((target - trained(1)) / per_column))
-    need(
-        abs(trained(hidden) - target) <= per_column,
-        "schemes and mixers must leave parameters for the feed-forward network",
-        f"{run.label} alone has more than the whole reference model (softmax, no positions; {target} parameters)",
-        "give a larger --width, or --match shape",
-    )
-    return _shape(plan, run, sizes, sizes.longest_length, hidden)
+    def shape_of(self, run: Run) -> Shape:
+        """Return the shape of this run's model.
+
+        Raises:
+            ValueError: an unknown scheme, mixer or option; sizes that do not fit; a mixer that does not support the
+                scheme.
+        """
+        if self.plan.base is not None:
+            shape = adapted_shape(self.plan, run)
+            count_parameters(self.plan, shape)
+            return shape
+        longest = self._sizes.longest_length
+        if self.plan.match == "params":
+            return _shape(self.plan, run, self._sizes, longest, self._matched_width(run))
+        self._count(run, longest, None)
+        return _shape(self.plan, run, self._sizes, longest, None)
+
+    def _matched_width(self, run: Run) -> int:
+        """Feed-forward width with which the model has as many trainable parameters as the reference."""
+        trained = self._sizes.training_length
+        target, narrowest = self._count(REFERENCE, trained, None), self._count(run, trained, 1)
+        # the count is linear in the feed-forward width, and a column has as many parameters in every run
+        per_column = self._count(REFERENCE, trained, 2) - self._count(REFERENCE, trained, 1)
+        hidden = max(1, 1 + round((target - narrowest) / per_column))
+        need(
+            abs(narrowest + (hidden - 1) * per_column - target) <= per_column,
+            "schemes and mixers must leave parameters for the feed-forward network",
+            f"{run.label} alone has more than the whole reference model (softmax, no positions; {target} parameters)",
+            "give a larger --width, or --match shape",
+        )
+        return hidden
+
+    @cached_property
+    def _sizes(self) -> DataSizes:
+        return source_of(self.plan).sizes(self.plan, self.vocabulary)
+
+    def _count(self, run: Run, max_length: int, hidden: int | None) -> int:
+        """Number of parameters of a run's model with this feed-forward width; counted at the first call."""
+        key = run.scheme, run.mixer, max_length, hidden
+        if key not in self._counts:
+            self._counts[key] = count_parameters(self.plan, _shape(self.plan, run, self._sizes, max_length, hidden))
+        return self._counts[key]
+
+
+def shape_of(plan: Plan, run: Run, vocabulary: int) -> Shape:
+    """Return the shape of one run's model; see `ModelSizing`."""
+    return ModelSizing(plan, vocabulary).shape_of(run)
 
 
 def count_parameters(plan: Plan, shape: Shape) -> int:

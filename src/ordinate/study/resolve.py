@@ -11,7 +11,7 @@ from ordinate.models.registry import MODEL_KINDS
 from ordinate.study.data_source import source_of, task_class
 from ordinate.study.flops import matched_steps
 from ordinate.study.initial_model import resolve_base
-from ordinate.study.model_sizing import shape_of
+from ordinate.study.model_sizing import ModelSizing
 from ordinate.study.options import unused_fields
 from ordinate.study.plan import Plan, default_scheme
 from ordinate.study.run import Run
@@ -36,10 +36,12 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     make_tokenizer(*catalog.parse(plan.tokenizer))
     plan = resolve_base(plan)
     plan, vocabulary = _task(plan)
-    plan = _mixers(plan, vocabulary, on_progress)
+    sizing = ModelSizing(plan, vocabulary)
+    plan = _mixers(plan, sizing, on_progress)
     if plan.schemes is None and plan.mixers is None:
         plan = plan.model_copy(update={"schemes": plan.default_schemes})
-    names = [run.name for run in plan.runs_for_seed({}, 0)]
+    runs = plan.runs_for_seed({}, 0)
+    names = [run.name for run in runs]
     need(
         len(set(names)) == len(names),
         "schemes and mixers must differ from each other",
@@ -49,9 +51,9 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     if plan.precision == "auto":
         plan = plan.model_copy(update={"precision": fast_precision()})
     plan = plan.model_copy(update={"tune_lr": learning_rates(plan)})
-    for run in plan.runs_for_seed({}, 0):
-        shape_of(plan, run, vocabulary)
-    return plan.model_copy(update={"budgets": matched_steps(plan, vocabulary)})
+    for run in runs:
+        sizing.shape_of(run)
+    return plan.model_copy(update={"budgets": matched_steps(plan, sizing)})
 
 
 def _task(plan: Plan) -> tuple[Plan, int]:
@@ -82,7 +84,7 @@ def _given(plan: Plan, name: str, length: int) -> bool:
     return getattr(plan, name) not in usual
 
 
-def _mixers(plan: Plan, vocabulary: int, on_progress: OnProgress) -> Plan:
+def _mixers(plan: Plan, sizing: ModelSizing, on_progress: OnProgress) -> Plan:
     """Replace `all` by the names of the mixers that can be trained."""
     if plan.mixers is None or ALL_MIXERS not in plan.mixers:
         return plan
@@ -90,7 +92,7 @@ def _mixers(plan: Plan, vocabulary: int, on_progress: OnProgress) -> Plan:
     for name in catalog.names("ordinate.mixers"):
         if name in plan.mixers:
             continue
-        reason = _unfit(name, plan, vocabulary)
+        reason = _unfit(name, plan, sizing)
         if reason:
             on_progress(Progress(message=f"left out: {name}: {reason}"))
         else:
@@ -99,7 +101,7 @@ def _mixers(plan: Plan, vocabulary: int, on_progress: OnProgress) -> Plan:
     return plan.model_copy(update={"mixers": (*found, *others)})
 
 
-def _unfit(name: str, plan: Plan, vocabulary: int) -> str | None:
+def _unfit(name: str, plan: Plan, sizing: ModelSizing) -> str | None:
     """Return why a mixer cannot be trained in this kind of model; None if it can."""
     mixer, kind = catalog.load("ordinate.mixers", Mixer, name), MODEL_KINDS[plan.model]
     if kind.causal and not mixer.causal:
@@ -110,7 +112,7 @@ def _unfit(name: str, plan: Plan, vocabulary: int) -> str | None:
         Run(label=name, scheme=one, mixer=name, seed=0) for one in plan.schemes or (default_scheme(name, plan.model),)
     ]
     try:
-        shapes = [shape_of(plan, run, vocabulary) for run in runs]
+        shapes = [sizing.shape_of(run) for run in runs]
     except ValueError as error:
         return str(error)
     with torch.device("meta"):
