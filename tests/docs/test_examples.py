@@ -107,7 +107,7 @@ def test_the_page_of_each_scheme_and_spectrum_lists_its_options():
     assert not wrong
 
 
-def test_the_page_of_each_spectrum_says_what_it_depends_on():
+def test_the_page_of_each_spectrum_names_what_it_depends_on():
     """The table of a page: frequencies depend on the length, multiplies what is rotated, own parameters."""
     wrong = {}
     for name in SPECTRA:
@@ -123,7 +123,7 @@ def test_the_page_of_each_spectrum_says_what_it_depends_on():
     assert not wrong
 
 
-def test_the_page_of_each_scheme_says_whether_it_is_shift_invariant():
+def test_the_page_of_each_scheme_states_whether_it_is_shift_invariant():
     """The table of a page: enters at, shift invariant, own parameters, serves."""
     wrong = {}
     for name in SCHEMES:

@@ -103,7 +103,7 @@ def test_a_rank_is_above_zero():
         MergedQK(width=24, heads=4, rank=0)
 
 
-def test_a_full_matrix_is_born_as_the_product_it_stands_for():
+def test_a_full_matrix_is_initialised_to_the_product_it_replaces():
     merged = MergedQK(width=256, heads=4)
     # 64 products of two numbers of size 0.02
     assert merged.matrix.std().item() == pytest.approx(0.02**2 * math.sqrt(64), rel=0.02)

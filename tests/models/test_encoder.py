@@ -40,7 +40,7 @@ def test_a_token_knows_those_after_it():
     assert not torch.allclose(model(text)[0, 0], model(changed)[0, 0])
 
 
-def test_kinds_of_tokens_are_told_apart():
+def test_token_types_are_distinguished():
     model, text = build(token_types=2), ids(1, 4)
     assert torch.equal(model(text), model(text, token_types=torch.zeros_like(text)))
     assert not torch.allclose(model(text), model(text, token_types=torch.ones_like(text)))

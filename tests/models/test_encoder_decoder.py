@@ -160,7 +160,7 @@ def test_a_source_scaled_to_the_length_ends_where_the_target_does():
 
 
 @torch.no_grad()
-def test_packed_pairs_look_at_their_own_sources():
+def test_packed_pairs_attend_to_their_own_sources():
     model = build(scheme="rope", cross_scheme="t5")
     lengths, asked = [4, 3], [2, 3]
     packed = model(SOURCE[:1], TARGET[:1], Geometry.packed(lengths, causal=False), Geometry.packed(asked))[0].split(

@@ -57,7 +57,7 @@ def test_a_text_past_the_trained_length_is_the_same_piece_by_piece_and_at_once(n
 
 @pytest.mark.parametrize("name", SPECTRA)
 @torch.no_grad()
-def test_what_was_read_says_nothing_of_what_follows(name):
+def test_outputs_do_not_depend_on_later_tokens(name):
     model, text = build(name), ids(1, 48)
     whole = model(text)
     for length in (15, 16, 17, 30):

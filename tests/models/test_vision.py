@@ -105,7 +105,7 @@ def test_places_are_stretched_or_counted():
 
 @torch.no_grad()
 @pytest.mark.parametrize("mixer", ["softmax,linear", "rwkv6", "mlp", "s4d"])
-def test_any_mixer_that_reads_from_both_sides_serves(mixer):
+def test_any_bidirectional_mixer_is_supported(mixer):
     model = build(mixer=mixer, scheme="grid", max_length=16)
     # some say nothing of later tokens at birth
     for parameter in model.parameters():

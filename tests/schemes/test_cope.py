@@ -124,7 +124,7 @@ def test_open_gates_count_tokens_and_shut_gates_count_none():
     assert torch.allclose(bias, products[0].expand(4, 4), rtol=0, atol=1e-14)
 
 
-def test_the_last_row_serves_all_counts_beyond_it():
+def test_counts_beyond_the_table_share_the_last_row():
     scheme = born(max_positions=3)
     q = torch.ones(1, 1, 50, HEAD_WIDTH, dtype=torch.float64)
     bias = scheme.content_bias(q, 1e3 * q, Geometry.causal(50))[0, 0]
@@ -140,7 +140,7 @@ def test_a_query_that_is_no_number_stays_in_its_row():
     assert bias[0, 0, [0, 1, 3]].isfinite().all()
 
 
-def test_it_is_born_without_effect_but_learns_at_once():
+def test_it_is_initialised_to_zero_and_gets_gradients():
     scheme = Cope(head_width=HEAD_WIDTH).double()
     q, k = drawn(1, 4)
     bias = scheme.content_bias(q, k, Geometry.causal(4))

@@ -87,7 +87,7 @@ def test_the_official_form_counts_still_pairs_twice():
 
 
 @pytest.mark.parametrize(("kept", "length"), [(4, 64), (10, 10_000)])
-def test_tables_are_born_as_in_the_published_code(kept, length):
+def test_tables_are_initialised_as_in_the_published_code(kept, length):
     torch.manual_seed(0)
     scheme = Fope(head_width=24, heads=500, trained_length=length, init_gain=0.4)
     outputs = min(kept, 6)

@@ -44,7 +44,7 @@ def asked(name, subject):
 
 
 @pytest.mark.parametrize("make", [without_rotation, with_an_empty_table])
-def test_a_model_without_positions_is_told_any_and_gives_the_same(make):
+def test_positions_do_not_change_the_output_of_a_model_without_positions(make):
     torch.manual_seed(0)
     one = attach(make())
     assert one.info.position == "none"
