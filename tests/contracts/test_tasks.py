@@ -1,4 +1,4 @@
-"""What every task promises, of whatever it asks."""
+"""The contract of tasks."""
 
 import pytest
 import torch

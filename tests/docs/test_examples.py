@@ -124,7 +124,7 @@ def test_the_page_of_each_spectrum_names_what_it_depends_on():
 
 
 def test_the_page_of_each_scheme_states_whether_it_is_shift_invariant():
-    """The table of a page: enters at, shift invariant, own parameters, serves."""
+    """The table of a page: enters at, shift invariant, own parameters, supported positions."""
     wrong = {}
     for name in SCHEMES:
         shown = re.search(r"\n\|---\|---\|---\|---\|\n\| [^|]+ \| (yes|no) \|", text(DOCS / "schemes" / f"{name}.md"))
@@ -193,7 +193,7 @@ def test_the_page_of_each_task_lists_its_options_with_their_defaults():
 
 
 def public_names():
-    """The full path of each name that a namespace of the package serves."""
+    """The full path of each public name of a namespace of the package."""
     for face in sorted([*SOURCE.rglob("__init__.pyi"), *SOURCE.rglob("__init__.py")]):
         package = ["ordinate", *face.parent.relative_to(SOURCE).parts]
         for node in ast.parse(text(face)).body:

@@ -70,7 +70,7 @@ def test_rope_cannot_be_merged():
         ValueError, match="does not support hooks 'encode_key', 'encode_query', used by scheme 'rope'"
     ):
         Decoder(Shape(vocabulary=5, width=24, mixer="merged_qk", scheme="rope"))
-    # the matrix that would serve neighbours is not the one that serves a token itself
+    # no single matrix fits both neighbouring tokens and a token with itself
     usual, _ = factored(True)
     asked, found = (part[:6].T[None, None] for part in usual.project.weight.chunk(3)[:2])
     rope = Rope(head_width=6)

@@ -57,7 +57,7 @@ def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
 
 def test_masked_tokens_can_be_learned_by_heart():
     torch.manual_seed(0)
-    # each token is the one before it plus one; 0 stands for what is masked
+    # each token is the one before it plus one; 0 is the mask token
     model, text = build(layers=1, width=32).train(), 1 + (torch.arange(12) + torch.arange(10)[:, None]) % 10
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     masked = torch.rand(text.shape) < 0.2

@@ -182,7 +182,7 @@ def test_rows_end_by_themselves(model):
     rows = truncate_at(steps, ends)
     for row, alone, tokens in zip(rows, free.tolist(), torch.cat(steps, 1).tolist(), strict=True):
         first = next((place for place, token in enumerate(alone) if token in ends), 12)
-        # rows draw from one generator, so that they go on alike whoever has ended
+        # rows draw from one generator, so the others continue equally when a row has ended
         assert row == alone[: len(row)] == alone[:first][: len(row)]
         assert len(row) == min(first, len(steps))
         assert set(tokens[first + 1 :]) <= {alone[first]} if first < 12 else True

@@ -146,7 +146,7 @@ def with_our_rope(model, name, text, where=None, cache=None):
 @torch.no_grad()
 def test_one_layer_reads_the_last_token_as_that_of_transformers_does(name):
     for length in (5, TRAINED, TRAINED + 1, 33, 48):
-        # a fresh one each time: the dynamic one of transformers remembers the longest text that it has read
+        # a fresh one each time: the dynamic one of transformers keeps the longest length it has seen
         model, text = llama(name, layers=1), ids(2, length)
         theirs, ours = model(text).logits[:, -1], with_our_rope(model, name, text)[:, -1]
         assert (ours - theirs).abs().max() < 1e-4, length

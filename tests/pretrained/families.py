@@ -149,7 +149,7 @@ def theirs(name):
     if kind == "marian":
         model.final_logits_bias.normal_()
     for name, parameter in model.named_parameters():
-        # waves are what they are
+        # sinusoids are fixed
         if name.endswith("embed_positions.weight"):
             continue
         parameter.data.add_(0.1 * parameter.data.clone().normal_())

@@ -88,7 +88,7 @@ def test_counting_ends_where_all_have_counted_to_the_end_and_no_earlier(name, si
     q, k = (x.detach().mul(size).requires_grad_() for x in (drawn(2, n, 1)[0] for n in where.shape))
     results = []
     for ordered in (True, False):
-        # where order is not that of distances, all keys are counted at once; documents apart, as positions restart
+        # without causal order all keys are counted in one pass; documents separately, since positions restart
         where = replace(where, consecutive=ordered, k_pos=where.k_pos if ordered else _in_memory(where))
         bias = scheme.content_bias(q, k, where) * where.visible[:, None]
         slopes = torch.autograd.grad(bias.sin().sum(), (q, k, scheme.table))

@@ -19,7 +19,7 @@ def frequencies(scheme):
 
 
 def waves(scheme, cell):
-    """The waves of one token: all cosines, then all sines."""
+    """The Fourier features of one token: all cosines, then all sines."""
     angles = [sum(w * p / scheme.unit for w, p in zip(row, cell, strict=True)) for row in frequencies(scheme)]
     return [math.cos(a) for a in angles] + [math.sin(a) for a in angles]
 

@@ -83,7 +83,7 @@ def test_checkpoints_are_alike_on_any_number_of_devices(quick):
 def test_a_signal_to_one_process_stops_all_and_training_resumes_from_there(quick):
     folder, found = quick
     assert [part["ended"] for part in found["fsdp, stopped"]] == ["stopped by signal 15"] * 2
-    # the next batch is drawn while a step is taken: which step hears of the signal is a matter of speed
+    # the next batch is drawn while a step is taken: which step receives the signal depends on timing
     assert any((folder / "cut" / f"step-0000000{step}").is_dir() for step in (3, 4))
     (one,) = found["one"]
     (again,) = found["fsdp, then one"]

@@ -29,7 +29,7 @@ def machine(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """A library that has what ours has to have, whatever it does."""
+    """A library that exports the required functions, with no-op bodies."""
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")

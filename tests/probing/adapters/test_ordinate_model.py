@@ -1,4 +1,4 @@
-"""Our own models as subjects: watched by the plain formula, whatever they are made of."""
+"""Probing of Ordinate models: hooks on the reference formula, for all mixers and schemes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Swin has stages that merge patches between them: each is measured by itself."""
+"""Swin has stages that merge patches between them: each is measured separately."""
 
 import numpy as np
 import pytest
