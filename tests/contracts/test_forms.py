@@ -14,7 +14,7 @@ from ordinate.testing.case import HEAD_WIDTH, HEADS, KV_HEADS, SchemeCase
 from ordinate.testing.tolerance import assert_as_close
 
 NAMES = catalog.names("ordinate.schemes")
-# the softmax mixer's, whatever a scheme widens q and k to
+# the scale of the softmax mixer, also for schemes that widen q and k
 SCALE = HEAD_WIDTH**-0.5
 # it is meant to be compiled; without, it is the same mathematics, and traces what it reads all the same
 pytestmark = [
@@ -60,7 +60,7 @@ def by_hand(at, q, k, v):
     scores = (q @ k.mT if own is None else own) * SCALE
     for bias in (at.scheme.bias(at.where), at.scheme.content_bias(q, k, at.where)):
         scores = scores if bias is None else scores + bias
-    # a row that sees nothing is left out, to be told by a NaN
+    # fully masked rows are excluded: they are NaN in PyTorch
     weights = scores.masked_fill(~at.where.visible[:, None], float("-inf")).softmax(-1)
     carried = at.scheme.value_bias(weights, at.where)
     return (weights @ v + (0.0 if carried is None else carried)).nan_to_num(0.0)

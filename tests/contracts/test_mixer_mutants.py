@@ -30,7 +30,7 @@ TABLE = [
     ("packed_documents_equal_each_alone", bad.SeesAllDocuments, "document 1"),
     ("a_row_of_padding_only_is_zero", bad.AddsToPadding, "the output at padding is not 0"),
     ("outputs_for_a_prefix_are_a_prefix_of_the_outputs", bad.StopsAtItsChunk, "1 tokens"),
-    ("one_token_and_none_are_served", bad.NeedsTwoTokens, "not finite|degrees of freedom"),
+    ("one_token_and_none_are_supported", bad.NeedsTwoTokens, "not finite|degrees of freedom"),
     ("tokens_beyond_max_length_are_rejected", bad.TakesAnyLength, "it accepts 65 tokens, max_length 64"),
     ("tokens_beyond_max_length_are_rejected", bad.RefusesLongTexts, "it declares max_length None, but rejects 65"),
     ("equivariance_is_as_declared", bad.TellsOrder, "it declares equivariance"),

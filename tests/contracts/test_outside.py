@@ -63,9 +63,9 @@ class Streets(Scheme):
 
 
 class Corner(Scheme):
-    """Waves of both axes in claimed columns.
+    """Sinusoids of both axes in appended columns.
 
-        x = [token, waves(row), waves(column)]
+        x = [token, sinusoids(row), sinusoids(column)]
 
     Enters at: tokens. Source: Nobody. Departs: nowhere.
     """

@@ -1,4 +1,4 @@
-"""What every task promises, of whatever it asks."""
+"""The contract of tasks."""
 
 import pytest
 import torch
@@ -70,7 +70,7 @@ def test_every_question_belongs_to_a_slice_of_each_kind(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_likeliest_answer_alone_is_right_as_often_as_is_said(name):
+def test_the_most_frequent_answer_has_the_baseline_accuracy(name):
     task = made(name)
     batch = drawn(task, seed=5, count=500)
     answers = batch.targets[batch.targets != IGNORE_INDEX]

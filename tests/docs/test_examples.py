@@ -107,7 +107,7 @@ def test_the_page_of_each_scheme_and_spectrum_lists_its_options():
     assert not wrong
 
 
-def test_the_page_of_each_spectrum_says_what_it_depends_on():
+def test_the_page_of_each_spectrum_names_what_it_depends_on():
     """The table of a page: frequencies depend on the length, multiplies what is rotated, own parameters."""
     wrong = {}
     for name in SPECTRA:
@@ -123,8 +123,8 @@ def test_the_page_of_each_spectrum_says_what_it_depends_on():
     assert not wrong
 
 
-def test_the_page_of_each_scheme_says_whether_it_is_shift_invariant():
-    """The table of a page: enters at, shift invariant, own parameters, serves."""
+def test_the_page_of_each_scheme_states_whether_it_is_shift_invariant():
+    """The table of a page: enters at, shift invariant, own parameters, supported positions."""
     wrong = {}
     for name in SCHEMES:
         shown = re.search(r"\n\|---\|---\|---\|---\|\n\| [^|]+ \| (yes|no) \|", text(DOCS / "schemes" / f"{name}.md"))
@@ -193,7 +193,7 @@ def test_the_page_of_each_task_lists_its_options_with_their_defaults():
 
 
 def public_names():
-    """The full path of each name that a namespace of the package serves."""
+    """The full path of each public name of a namespace of the package."""
     for face in sorted([*SOURCE.rglob("__init__.pyi"), *SOURCE.rglob("__init__.py")]):
         package = ["ordinate", *face.parent.relative_to(SOURCE).parts]
         for node in ast.parse(text(face)).body:

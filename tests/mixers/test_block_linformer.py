@@ -56,7 +56,7 @@ def test_a_summary_of_each_token_is_attention_itself(scheme):
 
 
 @pytest.mark.parametrize("sizes", [[1] * 14, [3, 1, 8, 2], [4, 4, 6], [9, 5]])
-def test_it_goes_on_from_what_it_remembers(sizes):
+def test_decoding_continues_from_the_state(sizes):
     mixer, scheme = made(kv_heads=1), Rope(head_width=4)
     x = torch.randn(2, 14, 8, dtype=torch.float64)
     whole, _ = mixer(x, scheme.at(Geometry.causal(14)))

@@ -40,7 +40,7 @@ def test_it_is_the_formula_forward_and_backward(where):
 
 
 @pytest.mark.parametrize("scheme", [NoPosition(), Rope(head_width=6), Alibi(heads=4)])
-def test_it_is_born_as_tied_attention(scheme):
+def test_it_is_initialised_to_shared_qk_attention(scheme):
     mixer, tied = ChannelwiseSharedQK(width=24, heads=4).double(), SharedQK(width=24, heads=4).double()
     tied.load_state_dict({name: value for name, value in mixer.state_dict().items() if name != "coefficients"})
     x, at = torch.randn(2, 7, 24, dtype=torch.float64), scheme.at(Geometry.causal(7))

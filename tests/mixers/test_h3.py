@@ -57,7 +57,7 @@ def test_it_is_its_equations(head_dim):
 
 @pytest.mark.parametrize("head_dim", [1, 2])
 @pytest.mark.parametrize("cut", [1, 7, 8, 44])
-def test_reading_goes_on_from_what_is_remembered(cut, head_dim):
+def test_decoding_continues_from_the_state(cut, head_dim):
     mixer = H3(width=4, head_dim=head_dim, states=8).double()
     x = torch.randn(2, 45, 4, dtype=torch.float64)
     whole, end = mixed(mixer, x)

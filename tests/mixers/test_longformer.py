@@ -90,7 +90,7 @@ def test_a_window_as_long_as_the_text_is_full_attention(causal):
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("sizes", [[1] * 13, [2, 1, 7, 3], [1, 12], [12, 1]])
-def test_reading_goes_on_with_a_short_memory(sizes, padded):
+def test_decoding_continues_from_a_short_cache(sizes, padded):
     mixer = Longformer(width=16, heads=4, kv_heads=1, window=3, global_tokens=3).double()
     scheme, x = Rope(head_width=4), torch.randn(2, 13, 16).double()
     real = torch.ones(2, 13, dtype=torch.bool)

@@ -70,7 +70,7 @@ def test_rope_cannot_be_merged():
         ValueError, match="does not support hooks 'encode_key', 'encode_query', used by scheme 'rope'"
     ):
         Decoder(Shape(vocabulary=5, width=24, mixer="merged_qk", scheme="rope"))
-    # the matrix that would serve neighbours is not the one that serves a token itself
+    # no single matrix fits both neighbouring tokens and a token with itself
     usual, _ = factored(True)
     asked, found = (part[:6].T[None, None] for part in usual.project.weight.chunk(3)[:2])
     rope = Rope(head_width=6)
@@ -103,7 +103,7 @@ def test_a_rank_is_above_zero():
         MergedQK(width=24, heads=4, rank=0)
 
 
-def test_a_full_matrix_is_born_as_the_product_it_stands_for():
+def test_a_full_matrix_is_initialised_to_the_product_it_replaces():
     merged = MergedQK(width=256, heads=4)
     # 64 products of two numbers of size 0.02
     assert merged.matrix.std().item() == pytest.approx(0.02**2 * math.sqrt(64), rel=0.02)

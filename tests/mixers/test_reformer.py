@@ -165,7 +165,7 @@ PARALLEL = [name for name in CHECKS if "padding_on" in name or "packed" in name 
 
 
 @pytest.mark.parametrize("check", [name for name in PARALLEL if "decoding" not in name])
-def test_chunks_of_the_paper_know_rows_apart(check):
+def test_chunk_mode_separates_the_rows_of_a_batch(check):
     CHECKS[check].run(MixerCase(Reformer, {"chunk_length": 2, "rounds": 1, "mode": "chunk"}))
 
 

@@ -77,7 +77,7 @@ def test_numbers_at_birth():
         torch.testing.assert_close(mixer.key @ mixer.key.T, 0.01 * torch.eye(width), atol=1e-6, rtol=0)
 
 
-def test_a_model_leaves_its_numbers_as_they_were_born():
+def test_a_model_keeps_the_initialisation_of_the_mixer():
     model = Decoder(Shape(vocabulary=11, width=16, layers=2, heads=2, mixer="rwkv6", scheme="none"))
     for block in model.blocks:
         assert not block.mixer.out.any()

@@ -87,7 +87,7 @@ def test_ranks_are_those_that_the_authors_propose():
     assert [weight.shape[1] for weight in (mixer.decay_in, mixer.rate_in, mixer.gate_in)] == [64, 64, 128]
 
 
-def test_a_model_leaves_its_numbers_as_they_were_born():
+def test_a_model_keeps_the_initialisation_of_the_mixer():
     model = Decoder(Shape(vocabulary=11, width=16, layers=2, heads=2, mixer="rwkv7", scheme="none"))
     for block in model.blocks:
         assert not block.mixer.out.any()

@@ -64,7 +64,7 @@ def test_both_directions_hear_the_future_one_token_shifted(mirrored):
 
 
 @pytest.mark.parametrize("cut", [1, 31, 32, 33, 66])
-def test_reading_goes_on_from_what_is_remembered(cut):
+def test_decoding_continues_from_the_state(cut):
     mixer, x = S4d(width=3, states=8).double(), torch.randn(2, 67, 3, dtype=torch.float64)
     whole, end = mixed(mixer, x)
     first, state = mixed(mixer, x[:, :cut])
@@ -101,7 +101,7 @@ def test_autocast_does_not_reach_the_filters():
     assert (narrow - y).abs().max() < 0.02 * y.abs().max()
 
 
-def test_steps_at_birth_lie_where_they_are_wanted():
+def test_initial_steps_are_within_the_given_range():
     step = S4d(width=500, steps=(0.01, 0.02)).filter.log_step.exp()
     assert 0.01 <= step.min() < 0.011
     assert 0.019 < step.max() <= 0.02

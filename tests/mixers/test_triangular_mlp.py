@@ -52,7 +52,7 @@ def test_what_lies_above_the_diagonal_is_never_used():
     assert torch.equal(mixer(x, at)[0], before)
 
 
-def test_it_goes_on_from_what_it_remembers():
+def test_decoding_continues_from_the_state():
     mixer, x = made(expansion=2), torch.randn(2, 8, 3, dtype=torch.float64)
     whole, _ = mixer(x, NoPosition().at(Geometry.causal(8)))
     state, outs = None, []

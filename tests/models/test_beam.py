@@ -109,7 +109,7 @@ def test_settings_without_a_meaning_are_refused(ask, match, untyped):
         ask(model, model.encode_source(SOURCE))
 
 
-def test_a_model_that_cannot_go_on_does_not_begin():
+def test_a_model_without_incremental_decoding_is_rejected():
     model = build(mixer="reformer:mode=chunk", scheme="none", source_mixer="softmax")
     memory = model.encode_source(SOURCE)
     with pytest.raises(ValueError, match="support incremental decoding; Reformer of this model does not"):

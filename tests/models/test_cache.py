@@ -88,7 +88,7 @@ def test_a_token_more_is_no_copy_of_what_is_there():
     assert len(places) == 1
 
 
-def test_two_that_go_on_from_one_memory_do_not_write_over_each_other():
+def test_two_continuations_of_one_cache_do_not_overwrite_each_other():
     with torch.no_grad():
         one = torch.randn(1, 2, 1, 4)
         states = KVCache(torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)).append(one, one)
@@ -101,7 +101,7 @@ def test_two_that_go_on_from_one_memory_do_not_write_over_each_other():
         assert taken.k.shape == (2, 2, 8, 4)
 
 
-def test_a_memory_of_inference_mode_goes_on_outside_of_it():
+def test_a_cache_from_inference_mode_can_be_continued_outside_of_it():
     with torch.inference_mode():
         one = torch.randn(1, 2, 1, 4)
         states = KVCache(one, one).append(one, one)

@@ -40,7 +40,7 @@ def test_a_token_knows_those_after_it():
     assert not torch.allclose(model(text)[0, 0], model(changed)[0, 0])
 
 
-def test_kinds_of_tokens_are_told_apart():
+def test_token_types_are_distinguished():
     model, text = build(token_types=2), ids(1, 4)
     assert torch.equal(model(text), model(text, token_types=torch.zeros_like(text)))
     assert not torch.allclose(model(text), model(text, token_types=torch.ones_like(text)))
@@ -57,7 +57,7 @@ def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
 
 def test_masked_tokens_can_be_learned_by_heart():
     torch.manual_seed(0)
-    # each token is the one before it plus one; 0 stands for what is masked
+    # each token is the one before it plus one; 0 is the mask token
     model, text = build(layers=1, width=32).train(), 1 + (torch.arange(12) + torch.arange(10)[:, None]) % 10
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     masked = torch.rand(text.shape) < 0.2

@@ -123,7 +123,7 @@ def test_cross_attention_is_the_formula():
     out = torch.zeros(3, 4, 4).double()
     for h in range(4):
         for i in range(3):
-            # source token j stands at 2 j
+            # source token j is at position 2 j
             scores = torch.stack([turned(rope, q[i, h], i) @ turned(rope, k[j, h], 2 * j) / 2 for j in range(5)])
             out[i, h] = scores.softmax(0) @ v[:, h]
     expected = out.flatten(1) @ cross.out.weight.T
@@ -160,7 +160,7 @@ def test_a_source_scaled_to_the_length_ends_where_the_target_does():
 
 
 @torch.no_grad()
-def test_packed_pairs_look_at_their_own_sources():
+def test_packed_pairs_attend_to_their_own_sources():
     model = build(scheme="rope", cross_scheme="t5")
     lengths, asked = [4, 3], [2, 3]
     packed = model(SOURCE[:1], TARGET[:1], Geometry.packed(lengths, causal=False), Geometry.packed(asked))[0].split(

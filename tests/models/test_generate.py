@@ -106,7 +106,7 @@ def test_the_training_flag_comes_back_however_it_ends(model, training):
     assert model.training is training
 
 
-def test_training_goes_on_after_writing(model):
+def test_training_continues_after_generation(model):
     prompt = torch.zeros(1, 2, dtype=torch.long)
     written(model, prompt, 3, temperature=0)
     model(prompt).sum().backward()
@@ -139,7 +139,7 @@ def test_settings_without_a_meaning_are_refused_at_once(model, given, match, unt
         generate(model, **(usual | given))
 
 
-def test_a_model_that_cannot_go_on_does_not_begin():
+def test_a_model_without_incremental_decoding_is_rejected():
     sizes = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
     model = Decoder(Shape(**sizes, mixer="reformer:mode=chunk"))
     with pytest.raises(ValueError, match="support incremental decoding; Reformer of this model does not"):
@@ -158,7 +158,7 @@ def test_rows_of_several_lengths_write_what_each_writes_alone(model):
 
 
 @pytest.mark.parametrize("scheme", ["rope", "alibi", "learned", "t5"])
-def test_one_reading_serves_many_continuations(scheme):
+def test_one_prefill_can_be_continued_many_times(scheme):
     model = Decoder(dataclasses.replace(SHAPE, scheme=scheme)).double().eval()
     prefix, after = torch.randint(0, 13, (1, 5)), Cache()
     with torch.inference_mode():
@@ -182,7 +182,7 @@ def test_rows_end_by_themselves(model):
     rows = truncate_at(steps, ends)
     for row, alone, tokens in zip(rows, free.tolist(), torch.cat(steps, 1).tolist(), strict=True):
         first = next((place for place, token in enumerate(alone) if token in ends), 12)
-        # rows draw from one generator, so that they go on alike whoever has ended
+        # rows draw from one generator, so the others continue equally when a row has ended
         assert row == alone[: len(row)] == alone[:first][: len(row)]
         assert len(row) == min(first, len(steps))
         assert set(tokens[first + 1 :]) <= {alone[first]} if first < 12 else True

@@ -57,7 +57,7 @@ def test_a_text_past_the_trained_length_is_the_same_piece_by_piece_and_at_once(n
 
 @pytest.mark.parametrize("name", SPECTRA)
 @torch.no_grad()
-def test_what_was_read_says_nothing_of_what_follows(name):
+def test_outputs_do_not_depend_on_later_tokens(name):
     model, text = build(name), ids(1, 48)
     whole = model(text)
     for length in (15, 16, 17, 30):
@@ -146,7 +146,7 @@ def with_our_rope(model, name, text, where=None, cache=None):
 @torch.no_grad()
 def test_one_layer_reads_the_last_token_as_that_of_transformers_does(name):
     for length in (5, TRAINED, TRAINED + 1, 33, 48):
-        # a fresh one each time: the dynamic one of transformers remembers the longest text that it has read
+        # a fresh one each time: the dynamic one of transformers keeps the longest length it has seen
         model, text = llama(name, layers=1), ids(2, length)
         theirs, ours = model(text).logits[:, -1], with_our_rope(model, name, text)[:, -1]
         assert (ours - theirs).abs().max() < 1e-4, length

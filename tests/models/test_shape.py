@@ -36,7 +36,7 @@ def by_hand(model, text):
 
 
 @pytest.mark.parametrize("order", BLOCK_CLASSES)
-def test_norms_stand_where_the_order_says(order):
+def test_norms_are_placed_by_norm_position(order):
     model = build(norm_position=order, norm="layer")
     for name, parameter in model.named_parameters():
         if "norm" in name:
@@ -73,7 +73,7 @@ def test_heads_may_be_wider_than_their_share():
     assert model(ids(1, 4)).shape == (1, 4, 11)
 
 
-def test_numbers_are_added_where_the_shape_says():
+def test_biases_are_added_where_the_shape_has_them():
     names = {
         name for name, _ in build(norm="layer", tie_embeddings=False).named_parameters() if name.endswith("bias")
     }
@@ -129,7 +129,7 @@ def test_the_first_layer_can_go_without_a_norm():
 
 
 @pytest.mark.parametrize("kind", [*UNGATED, *GATED])
-def test_any_feedforward_serves(kind):
+def test_any_feedforward_is_supported(kind):
     model = build(feedforward=kind)
     assert model(ids(1, 4)).isfinite().all()
     assert model.blocks[0].feedforward.widen.weight.shape[0] == (64 if kind in UNGATED else 84)

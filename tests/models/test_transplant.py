@@ -87,7 +87,7 @@ def test_what_the_line_leaves_open_stays():
 
 
 @torch.no_grad()
-def test_parameters_go_on_where_the_scheme_stays():
+def test_parameters_are_kept_where_the_scheme_stays():
     model = born("learned")
     table = model.schemes[0].table
     done = transplant(model, "learned+alibi")
@@ -175,7 +175,7 @@ def test_other_weights_are_never_drawn_anew():
 
 
 @torch.no_grad()
-def test_what_looks_at_images_takes_another_scheme_too():
+def test_schemes_of_vision_models_can_be_replaced():
     from ordinate.models.vision import VisionShape, VisionTransformer
 
     torch.manual_seed(0)
@@ -206,7 +206,7 @@ TARGET = torch.cat([torch.zeros(2, 1).long(), IDS[:, :6]], 1)
         (("cross", "decoder"), {"cross", "decoder"}),
     ],
 )
-def test_an_encoder_decoder_says_where(sides, changed):
+def test_locations_select_the_schemes_of_an_encoder_decoder(sides, changed):
     model = translator(scheme="rope:theta=500.0", cross_scheme="rope:theta=50.0")
     before = model(IDS, TARGET)
     done = transplant(model, "t5:buckets=6", locations=sides)

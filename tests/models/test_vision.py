@@ -105,9 +105,9 @@ def test_places_are_stretched_or_counted():
 
 @torch.no_grad()
 @pytest.mark.parametrize("mixer", ["softmax,linear", "rwkv6", "mlp", "s4d"])
-def test_any_mixer_that_reads_from_both_sides_serves(mixer):
+def test_any_bidirectional_mixer_is_supported(mixer):
     model = build(mixer=mixer, scheme="grid", max_length=16)
-    # some say nothing of later tokens at birth
+    # some ignore later tokens at initialisation
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.2)
     x = model(images())

@@ -90,7 +90,7 @@ def test_tables_of_biases():
     torch.testing.assert_close(float(front[-1, 0]), 1 - math.exp(-2.0), atol=1e-6, rtol=0)
 
 
-def test_what_cannot_be_told_apart_is_refused():
+def test_invalid_tables_and_offsets_are_rejected():
     with pytest.raises(ValueError, match="rows of the table must be linearly independent"):
         offset_head_learned(torch.randn(9, 8), 1, 1.0)
     with pytest.raises(ValueError, match="even width"):

@@ -5,9 +5,9 @@ from ordinate.ops.stats.bootstrap import mean_interval, mean_intervals, resample
 
 
 @pytest.mark.parametrize("texts", [8, 16, 64])
-def test_the_interval_covers_the_truth_as_often_as_it_says(texts):
+def test_the_interval_has_its_nominal_coverage(texts):
     random = np.random.default_rng(texts)
-    # one number per trial stands beside the others: drawn alike, measured apart
+    # one value per trial: drawn from one distribution, evaluated separately
     low, high = mean_intervals(random.normal(3.0, 2.0, (texts, 2000)), seed=1)[1:]
     covered = ((low <= 3.0) & (high >= 3.0)).mean()
     assert 0.93 <= covered <= 0.97

@@ -95,7 +95,7 @@ def test_in_pieces_it_is_the_same(where, request):
 
 
 def test_what_is_written_at_a_key_is_what_is_read_there():
-    """The delta rule that erases all: the newest value of each address, whatever stood there before."""
+    """The delta rule that erases all: the newest value of each address, overwriting the previous one."""
     address = torch.eye(4, dtype=torch.float64)[[0, 1, 0, 2, 1]][None, None]
     values = torch.randn(1, 1, 5, 3, dtype=torch.float64)
     w, start = torch.zeros_like(address), torch.zeros(1, 1, 4, 3, dtype=torch.float64)

@@ -18,7 +18,7 @@ def test_products_and_their_gradients_are_those_of_pytorch(shape, columns, type)
         torch.testing.assert_close(one, two)
 
 
-def test_digits_are_kept_whatever_autocast_says():
+def test_precision_is_kept_under_autocast():
     x, weight = torch.randn(4, 6).bfloat16(), torch.randn(6, 2, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
         y = matmul(x, weight)

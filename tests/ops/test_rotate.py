@@ -123,7 +123,7 @@ def test_a_token_turns_alike_alone_and_among_others(layout):
     ],
     ids=["rope", "xpos", "axial", "sum", "heads"],
 )
-def test_what_marks_all_layers_says_what_the_hooks_say(scheme):
+def test_cached_encoders_agree_with_the_hooks(scheme):
     where = Geometry.grid(2, 3) if 2 in scheme.axes else Geometry.causal(6)
     q, k = torch.randn(2, 4, 6, 8, dtype=torch.float64), torch.randn(2, 2, 6, 8, dtype=torch.float64)
     at = scheme.at(where)

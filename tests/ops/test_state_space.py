@@ -68,7 +68,7 @@ def test_a_diagonal_kernel_is_made_of_dense_matrix_powers(init, rule):
 
 @pytest.mark.parametrize("chunk", [1, 7, 32, 45])
 @pytest.mark.parametrize("tokens", [1, 6, 7, 32, 45])
-def test_chunks_read_what_the_sum_over_all_earlier_tokens_says(chunk, tokens):
+def test_chunks_agree_with_the_sum_over_all_earlier_tokens(chunk, tokens):
     a, _, c, step, skip = drawn(2, 6, "lin")
     leaves = [x.requires_grad_() for x in (a, c, step, skip, torch.randn(2, 3, tokens, dtype=torch.float64))]
     factor, gain = discretise(leaves[0], leaves[2], "zoh")

@@ -68,7 +68,7 @@ def draw(tokens, channels=5, keys=1.0, paces=1.0, started=True):
 
 
 def results(function, inputs, dtype, asked):
-    """What a function gives, and the gradients; the exponent at the start has none of its own."""
+    """Output and gradients of a function; the initial exponent has no gradient."""
     leaves = [x.to(dtype).requires_grad_() for x in inputs]
     y, sums = function(*leaves)
     total = (y * asked[0].to(dtype)).sum() + (sums * asked[1].to(dtype)).sum()

@@ -117,7 +117,7 @@ ENCODER_DECODERS = {
     # of version 1.1: gates, and a head of its own
     "t5, untied": T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 6},
     "marian": MARIAN,
-    "marian, apart": MARIAN
+    "marian, separate embeddings": MARIAN
     | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31, "activation_function": "relu"},
 }
 
@@ -149,7 +149,7 @@ def theirs(name):
     if kind == "marian":
         model.final_logits_bias.normal_()
     for name, parameter in model.named_parameters():
-        # waves are what they are
+        # sinusoids are fixed
         if name.endswith("embed_positions.weight"):
             continue
         parameter.data.add_(0.1 * parameter.data.clone().normal_())

@@ -72,7 +72,7 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     written, first = load_file(tmp_path / "model.safetensors"), load_file(folders(name) / "model.safetensors")
     if name.endswith("Model"):
         written = {key.removeprefix(f"{kind}."): value for key, value in written.items()}
-    # the token that stands for hidden patches is not kept
+    # the mask token of patches is not kept
     first = {key: value for key, value in first.items() if not key.endswith("mask_token")}
     assert written.keys() == first.keys()
     assert all(written[key].equal(first[key]) for key in first)

@@ -54,7 +54,7 @@ def test_the_logits_are_those_of_transformers(name, folders):
 @torch.no_grad()
 def test_padded_rows_give_the_same_logits(name, folders):
     places = (REAL.long().cumsum(1) - 1).clamp(min=0)
-    # models with ALiBi count by the mask; the others are told
+    # models with ALiBi count by the mask; the others get position ids
     told = {} if name in ("bloom", "mpt") else {"position_ids": places}
     expected = theirs(name)(TEXT, attention_mask=REAL.long(), **told).logits
     near(load(folders(name))(TEXT, Geometry.padded(REAL))[REAL], expected[REAL])

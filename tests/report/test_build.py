@@ -172,7 +172,7 @@ def test_foreign_folders_are_ignored(write, result):
     assert [item["run"]["label"] for item in load_study(folder).results] == ["rope"]
 
 
-def test_the_report_says_what_runs_were_trained_on(write, result):
+def test_the_report_names_the_training_data(write, result):
     runs = [result(label, 0) for label in ("rope", "alibi", "none")]
     for run in runs:
         run["cost"] |= {"machine": "Abacus 7"}

@@ -121,7 +121,7 @@ def test_models_no_better_than_the_most_frequent_answer_are_named(study):
     assert "“softmax” is not significantly better" not in text
 
 
-def test_what_falls_beyond_the_trained_length_is_told(study):
+def test_degradation_beyond_the_trained_length_is_reported(study):
     results = [answered("softmax", 0, fall=0.5), answered("linear", 0)]
     folder = study(results, mixers=("softmax", "linear"))
     entries = {entry.label: entry for entry in summarise(load_study(folder))}
@@ -179,7 +179,7 @@ def test_results_csv_names_mixer_and_scheme(study):
     assert float(rows[0]["accuracy_1x_low"]) < float(rows[0]["accuracy_1x"]) < float(rows[0]["accuracy_1x_high"])
 
 
-def test_pairs_are_told_apart(study):
+def test_pairs_of_mixer_and_scheme_have_two_columns(study):
     result = answered("softmax none", 0) | {"run": {"label": "softmax none", "seed": 0, "name": "x"}}
     page = build_report(study([result], mixers=("softmax",), schemes=["none", "rope"])).path.read_text(
         encoding="utf-8"
@@ -212,7 +212,7 @@ def test_translations_are_set_beside_copies_of_the_source():
     )
 
 
-def test_a_damaged_share_is_left_out_and_said(study):
+def test_a_corrupt_result_is_left_out_and_reported(study):
     broken = answered("linear", 0)
     broken["lengths"][0]["right"] = []
     assert "Left out: linear-s0: the result cannot be read" in said(study([answered("softmax", 0), broken]))

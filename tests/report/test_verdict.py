@@ -94,7 +94,7 @@ def test_runs_that_did_not_finish_are_named(write, status, result):
     assert "2 planned runs have no result yet: sinusoidal seed 0 and alibi seed 0" in text
 
 
-def test_nothing_finished_is_said_plainly(write):
+def test_a_study_without_finished_runs_has_no_results(write):
     assert "No run has finished" in said(write([]))
 
 

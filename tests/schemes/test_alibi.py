@@ -168,7 +168,7 @@ def test_a_half_that_finds_nothing_on_its_side_sees_the_others_alike(dtype, back
     assert out.isfinite().all()
 
 
-def test_trained_slopes_are_born_as_the_rule_says():
+def test_trained_slopes_are_initialised_by_the_rule():
     for sides in ("both", "split_heads", "separate"):
         fixed = Alibi(heads=4, direction="both" if sides == "separate" else sides)
         trained = Alibi(heads=4, direction=sides, trainable=True)
@@ -216,7 +216,7 @@ def test_two_trained_slopes_give_the_one_towards_the_past():
         ("chebyshev", lambda x, y: max(abs(x), abs(y))),
     ],
 )
-def test_on_a_grid_the_metric_says_what_distance_is(metric, measure):
+def test_on_a_grid_the_metric_defines_the_distance(metric, measure):
     scheme, where = Alibi(heads=2, metric=metric), Geometry.grid(3, 4)
     bias, places = scheme.at(where).bias, where.q_pos[0].tolist()
     for h, slope in enumerate(scheme.slopes):

@@ -137,7 +137,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
         Axial(head_width=16, **options)
 
 
-def test_as_many_sides_as_are_named_are_served():
+def test_it_supports_as_many_axes_as_sizes_are_given():
     with pytest.raises(ValueError, match="Axial takes positions with 2 axis; got 3 axes"):
         Axial(head_width=16, spacing="pixel", grid_size=(2, 3)).at(Geometry.grid(2, 2, 2))
 

@@ -7,7 +7,7 @@ from ordinate import Geometry
 from ordinate.schemes import Concatenated, Sinusoidal
 
 
-def test_it_appends_the_waves_of_the_paper():
+def test_it_appends_the_sinusoids_of_the_paper():
     scheme = Concatenated(width=12, position_width=5)
     x = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
     positions = [0, 4, 100]

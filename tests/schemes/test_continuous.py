@@ -54,13 +54,13 @@ def test_the_gradients_of_every_matrix_are_those_of_the_formula():
         assert torch.allclose(parameter.grad, expected[name], rtol=0, atol=1e-12), name
 
 
-def test_the_model_says_which_position_counts_as_one_unless_a_unit_is_given():
+def test_max_length_is_the_unit_by_default():
     assert Continuous(width=4, max_length=50).unit == 50
     assert Continuous(width=4, max_length=50, unit=7).unit == 7
     assert Continuous(width=4, max_length=50).max_length is None
 
 
-def test_the_last_layer_is_born_with_the_scale_given_and_the_others_are_not():
+def test_only_the_last_layer_is_initialised_with_the_given_scale():
     torch.manual_seed(1)
     plain = Continuous(width=4, max_length=50)
     torch.manual_seed(1)

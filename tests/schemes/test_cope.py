@@ -88,7 +88,7 @@ def test_counting_ends_where_all_have_counted_to_the_end_and_no_earlier(name, si
     q, k = (x.detach().mul(size).requires_grad_() for x in (drawn(2, n, 1)[0] for n in where.shape))
     results = []
     for ordered in (True, False):
-        # where order is not that of distances, all keys are counted at once; documents apart, as positions restart
+        # without causal order all keys are counted in one pass; documents separately, since positions restart
         where = replace(where, consecutive=ordered, k_pos=where.k_pos if ordered else _in_memory(where))
         bias = scheme.content_bias(q, k, where) * where.visible[:, None]
         slopes = torch.autograd.grad(bias.sin().sum(), (q, k, scheme.table))
@@ -124,7 +124,7 @@ def test_open_gates_count_tokens_and_shut_gates_count_none():
     assert torch.allclose(bias, products[0].expand(4, 4), rtol=0, atol=1e-14)
 
 
-def test_the_last_row_serves_all_counts_beyond_it():
+def test_counts_beyond_the_table_share_the_last_row():
     scheme = born(max_positions=3)
     q = torch.ones(1, 1, 50, HEAD_WIDTH, dtype=torch.float64)
     bias = scheme.content_bias(q, 1e3 * q, Geometry.causal(50))[0, 0]
@@ -140,7 +140,7 @@ def test_a_query_that_is_no_number_stays_in_its_row():
     assert bias[0, 0, [0, 1, 3]].isfinite().all()
 
 
-def test_it_is_born_without_effect_but_learns_at_once():
+def test_it_is_initialised_to_zero_and_gets_gradients():
     scheme = Cope(head_width=HEAD_WIDTH).double()
     q, k = drawn(1, 4)
     bias = scheme.content_bias(q, k, Geometry.causal(4))

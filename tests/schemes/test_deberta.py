@@ -322,7 +322,7 @@ def test_a_shared_table_without_projections_is_refused(untyped):
 
 
 @torch.no_grad()
-def test_one_shared_table_serves_all_layers_and_reading_on():
+def test_one_table_is_shared_by_all_layers_also_in_decoding():
     model = (
         Decoder(Shape(vocabulary=5, width=12, heads=2, layers=3, scheme="deberta:version.shared=true"))
         .double()

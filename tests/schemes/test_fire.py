@@ -63,7 +63,7 @@ def test_bias_and_gradients_are_those_of_the_formula(limit, ahead, biases, causa
         assert (one - exact).abs().max() <= 1e-12 * max(1, exact.abs().max()), name
 
 
-def test_it_is_born_as_in_the_paper():
+def test_it_is_initialised_as_in_the_paper():
     scheme = Fire(heads=3)
     assert math.isclose(scheme.c.item(), 0.1, rel_tol=1e-7)
     assert scheme.multiple.item() == 1

@@ -59,7 +59,7 @@ def test_it_is_the_series_of_the_paper_forward_and_backward(length, kept, output
 
 
 def test_kept_frequencies_complete_a_period_in_training():
-    # 64 channels, theta 10^4: 512 tokens hold a period of 16 of 32 waves; 10 decades of powers of 10 by hand
+    # 64 channels, theta 10^4: 16 of 32 frequencies complete a period in 512 tokens (computed by hand)
     assert len(Fope(head_width=64, heads=1, trained_length=512).rates) == 16
     assert len(Fope(head_width=8, heads=1, trained_length=62).rates) == 1
     assert len(Fope(head_width=8, heads=1, trained_length=63).rates) == 2
@@ -87,7 +87,7 @@ def test_the_official_form_counts_still_pairs_twice():
 
 
 @pytest.mark.parametrize(("kept", "length"), [(4, 64), (10, 10_000)])
-def test_tables_are_born_as_in_the_published_code(kept, length):
+def test_tables_are_initialised_as_in_the_published_code(kept, length):
     torch.manual_seed(0)
     scheme = Fope(head_width=24, heads=500, trained_length=length, init_gain=0.4)
     outputs = min(kept, 6)

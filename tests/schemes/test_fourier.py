@@ -19,7 +19,7 @@ def frequencies(scheme):
 
 
 def waves(scheme, cell):
-    """The waves of one token: all cosines, then all sines."""
+    """The Fourier features of one token: all cosines, then all sines."""
     angles = [sum(w * p / scheme.unit for w, p in zip(row, cell, strict=True)) for row in frequencies(scheme)]
     return [math.cos(a) for a in angles] + [math.sin(a) for a in angles]
 
@@ -54,7 +54,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_it_adds_the_waves_of_every_token(options, axes):
+def test_it_adds_the_fourier_features_of_each_token(options, axes):
     scheme = Fourier(**{"width": 8, "axes": axes, **options}).double()
     width = options.get("width", 8)
     x = torch.randn(2, 4, width, dtype=torch.float64)
@@ -80,14 +80,14 @@ def test_the_gradients_of_the_frequencies_are_those_of_the_formula():
     assert torch.allclose(scheme.frequencies.grad, exact, rtol=0, atol=1e-12)
 
 
-def test_trained_frequencies_are_born_normal_with_the_spread_given():
+def test_trained_frequencies_are_initialised_normal_with_the_given_deviation():
     drawn = Fourier(width=4000, axes=2, frequency_std=0.3).frequencies
     assert drawn.shape == (2000, 2)
     assert abs(drawn.std().item() - 0.3) < 0.01
     assert abs(drawn.mean().item()) < 0.02
 
 
-def test_fixed_frequencies_are_born_normal_and_drawn_from_the_seed_alone():
+def test_fixed_frequencies_are_normal_and_depend_on_the_seed_only():
     before = torch.random.get_rng_state()
     scheme = Fourier(width=4000, axes=2, frequency_std=0.3, seed=1)
     assert torch.random.get_rng_state().equal(before)
@@ -114,7 +114,7 @@ def test_two_positions_are_alike_by_their_distance_in_any_direction():
     assert (alike - expected).abs().max() < 0.03
 
 
-def test_the_last_layer_is_born_with_the_scale_given_and_the_others_are_not():
+def test_only_the_last_layer_is_initialised_with_the_given_scale():
     torch.manual_seed(1)
     plain = Fourier(width=4, hidden=3)
     torch.manual_seed(1)

@@ -49,7 +49,7 @@ def waves(axes, width, **options):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("form", ["vaswani", "mae", "timm"])
 @pytest.mark.parametrize(("axes", "width"), [(2, 4), (2, 7), (2, 24), (2, 63), (3, 6), (3, 24), (3, 63), (3, 129)])
-def test_every_axis_gets_the_waves_of_the_formula_in_columns_of_its_own(axes, width, form, reverse):
+def test_each_axis_has_its_sinusoids_in_separate_columns(axes, width, form, reverse):
     share = width // (2 * axes) * 2
     exact = loop(form, axes, share, width, reverse)
     assert_as_close(waves(axes, width, form=form, reverse_axes=reverse), exact, exact)
@@ -68,7 +68,7 @@ def test_zero_pad_is_what_an_uneven_width_gets_anyway():
     assert (waves(3, 32)[:, 30:] == 0).all()
 
 
-def test_theta_and_scale_reach_the_waves():
+def test_theta_and_scale_are_applied():
     out = waves(2, 8, theta=100.0, scale=0.5)
     # the second pair of the column axis, at row 2 and column 4
     assert abs(out[14, 6].item() - 0.5 * math.sin(4 / 10)) < 1e-15

@@ -95,7 +95,7 @@ def test_the_log_form_may_be_as_steep_as_it_likes():
     assert math.isclose(bias[0, 0, 1, 0].item(), -7 * math.log(2), rel_tol=1e-14)
 
 
-def test_numbers_are_born_as_in_the_published_code():
+def test_parameters_are_initialised_as_in_the_published_code():
     scheme = Kerple(heads=4000, form="log_power", weighted=True)
     for name, high in {"p": 2, "a": 1, "q": 2, "r": 2, "b": 1}.items():
         drawn = getattr(scheme, name)
@@ -146,7 +146,7 @@ def test_without_weighting_scores_are_left_to_the_backends():
     assert Kerple(heads=2).score(torch.ones(1, 2, 1, 4), torch.ones(1, 2, 1, 4), Geometry.causal(1)) is None
 
 
-def test_every_distance_is_told_apart_far_away():
+def test_large_distances_are_distinguished():
     scheme = Kerple(heads=1, form="power")
     with torch.no_grad():
         scheme.p.fill_(1.0)

@@ -32,7 +32,7 @@ def test_each_row_of_the_table_gets_the_gradients_of_its_positions():
     assert x.grad.equal(weights)
 
 
-def test_the_vectors_are_born_with_the_scale_given():
+def test_vectors_are_initialised_with_the_given_scale():
     assert abs(Learned(width=100, max_length=100, scale=0.5).table.std().item() - 0.5) < 0.02
 
 
@@ -118,7 +118,7 @@ def test_a_resized_table_trains_by_itself_and_is_drawn_from_nothing():
     assert not scheme.resized(9).table.requires_grad
 
 
-def test_a_resized_table_serves_its_new_length_and_no_more():
+def test_a_resized_table_supports_exactly_its_new_length():
     other = Learned(width=3, max_length=7).resized(9)
     with pytest.raises(ValueError, match=r"Learned serves positions 0 to 8 \(max_length 9\); got 9 to 9"):
         other.at(Geometry.from_positions(torch.tensor([[[9]]])))

@@ -42,7 +42,7 @@ def test_a_whole_grid_is_read_row_by_row():
     assert out[0].equal(scheme.table.flatten(0, 1))
 
 
-def test_the_vectors_are_born_with_the_scale_given():
+def test_vectors_are_initialised_with_the_given_scale():
     scheme = LearnedGrid(width=100, max_length=10, scale=0.5)
     assert scheme.table.shape == (10, 10, 100)
     assert abs(scheme.table.std().item() - 0.5) < 0.02
@@ -158,7 +158,7 @@ def test_as_many_cells_in_another_shape_are_another_table():
     assert not scheme.resized(4, 4).table.flatten(0, 1).equal(scheme.table.flatten(0, 1))
 
 
-def test_a_resized_table_trains_by_itself_and_serves_its_new_size():
+def test_a_resized_table_is_independent_and_supports_its_new_size():
     scheme = LearnedGrid(width=3, max_length=4).eval()
     before = torch.random.get_rng_state()
     other = scheme.resized(2, 6)

@@ -59,7 +59,7 @@ def test_it_is_the_rotation_of_the_paper_forward_and_backward(layout, sizes, wid
             assert_as_close(slope, other, other, what="gradient")
 
 
-def test_heads_are_born_as_in_the_published_code():
+def test_heads_are_initialised_as_in_the_published_code():
     scheme, d = Mixed(head_width=16, heads=3, theta=10.0), 16
     first, second = scheme.frequencies.detach().double()
     for h in range(3):
@@ -72,7 +72,7 @@ def test_heads_are_born_as_in_the_published_code():
     assert first[:, 0].unique().numel() == 3
 
 
-def test_three_axes_are_born_with_directions_at_right_angles():
+def test_three_axes_are_initialised_with_orthogonal_directions():
     scheme = Mixed(head_width=12, heads=5, axes=3)
     vectors = scheme.frequencies.detach().unflatten(-1, (3, 2))[..., 0].permute(1, 2, 0)
     assert torch.allclose(vectors @ vectors.mT, torch.eye(3).expand(5, 3, 3), rtol=0, atol=1e-5)

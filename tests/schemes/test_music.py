@@ -97,7 +97,7 @@ def test_every_promise_of_a_scheme_holds(options):
     assert broken == {}
 
 
-def test_distances_beyond_the_table_are_refused_unless_told_otherwise():
+def test_distances_beyond_the_table_are_rejected_by_default():
     where = Geometry.causal(LONGEST + 1)
     with pytest.raises(
         ValueError, match=r"Music serves positions 0 to 5 \(max_length 6\); got 0 to 6; build it with"

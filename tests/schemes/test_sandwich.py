@@ -46,7 +46,7 @@ def test_it_is_the_table_of_attention_gym_up_to_a_constant_of_each_head():
     assert torch.allclose(out, weights @ v, rtol=0, atol=1e-5)
 
 
-def test_it_is_the_bias_of_nemo_with_the_first_wave_left_out():
+def test_it_is_the_bias_of_nemo_without_the_first_frequency():
     heads, size, n = 4, 16, 20
     rates = 1.0 / (10000 ** (2 * torch.arange(1, size / 2 + 1) / size))
     distance = (torch.arange(n)[:, None] - torch.arange(n)).abs()

@@ -85,7 +85,7 @@ def test_a_trained_amplitude_begins_at_the_scale_given_and_gets_the_gradient_of_
     assert [value.shape for value in scheme.parameters()] == [(1,)]
     up, table = torch.randn(1, 6, 8, dtype=torch.float64), loop(paper, POSITIONS, 8)
     out = scheme.embed(torch.zeros(1, 6, 8, dtype=torch.float64), torch.tensor(POSITIONS)[None, :, None])
-    # the scale was born in float32
+    # the scale is initialised in float32
     assert torch.allclose(out[0], float(torch.tensor(begin)) * table, rtol=0, atol=1e-12)
     (out * up).sum().backward()
     exact = sum(up[0, i, c].item() * paper(p, 8)[c] for i, p in enumerate(POSITIONS) for c in range(8))

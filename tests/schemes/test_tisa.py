@@ -51,7 +51,7 @@ def test_it_is_the_published_code_one_token_further():
     assert torch.allclose(scheme.bias(Geometry.full(n))[0], theirs, rtol=0, atol=1e-14)
 
 
-def test_numbers_are_born_as_in_the_published_code():
+def test_parameters_are_initialised_as_in_the_published_code():
     scheme = Tisa(heads=2000)
     for numbers, mean, spread in ((scheme.center, 0, 5), (scheme.height, 0.1, 0.01), (scheme.sharpness, 0.1, 0.01)):
         assert numbers.shape == (5, 2000)

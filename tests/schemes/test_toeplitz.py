@@ -46,7 +46,7 @@ def test_positions_beyond_the_table_are_refused():
         Toeplitz(heads=2, max_length=4).at(Geometry.causal(5))
 
 
-def test_texts_as_long_as_the_table_are_served_by_every_backend_though_padding_makes_them_longer():
+def test_every_backend_supports_padded_sequences_as_long_as_the_table():
     scheme = Toeplitz(heads=2, max_length=260).double()
     with torch.no_grad():
         scheme.table.mul_(50)
@@ -75,7 +75,7 @@ def test_a_longer_table_keeps_the_numbers_and_repeats_the_farthest(far):
     assert scheme.resized(2).table.equal(scheme.table[1:4])
 
 
-def test_a_longer_table_serves_longer_texts():
+def test_a_longer_table_supports_longer_sequences():
     longer = Toeplitz(heads=2, max_length=3).resized(10)
     assert longer.at(Geometry.full(10)).bias.shape == (1, 2, 10, 10)
 

@@ -100,7 +100,7 @@ def test_the_farthest_positions_neither_overflow_nor_vanish_in_float32():
         assert scores.tril().isfinite().all()
 
 
-def test_the_longest_length_is_the_one_that_is_told():
+def test_the_maximum_length_is_the_one_in_the_error_message():
     assert Xpos(head_width=64).max_length == 18_131
     assert Xpos(head_width=64, centre=1000).max_length == 19_131
     scheme = Xpos(head_width=64)
@@ -109,7 +109,7 @@ def test_the_longest_length_is_the_one_that_is_told():
         scheme.at(Geometry.from_positions(column([18_131])))
 
 
-def test_float16_ends_earlier_and_says_so():
+def test_float16_has_a_shorter_maximum_length():
     scheme, q = Xpos(head_width=64), drawn(1, 1, 1, 64).half()
     assert scheme.encode_key(q, column([3399])).isfinite().all()
     for hook in (scheme.encode_query, scheme.encode_key):

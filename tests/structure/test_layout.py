@@ -1,4 +1,4 @@
-"""Rules of the layout that no linter knows. Each test lists all offenders at once."""
+"""Layout rules that no linter checks. Each test lists all violations together."""
 
 import ast
 import importlib

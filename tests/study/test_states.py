@@ -86,7 +86,7 @@ def sabotage(tmp_path, monkeypatch):
 
 
 @pytest.mark.extended
-def test_every_run_ends_in_one_state_and_the_others_go_on(plan, tmp_path, sabotage):
+def test_every_run_ends_in_one_state_and_the_others_continue(plan, tmp_path, sabotage):
     plan = plan.model_copy(update={"schemes": (*SCHEMES.values(), "kerple")})
     folder = run_study(plan, tmp_path / "study", LocalExecutor(2, 25.0), "ordinate study", ignore)
     found = {run.label: folder.status(run) for run in plan.runs()}

@@ -116,7 +116,7 @@ def test_task_sequences_of_tuning_runs_differ_from_those_of_the_report(tmp_path)
     assert not {tuple(row) for row in reported.tolist()} & {tuple(row) for row in asides.tolist()}
 
 
-def test_a_run_uses_the_tuned_rate_and_the_report_says_so(designed, carried, tmp_path):
+def test_a_run_uses_the_tuned_rate_and_the_report_lists_it(designed, carried, tmp_path):
     plan = designed(tune_lr=RATES, tune_fraction=0.5, **OPTIONS)
     folder, done = carried(plan, tmp_path / "study")
     assert len(done) == 6 + 2
@@ -141,7 +141,7 @@ def test_a_run_uses_the_tuned_rate_and_the_report_says_so(designed, carried, tmp
     assert carried(plan, tmp_path / "study")[1] == ["none-rate=0.001-t0"]
 
 
-def test_the_report_says_that_a_rate_is_shared(designed, carried, tmp_path):
+def test_the_report_states_that_a_rate_is_shared(designed, carried, tmp_path):
     folder, _ = carried(designed(**OPTIONS), tmp_path / "study")
     assert "The learning rate, 0.004, is the same for all and not tuned." in build_report(folder.path).path.read_text(
         encoding="utf-8"

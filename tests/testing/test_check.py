@@ -5,7 +5,7 @@ def test_a_check_that_returns_has_passed():
     assert run_check(Check("all_is_well", lambda subject: None), 1) == Outcome("all_is_well", True)
 
 
-def test_a_failed_assertion_is_told():
+def test_a_failed_assertion_is_reported():
     def run(subject):
         raise AssertionError(f"it is {subject}")
 

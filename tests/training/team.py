@@ -29,7 +29,7 @@ DROPPING = {"dropout": 0.2}
 
 
 class Unequal(Task):
-    """Say the number again; of later rows ever fewer places are asked. The last process may be told to stop."""
+    """Repeat the number; later rows have fewer targets. The last process may be stopped."""
 
     vocabulary = 12
 
@@ -83,7 +83,7 @@ def decoder(**changes):
 
 
 def work(folder, hardware, make=decoder, task=None, **changes):
-    """Train, or go on training: how it ended, the losses and the weights."""
+    """Train, or resume training; return the outcome, the losses and the weights."""
     model, told = make(), []
     base = {
         "steps": STEPS,

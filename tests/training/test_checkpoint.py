@@ -130,7 +130,7 @@ def test_only_safetensors_and_json_are_written(tmp_path):
     assert "checkpoint/weights/a" in safetensors.torch.load_file(tmp_path / "step-1" / "tensors.safetensors")
 
 
-def test_tensors_whose_keys_read_alike_stay_apart(tmp_path):
+def test_tensors_with_ambiguous_keys_stay_distinct(tmp_path):
     state = {"x": {1: torch.ones(1), "1": torch.zeros(1)}, "a/b": torch.ones(2), "a": {"b": torch.zeros(2)}}
     SafetensorsCheckpointIO().save_checkpoint(state, tmp_path / "step-1")
     same(state, SafetensorsCheckpointIO().load_checkpoint(tmp_path / "step-1"))

@@ -22,7 +22,7 @@ def text():
 
 
 class Counter(nn.Module):
-    """Says a token is likelier the further on it stands, and knows the one before."""
+    """The logit of a token grows with its position, and depends on the previous token."""
 
     def __init__(self):
         super().__init__()

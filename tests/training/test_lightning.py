@@ -44,7 +44,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, how, n
     assert list(trace.steps) == list(range(1, victim.STEPS + 1))
 
 
-def test_when_every_checkpoint_is_damaged_each_reason_is_told(tmp_path):
+def test_when_every_checkpoint_is_corrupt_each_reason_is_reported(tmp_path):
     run(tmp_path)
     for path in tmp_path.glob("step-*"):
         damage(path / "state.json", "truncated")
@@ -52,7 +52,7 @@ def test_when_every_checkpoint_is_damaged_each_reason_is_told(tmp_path):
         run(tmp_path)
 
 
-def test_training_whose_losses_are_lost_does_not_go_on(tmp_path):
+def test_training_without_its_losses_does_not_resume(tmp_path):
     run(tmp_path)
     (tmp_path / "metrics.jsonl").unlink()
     with pytest.raises(ValueError, match="every step up to the checkpoint's, 12; it has 0 valid lines"):
@@ -76,7 +76,7 @@ def test_a_cluster_changes_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("limit", "what"), [(3000, "a checkpoint"), (60, "the loss of a step")])
-def test_on_a_full_disk_the_same_command_goes_on_once_there_is_space(tmp_path, limit, what):
+def test_after_a_full_disk_the_same_command_resumes_once_there_is_space(tmp_path, limit, what):
     resource = pytest.importorskip("resource")
     calm, _ = run(tmp_path / "calm")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -51,7 +51,7 @@ def test_shuffling_keeps_what_is_asked_and_stays_inside_windows(text, window):
 
 
 class Even(nn.Module):
-    """Every token is as likely, but that the one that stands there is the likeliest by a hair."""
+    """Nearly uniform logits; the input token is the most probable by a small margin."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ def test_surprise_and_right_answers_are_of_hidden_tokens_alone(text):
     there = batch.targets != IGNORE_INDEX
     assert nats[there].mean().item() == pytest.approx(math.log(51), abs=1e-4)
     assert (nats[~there] == 0).all()
-    # the mask itself is the likeliest, and never right
+    # the mask token is the most probable, and never correct
     assert not right.any()
     assert token_losses(Even(), mask_tokens(text, 0.25, 0, torch.Generator().manual_seed(0)).batch(), "fp32")[
         1

@@ -39,7 +39,7 @@ def test_what_power_loss_left_after_a_checkpoint_is_forgotten(tmp_path):
 
 
 @pytest.mark.parametrize("rest", [b"", b'{"step": 1, "loss": 1.0}\n{"step": 3, "loss": 1.0}\n'])
-def test_a_loss_missing_before_the_checkpoint_is_told(tmp_path, rest):
+def test_a_loss_missing_before_the_checkpoint_is_reported(tmp_path, rest):
     metrics = Metrics(tmp_path / "metrics.jsonl")
     metrics.path.write_bytes(rest)
     with pytest.raises(

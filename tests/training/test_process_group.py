@@ -80,10 +80,10 @@ def test_checkpoints_are_alike_on_any_number_of_devices(quick):
                 torch.testing.assert_close(theirs["state"][number][name], value, atol=1e-5, rtol=1e-3)
 
 
-def test_a_signal_to_one_process_stops_all_and_others_go_on_from_there(quick):
+def test_a_signal_to_one_process_stops_all_and_training_resumes_from_there(quick):
     folder, found = quick
     assert [part["ended"] for part in found["fsdp, stopped"]] == ["stopped by signal 15"] * 2
-    # the next batch is drawn while a step is taken: which step hears of the signal is a matter of speed
+    # the next batch is drawn while a step is taken: which step receives the signal depends on timing
     assert any((folder / "cut" / f"step-0000000{step}").is_dir() for step in (3, 4))
     (one,) = found["one"]
     (again,) = found["fsdp, then one"]
@@ -91,7 +91,7 @@ def test_a_signal_to_one_process_stops_all_and_others_go_on_from_there(quick):
     assert 1 not in again["told"]
 
 
-def test_on_as_many_devices_training_goes_on_to_the_bit(quick):
+def test_on_as_many_devices_training_resumes_bit_for_bit(quick):
     _, found = quick
     assert [part["ended"] for part in found["ddp, stopped"]] == ["stopped by signal 15"] * 2
     calm, again = found["ddp"], found["ddp, again"]

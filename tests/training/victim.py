@@ -1,4 +1,4 @@
-"""Train in children of one warm process, kill them where asked, go on, and say what came out."""
+"""Train in forked children, kill them at given instants, resume, and report the results."""
 
 import hashlib
 import json
@@ -120,7 +120,7 @@ KINDS = {made.__name__: made for made in (encoder, encoder_decoder, vision)}
 
 
 def go(folder, precision, watch=ignore, kind=None):
-    """Train, or go on training, and write down what came out."""
+    """Train, or resume training, and write the result."""
     torch.manual_seed(0)
     model, task = KINDS[kind]() if kind else (tied_model(), Sums())
     train(model, task, settings(precision=precision), folder, watch)
@@ -150,7 +150,7 @@ def killed_at_call(names, count):
 
 
 def trial(root, number, precision, disturb, kind=None):
-    """Disturb one training, let it go on, and compare with the undisturbed one."""
+    """Interrupt a training run, resume it, and compare it with an uninterrupted one."""
     folder = root / f"trial-{number}"
     died = in_child(lambda: disturb(folder))
     went_on = in_child(lambda: go(folder, precision, kind=kind))

@@ -28,24 +28,25 @@ class Alibi(Scheme):
     Enters at: scores.
     Args:
         heads: heads of the model, H.
-        rule: the slopes where H is no power of two. `paper`: those of the power of two below, then every other one of
-            twice that power; `even`: 2^(-8h/H) all the same; `span`: evenly spread exponents from 1 to 8 at any H.
+        rule: slopes for H that is not a power of two. `paper`: those of the next lower power of two, then every other
+            slope of the next higher one; `even`: 2^(-8h/H) for any H; `span`: evenly spaced exponents from 1 to 8 for
+            any H.
         min_slope_exponent: the 8 in the formula: the smallest slope is 2^-min_slope_exponent.
-        sloped_heads: how many heads have a slope, the first ones; the others see no position. None: all.
-        direction: `both` treats past and future alike. `signed`: -slope_h * (p_i - p_j), so that keys ahead gain;
-            this is what adding slope_h * p_j to every score means. `split_heads`: the first half of the sloped heads
-            looks back, the other half ahead, with the same slopes. `separate`: two slopes a head, past and future,
-            both trained.
-        trainable: train the slopes, as logarithms, initialised as the rule says.
-        metric: what distance is where there are two axes.
+        sloped_heads: number of heads with a slope, from the first on; the others have no bias. None: all.
+        direction: `both`: the same bias for past and future keys. `signed`: -slope_h * (p_i - p_j), so that future
+            keys gain; equivalent to adding slope_h * p_j to each score. `split_heads`: the first half of the sloped
+            heads attends to past keys, the other half to future keys, with the same slopes. `separate`: each head has
+            two trained slopes, for past and future keys.
+        trainable: whether the slopes are trained, as logarithms, initialised by `rule`.
+        metric: distance metric for two position axes.
     Raises:
         ValueError: an option that is unknown, has no effect, or does not fit the heads.
     Source: Press et al. 2022, Train Short, Test Long, section 3, https://arxiv.org/abs/2108.12409, slopes for any H
         from its published code; directions from its authors' answer in ofirpress/attention_with_linear_biases#5; two
         axes as in data2vec 2.0 (fairseq).
-    Departs: the paper is causal. `split_heads` leaves a head that finds no key on its side all keys of the other
-    alike;
-        published code gives NaN there. Published code for `separate` draws initial slopes at random, of either sign.
+    Departs: the paper is causal. With `split_heads`, a query without keys on the side of its head attends equally to
+        all visible keys; published code gives NaN there. Published code for `separate` initialises slopes randomly,
+        with either sign.
     """
 
     axes = (1, 2)

@@ -25,16 +25,16 @@ class Axial(Scheme):
     Enters at: queries and keys.
     Args:
         head_width: channels of a head, at least 2 for each axis.
-        spacing: `lang` as above; `round_robin` deals one list of frequencies out to the axes in turn (Pixtral);
-            `pixel` and `pixel_log` are steps in pi from 1 to max_frequency/2, even or in equal ratios, for positions
-            that run from -1 to 1 over `grid_size` tokens (rotary-embedding-torch, timm).
+        spacing: `lang` as above; `round_robin` distributes one list of frequencies over the axes in turn (Pixtral);
+            `pixel` and `pixel_log` are pi times numbers from 1 to max_frequency/2, linearly or geometrically spaced,
+            for positions normalised to -1 .. 1 over `grid_size` tokens (rotary-embedding-torch, timm).
         theta: base of the wavelengths of `lang` and `round_robin`; None: 10 000.
-        max_frequency: of the pixel forms, F; None: 10 [half turns per half a side].
-        grid_size: length of each side, or of all sides, for the pixel forms [tokens].
-        order: `blocks` keeps the pairs of an axis together, `alternating` lets the axes take turns.
-        layout: which channels pair up: `half` pairs m with m + half of the turning channels, `interleaved` pairs 2m
-            with 2m + 1, `half_per_axis` is `half` within the channels of each axis.
-        axis_width: channels of each axis, 2P; None: as many as there are for every axis.
+        max_frequency: maximum frequency F of the `pixel` forms; None: 10 [half turns per half side].
+        grid_size: length of each side, or of all sides, for the `pixel` forms [tokens].
+        order: `blocks` keeps the pairs of an axis together, `alternating` interleaves the axes.
+        layout: which channels form a pair: `half` pairs m with m + half of the rotated channels, `interleaved` pairs
+            2m with 2m + 1, `half_per_axis` is `half` within the channels of each axis.
+        axis_width: channels of each axis, 2P; None: the largest number that fits all axes.
     Raises:
         ValueError: an axis without channels, or an option that has no effect.
     Source: Heo et al. 2024, https://arxiv.org/abs/2403.13298 (its axial form), other forms from public code.

@@ -11,15 +11,16 @@ from ordinate.schemes._scheme import Scheme
 class Concatenated(Scheme):
     """Concatenate sinusoidal position embeddings to the token embeddings instead of adding them.
 
-        x[p] = [token[p], waves(p)],   waves as in Sinusoidal over `position_width` columns
+        x[p] = [token[p], sinusoids(p)],   sinusoids as in Sinusoidal, over `position_width` columns
 
-    A linear map of [token, waves] is the sum of two linear maps: W [t; p] = W_t t + W_p p. So it can express all that
-    addition can, and content and position never share a direction; the cost is model width.
+    A linear map of [token, sinusoids] is the sum of two linear maps: W [t; p] = W_t t + W_p p. So it can express all
+    that addition can, and content and position have separate subspaces; the cost is model width.
 
     Enters at: token embeddings.
     Args:
-        width: columns of the model, the claimed ones included.
-        position_width: how many of them hold the position; None: a quarter, made even. The token table gets the rest.
+        width: model width, including the position columns.
+        position_width: number of position columns; None: a quarter of the width, rounded to an even number. The token
+            embedding has the remaining columns.
         theta: base of the wavelengths; the longest is about 2 pi theta tokens.
         scale: amplitude of the sinusoids; should match the magnitude of the token embeddings.
     Raises:

@@ -17,23 +17,24 @@ class Continuous(Scheme):
 
         x[p] += W_L silu(... silu(W_1 (p / unit) + b_1) ...) + b_L
 
-    Between two positions of training stands a mixture of what was learned at both, so that times, ages and distances
-    can be positions. The network is smooth: steps that are small beside `unit` it distinguishes only after training.
+    The MLP interpolates between the positions seen in training, so positions may be times, ages or distances. It is
+    smooth: positions that differ by much less than `unit` are distinguishable only after training.
 
     Enters at: token embeddings.
     Args:
-        width: columns of the model.
-        max_length: the position that counts as 1 unless `unit` is given; those beyond are served too [tokens].
-        unit: the position that counts as 1 [tokens]; None: max_length. bio-attention calls it `divide`, and takes 1.
-        hidden: columns inside the network; None: as many as the model has.
-        depth: matrices of the network.
-        scale: multiplies the last matrix and its bias at initialisation; best the size of a token's numbers in the
-            model.
+        width: model width.
+        max_length: position that is scaled to 1 unless `unit` is given; larger positions are supported too [tokens].
+        unit: position that is scaled to 1 [tokens]; None: max_length. bio-attention calls it `divide`; its default is
+            1.
+        hidden: width of the hidden layers; None: the model width.
+        depth: number of linear layers.
+        scale: multiplies weight and bias of the last layer at initialisation; should match the magnitude of the token
+            embeddings.
     Raises:
-        ValueError: neither unit nor max_length, or fewer than two layers, which make a straight line.
-    Source: LearnedContinuous of the package bio-attention, https://github.com/gdewael/bio-attention; all its numbers
-        are initialised as PyTorch's linear layers are.
-    Departs: positions go through the network in float64. No norm inside.
+        ValueError: neither unit nor max_length is given, or fewer than two layers, which would be linear.
+    Source: LearnedContinuous of the package bio-attention, https://github.com/gdewael/bio-attention; initialised as
+        linear layers of PyTorch.
+    Departs: the MLP is computed in float64. No normalisation layers.
     """
 
     shift_invariant = False

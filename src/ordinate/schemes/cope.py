@@ -20,11 +20,11 @@ TableProducts = Float[Tensor, "b h i rows"]
 class Cope(Scheme):
     """CoPE: contextual positions, which count only the keys that a gate selects.
 
-    The gate of a key lies between 0 and 1 and depends on query and key, so a head can count words, sentences or
+    The gate of a key is between 0 and 1 and depends on query and key, so a head can count words, sentences or
     anything else. The contextual position of a key is the sum of the gates from that key up to the query; its
     learned embedding is multiplied with the query and added to the score.
 
-        gate(i, t) = sigmoid(q_i . k_t / sqrt(d))        for the keys t that i sees, 0 for others
+        gate(i, t) = sigmoid(q_i . k_t / sqrt(d))        for visible keys t, 0 for others
 
         count(i, j) = min(sum of gate(i, t) over p_t >= p_j, max_positions - 1)
 
@@ -35,16 +35,17 @@ class Cope(Scheme):
     Enters at: scores (content-dependent).
     Args:
         head_width: channels of a head, d.
-        max_positions: rows of the table: counts of max_positions - 1 and more share the last.
-        scaled_gates: whether q.k is divided by sqrt(d) for the gates, as in the published code; not so in the text.
-        scaled_bias: whether the table's term is divided by sqrt(d) too, as in the published code; not so in the
+        max_positions: rows of the table; counts of max_positions - 1 and more share the last row.
+        scaled_gates: whether q.k is divided by sqrt(d) in the gates, as in the published code but not in the text of
+            the paper.
+        scaled_bias: whether the table's term is divided by sqrt(d) too, as in the published code but not in the
             paper's listing and in x-transformers.
     Raises:
         ValueError: a head width not above zero, or fewer than 2 positions.
     Source: Golovneva et al. 2024, Contextual Position Encoding, its definitions of gates, positions and interpolation
         and the listing of appendix B, https://arxiv.org/abs/2405.18719; the table is initialised to zero, as there.
-    Departs: hidden keys never count, padding, other documents and those outside a window included. Where keys in the
-        future are seen, which the paper does not treat, they count as well, up to the last one.
+    Departs: masked keys never count, including padding, other documents and keys outside of a window. Without a
+        causal mask, which the paper does not treat, visible future keys count as well.
     """
 
     per_layer = True

@@ -23,13 +23,12 @@ class DebertaVersion:
     """Differences between versions of DeBERTa.
 
     Args:
-        mirrored: whether p2c reads the row of the opposite offset, as the paper writes, unlike its published code.
-        rescale: whether all is divided by the root of the number of terms too: sqrt(3d), with one term sqrt(2d).
-            Otherwise queries stay as they are and all is divided by sqrt(d).
-        shared: whether one table serves all layers, and each reads it by its own projections of contents, as the
-            published models of versions 2 and 3 do. Then K and Q are those of keys and queries.
-        norm_eps: the vectors of the table are layer-normed, with this added to what they are divided by; None: they
-            are not.
+        mirrored: whether p2c reads the row of the opposite offset, as in the paper, unlike its published code.
+        rescale: whether the scores are divided by sqrt(d * (1 + number of terms)): sqrt(3d), with one term sqrt(2d).
+            Otherwise they are divided by sqrt(d).
+        shared: whether all layers share one table, which each layer projects by its own query and key projections, as
+            published models of versions 2 and 3 do.
+        norm_eps: epsilon of the layer norm applied to the table; None: no layer norm.
     """
 
     mirrored: bool = False
@@ -62,8 +61,8 @@ class Deberta(Scheme):
             leaves no logarithmic bucket, or `mirrored` without p2c.
     Source: He et al. 2021, DeBERTa, equation 4, https://arxiv.org/abs/2006.03654; buckets from the published code of
         version 2. All but b, which is zero, are initialised normal with a standard deviation of 0.02, as there.
-    Departs: unless the version says `shared`, each layer has a table of its own. No dropout, and no bias in K: the
-        softmax takes it out again.
+    Departs: unless the version has `shared`, each layer has its own table. No dropout, and no bias in K, which the
+        softmax would cancel.
     """
 
     per_layer = True

@@ -24,21 +24,21 @@ class Fire(Scheme):
 
         bias(h, i, j) = f_h( psi(|p_i - p_j|) / (psi(max(p_i, L)) + 1e-6) ),    psi(x) = log(|c x| + 1)
 
-    f is a network with one hidden layer; c, L and f are trained. The share lies between 0 and 1 however long the text
-    is, so the network never meets a number that training did not show it. Below L, which is initialised to 512, texts
-    are treated by distance alone.
+    f is an MLP with one hidden layer; c, L and f are trained. The normalised distance is between 0 and 1 at any
+    length, so its range is the same in longer sequences. For query positions below L (initialised to
+    512) the bias depends on the distance alone.
 
     Enters at: scores.
     Args:
         heads: heads of the model.
         hidden: width of the hidden layer.
-        c: where c begins: how soon the logarithm flattens [1 / token].
-        threshold: where L begins [tokens].
+        c: initial c: how soon the logarithm flattens [1 / token].
+        threshold: initial L [tokens].
         threshold_mode: how L enters: `max(p_i, L)` as in the paper, `sqrt` for max(p_i, sqrt(L)), `min` for min(p_i,
-            L), 1 at least.
-        future_divisor: what a key ahead of its query is divided by. `query`: by the query's place as any other, as in
-            the published code; the share may then pass 1. `max`: by the farther place of the two; it never does.
-        biases: whether the layers of the network have biases.
+            L), at least 1.
+        future_divisor: divisor for future keys. `query`: the query position, as in the published code; the normalised
+            distance may then exceed 1. `max`: the larger of both positions; it never exceeds 1.
+        biases: whether the linear layers have biases.
     Raises:
         ValueError: an unknown option, or a size that is not positive.
     Source: Li et al. 2024, FIRE, with the code in its appendix, https://arxiv.org/abs/2310.04418

@@ -23,26 +23,25 @@ class Fope(Scheme):
         cos[h, m](p) = sum over D of C[h, D, m] cos(p w_D),   sin[h, m](p) = sum over D of S[h, D, m] sin(p w_D)
 
     w_D are the frequencies theta^(-2D/d) of rope that complete a period within the trained length: w_D >= 2 pi / L.
-    Pairs beyond the mixtures stand still: cos = 1, sin = 0. C and S are identities at initialisation, with noise.
+    The remaining pairs are not rotated: cos = 1, sin = 0. C and S are initialised to identities plus noise.
 
     Enters at: queries and keys.
     Args:
         head_width: channels of a head, d, paired as in rope's layout `half`.
         heads: heads of the model.
-        kv_heads: key heads; None: as many as query heads. A group of query heads shares C and S of its key head.
+        kv_heads: key heads; None: as many as query heads. Query heads share C and S of their key head.
         theta: base of the wavelengths.
-        trained_length: L [tokens]. Longer texts are served, with what was learned within L.
-        form: `paper`: as many mixtures as kept frequencies, d/4 at most; `official`: so too, and pairs that stand
-            still have sin = 1 as in the published code, which doubles their share of q.k; `vllm`: a mixture for each
+        trained_length: L [tokens]; longer inputs are supported.
+        form: `paper`: as many mixtures as kept frequencies, d/4 at most; `official`: the same, and unrotated pairs
+            have sin = 1 as in the published code, which doubles their contribution to q.k; `vllm`: a mixture for each
             kept frequency.
-        init_gain: size of the noise, as the gain of Xavier's normal distribution; the source takes 0.3 to 0.6, more
-            in larger models.
-        trainable: whether C and S are trained; False as in the source: they stay as they were initialised.
+        init_gain: gain of Xavier's normal initialisation of the noise; the source uses 0.3 to 0.6, more in larger
+            models.
+        trainable: whether C and S are trained; not in the source (False).
     Raises:
         ValueError: an odd head width, or a trained length too short for any frequency.
     Source: Hua et al. 2024, Fourier Position Embedding, https://arxiv.org/abs/2412.17739, initialisation from its
-    published
-        code.
+        published code.
     Departs: `official` is not the default.
     """
 

@@ -17,33 +17,33 @@ from ordinate.schemes._scheme import Scheme
 class Fourier(Scheme):
     """Fourier features of the position, with trained or random frequencies, added to the token embeddings.
 
-        waves(p) = [cos(w_1 . p), ..., cos(w_n . p), sin(w_1 . p), ..., sin(w_n . p)],    n = width / 2
+        features(p) = [cos(w_1 . p), ..., cos(w_n . p), sin(w_1 . p), ..., sin(w_n . p)],    n = width / 2
 
-        x[p] += scale * waves(p / unit)
-        x[p] += W_2 gelu(W_1 waves(p / unit) / sqrt(2 n) + b_1) + b_2         with `hidden`
+        x[p] += scale * features(p / unit)
+        x[p] += W_2 gelu(W_1 features(p / unit) / sqrt(2 n) + b_1) + b_2         with `hidden`
 
-    Each w_m is drawn at initialisation from a normal distribution. Two positions are then alike by their distance, on
-    all axes together, where waves of single axes make rows and columns alike.
+    Each w_m is drawn from a normal distribution at initialisation. The similarity of two positions then depends on
+    their Euclidean distance, unlike with sinusoids of single axes.
 
     Enters at: token embeddings.
     Args:
-        width: columns of the model.
-        axes: axes of the positions: 1 for text, 2 for images, 3 for films.
-        hidden: columns inside a small network that reads the waves; None: the waves themselves are added.
+        width: model width.
+        axes: position axes: 1 for text, 2 for images, 3 for video.
+        hidden: width of the hidden layer of an MLP applied to the features; None: the features themselves are added.
         frequency_std: standard deviation of the initial angular frequencies [radians a unit]: 1 / gamma in Li et al.,
             2 pi sigma in Tancik et al.
-        unit: what counts as 1 [tokens, or cells]. Trained frequencies are kept in radians a unit, so that a large
-            unit makes them learn gently.
-        seed: None: the frequencies are trained (Li et al.); a number: they are drawn from it and stay (Tancik et
-            al.).
-        scale: amplitude of the waves; with `hidden`, multiplies W_2 and b_2 at initialisation; best the size of a
-            token's numbers in the model.
+        unit: position that is scaled to 1 [tokens, or cells]. Trained frequencies are stored in radians per unit, so
+            a larger unit gives smaller updates per token.
+        seed: None: the frequencies are trained (Li et al.); a number: they are drawn with this seed and fixed (Tancik
+            et al.).
+        scale: amplitude of the features; with `hidden`, multiplies W_2 and b_2 at initialisation; should match the
+            magnitude of the token embeddings.
     Raises:
         ValueError: positions with a number of axes other than `axes`, or an odd width without `hidden`.
     Source: Li et al. 2021, Learnable Fourier Features for Multi-Dimensional Spatial Positional Encoding, algorithm 1
         with one group, https://arxiv.org/abs/2106.02795; fixed ones from Tancik et al. 2020, Fourier Features Let
         Networks Learn High Frequency Functions in Low Dimensional Domains, https://arxiv.org/abs/2006.10739.
-    Departs: without `hidden` the features have the amplitude `scale`; Li et al. take 1 / sqrt(2 n).
+    Departs: without `hidden` the features have the amplitude `scale`; in Li et al. it is 1 / sqrt(2 n).
     """
 
     axes = (1, 2, 3)

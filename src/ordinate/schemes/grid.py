@@ -18,7 +18,9 @@ Remainder = Literal["zero_pad", "truncate"]
 class Grid(Scheme):
     """2D and 3D sinusoidal position embeddings: sines and cosines of each axis, in separate columns.
 
-        x[p] += [waves(p_1), waves(p_2), ...],    waves(p_a) = sin(p_a * w_m), cos(p_a * w_m),  m = 0 .. pairs - 1
+        x[p] += [sinusoids(p_1), sinusoids(p_2), ...]
+
+        sinusoids(p_a) = sin(p_a * w_m), cos(p_a * w_m),    m = 0 .. pairs - 1
 
         w_m = theta^(-m / pairs),    pairs = floor(width / (2 axes))
 
@@ -31,13 +33,13 @@ class Grid(Scheme):
         form: order of the columns. `vaswani` alternates sine and cosine within each axis (Wang and Liu,
             positional-encodings on PyPI); `mae` puts the sines of an axis before its cosines (MAE, ViTMAE in
             transformers); `timm` puts the sines of all axes before the cosines of all.
-        remainder: what to do with a width that the axes cannot share evenly: `zero_pad` (the default there) leaves
-            the last columns without waves, `truncate` rounds each share up and cuts the last axis short
-            (positional-encodings, V-JEPA with uniform power).
-        reverse_axes: begin with the last axis: columns before rows (MAE's own code).
-        scale: amplitude of the waves; best the size of a token's numbers in the model.
+        remainder: if the axes cannot share the width evenly: `zero_pad` (the default there) leaves the last columns
+            at zero, `truncate` rounds each share up and truncates the last axis (positional-encodings, V-JEPA with
+            uniform power).
+        reverse_axes: order the axes from last to first: columns before rows (MAE's own code).
+        scale: amplitude of the sinusoids; should match the magnitude of the token embeddings.
     Raises:
-        ValueError: a width that leaves some axis without a sine and a cosine, or `remainder` for a width that two and
+        ValueError: a width too small for a sine and a cosine of each axis, or `remainder` for a width that two and
             three axes share evenly, where it has no effect.
     Source: Wang and Liu 2019, Translating Math Formula Images to LaTeX Sequences, https://arxiv.org/abs/1908.11415,
         for two axes; sinusoids from Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762.

@@ -37,8 +37,8 @@ class Kerple(Scheme):
     Source: Chi et al. 2022, KERPLE, https://arxiv.org/abs/2205.09921; bounds, initial values and the weighting
         from its published code: p, q and r drawn from (0, 2), a and b in (0, 1), all kept at 0.01 or more and the
         powers of the distance at 2 or less.
-    Departs: the published code writes bounded numbers back into the parameters at each use; here the parameters are
-        left alone, and the gradient at the bound passes on to them. NeMo holds a at 0, which makes its bias 0.
+    Departs: the published code writes bounded values back into the parameters at each use; here the parameters are
+        not modified, and gradients pass the bound unchanged. NeMo keeps a at 0, which makes its bias 0.
     """
 
     shift_invariant = True

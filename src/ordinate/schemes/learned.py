@@ -17,15 +17,14 @@ class Learned(Scheme):
 
         x[p] += table[p]
 
-    Positions never met in training keep their initial vector. `resized` gives a trained table another
-    length.
+    Positions that do not occur in training keep their initial vector. `resized` changes the length of a table.
 
     Enters at: token embeddings.
     Args:
-        width: columns of the model.
-        max_length: rows of the table: positions 0 to max_length - 1 are served [tokens].
-        scale: standard deviation of the initial vectors; best the size of a token's numbers in the model, which is
-            0.02 in GPT-2 and BERT.
+        width: model width.
+        max_length: rows of the table: positions 0 to max_length - 1 are supported [tokens].
+        scale: standard deviation at initialisation; should match the magnitude of the token embeddings, 0.02 in GPT-2
+            and BERT.
     Raises:
         ValueError: a position beyond the table, below zero, or fractional.
     Source: Gehring et al. 2017, Convolutional Sequence to Sequence Learning, section 3.1,

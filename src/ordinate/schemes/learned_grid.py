@@ -17,10 +17,9 @@ class LearnedGrid(Scheme):
 
         x[p] += table[p_row, p_column]
 
-    Cells never met in training keep their initial vector. Between cells, at fractions, the table is
-    interpolated, by the cubics of PyTorch (a = -3/4) on the four nearest rows and columns; beyond its edge the cells
-    at the edge are repeated. So an image of another size can be laid on the cells of training. `resized` gives a
-    trained table another size for good.
+    Cells that do not occur in training keep their initial vector. At fractional positions the table is interpolated
+    bicubically, as in PyTorch (a = -3/4), with edge cells repeated, so an image of another size can be mapped onto
+    the training grid. `resized` returns a copy with a resized table.
 
     Enters at: token embeddings.
     Args:
@@ -28,10 +27,9 @@ class LearnedGrid(Scheme):
         max_length: rows and columns of the table, if not given [cells].
         rows: rows of the table; None: max_length.
         columns: columns of the table; None: max_length.
-        scale: standard deviation of the initial vectors; best the size of a token's numbers in the model, which is
-            0.02 in ViT.
-        antialias: whether the cells of another grid, laid on the table, are means over all that they cover, by a
-            cubic of its own (a = -1/2; DINOv2 with registers). Fractions must be the cells of such a grid then.
+        scale: standard deviation at initialisation; should match the magnitude of the token embeddings, 0.02 in ViT.
+        antialias: whether the interpolation is antialiased when an image has fewer cells than the table (bicubic, a =
+            -1/2; DINOv2 with registers). Fractional positions must then form a complete grid.
     Raises:
         ValueError: a position more than half a cell outside the centres of the outer cells, or with `antialias` one
             that does not belong to a complete grid.

@@ -26,10 +26,10 @@ class LogLength(Scheme):
     Enters at: queries.
     Args:
         heads: heads of the model.
-        form: which factor: `su` and `plain` scale at all lengths, `qwen` and `llama4` beyond the trained length only,
-            `ssmax` trains a number for each head and layer.
+        form: scaling factor: `su` and `plain` scale at all lengths, `qwen` and `llama4` beyond the trained length
+            only, `ssmax` has a trained factor for each head and layer.
         trained_length: L [tokens]; of `su`, `qwen` (None: 512) and `llama4` (None: 8192).
-        init_scale: initial s, of `ssmax`; None: 0.168, which is 1 over the mean of log(n) up to n = 1024.
+        init_scale: initial s of `ssmax`; None: 0.168, which is 1 over the mean of log(n) up to n = 1024.
     Raises:
         ValueError: a negative position, or an option that has no effect in this form.
     Source: Su 2021, https://kexue.fm/archives/8823; Chiang and Cholak 2022 (`plain`),

@@ -46,8 +46,8 @@ class LogMlp(Scheme):
     Enters at: scores.
     Args:
         heads: heads of the model.
-        form: whose network it is: its activations, its depth and its coordinate; see the page. In `swin_v2` the bias
-            is 16 sigmoid(f), between 0 and 16, and the last layer has no biases.
+        form: which published MLP: its activations, depth and coordinate; see the page. In `swin_v2` the bias is 16
+            sigmoid(f), between 0 and 16, and the last layer has no biases.
         axes: position axes, 1 for text, 2 for images.
         hidden: width of the hidden layers.
         depth: hidden layers. None: set by the form.

@@ -25,16 +25,16 @@ class Mixed(Scheme):
     Args:
         head_width: channels of a head, at least 2 for each axis.
         heads: heads of the model.
-        kv_heads: heads of the keys; None: as many. A group of query heads shares the directions of its key head,
-            since a key is marked once.
-        axes: how many position axes, 2 or 3.
-        theta: base of the initial lengths of w: theta^(-2 A m/d) for m = 0 .. d/(2A) - 1 along each of A directions
-            at right angles, which each head draws at random [radians a token].
-        layout: which channels pair up, `half` or `interleaved` as in rope.
+        kv_heads: key heads; None: as many as query heads. Query heads share the frequencies of their key head, since
+            each key is encoded once.
+        axes: number of position axes, 2 or 3.
+        theta: base of the initial norms of w: theta^(-2 A m/d) for m = 0 .. d/(2A) - 1, along each of A orthogonal
+            directions that are drawn at random for each head [radians per token].
+        layout: which channels form a pair, `half` or `interleaved` as in rope.
     Raises:
         ValueError: a head too narrow for the axes, or kv_heads that do not divide heads.
     Source: Heo et al. 2024, https://arxiv.org/abs/2403.13298 (RoPE-Mixed), initialisation from its published code.
-    Departs: groups of heads, and three axes; there the first axis is the column.
+    Departs: grouped key heads, and three axes; in the source the first axis is the column.
     """
 
     axes = (2, 3)

@@ -26,17 +26,16 @@ class Music(Scheme):
     Args:
         head_width: channels of a head, d.
         heads: heads of the model.
-        max_length: distances with a vector, from 0 to max_length - 1 [tokens].
-        out_of_range: what becomes of longer distances: `error` refuses positions of max_length or more, `clamp` gives
-            them the vector of the longest distance, `zero` adds nothing (as tensor2tensor does).
-        future: whether keys in the future have vectors of their own; otherwise they count as distance 0, which is
-            of no account under a causal mask.
-        per_head: whether each head has vectors of its own.
+        max_length: number of distances with an embedding, 0 to max_length - 1 [tokens].
+        out_of_range: for longer distances: `error` rejects positions of max_length or more, `clamp` uses the
+            embedding of the largest distance, `zero` adds nothing (as in tensor2tensor).
+        future: whether future keys have embeddings of their own; otherwise they count as distance 0, which has no
+            effect under a causal mask.
+        per_head: whether each head has its own embeddings.
     Raises:
         ValueError: a size not above zero, or an unknown `out_of_range`; with `error`, a position beyond the table.
     Source: Huang et al. 2018, Music Transformer, section 3.4, https://arxiv.org/abs/1809.04281; initialised normal
-    with a
-        standard deviation of d^-0.5, as in tensor2tensor.
+        with a standard deviation of d^-0.5, as in tensor2tensor.
     Departs: nowhere.
     """
 

@@ -29,7 +29,8 @@ class Pope(Scheme):
         heads: heads of the model.
         kv_heads: key heads; None: as many as query heads.
         theta: base of the wavelengths.
-        init: whether the trained phases b, which are kept within [-2 pi, 0], begin at `zero` or `uniform` in there.
+        init: initial values of the trained phases b, which are clamped to [-2 pi, 0]: `zero`, or `uniform` in that
+            interval.
     Raises:
         ValueError: kv_heads that do not divide heads.
     Source: Gopalakrishnan et al. 2025, https://arxiv.org/abs/2509.10534, phases from the code of x-transformers and

@@ -25,16 +25,16 @@ class Randomized(Scheme):
 
     Enters at: positions.
     Args:
-        max_length: ids are drawn below this, and positions must lie below it: the longest text ever read [tokens].
-        evaluation: what becomes of positions when the model is not training. `unchanged` leaves them as they are;
-            `evenly_spaced` spreads `eval_length` of them over the whole range, id[p] = floor(p max_length /
-            eval_length); `random` draws `eval_length` ids once for all. All give a token the same id however much has
-            been read, so that a cache is right.
-        eval_length: the longest text of evaluation, for `evenly_spaced` and `random` [tokens].
-        seed: what `random` draws from; None: 0.
+        max_length: ids are drawn from 0 .. max_length - 1; also the maximum number of tokens [tokens].
+        evaluation: positions in evaluation mode. `unchanged`: not remapped; `evenly_spaced`: spread `eval_length` ids
+            over the whole range, id[p] = floor(p max_length / eval_length); `random`: `eval_length` ids drawn once
+            with a fixed seed. In each case the id of a token is independent of the number of tokens read, so a KV
+            cache stays valid.
+        eval_length: maximum length in evaluation, for `evenly_spaced` and `random` [tokens].
+        seed: random seed of `random`; None: 0.
     Raises:
-        ValueError: a position at or beyond max_length (or, in evaluation, beyond eval_length), a fractional one,
-            training with a cache, whose tokens would get other ids with each piece, or an option without effect.
+        ValueError: a position at or beyond max_length (in evaluation, eval_length), a fractional one, training with a
+            cache, whose tokens would get other ids in each call, or an option without effect.
     Source: Ruoss et al. 2023, Randomized Positional Encodings Boost Length Generalization of Transformers, section 3,
         https://arxiv.org/abs/2305.16843, and its published code.
     Departs: the published code draws new ids in evaluation too. For relative encodings it draws a sorted list of

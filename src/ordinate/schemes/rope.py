@@ -29,13 +29,13 @@ class Rope(Scheme):
     Args:
         head_width: channels of a head.
         theta: base of the wavelengths; the longest is 2 pi theta^(1-2/d) tokens.
-        layout: which channels pair up: `half` pairs m with m + d/2 (GPT-NeoX, Llama in transformers), `interleaved`
-            pairs 2m with 2m + 1 (the paper, GPT-J). The two are one scheme after a permutation of the channels; a
-            checkpoint is right with its own layout only.
-        rotary_dim: how many channels turn, d, from the first on; the others carry no position. None: all of them.
-        spectrum: how the rates are stretched for texts longer than those of training; None: not at all.
+        layout: which channels form a pair: `half` pairs m with m + d/2 (GPT-NeoX, Llama in transformers),
+            `interleaved` pairs 2m with 2m + 1 (the paper, GPT-J). They are equal up to a permutation of the channels;
+            a checkpoint needs its own layout.
+        rotary_dim: number of rotated channels, d, from the first on; the others are unchanged. None: all.
+        spectrum: frequency scaling for sequences longer than in training; None: none.
     Raises:
-        ValueError: an odd number of channels would turn, or more than the head has.
+        ValueError: an odd number of rotated channels, or more than the head has.
     Source: Su et al. 2021, RoFormer, equation 34, https://arxiv.org/abs/2104.09864; `rotary_dim` as in GPT-NeoX,
     GPT-J. Departs: nowhere. Angles in float64, the rotation in float32 at least, whatever the model's type.
     """

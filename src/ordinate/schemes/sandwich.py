@@ -14,18 +14,18 @@ class Sandwich(Scheme):
 
         bias(h, i, j) = H / (8h) * ( sum over m of cos((p_i - p_j) / theta^(2m/d)) - d/2 ),      h = 1 .. H
 
-    The sum runs over d/2 waves, m = first_frequency .. first_frequency + d/2 - 1. It is the product of the two
-    sinusoidal encodings: their part in the scores if tokens and positions did not mix. It falls about as the
-    logarithm of the distance, with ripples. Nothing is trained.
+    The sum runs over d/2 frequencies, m = first_frequency .. first_frequency + d/2 - 1: the inner product of the two
+    sinusoidal position embeddings. It falls roughly with the logarithm of the distance, with oscillations. There are
+    no parameters.
 
     Enters at: scores.
     Args:
         heads: heads of the model, H.
-        sinusoid_width: d, columns that the sinusoidal encoding would have; the paper tunes it and takes 128.
-        first_frequency: number of the first wave: 0 as in attention-gym, 1 as in NeMo.
+        sinusoid_width: width of the sinusoidal embeddings, d; 128 in the paper, which tunes it.
+        first_frequency: index of the first frequency: 0 as in attention-gym, 1 as in NeMo.
         theta: base of the wavelengths.
     Raises:
-        ValueError: an odd sinusoid_width, a first wave other than 0 and 1, or a number that is not positive.
+        ValueError: an odd sinusoid_width, a first_frequency other than 0 and 1, or a number that is not positive.
     Source: Chi et al. 2023, https://arxiv.org/abs/2212.10356; heads as in attention-gym and NeMo.
     Departs: d/2 is subtracted, as in NeMo, so that the bias at distance 0 is 0; the softmax cancels this constant.
     """

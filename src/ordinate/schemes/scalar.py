@@ -18,9 +18,10 @@ class Scalar(Scheme):
 
     Enters at: token embeddings.
     Args:
-        width: columns of the model.
-        max_length: the position that counts as 1; positions below it are served [tokens].
-        scale: standard deviation of the initial direction; best the size of a token's numbers in the model.
+        width: model width.
+        max_length: position that is scaled to 1; positions below it are supported [tokens].
+        scale: standard deviation of the direction at initialisation; should match the magnitude of the token
+            embeddings.
     Raises:
         ValueError: a negative position, or one at or beyond max_length.
     Source: the question that precedes section 3.5 of Vaswani et al. 2017; see

@@ -32,9 +32,8 @@ class Shaw(Scheme):
         ValueError: a negative clipping distance, a head width not above zero, or `per_head` without heads.
     Source: Shaw et al. 2018, Self-Attention with Relative Position Representations, equations 3 to 5,
         https://arxiv.org/abs/1803.02155.
-    Departs: the paper does not say how the vectors are initialised; here their channels are normal with a standard
-    deviation
-        of d^-0.5. The paper's smaller model has vectors for each head, as `per_head` does, its larger one has not.
+    Departs: the paper does not give the initialisation; here it is normal with a standard deviation of d^-0.5. The
+        smaller model of the paper has vectors for each head (`per_head`), the larger one does not.
     """
 
     per_layer = True

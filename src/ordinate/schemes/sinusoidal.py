@@ -22,14 +22,14 @@ class Sinusoidal(Scheme):
         theta: base of the wavelengths; the longest is about 2 pi theta tokens.
         form: `vaswani` as above; `concatenated` puts all sines before all cosines (x-transformers, Marian);
             `tensor2tensor` does too, with w_m = theta^(-m/(pairs-1)) (fairseq, M2M100).
-        odd_width: what to do with an odd width: `paper` (the default there) applies the formula to the width as it
-            is, `truncate` makes the next even width and drops its last column (positional-encodings on PyPI),
-            `zero_pad` makes the even width below and adds a zero column (fairseq, M2M100).
-        scale: amplitude of the waves; best the size of a token's numbers in the model, which the paper makes 1.
-        trainable: whether the amplitude is trained, from `scale` on. x-transformers begins at width^(-1/2), ESPnet's
-            scaled form at 1.
-        position_offset: what the waves take the position 0 for [tokens]; fairseq and M2M100 begin behind the number
-            of the padding token, which is 1 there: 2.
+        odd_width: for an odd width: `paper` (the default there) applies the formula as it is, `truncate` computes the
+            next larger even width and drops the last column (positional-encodings on PyPI), `zero_pad` computes the
+            next smaller even width and appends a zero column (fairseq, M2M100).
+        scale: amplitude of the sinusoids, 1 in the paper; should match the magnitude of the token embeddings.
+        trainable: whether the amplitude is trained, initialised to `scale`. x-transformers initialises it to
+            width^(-1/2), ESPnet's scaled form to 1.
+        position_offset: added to each position [tokens]; fairseq and M2M100 count from the index of the padding token
+            + 1, which is 2.
     Raises:
         ValueError: `odd_width` is given for an even width, where it has no effect.
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.5, https://arxiv.org/abs/1706.03762; the other

@@ -27,8 +27,8 @@ class Swin(Scheme):
         ValueError: no size, one that is not positive, fractional positions, or one beyond the grid.
     Source: Liu et al. 2021, Swin Transformer, section 3.2, https://arxiv.org/abs/2103.14030; order of the table, its
         initialisation and its resizing from the published code.
-    Departs: the numbers are drawn from a plain normal distribution, there from one cut off at 2, a hundred standard
-        deviations out.
+    Departs: initial values are drawn from a normal distribution, in the published code from one truncated at 2, a
+        hundred standard deviations.
     """
 
     axes = (2,)

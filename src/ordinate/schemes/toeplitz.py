@@ -26,14 +26,13 @@ class Toeplitz(Scheme):
     Enters at: scores.
     Args:
         heads: heads of the model.
-        max_length: longest text, N; the table has 2N - 1 rows [tokens].
-        out_of_range: what longer texts meet: an `error`, or, by `clamp`, the number of the farthest distance in the
-            table.
+        max_length: maximum sequence length, N; the table has 2N - 1 rows [tokens].
+        out_of_range: for offsets beyond the table: `error`, or `clamp` to the largest offset of the table.
     Raises:
         ValueError: fractional positions, or, unless out_of_range is `clamp`, one beyond the table.
-    Source: Shaw et al. 2018, section 3.2, https://arxiv.org/abs/1803.02155, has the table of distances, of vectors
-        there; as a number for each head it is T5's bias (Raffel et al. 2020) with a bucket for each distance.
-    Departs: a number for each head in place of Shaw's vector.
+    Source: Shaw et al. 2018, section 3.2, https://arxiv.org/abs/1803.02155, with a table of vectors; with a number
+        for each head it is the bias of T5 (Raffel et al. 2020) with a bucket for each offset.
+    Departs: a number for each head instead of a vector.
     """
 
     integer_positions = True
@@ -66,9 +65,9 @@ class Toeplitz(Scheme):
         """Return a copy for another maximum sequence length.
 
         Args:
-            max_length: longest text [tokens].
-            mode: `extend` keeps the number of each distance and repeats the farthest beyond; `stretch` spreads the
-                table over the new length, between its numbers linearly, as if tokens had become smaller.
+            max_length: maximum sequence length [tokens].
+            mode: `extend` keeps the bias of each offset and repeats the outermost ones; `stretch` resizes the table
+                by linear interpolation (position interpolation).
         """
         need_positive("max_length", max_length)
         need_known("mode of resizing toeplitz", mode, ("extend", "stretch"))

@@ -33,17 +33,15 @@ class TransformerXl(Scheme):
         heads: heads of the model.
         head_width: channels of a head, d.
         theta: base of the wavelengths.
-        layout: `half` has all sines before all cosines (the published code, XLNet), `interleaved` has them in turn
-            (wav2vec2-conformer, ESPnet). It orders the columns of W, and matters to a checkpoint only.
-        max_offset: offsets farther than this, to either side, count as this far; None: all as they are [tokens].
+        layout: order of sines and cosines, which permutes the columns of W: `half` has all sines before all cosines
+            (the published code, XLNet), `interleaved` alternates them (wav2vec2-conformer, ESPnet).
+        max_offset: offsets are clipped to -max_offset .. max_offset; None: no clipping [tokens].
     Raises:
         ValueError: an odd width, an unknown layout, or a size, theta or max_offset not above zero.
     Source: Dai et al. 2019, Transformer-XL, section 3.3, https://arxiv.org/abs/1901.02860; all parameters are
-    initialised
-        normal with a standard deviation of 0.02, as in its published code.
-    Departs: each layer has vectors of its own, which the published code shares among layers unless configured
-    otherwise.
-        XLNet's term for segments is left out: it knows which tokens belong together, not where they stand.
+        initialised normal with a standard deviation of 0.02, as in its published code.
+    Departs: each layer has its own vectors, which the published code shares among layers by default. XLNet's segment
+        term is left out: it depends on the segments of two tokens, not on their positions.
     """
 
     per_layer = True

@@ -93,7 +93,7 @@ class AnalyticModel(ModelAdapter):
         return self.weights[layer]
 
     def forward(self, inputs: Inputs, watch: Hooks | None = None) -> ForwardOutput:
-        """Run a forward pass: pre-norm attention layers, residual connections, layer norms without parameters."""
+        """Run a forward pass: pre-norm attention with residual connections, layer norms without parameters."""
         ids = inputs.ids
         x = inputs.embeddings if ids is None or inputs.embeddings is not None else self.tokens[ids]
         if x is None:

@@ -1,4 +1,4 @@
-"""Text in pieces, as its tokens come: nothing is taken back, and nothing is lost."""
+"""Streaming decoding of tokens: no text is revised, and none is lost."""
 
 import pytest
 import tokenizers

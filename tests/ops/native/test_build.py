@@ -29,7 +29,7 @@ def machine(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """A library that has what ours has to have, whatever it does."""
+    """A library that exports the required functions, with no-op bodies."""
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
@@ -68,7 +68,7 @@ def attempt(machine):
         build._attempt.cache_clear()
 
 
-def test_it_is_built_once_and_said_so(machine, library, capfd):
+def test_it_is_built_once_with_a_notice(machine, library, capfd):
     compiler(machine, f"shutil.copy({str(library)!r}, out)")
     assert attempt(machine) is None
     assert "compiling the C++ kernel attention (once" in capfd.readouterr().err
@@ -141,7 +141,7 @@ def test_a_library_without_our_functions_is_refused(machine, library):
     assert said(machine).startswith("compilation failed: ")
 
 
-def test_a_cache_folder_that_cannot_be_written_is_told(machine, monkeypatch):
+def test_an_unwritable_cache_folder_is_reported(machine, monkeypatch):
     compiler(machine, "")
     (machine / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "file"))

@@ -124,7 +124,7 @@ def test_other_types_and_small_tensors_go_without(calls, monkeypatch):
         patch.setattr(build, "is_loaded", lambda name: False)
         turning(torch.randn(1, 2, 3, 8))
     assert not calls
-    # what is built already serves small ones too
+    # once built, the kernel is used for small inputs too
     turning(torch.randn(1, 2, 3, 8))
     monkeypatch.setattr(module, "MIN_NATIVE_ELEMENTS", 48)
     turning(torch.randn(1, 2, 3, 8))

@@ -31,7 +31,7 @@ IMAGE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "i
 }
 LANGUAGE, MASKED = hf.AutoModelForCausalLM, hf.AutoModelForMaskedLM
 
-# families whose norms, angles or softmax are computed in float32, whatever the type of the model
+# families whose norms, angles or softmax are computed in float32, in any dtype of the model
 NARROW = 1e-5
 DECODERS = {
     "gpt2": (lambda: hf.GPT2Config(**OLD, bos_token_id=2, eos_token_id=2), LANGUAGE, 1e-13),

@@ -133,7 +133,7 @@ def test_attention_within_windows_is_passed_over_with_the_reason():
         one.token_table()
 
 
-def test_the_longest_stage_is_measured_and_every_answer_says_so():
+def test_the_longest_stage_is_probed_and_every_answer_names_it():
     torch.manual_seed(0)
     sizes = {"embed_dim": 8, "depths": [1, 3], "num_heads": [2, 2], "window_size": 2, "image_size": 16}
     one = attach(transformers.SwinModel(transformers.SwinConfig(patch_size=2, **sizes)), name="swin")
@@ -201,7 +201,7 @@ def test_a_mask_that_is_forgotten_is_noticed(monkeypatch):
         attach(make("gpt2"))
 
 
-def test_a_model_without_positions_says_so():
+def test_a_model_without_positions_reports_none():
     config_ = transformers.LlamaConfig(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
     model = transformers.LlamaForCausalLM(config_).double()
     model.model.rotary_emb.inv_freq.zero_()

@@ -228,7 +228,7 @@ class Same(All):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_attention_is_changed_as_it_is_said(name):
+def test_attention_patterns_are_patched_as_requested(name):
     one, inputs = subject(name), given(name)
     for kind in (Uniform, Mean):
         watch = kind()

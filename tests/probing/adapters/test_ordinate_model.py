@@ -1,4 +1,4 @@
-"""Our own models as subjects: watched by the plain formula, whatever they are made of."""
+"""Probing of Ordinate models: hooks on the reference formula, for all mixers and schemes."""
 
 from dataclasses import replace
 
@@ -162,7 +162,7 @@ def test_an_encoder_reads_from_both_sides(tmp_path):
     assert one.info.kind == "encoder"
 
 
-def test_what_has_no_attention_says_so():
+def test_a_model_without_attention_is_skipped_with_the_reason():
     one = attach(Decoder(Shape(**SIZES, mixer="rwkv7,softmax,rwkv7", scheme="none")))
     with pytest.raises(NotApplicable, match="no attention to instrument in layers of Rwkv7"):
         one.forward(Inputs(torch.zeros(1, 3, dtype=torch.long)), All())

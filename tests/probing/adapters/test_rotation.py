@@ -69,7 +69,7 @@ class Each(Hooks):
 
 def test_whole_heads_are_shown_once_a_layer_and_what_is_changed_is_rotated(subject):
     plain = subject.forward(IDS).residual
-    # both channels of a pair alike: whatever pairs there are, products stay as they were
+    # both channels of a pair equally, so that dot products do not change
     same = Each(torch.full((8,), 3.0, dtype=torch.float64))
     torch.testing.assert_close(subject.forward(IDS, same).residual, plain, rtol=1e-5, atol=1e-5)
     assert same.seen == [(0, 8, 8), (1, 8, 8)]

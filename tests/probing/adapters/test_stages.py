@@ -1,4 +1,4 @@
-"""Swin has stages that merge patches between them: each is measured by itself."""
+"""Swin has stages that merge patches between them: each is measured separately."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,7 @@ def test_matrices_are_found_where_attention_is_within_windows(model, stage, side
         assert found.out.shape[2] == width
 
 
-def test_the_norm_before_attention_is_told_from_what_else_is_there():
+def test_the_norm_before_attention_is_identified():
     class Layer(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -117,7 +117,7 @@ def test_the_norm_before_attention_is_told_from_what_else_is_there():
     torch.testing.assert_close(found, layer.norm.weight.detach(), rtol=1e-6, atol=1e-6)
 
 
-def test_symmetry_of_weights_is_told_within_windows_and_the_rest_left_out_with_the_reason(model):
+def test_weight_symmetry_is_measured_within_windows_and_other_measures_are_skipped_with_the_reason(model):
     one = attach(model, name="swin", stage=2)
     found = run_probe(ProbeSpec("qk_roles", {}), one, ProbeData(None, images(4), "noise"), 0, ignore)
     assert found.status == "measured"

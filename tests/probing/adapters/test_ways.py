@@ -44,7 +44,7 @@ def asked(name, subject):
 
 
 @pytest.mark.parametrize("make", [without_rotation, with_an_empty_table])
-def test_a_model_without_positions_is_told_any_and_gives_the_same(make):
+def test_positions_do_not_change_the_output_of_a_model_without_positions(make):
     torch.manual_seed(0)
     one = attach(make())
     assert one.info.position == "none"
@@ -81,7 +81,7 @@ def test_only_a_model_that_gives_permuted_texts_permuted_is_blind(position):
 
 def test_a_bias_that_stands_in_a_mask_is_not_taken_for_none():
     model, bias = AnalyticModel("none"), AnalyticModel("rope")
-    # whoever gives another mask takes the code away with it
+    # replacing the mask also removes the position encoding
     assert not ignores_position(lambda given: (bias if given.mask is None else model).forward(given).residual, IDS)
 
 

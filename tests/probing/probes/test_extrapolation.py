@@ -59,7 +59,7 @@ def test_failure_beyond_a_length_is_detected():
 
 
 def test_a_model_without_positions_shows_no_increase():
-    # a table of pairs: what stands before the last token does not matter, and no more do the joints
+    # a bigram table: only the last token matters, so neither the earlier context nor segment boundaries do
     material, increases = random_sequences(64, 24), []
 
     class Pairs(AnalyticModel):
@@ -103,7 +103,7 @@ def test_low_precision_positions_collide():
     assert sinusoid_error(1, torch.float32) < 1e-7
     assert sinusoid_error(131072, torch.float16) == 2.0
     assert sinusoid_error(4096, torch.bfloat16) > 0.5
-    # with angles in float32 only the waves are rounded, to half of 2^-7 at most
+    # with angles in float32 only the sinusoids are rounded, to half of 2^-7 at most
     assert sinusoid_error(4096, torch.bfloat16, angle_dtype=torch.float32) < 2**-8
     assert 1e-4 < sinusoid_error(131072, torch.float32) < 0.02
 

@@ -71,7 +71,7 @@ def counted(count=12, length=32):
 
 def test_a_planted_use_of_order_is_detected():
     found = named(OrderSensitivity().measure(Counting(), counted()))["increase, shuffled completely"]
-    # a shuffled text seldom goes on with the next number: about 4 (1 - 2 / 32)
+    # a shuffled text seldom continues with the next number: about 4 (1 - 2 / 32)
     assert 3.3 < found.value < 4.0
     assert found.low > 3.0 > found.null_high
     assert named(OrderSensitivity().measure(Counting(), counted()))["increase, shuffled in pairs"].value < found.value
@@ -91,7 +91,7 @@ def test_null_coverage_of_the_interval():
 
 def test_shapley_shares_of_encoding_and_mask():
     found = named(OrderSensitivity().measure(AnalyticModel("none", scale=2.0), counted()))
-    # there is no code: whatever order is worth comes by the mask
+    # there is no position encoding: all sensitivity to order comes from the mask
     assert found["increase, without position encoding"].value == 0
     share = found.get("Shapley share of the position encoding")
     assert share is None or share.value == 0

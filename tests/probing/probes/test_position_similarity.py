@@ -78,7 +78,7 @@ def test_a_random_table_is_seldom_called_closer_than_chance():
 
 
 def test_attention_divergence_correlates_with_embedding_distance():
-    # waves: near positions look alike and look about alike
+    # sinusoids: near positions have similar embeddings and similar attention patterns
     subject = AnalyticModel("learned", heads=4, width=32)
     subject.table[:] = 3 * waves(512, 32)
     found = named(PositionSimilarity().measure(subject, random_sequences(length=48)))
@@ -129,6 +129,6 @@ def test_texts_longer_than_the_measured_positions(monkeypatch):
     assert random_sequences().ids.shape[1] > 12
     found = named(PositionSimilarity().measure(AnalyticModel("learned"), random_sequences()))
     assert found["increase, adjacent positions swapped"].value > 0
-    # of twelve positions none are eight apart and in two pairs
+    # of twelve positions no two disjoint pairs have offset eight
     assert "increase, positions 4 apart swapped" in found
     assert "increase, positions 8 apart swapped" not in found

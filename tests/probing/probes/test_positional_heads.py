@@ -138,7 +138,7 @@ def test_alibi_heads_decay_with_distance():
     model = Decoder(Shape(vocabulary=50, width=32, heads=4, layers=1, scheme="alibi", max_length=64)).eval()
     finding = PositionalHeads().measure(attach(model), random_sequences(16, 48))
     found = {one.name: one for one in finding.estimates}
-    # the steepest looks at itself; the flattest, 2^-8 a place, falls to nearly nothing less
+    # the steepest head attends to its own token; the flattest, slope 2^-8, is nearly uniform
     assert found["heads whose attention decays with distance"].value == 2
     slopes = {row[1]: row[6] for row in finding.tables[0].rows}
     np.testing.assert_allclose([slopes[head] for head in (2, 3, 4)], [2**-4, 2**-6, 2**-8], atol=2e-3)

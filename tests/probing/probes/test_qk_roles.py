@@ -303,7 +303,7 @@ def test_random_heads_are_not_significant():
         )
 
     models = [found_by(seed) for seed in range(36)]
-    # family-wise: about one model in twenty may have a significant head, whatever the number of heads
+    # family-wise: about one model in twenty may have a significant head, for any number of heads
     assert np.mean([(own.adjusted_p <= 0.05).any() for own in models]) <= 0.17
     held = [own.null_interval[0] <= np.median(own.symmetry) <= own.null_interval[1] for own in models]
     assert np.mean(held) >= 0.83

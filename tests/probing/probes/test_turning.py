@@ -95,7 +95,7 @@ def test_offsets_reach_all_around_a_patch_and_only_back_in_a_text():
     assert len(measured_offsets((14, 14))) == 17**2
 
 
-def test_the_form_at_an_offset_makes_the_scores_of_all_patches_that_are_so_far_apart(subject):
+def test_the_bilinear_form_at_an_offset_gives_the_scores_of_all_patches_at_that_offset(subject):
     chosen, watch = chosen_of(subject), Kept()
     by, facts = relative_rotations(subject, chosen, 8), subject.info
     subject.forward(chosen.inputs(slice(0, 1)), watch)
@@ -132,7 +132,7 @@ def rotation(rows, columns, grid=(4, 4), width=8):
     return found
 
 
-def test_dinov3_turns_by_rows_and_columns_as_its_paper_says():
+def test_dinov3_rotates_by_rows_and_columns_as_in_its_paper():
     subject = dino()
     by = relative_rotations(subject, chosen_of(subject), 8)
     assert set(by) == {0, 1}
@@ -206,7 +206,7 @@ def test_random_heads_are_at_the_null_at_every_offset():
     assert (found.std(0) * width / math.sqrt(2) - 1).abs().max() < 0.2
 
 
-def test_one_subspace_serves_the_turns_of_each_head():
+def test_each_head_has_one_subspace_for_all_rotations():
     query, key, turn = drawn(4, 20, 6), drawn(2, 20, 6, seed=1), torch.linalg.qr(drawn(4, 5, 6, 6, seed=2)).Q
     found = low_rank_projection(query, key, turn, 2)
     for head in range(4):

@@ -24,7 +24,7 @@ def test_an_answer_shows_itself_in_a_notebook(answer):
     assert answer.finding.answer.split(".")[0] in shown
 
 
-def test_what_cannot_be_asked_is_said(answer):
+def test_unsupported_probes_are_skipped_or_raise_an_error(answer):
     found = probe(AnalyticModel("rope"), "position_content_subspaces", data=random_sequences(4, 12))
     assert found.finding.status == "skipped"
     assert "needs 15 texts or more; got 4; pass more" in str(found)
@@ -34,7 +34,7 @@ def test_what_cannot_be_asked_is_said(answer):
         probe(AnalyticModel(), "order_sensitivity", data=random_sequences(), window=3)
 
 
-def test_an_answer_about_random_tokens_says_so():
+def test_findings_from_random_tokens_have_a_caveat():
     found = probe(
         AnalyticModel("rope"), "order_sensitivity", text=__file__, samples=4, length=12, windows=(2,)
     ).finding

@@ -32,7 +32,7 @@ def test_texts_have_one_length_and_come_from_different_documents(folder):
     assert "20 samples of 40 tokens" in material.source
 
 
-def test_the_first_token_stands_in_front_and_the_model_says_how_long(folder):
+def test_the_first_token_is_prepended_and_the_model_limits_the_length(folder):
     material = sample_text(Reader(first_token=7, max_length=32), folder, sequences=4, length=512)
     assert material.ids.shape == (4, 32)
     assert (material.ids[:, 0] == 7).all()

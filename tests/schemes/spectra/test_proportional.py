@@ -33,7 +33,7 @@ def test_it_spreads_the_rates_otherwise_than_turning_a_part_of_the_channels():
     share = Rope(head_width=16, spectrum=Proportional(partial_rotary_factor=0.5)).encode_query(q, pos)
     part = Rope(head_width=16, rotary_dim=8).encode_query(q, pos)
     assert (share - part).abs().max() > 0.1
-    # pair 4 is made of channels 4 and 12, which stand still in one of the two only
+    # pair 4 is made of channels 4 and 12, which are unrotated in only one of the two
     assert share[..., 4].equal(q[..., 4])
     assert not part[..., 4].equal(q[..., 4])
 

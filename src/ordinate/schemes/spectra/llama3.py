@@ -11,15 +11,15 @@ from ordinate.schemes.spectra._spectrum import Spectrum
 
 @dataclass(frozen=True, kw_only=True)
 class Llama3(Spectrum):
-    """Stretch the pairs whose wavelength exceeds L0 / low, leave those below L0 / high, pass smoothly in between.
+    """Llama 3 scaling: divide low frequencies by a factor, keep high ones, interpolate linearly in between.
 
         rate(m) = plain(m) * (s / factor + 1 - s),   1 - s = clamp((L0 / wavelength(m) - low) / (high - low), 0, 1)
 
     Args:
         factor: divisor of the low frequencies.
         trained_length: L0 [tokens].
-        low_freq_factor: low: pairs that turn fewer times than this within L0 are stretched in full [turns].
-        high_freq_factor: high: pairs that turn more often than this are left alone [turns].
+        low_freq_factor: low: pairs that complete fewer turns than this within L0 are divided by `factor` [turns].
+        high_freq_factor: high: pairs that complete more turns than this are unchanged [turns].
     Source: the published code of Llama 3.1, https://arxiv.org/abs/2407.21783.
     """
 

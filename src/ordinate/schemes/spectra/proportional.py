@@ -15,10 +15,10 @@ class Proportional(Spectrum):
         rate(m) = theta^(-2m / width) / factor  for m < partial_rotary_factor * width / 2,   0 for the others
 
     Args:
-        partial_rotary_factor: share of the pairs that turn, above 0 and at most 1.
-        factor: how much slower they turn.
-    Source: Gemma 4, as in transformers. Unlike `rotary_dim` of rope, which spreads the rates over the turning
-    channels.
+        partial_rotary_factor: share of rotated pairs, above 0 and at most 1.
+        factor: divisor of the rates.
+    Source: Gemma 4, as in transformers. `rotary_dim` of rope, in contrast, spreads the rates over the rotated
+        channels only.
     """
 
     rope_type = "proportional"

@@ -21,8 +21,8 @@ class Yarn(Spectrum):
     Args:
         factor: divisor of the low frequencies.
         trained_length: L0 [tokens].
-        beta_fast: pairs that turn at least this often within L0 are left alone [turns].
-        beta_slow: pairs that turn at most this often are stretched in full [turns].
+        beta_fast: pairs that complete at least this many turns within L0 are unchanged [turns].
+        beta_slow: pairs that complete at most this many turns are divided by `factor` [turns].
         truncate: whether low and high are rounded outwards to whole pairs (transformers; gpt-oss and
             foundation-model-stack do not).
         attention_factor: overrides the attention factor.

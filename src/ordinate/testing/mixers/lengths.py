@@ -20,7 +20,7 @@ def outputs_for_a_prefix_are_a_prefix_of_the_outputs(case: MixerCase) -> None:
         )
 
 
-def one_token_and_none_are_served(case: MixerCase) -> None:
+def one_token_and_none_are_supported(case: MixerCase) -> None:
     """One token, no tokens and an empty batch give finite outputs of the right shape."""
     for batch, tokens in ((2, 1), (2, 0), (0, 3)):
         for where in case.geometries(tokens):
