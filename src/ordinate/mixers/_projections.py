@@ -142,15 +142,15 @@ class AttentionProjections(nn.Module):
         k: Keys,
         v: Values,
         at: Placed,
-        formula: ScoreOptions,
-        route: str | None = None,
+        score_options: ScoreOptions,
+        backend: str | None = None,
         longest: MaxKeyNorm | None = None,
     ) -> Outputs:
         """Compute attention with a backend. Instrumentation replaces this method on the instance."""
         dropout = self.dropout if self.training else 0.0
         if longest is not None and not dropout:
-            return attend_cached(q, k, v, at, longest, scale=self.scale, score_options=formula, backend=route)
-        return attend(q, k, v, at, scale=self.scale, dropout=dropout, score_options=formula, backend=route)
+            return attend_cached(q, k, v, at, longest, scale=self.scale, score_options=score_options, backend=backend)
+        return attend(q, k, v, at, scale=self.scale, dropout=dropout, score_options=score_options, backend=backend)
 
     @property
     def score_options(self) -> ScoreOptions:

@@ -57,8 +57,8 @@ class Sinkhorn(AttentionMixer):
         return y, None
 
     def attention(self, q: Queries, k: Keys, v: Values, at: Placed, longest: MaxKeyNorm | None = None) -> Outputs:
-        """Attention output of each head, by the `reference` route: column sums need all queries at once."""
-        return self.compute_attention(q, k, v, at, ScoreOptions(normaliser=self._weigh), route="reference")
+        """Attention output of each head, by the backend `reference`: column sums need all queries at once."""
+        return self.compute_attention(q, k, v, at, ScoreOptions(normaliser=self._weigh), backend="reference")
 
     def _weigh(self, scores: Weights, visible: Visible) -> Weights:
         return sinkhorn(scores, visible[:, None], self.divisions)

@@ -28,18 +28,25 @@ class HookedAttention:
     visible: Visible | None
 
     def __call__(
-        self, q: Queries, k: Keys, v: Values, at: Placed, formula: ScoreOptions, route: str | None = None, **_: object
+        self,
+        q: Queries,
+        k: Keys,
+        v: Values,
+        at: Placed,
+        score_options: ScoreOptions,
+        backend: str | None = None,
+        **_: object,
     ) -> Outputs:
         """Compute the head outputs."""
         hooks, watch, layer = self.watch.overridden, self.watch, self.layer
         if "qkv" in hooks:
             q, k, v = watch.qkv(layer, q, k, v) or (q, k, v)
-        call = AttentionCall(q, k, v, at, self.mixer.scale, 0.0, formula)
+        call = AttentionCall(q, k, v, at, self.mixer.scale, 0.0, score_options)
         visible = at.where.visible if self.visible is None else self.visible.to(q.device)
         scored = attention_scores(call).masked_fill(~visible[:, None], float("-inf"))
         if "attention_scores" in hooks:
             scored = _or(watch.attention_scores(layer, scored), scored)
-        weights = attention_weights(scored, visible, formula).to(v.dtype)
+        weights = attention_weights(scored, visible, score_options).to(v.dtype)
         if "attention_pattern" in hooks:
             weights = _or(watch.attention_pattern(layer, weights), weights)
         carried = at.scheme.value_bias(weights, at.where)
