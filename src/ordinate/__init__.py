@@ -10,7 +10,7 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     if _module.removeprefix("-m").partition(".")[0] == __name__:
         del sys.path[0]
 
-import lazy_loader  # noqa: E402
+import lazy_loader
 
 __version__ = "0.1.0"
 

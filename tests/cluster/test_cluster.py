@@ -139,11 +139,9 @@ def test_a_cluster_started_here_is_for_this_machine_alone(monkeypatch):
     monkeypatch.setattr(ray, "init", init)
     where = SimpleNamespace(gcs_address="192.0.2.1:6379")
     monkeypatch.setattr(ray, "get_runtime_context", lambda: where)
-    with pytest.raises(
-        ValueError, match=r"loopback interface only; this version of Ray listens on 192\.0\.2\.1:6379"
-    ):
-        with cluster.ray_session("auto"):
-            pass
+    message = r"loopback interface only; this version of Ray listens on 192\.0\.2\.1:6379"
+    with pytest.raises(ValueError, match=message), cluster.ray_session("auto"):
+        pass
     where.gcs_address = "127.0.0.1:6379"
     with cluster.ray_session("auto"):
         pass
@@ -151,7 +149,7 @@ def test_a_cluster_started_here_is_for_this_machine_alone(monkeypatch):
         assert not clusters
         assert (options["include_dashboard"], options["_node_ip_address"]) == (False, "127.0.0.1")
         assert options["job_config"]._client_job
-    assert ray._private.ray_constants.ENABLE_RAY_CLUSTER == (sys.platform == "linux")
+    assert ray._private.ray_constants.ENABLE_RAY_CLUSTER or sys.platform != "linux"
 
 
 def test_a_cluster_started_here_has_a_token_of_its_own(monkeypatch, tmp_path):
@@ -182,7 +180,8 @@ with ray_session("auto") as ray:
     code = f"import ray; ray.init({ray.get_runtime_context().gcs_address!r}); print('joined')"
     other = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     try:
-        print(subprocess.run([sys.executable, "-c", code], env=other, capture_output=True, text=True, timeout=30).stdout)
+        done = subprocess.run([sys.executable, "-c", code], env=other, capture_output=True, text=True, timeout=30)
+        print(done.stdout)
     except subprocess.TimeoutExpired:
         print("refused")
 """

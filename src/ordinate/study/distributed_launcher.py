@@ -1,8 +1,8 @@
 """Launcher of a run on several devices: one worker process (rank) for each device of this machine.
 
-Started in place of `ordinate.study.worker`, as `python -P -m ordinate.study.distributed_launcher FOLDER RUN HARDWARE`.
-Standard output and exit code are those of the first rank; when one rank fails, the others are killed, and its
-standard error is passed on.
+Started as `python -P -m ordinate.study.distributed_launcher FOLDER RUN HARDWARE`, in place of
+`ordinate.study.worker`. Standard output and exit code are those of the first rank; when one rank fails, the others
+are killed, and its standard error is passed on.
 """
 
 import json

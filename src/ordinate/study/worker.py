@@ -1,6 +1,7 @@
 """Worker process of one run: train, evaluate, write the result.
 
-Started as `python -P -m ordinate.study.worker FOLDER RUN`; prints progress on standard output, one JSON object per line.
+Started as `python -P -m ordinate.study.worker FOLDER RUN`; prints progress on standard output, one JSON object
+per line.
 On several devices `ordinate.study.distributed_launcher` starts one for each, with `HARDWARE` as third argument; only
 rank 0 evaluates and writes.
 """
