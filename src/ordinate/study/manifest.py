@@ -91,7 +91,9 @@ def data_key(plan: Plan, values: dict[str, Any]) -> str:
 def data_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """List what has changed in the compared models and in the training data since study.json was written."""
     sources = [kind for kind in new if kind not in PLAN_KEYS]
-    lines = [f"{kind}.{line}" for kind in sources for line in differences(old[kind], new[kind])]
+    # what is left out of a folder is no part of its text
+    parts = {kind: [{**one[kind], "left_out": None} for one in (old, new)] for kind in sources}
+    lines = [f"{kind}.{line}" for kind, pair in parts.items() for line in differences(*pair)]
     was = {one["label"]: one for one in old.get("compared", new["compared"])}
     return lines + [
         f"{one['label']}.{line}" for one in new["compared"] for line in differences(was.get(one["label"], one), one)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from ordinate.core.atomic_files import write_checksummed
 from ordinate.core.progress import OnProgress, Progress, ignore
+from ordinate.data.dataset_folder import keep_previous_data
 from ordinate.study.executor import Executor
 from ordinate.study.plan import Plan
 from ordinate.study.study_folder import StudyFolder
@@ -33,14 +34,16 @@ def run_study(plan: Plan, out: Path, executor: Executor, command: str, on_progre
         folder.check(plan)
         # repeated under the lock: another process may have written the folder since the first check
         sources, ready = [], set()
-        for part, values in plan.cell_plans():
-            data = folder.data_of(part, values)
-            source = source_of(part)(part, data)
-            # cells that share a data folder announce its preparation once
-            source.prepare(ignore if data in ready else on_progress)
-            ready.add(data)
-            sources.append(source.identity)
-        folder.open(plan, sources[0], command, *sources[1:])
+        # a study that is refused because its text has changed keeps the data that its runs were trained on
+        with keep_previous_data():
+            for part, values in plan.cell_plans():
+                data = folder.data_of(part, values)
+                source = source_of(part)(part, data)
+                # cells that share a data folder announce its preparation once
+                source.prepare(ignore if data in ready else on_progress)
+                ready.add(data)
+                sources.append(source.identity)
+            folder.open(plan, sources[0], command, *sources[1:])
         todo = folder.missing(plan)
         if todo and not folder.threads_file.exists():
             write_checksummed(folder.threads_file, executor.choose_threads(folder, plan, todo, on_progress).as_record)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.folder_lock import LOCK, OWNER, exclusive_lock
+from ordinate.data.dataset_folder import beside
 from ordinate.study.manifest import (
     cells_of,
     data_differences,
@@ -114,7 +115,12 @@ class StudyFolder:
             return
         if not self.study.exists():
             # an interrupted start leaves data only: study.json is written after it
-            if {item.name for item in self.path.iterdir()} <= {"data", LOCK, OWNER}:
+            if {item.name for item in self.path.iterdir()} <= {
+                "data",
+                LOCK,
+                OWNER,
+                *(path.name for path in beside(self.data)),
+            }:
                 return
             raise OtherStudyError(
                 f"a study needs a new or empty folder, or its own; {self.path} holds other files; give another --out"
