@@ -10,7 +10,15 @@ from ordinate.study.plan import Plan
 from ordinate.study.study_folder import StudyFolder
 
 
-def run_study(plan: Plan, out: Path, executor: Executor, command: str, on_progress: OnProgress) -> StudyFolder:
+def run_study(
+    plan: Plan,
+    out: Path,
+    executor: Executor,
+    command: str,
+    on_progress: OnProgress,
+    *,
+    allow_changed_code: bool = False,
+) -> StudyFolder:
     """Carry out the runs of a resolved plan that have no final result yet, in the folder `out`.
 
     Args:
@@ -20,9 +28,10 @@ def run_study(plan: Plan, out: Path, executor: Executor, command: str, on_progre
         command: command line of the study, recorded for the report.
         on_progress: receives messages about the data (stage reading); the number of runs done and in all once the
             plan is final, before the first run starts (stage planned); then the progress of each run.
+        allow_changed_code: whether missing runs may be made by other code or versions than those before.
 
     Raises:
-        OtherStudyError: the folder holds another study.
+        OtherStudyError: the folder holds another study, or one begun by other code or versions.
         FolderLockedError: another process is working in the folder.
         ValueError: the training data is empty, unreadable, or too small.
     """
@@ -43,6 +52,8 @@ def run_study(plan: Plan, out: Path, executor: Executor, command: str, on_progre
                 source.prepare(ignore if data in ready else on_progress)
                 ready.add(data)
                 sources.append(source.identity)
+            if folder.study.exists() and folder.missing(plan):
+                folder.check_provenance(allow_changed_code)
             folder.open(plan, sources[0], command, *sources[1:])
         todo = folder.missing(plan)
         if todo and not folder.threads_file.exists():

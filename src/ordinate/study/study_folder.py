@@ -16,6 +16,8 @@ from ordinate.study.manifest import (
     describe_cell_plan,
     environment,
     plan_differences,
+    provenance,
+    provenance_differences,
 )
 from ordinate.study.options import data_fields
 from ordinate.study.plan import RESUMABLE_FIELDS, Plan
@@ -135,6 +137,24 @@ class StudyFolder:
         # without --threads a resumed study keeps the number of threads chosen at its start
         _refuse(self.path, plan_differences(old, plan.model_copy(update={"threads": plan.threads or old.threads})))
 
+    def check_provenance(self, allow_changed: bool) -> None:
+        """Check that code and versions are those that the study was made by so far, or record that they are not.
+
+        Raises:
+            OtherStudyError: they differ, and that is not allowed.
+        """
+        about, now = self.read(), provenance()
+        lines = provenance_differences(about, now)
+        if lines and not allow_changed:
+            listed = "\n  ".join(lines)
+            raise OtherStudyError(
+                "a study must be resumed with the code and versions that it was started with; "
+                f"{self.path} differs:\n  {listed}\n"
+                "restore them, give another --out, or accept runs made by both with --allow-changed-code"
+            )
+        if lines:
+            write_checksummed(self.study, {**about, "resumed_by": [*about.get("resumed_by", ()), now]})
+
     def open(self, plan: Plan, source: dict[str, Any], command: str, *more: dict[str, Any]) -> None:
         """Write study.json, or check that the existing one has the same plan, model shapes and data.
 
@@ -175,6 +195,8 @@ class StudyFolder:
             if old_plan == plan:
                 return
             about["plan"] = plan.model_dump(mode="json")
+            # of the first start: results of earlier versions do not say what they were made by
+            about |= {name: old[name] for name in ("machine", "versions", "code", "resumed_by") if name in old}
         write_checksummed(self.study, about)
 
     @contextmanager

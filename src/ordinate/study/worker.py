@@ -28,6 +28,7 @@ from ordinate.study.data_source import DataSource, source_of
 from ordinate.study.distributed_launcher import end_with_parent
 from ordinate.study.evaluate_text import device_name, peak_memory
 from ordinate.study.initial_model import initial_model
+from ordinate.study.manifest import provenance
 from ordinate.study.model_sizing import parameter_counts, shape_of
 from ordinate.study.plan import Plan
 from ordinate.study.run import FINAL_STATES, Run
@@ -99,6 +100,7 @@ def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Har
         "status": "done",
         "step": plan.steps,
         "message": "",
+        "provenance": provenance(),
         "parameters": parameter_counts(plan, run, shape, model),
         **({"tuning": tuning.as_record} if tuning else {}),
     }
