@@ -1,7 +1,10 @@
 """A study on a Ray cluster of two nodes, one of which is lost meanwhile."""
 
 import os
+import subprocess
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,6 +123,80 @@ def test_a_cluster_that_cannot_start_is_reported(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(ValueError, match=r"did not start \(The current node timed out\); repeat the command"):
         run_study(plan, tmp_path / "study", RayExecutor(), "ordinate study", ignore)
+
+
+def test_a_cluster_started_here_is_for_this_machine_alone(monkeypatch):
+    import ray
+
+    given = []
+
+    def init(address=None, **options):
+        if address:
+            raise ConnectionError("none")
+        given.append((ray._private.ray_constants.ENABLE_RAY_CLUSTER, options))
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setattr(ray, "init", init)
+    where = SimpleNamespace(gcs_address="192.0.2.1:6379")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: where)
+    message = r"loopback interface only; this version of Ray listens on 192\.0\.2\.1:6379"
+    with pytest.raises(ValueError, match=message), cluster.ray_session("auto"):
+        pass
+    where.gcs_address = "127.0.0.1:6379"
+    with cluster.ray_session("auto"):
+        pass
+    for clusters, options in given:
+        assert not clusters
+        assert (options["include_dashboard"], options["_node_ip_address"]) == (False, "127.0.0.1")
+        assert options["job_config"]._client_job
+    assert ray._private.ray_constants.ENABLE_RAY_CLUSTER or sys.platform != "linux"
+
+
+def test_a_cluster_started_here_has_a_token_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        # set first, so that what is set meanwhile is taken back too
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    cluster._authenticate("192.0.2.1:6379")
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    cluster._authenticate("auto")
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+
+
+LISTENING = """
+from ordinate.study.executors.cluster import ray_session
+with ray_session("auto") as ray:
+    import os, psutil, subprocess, sys
+    mine, found = psutil.Process(), []
+    path = ray.get(ray.remote(lambda: __import__("sys").path).remote())
+    assert os.getcwd() not in path, path
+    for process in (mine, *mine.children(recursive=True)):
+        found += [one.laddr.ip for one in process.net_connections("inet") if one.status == "LISTEN"]
+    print(sorted(set(found)))
+    code = f"import ray; ray.init({ray.get_runtime_context().gcs_address!r}); print('joined')"
+    other = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    try:
+        done = subprocess.run([sys.executable, "-c", code], env=other, capture_output=True, text=True, timeout=30)
+        print(done.stdout)
+    except subprocess.TimeoutExpired:
+        print("refused")
+"""
+
+
+@pytest.mark.extended
+def test_a_cluster_started_here_listens_on_loopback_only_and_admits_no_stranger(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    # -P: otherwise the test itself would have the current folder on the path
+    command = [sys.executable, "-P", "-c", LISTENING]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    addresses, *rest = done.stdout.splitlines()
+    assert addresses == "['127.0.0.1', '::ffff:127.0.0.1']"
+    assert "joined" not in rest
 
 
 def test_ray_usage_statistics_are_disabled(plan, local, tmp_path):

@@ -94,6 +94,20 @@ def test_an_empty_text_is_refused(tmp_path):
         make(tmp_path / "empty.txt", tmp_path / "out")
 
 
+def test_a_folder_without_any_text_says_what_it_has(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "latin.txt").write_bytes("é".encode("latin-1"))
+    (tmp_path / "text" / "binary.txt").write_bytes(b"\0")
+    message = r"left out of .*text: 1 binary \(binary.txt\), 1 not UTF-8 \(latin.txt\); convert files to UTF-8"
+    with pytest.raises(ValueError, match=message):
+        make(tmp_path / "text", tmp_path / "out")
+
+
+def test_an_empty_name_is_no_text():
+    with pytest.raises(ValueError, match="a text must be named; got ''; give a corpus or a path"):
+        resolve_corpus("")
+
+
 def test_bpe_is_trained_on_the_training_documents_only(text, tmp_path):
     store = make(text, tmp_path / "plain")
     held = store.documents("validation")[0].name

@@ -226,3 +226,9 @@ def read_rows(rows):
 def test_ends_are_tokens_of_the_model(model):
     with pytest.raises(ValueError, match="end tokens must lie in 0 to 12; got 13"):
         generate(model, torch.zeros(1, 1).long(), 1, temperature=0, end_tokens=[13])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_no_numbers_are_refused(temperature):
+    with pytest.raises(ValueError, match="the model must predict numbers; got NaN"):
+        sample(torch.tensor([[float("nan"), 1.0]]), temperature, None, None, seeded())

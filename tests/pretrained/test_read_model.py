@@ -2,9 +2,12 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from ordinate.models.registry import MODEL_KINDS
+from ordinate.pretrained.checkpoint_files import CheckpointTensors
 from ordinate.pretrained.read_model import read_model
+from ordinate.pretrained.weights import published_shape
 
 SIZES = {"vocabulary": 7, "width": 16, "layers": 1, "heads": 2}
 OWN = {"vision": {"image": (4, 4), "patch": (2, 2), "channels": 1, "scheme": "none"}}
@@ -50,3 +53,85 @@ def test_an_unknown_class_is_refused_by_name(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Decodr"], "shape": {}}))
     with pytest.raises(ValueError, match=r"no kind of model.* is named 'Decodr'.*did you mean 'Decoder'"):
         read_model(tmp_path)
+
+
+BROKEN = {
+    "config.json": [
+        ({"model_type": 5}, "model_type in config.json must be the name of a family; got 5"),
+        ({"model_type": None}, "model_type in config.json must be the name of a family; got None"),
+        ({"architectures": []}, r"architectures in .* must be a list of names; got \[\]"),
+        ({"architectures": 3}, "must be a list of names; got 3"),
+        ({"shape": None}, "shape in .* must be an object with the sizes of the model; got None"),
+        ({"layers": 100_000_000}, "layers in config.json must fit the weights; got 100000000; they have .* tensors"),
+        ({"width": 40_000_000}, "width in config.json must fit the weights; got 40000000; they have no dimension"),
+        ({"head_width": True}, "head_width in config.json must be a whole number; got True"),
+        ({"width": 1e30}, r"width in config.json must be a whole number; got 1e\+30"),
+        (
+            {"sliding_windows": [None] * 1_000_000},
+            "a list in config.json has at most one value .*sliding_windows has",
+        ),
+    ]
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BROKEN["config.json"])
+def test_a_config_that_does_not_fit_the_weights_is_refused_before_a_model_is_made(tmp_path, change, message):
+    kind = MODEL_KINDS["decoder"]
+    kind.build(kind.shape(**SIZES)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    top = change.keys() & {"model_type", "architectures", "shape"}
+    config = config | change if top else config | {"shape": config["shape"] | change}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=message):
+        read_model(tmp_path)
+
+
+def test_a_config_of_a_thousand_lists_in_each_other_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="config.json must be a JSON object; .* cannot be parsed"):
+        read_model(tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_the_name_of_the_tensor(tmp_path, value):
+    kind = MODEL_KINDS["decoder"]
+    model = kind.build(kind.shape(**SIZES))
+    with torch.no_grad():
+        model.tokens.weight[3, 2] = value
+    model.save_pretrained(tmp_path)
+    message = f"weights must be finite numbers; tokens.weight has {'NaN' if value != value else 'infinity'}"
+    with pytest.raises(ValueError, match=message):
+        read_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "null", "{", '{"weight_map": []}', '{"weight_map": {"a": ["b"]}}', "[" * 99_999]
+)
+def test_an_index_that_is_none_is_refused(tmp_path, text):
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json must (be|name|cannot)|weight_map in"):
+        CheckpointTensors(tmp_path)
+
+
+PUBLISHED = {
+    "model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11,
+    "intermediate_size": 16, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+    "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers in config.json must fit the weights; got 1000000000"),
+        ({"head_dim": 10**9}, "head_dim in config.json must fit the weights"),
+        ({"hidden_size": True}, "hidden_size in config.json must be a whole number; got True"),
+        ({"hidden_size": 1e30}, "hidden_size in config.json must be a whole number"),
+        ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 10**6}}, "short_factor has 1000000"),
+    ],
+)
+def test_sizes_of_a_published_config_must_fit_its_weights(tmp_path, change, message):
+    save_file({"model.embed_tokens.weight": torch.zeros(11, 8)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED | change))
+    with pytest.raises(ValueError, match=message):
+        published_shape(tmp_path)

@@ -56,7 +56,8 @@ def _outcomes(target: str) -> "list[Outcome]":
         f"got {target!r}",
         "for example my_schemes:Spiral",
     )
-    sys.path.insert(0, os.getcwd())
+    # last: a file of the folder must not replace a module of Python or of an installed package
+    sys.path.append(os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -87,6 +87,7 @@ def study(
     logger: Logger | None = None,
     work: Annotated[ExecutorOptions, FLAT] = DEFAULT_EXECUTION,
     hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
+    allow_changed_code: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Train schemes, mixers or both under equal conditions, on a text or another task, and report which is best.
 
@@ -114,6 +115,9 @@ def study(
         Number of parallel runs, and where they are carried out.
     hardware
         Devices that each run is trained on.
+    allow_changed_code
+        Resume a study though the code of Ordinate or versions of libraries have changed since; the report says which
+        runs were made by which.
     """
     from ordinate.study.resolve import resolve
 
@@ -125,7 +129,7 @@ def study(
     executor = make_executor(whole, hardware, work, mirror)
     if executor.join_as_follower(StudyFolder(place)):
         return 0
-    folder, failed = run(whole, place, executor, console, logger=logger, mirror=mirror)
+    folder, failed = run(whole, place, executor, console, logger, mirror, allow_changed_code)
     report, verdict = build_report(folder.path)
     if mirror:
         mirror.push()
@@ -139,9 +143,9 @@ def run(
     out: Path,
     executor: Executor,
     console: Console,
-    *,
     logger: str | None = None,
     mirror: RemoteCopy | None = None,
+    allow_changed_code: bool = False,
 ) -> tuple[StudyFolder, list[str]]:
     """Carry out a resolved plan with progress output; returns its folder and the names of unsuccessful runs."""
     logs = StudyLogger(logger, StudyFolder(out)) if logger else None
@@ -150,7 +154,8 @@ def run(
     callbacks = [mirror.uploader(plan.checkpoint_every)] if mirror else []
     callbacks += [logs.on_progress] if logs else []
     try:
-        folder = run_study(plan, out, executor, _command(), chain(*callbacks, display.on_progress))
+        on_progress = chain(*callbacks, display.on_progress)
+        folder = run_study(plan, out, executor, _command(), on_progress, allow_changed_code=allow_changed_code)
     finally:
         display.close()
         executor.release_followers()

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.console import Console
 
 from ordinate.cli.executor_options import DEFAULT_EXECUTION, FLAT, ONE_DEVICE, make_executor
@@ -24,6 +24,7 @@ def train(
     out: str | None = None,
     logger: Logger | None = None,
     hardware: Annotated[Hardware, FLAT] = ONE_DEVICE,
+    allow_changed_code: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Train one model, on a text or another task, and evaluate it.
 
@@ -41,6 +42,8 @@ def train(
         Also log losses and results with this tool, in the folder `logs`.
     hardware
         Devices to train on.
+    allow_changed_code
+        Resume though the code of Ordinate or versions of libraries have changed since.
     """
     from ordinate.models.registry import MODEL_KINDS
     from ordinate.study.resolve import ALL_MIXERS, resolve
@@ -58,7 +61,7 @@ def train(
     executor = make_executor(whole, hardware, DEFAULT_EXECUTION, mirror)
     if executor.join_as_follower(StudyFolder(place)):
         return 0
-    folder, failed = run(whole, place, executor, console, logger=logger, mirror=mirror)
+    folder, failed = run(whole, place, executor, console, logger, mirror, allow_changed_code)
     if not failed:
         models = [folder.run(item) / "model" for item in whole.runs() if item.rate is None]
         for model in models:

@@ -2,7 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+# names of files that a description has for each reason
+MAX_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,34 @@ class Document:
         return f"{self.source}#{self.part}" if self.part else self.source
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Files that a corpus leaves out: how many for each reason, and the names of the first.
+
+    Args:
+        counts: number of files and folders, by reason.
+        names: names of the first of them, by reason.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, name: str) -> None:
+        """Add a file."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        names = self.names.setdefault(reason, [])
+        if len(names) < MAX_NAMES:
+            names.append(name)
+
+    def describe(self, frame: str = "{}") -> str:
+        """Describe what is left out, inside a frame: "2 binary (a, b), 1 empty (c)"; empty if there is nothing."""
+        parts = []
+        for reason, count in sorted(self.counts.items()):
+            more = ", ..." if count > len(self.names[reason]) else ""
+            parts.append(f"{count} {reason} ({', '.join(self.names[reason])}{more})")
+        return frame.format(", ".join(parts)) if parts else ""
+
+
 class Corpus(ABC):
     """A text corpus.
 
@@ -33,6 +64,11 @@ class Corpus(ABC):
 
     name: str
     """Name in the report."""
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Files that are left out, by reason; by default none."""
+        return LeftOut()
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:

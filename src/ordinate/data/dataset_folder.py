@@ -2,8 +2,11 @@
 
 import errno
 import hashlib
+import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +16,85 @@ from ordinate.core.checks import need
 MANIFEST = "manifest.json"
 
 
+# folders replaced since `keep_previous_data` began; None: predecessors are not kept
+_REPLACED: ContextVar[list[Path] | None] = ContextVar("_REPLACED", default=None)
+
+
+@contextmanager
+def keep_previous_data() -> Iterator[None]:
+    """Restore every data folder that `build_once` replaces meanwhile, if an exception ends the block."""
+    replaced: list[Path] = []
+    token = _REPLACED.set(replaced)
+    try:
+        yield
+    except BaseException:
+        for folder in replaced:
+            _restore(folder)
+        raise
+    finally:
+        _REPLACED.reset(token)
+    for folder in replaced:
+        shutil.rmtree(beside(folder)[1], ignore_errors=True)
+
+
+def beside(folder: Path) -> tuple[Path, Path]:
+    """Return the folders beside a data folder in which its successor is built, and its predecessor is kept."""
+    return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.previous")
+
+
+def _replace(folder: Path) -> None:
+    new, previous = beside(folder)
+    replaced = _REPLACED.get()
+    if folder.exists():
+        os.replace(folder, previous)
+        if replaced is not None:
+            replaced.append(folder)
+    os.replace(new, folder)
+    if replaced is None:
+        shutil.rmtree(previous, ignore_errors=True)
+
+
+def _restore(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(beside(folder)[1], folder)
+
+
 def build_once(
-    folder: Path, key: Mapping[str, Any], files: Sequence[str], name: str, make: Callable[[], dict[str, Any]]
+    folder: Path, key: Mapping[str, Any], files: Sequence[str], name: str, make: Callable[[Path], dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the manifest of a data folder, building the data unless it exists with the same key and hashes.
+
+    New data are built beside the folder and replace it once they are complete.
 
     Args:
         folder: output folder.
         key: cache key; a different key rebuilds the data.
         files: names of the data files.
         name: name of the source, for messages.
-        make: writes the files and returns their description.
+        make: writes the files into a folder and returns their description.
 
     Raises:
         ValueError: the folder contains other files.
         OSError: the disk is full or not writable; partial output is removed.
     """
+    new, previous = beside(folder)
+    if previous.exists() and folder not in (_REPLACED.get() or ()):
+        # a process was killed while it replaced the folder
+        _restore(folder)
     manifest = complete_manifest(folder)
     if manifest and manifest["key"] == key and manifest.get("hashes") == _hashes(folder, files):
         return manifest
     _check_own(folder, files)
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(new, ignore_errors=True)
     try:
-        folder.mkdir(parents=True)
-        about = make()
-        sizes = {file: (folder / file).stat().st_size for file in files}
-        manifest = {**about, "key": dict(key), "sizes": sizes, "hashes": _hashes(folder, files)}
-        write_checksummed(folder / MANIFEST, manifest)
+        new.mkdir(parents=True)
+        about = make(new)
+        sizes = {file: (new / file).stat().st_size for file in files}
+        manifest = {**about, "key": dict(key), "sizes": sizes, "hashes": _hashes(new, files)}
+        write_checksummed(new / MANIFEST, manifest)
+        _replace(folder)
     except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise OSError(
                 error.errno, f"the data of {name} do not fit on the disk; free space and try again", str(folder)

@@ -67,7 +67,9 @@ def prepare_images(dataset: ImageDataset, folder: Path, *, share: float = 0.2) -
     """
     sizes = {"size": dataset.size, "channels": dataset.channels, "share": share}
     key = {"format": FORMAT, "name": dataset.name, "fingerprint": dataset.fingerprint(), **sizes}
-    return ImageStore(folder, build_once(folder, key, FILES, dataset.name, lambda: _make(dataset, folder, share)))
+    return ImageStore(
+        folder, build_once(folder, key, FILES, dataset.name, lambda place: _make(dataset, place, share))
+    )
 
 
 def open_images(folder: Path) -> ImageStore:

@@ -4,6 +4,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ordinate.core import catalog
+from ordinate.core.checks import need
 from ordinate.data.corpora.files import Files
 from ordinate.data.corpus import Corpus
 
@@ -16,6 +17,7 @@ def resolve_corpus(text: str) -> Corpus:
     Raises:
         ValueError: neither a corpus nor an existing path.
     """
+    need(bool(text.strip()), "a text must be named", f"got {text!r}", "give a corpus or a path; . is this folder")
     known = [name for name in catalog.names(PACKAGE) if name != "files"]
     if text in known:
         return catalog.load(PACKAGE, Corpus, text)()

@@ -111,7 +111,7 @@ def prepare_pairs(
         "cut": [tokenizer.kind, tokenizer.digest if fitted else tokenizer.options],
         "share": share,
     }
-    make = lambda: _make(sentences, folder, tokenizer, share, fitted)  # noqa: E731
+    make = lambda place: _make(sentences, place, tokenizer, share, fitted)  # noqa: E731
     return PairStore(folder, build_once(folder, key, FILES, sentences.name, make))
 
 

@@ -1,6 +1,7 @@
 """Python's standard library as training text: its source files, and a fingerprint to detect changes."""
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,5 +22,11 @@ def fingerprint(files: Iterable[Path]) -> str:
     digest = hashlib.sha256(sys.version.encode())
     for file in files:
         stat = file.stat()
-        digest.update(f"{file.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+        # names of files may be bytes that are no UTF-8
+        digest.update(os.fsencode(file.resolve()) + f"\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
     return digest.hexdigest()
+
+
+def readable_name(path: Path) -> str:
+    """Return a path as text that can be printed and stored, with bytes that are not UTF-8 escaped."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")

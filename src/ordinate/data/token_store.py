@@ -110,7 +110,9 @@ def prepare_tokens(
         "cut": [tokenizer.kind, tokenizer.digest if fitted else tokenizer.options],
         "share": share,
     }
-    manifest = build_once(folder, key, FILES, corpus.name, lambda: _make(corpus, folder, tokenizer, share, fitted))
+    manifest = build_once(
+        folder, key, FILES, corpus.name, lambda place: _make(corpus, place, tokenizer, share, fitted)
+    )
     return TokenStore(folder, manifest)
 
 
@@ -130,7 +132,14 @@ def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, fitt
         digest.update(f"{document.name}\0{len(raw)}\0".encode() + raw)
         parts[document.source] += 1
         size += len(raw)
-    need(size > 0, "a text must not be empty", f"{corpus.name} is empty", "give another text")
+    left_out = corpus.left_out
+    came, remedy = f"{corpus.name} is empty", "give another text"
+    if left_out.counts:
+        came, remedy = (
+            f"left out of {corpus.name}: {left_out.describe()}",
+            "convert files to UTF-8, or give another text",
+        )
+    need(size > 0, "a text must not be empty", came, remedy)
     held, rule = held_out_rule(sorted(parts.items()), share)
     if not fitted:
         tokenizer = tokenizer.fitted(document.text for document in corpus.documents() if not held(document))
@@ -141,6 +150,7 @@ def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, fitt
         "sha256": digest.hexdigest(),
         "files": len(parts),
         "bytes": size,
+        **({"left_out": left_out.describe()} if left_out.counts else {}),
         "tokens": sum(tokens for tokens, _ in counts.values()),
         "train_documents": counts["train"][1],
         "validation_documents": counts["validation"][1],

@@ -105,7 +105,13 @@ def sample(
     top_p: float | None,
     generator: torch.Generator | None,
 ) -> Int[Tensor, "b 1"]:
-    """Sample one token for each row."""
+    """Sample one token for each row.
+
+    Raises:
+        ValueError: logits that are NaN; the most probable token would be an arbitrary one.
+    """
+    numbers = not bool(logits.isnan().any())
+    need(numbers, "the model must predict numbers", "got NaN", "check its weights, or use another precision")
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
     logits = logits / temperature

@@ -64,7 +64,11 @@ def read_config(folder: Path) -> CheckpointConfig:
     """
     path = folder / CONFIG
     need(path.is_file(), "a checkpoint needs a config.json", f"{folder} has none", "give the folder that contains it")
-    return _object(path)
+    config = _object(path)
+    kind = config.get("model_type", "")
+    came = f"got {kind!r}"
+    need(isinstance(kind, str), "model_type in config.json must be the name of a family", came, "download it again")
+    return config
 
 
 def read_generation_config(folder: Path) -> CheckpointConfig:
@@ -83,7 +87,8 @@ def read_eos_tokens(folder: Path) -> list[int]:
 def _object(path: Path) -> CheckpointConfig:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    # a RecursionError: lists inside lists, a thousand deep
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path.name} must be a JSON object; {path} cannot be parsed: {error}; download it again"
         ) from None
@@ -125,6 +130,14 @@ class CheckpointTensors(Mapping[str, Tensor]):
         with _opened(self._place[name]) as tensors:
             return tuple(tensors.get_slice(name).get_shape())
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of all tensors, without reading their data."""
+        found: list[tuple[int, ...]] = []
+        for file in set(self._place.values()):
+            with _opened(file) as tensors:
+                found += [tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118
+        return found
+
     def dtypes(self) -> set[str]:
         """Return the dtypes of all tensors, as named by safetensors: F32, BF16, F8_E4M3."""
         found = set[str]()
@@ -148,9 +161,14 @@ class CheckpointTensors(Mapping[str, Tensor]):
                 else "give the folder that contains it",
             )
             return [whole]
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values()))
+        places = _object(index).get("weight_map")
+        came = f"got {type(places).__name__}"
+        must = f"weight_map in {INDEX} must be an object with the file of each tensor"
+        need(isinstance(places, dict), must, came, "download the checkpoint again")
+        # values of any kind, a list for example, which is not hashable
+        names = sorted({name if isinstance(name, str) else repr(name) for name in places.values()})
         for name in names:
-            inside = isinstance(name, str) and Path(name).name == name and (self.folder / name).is_file()
+            inside = Path(name).name == name and (self.folder / name).is_file()
             need(inside, f"{INDEX} must name files in its folder", f"got {name!r}", "download the checkpoint again")
         return [self.folder / name for name in names]
 

@@ -1,5 +1,6 @@
 """Load a model from a folder: an Ordinate model of any kind, or a published checkpoint."""
 
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any, cast
 
 from ordinate.core.checks import need, need_known
 from ordinate.models.registry import MODEL_KINDS, Model, ModelKind
-from ordinate.pretrained.checkpoint_files import CONFIG, read_config
+from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors, read_config
+from ordinate.pretrained.checkpoint_sizes import check_finite, check_sizes
 from ordinate.pretrained.weights import load
 
 
@@ -28,12 +30,29 @@ def read_model(folder: str | Path, kind: str | None = None) -> Model:
         check_kind(folder, type(model), kind)
         return model
     named = config.get("architectures", [MODEL_KINDS["decoder"].model.__name__])
+    must, remedy = f"architectures in {folder / CONFIG} must be a list of names", "write the model again"
+    need(isinstance(named, list) and bool(named) and isinstance(named[0], str), must, f"got {named!r}", remedy)
     known = {one.model.__name__: one.model for one in MODEL_KINDS.values()}
     need_known(f"kind of model (in {folder / CONFIG})", named[0], known)
     check_kind(folder, known[named[0]], kind)
+    check_own(folder, config)
     # huggingface_hub prints to stdout while loading
     with redirect_stdout(StringIO()):
         return cast(Any, known[named[0]]).from_pretrained(str(folder), local_files_only=True)
+
+
+def check_own(folder: Path, config: Mapping[str, Any]) -> None:
+    """Check the files of a model in Ordinate's own format before anything is made of them.
+
+    Raises:
+        ValueError: no shape, sizes that do not fit the weights, or weights that are not finite.
+    """
+    shape = config.get("shape")
+    must = f"shape in {folder / CONFIG} must be an object with the sizes of the model"
+    need(isinstance(shape, dict), must, f"got {shape!r}", "write the model again")
+    tensors = CheckpointTensors(folder)
+    check_sizes(cast(dict[str, Any], shape), tensors)
+    check_finite(tensors)
 
 
 def check_kind(folder: Path, model: type, kind: str | None) -> None:

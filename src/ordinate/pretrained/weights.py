@@ -30,6 +30,7 @@ from ordinate.pretrained.checkpoint_files import (
     read_generation_config,
     resolve_checkpoint,
 )
+from ordinate.pretrained.checkpoint_sizes import check_sizes
 from ordinate.schemes._scheme import Scheme
 from ordinate.schemes._spec import SchemeSpec
 
@@ -90,6 +91,7 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
         "load the original checkpoint, or save it again after model.dequantize() in transformers",
     )
     tensors = CheckpointTensors(folder)
+    check_sizes(given, tensors)
     config = {**family.defaults, **read_generation_config(folder), **given}
     return family, family.shape(CheckpointConfig(family.complete_config(config, tensors.keys()))), tensors
 

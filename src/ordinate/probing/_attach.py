@@ -10,6 +10,8 @@ from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.data.tokenizer import FILE, load_tokenizer
 from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors, read_config
+from ordinate.pretrained.checkpoint_sizes import check_sizes
+from ordinate.pretrained.read_model import check_own
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing.instrumentation.ordinate_layout import ORDINATE_MODELS
 
@@ -67,8 +69,10 @@ def _read(folder: Path) -> Any:
     if narrow:
         raise NotApplicable(f"its weights are quantised ({', '.join(narrow)}); load it in the data type of training")
     if "model_type" in config:
+        check_sizes(config, CheckpointTensors(folder))
         return _published(folder, config["model_type"], config.get("architectures") or [])
-    shape = set(config.get("shape") or {})
+    check_own(folder, config)
+    shape = set(config["shape"])
     fitting = [kind for kind in ORDINATE_MODELS if shape == set(_fields(kind))]
     need(bool(fitting), "config.json must describe a known model", "its fields match none", "download it again")
     # the loader of huggingface_hub prints

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ordinate.report.marginal_means import Cell, MarginalMean
+from ordinate.report.provenance_text import provenance_warning
 from ordinate.report.summary import ArmSummary
 from ordinate.report.tuning_text import tuning_warning
 from ordinate.report.verdict import ranking_sentences, winner
@@ -47,6 +48,7 @@ def grid_verdict(
     elif comparisons:
         sentences.append(f"All {comparisons} comparisons on this page are corrected together by Holm's method.")
     sentences += tuning_warning([study for _, study in cells])
+    sentences += provenance_warning([study for _, study in cells])
     return sentences + _unfinished(cells)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ordinate.report.metric import Metric
+from ordinate.report.provenance_text import provenance_warning
 from ordinate.report.read import Study
 from ordinate.report.summary import ArmSummary, LengthResult
 from ordinate.report.tuning_text import tuning_warning
@@ -29,6 +30,7 @@ def verdict(study: Study, entries: Sequence[ArmSummary]) -> list[str]:
         _advice(entries, kind),
         _caveat(study, entries),
         *tuning_warning([study]),
+        *provenance_warning([study]),
         *unfinished_sentences(study),
     ]
 

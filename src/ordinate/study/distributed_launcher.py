@@ -1,8 +1,8 @@
 """Launcher of a run on several devices: one worker process (rank) for each device of this machine.
 
-Started in place of `ordinate.study.worker`, as `python -m ordinate.study.distributed_launcher FOLDER RUN HARDWARE`.
-Standard output and exit code are those of the first rank; when one rank fails, the others are killed, and its
-standard error is passed on.
+Started as `python -P -m ordinate.study.distributed_launcher FOLDER RUN HARDWARE`, in place of
+`ordinate.study.worker`. Standard output and exit code are those of the first rank; when one rank fails, the others
+are killed, and its standard error is passed on.
 """
 
 import json
@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from ordinate.core.module_command import module_command
 from ordinate.training.settings import RENDEZVOUS_VARIABLE, Hardware
 
 # time for the other ranks to exit after the first one [seconds]
@@ -114,7 +115,7 @@ class RankProcesses:
 
 def main() -> int:
     """Carry out the run named on the command line on the devices given there."""
-    command = [sys.executable, "-m", "ordinate.study.worker", *sys.argv[1:]]
+    command = module_command("ordinate.study.worker", *sys.argv[1:])
     hardware = Hardware(**json.loads(sys.argv[3]))
     with tempfile.TemporaryDirectory() as place, _stops() as stops:
         meeting = os.environ.get(RENDEZVOUS_VARIABLE, f"file://{place}/meeting")

@@ -1,7 +1,7 @@
 """Fork server: a process that has imported everything that runs need and forks each worker, which saves the seconds
 that imports take.
 
-Started as `python -m ordinate.study.fork_server SOCKET`. It imports, but starts no thread: a forked child has only
+Started as `python -P -m ordinate.study.fork_server SOCKET`. It imports, but starts no thread: a forked child has only
 the thread that called fork, so others would be lost.
 """
 
@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
+
+from ordinate.core.module_command import module_command
 
 READY = b"ready"
 # largest request in bytes: the path of a study's folder, and the name of a run
@@ -119,7 +121,7 @@ def fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer | None]:
         yield None
         return
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", __spec__.name, str(there.fileno())]
+    command = module_command(__spec__.name, str(there.fileno()))
     silent: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     # by default torch.cuda.is_available() initialises CUDA, which then cannot be used in forked children
     variables = {**environment, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}

@@ -13,9 +13,47 @@ from ordinate.study.plan import RESUMABLE_FIELDS, RUN_LIST_FIELDS, Plan, differe
 from ordinate.study.run import digest
 
 LIBRARIES = ("torch", "numpy", "pytorch-lightning", "safetensors", "tokenizers", "altair")
+# libraries that draw the report, and change no result
+REPORT_ONLY = ("altair",)
 SOURCE_SUFFIXES = (".py", ".h", ".cpp")
 # keys of a cell in study.json that do not describe its training data
 PLAN_KEYS = ("values", "compared", "plan", "runs")
+
+
+def provenance() -> dict[str, Any]:
+    """What a run is made by: a hash of the source code, library versions, Python and processor."""
+    about = environment()
+    return {
+        "code": about["code"],
+        "versions": about["versions"],
+        "python": about["machine"]["python"],
+        "processor": about["machine"]["processor"],
+    }
+
+
+def provenance_differences(about: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """List how code and versions differ from those that a study was made by so far, as "key: old -> new".
+
+    Args:
+        about: contents of study.json: it was started, and maybe resumed, by these.
+        now: provenance of this process.
+    """
+    machine = about.get("machine", {})
+    started = {"code": about.get("code"), "versions": about.get("versions", {}), "python": machine.get("python")}
+    found = [_provenance_lines(one, now) for one in (started, *about.get("resumed_by", ()))]
+    return [] if [] in found else found[-1]
+
+
+def _provenance_lines(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    first, second = (
+        {
+            "code": str(one["code"])[:12],
+            **{name: one["versions"].get(name) for name in ("ordinate", *LIBRARIES) if name not in REPORT_ONLY},
+            "python": one["python"],
+        }
+        for one in (old, new)
+    )
+    return differences(first, second)
 
 
 def environment() -> dict[str, Any]:
@@ -91,7 +129,9 @@ def data_key(plan: Plan, values: dict[str, Any]) -> str:
 def data_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """List what has changed in the compared models and in the training data since study.json was written."""
     sources = [kind for kind in new if kind not in PLAN_KEYS]
-    lines = [f"{kind}.{line}" for kind in sources for line in differences(old[kind], new[kind])]
+    # what is left out of a folder is no part of its text
+    parts = {kind: [{**one[kind], "left_out": None} for one in (old, new)] for kind in sources}
+    lines = [f"{kind}.{line}" for kind, pair in parts.items() for line in differences(*pair)]
     was = {one["label"]: one for one in old.get("compared", new["compared"])}
     return lines + [
         f"{one['label']}.{line}" for one in new["compared"] for line in differences(was.get(one["label"], one), one)

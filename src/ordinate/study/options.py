@@ -68,7 +68,7 @@ class Options(FrozenModel):
     """Batch size: sequences per optimiser step."""
     width: int = Field(96, ge=1)
     """Model width (dimension of the residual stream)."""
-    layers: int = Field(3, ge=1)
+    layers: int = Field(3, ge=1, le=10_000)
     """Number of layers."""
     heads: int = Field(4, ge=1)
     """Number of attention heads."""

@@ -32,6 +32,8 @@ def prepare_text(plan: Plan, data: Path, on_progress: OnProgress) -> TokenStore:
         store = prepare_tokens(resolve_corpus(plan.text), data, make_tokenizer(*catalog.parse(plan.tokenizer)))
     else:
         store = prepare_tokens(resolve_corpus(plan.text), data, base_tokenizer(plan), fitted=True)
+    if left_out := store.manifest.get("left_out"):
+        on_progress(Progress(stage="reading", message=f"left out of the text: {left_out}"))
     need(
         len(store.train) > plan.length,
         f"the training text must have at least {plan.length + 1} tokens",

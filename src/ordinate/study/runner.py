@@ -4,12 +4,21 @@ from pathlib import Path
 
 from ordinate.core.atomic_files import write_checksummed
 from ordinate.core.progress import OnProgress, Progress, ignore
+from ordinate.data.dataset_folder import keep_previous_data
 from ordinate.study.executor import Executor
 from ordinate.study.plan import Plan
 from ordinate.study.study_folder import StudyFolder
 
 
-def run_study(plan: Plan, out: Path, executor: Executor, command: str, on_progress: OnProgress) -> StudyFolder:
+def run_study(
+    plan: Plan,
+    out: Path,
+    executor: Executor,
+    command: str,
+    on_progress: OnProgress,
+    *,
+    allow_changed_code: bool = False,
+) -> StudyFolder:
     """Carry out the runs of a resolved plan that have no final result yet, in the folder `out`.
 
     Args:
@@ -19,9 +28,10 @@ def run_study(plan: Plan, out: Path, executor: Executor, command: str, on_progre
         command: command line of the study, recorded for the report.
         on_progress: receives messages about the data (stage reading); the number of runs done and in all once the
             plan is final, before the first run starts (stage planned); then the progress of each run.
+        allow_changed_code: whether missing runs may be made by other code or versions than those before.
 
     Raises:
-        OtherStudyError: the folder holds another study.
+        OtherStudyError: the folder holds another study, or one begun by other code or versions.
         FolderLockedError: another process is working in the folder.
         ValueError: the training data is empty, unreadable, or too small.
     """
@@ -33,14 +43,18 @@ def run_study(plan: Plan, out: Path, executor: Executor, command: str, on_progre
         folder.check(plan)
         # repeated under the lock: another process may have written the folder since the first check
         sources, ready = [], set()
-        for part, values in plan.cell_plans():
-            data = folder.data_of(part, values)
-            source = source_of(part)(part, data)
-            # cells that share a data folder announce its preparation once
-            source.prepare(ignore if data in ready else on_progress)
-            ready.add(data)
-            sources.append(source.identity)
-        folder.open(plan, sources[0], command, *sources[1:])
+        # a study that is refused because its text has changed keeps the data that its runs were trained on
+        with keep_previous_data():
+            for part, values in plan.cell_plans():
+                data = folder.data_of(part, values)
+                source = source_of(part)(part, data)
+                # cells that share a data folder announce its preparation once
+                source.prepare(ignore if data in ready else on_progress)
+                ready.add(data)
+                sources.append(source.identity)
+            if folder.study.exists() and folder.missing(plan):
+                folder.check_provenance(allow_changed_code)
+            folder.open(plan, sources[0], command, *sources[1:])
         todo = folder.missing(plan)
         if todo and not folder.threads_file.exists():
             write_checksummed(folder.threads_file, executor.choose_threads(folder, plan, todo, on_progress).as_record)

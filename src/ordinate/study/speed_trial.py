@@ -1,7 +1,7 @@
 """Measures training speed in a separate process, for thread autotuning.
 
-Started as `python -m ordinate.study.speed_trial FOLDER RUN`; prints `ready`, then reads numbers of threads, one per
-line, and prints the steps per second with each, until standard input closes.
+Started as `python -P -m ordinate.study.speed_trial FOLDER RUN`; prints `ready`, then reads numbers of threads, one
+per line, and prints the steps per second with each, until standard input closes.
 """
 
 import sys

@@ -8,6 +8,7 @@ from typing import Any
 
 from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.folder_lock import LOCK, OWNER, exclusive_lock
+from ordinate.data.dataset_folder import beside
 from ordinate.study.manifest import (
     cells_of,
     data_differences,
@@ -15,6 +16,8 @@ from ordinate.study.manifest import (
     describe_cell_plan,
     environment,
     plan_differences,
+    provenance,
+    provenance_differences,
 )
 from ordinate.study.options import data_fields
 from ordinate.study.plan import RESUMABLE_FIELDS, Plan
@@ -114,7 +117,12 @@ class StudyFolder:
             return
         if not self.study.exists():
             # an interrupted start leaves data only: study.json is written after it
-            if {item.name for item in self.path.iterdir()} <= {"data", LOCK, OWNER}:
+            if {item.name for item in self.path.iterdir()} <= {
+                "data",
+                LOCK,
+                OWNER,
+                *(path.name for path in beside(self.data)),
+            }:
                 return
             raise OtherStudyError(
                 f"a study needs a new or empty folder, or its own; {self.path} holds other files; give another --out"
@@ -128,6 +136,24 @@ class StudyFolder:
             ) from None
         # without --threads a resumed study keeps the number of threads chosen at its start
         _refuse(self.path, plan_differences(old, plan.model_copy(update={"threads": plan.threads or old.threads})))
+
+    def check_provenance(self, allow_changed: bool) -> None:
+        """Check that code and versions are those that the study was made by so far, or record that they are not.
+
+        Raises:
+            OtherStudyError: they differ, and that is not allowed.
+        """
+        about, now = self.read(), provenance()
+        lines = provenance_differences(about, now)
+        if lines and not allow_changed:
+            listed = "\n  ".join(lines)
+            raise OtherStudyError(
+                "a study must be resumed with the code and versions that it was started with; "
+                f"{self.path} differs:\n  {listed}\n"
+                "restore them, give another --out, or accept runs made by both with --allow-changed-code"
+            )
+        if lines:
+            write_checksummed(self.study, {**about, "resumed_by": [*about.get("resumed_by", ()), now]})
 
     def open(self, plan: Plan, source: dict[str, Any], command: str, *more: dict[str, Any]) -> None:
         """Write study.json, or check that the existing one has the same plan, model shapes and data.
@@ -169,6 +195,8 @@ class StudyFolder:
             if old_plan == plan:
                 return
             about["plan"] = plan.model_dump(mode="json")
+            # of the first start: results of earlier versions do not say what they were made by
+            about |= {name: old[name] for name in ("machine", "versions", "code", "resumed_by") if name in old}
         write_checksummed(self.study, about)
 
     @contextmanager

@@ -3,12 +3,12 @@
 import os
 import statistics
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ordinate.core.module_command import module_command
 from ordinate.study.plan import Run
 from ordinate.study.study_folder import StudyFolder
 
@@ -109,7 +109,7 @@ def _read_line(trial: subprocess.Popen[str]) -> str:
 @contextmanager
 def _trials(folder: StudyFolder, run: Run, count: int) -> Iterator[list[subprocess.Popen[str]]]:
     """Start processes that are ready to measure."""
-    command = [sys.executable, "-m", "ordinate.study.speed_trial", str(folder.path), run.name]
+    command = module_command("ordinate.study.speed_trial", str(folder.path), run.name)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     trials = [subprocess.Popen(command, text=True, **pipes) for _ in range(count)]
     try:

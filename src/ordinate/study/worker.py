@@ -1,6 +1,7 @@
 """Worker process of one run: train, evaluate, write the result.
 
-Started as `python -m ordinate.study.worker FOLDER RUN`; prints progress on standard output, one JSON object per line.
+Started as `python -P -m ordinate.study.worker FOLDER RUN`; prints progress on standard output, one JSON object
+per line.
 On several devices `ordinate.study.distributed_launcher` starts one for each, with `HARDWARE` as third argument; only
 rank 0 evaluates and writes.
 """
@@ -27,6 +28,7 @@ from ordinate.study.data_source import DataSource, source_of
 from ordinate.study.distributed_launcher import end_with_parent
 from ordinate.study.evaluate_text import device_name, peak_memory
 from ordinate.study.initial_model import initial_model
+from ordinate.study.manifest import provenance
 from ordinate.study.model_sizing import parameter_counts, shape_of
 from ordinate.study.plan import Plan
 from ordinate.study.run import FINAL_STATES, Run
@@ -98,6 +100,7 @@ def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Har
         "status": "done",
         "step": plan.steps,
         "message": "",
+        "provenance": provenance(),
         "parameters": parameter_counts(plan, run, shape, model),
         **({"tuning": tuning.as_record} if tuning else {}),
     }

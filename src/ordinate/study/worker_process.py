@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from types import FrameType
 from typing import IO, Any
 
 from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.module_command import module_command
 from ordinate.core.progress import OnProgress, Progress, for_item
 from ordinate.study.fork_server import ForkedProcess, ForkServer
 from ordinate.study.plan import Plan, Run
@@ -174,7 +174,7 @@ def worker_command(folder: StudyFolder, name: str, hardware: Hardware) -> list[s
     """Return the command of a worker process, or for several devices of the launcher that starts one for each."""
     program = WORKER if hardware.world_size == 1 else LAUNCHER
     devices = [] if hardware.world_size == 1 else [json.dumps(asdict(hardware))]
-    return [sys.executable, "-m", program, str(folder.path), name, *devices]
+    return module_command(program, str(folder.path), name, *devices)
 
 
 def _pass_on(line: str, steps: int, on_progress: OnProgress) -> None:

@@ -1,7 +1,12 @@
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordinate.core.atomic_files import write_checksummed
+from ordinate.data.corpora import files
 from ordinate.data.corpora.files import PIECE_BYTES, Files
 
 
@@ -90,3 +95,64 @@ def test_the_fingerprint_notices_a_change(tmp_path):
     assert Files(path=tmp_path).fingerprint() == before
     (tmp_path / "a.txt").write_text("other")
     assert Files(path=tmp_path).fingerprint() != before
+
+
+def test_what_is_left_out_is_counted_by_reason_with_the_first_names(tmp_path):
+    (tmp_path / "good.txt").write_text("good")
+    for number in range(5):
+        (tmp_path / f"{number}.bin").write_bytes(b"a\0b")
+    (tmp_path / "latin.txt").write_bytes("é".encode("latin-1"))
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "again").symlink_to(tmp_path / "good.txt")
+    (tmp_path / "folder").symlink_to("/usr")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text("no")
+    os.mkfifo(tmp_path / "pipe")
+    assert told(tmp_path) == [("good.txt", "good")]
+    left_out = Files(path=tmp_path).left_out
+    assert left_out.describe() == (
+        "5 binary (0.bin, 1.bin, 2.bin, ...), 1 broken link (broken), 1 empty (empty.txt), 1 hidden (.git), "
+        "1 link into the folder itself (again), 1 link to a folder (folder), 1 no regular file (pipe), "
+        "1 not UTF-8 (latin.txt)"
+    )
+    assert Files(path=tmp_path / "good.txt").left_out.describe() == ""
+
+
+def test_an_unreadable_file_is_left_out(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("good")
+    (tmp_path / "b.txt").write_text("secret")
+    pieces = files._pieces
+
+    def refused(file, source, size):
+        if file.name == "b.txt":
+            raise PermissionError(13, "Permission denied")
+        return pieces(file, source, size)
+
+    monkeypatch.setattr(files, "_pieces", refused)
+    assert told(tmp_path) == [("a.txt", "good")]
+    assert Files(path=tmp_path).left_out.describe() == "1 unreadable (Permission denied) (b.txt)"
+
+
+def test_results_of_ordinate_are_left_out(tmp_path):
+    (tmp_path / "good.txt").write_text("good")
+    for name in ("study", "begun", "probe", "own"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.txt").write_text("notes")
+    write_checksummed(tmp_path / "study" / "study.json", {"format": 2})
+    (tmp_path / "begun" / ".owner.json").write_text("{}")
+    (tmp_path / "probe" / "subject.json").write_text("{}")
+    (tmp_path / "probe" / "findings").mkdir()
+    # a file of the same name that is not ours
+    (tmp_path / "own" / "study.json").write_text('{"subjects": 3}')
+    assert [name for name, _ in told(tmp_path)] == ["good.txt", "own/notes.txt", "own/study.json"]
+    assert Files(path=tmp_path).left_out.describe() == "3 results of Ordinate (begun, probe, study)"
+
+
+def test_names_that_are_not_utf8_are_escaped(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")
+    with open(path, "w") as file:
+        file.write("text")
+    assert told(tmp_path) == [("caf\\xe9.txt", "text")]
+    assert Files(path=tmp_path).fingerprint()
+    assert Files(path=Path(path)).name.endswith("caf\\xe9.txt")

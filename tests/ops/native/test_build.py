@@ -148,6 +148,54 @@ def test_an_unwritable_cache_folder_is_reported(machine, monkeypatch):
     assert said(machine).startswith("compilation failed: ")
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720])
+def test_a_cache_folder_that_others_can_write_to_is_refused(machine, library, mode):
+    compiler(machine, f"shutil.copy({str(library)!r}, out)")
+    folder = machine / "cache" / "ordinate"
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    message = f"only you may write to the cache folder of C++ kernels; {folder} has mode {mode:o} and owner "
+    assert said(machine).startswith(message)
+    assert runs(machine) == 0
+
+
+def test_a_cache_folder_of_another_user_is_refused(machine, library, monkeypatch):
+    compiler(machine, f"shutil.copy({str(library)!r}, out)")
+    assert attempt(machine) is None
+    owner = (machine / "cache").stat().st_uid
+    monkeypatch.setattr(build, "_is_private", lambda path: path.name != "ordinate")
+    assert f"has mode 700 and owner {owner}; chmod go-w" in said(machine)
+
+
+def test_a_cache_folder_that_others_can_replace_is_refused(machine, library):
+    compiler(machine, f"shutil.copy({str(library)!r}, out)")
+    (machine / "cache").mkdir()
+    (machine / "cache").chmod(0o777)
+    assert f"{machine / 'cache'} has mode 777" in said(machine)
+    # as /tmp has it: others can add folders, but not replace this one
+    (machine / "cache").chmod(0o1777)
+    assert attempt(machine) is None
+
+
+def test_a_library_that_others_can_write_to_is_built_again(machine, library):
+    compiler(machine, f"shutil.copy({str(library)!r}, out)")
+    assert attempt(machine) is None
+    (built,) = (machine / "cache" / "ordinate").iterdir()
+    assert (built.parent.stat().st_mode & 0o777, built.stat().st_mode & 0o777) == (0o700, 0o700)
+    built.chmod(0o777)
+    assert attempt(machine) is None
+    assert runs(machine) == 2
+
+
+def test_a_user_without_a_home_folder_has_the_other_backends(machine, monkeypatch):
+    compiler(machine, "")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    # as for the number of a user that the system does not know
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert said(machine).startswith("compilation failed: Could not determine home directory")
+
+
 def test_it_can_be_switched_off(machine, monkeypatch):
     compiler(machine, "")
     monkeypatch.setenv(build.ENV_VARIABLE, "off")

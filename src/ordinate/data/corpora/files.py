@@ -1,25 +1,32 @@
 """A corpus of user-provided text files."""
 
 import codecs
+import os
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 from ordinate.core.checks import need
-from ordinate.data.corpus import Corpus, Document
-from ordinate.data.stdlib_files import fingerprint
+from ordinate.core.folder_lock import OWNER
+from ordinate.data.corpus import Corpus, Document, LeftOut
+from ordinate.data.stdlib_files import fingerprint, readable_name
 
 # longer files are split into documents of about this size, so that no file need fit into memory
 PIECE_BYTES = 1 << 16
 SMALLEST = 1 << 11
 FOLDER_SKIPS = (".git", "__pycache__", "node_modules", ".venv")
+# beginning of the study.json of a study: its checksum, then the version of its format
+STUDY_START = b'{\n "checksum": "'
 
 
 class Files(Corpus):
     """User-provided text: one UTF-8 file, or all UTF-8 files of a folder, recursively.
 
-    In a folder, hidden and binary files are skipped. Long files are split at line ends into documents of about 64 KiB
-    and streamed, so they may be larger than memory. A single file is split into about twenty documents, or into
-    documents of 2 KiB if it is short, so that some can be held out.
+    In a folder, these are left out: hidden files, files that are not UTF-8 text, empty or unreadable ones, links to
+    folders and to files of the folder itself, and results of Ordinate, which are not text to train on. Long
+    files are split at line ends into documents of about 64 KiB and streamed, so they may be larger than memory. A
+    single file is split into about twenty documents, or into documents of 2 KiB if it is short, so that some can be
+    held out.
 
     Args:
         path: the file or folder.
@@ -29,44 +36,109 @@ class Files(Corpus):
 
     def __init__(self, *, path: Path) -> None:
         self.path = path
-        self.name = str(path)
+        self.name = readable_name(path)
         self.single = path.is_file()
-        self.files = [path] if self.single else _files(path)
+        self._left = LeftOut()
+        self.files = [path] if self.single else sorted(self._found(), key=lambda file: file.as_posix())
         self.piece = min(PIECE_BYTES, max(SMALLEST, path.stat().st_size // 20)) if self.single else PIECE_BYTES
-        need(bool(self.files), "a text needs at least one file", f"{path} contains none", "give another path")
+        came = f"{self.name} contains none{self._left.describe(' (left out: {})')}"
+        need(bool(self.files), "a text needs at least one file", came, "give another path")
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents, files in alphabetical order."""
         root = self.path.parent if self.single else self.path
-        for file in self.files:
-            source = file.relative_to(root).as_posix()
-            if self.single or self._is_text(file):
-                yield from self._pieces_of(file, source)
+        for file in self.files if self.single else self._texts:
+            yield from self._pieces_of(file, readable_name(file.relative_to(root)))
 
-    def _pieces_of(self, file: Path, source: str) -> Iterator[Document]:
-        try:
-            yield from _pieces(file, source, self.piece)
-        except UnicodeError as error:
-            raise ValueError(f"a text must be UTF-8; {file} is not ({error}); convert it first") from None
-
-    def _is_text(self, file: Path) -> bool:
-        # reads the whole file before any document is yielded, so that no file is included partially
-        try:
-            return all(True for _ in _pieces(file, "", self.piece))
-        except UnicodeError:
-            return False
+    @property
+    def left_out(self) -> LeftOut:
+        """The files and folders that are left out, by reason."""
+        if not self.single:
+            # the reasons are known once every file has been read
+            _ = self._texts
+        return self._left
 
     def fingerprint(self) -> str:
         """Return a hash of the names, sizes and modification times of all files."""
         return fingerprint(self.files)
 
+    @cached_property
+    def _texts(self) -> list[Path]:
+        """The files that are text: each is read to its end, so that no file is included partially."""
+        return [file for file in self.files if self._is_text(file)]
 
-def _files(folder: Path) -> list[Path]:
-    def wanted(file: Path) -> bool:
-        parts = file.relative_to(folder).parts
-        return file.is_file() and not any(part.startswith(".") or part in FOLDER_SKIPS for part in parts)
+    def _is_text(self, file: Path) -> bool:
+        reason = ""
+        try:
+            # the pieces of an empty file are none
+            if sum(1 for _ in _pieces(file, "", self.piece)) == 0:
+                reason = "empty"
+        except UnicodeError as error:
+            reason = "binary" if "NUL" in str(error) else "not UTF-8"
+        except OSError as error:
+            reason = f"unreadable ({error.strerror})"
+        if reason:
+            self._left.add(reason, readable_name(file.relative_to(self.path)))
+        return not reason
 
-    return sorted((file for file in folder.rglob("*") if wanted(file)), key=lambda file: file.as_posix())
+    def _pieces_of(self, file: Path, source: str) -> Iterator[Document]:
+        try:
+            yield from _pieces(file, source, self.piece)
+        except UnicodeError as error:
+            raise ValueError(f"a text must be UTF-8; {source} is not ({error}); convert it first") from None
+
+    def _found(self) -> Iterator[Path]:
+        """Yield the files of the folder, except those that their names, or those of their folders, leave out."""
+
+        def unreadable(error: OSError) -> None:
+            self._leave_out(f"unreadable ({error.strerror})", Path(error.filename))
+
+        for name, folders, files in os.walk(self.path, onerror=unreadable):
+            place = Path(name)
+            if reason := _foreign(place):
+                self._leave_out(reason, place)
+                folders.clear()
+                continue
+            folders.sort()
+            for folder in tuple(folders):
+                if reason := _skipped_folder(place / folder):
+                    self._leave_out(reason, place / folder)
+                    folders.remove(folder)
+            for file in sorted(files):
+                if reason := self._skipped_file(place / file):
+                    self._leave_out(reason, place / file)
+                else:
+                    yield place / file
+
+    def _leave_out(self, reason: str, path: Path) -> None:
+        self._left.add(reason, readable_name(path.relative_to(self.path)))
+
+    def _skipped_file(self, file: Path) -> str:
+        """Return why a file is left out by its name; empty if it is not."""
+        if file.name.startswith("."):
+            return "hidden"
+        if not file.is_file():
+            return "broken link" if file.is_symlink() else "no regular file"
+        # realpath, because resolve() raises where links form a circle
+        target, root = (Path(os.path.realpath(path)) for path in (file, self.path))
+        return "link into the folder itself" if file.is_symlink() and target.is_relative_to(root) else ""
+
+
+def _skipped_folder(folder: Path) -> str:
+    if folder.name in FOLDER_SKIPS or folder.name.startswith("."):
+        return "hidden"
+    return "link to a folder" if folder.is_symlink() else ""
+
+
+def _foreign(folder: Path) -> str:
+    """Return why everything in a folder is left out: it holds results, or a process is just preparing some there."""
+    probed = (folder / "subject.json").is_file() and (folder / "findings").is_dir()
+    try:
+        with (folder / "study.json").open("rb") as file:
+            studied = file.read(len(STUDY_START)) == STUDY_START
+    except OSError:
+        studied = False
+    return "results of Ordinate" if studied or probed or (folder / OWNER).is_file() else ""
 
 
 def _pieces(file: Path, source: str, size: int) -> Iterator[Document]:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -72,18 +73,48 @@ def unavailable_reason(name: str) -> str | None:
 # failures are cached as well, so that each process tries only once
 @cache
 def _attempt(caches: str | None, name: str) -> Function | str:
-    unfit = _unfit()
-    if unfit is not None:
-        return unfit
-    compiler = shutil.which(os.environ.get("CXX") or "c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        return "no C++ compiler was found (c++, g++ or clang++)"
-    folder = Path(caches or "~/.cache").expanduser() / "ordinate"
     try:
-        return _cached(folder, name, compiler)
-    except (OSError, subprocess.SubprocessError, AttributeError) as error:
+        unfit = _unfit()
+        if unfit is not None:
+            return unfit
+        compiler = shutil.which(os.environ.get("CXX") or "c++") or shutil.which("g++") or shutil.which("clang++")
+        if compiler is None:
+            return "no C++ compiler was found (c++, g++ or clang++)"
+        folder = _folder(caches)
+        return unsafe_folder_reason(folder) or _cached(folder, name, compiler)
+    # whatever fails here, without a home folder for example, another backend can take the call
+    except Exception as error:
         said = str(getattr(error, "stderr", None) or error).strip().splitlines()
         return f"compilation failed: {next((line for line in said if 'error' in line), said[-1] if said else '')}"
+
+
+def _folder(caches: str | None) -> Path:
+    """Return the cache folder, without symbolic links; it is created if need be, for this user only."""
+    folder = Path(caches or "~/.cache").expanduser() / "ordinate"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+def unsafe_folder_reason(folder: Path) -> str | None:
+    """Return why libraries in a folder must not be loaded: another user could put one there; None: nobody could."""
+    unsafe = next((path for path in folder.parents if _is_open(path.stat().st_mode)), None)
+    if unsafe is None and _is_private(folder):
+        return None
+    found = (unsafe or folder).stat()
+    came = f"{unsafe or folder} has mode {stat.S_IMODE(found.st_mode):o} and owner {found.st_uid}"
+    remedy = f"chmod go-w {unsafe or folder}, or set XDG_CACHE_HOME to a folder of your own"
+    return f"only you may write to the cache folder of C++ kernels; {came}; {remedy}"
+
+
+def _is_open(mode: int) -> bool:
+    """Whether anybody can replace the entries of a folder; the sticky bit, as of /tmp, leaves it to their owners."""
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+
+
+def _is_private(path: Path) -> bool:
+    """Whether a file or folder belongs to this user or root, and nobody else may write to it."""
+    found = path.stat()
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _unfit() -> str | None:
@@ -97,11 +128,11 @@ def _unfit() -> str | None:
 
 def _cached(folder: Path, name: str, compiler: str) -> Function:
     """Load the kernel for this version, PyTorch, compiler and processor; corrupt libraries are compiled again."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = _key(name, compiler)
     for path in folder.glob(f"{name}-{key}-*.so"):
-        # the file name contains a digest of the library: a truncated or changed file is never loaded
-        if path.stem.rpartition("-")[2] == _digest(path.read_bytes()):
+        # the file name contains a digest of the library: a truncated or changed file is never loaded; another user
+        # may have written one while the folder was open to all
+        if _is_private(path) and path.stem.rpartition("-")[2] == _digest(path.read_bytes()):
             return _load(path, name)
     return _load(_build(folder, name, key, compiler), name)
 
@@ -132,6 +163,7 @@ def _build(folder: Path, name: str, key: str, compiler: str) -> Path:
         command = [compiler, *FLAGS, abi, f"-I{home / 'include'}", str(SOURCES / f"{name}.cpp")]
         command += ["-o", str(made), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+        made.chmod(0o700)
         final = folder / f"{name}-{key}-{_digest(made.read_bytes())}.so"
         # an atomic rename: other processes may compile or load the same library at the same time
         os.replace(made, final)

@@ -34,7 +34,9 @@ def train_small(on_progress: OnProgress, runs: Path = RUNS) -> Path:
     from ordinate.study.runner import run_study
 
     plan = resolve(Plan(schemes=("rope",), steps=400, generated_texts=0, eval_samples=8, shuffle_samples=8))
-    folder = run_study(plan, runs / f"probed-{plan.digest()}", LocalExecutor(1), "ordinate probe", on_progress)
+    place = runs / f"probed-{plan.digest()}"
+    # a single run, which is compared with nothing
+    folder = run_study(plan, place, LocalExecutor(1), "ordinate probe", on_progress, allow_changed_code=True)
     (run,) = plan.runs()
     need(folder.status(run) == "done", "training must finish", f"{run.name} did not", "run the command again")
     return folder.run(run) / "model"

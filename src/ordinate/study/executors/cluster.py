@@ -1,7 +1,9 @@
 """Executor for a Ray cluster."""
 
 import os
+import secrets
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ UPLOAD_SECONDS = 30.0
 MAX_SUBMITTED = 4096
 # connection timeout of the cluster's address [seconds]
 CONNECT_SECONDS = 10.0
+LOOPBACK = "127.0.0.1"
 # Ray's default authentication, where RAY_AUTH_MODE is not set
 AUTH_MODE = "token"
 
@@ -185,13 +188,17 @@ def ray_session(address: str) -> Iterator[ModuleType]:
     """Connect to Ray; a cluster started here is shut down at the end."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    _authenticate(address)
     try:
         import ray
     except ModuleNotFoundError:
         raise ValueError(
             "--ray needs the package ray; it is not installed; pip install 'ordinate[cluster]'"
         ) from None
-    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    # Ray puts the current folder first on the path of its workers, where a file json.py would be executed in place of
+    # Python's own, except in the job of a Ray client
+    job = ray.job_config.JobConfig(_client_job=True)
+    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "job_config": job}
     began = not ray.is_initialized()
     try:
         if began:
@@ -205,8 +212,6 @@ def ray_session(address: str) -> Iterator[ModuleType]:
 def _connect(ray: ModuleType, address: str, options: dict[str, Any]) -> None:
     _need_answer(address)
     try:
-        # a cluster with token authentication needs the mode set here; a single machine needs none
-        os.environ.setdefault("RAY_AUTH_MODE", AUTH_MODE if _has_token() else "disabled")
         ray.init(address=address, **options)
     except ConnectionError as error:
         if address != AUTO:
@@ -214,10 +219,40 @@ def _connect(ray: ModuleType, address: str, options: dict[str, Any]) -> None:
         _begin(ray, options)
 
 
-def _begin(ray: ModuleType, options: dict[str, Any]) -> None:
-    """Start a cluster of this machine alone."""
+def _authenticate(address: str) -> None:
+    """Choose Ray's authentication, unless RAY_AUTH_MODE has: by a token where there is one.
+
+    A cluster that is started here gets a token of its own, because other users of this machine reach its ports too;
+    a running cluster without authentication ignores the token. Ray reads these variables when it is imported, so none
+    is made for a process that has imported Ray before.
+    """
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    if address == AUTO and not _has_token() and "ray" not in sys.modules:
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    os.environ["RAY_AUTH_MODE"] = AUTH_MODE if _has_token() else "disabled"
+
+
+@contextmanager
+def _loopback_only(ray: ModuleType) -> Iterator[None]:
+    """Have a cluster that is started meanwhile listen on the loopback interface only.
+
+    Ray binds to all interfaces unless its address is 127.0.0.1, and replaces that address, even when given, by the
+    machine's own; not where clusters of several machines are disabled, as they are by default on macOS and Windows.
+    """
+    constants = ray._private.ray_constants
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:
-        ray.init(include_dashboard=False, **options)
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def _begin(ray: ModuleType, options: dict[str, Any]) -> None:
+    """Start a cluster of this machine alone, which other machines cannot reach."""
+    try:
+        with _loopback_only(ray):
+            ray.init(include_dashboard=False, _node_ip_address=LOOPBACK, **options)
     except Exception as error:
         # Ray raises plain exceptions when a busy machine does not start within half a minute
         why, _, _ = str(error).partition("\n")
@@ -225,6 +260,14 @@ def _begin(ray: ModuleType, options: dict[str, Any]) -> None:
             f"--ray auto must be able to start a cluster on this machine; it did not start ({why}); "
             "repeat the command when the machine is less busy, or use --workers"
         ) from None
+    # the setting above is internal to Ray
+    came = ray.get_runtime_context().gcs_address
+    need(
+        came.startswith(f"{LOOPBACK}:"),
+        "a cluster of this machine alone must listen on the loopback interface only",
+        f"this version of Ray listens on {came}",
+        "use --workers, or start a cluster yourself by `ray start --head` and give its address",
+    )
 
 
 def _need_answer(address: str) -> None:
@@ -246,4 +289,4 @@ def _silent(address: str, why: str) -> ValueError:
 
 
 def _has_token() -> bool:
-    return "RAY_AUTH_TOKEN" in os.environ or (Path.home() / ".ray" / "auth_token").exists()
+    return "RAY_AUTH_TOKEN" in os.environ or os.path.exists(os.path.expanduser("~/.ray/auth_token"))

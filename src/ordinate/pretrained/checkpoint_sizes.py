@@ -1,0 +1,84 @@
+"""Checks of the sizes in a config.json against the tensors of its checkpoint, before any module is made.
+
+A config.json of a few bytes can name a billion layers. Each size must fit the header of the safetensors files, which
+cannot claim more than the files hold.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ordinate.core.checks import need
+from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors
+
+# numbers of layers, each of which has a tensor at least
+LAYERS = frozenset(
+    {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers",
+     "decoder_layers", "layers", "source_layers"}
+)  # fmt: skip
+# sizes that are a dimension of some tensor, or a part of one
+DIMENSIONS = frozenset(
+    {"hidden_size", "n_embd", "d_model", "intermediate_size", "n_inner", "d_ff", "d_kv", "head_dim", "vocab_size",
+     "num_attention_heads", "num_key_value_heads", "n_head", "n_heads", "num_heads", "type_vocab_size",
+     "decoder_vocab_size", "decoder_ffn_dim", "encoder_ffn_dim", "decoder_attention_heads",
+     "encoder_attention_heads", "rotary_dim", "width", "hidden", "heads", "kv_heads", "head_width", "vocabulary",
+     "source_vocabulary"}
+)  # fmt: skip
+
+
+def check_sizes(config: Mapping[str, Any], tensors: CheckpointTensors) -> None:
+    """Check that no size of a config.json exceeds what the tensors can have.
+
+    Args:
+        config: the contents of config.json, or the shape in it.
+        tensors: the tensors; only their shapes are read.
+
+    Raises:
+        ValueError: a size that is no whole number, or larger than the tensors allow; a list longer than that.
+    """
+    shapes = tensors.shapes()
+    largest = max((size for shape in shapes for size in shape), default=0)
+    remedy = "check that config.json belongs to these weights"
+    for name, value in config.items():
+        if name in LAYERS | DIMENSIONS and value is not None:
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            need(whole, f"{name} in {CONFIG} must be a whole number", f"got {_shown(value)}", remedy)
+            limit = len(shapes) if name in LAYERS else largest
+            what = f"{limit} tensors" if name in LAYERS else f"no dimension above {limit}"
+            need(value <= limit, f"{name} in {CONFIG} must fit the weights", f"got {value}; they have {what}", remedy)
+    for name, length in _lists(config):
+        need(
+            length <= max(largest, len(shapes)),
+            f"a list in {CONFIG} has at most one value for each layer or channel",
+            f"{name} has {length}",
+            remedy,
+        )
+
+
+def check_finite(tensors: CheckpointTensors) -> None:
+    """Check that all weights of a checkpoint are finite.
+
+    Raises:
+        ValueError: NaN or infinity; the message names the tensor.
+    """
+    for name in tensors:
+        tensor = tensors[name]
+        need(
+            not tensor.is_floating_point() or bool(tensor.isfinite().all()),
+            "weights must be finite numbers",
+            f"{name} has {'NaN' if bool(tensor.isnan().any()) else 'infinity'}",
+            "take the model of a run that has not diverged, or copy the file again",
+        )
+
+
+def _lists(value: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the length of each list in a config.json, up to one level deep."""
+    for name, part in value.items():
+        inner = part if isinstance(part, dict) else {}
+        for key, one in ((name, part), *inner.items()):
+            if isinstance(one, list):
+                yield str(key), len(one)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

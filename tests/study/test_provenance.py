@@ -1,0 +1,78 @@
+"""What results were made by is recorded with each, and a change of it is neither accepted silently nor hidden."""
+
+import pytest
+
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
+from ordinate.report.build import build_report
+from ordinate.report.provenance_text import made_by, provenance_warning
+from ordinate.report.read import Study
+from ordinate.study import manifest, study_folder, worker
+from ordinate.study.study_folder import OtherStudyError
+
+
+@pytest.fixture
+def started(designed, carried, tmp_path):
+    folder, _ = carried(designed(**PLAN), tmp_path / "study")
+    return folder
+
+
+PLAN = {"task": ("copy:count=4",), "schemes": ("none",), "width": (16,), "eval_length_multiples": (1,)}
+
+
+@pytest.fixture
+def changed(monkeypatch):
+    """Another version of Ordinate, with other code."""
+    before = manifest.provenance()
+    after = {**before, "code": "0" * 64, "versions": {**before["versions"], "ordinate": "9.9"}}
+    for module in (study_folder, worker):
+        monkeypatch.setattr(module, "provenance", lambda: after)
+    environment = {**manifest.environment(), "code": after["code"], "versions": after["versions"]}
+    monkeypatch.setattr(study_folder, "environment", lambda: environment)
+    return after
+
+
+def test_each_result_says_what_it_was_made_by(started):
+    made = read_checksummed(started.result("none-s0"))["provenance"]
+    assert made == manifest.provenance()
+    assert set(made) == {"code", "versions", "python", "processor"}
+
+
+def test_a_study_is_not_resumed_by_other_code_or_versions(started, designed, carried, changed):
+    about = started.read()
+    message = r"code: '\w{12}' -> '000000000000'\n  ordinate: '[\d.]+' -> '9\.9'\nrestore them.*--allow-changed-code"
+    with pytest.raises(OtherStudyError, match=message):
+        carried(designed(**PLAN, seeds=2), started.path)
+    assert started.read() == about
+
+
+def test_a_complete_study_may_be_shown_by_another_version(started, designed, carried, changed):
+    assert carried(designed(**PLAN), started.path)[1] == []
+
+
+def test_what_resumed_a_study_is_recorded_and_reported(started, designed, carried, changed):
+    about = started.read()
+    assert carried(designed(**PLAN, seeds=2), started.path, allow_changed_code=True)[1] == ["none-s1"]
+    # once accepted, the same code may go on
+    assert carried(designed(**PLAN, seeds=3), started.path)[1] == ["none-s2"]
+    resumed = started.read()
+    assert {name: resumed[name] for name in ("versions", "code")} == {
+        name: about[name] for name in ("versions", "code")
+    }
+    assert resumed["resumed_by"] == [changed]
+    assert read_checksummed(started.result("none-s1"))["provenance"] == changed
+    verdict = " ".join(build_report(started.path).verdict)
+    assert (
+        "Not all runs were made by the same code and versions (2 runs: ordinate 9.9, source 000000000000; 1 run"
+        in verdict
+    )
+
+
+def test_results_that_do_not_say_it_are_of_unknown_origin(started):
+    result = read_checksummed(started.result("none-s0"))
+    old = {key: value for key, value in result.items() if key != "provenance"}
+    write_checksummed(started.result("none-s0"), old)
+    verdict = " ".join(build_report(started.path).verdict)
+    assert "same code and versions" not in verdict
+    both = Study({}, [old, result], [], [])
+    assert made_by([both])[0] == ("unknown", 1)
+    assert "(1 run: unknown; 1 run: ordinate " in provenance_warning([both])[0]
