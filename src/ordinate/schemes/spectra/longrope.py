@@ -105,7 +105,7 @@ class LongRope(Spectrum):
     def _divided(self, by: Sequence[float], width: int, theta: float) -> list[float]:
         need(
             len(by) == width // 2,
-            "longrope needs one divisor for each rotated pair",
+            "short_factor and long_factor of longrope need one divisor for each rotated pair",
             f"got {len(by)} for {width // 2} pairs",
             "give as many divisors, or rotate as many channels",
         )
