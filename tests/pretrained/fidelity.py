@@ -82,6 +82,7 @@ def ropes(pairs):
         {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LONG},
         {"rope_type": "longrope", **factors, **LONG},
         {"rope_type": "longrope", **factors, "original_max_position_embeddings": 16},
+        {"rope_type": "longrope", **factors, "original_max_position_embeddings": 4},
         {"rope_type": "proportional", "partial_rotary_factor": 0.5},
         {"rope_type": "default", "partial_rotary_factor": 0.5, "rope_theta": 100.0},
     ]
@@ -92,8 +93,8 @@ ROPE = {
     "rope_scaling": [OUT, OUT, *ropes(4)],
     "rope_theta": [OUT, 100.0, 500.0],
     "partial_rotary_factor": [OUT, OUT, 0.5, 1.0],
-    "original_max_position_embeddings": [OUT, OUT, 12],
-    "max_position_embeddings": [32, 64],
+    "original_max_position_embeddings": [OUT, OUT, 8],
+    "max_position_embeddings": [32, 64, 5],
 }
 SEED_LLAMA = {
     "head_dim": [OUT, None, 6, 12],
@@ -552,6 +553,7 @@ SHAPES = {
         "rope:layout=interleaved,rotary_dim=4",
         "rope:spectrum=linear,spectrum.factor=2",
         "rope:spectrum=dynamic,spectrum.factor=2,spectrum.trained_length=12",
+        "rope:spectrum=dynamic,spectrum.factor=2,spectrum.trained_length=16,spectrum.rates_by=sequence",
         "rope:spectrum=yarn,spectrum.factor=2,spectrum.trained_length=12",
         "rope:spectrum=yarn,spectrum.factor=2,spectrum.trained_length=12,rotary_dim=4",
         "rope:spectrum=llama3,spectrum.factor=2,spectrum.trained_length=12",

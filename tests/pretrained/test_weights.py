@@ -94,6 +94,20 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     near(other(TEXT).logits, theirs(name)(TEXT).logits, 0)
 
 
+@pytest.mark.parametrize("name", ["llama, dynamic", "llama, longrope"])
+@torch.no_grad()
+def test_beyond_the_trained_length_the_logits_are_those_of_transformers(name, folders):
+    model, other = load(folders(name)), theirs(name)
+    ids = torch.randint(0, 29, (2, 80), generator=torch.Generator().manual_seed(1))
+    near(model(ids), other(ids).logits)
+    # cached keys keep the rates of the shorter text; the other model remembers lengths
+    cache, kept, other = Cache(), None, theirs(name)
+    for piece in ids.split([12, 50, 10, 1, 7], 1):
+        came = other(piece, past_key_values=kept, use_cache=True)
+        kept = came.past_key_values
+        near(model(piece, cache=cache), came.logits)
+
+
 @torch.no_grad()
 def test_greedy_writing_is_that_of_transformers(folders):
     from ordinate import generate
@@ -336,6 +350,14 @@ def test_a_path_that_is_no_checkpoint_is_refused(tmp_path):
             {"feedforward": "swiglu", "scheme": "rope:rotary_dim=4"},
             "llama",
             "rotates whole heads in this family; got rotary_dim=4 of 8 channels; use the family",
+        ),
+        (
+            {
+                "feedforward": "swiglu",
+                "scheme": "rope:spectrum=dynamic,spectrum.factor=2,spectrum.trained_length=1024",
+            },
+            "llama",
+            "rates at the length of the whole sequence; got the scheme .*; give it spectrum.rates_by=sequence, or",
         ),
         ({"feedforward": "swiglu", "blocks": "reversible"}, "llama", "blocks='reversible' would become 'plain'"),
         ({"scheme": "alibi", "norm": "layer", "bias": (), "hidden": 48}, "mpt", "hidden=48 would become 64"),

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
@@ -59,6 +60,9 @@ def complete_rope_parameters(
 def rope_spec(parameters: Mapping[str, Any], head_width: int, max_length: int, layout: str = "half") -> str:
     """Return the equivalent scheme spec: "rope:theta=500000.0,spectrum=llama3,spectrum.factor=8.0"."""
     rope = Rope.from_rope_parameters(parameters, head_width=head_width, max_length=max_length)
+    if rope.spectrum.length_thresholds != ():
+        # as transformers does, and not at each query
+        rope.spectrum = replace(cast(Any, rope.spectrum), rates_by="sequence")
     options = [f"theta={rope.theta}"]
     if rope.rotary_dim != head_width:
         options.append(f"rotary_dim={rope.rotary_dim}")
@@ -104,6 +108,12 @@ def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False
             "transformers must support the frequency scaling of the scheme",
             f"it has no rope_type for {line!r}",
             "use save_pretrained instead",
+        )
+        need(
+            rope.spectrum.whole_sequence or rope.spectrum.length_thresholds == (),
+            "transformers takes the rates at the length of the whole sequence",
+            f"got the scheme {line!r}, which takes them at each query",
+            "give it spectrum.rates_by=sequence, or use save_pretrained",
         )
         back = {own: theirs for theirs, own in rope.spectrum.hf_fields.items()}
         numbers = {name: getattr(rope.spectrum, name) for name in catalog.options(type(rope.spectrum))}
