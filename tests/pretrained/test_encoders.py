@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from ordinate import Geometry
 from ordinate.data.tokenizer import load_tokenizer
@@ -137,7 +137,7 @@ def test_a_trained_model_gives_its_own_sentence_vectors():
         (
             "modernbert, Model",
             {"layer_types": ["chunked"] * 4},
-            "layer types must be full_attention or sliding_attention; got chunked",
+            "layer types must be full_attention or sliding_attention; got layer_types with chunked",
         ),
         ("modernbert, Model", {"decoder_bias": False}, "modernbert is supported with decoder_bias=True only"),
     ],
@@ -148,6 +148,66 @@ def test_unsupported_settings_are_refused_by_name(name, change, match, folders, 
     (tmp_path / "model.safetensors").write_bytes((folders(name) / "model.safetensors").read_bytes())
     with pytest.raises(ValueError, match=match):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("padding", [0, 5])
+@torch.no_grad()
+def test_the_positions_of_a_roberta_count_from_its_padding_token(padding, tmp_path):
+    import transformers
+
+    config = transformers.RobertaConfig(**FAMILIES["BERT"], vocab_size=29, pad_token_id=padding)
+    other = transformers.RobertaForMaskedLM(config).eval()
+    other.save_pretrained(tmp_path / "first")
+    model, ids = load(tmp_path / "first"), TEXT % 20 + 6
+    assert (model.shape.padding, model.shape.max_length) == (padding, 64 - padding - 1)
+    near(model.logits(model(ids)), other(ids).logits)
+    save(model, tmp_path / "again", "roberta")
+    again = transformers.RobertaForMaskedLM.from_pretrained(tmp_path / "again").eval()
+    assert again.config.pad_token_id == padding
+    near(again(ids).logits, other(ids).logits)
+
+
+def test_a_roberta_needs_a_padding_token(folders, tmp_path):
+    folder = folders("roberta, Model")
+    config = json.loads((folder / "config.json").read_text()) | {"pad_token_id": None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(ValueError, match="counts positions from its padding token; got pad_token_id=None; set it"):
+        load(tmp_path)
+
+
+@torch.no_grad()
+def test_a_bert_for_pre_training_with_early_names_is_read_as_a_masked_language_model(tmp_path):
+    import transformers
+
+    other = transformers.BertForPreTraining(transformers.BertConfig(**FAMILIES["BERT"], vocab_size=29)).eval()
+    other.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    # as in google-bert/bert-base-uncased
+    early = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    renamed = {key: next((key.replace(a, b) for a, b in early.items() if key.endswith(a)), key) for key in tensors}
+    save_file({renamed[key]: value for key, value in tensors.items()}, tmp_path / "model.safetensors")
+    for named in (["BertForPreTraining"], ["BertForMaskedLM"]):
+        config = json.loads((tmp_path / "config.json").read_text()) | {"architectures": named}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        model = load(tmp_path)
+        near(model.logits(model(TEXT)), other(TEXT).prediction_logits)
+
+
+@torch.no_grad()
+def test_an_encoder_without_a_pooler_is_read_and_a_classifier_refused(tmp_path):
+    import transformers
+
+    config = transformers.BertConfig(**FAMILIES["BERT"], vocab_size=29)
+    other = transformers.BertModel(config, add_pooling_layer=False).eval()
+    other.save_pretrained(tmp_path / "bare")
+    model = load(tmp_path / "bare")
+    assert model.shape.head == "none"
+    near(model(TEXT), other(TEXT).last_hidden_state)
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path / "classes")
+    match = "unexpected classifier.bias, classifier.weight; config.json names a BertForSequenceClassification: load"
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path / "classes")
 
 
 def test_the_layer_types_of_a_modernbert_may_be_in_the_old_format(folders, tmp_path):

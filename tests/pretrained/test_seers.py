@@ -122,7 +122,13 @@ def test_an_ordinate_model_is_saved_as_a_vit(tmp_path):
     ):
         save(VisionTransformer(VisionShape(**sizes, scheme="grid")), tmp_path, "vit")
     with pytest.raises(ValueError, match="a dinov2 needs an integer mlp_ratio; got hidden=40 for a width of 16"):
-        save(VisionTransformer(VisionShape(**sizes, mixer=like["mixer"], hidden=40)), tmp_path, "dinov2")
+        save(
+            VisionTransformer(VisionShape(**sizes, mixer=like["mixer"], hidden=40, layer_scale=1.0)),
+            tmp_path,
+            "dinov2",
+        )
+    with pytest.raises(ValueError, match=r"a dinov2 has a square grid of patches, and layer_scale; got .*=None; use"):
+        save(VisionTransformer(VisionShape(**sizes, mixer=like["mixer"])), tmp_path, "dinov2")
 
 
 KEY = "vit.encoder.layer.1.attention.attention.key.weight"
@@ -136,7 +142,13 @@ TABLE = "vit.embeddings.position_embeddings"
         ({"tensors": {"vit.more": torch.zeros(2)}}, r"unexpected vit.more; check that config.json"),
         ({"tensors": {TABLE: torch.zeros(1, 9, 32)}}, rf"{TABLE} must have shape \(1, 10, 32\) .*; got \(1, 9, 32\)"),
         ({"tensors": {KEY: torch.full((32, 32), float("inf"))}}, f"finite floating-point numbers; {KEY} has others"),
-        ({"config": {"pooler_act": "relu"}}, "vit is supported with pooler_act='tanh' only; got 'relu'"),
+        (
+            {
+                "config": {"pooler_act": "relu", "architectures": ["ViTModel"]},
+                "tensors": {"vit.pooler.dense.weight": torch.zeros(32, 32)},
+            },
+            "vit is supported with pooler_act='tanh' only; got 'relu'",
+        ),
     ],
 )
 def test_an_invalid_checkpoint_is_refused(change, match, folders, tmp_path):

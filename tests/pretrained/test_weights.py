@@ -94,6 +94,20 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     near(other(TEXT).logits, theirs(name)(TEXT).logits, 0)
 
 
+@pytest.mark.parametrize("name", ["llama, dynamic", "llama, longrope"])
+@torch.no_grad()
+def test_beyond_the_trained_length_the_logits_are_those_of_transformers(name, folders):
+    model, other = load(folders(name)), theirs(name)
+    ids = torch.randint(0, 29, (2, 80), generator=torch.Generator().manual_seed(1))
+    near(model(ids), other(ids).logits)
+    # cached keys keep the rates of the shorter text; the other model remembers lengths
+    cache, kept, other = Cache(), None, theirs(name)
+    for piece in ids.split([12, 50, 10, 1, 7], 1):
+        came = other(piece, past_key_values=kept, use_cache=True)
+        kept = came.past_key_values
+        near(model(piece, cache=cache), came.logits)
+
+
 @torch.no_grad()
 def test_greedy_writing_is_that_of_transformers(folders):
     from ordinate import generate
@@ -134,12 +148,29 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ),
         ({"tensors": {GATE: torch.zeros(48, 32).long()}}, "weights must be finite floating-point numbers"),
         ({"config": {"model_type": "lama"}}, "no family of models is named 'lama'; .*did you mean 'llama'"),
-        ({"config": {"hidden_act": "relu"}}, "llama is supported with hidden_act='silu' only; got 'relu'"),
+        ({"config": {"hidden_act": "relu"}}, "no hidden_act is named 'relu'; there are: gelu, "),
         (
             {"config": {"quantization_config": {"quant_method": "gptq", "bits": 4}}},
             r"must not be quantised; got quantised weights \(gptq, config.json\); load",
         ),
-        ({"config": {"mlp_bias": True}}, "llama is supported with mlp_bias=False only; got True"),
+        ({"config": {"mlp_bias": True}}, "missing model.layers.0.mlp.gate_proj.bias, "),
+        ({"config": {"per_layer_config": {"0": {}}}}, "llama is supported with per_layer_config=None only; got"),
+        (
+            {"config": {"architectures": ["LlamaModel"]}, "drop": ("lm_head.weight",)},
+            "missing lm_head.weight; config.json names a LlamaModel: load that in transformers as a LlamaForCausalLM",
+        ),
+        (
+            {
+                "config": {"architectures": ["LlamaForSequenceClassification"], "tie_word_embeddings": True},
+                "tensors": {"score.weight": torch.zeros(2, 32)},
+                "drop": ("lm_head.weight",),
+            },
+            "unexpected score.weight; config.json names a LlamaForSequenceClassification: load that",
+        ),
+        (
+            {"config": {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}}},
+            "rotates whole heads; got partial_rotary_factor=0.5, which transformers does not run",
+        ),
         ({"config": {"tie_word_embeddings": True}}, "unexpected lm_head.weight"),
         ({"config": {"rope_parameters": {"rope_type": "spiral"}}}, "no rope_type is named 'spiral'"),
     ],
@@ -155,7 +186,7 @@ def test_a_missing_config_key_is_named(spoilt):
     del said["hidden_size"]
     (folder / "config.json").write_text(json.dumps(said))
     with pytest.raises(
-        ValueError, match=r"a config.json of this family must have 'hidden_size'; got .*; add the missing"
+        ValueError, match=r"according to config.json and the defaults for hidden_size, which it lacks; got \(29, 32\)"
     ):
         load(folder)
     (folder / "config.json").write_text("[1")
@@ -190,6 +221,88 @@ def test_a_truncated_file_is_refused(spoilt):
         load(folder)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "change", "windows"),
+    [
+        ("mistral", {"sliding_window": ...}, [4096, 4096]),
+        ("mistral", {"sliding_window": None}, [None, None]),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}, [None, 4]),
+        ("qwen3", {"use_sliding_window": True, "sliding_window": ..., "max_window_layers": 0}, [4096, 4096]),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 4, "max_window_layers": 1}, [None, None]),
+    ],
+)
+def test_windows_follow_from_other_keys_as_in_transformers(name, change, windows, folders, tmp_path):
+    # ... stands for a key that is left out
+    config = json.loads((folders(name) / "config.json").read_text()) | change
+    kept = {key: value for key, value in config.items() if value is not ... and key != "layer_types"}
+    (tmp_path / "config.json").write_text(json.dumps(kept))
+    (tmp_path / "model.safetensors").write_bytes((folders(name) / "model.safetensors").read_bytes())
+    assert load(tmp_path).shape.layer_windows == windows
+
+
+def test_windowed_layers_need_a_window(folders, tmp_path):
+    config = json.loads((folders("qwen2") / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"layer_types": ["sliding_attention"] * 2}))
+    (tmp_path / "model.safetensors").write_bytes((folders("qwen2") / "model.safetensors").read_bytes())
+    with pytest.raises(ValueError, match=r"layer_types with sliding_attention need a sliding_window, .*; set both"):
+        load(tmp_path)
+
+
+@torch.no_grad()
+def test_the_keys_of_released_blooms_are_read(folders, tmp_path):
+    # bigscience/bloom: other names of sizes, and tensors without a prefix
+    config = {"model_type": "bloom", "vocab_size": 29, "n_embed": 32, "n_layer": 2, "num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"pretraining_tp": 4, "seq_length": 2048}))
+    tensors = load_file(folders("bloom") / "model.safetensors")
+    bare = {key.removeprefix("transformer."): value for key, value in tensors.items()}
+    save_file(bare, tmp_path / "model.safetensors")
+    assert torch.equal(load(tmp_path)(TEXT), load(folders("bloom"))(TEXT))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"pretraining_tp": 4, "slow_but_exact": True}))
+    with pytest.raises(ValueError, match="bloom is supported with slow_but_exact=False only; got True"):
+        load(tmp_path)
+
+
+@torch.no_grad()
+def test_a_tied_gpt_j_is_read_with_the_bias_of_its_head(tmp_path):
+    import transformers
+
+    sizes = {"vocab_size": 29, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "rotary_dim": 4}
+    other = transformers.GPTJForCausalLM(transformers.GPTJConfig(**sizes, tie_word_embeddings=True)).eval()
+    other.lm_head.bias.normal_()
+    other.save_pretrained(tmp_path / "tied")
+    model = load(tmp_path / "tied")
+    near(model(TEXT), other(TEXT).logits)
+    save(model, tmp_path / "again", "gptj")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "again").eval()
+    near(again(TEXT).logits, other(TEXT).logits)
+
+
+@torch.no_grad()
+def test_a_checkpoint_without_a_head_is_read_if_the_head_is_tied(tmp_path):
+    other = theirs("gpt2")
+    other.transformer.save_pretrained(tmp_path)
+    near(load(tmp_path)(TEXT), other(TEXT).logits)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_epsilon_of_default_norms_is_written_as_a_number(dtype, tmp_path):
+    sizes = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 2, "feedforward": "swiglu"}
+    model = Decoder(Shape(**sizes)).to(dtype).eval()
+    save(model, tmp_path, "llama")
+    assert json.loads((tmp_path / "config.json").read_text())["rms_norm_eps"] is not None
+    assert torch.equal(load(tmp_path)(TEXT % 11), model(TEXT % 11))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@torch.no_grad()
+def test_shards_written_by_transformers_are_read(name, folders, tmp_path):
+    theirs(name).save_pretrained(tmp_path, max_shard_size="10kB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    assert torch.equal(load(tmp_path)(TEXT), load(folders(name))(TEXT))
+
+
 def test_shards_are_read_and_an_index_cannot_point_outside_the_folder(folders, tmp_path):
     whole = load_file(folders("llama") / "model.safetensors")
     parts = {"one.safetensors": sorted(whole)[:7], "two.safetensors": sorted(whole)[7:]}
@@ -218,8 +331,8 @@ def test_a_path_that_is_no_checkpoint_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("choices", "family", "match"),
     [
-        ({}, "llama", "a llama requires swiglu, rms norms and norm_position pre; got gelu"),
-        ({"feedforward": "swiglu", "scheme": "alibi"}, "llama", "this family requires rope; got 'alibi'"),
+        ({}, "llama", "a llama requires swiglu or another gated feedforward, .*; got gelu"),
+        ({"feedforward": "swiglu", "scheme": "alibi"}, "llama", "this family requires the scheme rope; got 'alibi'"),
         (
             {"feedforward": "swiglu", "scheme": "rope:spectrum=ntk,spectrum.factor=2"},
             "llama",
@@ -228,6 +341,26 @@ def test_a_path_that_is_no_checkpoint_is_refused(tmp_path):
         ({"feedforward": "swiglu", "sliding_windows": (3,)}, "llama", "a llama has no windows"),
         ({"feedforward": "swiglu", "sliding_windows": (3, None)}, "mistral", "a mistral must have the same window"),
         ({"scheme": "rope"}, "gpt2", "a gpt2 requires scheme learned"),
+        (
+            {"scheme": "learned", "mixer": "softmax:variant.bias=true", "feedforward": "swiglu"},
+            "gpt2",
+            "feedforward must be one that the family has: .*; got swiglu; choose",
+        ),
+        (
+            {"feedforward": "swiglu", "scheme": "rope:rotary_dim=4"},
+            "llama",
+            "rotates whole heads in this family; got rotary_dim=4 of 8 channels; use the family",
+        ),
+        (
+            {
+                "feedforward": "swiglu",
+                "scheme": "rope:spectrum=dynamic,spectrum.factor=2,spectrum.trained_length=1024",
+            },
+            "llama",
+            "rates at the length of the whole sequence; got the scheme .*; give it spectrum.rates_by=sequence, or",
+        ),
+        ({"feedforward": "swiglu", "blocks": "reversible"}, "llama", "blocks='reversible' would become 'plain'"),
+        ({"scheme": "alibi", "norm": "layer", "bias": (), "hidden": 48}, "mpt", "hidden=48 would become 64"),
         ({"scheme": "alibi", "norm": "rms"}, "mpt", "an mpt requires scheme alibi|norm='rms' would become 'layer'"),
     ],
 )

@@ -31,12 +31,15 @@ class EncoderShape(Shape):
             `none`.
         head_activation: activation function of the masked head.
         head_bias: whether the transform of the masked head has a bias; its logits always have one.
+        padding: padding token, where it is not the usual one and a published family depends on it (RoBERTa). Masks
+            come from the geometry.
     """
 
     token_types: int = 0
     head: EncoderHead = "masked"
     head_activation: Activation = "gelu"
     head_bias: bool = True
+    padding: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

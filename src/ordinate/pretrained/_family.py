@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +16,7 @@ from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionTransformer
+from ordinate.pretrained.checkpoint_files import CheckpointConfig
 
 Weight = Float[Tensor, "..."]
 LAYER_PLACEHOLDER = "{}"
@@ -53,7 +54,7 @@ class TensorRule:
             )
             for layer in range(count)
         ]
-        return [type(self)(ours, theirs) for ours, theirs in names]
+        return [replace(self, ours=ours, theirs=theirs) for ours, theirs in names]
 
 
 class TransposedWeight(TensorRule):
@@ -101,9 +102,12 @@ class InterleavedQKV(TensorRule):
 class Family(ABC):
     """A model family, identified by its `model_type`: converts config.json to a `Shape` and maps tensor names.
 
-    Must: `model_type`, `prefix`, `architecture`, `shape`, `config` (the inverse of `shape`) and `rules`.
-    May: `defaults` (values of keys that config.json may omit), `complete_config` (settings that follow from the
-        tensor names) and `ignored_suffixes` (checkpoint tensors to ignore).
+    Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
+    May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
+        names) and `ignored_suffixes` (checkpoint tensors to ignore).
+
+    A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
+    there and is not implemented here is refused by `need_settings`. Any other key has no effect.
     """
 
     model_class: ClassVar[type[Backbone] | type[EncoderDecoder] | type[VisionTransformer]] = Decoder
@@ -112,18 +116,46 @@ class Family(ABC):
     """The `model_type` of its config.json."""
     prefix: ClassVar[str]
     """Prefix of tensor names in checkpoints with a head; absent in checkpoints of the bare model."""
-    defaults: ClassVar[Mapping[str, Any]] = {}
-    """Default values of keys that config.json may omit."""
+    defaults: ClassVar[Mapping[str, Any]]
+    """Default values of keys that config.json may omit, as in transformers."""
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of keys, as in transformers (`attribute_map`)."""
     ignored_suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of checkpoint tensors that are ignored: buffers, tied or unused heads."""
+    settings: Mapping[str, Any] = {}
+    """The settings of the checkpoint that `read_config` read last; `rules` may depend on them."""
+    source: str = "config.json"
+    """Where they are from, for messages about sizes: config.json, and the defaults of sizes that it lacks."""
+
+    def read_config(self, given: Mapping[str, Any], names: Collection[str]) -> Shape:
+        """Convert a config.json to a `Shape` and keep its settings, with defaults and aliases as in transformers.
+
+        Args:
+            given: config.json.
+            names: names of the tensors of the checkpoint.
+
+        Raises:
+            ValueError: a feature of the family that the Ordinate model does not implement.
+        """
+        need_settings(self, given, per_layer_config=None)
+        own = {name: value for name, value in given.items() if name not in self.aliases}
+        # an alias takes precedence, and settings that follow from others follow from those under their own names
+        told = {self.aliases[name]: value for name, value in given.items() if name in self.aliases}
+        lacking = [
+            name for name, value in self.defaults.items() if type(value) is int and name not in {**own, **told}
+        ]
+        if lacking:
+            self.source = f"config.json and the defaults for {', '.join(lacking)}, which it lacks"
+        self.settings = CheckpointConfig({**self.complete_config({**self.defaults, **own}, names), **told})
+        return self.shape(self.settings)
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """Return the config completed with settings that only the tensor names determine."""
+        """Return the config completed with settings that follow from others or from the tensor names."""
         return dict(config)
 
     @abstractmethod
     def shape(self, config: Mapping[str, Any]) -> Shape:
-        """Convert a config.json to a `Shape`.
+        """Convert the settings of a checkpoint, defaults included, to a `Shape`.
 
         Raises:
             ValueError: a feature of the family that the Ordinate model does not implement.
@@ -166,10 +198,13 @@ def need_settings(family: Family, config: Mapping[str, Any], **settings: Any) ->
         )
 
 
-def activation_kind(name: str, known: Mapping[str, FeedForwardKind]) -> FeedForwardKind:
-    """Return the feed-forward kind for an activation name of transformers."""
-    need_known("activation", name, known)
-    return known[name]
+def activation_kind(
+    config: Mapping[str, Any], key: str, known: Mapping[str, FeedForwardKind] | None = None
+) -> FeedForwardKind:
+    """Return the feed-forward kind for the activation that a key of config.json names in terms of transformers."""
+    known = HF_ACTIVATIONS if known is None else known
+    need_known(key, config[key], known)
+    return known[config[key]]
 
 
 HF_ACTIVATIONS: Mapping[str, FeedForwardKind] = {
@@ -177,13 +212,35 @@ HF_ACTIVATIONS: Mapping[str, FeedForwardKind] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "gelu_python": "gelu",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
 }
 """Activation names of transformers and the feed-forward kinds they correspond to."""
+_GATED: Mapping[FeedForwardKind, FeedForwardKind] = {"gelu": "geglu", "gelu_tanh": "geglu_tanh", "silu": "swiglu"}
+HF_GATES: Mapping[str, FeedForwardKind] = {
+    name: _GATED[kind] for name, kind in HF_ACTIVATIONS.items() if kind in _GATED
+}
+"""The same for families with a gated feed-forward."""
 
 
-def activation_name(kind: FeedForwardKind) -> str:
-    """Return the transformers name of a feed-forward kind's activation."""
-    return {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}[kind]
+def activation_name(kind: FeedForwardKind, known: Mapping[str, FeedForwardKind] | None = None) -> str:
+    """Return the transformers name of a feed-forward kind's activation.
+
+    Raises:
+        ValueError: the family has no such feed-forward.
+    """
+    known = HF_ACTIVATIONS if known is None else known
+    names: dict[FeedForwardKind, str] = {}
+    for theirs, ours in known.items():
+        names.setdefault(ours, theirs)
+    need(
+        kind in names,
+        f"the feedforward must be one that the family has: {', '.join(names)}",
+        f"got {kind}",
+        "choose one of them, or use save_pretrained",
+    )
+    return names[kind]

@@ -1,15 +1,14 @@
 """Base class of BERT-like encoders."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from ordinate.core.checks import need
-from ordinate.models.encoder import Encoder, EncoderShape
-from ordinate.models.feedforward import ACTIVATIONS, Activation
+from ordinate.models.encoder import Encoder, EncoderHead, EncoderShape
+from ordinate.models.feedforward import Activation
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
     Family,
     StackedQKV,
     TensorRule,
@@ -26,19 +25,27 @@ class BertLike(Family):
     """BERT-like encoders: learned absolute positions, token types, post-norm, biases in every layer.
 
     Must: `model_type`, `prefix`, `masked_lm_class`, `base_class` and `masked_lm_rules`.
-    May: `position_offset`, `position_rule`.
+    May: `head_activation`, `position_offset`, `position_rule`, `padding`.
     """
 
     model_class = Encoder
-    # the tied decoder of the masked-LM head, and the next-sentence-prediction head
+    # the tied decoder of the masked-LM head, the next-sentence-prediction head, and a pooler beside a masked-LM head
     ignored_suffixes = (
         "position_ids",
         "seq_relationship.weight",
         "seq_relationship.bias",
         "decoder.weight",
         "decoder.bias",
+        "pooler.dense.weight",
+        "pooler.dense.bias",
     )
     defaults: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 30_522,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 512,
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-12,
         "type_vocab_size": 2,
@@ -48,14 +55,30 @@ class BertLike(Family):
     """The transformers class with a masked-LM head."""
     base_class: ClassVar[str]
     """The transformers class with a pooler."""
-    position_offset: ClassVar[int] = 0
-    """Row of the position table used by the first token."""
+    head_activation: ClassVar[Activation | None] = None
+    """Activation of the masked-LM head; None: that of the feed-forward."""
+
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Decide on the head by the class that config.json names, and by the tensors."""
+        there, named = self.masked_lm_rules()[0].theirs[0] in names, config["architectures"]
+        pooler = any(name.endswith("pooler.dense.weight") for name in names)
+        # the class for pre-training has a masked-LM head and one for the next sentence
+        masked = there and (not named or named[0] in (self.masked_lm_class, f"{self.base_class[:-5]}ForPreTraining"))
+        return {**config, "head": "masked" if masked else "pooler" if pooler else "none"}
 
     @abstractmethod
     def masked_lm_rules(self) -> Sequence[TensorRule]:
         """Return the tensor mappings of the masked-LM head."""
 
-    def position_rule(self) -> TensorRule:
+    def position_offset(self, padding: int | None) -> int:
+        """Return the row of the position table that the first token takes."""
+        return 0
+
+    def padding(self, config: Mapping[str, Any]) -> int | None:
+        """Return the padding token if positions depend on it and it is not the usual one."""
+        return None
+
+    def position_rule(self, padding: int | None) -> TensorRule:
         """Return the mapping of the position table."""
         return TensorRule("schemes.0.table", (f"{self.prefix}embeddings.position_embeddings.weight",))
 
@@ -64,13 +87,7 @@ class BertLike(Family):
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
         need_settings(self, config, is_decoder=False, position_embedding_type="absolute", tie_word_embeddings=True)
-        activation = activation_kind(config["hidden_act"], HF_ACTIVATIONS)
-        need(
-            activation in ACTIVATIONS,
-            "a masked-LM head needs an activation without a gate",
-            f"got {activation}",
-            "load another",
-        )
+        activation, padding = activation_kind(config, "hidden_act"), self.padding(config)
         return EncoderShape(
             vocabulary=config["vocab_size"],
             width=config["hidden_size"],
@@ -78,7 +95,7 @@ class BertLike(Family):
             heads=config["num_attention_heads"],
             scheme="learned",
             mixer=MIXER,
-            max_length=config["max_position_embeddings"] - self.position_offset,
+            max_length=config["max_position_embeddings"] - self.position_offset(padding),
             norm="layer",
             norm_eps=config["layer_norm_eps"],
             norm_position="post",
@@ -87,8 +104,9 @@ class BertLike(Family):
             bias=("norm", "feedforward"),
             embedding_norm=True,
             token_types=config["type_vocab_size"],
-            head="masked" if self.masked_lm_class in config["architectures"] else "pooler",
-            head_activation=cast(Activation, activation),
+            head=cast(EncoderHead, config["head"]),
+            head_activation=self.head_activation or cast(Activation, activation),
+            padding=padding,
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
@@ -98,26 +116,31 @@ class BertLike(Family):
             f"got {type(shape).__name__}, {shape.scheme}, {shape.mixer}",
             "use save_pretrained instead",
         )
+        padding, kinds = cast(EncoderShape, shape).padding, cast(EncoderShape, shape).token_types
+        came = f"got token_types={kinds}"
+        need(kinds > 0, f"a {self.model_type} has token types", came, "use save_pretrained instead")
         return {
+            **({} if padding is None else {"pad_token_id": padding}),
             "architectures": [self.architecture(shape)],
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
             "num_hidden_layers": shape.layers,
             "num_attention_heads": shape.heads,
             "intermediate_size": shape.hidden_width,
-            "max_position_embeddings": shape.max_length + self.position_offset,
+            "max_position_embeddings": shape.max_length + self.position_offset(padding),
             "layer_norm_eps": shape.norm_eps,
             "hidden_act": activation_name(shape.feedforward),
-            "type_vocab_size": cast(EncoderShape, shape).token_types,
+            "type_vocab_size": kinds,
         }
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         there, here, table = f"{self.prefix}encoder.layer.{{}}", "blocks.{}", f"{self.prefix}embeddings"
+        top = cast(EncoderShape, shape)
         parts = [f"{there}.attention.self.{part}" for part in ("query", "key", "value")]
         rules = [
             TensorRule("tokens.weight", (f"{table}.word_embeddings.weight",)),
             TensorRule("kinds.weight", (f"{table}.token_type_embeddings.weight",)),
-            self.position_rule(),
+            self.position_rule(top.padding),
             *linear_rules("embedding_norm", f"{table}.LayerNorm", bias=True),
             *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=True),
             *linear_rules(f"{here}.mixer.out", f"{there}.attention.output.dense", bias=True),
@@ -126,6 +149,5 @@ class BertLike(Family):
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.output.dense", bias=True),
             *linear_rules(f"{here}.feedforward_norm", f"{there}.output.LayerNorm", bias=True),
         ]
-        if cast(EncoderShape, shape).head == "masked":
-            return [*rules, *self.masked_lm_rules()]
-        return [*rules, *linear_rules("pooler", f"{self.prefix}pooler.dense", bias=True)]
+        pooler = linear_rules("pooler", f"{self.prefix}pooler.dense", bias=True)
+        return [*rules, *{"masked": self.masked_lm_rules(), "pooler": pooler, "none": []}[top.head]]

@@ -14,6 +14,7 @@ from ordinate.core.checks import need
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+EARLY_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 HUB_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 
 
@@ -98,7 +99,7 @@ def _object(path: Path) -> CheckpointConfig:
 
 
 class CheckpointTensors(Mapping[str, Tensor]):
-    """Lazy mapping from name to tensor over the safetensors files of a checkpoint.
+    """Lazy mapping from name to tensor over the safetensors files of a checkpoint, with names as of today.
 
     Args:
         folder: the checkpoint.
@@ -111,13 +112,16 @@ class CheckpointTensors(Mapping[str, Tensor]):
         self.folder = folder
         files = self._files()
         self._place: dict[str, Path] = {}
+        self._stored: dict[str, str] = {}
         for file in files:
             with _opened(file) as tensors:
-                self._place |= dict.fromkeys(tensors.keys(), file)
+                stored = {_current_name(name): name for name in tensors.keys()}  # noqa: SIM118 - no dict
+            self._stored |= stored
+            self._place |= dict.fromkeys(stored, file)
 
     def __getitem__(self, name: str) -> Tensor:
         with _opened(self._place[name]) as tensors:
-            return tensors.get_tensor(name)
+            return tensors.get_tensor(self._stored[name])
 
     def __iter__(self):  # noqa: ANN204
         return iter(self._place)
@@ -128,7 +132,7 @@ class CheckpointTensors(Mapping[str, Tensor]):
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape without reading its data."""
         with _opened(self._place[name]) as tensors:
-            return tuple(tensors.get_slice(name).get_shape())
+            return tuple(tensors.get_slice(self._stored[name]).get_shape())
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of all tensors, without reading their data."""
@@ -171,6 +175,14 @@ class CheckpointTensors(Mapping[str, Tensor]):
             inside = Path(name).name == name and (self.folder / name).is_file()
             need(inside, f"{INDEX} must name files in its folder", f"got {name!r}", "download the checkpoint again")
         return [self.folder / name for name in names]
+
+
+def _current_name(name: str) -> str:
+    """Return a tensor's name; checkpoints converted from TensorFlow have other names for the parameters of norms."""
+    for early, current in EARLY_NAMES.items():
+        if name.endswith(early):
+            return name.removesuffix(early) + current
+    return name
 
 
 def _opened(path: Path) -> Any:

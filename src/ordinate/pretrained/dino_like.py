@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from ordinate.core.checks import need
 from ordinate.models.vision import VisionShape
-from ordinate.pretrained._family import HF_ACTIVATIONS, TensorRule, activation_kind, activation_name, linear_rules
+from ordinate.pretrained._family import TensorRule, activation_kind, activation_name, linear_rules
 from ordinate.pretrained.vit_like import VitLike
 
 
@@ -13,22 +13,18 @@ class DinoLike(VitLike):
     """ViT with LayerScale; the classifier reads the class token concatenated with the mean of the patch tokens."""
 
     defaults: ClassVar[Mapping[str, Any]] = {
-        "hidden_act": "gelu",
+        **VitLike.usual,
         "layer_norm_eps": 1e-6,
-        "qkv_bias": True,
-        "num_channels": 3,
         "mlp_ratio": 4,
         "layerscale_value": 1.0,
         "use_swiglu_ffn": False,
-        "id2label": {"0": "LABEL_0", "1": "LABEL_1"},
-        "architectures": (),
     }
 
     def specific_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the LayerScale and feed-forward fields: SwiGLU in the largest models."""
         gated, wide = config["use_swiglu_ffn"], int(config["hidden_size"] * config["mlp_ratio"])
         return {
-            "feedforward": "swiglu" if gated else activation_kind(config["hidden_act"], HF_ACTIVATIONS),
+            "feedforward": "swiglu" if gated else activation_kind(config, "hidden_act"),
             "hidden": _gated(wide) if gated else wide,
             "layer_scale": config["layerscale_value"],
             "pool": "both",
@@ -39,6 +35,13 @@ class DinoLike(VitLike):
         """Return the same fields as config.json keys; mlp_ratio is recovered from the hidden width."""
         gated, hidden, width = shape.feedforward == "swiglu", shape.hidden_width, shape.width
         ratios = [ratio for ratio in range(1, 65) if hidden == (_gated(width * ratio) if gated else width * ratio)]
+        rows, columns = shape.patch_grid(*shape.image)
+        need(
+            rows == columns and shape.layer_scale is not None,
+            f"a {self.model_type} has a square grid of patches, and layer_scale",
+            f"got image={shape.image} in {rows} by {columns} patches, layer_scale={shape.layer_scale}",
+            "use save_pretrained instead",
+        )
         need(
             len(ratios) > 0,
             f"a {self.model_type} needs an integer mlp_ratio",

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
@@ -11,22 +12,57 @@ from ordinate.schemes.spectra._spectrum import Spectrum
 
 TRANSFORMERS_ROPE_TYPES = frozenset({"linear", "dynamic", "yarn", "llama3", "longrope", "proportional"})
 """Types of RoPE frequency scaling that transformers supports, beside `default`."""
+TRAINED_LENGTH_TYPES = frozenset({"llama3", "yarn", "longrope"})
+"""Types for which transformers completes `original_max_position_embeddings`."""
+DEFAULT_THETA = 10_000.0
 
 
-def rope_parameters(config: Mapping[str, Any], theta: float = 10_000.0) -> dict[str, Any]:
-    """Return the RoPE settings of a config.json under the current key names of transformers."""
-    found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    found.setdefault("rope_theta", config.get("rope_theta", theta))
-    if "type" in found:
-        found.setdefault("rope_type", found.pop("type"))
+def rope_parameters(config: Mapping[str, Any], *, partial: bool = False) -> dict[str, Any]:
+    """Return the RoPE settings of a config.json, read as transformers reads them.
+
+    Args:
+        config: the settings of the checkpoint; `rope_theta` and `partial_rotary_factor` beside the dictionary apply
+            where it has none.
+        partial: whether the family rotates a part of each head's channels. The others ignore `partial_rotary_factor`,
+            which transformers does not run with scaled frequencies there.
+    """
+    found = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    return complete_rope_parameters(found, config, partial=partial)
+
+
+def complete_rope_parameters(
+    found: dict[str, Any], config: Mapping[str, Any], *, partial: bool = False
+) -> dict[str, Any]:
+    """Return the RoPE settings of one layer type, completed with those beside the dictionary."""
+    found.setdefault("rope_theta", config.get("rope_theta", DEFAULT_THETA))
+    found.setdefault("rope_type", found.pop("type", None) or "default")
+    found.pop("type", None)
     if config.get("partial_rotary_factor") is not None:
         found.setdefault("partial_rotary_factor", config["partial_rotary_factor"])
+    if found["rope_type"] in TRAINED_LENGTH_TYPES:
+        given = config.get("original_max_position_embeddings") or found.get("original_max_position_embeddings")
+        found["original_max_position_embeddings"] = given or config["max_position_embeddings"]
+    elif found["rope_type"] == "dynamic":
+        # transformers takes max_position_embeddings
+        found.pop("original_max_position_embeddings", None)
+    # `proportional` is a rotation of the whole head in which some rates are 0
+    if not partial and found["rope_type"] != "proportional":
+        share = found.pop("partial_rotary_factor", None)
+        need(
+            found["rope_type"] == "default" or share in (None, 1.0),
+            f"rope_type {found['rope_type']!r} of this family rotates whole heads",
+            f"got partial_rotary_factor={share}, which transformers does not run",
+            "load another checkpoint",
+        )
     return found
 
 
 def rope_spec(parameters: Mapping[str, Any], head_width: int, max_length: int, layout: str = "half") -> str:
     """Return the equivalent scheme spec: "rope:theta=500000.0,spectrum=llama3,spectrum.factor=8.0"."""
     rope = Rope.from_rope_parameters(parameters, head_width=head_width, max_length=max_length)
+    if rope.spectrum.length_thresholds != ():
+        # as transformers does, and not at each query
+        rope.spectrum = replace(cast(Any, rope.spectrum), rates_by="sequence")
     options = [f"theta={rope.theta}"]
     if rope.rotary_dim != head_width:
         options.append(f"rotary_dim={rope.rotary_dim}")
@@ -37,25 +73,47 @@ def rope_spec(parameters: Mapping[str, Any], head_width: int, max_length: int, l
     return "rope:" + ",".join(options)
 
 
-def spec_to_rope_parameters(line: str, head_width: int) -> dict[str, Any]:
+def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False) -> dict[str, Any]:
     """Return the `rope_parameters` equivalent to a scheme spec.
 
+    Args:
+        line: the spec.
+        head_width: channels of a head.
+        partial: whether the family rotates a part of each head's channels.
+
     Raises:
-        ValueError: the spec is not a single rope.
+        ValueError: the spec is not a single rope, or one that the family does not have.
     """
     name, options = catalog.parse(line)
-    need(name == "rope", "this family requires rope", f"got {line!r}", "use rope, or save_pretrained instead")
+    need(
+        name == "rope",
+        "this family requires the scheme rope",
+        f"got {line!r}",
+        "use rope, or save_pretrained instead",
+    )
     rope = Rope(**catalog.bind(Rope, options, {"head_width": head_width}))
     parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.theta}
     if rope.rotary_dim != head_width:
+        need(
+            partial,
+            "transformers rotates whole heads in this family",
+            f"got rotary_dim={rope.rotary_dim} of {head_width} channels",
+            "use the family gpt_neox or gptj, or save_pretrained",
+        )
         parameters["partial_rotary_factor"] = rope.rotary_dim / head_width
     if type(rope.spectrum) is not Spectrum:
         named = rope.spectrum.rope_type in TRANSFORMERS_ROPE_TYPES
         need(
             named,
-            "transformers must support the frequency scaling",
+            "transformers must support the frequency scaling of the scheme",
             f"it has no rope_type for {line!r}",
             "use save_pretrained instead",
+        )
+        need(
+            rope.spectrum.whole_sequence or rope.spectrum.length_thresholds == (),
+            "transformers takes the rates at the length of the whole sequence",
+            f"got the scheme {line!r}, which takes them at each query",
+            "give it spectrum.rates_by=sequence, or use save_pretrained",
         )
         back = {own: theirs for theirs, own in rope.spectrum.hf_fields.items()}
         numbers = {name: getattr(rope.spectrum, name) for name in catalog.options(type(rope.spectrum))}

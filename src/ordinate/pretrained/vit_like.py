@@ -71,8 +71,20 @@ class VitLike(Family):
     """
 
     model_class = VisionTransformer
-    # the mask token of masked-image pre-training
-    ignored_suffixes = ("mask_token",)
+    # the mask token of masked-image pre-training, and a pooler beside a classifier
+    ignored_suffixes = ("mask_token", "pooler.dense.weight", "pooler.dense.bias")
+    usual: ClassVar[Mapping[str, Any]] = {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "hidden_act": "gelu",
+        "qkv_bias": True,
+        "image_size": 224,
+        "num_channels": 3,
+        "id2label": None,
+        "architectures": (),
+    }
+    """Default values that ViT-like families share."""
     classifier_class: ClassVar[str]
     """The transformers class with a classification head."""
     base_class: ClassVar[str]
@@ -96,8 +108,11 @@ class VitLike(Family):
         return self.classifier_class if cast(VisionShape, shape).head == "classes" else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> VisionShape:
-        names = config["id2label"]
-        labels = tuple(names[str(place)] for place in range(len(names)))
+        count, names = config.get("num_labels") or 2, config["id2label"]
+        names = (
+            dict(enumerate(_numbered(count))) if names is None else {int(key): name for key, name in names.items()}
+        )
+        labels = tuple(names[place] for place in range(len(names)))
         given: dict[str, Any] = {
             "vocabulary": len(labels),
             "width": config["hidden_size"],

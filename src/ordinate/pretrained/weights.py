@@ -24,7 +24,6 @@ from ordinate.pretrained._family import Family, TensorRule
 from ordinate.pretrained.checkpoint_files import (
     CONFIG,
     WEIGHTS,
-    CheckpointConfig,
     CheckpointTensors,
     read_config,
     read_generation_config,
@@ -35,6 +34,8 @@ from ordinate.schemes._scheme import Scheme
 from ordinate.schemes._spec import SchemeSpec
 
 _FOLDER = "ordinate.pretrained.families"
+# keys of generation_config.json that older files have in config.json
+GENERATION_KEYS = ("decoder_start_token_id", "eos_token_id", "bad_words_ids")
 Model = Backbone | EncoderDecoder | VisionTransformer
 
 
@@ -92,8 +93,8 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     )
     tensors = CheckpointTensors(folder)
     check_sizes(given, tensors)
-    config = {**family.defaults, **read_generation_config(folder), **given}
-    return family, family.shape(CheckpointConfig(family.complete_config(config, tensors.keys()))), tensors
+    writing = {name: value for name, value in read_generation_config(folder).items() if name in GENERATION_KEYS}
+    return family, family.read_config({**writing, **given}, tensors.keys()), tensors
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:
@@ -108,11 +109,13 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
         ValueError: an unknown family, or a shape that its config.json cannot represent.
     """
     family, folder = family_of(model_type), Path(folder)
-    config = family.config(model.shape)
-    names = [name for rule in family.all_rules(model.shape) for name in rule.theirs]
+    shape, kind = model.shape, next(model.parameters()).dtype
+    if shape.norm_eps is None:
+        shape = replace(shape, norm_eps=_default_eps(shape, kind))
+    config = family.config(shape)
+    names = [name for rule in family.all_rules(shape) for name in rule.theirs]
     # reading the new config back must give the same shape: otherwise the model would silently load as another one
-    again = CheckpointConfig(family.complete_config({**family.defaults, **config}, names))
-    own, came = _comparable(model.shape), _comparable(family.shape(again))
+    own, came = (_comparable(each, kind) for each in (shape, family.read_config(config, names)))
     need(
         own == came,
         f"the config.json of a {model_type} must be able to represent the model",
@@ -120,8 +123,8 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
         "choose another family, or use save_pretrained",
     )
     state, tensors = model.state_dict(), dict[str, Tensor]()
-    for rule in family.all_rules(model.shape):
-        parts = rule.write(state[rule.ours], model.shape)
+    for rule in family.all_rules(shape):
+        parts = rule.write(state[rule.ours], shape)
         for name, part in zip(rule.theirs, parts, strict=True):
             # two Ordinate tensors may share one checkpoint tensor, each contributing 0 in the other's rows
             tensors[name] = (tensors[name] + part if name in tensors else part).contiguous()
@@ -129,14 +132,29 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
     fresh = folder / f".{WEIGHTS}"
     save_file(tensors, fresh, metadata={"format": "pt"})
     fresh.replace(folder / WEIGHTS)
-    kind = str(next(model.parameters()).dtype).removeprefix("torch.")
-    about = {"model_type": family.model_type, "architectures": [family.architecture(model.shape)], "dtype": kind}
+    about = {
+        "model_type": family.model_type,
+        "architectures": [family.architecture(shape)],
+        "dtype": str(kind).removeprefix("torch."),
+    }
     write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
 
 
-def _comparable(shape: Shape) -> dict[str, object]:
-    """Return a shape in canonical form, without fields that do not affect how weights are read."""
-    full = replace(shape.with_defaults(), sliding_windows=tuple(shape.layer_windows), dropout=0.0, blocks="plain")
+def _default_eps(shape: Shape, kind: torch.dtype) -> float:
+    """Return the epsilon of norms for which none was given: PyTorch's, that of the type of its sums for `rms`."""
+    return torch.finfo(torch.promote_types(kind, torch.float32)).eps if shape.norm == "rms" else 1e-5
+
+
+def _comparable(shape: Shape, kind: torch.dtype) -> dict[str, object]:
+    """Return a shape in canonical form, without fields that do not change its outputs."""
+    full = replace(
+        shape.with_defaults(),
+        sliding_windows=tuple(shape.layer_windows),
+        dropout=0.0,
+        norm_eps=_default_eps(shape, kind) if shape.norm_eps is None else shape.norm_eps,
+        # a norm without a shift has no bias
+        bias=tuple(sorted(place for place in shape.bias if place != "norm" or shape.norm != "rms")),
+    )
     plans = {name: plan for name, plan in vars(full).items() if name in ("scheme", "source_scheme")}
     return vars(full) | {name: _canonical_plan(plan, full) for name, plan in plans.items()}
 
@@ -172,12 +190,12 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
         not missing,
         "a checkpoint must contain every tensor of its model",
         f"missing {_some(missing)}",
-        "download it again",
+        _class_remedy(family, model) or "download it again",
     )
     _check_extra(family, model, tensors, set(names.values()))
     state = {}
     for rule in rules:
-        _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors)
+        _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors, family)
         parts = [tensors[names[theirs]] for theirs in rule.theirs]
         for theirs, part in zip(rule.theirs, parts, strict=True):
             finite = part.is_floating_point() and bool(part.isfinite().all())
@@ -196,6 +214,14 @@ def _name(family: Family, theirs: str, tensors: CheckpointTensors) -> str:
     return theirs if theirs in tensors else theirs.removeprefix(family.prefix)
 
 
+def _class_remedy(family: Family, model: Model) -> str | None:
+    """Return what to do if config.json names another class of the family, such as a classifier; None: it does not."""
+    named, read = family.settings.get("architectures") or [], family.architecture(model.shape)
+    if not named or named[0] == read:
+        return None
+    return f"config.json names a {named[0]}: load that in transformers as a {read}, and save it again"
+
+
 def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used: set[str]) -> None:
     extra = [name for name in tensors if name not in used and not name.endswith(family.ignored_suffixes or ("\0",))]
     if not isinstance(model, VisionTransformer):
@@ -207,16 +233,18 @@ def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used:
         not extra,
         "every tensor of a checkpoint must belong to the model",
         f"got unexpected {_some(extra)}",
-        "check that config.json belongs to these weights",
+        _class_remedy(family, model) or "check that config.json belongs to these weights",
     )
 
 
-def _check_shapes(rule: TensorRule, names: list[str], ours: Tensor, model: Model, tensors: CheckpointTensors) -> None:
+def _check_shapes(
+    rule: TensorRule, names: list[str], ours: Tensor, model: Model, tensors: CheckpointTensors, family: Family
+) -> None:
     for name, part in zip(names, rule.write(ours, model.shape), strict=True):
         came = tensors.shape(name)
         need(
             came == tuple(part.shape),
-            f"{name} must have shape {tuple(part.shape)} according to config.json",
+            f"{name} must have shape {tuple(part.shape)} according to {family.source}",
             f"got {came}",
             "download both files again",
         )

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
 from ordinate.core.checks import need, need_positive
@@ -24,8 +24,8 @@ class Rope(Scheme):
 
     In q.k the rotations combine to one by the difference of the angles, so scores depend on the offset p_q - p_k.
 
-    Enters at: queries and keys; at the scores instead of q.k if the spectrum depends on the sequence length, since
-        the rotation of a key then depends on the query.
+    Enters at: queries and keys; at the scores instead of q.k if the spectrum depends on the length at each query,
+        since the rotation of a key then depends on the query.
     Args:
         head_width: channels of a head.
         theta: base of the wavelengths; the longest is 2 pi theta^(1-2/d) tokens.
@@ -110,8 +110,12 @@ class Rope(Scheme):
 
     @property
     def hooks(self) -> tuple[str, ...]:
-        """Hooks in use: queries and keys, or the scores if the rates depend on the sequence length."""
-        return ("encode_query", "encode_key") if self.spectrum.length_thresholds == () else ("score",)
+        """Hooks in use: queries and keys, or the scores if the rates depend on the length at each query."""
+        return ("score",) if self._rates_by_query else ("encode_query", "encode_key")
+
+    @property
+    def _rates_by_query(self) -> bool:
+        return self.spectrum.length_thresholds != () and not self.spectrum.whole_sequence
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
         return self.make_encoders(pos)[0](q)
@@ -120,15 +124,17 @@ class Rope(Scheme):
         return self.make_encoders(pos)[1](k)
 
     def make_encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
-        """Return one rotation for queries and keys; the identity if the rates depend on the sequence length."""
-        if self.spectrum.length_thresholds != ():
+        """Return one rotation for queries and keys; the identity if the rates depend on the length at each query."""
+        if self._rates_by_query:
             return partial(super().encode_query, pos=pos), partial(super().encode_key, pos=pos)
-        rotation = Rotation.by(self.angles(pos), self.layout, self.spectrum.query_key_scale)
+        whole = self.spectrum.whole_sequence and pos.numel() > 0
+        angles = self.angles(pos, pos[..., 0].max() + 1) if whole else self.angles(pos)
+        rotation = Rotation.by(angles, self.layout, self.spectrum.query_key_scale)
         return rotation, rotation
 
     def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """Return q.k with query and keys rotated at the rates of each query's own length (its position + 1)."""
-        if self.spectrum.length_thresholds == ():
+        if not self._rates_by_query:
             return None
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k, length = q.to(wide), k.to(wide), where.q_pos[..., 0].double() + 1
@@ -141,9 +147,9 @@ class Rope(Scheme):
             scores = stage if scores is None else torch.where(within[:, None, :, None], stage, scores)
         return scores
 
-    def angles(self, pos: Positions, length: float = 0.0) -> Angles:
+    def angles(self, pos: Positions, length: float | Real[Tensor, ""] = 0.0) -> Angles:
         """Return the rotation angle of each channel pair at each position, at this sequence length [radians]."""
-        read = torch.tensor(length, dtype=torch.float64, device=pos.device)
+        read = torch.as_tensor(length, dtype=torch.float64, device=pos.device)
         return pos[..., :1].double() * self.spectrum.rates_at(read, self.rotary_dim, self.theta)
 
     def _scores_per_query(self, q: Queries, k: Keys, where: Geometry, rates: Float[Tensor, "#b i pairs"]) -> Bias:

@@ -101,6 +101,26 @@ def test_each_query_turns_itself_and_its_keys_at_the_rates_of_its_own_length(for
         assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
 
 
+def test_one_length_may_set_the_rates_of_a_sequence():
+    q, k = torch.randn(2, 1, 2, 9, 8, dtype=torch.float64)
+    whole, each = (
+        Rope(head_width=8, spectrum=Dynamic(trained_length=3, factor=2.0, rates_by=by))
+        for by in ("sequence", "query")
+    )
+    assert (whole.hooks, each.hooks) == (("encode_query", "encode_key"), ("score",))
+    assert not whole.shift_invariant
+    for count in (2, 9):
+        where = Geometry.causal(count)
+        turned = whole.encode_query(q[:, :, :count], where.q_pos) @ whole.encode_key(k[:, :, :count], where.k_pos).mT
+        alone = each.score(q[:, :, :count], k[:, :, :count], where)
+        # the last query has the length of the sequence; within the trained length all have the same rates
+        rows = slice(None) if count < 3 else slice(-1, None)
+        assert torch.allclose(turned[:, :, rows], alone[:, :, rows], rtol=0, atol=1e-12)
+        assert whole.score(q[:, :, :count], k[:, :, :count], where) is None
+    assert (turned - alone).abs().max() > 0.1
+    assert whole.encode_query(q[:, :, :0], Geometry.causal(9).q_pos[:, :0]).shape == (1, 2, 0, 8)
+
+
 def test_only_a_long_text_read_at_once_needs_rates_for_each_query(monkeypatch):
     spectrum = Dynamic(trained_length=8, factor=2.0)
     scheme, called = Rope(head_width=8, spectrum=spectrum), []
@@ -129,6 +149,10 @@ def test_only_a_long_text_read_at_once_needs_rates_for_each_query(monkeypatch):
         (
             {"trained_length": 8, "factor": 2.0, "form": "qwen"},
             "and used by it only; got factor 2.0 with form 'qwen'",
+        ),
+        (
+            {"trained_length": 8, "factor": 2.0, "rates_by": "batch"},
+            "no rates_by is named 'batch'; there are: query, sequence",
         ),
         ({"trained_length": 8, "form": "vllm"}, "no form of dynamic is named 'vllm'; there are: power_of_two, qwen"),
     ],

@@ -105,6 +105,24 @@ def test_bad_numbers_are_refused(numbers, message):
         LongRope(**good | numbers)
 
 
+@pytest.mark.parametrize(("count", "divisors"), [(5, SHORT), (6, LONG), (9, LONG)])
+def test_one_length_may_choose_the_set_of_a_sequence(count, divisors):
+    spectrum = LongRope(short_factor=SHORT, long_factor=LONG, trained_length=5, factor=4, rates_by="sequence")
+    scheme, pos = Rope(head_width=8, spectrum=spectrum), Geometry.causal(count).q_pos
+    assert scheme.hooks == ("encode_query", "encode_key")
+    x = torch.randn(1, 2, count, 8, dtype=torch.float64)
+    for encode in (scheme.encode_query, scheme.encode_key):
+        out = encode(x, pos)
+        for i in range(count):
+            expected = turned(x[:, :, i], i, divisors, spectrum.query_key_scale, "half")
+            assert torch.allclose(out[:, :, i], expected, rtol=0, atol=1e-12)
+
+
+def test_an_unknown_rule_for_the_length_is_refused(untyped):
+    with pytest.raises(ValueError, match="no rates_by is named 'batch'; there are: query, sequence"):
+        LongRope(short_factor=SHORT, long_factor=LONG, trained_length=5, factor=4, rates_by="batch")
+
+
 def test_there_is_a_divisor_for_each_pair_that_turns():
     spectrum = LongRope(short_factor=SHORT, long_factor=LONG, trained_length=5, factor=4.0)
     with pytest.raises(ValueError, match="one divisor for each rotated pair; got 4 for 8 pairs; give as many"):

@@ -1,6 +1,6 @@
 """Bloom."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.core.checks import need
@@ -18,13 +18,34 @@ class Bloom(Family):
 
     model_type = "bloom"
     prefix = "transformer."
-    defaults: ClassVar[Mapping[str, Any]] = {"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 250_880,
+        "hidden_size": 64,
+        "n_layer": 2,
+        "n_head": 8,
+        "layer_norm_epsilon": 1e-5,
+        "slow_but_exact": False,
+        "pretraining_tp": 1,
+        "tie_word_embeddings": True,
+    }
+    aliases: ClassVar[Mapping[str, str]] = {"num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
+
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Read the width from the name that it has in the released models."""
+        return {
+            **config,
+            "hidden_size": config["hidden_size"] if config.get("n_embed") is None else config["n_embed"],
+        }
 
     def architecture(self, shape: Shape) -> str:
         return "BloomForCausalLM"
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         need_settings(self, config, apply_residual_connection_post_layernorm=False)
+        # in transformers, slices of the projections are then summed without their bias
+        need_settings(
+            self, config, slow_but_exact=False if config["pretraining_tp"] > 1 else config["slow_but_exact"]
+        )
         return Shape(
             vocabulary=config["vocab_size"],
             width=config["hidden_size"],

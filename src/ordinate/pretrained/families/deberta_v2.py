@@ -6,10 +6,9 @@ from typing import Any, ClassVar, cast
 from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.models.encoder import Encoder, EncoderShape
-from ordinate.models.feedforward import ACTIVATIONS, Activation
+from ordinate.models.feedforward import Activation
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
     Family,
     StackedQKV,
     TensorRule,
@@ -51,6 +50,16 @@ class DebertaV2(Family):
         "lm_predictions.lm_head.bias",
     )
     defaults: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 128_100,
+        "hidden_size": 1536,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 24,
+        "intermediate_size": 6144,
+        "max_position_embeddings": 512,
+        "relative_attention": False,
+        "position_biased_input": True,
+        "share_att_key": False,
+        "pos_att_type": None,
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-7,
         "type_vocab_size": 0,
@@ -65,11 +74,9 @@ class DebertaV2(Family):
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
         width = config["hidden_size"]
-        # keys that are absent from config.json are off in this family
-        off = {"relative_attention": False, "position_biased_input": True, "share_att_key": False}
         need_settings(
             self,
-            off | dict(config),
+            config,
             relative_attention=True,
             position_biased_input=False,
             share_att_key=True,
@@ -78,10 +85,9 @@ class DebertaV2(Family):
             attention_head_size=width // config["num_attention_heads"],
             legacy=True,
             tie_word_embeddings=True,
+            is_decoder=False,
         )
-        activation = activation_kind(config["hidden_act"], HF_ACTIVATIONS)
-        came = f"got {activation}"
-        need(activation in ACTIVATIONS, "a masked-LM head needs an activation without a gate", came, "load another")
+        activation = activation_kind(config, "hidden_act")
         return EncoderShape(
             vocabulary=config["vocab_size"],
             width=width,
@@ -162,8 +168,8 @@ class DebertaV2(Family):
 
     def _line(self, config: Mapping[str, Any]) -> str:
         """Return the scheme spec of a config.json."""
-        kinds = config["pos_att_type"]
-        kinds = sorted(kinds.lower().split("|") if isinstance(kinds, str) else kinds)
+        given = config["pos_att_type"] or ()
+        kinds = sorted(kind.strip() for kind in given.lower().split("|")) if isinstance(given, str) else sorted(given)
         terms = next((ours for ours, theirs in TERMS.items() if sorted(theirs) == kinds), None)
         need(terms is not None, "pos_att_type must be c2p, p2c or both", f"got {kinds}", "load another checkpoint")
         reach, buckets = config["max_relative_positions"], config["position_buckets"]

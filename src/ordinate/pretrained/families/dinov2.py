@@ -1,6 +1,7 @@
 """DINOv2."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ordinate.models.vision import VisionShape
 from ordinate.pretrained.dino_like import DinoLike
@@ -14,6 +15,7 @@ class Dinov2(DinoLike):
 
     model_type = "dinov2"
     prefix = "dinov2."
+    defaults: ClassVar[Mapping[str, Any]] = {**DinoLike.defaults, "patch_size": 14}
     classifier_class = "Dinov2ForImageClassification"
     base_class = "Dinov2Model"
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
     Family,
     TensorRule,
     TransposedWeight,
@@ -17,6 +16,7 @@ from ordinate.pretrained._family import (
 )
 
 MIXER = "softmax:variant.bias=true"
+SCALING = ("scale_attn_weights", "scale_attn_by_inverse_layer_idx")
 
 
 class Gpt2(Family):
@@ -30,41 +30,58 @@ class Gpt2(Family):
     # causal-mask buffers stored by older versions
     ignored_suffixes = ("attn.bias", "attn.masked_bias")
     defaults: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 50_257,
+        "n_positions": 1024,
+        "n_embd": 768,
+        "n_layer": 12,
+        "n_head": 12,
         "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,
         "n_inner": None,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
         "tie_word_embeddings": True,
+    }
+    aliases: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
     }
 
     def architecture(self, shape: Shape) -> str:
         return "GPT2LMHeadModel"
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
-        need_settings(
-            self, config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False
-        )
+        need_settings(self, config, add_cross_attention=False)
+        scaling = {name: bool(config[name]) for name in SCALING}
         return Shape(
             vocabulary=config["vocab_size"],
             width=config["n_embd"],
             layers=config["n_layer"],
             heads=config["n_head"],
             scheme="learned",
-            mixer=MIXER,
+            mixer=_mixer(config["n_layer"], config["n_embd"] // config["n_head"], **scaling),
             max_length=config["n_positions"],
             norm="layer",
             norm_eps=config["layer_norm_epsilon"],
-            feedforward=activation_kind(config["activation_function"], HF_ACTIVATIONS),
-            hidden=config["n_inner"] or 4 * config["n_embd"],
+            feedforward=activation_kind(config, "activation_function"),
+            hidden=4 * config["n_embd"] if config["n_inner"] is None else config["n_inner"],
             bias=("norm", "feedforward"),
             tie_embeddings=config["tie_word_embeddings"],
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        came = f"got {shape.scheme}, {shape.mixer}"
+        width, choices = (
+            shape.bindable_sizes["head_width"],
+            ((True, False), (True, True), (False, False), (False, True)),
+        )
+        scalings = [dict(zip(SCALING, choice, strict=True)) for choice in choices]
+        found = [scaling for scaling in scalings if shape.mixer == _mixer(shape.layers, width, **scaling)]
         need(
-            shape.scheme == "learned" and shape.mixer == MIXER,
+            shape.scheme == "learned" and len(found) > 0,
             f"a gpt2 requires scheme learned and mixer {MIXER}",
-            came,
+            f"got {shape.scheme}, {shape.mixer}",
             "use save_pretrained instead",
         )
         return {
@@ -76,6 +93,7 @@ class Gpt2(Family):
             "n_inner": shape.hidden_width,
             "layer_norm_epsilon": shape.norm_eps,
             "activation_function": activation_name(shape.feedforward),
+            **found[0],
             "tie_word_embeddings": shape.tie_embeddings,
         }
 
@@ -93,3 +111,13 @@ class Gpt2(Family):
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.c_proj", kind=TransposedWeight, bias=True),
         ]
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", ("lm_head.weight",))]
+
+
+def _mixer(layers: int, head_width: int, *, scale_attn_weights: bool, scale_attn_by_inverse_layer_idx: bool) -> str:
+    """Return the mixer: without the usual scale of the scores, or with one that falls with the depth, if set."""
+    if scale_attn_weights and not scale_attn_by_inverse_layer_idx:
+        return MIXER
+    scale = head_width**-0.5 if scale_attn_weights else 1.0
+    if not scale_attn_by_inverse_layer_idx:
+        return f"{MIXER},variant.scale={scale}"
+    return ",".join(f"{MIXER},variant.scale={scale / (layer + 1)}" for layer in range(layers))

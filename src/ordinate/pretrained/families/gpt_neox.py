@@ -6,18 +6,16 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
     Family,
     InterleavedQKV,
     TensorRule,
     activation_kind,
     activation_name,
     linear_rules,
-    need_settings,
 )
-from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
+from ordinate.pretrained.rope_parameters import DEFAULT_THETA, rope_parameters, rope_spec, spec_to_rope_parameters
 
-MIXER = "softmax:variant.bias=true"
+BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
 
 
 class GptNeox(Family):
@@ -30,6 +28,16 @@ class GptNeox(Family):
     prefix = "gpt_neox."
     ignored_suffixes = ("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq")
     defaults: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 50_432,
+        "hidden_size": 6144,
+        "num_hidden_layers": 44,
+        "num_attention_heads": 64,
+        "intermediate_size": 24_576,
+        "max_position_embeddings": 2048,
+        "rope_parameters": None,
+        "rotary_pct": 0.25,
+        "rotary_emb_base": DEFAULT_THETA,
+        "attention_bias": True,
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-5,
         "use_parallel_residual": True,
@@ -40,24 +48,22 @@ class GptNeox(Family):
         return "GPTNeoXForCausalLM"
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
-        need_settings(self, config, attention_bias=True)
         width, heads = config["hidden_size"], config["num_attention_heads"]
-        # key names of older config.json files
-        early = {"rope_theta": config.get("rotary_emb_base"), "partial_rotary_factor": config.get("rotary_pct")}
-        rotation = {key: value for key, value in early.items() if value is not None} | dict(config)
-        parameters = {"partial_rotary_factor": 0.25} | rope_parameters(rotation)
+        # the names that this family has beside the dictionary; those of other families have no effect
+        named = {"rope_theta": config["rotary_emb_base"], "partial_rotary_factor": config["rotary_pct"]}
+        parameters = rope_parameters({**config, **named}, partial=True)
         return Shape(
             vocabulary=config["vocab_size"],
             width=width,
             layers=config["num_hidden_layers"],
             heads=heads,
             scheme=rope_spec(parameters, width // heads, config["max_position_embeddings"]),
-            mixer=MIXER,
+            mixer=BIASED if config["attention_bias"] else PLAIN,
             max_length=config["max_position_embeddings"],
             norm="layer",
             norm_eps=config["layer_norm_eps"],
             norm_position="parallel" if config["use_parallel_residual"] else "pre",
-            feedforward=activation_kind(config["hidden_act"], HF_ACTIVATIONS),
+            feedforward=activation_kind(config, "hidden_act"),
             hidden=config["intermediate_size"],
             bias=("norm", "feedforward"),
             tie_embeddings=config["tie_word_embeddings"],
@@ -65,8 +71,8 @@ class GptNeox(Family):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         need(
-            shape.norm_position in ("parallel", "pre") and shape.mixer == MIXER,
-            f"a gpt_neox requires norm_position parallel or pre, and mixer {MIXER}",
+            shape.norm_position in ("parallel", "pre") and shape.mixer in (BIASED, PLAIN),
+            f"a gpt_neox requires norm_position parallel or pre, and mixer {BIASED} or {PLAIN}",
             f"got {shape.norm_position}, {shape.mixer}",
             "use save_pretrained instead",
         )
@@ -79,23 +85,24 @@ class GptNeox(Family):
             "max_position_embeddings": shape.max_length,
             "layer_norm_eps": shape.norm_eps,
             "use_parallel_residual": shape.norm_position == "parallel",
+            "attention_bias": shape.mixer == BIASED,
             "hidden_act": activation_name(shape.feedforward),
             "rope_parameters": {"partial_rotary_factor": 1.0}
-            | spec_to_rope_parameters(shape.scheme, shape.width // shape.heads),
+            | spec_to_rope_parameters(shape.scheme, shape.width // shape.heads, partial=True),
             "tie_word_embeddings": shape.tie_embeddings,
         }
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        there, here = "gpt_neox.layers.{}", "blocks.{}"
+        there, here, biased = "gpt_neox.layers.{}", "blocks.{}", shape.mixer == BIASED
         rules = [
             TensorRule("tokens.weight", ("gpt_neox.embed_in.weight",)),
             *linear_rules("norm", "gpt_neox.final_layer_norm", bias=True),
             *linear_rules(f"{here}.mixer_norm", f"{there}.input_layernorm", bias=True),
             *linear_rules(f"{here}.feedforward_norm", f"{there}.post_attention_layernorm", bias=True),
             *linear_rules(
-                f"{here}.mixer.project", f"{there}.attention.query_key_value", kind=InterleavedQKV, bias=True
+                f"{here}.mixer.project", f"{there}.attention.query_key_value", kind=InterleavedQKV, bias=biased
             ),
-            *linear_rules(f"{here}.mixer.out", f"{there}.attention.dense", bias=True),
+            *linear_rules(f"{here}.mixer.out", f"{there}.attention.dense", bias=biased),
             *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.dense_h_to_4h", bias=True),
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.dense_4h_to_h", bias=True),
         ]

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
     Family,
     StackedQKV,
     TensorRule,
@@ -27,11 +26,22 @@ class Gptj(Family):
     prefix = "transformer."
     ignored_suffixes = ("attn.bias", "attn.masked_bias", "attn.embed_positions")
     defaults: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 50_400,
+        "n_positions": 2048,
+        "n_embd": 4096,
+        "n_layer": 28,
+        "n_head": 16,
         "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,
         "n_inner": None,
         "rotary_dim": 64,
         "tie_word_embeddings": False,
+    }
+    aliases: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
     }
 
     def architecture(self, shape: Shape) -> str:
@@ -39,8 +49,7 @@ class Gptj(Family):
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         head_width = config["n_embd"] // config["n_head"]
-        rotated = config["rotary_dim"] or config["n_embd"]
-        parameters = {"rope_theta": 10_000.0, "partial_rotary_factor": rotated / head_width}
+        parameters = {"rope_theta": 10_000.0, "partial_rotary_factor": config["rotary_dim"] / head_width}
         return Shape(
             vocabulary=config["vocab_size"],
             width=config["n_embd"],
@@ -51,15 +60,16 @@ class Gptj(Family):
             norm="layer",
             norm_eps=config["layer_norm_epsilon"],
             norm_position="shared",
-            feedforward=activation_kind(config["activation_function"], HF_ACTIVATIONS),
-            hidden=config["n_inner"] or 4 * config["n_embd"],
-            bias=("norm", "feedforward") if config["tie_word_embeddings"] else ("norm", "feedforward", "head"),
-            tie_embeddings=config["tie_word_embeddings"],
+            feedforward=activation_kind(config, "activation_function"),
+            hidden=4 * config["n_embd"] if config["n_inner"] is None else config["n_inner"],
+            bias=("norm", "feedforward", "head"),
+            # the head always has a bias, which a tied one has not here: a tied table is read twice, see `rules`
+            tie_embeddings=False,
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
         head_width = shape.width // shape.heads
-        parameters = spec_to_rope_parameters(shape.scheme, head_width)
+        parameters = spec_to_rope_parameters(shape.scheme, head_width, partial=True)
         need(
             shape.norm_position == "shared" and shape.mixer == "softmax" and parameters["rope_theta"] == 10_000.0,
             "a gptj requires norm_position shared, mixer softmax, and rope with theta 10000",
@@ -91,4 +101,6 @@ class Gptj(Family):
             *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.fc_in", bias=True),
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.fc_out", bias=True),
         ]
-        return rules if shape.tie_embeddings else [*rules, *linear_rules("head", "lm_head", bias=True)]
+        head, bias = linear_rules("head", "lm_head", bias=True)
+        table = TensorRule(head.ours, ("transformer.wte.weight",))
+        return [*rules, table if self.settings.get("tie_word_embeddings") else head, bias]

@@ -1,5 +1,8 @@
 """Llama."""
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from ordinate.models.shape import Shape
 from ordinate.pretrained.llama_like import LlamaLike
 
@@ -11,6 +14,16 @@ class Llama(LlamaLike):
     """
 
     model_type = "llama"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **LlamaLike.usual,
+        "vocab_size": 32_000,
+        "intermediate_size": 11_008,
+        "num_key_value_heads": None,
+        "max_position_embeddings": 2048,
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+    optional_biases = ("attention_bias", "mlp_bias")
 
     def architecture(self, shape: Shape) -> str:
         return "LlamaForCausalLM"

@@ -7,7 +7,6 @@ from ordinate.core.checks import need
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
     StackedQKV,
     TensorRule,
     Weight,
@@ -49,6 +48,12 @@ class Marian(EncoderDecoderLike):
     # sinusoidal tables, computed here
     ignored_suffixes = ("embed_positions.weight",)
     defaults: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 58_101,
+        "max_position_embeddings": 1024,
+        "d_model": 1024,
+        **{f"{side}_layers": 12 for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": 4096 for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": 16 for side in ("encoder", "decoder")},
         "activation_function": "gelu",
         "scale_embedding": False,
         "share_encoder_decoder_embeddings": True,
@@ -57,6 +62,11 @@ class Marian(EncoderDecoderLike):
         "pad_token_id": 58100,
         "eos_token_id": 0,
         "decoder_start_token_id": 58100,
+    }
+    aliases: ClassVar[Mapping[str, str]] = {
+        "num_attention_heads": "encoder_attention_heads",
+        "hidden_size": "d_model",
+        "num_hidden_layers": "encoder_layers",
     }
 
     def architecture(self, shape: Shape) -> str:
@@ -87,7 +97,7 @@ class Marian(EncoderDecoderLike):
             max_length=config["max_position_embeddings"],
             norm="layer",
             norm_position="post",
-            feedforward=activation_kind(config["activation_function"], HF_ACTIVATIONS),
+            feedforward=activation_kind(config, "activation_function"),
             hidden=config["decoder_ffn_dim"],
             bias=("norm", "feedforward"),
             embedding_scale=width**0.5 if config["scale_embedding"] else 1.0,

@@ -1,7 +1,7 @@
 """Mistral."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
@@ -15,19 +15,27 @@ class Mistral(LlamaLike):
     """
 
     model_type = "mistral"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **LlamaLike.usual,
+        "vocab_size": 32_000,
+        "intermediate_size": 14_336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131_072,
+        "sliding_window": 4096,
+    }
 
     def architecture(self, shape: Shape) -> str:
         return "MistralForCausalLM"
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
-        return (config.get("sliding_window"),)
+        return (config["sliding_window"],)
 
     def window_config(self, shape: Shape) -> dict[str, Any]:
         windows = set(shape.sliding_windows)
         need(
             len(windows) == 1,
             "a mistral must have the same window in every layer",
-            f"got {shape.sliding_windows}",
+            f"got sliding_windows={shape.sliding_windows}",
             "use save_pretrained instead",
         )
         return {"sliding_window": windows.pop()}

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, cast
 
 from ordinate.core.checks import need
 from ordinate.models.encoder import Encoder, EncoderShape
-from ordinate.models.feedforward import ACTIVATIONS, Activation, FeedForwardKind
+from ordinate.models.feedforward import GATED, Activation
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
+    HF_GATES,
     Family,
     TensorRule,
     activation_kind,
@@ -16,13 +16,12 @@ from ordinate.pretrained._family import (
     linear_rules,
     need_settings,
 )
-from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
+from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec, spec_to_rope_parameters
 from ordinate.schemes._spec import SchemeSpec
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 # default RoPE theta of each layer type
 THETAS = {FULL: 160_000.0, SLIDING: 10_000.0}
-GATES: Mapping[str, FeedForwardKind] = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu"}
 BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
 
 
@@ -37,7 +36,14 @@ class Modernbert(Family):
     prefix = "model."
     ignored_suffixes = ("decoder.weight",)
     defaults: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 50_368,
+        "hidden_size": 768,
+        "intermediate_size": 1152,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 12,
         "hidden_activation": "gelu",
+        "layer_types": None,
+        "rope_parameters": None,
         "max_position_embeddings": 8192,
         "norm_eps": 1e-5,
         "norm_bias": False,
@@ -56,12 +62,13 @@ class Modernbert(Family):
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
         need_settings(self, config, tie_word_embeddings=True, decoder_bias=True)
         count, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
-        kinds = config.get("layer_types") or [SLIDING if layer % every else FULL for layer in range(count)]
+        default = [SLIDING if layer % every else FULL for layer in range(count)]
+        kinds = default if config["layer_types"] is None else config["layer_types"]
         unknown = sorted(set(kinds) - {FULL, SLIDING})
         need(
             not unknown,
             "layer types must be full_attention or sliding_attention",
-            f"got {', '.join(unknown)}",
+            f"got layer_types with {', '.join(unknown)}",
             "load another checkpoint",
         )
         masked = "ModernBertForMaskedLM" in config["architectures"]
@@ -77,19 +84,18 @@ class Modernbert(Family):
             max_length=config["max_position_embeddings"],
             norm="layer",
             norm_eps=config["norm_eps"],
-            feedforward=activation_kind(config["hidden_activation"], GATES),
+            feedforward=activation_kind(config, "hidden_activation", HF_GATES),
             hidden=config["intermediate_size"],
             bias=("norm",) * config["norm_bias"] + ("feedforward",) * config["mlp_bias"],
             embedding_norm=True,
             first_norm=False,
             head="masked" if masked else "none",
-            head_activation=self._activation(config["classifier_activation"]) if masked else "gelu",
+            head_activation=cast(Activation, activation_kind(config, "classifier_activation")) if masked else "gelu",
             head_bias=config["classifier_bias"] if masked else True,
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        gates = {ours: theirs for theirs, ours in GATES.items()}
-        fits = isinstance(shape, EncoderShape) and shape.mixer in (BIASED, PLAIN) and shape.feedforward in gates
+        fits = isinstance(shape, EncoderShape) and shape.mixer in (BIASED, PLAIN) and shape.feedforward in GATED
         came = f"got {type(shape).__name__}, {shape.mixer}, {shape.feedforward}"
         wanted = f"a modernbert must be a gated encoder with mixer {BIASED} or {PLAIN}"
         need(fits, wanted, came, "use save_pretrained instead")
@@ -116,7 +122,7 @@ class Modernbert(Family):
             "num_hidden_layers": shape.layers,
             "num_attention_heads": shape.heads,
             "intermediate_size": shape.hidden_width,
-            "hidden_activation": gates[shape.feedforward],
+            "hidden_activation": activation_name(shape.feedforward, HF_GATES),
             "max_position_embeddings": shape.max_length,
             "norm_eps": shape.norm_eps,
             "norm_bias": "norm" in shape.bias,
@@ -155,17 +161,7 @@ class Modernbert(Family):
     def _rope(self, config: Mapping[str, Any], kind: str) -> str:
         """Return the RoPE scheme spec of a layer type."""
         early = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}[kind]
-        parameters = dict((config.get("rope_parameters") or {}).get(kind) or config.get("rope_scaling") or {})
-        parameters.setdefault("rope_theta", config.get(early, THETAS[kind]))
+        found = dict((config["rope_parameters"] or {}).get(kind) or {}) | (config.get("rope_scaling") or {})
+        beside = {**config, "rope_theta": config.get(early, THETAS[kind]), "partial_rotary_factor": None}
         head_width = config["hidden_size"] // config["num_attention_heads"]
-        return rope_spec(parameters, head_width, config["max_position_embeddings"])
-
-    def _activation(self, name: str) -> Activation:
-        activation = activation_kind(name, HF_ACTIVATIONS)
-        need(
-            activation in ACTIVATIONS,
-            "a masked-LM head needs an activation without a gate",
-            f"got {activation}",
-            "load another",
-        )
-        return cast(Activation, activation)
+        return rope_spec(complete_rope_parameters(found, beside), head_width, config["max_position_embeddings"])

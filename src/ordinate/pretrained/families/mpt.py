@@ -7,6 +7,8 @@ from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family, TensorRule, linear_rules, need_settings
 
+MIXER, SCALED = "softmax", "softmax:variant.scale="
+
 
 class Mpt(Family):
     """MPT: ALiBi, no biases, not even in LayerNorm.
@@ -17,39 +19,51 @@ class Mpt(Family):
     model_type = "mpt"
     prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {
+        "d_model": 2048,
+        "n_heads": 16,
+        "n_layers": 24,
+        "max_seq_len": 2048,
+        "vocab_size": 50_368,
         "layer_norm_epsilon": 1e-5,
-        "expansion_ratio": 4,
         "tie_word_embeddings": True,
-        "attn_config": {},
+        "attn_config": None,
+    }
+    aliases: ClassVar[Mapping[str, str]] = {
+        "num_attention_heads": "n_heads",
+        "hidden_size": "d_model",
+        "num_hidden_layers": "n_layers",
     }
 
     def architecture(self, shape: Shape) -> str:
         return "MptForCausalLM"
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
-        need_settings(self, config, no_bias=True, logit_scale=None)
-        need_settings(
-            self, config["attn_config"], alibi=True, alibi_bias_max=8, clip_qkv=None, qk_ln=False, softmax_scale=None
-        )
+        attention = config["attn_config"] or {}
+        need_settings(self, config, logit_scale=None)
+        need_settings(self, attention, alibi=True, alibi_bias_max=8, clip_qkv=None, qk_ln=False, prefix_lm=False)
+        scale = attention.get("softmax_scale")
         return Shape(
             vocabulary=config["vocab_size"],
             width=config["d_model"],
             layers=config["n_layers"],
             heads=config["n_heads"],
             scheme="alibi",
+            mixer=MIXER if scale is None else f"{SCALED}{scale}",
             max_length=config["max_seq_len"],
             norm="layer",
             norm_eps=config["layer_norm_epsilon"],
             feedforward="gelu",
-            hidden=config["expansion_ratio"] * config["d_model"],
+            # whatever expansion_ratio says, as in transformers
+            hidden=4 * config["d_model"],
             bias=(),
             tie_embeddings=config["tie_word_embeddings"],
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
+        scaled = shape.mixer.startswith(SCALED) and "," not in shape.mixer
         need(
-            shape.scheme == "alibi" and shape.mixer == "softmax" and not shape.bias,
-            "an mpt requires scheme alibi, mixer softmax and no bias",
+            shape.scheme == "alibi" and (shape.mixer == MIXER or scaled) and not shape.bias,
+            f"an mpt requires scheme alibi, mixer {MIXER} or {SCALED}NUMBER, and no bias",
             f"got {shape.scheme}, {shape.mixer}, {shape.bias}",
             "use save_pretrained instead",
         )
@@ -59,10 +73,10 @@ class Mpt(Family):
             "n_layers": shape.layers,
             "n_heads": shape.heads,
             "max_seq_len": shape.max_length,
-            "expansion_ratio": shape.hidden_width // shape.width,
+            "expansion_ratio": 4,
             "layer_norm_epsilon": shape.norm_eps,
             "no_bias": True,
-            "attn_config": {"alibi": True},
+            "attn_config": {"alibi": True} | ({"softmax_scale": float(shape.mixer[len(SCALED) :])} if scaled else {}),
             "tie_word_embeddings": shape.tie_embeddings,
         }
 

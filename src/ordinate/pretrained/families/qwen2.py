@@ -1,10 +1,10 @@
 """Qwen2."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ordinate.models.shape import Shape
-from ordinate.pretrained.llama_like import LlamaLike, layer_types, layer_windows
+from ordinate.pretrained.llama_like import WINDOW_DEFAULTS, LlamaLike, layer_types, layer_windows
 
 
 class Qwen2(LlamaLike):
@@ -14,6 +14,14 @@ class Qwen2(LlamaLike):
     """
 
     model_type = "qwen2"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **LlamaLike.usual,
+        **WINDOW_DEFAULTS,
+        "vocab_size": 151_936,
+        "intermediate_size": 22_016,
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 32_768,
+    }
     bias = True
 
     def architecture(self, shape: Shape) -> str:

@@ -1,29 +1,39 @@
 """RoBERTa."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
+from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule, Weight, linear_rules
 from ordinate.pretrained.bert_like import BertLike
 
-# position ids start at padding_idx + 1 = 2
-POSITION_OFFSET = 2
+PADDING = 1
 
 
+@dataclass(frozen=True)
 class SkippedRows(TensorRule):
-    """A position table whose first rows are unused."""
+    """A position table whose first rows are unused.
+
+    Args:
+        offset: how many rows.
+    """
+
+    offset: int
 
     def read(self, tensors: Sequence[Weight], shape: Shape) -> Weight:
-        return tensors[0][POSITION_OFFSET:]
+        return tensors[0][self.offset :]
 
     def write(self, tensor: Weight, shape: Shape) -> list[Weight]:
-        return [torch.cat([tensor.new_zeros(POSITION_OFFSET, tensor.shape[1]), tensor])]
+        return [torch.cat([tensor.new_zeros(self.offset, tensor.shape[1]), tensor])]
 
 
 class Roberta(BertLike):
-    """RoBERTa: BERT, trained longer; the first two rows of its position table are unused.
+    """RoBERTa: BERT, trained longer; positions count from the padding token + 1, so that the first two rows of its
+    position table are usually unused.
 
     Source: Liu et al. 2019, https://arxiv.org/abs/1907.11692.
     """
@@ -32,10 +42,26 @@ class Roberta(BertLike):
     prefix = "roberta."
     masked_lm_class = "RobertaForMaskedLM"
     base_class = "RobertaModel"
-    position_offset = POSITION_OFFSET
+    defaults: ClassVar[Mapping[str, Any]] = {**BertLike.defaults, "vocab_size": 50_265, "pad_token_id": PADDING}
+    # that of the head is not an option
+    head_activation = "gelu"
 
-    def position_rule(self) -> TensorRule:
-        return SkippedRows("schemes.0.table", (f"{self.prefix}embeddings.position_embeddings.weight",))
+    def padding(self, config: Mapping[str, Any]) -> int | None:
+        token = config["pad_token_id"]
+        need(
+            isinstance(token, int) and token >= 0,
+            "a roberta counts positions from its padding token",
+            f"got pad_token_id={token!r}",
+            "set it in config.json; 1 is usual",
+        )
+        return None if token == PADDING else token
+
+    def position_offset(self, padding: int | None) -> int:
+        return (PADDING if padding is None else padding) + 1
+
+    def position_rule(self, padding: int | None) -> TensorRule:
+        table = f"{self.prefix}embeddings.position_embeddings.weight"
+        return SkippedRows("schemes.0.table", (table,), self.position_offset(padding))
 
     def masked_lm_rules(self) -> Sequence[TensorRule]:
         return [

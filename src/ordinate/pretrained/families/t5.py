@@ -4,11 +4,20 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.core import catalog
-from ordinate.core.checks import need, need_known
+from ordinate.core.checks import need
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.feedforward import GATED, FeedForwardKind
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import StackedPair, StackedQKV, TensorRule, linear_rules
+from ordinate.pretrained._family import (
+    HF_ACTIVATIONS,
+    HF_GATES,
+    StackedPair,
+    StackedQKV,
+    TensorRule,
+    activation_kind,
+    activation_name,
+    linear_rules,
+)
 from ordinate.pretrained.encoder_decoder_like import (
     EncoderDecoderLike,
     need_encoder_decoder,
@@ -21,13 +30,10 @@ LENGTH = 512
 MIXER = "softmax:variant.scale=1.0"
 HEAD = "lm_head.weight"
 FEEDFORWARD_KINDS: Mapping[str, FeedForwardKind] = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "silu": "silu",
+    **HF_ACTIVATIONS,
+    **{f"gated-{name}": kind for name, kind in HF_GATES.items()},
     # transformers reads gated-gelu as gelu_new, the tanh approximation
     "gated-gelu": "geglu_tanh",
-    "gated-silu": "swiglu",
 }
 
 
@@ -45,6 +51,12 @@ class T5(EncoderDecoderLike):
     # an unused relative-bias table in the cross-attention of old checkpoints
     ignored_suffixes = ("EncDecAttention.relative_attention_bias.weight",)
     defaults: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 32_128,
+        "d_model": 512,
+        "d_kv": 64,
+        "d_ff": 2048,
+        "num_layers": 6,
+        "num_heads": 8,
         "relative_attention_num_buckets": 32,
         "relative_attention_max_distance": 128,
         "layer_norm_epsilon": 1e-6,
@@ -54,23 +66,29 @@ class T5(EncoderDecoderLike):
         "eos_token_id": 1,
         "pad_token_id": 0,
     }
+    aliases: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    }
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide from the tensor names whether the head is tied: config.json may claim so wrongly."""
         scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True) is not False)
-        return {**config, "scale_decoder_outputs": scaled, "tied": HEAD not in names}
+        depth = config["num_layers"] if config["num_decoder_layers"] is None else config["num_decoder_layers"]
+        return {**config, "scale_decoder_outputs": scaled, "tied": HEAD not in names, "num_decoder_layers": depth}
 
     def architecture(self, shape: Shape) -> str:
         return "T5ForConditionalGeneration"
 
     def shape(self, config: Mapping[str, Any]) -> EncoderDecoderShape:
-        need_known("feed_forward_proj", config["feed_forward_proj"], FEEDFORWARD_KINDS)
         width = config["d_model"]
         buckets, farthest = (config[f"relative_attention_{name}"] for name in ("num_buckets", "max_distance"))
         return EncoderDecoderShape(
             vocabulary=config["vocab_size"],
             width=width,
-            layers=config["num_decoder_layers"] or config["num_layers"],
+            layers=config["num_decoder_layers"],
             source_layers=config["num_layers"],
             heads=config["num_heads"],
             head_width=config["d_kv"],
@@ -79,7 +97,7 @@ class T5(EncoderDecoderLike):
             cross_mixer=MIXER,
             max_length=LENGTH,
             norm_eps=config["layer_norm_epsilon"],
-            feedforward=FEEDFORWARD_KINDS[config["feed_forward_proj"]],
+            feedforward=activation_kind(config, "feed_forward_proj", FEEDFORWARD_KINDS),
             hidden=config["d_ff"],
             bias=(),
             tie_embeddings=config["tied"],
@@ -93,8 +111,6 @@ class T5(EncoderDecoderLike):
         )
         name, options = catalog.parse(shape.scheme)
         need(name == "t5", "a t5 requires the scheme t5", f"got {shape.scheme!r}", "use save_pretrained instead")
-        words = {kind: word for word, kind in FEEDFORWARD_KINDS.items()}
-        need_known("feedforward of a t5", shape.feedforward, words)
         return {
             "vocab_size": shape.vocabulary,
             "d_model": shape.width,
@@ -106,7 +122,7 @@ class T5(EncoderDecoderLike):
             "relative_attention_num_buckets": int(options.get("buckets", 32)),
             "relative_attention_max_distance": int(options.get("max_distance", 128)),
             "layer_norm_epsilon": shape.norm_eps,
-            "feed_forward_proj": words[shape.feedforward],
+            "feed_forward_proj": activation_name(shape.feedforward, FEEDFORWARD_KINDS),
             # transformers derives the scaling of the logits from this key
             "tie_word_embeddings": full.logit_scale != 1,
             **special_tokens_config(full),

@@ -1,11 +1,10 @@
 """ViT."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ordinate.models.vision import VisionShape
 from ordinate.pretrained._family import (
-    HF_ACTIVATIONS,
     TensorRule,
     activation_kind,
     activation_name,
@@ -24,22 +23,34 @@ class Vit(VitLike):
     model_type = "vit"
     prefix = "vit."
     defaults: ClassVar[Mapping[str, Any]] = {
-        "hidden_act": "gelu",
+        **VitLike.usual,
+        "intermediate_size": 3072,
         "layer_norm_eps": 1e-12,
-        "qkv_bias": True,
-        "num_channels": 3,
-        "id2label": {"0": "LABEL_0", "1": "LABEL_1"},
-        "architectures": (),
+        "patch_size": 16,
+        "pooler_act": "tanh",
+        "pooler_output_size": None,
     }
     classifier_class = "ViTForImageClassification"
     base_class = "ViTModel"
 
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Decide on the head by the class that config.json names, and by the tensors."""
+        pooler = "pooler" if any(name.endswith("pooler.dense.weight") for name in names) else "none"
+        return {**config, "head": "classes" if self.classifier_class in config["architectures"] else pooler}
+
     def specific_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        need_settings(self, config, pooler_act="tanh", pooler_output_size=config["hidden_size"])
+        width = config["pooler_output_size"] or config["hidden_size"]
+        if config["head"] == "pooler":
+            need_settings(
+                self,
+                {**config, "pooler_output_size": width},
+                pooler_act="tanh",
+                pooler_output_size=config["hidden_size"],
+            )
         return {
-            "feedforward": activation_kind(config["hidden_act"], HF_ACTIVATIONS),
+            "feedforward": activation_kind(config, "hidden_act"),
             "hidden": config["intermediate_size"],
-            "head": "classes" if self.classifier_class in config["architectures"] else "pooler",
+            "head": config["head"],
         }
 
     def specific_config(self, shape: VisionShape) -> dict[str, Any]:

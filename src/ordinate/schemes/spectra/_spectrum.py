@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,8 @@ from torch import Tensor
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_known
 
+RatesBy = Literal["query", "sequence"]
+"""Whose length sets the rates."""
 _FOLDER = "ordinate.schemes.spectra"
 # keys of the same dictionary in transformers that do not describe the frequency scaling
 _BESIDE = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"}
@@ -25,8 +27,8 @@ class Spectrum:
         rate(m) = theta^(-2m / width),   m = 0 .. width/2 - 1        [radians per token]
 
     Must: be a frozen dataclass of plain numbers; override `rates`.
-    May: set `query_key_scale`; where the rates depend on how long the text is, set `length_thresholds` and override
-    `rates_at`.
+    May: set `query_key_scale`; where the rates depend on how long the text is, set `length_thresholds`, override
+    `rates_at` and offer `whole_sequence`.
     """
 
     rope_type: ClassVar[str] = "default"
@@ -43,6 +45,11 @@ class Spectrum:
     def length_thresholds(self) -> tuple[int, ...] | None:
         """Lengths beyond which the rates change [tokens]; (): they are constant; None: each length has its own."""
         return ()
+
+    @property
+    def whole_sequence(self) -> bool:
+        """Whether one length, that of the longest sequence, sets the rates of a call; else each query's own does."""
+        return False
 
     def rates(self, width: int, theta: float) -> list[float]:
         """Return the rate of each pair of `width` channels, at short lengths if they matter [radians per token]."""

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.checks import need, need_known, need_positive
-from ordinate.schemes.spectra._spectrum import Spectrum
+from ordinate.schemes.spectra._spectrum import RatesBy, Spectrum
 
 DynamicForm = Literal["transformers", "power_of_two", "qwen"]
 
@@ -24,17 +24,18 @@ class Dynamic(Spectrum):
         power_of_two:   grown(L) = 2^ceil(log2 ceil(L / L0))
         qwen:           grown(L) = 2^ceil(log2(L / L0) + 1) - 1
 
-    Each query is scored with query and keys rotated at the rates of its own length (its position + 1). So decoding
-    with a KV cache equals the full forward pass, and the sequences of a batch are independent.
-
     Args:
         trained_length: L0 [tokens].
         factor: growth of the base; required by the form `transformers`, and used by it only.
         form: the published rule.
+        rates_by: whose length sets the rates. `query`: each query is scored at its own (its position + 1), so that
+            decoding with a KV cache equals the full forward pass, and the sequences of a batch are independent.
+            `sequence`: all tokens of a call are rotated at that of its longest sequence, and cached keys stay as they
+            are, as in public code; `load` takes this for published models.
     Source: emozilla 2023, "Dynamically scaled RoPE"; the forms are those of transformers, of foundation-model-stack
         and of Qwen's code.
-    Departs: they use one length for all queries, the longest of the batch, so cached keys are inconsistent with later
-        ones, and a long sequence changes a short one in the same batch. The last query of a sequence agrees.
+    Departs: by default, in the length: theirs is that of `rates_by=sequence`, where cached keys are inconsistent with
+        later ones, and a long sequence changes a short one in the same batch. The last query of a sequence agrees.
     """
 
     rope_type = "dynamic"
@@ -45,10 +46,12 @@ class Dynamic(Spectrum):
     trained_length: int
     factor: float | None = None
     form: DynamicForm = "transformers"
+    rates_by: RatesBy = "query"
 
     def __post_init__(self) -> None:
         need_positive("trained_length", self.trained_length)
         need_known("form of dynamic", self.form, get_args(DynamicForm))
+        need_known("rates_by", self.rates_by, get_args(RatesBy))
         right = (self.form == "transformers") == (self.factor is not None)
         came = f"got factor {self.factor} with form {self.form!r}"
         need(
@@ -60,6 +63,11 @@ class Dynamic(Spectrum):
     def length_thresholds(self) -> None:
         """None: the rates change with each token."""
         return None
+
+    @property
+    def whole_sequence(self) -> bool:
+        """Whether one length sets the rates of all tokens of a call."""
+        return self.rates_by == "sequence"
 
     def rates_at(self, length: Float[Tensor, "*any"], width: int, theta: float) -> Float[Tensor, "*any pairs"]:
         need(width > 2, "dynamic needs two channel pairs", f"got {width} channels", "rotate more channels")

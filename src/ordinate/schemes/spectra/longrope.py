@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.core.checks import need, need_positive
-from ordinate.schemes.spectra._spectrum import Spectrum
+from ordinate.core.checks import need, need_known, need_positive
+from ordinate.schemes.spectra._spectrum import RatesBy, Spectrum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +19,7 @@ class LongRope(Spectrum):
 
         rate(m, L) = theta^(-2m / width) / (short_factor[m] if L <= L0 else long_factor[m]),   L = tokens read so far
 
-    Rotated queries and keys are multiplied by the attention factor sqrt(1 + log(factor) / log(L0)). Each query is
-    scored with query and keys rotated by the set of its own length (its position + 1), so decoding with a KV cache
-    equals the full forward pass.
+    Rotated queries and keys are multiplied by the attention factor sqrt(1 + log(factor) / log(L0)).
 
     Args:
         short_factor: the divisors within the trained length, one for each pair.
@@ -29,9 +27,12 @@ class LongRope(Spectrum):
         trained_length: L0 [tokens].
         factor: the maximum length over L0; it sets the attention factor.
         attention_factor: overrides the attention factor.
+        rates_by: whose length sets the rates. `query`: each query is scored at its own (its position + 1), so that
+            decoding with a KV cache equals the full forward pass, and the sequences of a batch are independent.
+            `sequence`: all tokens of a call are rotated at that of its longest sequence, and cached keys stay as they
+            are, as in public code; `load` takes this for published models.
     Source: Ding et al. 2024, LongRoPE, https://arxiv.org/abs/2402.13753, the attention factor from the code of Phi-3.
-    Departs: public code uses one set for all queries, chosen by the longest sequence of the batch, and keeps cached
-        keys rotated by the other set.
+    Departs: by default, in the length: that of public code is `rates_by=sequence`.
     """
 
     rope_type = "longrope"
@@ -47,6 +48,7 @@ class LongRope(Spectrum):
     trained_length: int
     factor: float | None = None
     attention_factor: float | None = None
+    rates_by: RatesBy = "query"
 
     def __post_init__(self) -> None:
         for name in ("short_factor", "long_factor"):
@@ -65,6 +67,7 @@ class LongRope(Spectrum):
         for name in ("factor", "attention_factor"):
             need_positive(name, 1.0 if getattr(self, name) is None else getattr(self, name))
         one = (self.factor is None) != (self.attention_factor is None)
+        need_known("rates_by", self.rates_by, get_args(RatesBy))
         came = f"got factor {self.factor}, attention_factor {self.attention_factor}"
         need(one, "exactly one of factor and attention_factor must be set", came, "give one of them")
 
@@ -91,6 +94,11 @@ class LongRope(Spectrum):
         """The training length, beyond which the other set of divisors applies."""
         return (self.trained_length,)
 
+    @property
+    def whole_sequence(self) -> bool:
+        """Whether one length sets the rates of all tokens of a call."""
+        return self.rates_by == "sequence"
+
     def rates(self, width: int, theta: float) -> list[float]:
         """Return the rates within the training length."""
         return self._divided(self.short_factor, width, theta)
@@ -105,7 +113,7 @@ class LongRope(Spectrum):
     def _divided(self, by: Sequence[float], width: int, theta: float) -> list[float]:
         need(
             len(by) == width // 2,
-            "longrope needs one divisor for each rotated pair",
+            "short_factor and long_factor of longrope need one divisor for each rotated pair",
             f"got {len(by)} for {width // 2} pairs",
             "give as many divisors, or rotate as many channels",
         )

@@ -1,0 +1,128 @@
+"""Fidelity: a configuration gives the outputs of transformers, or is refused with the name of a field.
+
+`fidelity.py` draws the configurations.
+"""
+
+import dataclasses
+import runpy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from ordinate.core import catalog
+from ordinate.pretrained._family import Family
+from ordinate.pretrained.families import gpt2
+
+pytest.importorskip("transformers")
+DRAWN = runpy.run_path(str(Path(__file__).with_name("fidelity.py")))
+FIELDS, INERT, there, here = (DRAWN[name] for name in ("FIELDS", "INERT", "there", "here"))
+SEVERAL, FEW, MANY = 4, 2, 150
+
+
+@pytest.fixture(autouse=True)
+def quiet(recwarn):
+    import transformers
+
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity(50)
+    yield
+    transformers.logging.set_verbosity(level)
+
+
+def family_of(name):
+    return catalog.load("ordinate.pretrained.families", Family, name)()
+
+
+def fields(name):
+    """The fields of a configuration class of transformers that other classes need not have, with their defaults."""
+    import transformers
+
+    common = {field.name for field in dataclasses.fields(transformers.PreTrainedConfig)}
+    own = dataclasses.fields(DRAWN["config_class"](name))
+    return {field.name: field.default for field in own if field.name not in common}
+
+
+def test_every_family_is_drawn():
+    assert set(FIELDS) == set(catalog.names("ordinate.pretrained.families"))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_of_transformers_is_drawn(name):
+    sizes, drawn, _ = FIELDS[name]
+    private = {"_out_features", "_out_indices"}
+    assert fields(name).keys() - private - {"is_encoder_decoder"} <= sizes.keys() | drawn.keys() | INERT.keys()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_defaults_and_aliases_are_those_of_transformers(name):
+    family, theirs = family_of(name), fields(name)
+    shared = family.defaults.keys() & theirs.keys()
+    assert {key: family.defaults[key] for key in shared} == {key: theirs[key] for key in shared}
+    assert dict(family.aliases) == DRAWN["config_class"](name).attribute_map
+    assert set(family.aliases.values()) <= family.defaults.keys()
+
+
+def outcomes(draws):
+    """How many came out how; a failure shows the configurations."""
+    found = Counter()
+    for outcome, drawn in draws:
+        assert not outcome.startswith(("WRONG", "crash", "refused: no field")), (outcome, drawn)
+        found[outcome.split(":")[0]] += 1
+    return found
+
+
+def check_there(name, seeds, tmp_path):
+    return outcomes(there(name, seed, made(tmp_path / str(seed))) for seed in seeds)
+
+
+def check_here(name, seeds, tmp_path):
+    base = DRAWN["base_shape"](name, made(tmp_path / "base"))
+    return outcomes(here(name, seed, base, made(tmp_path / str(seed))) for seed in seeds)
+
+
+def made(folder):
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_configuration_gives_the_outputs_of_transformers_or_is_refused_by_name(name, tmp_path):
+    assert check_there(name, range(SEVERAL), tmp_path)["equal"] > 0
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_saved_shape_gives_the_same_outputs_in_transformers_or_is_refused_by_name(name, tmp_path):
+    check_here(name, range(FEW), tmp_path)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", FIELDS)
+def test_nearly_all_configurations_that_transformers_runs_are_read(name, tmp_path):
+    found = check_there(name, range(SEVERAL, MANY), tmp_path)
+    assert found["equal"] >= 0.95 * (found["equal"] + found["refused"])
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", FIELDS)
+def test_many_saved_shapes_give_the_same_outputs_in_transformers(name, tmp_path):
+    assert check_here(name, range(FEW, MANY), tmp_path)["equal"] > 20
+
+
+def test_a_wrong_number_is_noticed(tmp_path, monkeypatch):
+    # a mutant: the family passes over two fields
+    monkeypatch.setattr(gpt2, "_mixer", lambda *sizes, **scaling: gpt2.MIXER)
+    with pytest.raises(AssertionError, match="WRONG: by"):
+        check_there("gpt2", range(40), tmp_path)
+
+
+def test_outcomes_that_break_the_contract_are_failures():
+    for outcome in ("WRONG: by 1", "crash: KeyError", "refused: no field in 'x'"):
+        with pytest.raises(AssertionError):
+            outcomes([("equal", {}), (outcome, {})])
+    one = [torch.ones(2, 3)]
+    assert DRAWN["judged"](one, one) == "equal"
+    assert DRAWN["judged"]([one[0] * 1.01], one).startswith("WRONG: by")
+    assert DRAWN["judged"]([one[0][:1]], one) == "WRONG: by inf"
+    assert DRAWN["judged"]([], one).startswith("WRONG: 0 outputs")
