@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ordinate import Geometry, attend, explain
-from ordinate.attention import _sdpa
 from ordinate.attention._attend import BACKENDS
 from ordinate.attention.backends import offset_bias, row_blocks
+from ordinate.ops import sdpa
 from ordinate.schemes import T5, Alibi, NoPosition
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 from ordinate.testing.tolerance import assert_as_close
@@ -212,7 +212,7 @@ def test_autocast_keeps_the_bias_of_alibi_in_float32():
     scheme = Alibi(heads=4)
     q, k, v = (x.detach() for x in random_qkv(where, batch=1, dtype=torch.bfloat16))
     exact = attend(q.double(), k.double(), v.double(), scheme.at(where), backend="reference")
-    spying = mock.patch.object(_sdpa, "scaled_dot_product_attention", side_effect=_sdpa.scaled_dot_product_attention)
+    spying = mock.patch.object(sdpa, "scaled_dot_product_attention", side_effect=sdpa.scaled_dot_product_attention)
     with torch.autocast("cpu", torch.bfloat16), spying as spy:
         out = attend(q.float(), k.float(), v.float(), scheme.at(where), backend="sdpa")
     assert out.dtype == torch.bfloat16

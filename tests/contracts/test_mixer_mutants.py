@@ -15,6 +15,7 @@ CHECKS = {check.name: check for check in mixer_checks()}
 TABLE = [
     ("outputs_do_not_depend_on_later_tokens", bad.Peeks, "token 0 depends on a later one"),
     ("a_changed_future_leaves_the_past_as_it_was", bad.Peeks, "outputs before a changed input"),
+    ("a_non_finite_future_leaves_the_past_as_it_was", bad.MultipliesTheFutureByZero, "outputs before a token of nan"),
     ("the_bidirectional_form_depends_on_later_tokens", bad.HearsNoFuture, "the first token depends on no later"),
     ("unsupported_forms_are_rejected", bad.TakesAnyForm, "it mixes at causal without an error"),
     ("token_by_token_equals_one_pass", bad.Forgets, "chunks of"),
@@ -42,6 +43,8 @@ TABLE = [
     ("conversion_to_bfloat16_only_rounds_parameters", bad.Buffer, "more than its parameters"),
     ("every_parameter_gets_a_gradient", bad.Forgotten, "unused gets no gradient"),
     ("its_gradients_are_right", bad.HalfDetached, "Jacobian|gradient"),
+    ("its_second_derivatives_are_right", bad.DropsSecondDerivatives, "second derivatives: off by"),
+    ("per_sample_gradients_are_those_of_each_sample", bad.BranchesOnValues, "data-dependent control flow"),
     ("its_docstring_is_complete", bad.SaysNothing, "it has no docstring"),
     ("it_declares_its_properties", bad.HonoursWhatIsNot, "it declares support for unknown hooks: bais"),
     ("it_declares_its_properties", bad.UsuallyWithWhatItIgnores, "does not support hooks 'encode_key'"),

@@ -43,6 +43,8 @@ TABLE = [
     ("every_parameter_gets_a_gradient", bad.DetachedBias, "schemes.0.table gets no gradient"),
     ("every_hook_passes_gradcheck", bad.DetachedBias, "gradient|require grad"),
     ("every_hook_passes_gradcheck", bad.PartlyDetached, "Jacobian|jacobian|gradient"),
+    ("every_hook_passes_gradgradcheck", bad.DropsSecondDerivatives, "second derivatives of encode_query are dropped"),
+    ("per_sample_gradients_are_those_of_each_sample", bad.BranchesOnContent, "data-dependent control flow"),
     ("positions_beyond_max_length_raise_an_error", bad.ClampsSilently, "at accepts position 64, max_length 64"),
     ("positions_beyond_max_length_raise_an_error", bad.ErrorWithoutPosition, "without naming -1"),
     ("outputs_are_finite_at_any_length", bad.OverflowsAtLargePositions, "embed is not finite"),

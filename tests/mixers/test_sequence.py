@@ -3,10 +3,12 @@ import torch
 from torch import nn
 
 from ordinate import Geometry
+from ordinate.core import catalog
 from ordinate.mixers import SequenceMixer
-from ordinate.mixers._mixer import MixerState
+from ordinate.mixers._mixer import Mixer, MixerState
 from ordinate.mixers._sequence import UnpackedDocuments
 from ordinate.schemes import NoPosition
+from ordinate.testing.mixer import MixerCase
 
 
 class Watching(SequenceMixer):
@@ -143,3 +145,28 @@ def test_documents_are_unpacked_once_for_all_layers(monkeypatch):
     # another batch is unpacked separately
     mixer(torch.randn(1, 5, 4), at)
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("name", ["linear", "block_linformer", "reformer", "rwkv7", "s4d", "gru"])
+def test_nan_reaches_later_tokens_of_its_row_through_the_state_and_no_earlier_ones(name):
+    case = MixerCase(catalog.load("ordinate.mixers", Mixer, name))
+    mixer, scheme, x = case.mixer(), case.scheme(), case.tokens(2, 9)
+    plain = case.output(x, Geometry.causal(9))
+    x[0, 3] = float("nan")
+    first, state = mixer(x[:, :5], scheme.at(Geometry.causal(5)))
+    rest, _ = mixer(x[:, 5:], scheme.at(Geometry.causal(4, cached=5)), state)
+    out = torch.cat([first, rest], 1)
+    torch.testing.assert_close(out[0, :3], plain[0, :3])
+    torch.testing.assert_close(out[1], plain[1])
+    assert out[0, 3:].isnan().all()
+
+
+def test_nan_in_one_document_leaves_the_others_as_they_were():
+    case = MixerCase(catalog.load("ordinate.mixers", Mixer, "linear"))
+    x, where = case.tokens(1, 9), Geometry.packed([4, 5])
+    plain = case.output(x, where)
+    x[0, 2] = float("nan")
+    out = case.output(x, where)
+    torch.testing.assert_close(out[0, 4:], plain[0, 4:])
+    torch.testing.assert_close(out[0, :2], plain[0, :2])
+    assert out[0, 2:4].isnan().all()

@@ -10,7 +10,7 @@ from ordinate.attention._backend import AttentionCall, ScoreOptions, backends
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need, need_fraction, need_known, need_number
 from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values
-from ordinate.core.tensors import need_size, need_vectors
+from ordinate.core.tensors import need_size, need_vectors, without_autocast
 from ordinate.schemes._scheme import Placed
 
 BACKEND_VARIABLE = "ORDINATE_ATTENTION_BACKEND"
@@ -71,7 +71,7 @@ def attend(
     call = _call(q, k, v, at, scale, dropout, score_options)
     name, _ = _choose(call, backend)
     # `_call` has cast the inputs as autocast asks; inside the backend autocast would only round the bias
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         return BACKENDS[name].run(call)
 
 
@@ -101,7 +101,7 @@ def attend_with_lse(
         "leave score_options.normaliser out",
     )
     name, _ = _choose(call, backend)
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         return BACKENDS[name].run_with_lse(call)
 
 
@@ -138,7 +138,7 @@ def attend_cached(
     """
     call = replace(_call(q, k, v, at, scale, 0.0, score_options), max_key_norm=max_key_norm)
     name, _ = _choose(call, backend)
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         return BACKENDS[name].run(call)
 
 
@@ -197,7 +197,7 @@ def _call(
     _check_sizes(q, k, v, at)
     score_options.check_heads(q.shape[1])
     need_fraction("dropout", dropout)
-    if torch.is_autocast_enabled(q.device.type):
+    if not q.is_meta and torch.is_autocast_enabled(q.device.type):
         wanted = torch.get_autocast_dtype(q.device.type)
         q, k, v = q.to(wanted), k.to(wanted), v.to(wanted)
     need(

@@ -17,6 +17,7 @@ from ordinate.core.checks import need, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values, Visible, Weights
 from ordinate.core.tensors import need_vectors
+from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed
 
 # largest number of scores that `log_sum_exp` holds at a time
@@ -241,9 +242,15 @@ class Backend(ABC):
     """Priority: backends are tried in ascending order."""
     supported_options: ClassVar[frozenset[str]] = frozenset()
     """Supported variations of the formula: `softcap`, `sinks`, `normaliser`."""
+    supports_transforms: ClassVar[bool] = False
+    """Whether transforms of torch.func, forward-mode differentiation, meta and fake tensors pass through it."""
 
     def unsupported_reason(self, call: AttentionCall) -> str | None:
         """Return why this backend does not support the call, its score options included; None if it does."""
+        if not self.supports_transforms:
+            reason = untraceable(call.q)
+            if reason is not None:
+                return reason
         unknown = [name for name in call.score_options.in_use if name not in self.supported_options]
         return f"{unknown[0]} of the formula is not supported" if unknown else self.call_unsupported_reason(call)
 

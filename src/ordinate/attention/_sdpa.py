@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import torch
 from jaxtyping import Bool
-from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.attention._backend import AttentionCall, confine_nonfinite
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
+from ordinate.ops.double_backward import untraceable
+from ordinate.ops.sdpa import sdpa
 
 # largest score for which the gradients of PyTorch's CPU kernel are trusted, see `unsupported_reason`
 MAX_SAFE_SCORE = 1e6
@@ -28,6 +29,8 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return "the values have another head width than queries and keys"
     if 0 in call.q.shape or 0 in call.k.shape:
         return "a tensor is empty"
+    if call.scale == 0:
+        return "the scale is 0, for which PyTorch's kernels return NaN"
     if call.q.device.type != "cpu" or torch.compiler.is_compiling():
         return None
     if not call.is_finite:
@@ -45,15 +48,15 @@ def sdpa_attention(call: AttentionCall) -> Outputs:
         wide = replace(call, q=call.q.float(), k=call.k.float(), v=call.v.float())
         return sdpa_attention(wide).to(call.q.dtype)
     plain = unmasked_causal(call)
-    return scaled_dot_product_attention(
+    return sdpa(
         call.q,
         call.k,
         call.v,
-        attn_mask=None if plain else _mask(call),
-        dropout_p=call.dropout,
+        None if plain else _mask(call),
+        dropout=call.dropout,
         is_causal=_concrete_bool(plain),
         scale=call.scale,
-        enable_gqa=_concrete_bool(call.groups > 1),
+        grouped=_concrete_bool(call.groups > 1),
     )
 
 
@@ -70,14 +73,13 @@ def masked_attention(
         scale: multiplies q.k.
         dropout: dropout probability of the weights.
     """
-    options = {"dropout_p": dropout, "scale": scale, "enable_gqa": q.shape[1] > k.shape[1]}
 
     def attention(q: Queries, k: Keys, v: Values) -> Outputs:
-        return scaled_dot_product_attention(q, k, v, seen[:, None], **options)
+        return sdpa(q, k, v, seen[:, None], dropout=dropout, scale=scale, grouped=q.shape[1] > k.shape[1])
 
     wide = torch.promote_types(q.dtype, torch.float32)
     totals = torch.stack([x.detach().sum(dtype=wide) for x in (q, k, v)])
-    if torch.compiler.is_compiling() or bool(totals.isfinite().all()):
+    if torch.compiler.is_compiling() or (untraceable(q) is None and bool(totals.isfinite().all())):
         return attention(q, k, v)
     return confine_nonfinite(q, k, v, seen, attention)
 

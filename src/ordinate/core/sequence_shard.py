@@ -164,16 +164,31 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rank: int, world: int, group: dist.ProcessGroup | None) -> tuple[Tensor, ...]:
-        ctx.rank, ctx.group = rank, group
+        ctx.rank, ctx.world, ctx.group = rank, world, group
         parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world)]
         dist.all_gather(parts, x.contiguous(), group=group)
         return tuple(parts)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        own = torch.empty_like(gradients[ctx.rank], memory_format=torch.contiguous_format)
-        dist.reduce_scatter(own, [part.contiguous() for part in gradients], group=ctx.group)
-        return own, None, None, None
+        # by apply, so that the backward pass is itself differentiable
+        return _ReduceScatter.apply(ctx.rank, ctx.world, ctx.group, *gradients), None, None, None
+
+
+class _ReduceScatter(torch.autograd.Function):
+    """Reduce-scatter (sum) in the forward pass, all-gather in the backward pass."""
+
+    @staticmethod
+    # pyrefly: ignore[bad-override]  (a process group is not a tensor)
+    def forward(ctx: Any, rank: int, world: int, group: dist.ProcessGroup | None, *parts: Tensor) -> Tensor:
+        ctx.rank, ctx.world, ctx.group = rank, world, group
+        own = torch.empty_like(parts[rank], memory_format=torch.contiguous_format)
+        dist.reduce_scatter(own, [part.contiguous() for part in parts], group=group)
+        return own
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, None, *_Gather.apply(grad_outputs[0], ctx.rank, ctx.world, ctx.group)
 
 
 def _chunks(tokens: int, rank: int, world: int, mirrored: bool, device: torch.device) -> list[Int[Tensor, " chunk"]]:

@@ -1,9 +1,11 @@
 """Tensor argument checks (axes, dtype, device, matching sizes), and dtype promotion for sums."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ordinate.core.checks import need
 
@@ -159,3 +161,13 @@ def need_positions_below(name: str, pos: Tensor, length: int) -> None:
 def at_least_float32(x: Tensor) -> Tensor:
     """Convert 16-bit floats to float32, for exact sums; float32 and float64 are returned unchanged."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def has_values(x: Tensor) -> bool:
+    """Whether values can be read: not of meta and fake tensors, nor of those that torch.func maps over."""
+    return not (x.is_meta or isinstance(x, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Context without autocast on the device of `x`."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from ordinate.attention.kv_buffer import KVBuffer, MaxKeyNorm
@@ -38,6 +38,16 @@ class MixerState:
     def select_rows(self: StateType, rows: Int[Tensor, "rows"]) -> StateType:
         """Select rows of the batch, in the given order (for beam search, for example)."""
         return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def fill_rows(self: StateType, rows: Bool[Tensor, "b"], value: float) -> StateType:
+        """Fill the floating-point numbers of some rows with this value."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        made = {
+            name: x.masked_fill(rows.view(-1, *(1,) * (x.ndim - 1)), value)
+            for name, x in own.items()
+            if isinstance(x, Tensor) and x.is_floating_point()
+        }
+        return replace(self, **made)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ their own, left-padded, and packs the results again.
 
 from abc import abstractmethod
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -16,6 +17,7 @@ from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
 from ordinate.mixers._mixer import Mixer, MixerState, StateType
+from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed
 
 
@@ -79,7 +81,11 @@ class SequenceMixer(Mixer[StateType]):
     left of its tokens.
 
     Must: as `Mixer`, but define `mix_sequences` instead of `forward`.
+    May: set `confines_nonfinite`.
     """
+
+    confines_nonfinite: ClassVar[bool] = False
+    """Whether it keeps NaN and infinity from tokens that do not see them; otherwise `forward` does."""
 
     @abstractmethod
     def mix_sequences(
@@ -106,15 +112,35 @@ class SequenceMixer(Mixer[StateType]):
         own = at.cached("new", lambda: at.block(slice(None), slice(start, None))) if start else at
         documents = own.where.q_document
         if documents is None:
-            return self.mix_sequences(x, own, None, state)
+            return self._mix_confined(x, own, None, state)
         if not x.shape[0] * x.shape[1]:
             return self.mix_sequences(x, own, torch.zeros_like(x[..., 0], dtype=torch.bool), state)
         documents = documents.expand(x.shape[0], -1)
         rows, laid = own.cached(("rows", len(documents)), lambda: _unpacked(own, documents))
         if state is not None:
             _check_continues(at.where, rows)
-        y, state = self.mix_sequences(rows.unpack(x), laid, rows.real, state)
+        y, state = self._mix_confined(rows.unpack(x), laid, rows.real, state)
         return rows.pack(y), None if state is None else state.select_rows(rows.last_row)
+
+    def _mix_confined(
+        self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: StateType | None
+    ) -> tuple[Tokens, StateType | None]:
+        """Mix sequences so that NaN and infinity reach their own and later tokens, and no earlier ones.
+
+        Products with a causal mask, convolutions and sums over chunks would carry them backwards: 0 * NaN is NaN. All
+        outputs from the first such token of a row on are NaN, and so is the row's state.
+        """
+        if self.confines_nonfinite or not at.where.is_causal:
+            return self.mix_sequences(x, at, real, state)
+        # one sum is cheap, and reading it costs nothing on a CPU; elsewhere it would synchronise the device
+        readable = x.device.type == "cpu" and not torch.compiler.is_compiling() and untraceable(x) is None
+        if readable and bool(x.detach().sum().isfinite()):
+            return self.mix_sequences(x, at, real, state)
+        bad = (~x.isfinite().all(-1)).cumsum(1) > 0
+        y, after = self.mix_sequences(x.masked_fill(bad[..., None], 0.0), at, real, state)
+        if after is not None and x.shape[1]:
+            after = after.fill_rows(bad[:, -1], float("nan"))
+        return y.masked_fill(bad[..., None], float("nan")), after
 
     def _check_row(self, where: Geometry, state: StateType | None) -> None:
         name = type(self).__name__

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
 from ordinate.core.checks import need, need_positive, need_whole
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._projections import AttentionProjections
 from ordinate.mixers._sequence import SequenceMixer
+from ordinate.ops.sdpa import sdpa
 from ordinate.schemes._scheme import Placed
 
 Positions = Int[Tensor, "b n"]
@@ -131,8 +132,10 @@ class BlockLinformer(AttentionProjections, SequenceMixer[BlockLinformerState]):
             )
             if known.shape[3]:
                 visible = torch.cat([known, visible.expand(len(known), 1, -1, -1)], -1)
-            options = {"dropout_p": dropout, "scale": self.scale, "enable_gqa": k.shape[1] != q.shape[1]}
-            outs.append(scaled_dot_product_attention(q[:, :, block], keys, values, visible, **options))
+            grouped = k.shape[1] != q.shape[1]
+            outs.append(
+                sdpa(q[:, :, block], keys, values, visible, dropout=dropout, scale=self.scale, grouped=grouped)
+            )
         return torch.cat(outs, 2)
 
     def _after(

@@ -4,13 +4,13 @@ import torch
 from einops import rearrange
 from jaxtyping import Bool
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.core.checks import need_fraction, need_positive, need_whole
 from ordinate.core.shapes import Context, Queries, Tokens
 from ordinate.mixers._mixer import MixerState, check_heads
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.ops.left_align import padding_counts, roll_left
+from ordinate.ops.sdpa import sdpa
 from ordinate.schemes._scheme import Placed
 
 
@@ -78,7 +78,7 @@ class Linformer(SequenceMixer[MixerState]):
         k, v = (self._split(part) for part in self.key_value(summaries).chunk(2, -1))
         dropout = self.dropout if self.training else 0.0
         q = self._split(self.query(x))
-        y = scaled_dot_product_attention(q, k, v, dropout_p=dropout, enable_gqa=k.shape[1] != q.shape[1])
+        y = sdpa(q, k, v, dropout=dropout, grouped=k.shape[1] != q.shape[1])
         return self.out(rearrange(y, "b h n d -> b n (h d)")), None
 
     def _split(self, x: Tokens | Context) -> Queries:

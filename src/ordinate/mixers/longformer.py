@@ -69,6 +69,7 @@ class Longformer(AttentionProjections, SequenceMixer[LongformerState]):
         projections.
     """
 
+    confines_nonfinite = True
     supported_hooks = frozenset({"encode_query", "encode_key"})
     permutation_equivariant = False
 

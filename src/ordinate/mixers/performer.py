@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -143,10 +144,25 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
         # C++ kernel, chunk by chunk with features in cache; the same result up to rounding
         if causal and self.kernel != "relu" and unsupported_reason("performer", q, k, v, sums, before) is None:
             scale, mirrored = self.head_width**-0.25, self.kernel == "hyperbolic"
+            plain = partial(self._by_features, causal=True, real=real, before=before)
             out, *after = performer_attention(
-                (q, k, v), self.directions.to(q.dtype), scale, mirrored, real, (sums, before)
+                (q, k, v), self.directions.to(q.dtype), scale, mirrored, real, (sums, before), plain
             )
             return out, PerformerState(*after)
+        out, sums, peak = self._by_features(q, k, v, sums, causal=causal, real=real, before=before)
+        return out, PerformerState(sums, peak) if causal else None
+
+    def _by_features(
+        self,
+        q: Queries,
+        k: Keys,
+        v: Values,
+        sums: Float[Tensor, "b h m columns"],
+        *,
+        causal: bool,
+        real: Bool[Tensor, "b n"] | None,
+        before: Float[Tensor, "b h"],
+    ) -> tuple[Outputs, Float[Tensor, "b h m columns"], Float[Tensor, "b h"]]:
         # the level of a query cancels: it is a factor of numerator and denominator
         (q_features, _), (k_features, levels) = self._features(q), self._features(k)
         if real is not None:
@@ -157,9 +173,9 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
         v = nn.functional.pad(v, (0, 1), value=1.0) * weights[..., None]
         if not causal:
             out = q_features @ (k_features.mT @ v)
-            return safe_divide(out[..., :-1], out[..., -1]), None
+            return safe_divide(out[..., :-1], out[..., -1]), sums, before
         out, sums = linear_attention(q_features, k_features, v, sums, peaks)
-        return safe_divide(out[..., :-1], out[..., -1]), PerformerState(sums, peaks[..., -1])
+        return safe_divide(out[..., :-1], out[..., -1]), sums, peaks[..., -1]
 
     def _features(self, x: Queries) -> tuple[Features, Levels]:
         directions = self.directions.to(x.dtype)

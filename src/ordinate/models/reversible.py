@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import get_device_states, set_device_states
 
+from ordinate.core.checks import need
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, run_blocks
+from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed
 
 BlockKind = Literal["plain", "reversible"]
@@ -45,7 +46,7 @@ def run_reversible(
     """
     wide = x.to(torch.float32 if x.device.type == "mps" else torch.float64)
     stack = ReversibleStack(blocks, places, x.dtype)
-    if states is None and torch.is_grad_enabled():
+    if states is None and torch.is_grad_enabled() and untraceable(x) is None:
         first, second = _Reversible.apply(stack, wide, wide, *stack.parameters)
         after: list[MixerState | None] = [None] * len(blocks)
     else:
@@ -173,9 +174,14 @@ class _Reversible(torch.autograd.Function):
         return first, second
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        # grad mode is `create_graph`; the inversion is not part of any graph
+        need(
+            not torch.is_grad_enabled(),
+            "reversible layers have first derivatives only",
+            "got create_graph=True",
+            'build the model with blocks="plain"',
+        )
         return None, *ctx.stack.backward(*ctx.saved_tensors, *grad_outputs)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ordinate.core.shapes import LogSumExp, Outputs, Queries
+from ordinate.ops.double_backward import gradients, in_one, untraceable
 
 # chunk length: this one stays in a CPU's L1/L2 cache; on other devices fewer, longer steps are faster [tokens]
 CPU_CHUNK, DEVICE_CHUNK = 64, 512
@@ -43,7 +43,8 @@ def linear_attention(
     if q.shape[2] == 0:
         return v, state
     known = None if peaks is None else peaks.detach().flatten(0, 1)
-    out, sums_after = _Chunks.apply(q, k, v, state.flatten(0, 1), known)
+    make = _plain_chunks if untraceable(q) else _Chunks.apply
+    out, sums_after = make(q, k, v, state.flatten(0, 1), known)
     return out, sums_after.unflatten(0, q.shape[:2])
 
 
@@ -86,23 +87,44 @@ class _Chunks(torch.autograd.Function):
         return out, sums
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        gradient, after = grad_outputs
         q, k, v, peaks, *before = ctx.saved_tensors
-        made = [_beside(x, x.shape[3]) for x in (q, k, v)]
-        for rows, sums in zip(reversed(_cuts(q)), reversed(before), strict=True):
-            (a, b, c, up), fade = _taken(rows, q, k, v, gradient), _fade(q, peaks, rows)
-            pairs, slopes = torch.bmm(a, b.mT).mul_(fade.pairs), torch.bmm(up, c.mT).mul_(fade.pairs)
-            entered = up * fade.enter
-            dq = torch.baddbmm(torch.bmm(slopes, b), entered, sums.mT)
-            dk = torch.baddbmm(torch.bmm(slopes.mT, a), c * fade.leave, after.mT)
-            dv = torch.bmm(pairs.mT, up).add_(torch.bmm(b, after).mul_(fade.leave))
-            for whole, part in zip(made, (dq, dk, dv), strict=True):
-                whole[:, :, rows] = part.unflatten(0, q.shape[:2])
-            after = torch.baddbmm(after * fade.keep, a.mT, entered)
-        return *made, after, None
+        plain = in_one(lambda q, k, v, start: _plain_chunks(q, k, v, start, peaks))
+
+        def fast(*upstream: Tensor) -> tuple[Tensor, ...]:
+            return _gradients((q, k, v, peaks), before, *upstream)
+
+        # the first of the states is an input
+        return *gradients(fast, plain, (q, k, v, before[0]), grad_outputs), None
+
+
+def _gradients(
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor | None], before: list[Tensor], gradient: Tensor, after: Tensor
+) -> tuple[Tensor, ...]:
+    """Return the gradients of q, k, v and the first state."""
+    q, k, v, peaks = inputs
+    made = [_beside(x, x.shape[3]) for x in (q, k, v)]
+    for rows, sums in zip(reversed(_cuts(q)), reversed(before), strict=True):
+        (a, b, c, up), fade = _taken(rows, q, k, v, gradient), _fade(q, peaks, rows)
+        pairs, slopes = torch.bmm(a, b.mT).mul_(fade.pairs), torch.bmm(up, c.mT).mul_(fade.pairs)
+        entered = up * fade.enter
+        dq = torch.baddbmm(torch.bmm(slopes, b), entered, sums.mT)
+        dk = torch.baddbmm(torch.bmm(slopes.mT, a), c * fade.leave, after.mT)
+        dv = torch.bmm(pairs.mT, up).add_(torch.bmm(b, after).mul_(fade.leave))
+        for whole, part in zip(made, (dq, dk, dv), strict=True):
+            whole[:, :, rows] = part.unflatten(0, q.shape[:2])
+        after = torch.baddbmm(after * fade.keep, a.mT, entered)
+    return *made, after
+
+
+def _plain_chunks(q: Tensor, k: Tensor, v: Tensor, sums: Tensor, peaks: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The same by operations that autograd can trace."""
+    outs = []
+    for rows in _cuts(q):
+        (a, b, c), fade = _taken(rows, q, k, v), _fade(q, peaks, rows)
+        outs.append(a @ sums * fade.enter + (a @ b.mT * fade.pairs) @ c)
+        sums = sums * fade.keep + b.mT @ (c * fade.leave)
+    return torch.cat(outs, 1).unflatten(0, q.shape[:2]), sums
 
 
 def _cuts(q: Tensor) -> list[slice]:

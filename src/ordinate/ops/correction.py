@@ -56,7 +56,14 @@ def state_update(
     channels = (decay, usual, erased, replaced)
     # one pass over memory in C++ where there is a compiler; results agree up to rounding
     if k.shape[3] <= native.MAX_HEAD_WIDTH and unsupported_reason("correction", k, slow, rate, *channels) is None:
-        return StateUpdate(*native.state_update(k, slow, rate, *channels))
+        return StateUpdate(*native.state_update(_update, (k, slow, rate), channels))
+    return _update(k, slow, rate, *channels)
+
+
+def _update(
+    k: Queries, slow: Queries, rate: Queries, decay: Channel, usual: Channel, erased: Channel, replaced: Channel
+) -> StateUpdate:
+    channels = (decay, usual, erased, replaced)
     decay, usual, erased, replaced = (x.view(k.shape[1], 1, k.shape[3]) for x in channels)
     w, part = -MAX_LOG_DECAY * torch.sigmoid(decay + slow), torch.sigmoid(usual + rate)
     unit = normalize(k * erased, dim=-1)

@@ -45,7 +45,13 @@ def decaying_linear_attention(
     )
     # one pass in C++ where there is a compiler; results agree up to rounding
     if unsupported_reason("recurrence", r, k, v, w, bonus, start) is None:
-        return recurrence.decaying_linear_attention(r, k, v, w, bonus, start)
+        return recurrence.decaying_linear_attention(_in_chunks, r, k, v, w, bonus, start)
+    return _in_chunks(r, w, k, v, bonus, start)
+
+
+def _in_chunks(
+    r: Queries, w: Queries, k: Queries, v: Outputs, bonus: Bonus, start: Matrices
+) -> tuple[Outputs, Matrices]:
     # long sums need float32: autocast would compute these products in 16 bits
     with torch.autocast(r.device.type, enabled=False):
         asks, keys, values, logs = (split_chunks(x) for x in (r, k, v, w))

@@ -37,7 +37,13 @@ def delta_rule(
     )
     # one pass in C++ where there is a compiler; results agree up to rounding
     if unsupported_reason("recurrence", r, k, v, w, a, b, start) is None:
-        return recurrence.delta_rule(r, k, v, w, a, b, start)
+        return recurrence.delta_rule(_in_chunks, r, k, v, w, (a, b), start)
+    return _in_chunks(r, w, k, v, a, b, start)
+
+
+def _in_chunks(
+    r: Queries, w: Queries, k: Queries, v: Outputs, a: Queries, b: Queries, start: Matrices
+) -> tuple[Outputs, Matrices]:
     # long sums need float32: autocast would compute these products in 16 bits
     with torch.autocast(r.device.type, enabled=False):
         asks, keys, values, logs, seen, moved = (split_chunks(x) for x in (r, k, v, w, a, b))

@@ -28,10 +28,17 @@ def gated_norm(y: Outputs, gate: Tokens, scale: Channel, shift: Channel, own: na
     heads = rearrange(gate, "b n (h d) -> b h n d", h=y.shape[1])
     # one pass over memory in C++ where there is a compiler; results agree up to rounding
     if unsupported_reason("gated_norm", y, heads, scale, shift, *(own or ())) is None:
-        return rearrange(native.gated_norm(y, heads, scale, shift, EPSILON, own), "b h n d -> b n (h d)")
-    rows = group_norm(rearrange(y, "b h n d -> (b n) (h d)"), y.shape[1], scale, shift, EPSILON).view(gate.shape)
-    if own is not None:
+        made = native.gated_norm(_normed, y, heads, scale, shift, EPSILON, own)
+    else:
+        made = _normed(y, heads, scale, shift, *(own or ()))
+    return rearrange(made, "b h n d -> b n (h d)")
+
+
+def _normed(y: Outputs, gate: Outputs, scale: Channel, shift: Channel, *own: Tensor) -> Outputs:
+    flat = rearrange(y, "b h n d -> (b n) (h d)")
+    rows = group_norm(flat, y.shape[1], scale, shift, EPSILON).unflatten(0, (y.shape[0], y.shape[2]))
+    rows = rearrange(rows, "b n (h d) -> b h n d", h=y.shape[1])
+    if own:
         r, k, v, bonus = own
-        read = (r * k * bonus.view(y.shape[1], 1, -1)).sum(-1, keepdim=True)
-        rows = rows + rearrange(read * v, "b h n d -> b n (h d)")
+        rows = rows + (r * k * bonus.view(y.shape[1], 1, -1)).sum(-1, keepdim=True) * v
     return rows.to(gate.dtype) * gate

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ordinate.ops.double_backward import untraceable
 from ordinate.ops.native import build
 from ordinate.ops.native.linear import MAX_VECTORS, multiply
 
@@ -42,9 +43,9 @@ def _few(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     fits = x.dtype in (torch.float32, torch.bfloat16) and weight.stride(1) == 1
     here = all(tensor.device.type == "cpu" for tensor in tensors)
-    return plain and here and fits and not learns and not _special()
+    return plain and here and fits and not learns and not _special(x)
 
 
-def _special() -> bool:
-    """Whether autocast or torch.compile is active: both must see the operation of PyTorch."""
-    return torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
+def _special(x: Tensor) -> bool:
+    """Whether autocast, torch.compile or torch.func is active: they must see the operation of PyTorch."""
+    return torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or untraceable(x) is not None

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from ordinate.ops.double_backward import untraceable
 
 Matrix = Float[Tensor, "rows inner"]
 Product = Callable[[Tensor, Tensor], Tensor]
@@ -45,6 +46,8 @@ def matmul(x: Float[Tensor, "*any inner"], weight: Float[Tensor, "inner columns"
     """Return x W, with gradients by the same engine; ignores autocast and computes in the wider of both types."""
     wide = torch.promote_types(x.dtype, weight.dtype)
     with torch.autocast(x.device.type, enabled=False):
+        if untraceable(x):
+            return x.to(wide) @ weight.to(wide)
         y = _Multiplied.apply(x.flatten(0, -2).to(wide), weight.to(wide))
     return y.unflatten(0, x.shape[:-1])
 
@@ -56,10 +59,11 @@ class _Multiplied(torch.autograd.Function):
         return matmul_transposed(x.contiguous(), weight.contiguous().t())
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (x, weight), (slope,) = ctx.saved_tensors, grad_outputs
+        # gradients of gradients are asked for: products that autograd can trace
+        if torch.is_grad_enabled():
+            return slope @ weight.t(), x.t() @ slope
         of_x = matmul_transposed(slope.contiguous(), weight.contiguous()) if ctx.needs_input_grad[0] else None
         # a product needs one transposed copy: copy the narrower operand
         narrow, other = (slope, x) if slope.shape[1] < x.shape[1] else (x, slope)

@@ -1,13 +1,15 @@
 """Small MLPs evaluated at every pair of positions, for learned relative position biases."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from ordinate.ops.double_backward import gradients, in_one, untraceable
 
 # columns of a tile, on whose range `_Network.straight` decides which units are linear
 TILE_COLUMNS = 256
@@ -59,7 +61,7 @@ def scalar_relu_mlp(
         outer: U and d.
         dtype: dtype of the result.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or untraceable(x):
         return mlp(x[..., None], (inner, outer), torch.relu).movedim(-1, 1).to(dtype)
     inner_bias = inner.weight.new_zeros(inner.weight.shape[0]) if inner.bias is None else inner.bias
     outer_bias = outer.weight.new_zeros(outer.weight.shape[0]) if outer.bias is None else outer.bias
@@ -71,6 +73,7 @@ class _OfOneNumber(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype, *numbers: Tensor) -> Tensor:
         ctx.save_for_backward(x, *numbers)
+        ctx.dtype = dtype
         network = _Network(*numbers)
         made = x.new_empty(x.shape[0], len(network.d), *x.shape[1:], dtype=dtype)
         for row, columns in _tiles(x):
@@ -79,17 +82,26 @@ class _OfOneNumber(torch.autograd.Function):
         return made
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        x, *numbers = ctx.saved_tensors
-        network, to_x = _Network(*numbers), torch.empty_like(x)
-        sums = _Network(*(torch.zeros_like(number) for number in numbers))
-        for row, columns in _tiles(x):
-            points, upstream = x[row, :, columns], grad_outputs[0][row, :, :, columns].double().flatten(1)
-            slope = network.straight(points).learn(points.flatten(), upstream, sums)
-            to_x[row, :, columns] = slope.unflatten(0, points.shape)
+        inputs = ctx.saved_tensors
+
+        def plain(x: Tensor, w: Tensor, c: Tensor, u: Tensor, d: Tensor) -> Tensor:
+            hidden = torch.relu(x[..., None] * w + c)
+            return functional.linear(hidden, u, d).movedim(-1, 1).to(ctx.dtype)
+
+        to_x, *sums = gradients(partial(_gradients, *inputs), in_one(plain), inputs, grad_outputs)
         return to_x, None, *sums
+
+
+def _gradients(x: Tensor, w: Tensor, c: Tensor, u: Tensor, d: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients of the points and of the network."""
+    network, to_x = _Network(w, c, u, d), torch.empty_like(x)
+    sums = _Network(*(torch.zeros_like(number) for number in network))
+    for row, columns in _tiles(x):
+        points, upstream = x[row, :, columns], gradient[row, :, :, columns].double().flatten(1)
+        slope = network.straight(points).learn(points.flatten(), upstream, sums)
+        to_x[row, :, columns] = slope.unflatten(0, points.shape)
+    return to_x, *sums
 
 
 class _Network(NamedTuple):

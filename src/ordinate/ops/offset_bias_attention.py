@@ -103,6 +103,23 @@ def backward(
     return dq, dk, dv, dt
 
 
+def dropout_factors(
+    inputs: tuple[Queries, Keys, Values, OffsetTable], where: Geometry, scale: float, drop: Dropout
+) -> Callable[[QueryBlock], Tensor]:
+    """Return a function from a block to the dropout factors of all heads, as the forward pass drew them.
+
+    For second derivatives; it holds one bool for each pair.
+    """
+    q, k, _, table = inputs
+    draw, kept = drop.begin(), torch.zeros(*q.shape[:3], k.shape[2], dtype=torch.bool)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    cuts = _cuts(q, k, table, where, scale)
+    for row, head in itertools.product(*map(range, q.shape[:2])):
+        for block in reversed(cuts(row, head).query_blocks):
+            kept[row, head, block.rows, block.keys] = draw(q.new_empty(block.size, dtype=wide)).flip(0) > 0
+    return lambda block: kept[:, :, block.rows, block.keys].to(wide) / (1 - drop.share)
+
+
 class _WayBack:
     """Gradients of one key head and of the query heads that share it, accumulated block by block.
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ordinate.ops.double_backward import gradients, in_one, untraceable
 from ordinate.ops.matmul import matmul_transposed
 
 Vectors = Float[Tensor, "b h n d"]
@@ -50,7 +50,8 @@ def exponential_features(
         scale: s.
         mirrored: use each direction and its negative (hyperbolic features).
     """
-    features, highest = _Exponentials.apply(x, directions * scale, mirrored)
+    make = _plain_exponentials if untraceable(x) else _Exponentials.apply
+    features, highest = make(x, directions * scale, mirrored)
     return features, highest - (scale * torch.linalg.vector_norm(x, dim=-1)).square() / 2
 
 
@@ -68,17 +69,29 @@ class _Exponentials(torch.autograd.Function):
             features[..., len(directions) :].copy_(products).neg_()
             features[..., : len(directions)] = products
         features.sub_(highest[..., None]).exp_()
-        ctx.save_for_backward(features, directions)
+        ctx.save_for_backward(x, features, directions)
         ctx.mark_non_differentiable(highest)
         return features, highest
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        features, directions = ctx.saved_tensors
-        slopes = grad_outputs[0] * features
-        if features.shape[-1] > len(directions):
-            up, down = slopes.chunk(2, -1)
-            slopes = up - down
-        return slopes @ directions, None, None
+        x, features, directions = ctx.saved_tensors
+        mirrored = features.shape[-1] > len(directions)
+
+        def fast(gradient: Tensor) -> tuple[Tensor]:
+            slopes = gradient * features
+            if mirrored:
+                up, down = slopes.chunk(2, -1)
+                slopes = up - down
+            return (slopes @ directions,)
+
+        plain = in_one(lambda x: _plain_exponentials(x, directions, mirrored)[0])
+        return *gradients(fast, plain, (x,), grad_outputs[:1]), None, None
+
+
+def _plain_exponentials(x: Tensor, directions: Tensor, mirrored: bool) -> tuple[Tensor, Tensor]:
+    """The same by operations that autograd can trace."""
+    products = x @ directions.mT
+    products = torch.cat([products, -products], -1) if mirrored else products
+    highest = products.detach().amax(-1)
+    return (products - highest[..., None]).exp(), highest

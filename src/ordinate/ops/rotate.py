@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.ops.double_backward import untraceable
 from ordinate.ops.native import build, rotation
 
 Layout = Literal["half", "interleaved"]
@@ -60,7 +61,7 @@ class Rotation:
             )
         learned = self.cos.requires_grad or self.sin.requires_grad
         # torch.compile fuses the plain formula into one loop
-        if learned or torch.compiler.is_compiling():
+        if learned or torch.compiler.is_compiling() or untraceable(x):
             return self._plain(x)
         # a decoding step rotates few elements: the overhead of an autograd node would cost as much as the rotation
         return _Turn.apply(x, self, False) if torch.is_grad_enabled() else self.apply(x, False)

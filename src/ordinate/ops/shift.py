@@ -44,10 +44,8 @@ def interpolate_previous(
     first = _first(x, last)
     # one pass over memory in C++ where there is a compiler; results agree up to rounding
     if len(shares) <= MAX_INTERPOLATIONS and unsupported_reason("blend", x, first, shares, *extra) is None:
-        return native(x, first, shares, extra)
-    change = token_shift(x, last)[0] - x
-    own = [share + more for share, more in zip(shares, extra, strict=True)] if extra else shares
-    return tuple(torch.addcmul(x, change, share) for share in own)
+        return native(_interpolated, x, first, shares, extra)
+    return _interpolated(x, first, shares, *extra)
 
 
 def bidirectional(read: Callable[[Tokens], Tokens], x: Tokens, real: Bool[Tensor, "b n"] | None) -> Tokens:
@@ -76,6 +74,14 @@ def relative_depth(layer: int, layers: int) -> tuple[float, float]:
 def to_float32(x: Tensor) -> Tensor:
     """Convert to float32 or wider: sums over long sequences lose too many digits in 16 bits."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _interpolated(
+    x: Tokens, first: Float[Tensor, "b width"], shares: Float[Tensor, "ways width"], *extra: Tokens
+) -> tuple[Tokens, ...]:
+    change = token_shift(x, first)[0] - x
+    own = [share + more for share, more in zip(shares, extra, strict=True)] if extra else shares
+    return tuple(torch.addcmul(x, change, share) for share in own)
 
 
 def _turned(x: Tokens, real: Bool[Tensor, "b n"] | None) -> Tokens:

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from ordinate.ops.double_backward import untraceable
+
 # a chunk costs one Toeplitz product among its tokens and two products with the state; its length changes no result
 CHUNK = 32
 Signals = Float[Tensor, "h r n"]
@@ -63,14 +65,15 @@ class StateSpace(ABC):
         rows, chunks, size = u.shape[1:]
         if chunks == 0:
             return u.flatten(2), x
-        flat, advance = _Contiguous.apply(u.flatten(1, 2)), self.advancing(size)
+        laid = torch.Tensor.contiguous if untraceable(u) else _Contiguous.apply
+        flat, advance = laid(u.flatten(1, 2)), self.advancing(size)
         left = (flat @ self.into[:, -size:]).unflatten(1, (rows, chunks))
         before = []
         for new in left.unbind(2):
             before.append(x)
             x = advance(x, new)
         known = torch.stack(before, 2).flatten(1, 2) @ self.out[:, :size].mT
-        y = _Contiguous.apply(torch.baddbmm(known, flat, _toeplitz(self.kernel[:, :size])))
+        y = laid(torch.baddbmm(known, flat, _toeplitz(self.kernel[:, :size])))
         return y.unflatten(1, (rows, chunks)).flatten(2), x
 
 

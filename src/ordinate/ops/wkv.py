@@ -8,13 +8,14 @@ forward and backward.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ordinate.ops.double_backward import Tensors, gradients, untraceable
 from ordinate.ops.native import wkv as native
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
 from ordinate.ops.native.wkv import Channel, Channels, Sums
@@ -55,8 +56,10 @@ def wkv(k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums) -
     )
     # one pass in C++ where there is a compiler; results agree up to rounding
     if unsupported_reason("wkv", k, v, decay, bonus, start) is None:
-        return native.wkv(k, v, decay, bonus, start)
+        return native.wkv(_plain, k, v, decay, bonus, start)
     inputs = k, v, decay, bonus, start
+    if untraceable(k):
+        return _plain(*inputs)
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return _Wkv.apply(*inputs)
     return _read(*inputs, None)
@@ -72,41 +75,73 @@ class _Wkv(torch.autograd.Function):
         return y, end
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        k, v, decay, bonus, start, y, total, end = ctx.saved_tensors
-        gradient = torch.zeros_like(y) if grad_outputs[0] is None else grad_outputs[0]
-        made = dk, dv, ddecay, dbonus = tuple(torch.zeros_like(x) for x in (k, v, decay, bonus))
-        # gradients of numerator and denominator from later tokens: running sums of the same form, from the end
-        held = _asked_of_the_end(grad_outputs[1], end)
-        for part, chunks in reversed(_parts(k)):
-            whole = (k, v, y, total, gradient, dk, dv)
-            cut = [x[:, part].unflatten(1, (chunks, -1)) for x in whole]
+        inputs, exponent = ctx.saved_tensors[:5], ctx.saved_tensors[-1][:, 2:].detach()
+        fast = partial(_gradients, ctx.saved_tensors)
 
-            def token(place: int, cut: list[ChunkedTokens] = cut) -> RunningSums:
-                y, total, gradient = (x[:, :, place] for x in cut[2:5])
-                return torch.stack([gradient, -gradient * y]), -total
+        def plain(given: Tensors, upstream: Tensors) -> list[tuple[Tensors, Tensors]]:
+            return [(_plain(*given, exponent=exponent), upstream)]
 
-            places = range(cut[0].shape[2] - 1, -1, -1)
-            if chunks > 1:
-                local = sum_chunks(token, places, held, chunks, decay)
-                held = scan_chunks(held, local, range(chunks - 1, -1, -1), len(places), decay)
-            for place in places:
-                key, value, mean, total_here, asked = (x[:, :, place] for x in cut[:5])
-                (above, under, above_owed, under_owed), exponent = held
-                self_weight, later = torch.exp(bonus + key - total_here) * asked, torch.exp(key + exponent)
-                here = self_weight * (value - mean)
-                cut[5][:, :, place] = later * (value * above + under) + here
-                cut[6][:, :, place] = later * above + self_weight
-                dbonus += here.sum((0, 1))
-                ddecay += (later * (value * above_owed + under_owed)).sum((0, 1))
-                held = join_sums(held, token(place), decay)
-            held = select_chunk(held, 0)
-        asked, owed = held[0][:, :, 0].transpose(0, 1).split(2, 1)
-        old = torch.exp(start[:, 2:] + held[1])
-        ddecay += (old * start[:, :2] * owed).sum((0, 1))
-        return *made, torch.cat([old * asked, torch.zeros_like(old)], 1)
+        return gradients(fast, plain, inputs, grad_outputs)
+
+
+def _gradients(saved: tuple[Tensor, ...], asked: Tensor | None, end_asked: Tensor | None) -> tuple[Tensor, ...]:
+    k, v, decay, bonus, start, y, total, end = saved
+    gradient = torch.zeros_like(y) if asked is None else asked
+    made = dk, dv, ddecay, dbonus = tuple(torch.zeros_like(x) for x in (k, v, decay, bonus))
+    # gradients of numerator and denominator from later tokens: running sums of the same form, from the end
+    held = _asked_of_the_end(end_asked, end)
+    for part, chunks in reversed(_parts(k)):
+        whole = (k, v, y, total, gradient, dk, dv)
+        cut = [x[:, part].unflatten(1, (chunks, -1)) for x in whole]
+
+        def token(place: int, cut: list[ChunkedTokens] = cut) -> RunningSums:
+            y, total, gradient = (x[:, :, place] for x in cut[2:5])
+            return torch.stack([gradient, -gradient * y]), -total
+
+        places = range(cut[0].shape[2] - 1, -1, -1)
+        if chunks > 1:
+            local = sum_chunks(token, places, held, chunks, decay)
+            held = scan_chunks(held, local, range(chunks - 1, -1, -1), len(places), decay)
+        for place in places:
+            key, value, mean, total_here, up = (x[:, :, place] for x in cut[:5])
+            (above, under, above_owed, under_owed), exponent = held
+            self_weight, later = torch.exp(bonus + key - total_here) * up, torch.exp(key + exponent)
+            here = self_weight * (value - mean)
+            cut[5][:, :, place] = later * (value * above + under) + here
+            cut[6][:, :, place] = later * above + self_weight
+            dbonus += here.sum((0, 1))
+            ddecay += (later * (value * above_owed + under_owed)).sum((0, 1))
+            held = join_sums(held, token(place), decay)
+        held = select_chunk(held, 0)
+    of_sums, owed = held[0][:, :, 0].transpose(0, 1).split(2, 1)
+    old = torch.exp(start[:, 2:] + held[1])
+    ddecay += (old * start[:, :2] * owed).sum((0, 1))
+    return *made, torch.cat([old * of_sums, torch.zeros_like(old)], 1)
+
+
+def _plain(
+    k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums, exponent: Tensor | None = None
+) -> tuple[Channels, Sums]:
+    """The same token by token, by operations that autograd can trace.
+
+    Args:
+        k, v, decay, bonus, start: as in `wkv`.
+        exponent: that of the final state; None: any.
+    """
+    sums, held, means = start[:, :2], start[:, 2:].detach(), []
+    for key, value in zip(k.unbind(1), v.unbind(1), strict=True):
+        own, token = (bonus + key)[:, None], torch.stack([value, torch.ones_like(value)], 1)
+        top = torch.maximum(held, own.detach())
+        read = torch.exp(held - top) * sums + torch.exp(own - top) * token
+        means.append(read[:, 0] / read[:, 1])
+        # exponents are constants: each sum is the same, whatever it is divided by
+        top = torch.maximum(held + decay.detach(), key[:, None].detach())
+        sums = torch.exp(held + decay - top) * sums + torch.exp(key[:, None] - top) * token
+        held = top
+    sums = sums if exponent is None else sums * torch.exp(held - exponent)
+    y = torch.stack(means, 1) if means else k
+    return y, torch.cat([sums, held if exponent is None else exponent], 1)
 
 
 def _read(

@@ -23,7 +23,14 @@ from ordinate.core.shapes import (
     Tokens,
     Weights,
 )
-from ordinate.core.tensors import need_positions_below, need_size, need_supported_positions, need_tokens, need_vectors
+from ordinate.core.tensors import (
+    has_values,
+    need_positions_below,
+    need_size,
+    need_supported_positions,
+    need_tokens,
+    need_vectors,
+)
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.relative import RelativeVectors
 
@@ -162,7 +169,7 @@ class Scheme(nn.Module):
         name = type(self).__name__
         need_supported_positions(name, pos, self.axes, integer_only=self.integer_positions)
         # reading a tensor value would cause a graph break under torch.compile; in eager mode it only costs time
-        if not pos.numel() or torch.compiler.is_compiling():
+        if not pos.numel() or torch.compiler.is_compiling() or not has_values(pos):
             return
         finite = not pos.is_floating_point() or bool(pos.isfinite().all())
         need(finite, f"{name} takes finite positions", "got NaN or infinity", "give each token a finite position")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Positions, Queries
+from ordinate.core.tensors import has_values
 from ordinate.schemes._scheme import Scheme
 
 
@@ -73,7 +74,7 @@ class LogLength(Scheme):
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError for negative positions, for which the number of tokens is undefined."""
         super().check_positions(pos)
-        if pos.numel() and not torch.compiler.is_compiling():
+        if pos.numel() and not torch.compiler.is_compiling() and has_values(pos):
             low = pos.min().item()
             need(low >= 0, "log_length counts tokens from position 0", f"got {low}", "shift the positions")
 

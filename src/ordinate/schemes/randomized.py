@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.geometry import Geometry
+from ordinate.core.tensors import has_values
 from ordinate.schemes._scheme import Scheme
 
 EvaluationPositions = Literal["unchanged", "evenly_spaced", "random"]
@@ -115,7 +116,7 @@ class Randomized(Scheme):
     def _fixed_ids(self, where: Geometry) -> Int[Tensor, "ids"]:
         served = len(self.fixed)
         for pos in (where.q_pos, where.k_pos):
-            far = 0 if torch.compiler.is_compiling() or not pos.numel() else int(pos.max())
+            far = 0 if torch.compiler.is_compiling() or not (pos.numel() and has_values(pos)) else int(pos.max())
             need(
                 far < served,
                 f"Randomized serves positions 0 to {served - 1} in evaluation (eval_length {served})",

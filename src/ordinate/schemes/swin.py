@@ -6,6 +6,7 @@ from torch import nn
 from ordinate.core.checks import need, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Positions
+from ordinate.core.tensors import has_values
 from ordinate.ops.resize import resize_plane
 from ordinate.schemes._scheme import Scheme
 
@@ -61,7 +62,7 @@ class Swin(Scheme):
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless rows and columns lie within the grid."""
         super().check_positions(pos)
-        if pos.numel() and not torch.compiler.is_compiling():
+        if pos.numel() and not torch.compiler.is_compiling() and has_values(pos):
             for axis, (name, size) in enumerate((("rows", self.rows), ("columns", self.columns))):
                 high = int(pos[..., axis].max().item())
                 must = f"swin supports {name} 0 to {size - 1} ({name} {size})"

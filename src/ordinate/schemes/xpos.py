@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Keys, Positions, Queries
+from ordinate.core.tensors import has_values
 from ordinate.ops.rotate import Layout, Rotation
 from ordinate.schemes._scheme import Encoder, Scheme
 
@@ -108,7 +109,7 @@ class Xpos(Scheme):
         return angles.cos() * scale, angles.sin() * scale
 
     def _turn(self, pos: Positions, rotation: Rotation, x: Queries) -> Queries:
-        if x.dtype == torch.float16 and pos.numel() and not torch.compiler.is_compiling():
+        if x.dtype == torch.float16 and pos.numel() and not torch.compiler.is_compiling() and has_values(pos):
             far, reach = (pos.double() - self.centre).abs().max().item(), self.reach(MAX_LOG_16)
             need(
                 far <= reach,

@@ -1,10 +1,11 @@
 """Test of an attention backend: output and gradients must agree with the reference backend."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -122,3 +123,45 @@ def _results(
     if learned:
         results["gradient of the scheme"] = torch.cat([x.flatten() for x in gradients[given:]])
     return results
+
+
+def assert_second_gradients_agree(
+    backend: str | None, scheme: Scheme, where: Geometry, dtype: torch.dtype = torch.float64, **options: Any
+) -> None:
+    """Raise an AssertionError unless gradients of gradients by this backend agree with the reference.
+
+    Args:
+        backend: name of the backend; None: the one that `attend` selects.
+        scheme: a scheme; its parameters are differentiated too.
+        where: a geometry.
+        dtype: dtype of queries, keys and values.
+        options: further arguments of `attend`; sinks are differentiated too.
+    """
+    inputs = random_qkv(where, dtype=dtype)
+    made = _second_gradients(backend, scheme, where, inputs, options)
+    plain = _second_gradients("reference", scheme, where, inputs, options)
+    wide = [x.detach().double().requires_grad_() for x in inputs]
+    exact = _second_gradients("reference", deepcopy(scheme).double(), where, wide, options)
+    for name, one, usual, true in zip(("first", "second"), made, plain, exact, strict=True):
+        # second derivatives are differences of large numbers: the plain formula's error is not an upper bound
+        assert_as_close(one, usual, true, factor=6.0, what=f"the {name} gradients by {backend}")
+
+
+def _second_gradients(
+    backend: str | None, scheme: Scheme, where: Geometry, inputs: Sequence[Tensor], options: Mapping[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the sum of squares of the output, and those of the sum of the gradients' squares."""
+    sinks = getattr(options.get("score_options"), "sinks", None)
+    learned = [x for x in scheme.parameters() if x.requires_grad]
+    leaves = [*inputs, *learned, *([] if sinks is None else [sinks])]
+    q, k, v = inputs
+    out = attend(q, k, v, scheme.at(where), backend=backend, **options)
+    first = torch.autograd.grad(out.square().sum(), leaves, create_graph=True, materialize_grads=True)
+    # of the parameters too: they are one of the paths by which second derivatives get lost
+    total = sum((x.square().sum() for x in first), torch.zeros((), dtype=out.dtype))
+    assert total.requires_grad, f"the gradients by {backend} have no graph: second derivatives are dropped"
+    second = torch.autograd.grad(total, leaves, materialize_grads=True)
+    return (
+        torch.cat([x.detach().flatten().to(out.dtype) for x in first]),
+        torch.cat([x.flatten().to(out.dtype) for x in second]),
+    )

@@ -71,7 +71,7 @@ def test_unequal_lengths_never_reach_is_causal(geometry, tokens):
     where = GEOMETRIES[geometry](tokens)
     q, k, v = random_qkv(where, dtype=torch.float32)
     function = torch.nn.functional.scaled_dot_product_attention
-    with mock.patch.object(_sdpa, "scaled_dot_product_attention", side_effect=function) as spy:
+    with mock.patch("ordinate.ops.sdpa.scaled_dot_product_attention", side_effect=function) as spy:
         attend(q, k, v, NoPosition().at(where), backend="sdpa")
     given = spy.call_args.kwargs
     assert given["is_causal"] == where.is_plain_causal
@@ -97,7 +97,7 @@ def test_16_bit_training_on_a_cpu_is_computed_in_float32(type):
         ((q, k, v), torch.float32, 4 * 6 * q.numel() // 2),
         ([x.detach() for x in (q, k, v)], type, 0),
     ):
-        with mock.patch.object(_sdpa, "scaled_dot_product_attention", side_effect=function) as spy:
+        with mock.patch("ordinate.ops.sdpa.scaled_dot_product_attention", side_effect=function) as spy:
             out = attend(*inputs, NoPosition().at(where), backend="sdpa")
         assert spy.call_args.args[0].dtype == seen
         assert out.dtype == type
@@ -152,3 +152,15 @@ def test_scores_too_large_for_its_gradients_are_rejected():
         assert "sdpa" not in explain(q, k, v, at).unsupported
     (slope,) = torch.autograd.grad(scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True).sum(), q)
     assert not slope.isfinite().all(), "PyTorch has mended it: take these calls"
+
+
+@pytest.mark.parametrize("geometry", ["causal", "full", "left"])
+def test_a_scale_of_zero_is_left_to_others_and_gives_the_mean(geometry):
+    where = GEOMETRIES[geometry](5)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    at = NoPosition().at(where)
+    out = attend(q, k, v, at, scale=0.0)
+    seen = where.visible[:, None].float()
+    mean = seen / seen.sum(-1, keepdim=True).clamp(min=1) @ v.repeat_interleave(2, 1)
+    torch.testing.assert_close(out, mean)
+    assert "the scale is 0" in explain(q, k, v, at, scale=0.0).unsupported["sdpa"]

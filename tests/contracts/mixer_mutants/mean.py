@@ -53,6 +53,12 @@ class Peeks(Mean):
         return super().read(x, total, count) + 1e-6 * x.sum(1, keepdim=True)
 
 
+class MultipliesTheFutureByZero(Mean):
+    def forward(self, x, at, state=None):
+        y, state = super().forward(x, at, state)
+        return y + 0.0 * x.sum(1, keepdim=True), state
+
+
 class HearsNoFuture(Mean):
     def mix_sequences(self, x, at, real, state):
         there = torch.ones_like(x[..., :1]) if real is None else real[..., None].to(x.dtype)

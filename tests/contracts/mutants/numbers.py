@@ -127,3 +127,26 @@ class EncodersNotOverridden(Rope):
     # a subclass that overrides the hook, but not the cached `encoders` of its parent
     def encode_query(self, q, pos):
         return 2 * super().encode_query(q, pos)
+
+
+class Cubes(torch.autograd.Function):
+    """Its gradient is right, but it has no graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        return (3 * grad_outputs[0] * ctx.saved_tensors[0] ** 2).detach()
+
+
+class DropsSecondDerivatives(NoPosition):
+    def encode_query(self, q, pos):
+        return Cubes.apply(q)
+
+
+class BranchesOnContent(NoPosition):
+    def encode_query(self, q, pos):
+        return q * (1.0 if bool(q.sum() > 0) else 2.0)

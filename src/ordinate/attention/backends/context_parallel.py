@@ -24,6 +24,8 @@ class ContextParallel(Backend):
 
     priority = 10
     supported_options = frozenset({"softcap", "sinks", "normaliser"})
+    # the backend that computes a chunk is chosen anew
+    supports_transforms = True
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject geometries that are not sharded."""

@@ -4,13 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, finite_attention
+from ordinate.attention._double_backward import SchemeFormula, scheme_formula
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import query_blocks
-from ordinate.schemes._scheme import Placed, Scheme
+from ordinate.ops.double_backward import gradients
+from ordinate.schemes._scheme import Placed
 
 # scores per block
 MAX_BLOCK_SCORES = 2**22
@@ -57,26 +58,31 @@ class _Blocks(torch.autograd.Function):
         return torch.cat([_plain(part, *_cut(part, q, k, v), *learned[: ctx.sinks]) for part in _parts(ctx, q)], 2)
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        q, k, v, *learned = ctx.saved_tensors
-        wide = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v, *learned)]
-        formula, own = _Plain(ctx.at.scheme), 3 + ctx.sinks
-        names = [name for name, _ in formula.named_parameters()]
-        for part in _parts(ctx, q):
-            rows, keys, *_ = part
-            leaves = [x.detach().requires_grad_() for x in (*_cut(part, q, k, v), *learned)]
-            with torch.enable_grad():
-                parameters = dict(zip(names, leaves[own:], strict=True))
-                out = torch.func.functional_call(formula, parameters, (part, *leaves[:own]))
-                slopes = torch.autograd.grad(out, leaves, grad_outputs[0][:, :, rows], allow_unused=True)
-            # views into the float32 sums: blocks overlap in keys, so gradients accumulate in place
-            sums = (wide[0][:, :, rows], wide[1][:, :, keys], wide[2][:, :, keys], *wide[3:])
-            for total, slope in zip(sums, slopes, strict=True):
-                if slope is not None:
-                    total += slope
-        return None, *(x.to(y.dtype) for x, y in zip(wide, (q, k, v, *learned), strict=True))
+        plain = scheme_formula(ctx.at, ctx.scale, ctx.formula, ctx.sinks)
+        inputs = ctx.saved_tensors
+        return None, *gradients(lambda gradient: _gradients(ctx, inputs, gradient), plain, inputs, grad_outputs)
+
+
+def _gradients(ctx: Any, inputs: tuple[Tensor, ...], gradient: Tensor) -> list[Tensor]:
+    """Return the gradient of each input; each block is recomputed."""
+    q, k, v, *learned = inputs
+    wide = [torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v, *learned)]
+    formula, own = SchemeFormula(ctx.at.scheme), 3 + ctx.sinks
+    names = [name for name, _ in formula.named_parameters()]
+    for part in _parts(ctx, q):
+        rows, keys, *_ = part
+        leaves = [x.detach().requires_grad_() for x in (*_cut(part, q, k, v), *learned)]
+        with torch.enable_grad():
+            parameters = dict(zip(names, leaves[own:], strict=True))
+            out = torch.func.functional_call(formula, parameters, (part[2:], *leaves[:own]))
+            slopes = torch.autograd.grad(out, leaves, gradient[:, :, rows], allow_unused=True)
+        # views into the float32 sums: blocks overlap in keys, so gradients accumulate in place
+        sums = (wide[0][:, :, rows], wide[1][:, :, keys], wide[2][:, :, keys], *wide[3:])
+        for total, slope in zip(sums, slopes, strict=True):
+            if slope is not None:
+                total += slope
+    return [x.to(y.dtype) for x, y in zip(wide, inputs, strict=True)]
 
 
 BlockArguments = tuple[slice, slice, Placed, float, ScoreOptions]
@@ -99,14 +105,3 @@ def _cut(part: BlockArguments, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor,
 
 def _plain(part: BlockArguments, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None) -> Tensor:
     return finite_attention(AttentionCall(q, k, v, part[2], part[3], 0.0, replace(part[4], sinks=sinks)))
-
-
-class _Plain(nn.Module):
-    """The formula as a module that owns the scheme, so that functional_call can replace the scheme's parameters."""
-
-    def __init__(self, scheme: Scheme) -> None:
-        super().__init__()
-        self.scheme = scheme
-
-    def forward(self, part: BlockArguments, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None) -> Tensor:
-        return _plain(part, q, k, v, sinks)

@@ -5,13 +5,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
+from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.decay_cutoff import first_relevant_keys
+from ordinate.ops.double_backward import gradients
 from ordinate.ops.native import attention, build
 from ordinate.ops.offset_bias_attention import masked_table
 
@@ -83,23 +84,27 @@ class _Native(torch.autograd.Function):
         where: Geometry,
         scoring: attention.Scoring,
     ) -> Tensor:
-        table, learned = table.contiguous(), ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
+        given, learned = table, ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
+        table = table.contiguous()
         ctx.where, ctx.scoring, ctx.span = where, scoring, _span(q, k, table, where, scoring.scale)
         scoring = scoring._replace(sinks=sinks)
         out, softmax, lost = attention.forward(q, k, v, table, where, scoring, ctx.span, learned)
-        # the backward kernel has keys in rows, so it reads the table in reverse only
-        ctx.save_for_backward(q, k, v, table.flip(1), out, softmax, lost, sinks)
+        ctx.save_for_backward(q, k, v, given, sinks, out, softmax, lost)
         return out
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        gradient, learned = _laid_out(grad_outputs[0]), ctx.needs_input_grad[3]
-        *saved, sinks = ctx.saved_tensors
-        scoring = ctx.scoring._replace(sinks=sinks)
-        made = attention.backward(gradient, tuple(saved), ctx.where, scoring, ctx.span, learned)
-        return *made, None, None
+        *inputs, out, softmax, lost = ctx.saved_tensors
+
+        def fast(gradient: Tensor) -> tuple[Tensor | None, ...]:
+            q, k, v, table, sinks = inputs
+            scoring, learned = ctx.scoring._replace(sinks=sinks), ctx.needs_input_grad[3]
+            # the backward kernel has keys in rows, so it reads the table in reverse only
+            saved = q, k, v, table.flip(1), out, softmax, lost
+            return attention.backward(_laid_out(gradient), saved, ctx.where, scoring, ctx.span, learned)
+
+        plain = table_formula(TableCall(ctx.where, ctx.scoring.scale, ctx.scoring.softcap))
+        return *gradients(fast, plain, inputs, grad_outputs), None, None
 
 
 def _unfit(call: AttentionCall) -> str | None:

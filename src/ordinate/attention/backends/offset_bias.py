@@ -1,16 +1,18 @@
 """Attention in blocks of query rows in PyTorch, with no bias or one that depends on the offset alone; on CPUs."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
+from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Outputs
 from ordinate.ops import offset_bias_attention
+from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.matmul import onednn_is_faster
 
 # with fewer query-key pairs in a head the Python overhead exceeds the gain, which is smaller without a bias
@@ -79,11 +81,14 @@ class _Tiles(torch.autograd.Function):
         return offset_bias_attention.forward(q, k, v, table, where, scale, drop)
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        learned = ctx.needs_input_grad[3]
-        made = offset_bias_attention.backward(
-            grad_outputs[0], ctx.saved_tensors, ctx.where, ctx.scale, learned, ctx.drop
-        )
-        return *made, None, None, None
+        inputs, setting = ctx.saved_tensors, (ctx.where, ctx.scale)
+
+        def fast(gradient: Tensor) -> tuple[Tensor | None, ...]:
+            return offset_bias_attention.backward(gradient, inputs, *setting, ctx.needs_input_grad[3], ctx.drop)
+
+        def plain(given: Tensors, upstream: Tensors) -> Iterable[tuple[Tensors, Tensors]]:
+            factors = ctx.drop and offset_bias_attention.dropout_factors(inputs, *setting, ctx.drop)
+            return table_formula(TableCall(*setting, factors=factors))(given, upstream)
+
+        return *gradients(fast, plain, inputs, grad_outputs), None, None, None

@@ -12,6 +12,7 @@ class Reference(Backend):
 
     priority = 1000
     supported_options = frozenset({"softcap", "sinks", "normaliser"})
+    supports_transforms = True
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Support every call."""

@@ -1,16 +1,18 @@
 """Attention with relative position vectors (Shaw, Transformer-XL, DeBERTa), in blocks of query rows; on CPUs."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ordinate.attention._backend import AttentionCall, Backend
+from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.core.shapes import Outputs
 from ordinate.ops import relative, relative_vector_attention
 from ordinate.ops.blocks import offset_geometry
+from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.offset_bias_attention import masked_table
 
 # with fewer query-key pairs in a head the Python overhead exceeds the gain
@@ -92,10 +94,16 @@ class _Vectors(torch.autograd.Function):
         return relative_vector_attention.forward(relative_vector_attention.VectorInputs(*inputs), setting)
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         inputs = relative_vector_attention.VectorInputs(*ctx.saved_tensors)
-        # inputs: the setting, q, k, v, then the table
-        learned = ctx.needs_input_grad[4]
-        return None, *relative_vector_attention.backward(grad_outputs[0], inputs, ctx.setting, learned)
+
+        def fast(gradient: Tensor) -> list[Tensor | None]:
+            # inputs: the setting, q, k, v, then the table
+            return relative_vector_attention.backward(gradient, inputs, ctx.setting, ctx.needs_input_grad[4])
+
+        def plain(given: Tensors, upstream: Tensors) -> Iterable[tuple[Tensors, Tensors]]:
+            where, scale = ctx.setting.where, ctx.setting.scale
+            call = TableCall(where, scale, first=relative_vector_attention.extent(where)[0])
+            return table_formula(call)((*given[:4], None, *given[4:]), upstream)
+
+        return None, *gradients(fast, plain, inputs, grad_outputs)

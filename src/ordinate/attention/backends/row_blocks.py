@@ -5,13 +5,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from ordinate.attention._backend import AttentionCall, Backend
+from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions
+from ordinate.attention._double_backward import scheme_formula
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 from ordinate.ops import row_block_attention
 from ordinate.ops.blocks import QueryBlock, query_blocks
+from ordinate.ops.double_backward import gradients
 from ordinate.schemes._scheme import Placed, Scheme
 
 # largest numbers of queries and of scores per block
@@ -73,14 +74,18 @@ class _Rows(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        q, k, v, *learned = ctx.saved_tensors
-        sums = _Gradients(ctx.at, ctx.scale, q, k, v, learned)
-        for block in _blocks(ctx.at, q):
-            sums.add(block, row_block_attention.to_float32(grad_outputs[0][:, :, block.rows]))
-        return None, *sums.gradients
+        inputs = ctx.saved_tensors
+
+        def fast(gradient: Tensor) -> list[Tensor]:
+            q, k, v, *learned = inputs
+            sums = _Gradients(ctx.at, ctx.scale, q, k, v, learned)
+            for block in _blocks(ctx.at, q):
+                sums.add(block, row_block_attention.to_float32(gradient[:, :, block.rows]))
+            return sums.gradients
+
+        plain = scheme_formula(ctx.at, ctx.scale, ScoreOptions(), sinks=False)
+        return None, *gradients(fast, plain, inputs, grad_outputs)
 
 
 class _Gradients:

@@ -1,19 +1,22 @@
 """Binding of the C++ token shift of RWKV (blend.cpp, see `ordinate.ops.shift`)."""
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ordinate.core.shapes import Tokens
+from ordinate.ops.double_backward import gradients, in_one
 from ordinate.ops.native.job import BOOL, POINTER, WHOLE, call_kernel
 
 # as in blend.cpp: tokens per task, and the largest number of interpolations at once
 BLOCK, MAX_INTERPOLATIONS = 128, 6
 Shares = Float[Tensor, "ways width"]
+Plain = Callable[..., tuple[Tensor, ...]]
 _Pointers = POINTER * MAX_INTERPOLATIONS
 
 
@@ -30,31 +33,40 @@ class _Job(ctypes.Structure):
 
 
 def interpolate_previous(
-    x: Tokens, first: Float[Tensor, "b width"], shares: Shares, extra: tuple[Tokens, ...]
+    plain: Plain, x: Tokens, first: Float[Tensor, "b width"], shares: Shares, extra: tuple[Tokens, ...]
 ) -> tuple[Tokens, ...]:
-    """Interpolate each token with the previous one, once per row of `shares` (plus `extra`), in float32."""
-    return _Blended.apply(x, first, shares, *extra)
+    """Interpolate each token with the previous one, once per row of `shares` (plus `extra`), in float32.
+
+    `plain` is the same of these tensors in PyTorch, for second derivatives.
+    """
+    return _Blended.apply(plain, *(y.contiguous() for y in (x, first, shares, *extra)))
 
 
 class _Blended(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
-        x, first, shares, *extra = (y.contiguous() for y in inputs)
-        ctx.save_for_backward(x, first, shares, *extra)
+    # pyrefly: ignore[bad-override]  (a function is not a tensor)
+    def forward(ctx: Any, plain: Plain, *inputs: Tensor) -> tuple[Tensor, ...]:
+        x, first, shares, *extra = inputs
+        ctx.save_for_backward(*inputs)
+        ctx.plain = plain
         out = tuple(torch.empty_like(x) for _ in shares)
         _run(False, (x, first, shares), {"extra": extra, "out": out})
         return out
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, ...]:
-        x, first, shares, *extra = ctx.saved_tensors
-        dx, dfirst, dextra = torch.empty_like(x), torch.empty_like(first), [torch.empty_like(y) for y in extra]
-        dshares = shares.new_zeros(x.shape[0] * -(-x.shape[1] // BLOCK), *shares.shape)
-        lists = {"extra": extra, "gradient": [y.contiguous() for y in grad_outputs], "dextra": dextra}
-        _run(True, (x, first, shares), lists, dx=dx, dfirst=dfirst, dshares=dshares)
-        return dx, dfirst, dshares.sum(0), *dextra
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = ctx.saved_tensors
+        fast = partial(_gradients, inputs)
+        return None, *gradients(fast, in_one(ctx.plain), inputs, grad_outputs)
+
+
+def _gradients(inputs: tuple[Tensor, ...], *upstream: Tensor) -> tuple[Tensor, ...]:
+    x, first, shares, *extra = inputs
+    dx, dfirst, dextra = torch.empty_like(x), torch.empty_like(first), [torch.empty_like(y) for y in extra]
+    dshares = shares.new_zeros(x.shape[0] * -(-x.shape[1] // BLOCK), *shares.shape)
+    lists = {"extra": extra, "gradient": [y.contiguous() for y in upstream], "dextra": dextra}
+    _run(True, (x, first, shares), lists, dx=dx, dfirst=dfirst, dshares=dshares)
+    return dx, dfirst, dshares.sum(0), *dextra
 
 
 def _run(back: bool, given: tuple[Tensor, Tensor, Tensor], lists: dict[str, Any], **made: Tensor) -> None:

@@ -1,14 +1,16 @@
 """Binding of the C++ state update parameters of RWKV-7 (correction.cpp, see `ordinate.ops.correction`)."""
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ordinate.core.shapes import Queries
+from ordinate.ops.double_backward import gradients, in_one
 from ordinate.ops.native.job import BOOL, POINTER, WHOLE, View, call_kernel, contiguous_channels, empty_token_major
 
 # as in correction.cpp: tokens per task, and the largest head width
@@ -31,36 +33,45 @@ class _Job(ctypes.Structure):
 
 
 def state_update(
-    k: Queries, slow: Queries, rate: Queries, decay: Channel, usual: Channel, erased: Channel, replaced: Channel
+    plain: Callable[..., tuple[Tensor, ...]], texts: tuple[Queries, Queries, Queries], channels: tuple[Channel, ...]
 ) -> tuple[Queries, Queries, Queries, Queries]:
-    """Return log decays, keys, and the keys at which the state is read and written by the delta rule, in float32."""
-    return _Correction.apply(k, slow, rate, decay, usual, erased, replaced)
+    """Return log decays, keys, and the keys at which the state is read and written by the delta rule, in float32.
+
+    Args:
+        plain: the same of all the tensors in PyTorch, for second derivatives.
+        texts: k, slow and rate.
+        channels: decay, usual, erased and replaced.
+    """
+    laid = (contiguous_channels(x) for x in texts)
+    return _Correction.apply(plain, *laid, *(x.contiguous() for x in channels))
 
 
 class _Correction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
-        given = {
-            name: contiguous_channels(x) if x.ndim == 4 else x.contiguous()
-            for name, x in zip((*TEXTS, *CHANNELS), inputs, strict=True)
-        }
-        ctx.save_for_backward(*given.values())
+    # pyrefly: ignore[bad-override]  (a function is not a tensor)
+    def forward(ctx: Any, plain: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip((*TEXTS, *CHANNELS), inputs, strict=True))
+        ctx.save_for_backward(*inputs)
+        ctx.plain = plain
         made = {name: empty_token_major(given["k"]) for name in MADE}
         _run(False, given | made)
         return tuple(made.values())
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip((*TEXTS, *CHANNELS), ctx.saved_tensors, strict=True))
-        k = given["k"]
-        given |= {name: contiguous_channels(x) for name, x in zip(MADE, grad_outputs, strict=True)}
-        made = {f"d{name}": empty_token_major(k) for name in TEXTS}
-        blocks = k.shape[0] * -(-k.shape[2] // BLOCK)
-        sums = {f"d{name}": k.new_zeros(blocks, len(given[name])) for name in CHANNELS}
-        _run(True, given | made | sums)
-        return *made.values(), *(x.sum(0) for x in sums.values())
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = ctx.saved_tensors
+        return None, *gradients(partial(_gradients, inputs), in_one(ctx.plain), inputs, grad_outputs)
+
+
+def _gradients(inputs: tuple[Tensor, ...], *upstream: Tensor) -> tuple[Tensor, ...]:
+    given = dict(zip((*TEXTS, *CHANNELS), inputs, strict=True))
+    k = given["k"]
+    given |= {name: contiguous_channels(x) for name, x in zip(MADE, upstream, strict=True)}
+    made = {f"d{name}": empty_token_major(k) for name in TEXTS}
+    blocks = k.shape[0] * -(-k.shape[2] // BLOCK)
+    sums = {f"d{name}": k.new_zeros(blocks, len(given[name])) for name in CHANNELS}
+    _run(True, given | made | sums)
+    return *made.values(), *(x.sum(0) for x in sums.values())
 
 
 def _run(back: bool, tensors: dict[str, Tensor]) -> None:

@@ -1,14 +1,16 @@
 """Binding of the C++ causal attention by random features (performer.cpp)."""
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ordinate.core.shapes import Outputs, Queries
+from ordinate.ops.double_backward import gradients, in_one
 from ordinate.ops.native.job import (
     BOOL,
     NUMBER,
@@ -25,6 +27,7 @@ CHUNK, LANES = 64, 16
 Directions = Float[Tensor, "directions d"]
 Sums = Float[Tensor, "b h m columns"]
 Peaks = Float[Tensor, "b h"]
+Plain = Callable[[Queries, Queries, Outputs, Sums], tuple[Outputs, Sums, Peaks]]
 
 
 class _Job(ctypes.Structure):
@@ -51,6 +54,7 @@ def performer_attention(
     mirrored: bool,
     real: Bool[Tensor, "b n"] | None,
     before: tuple[Sums, Peaks],
+    plain: Plain,
 ) -> tuple[Outputs, Sums, Peaks]:
     """Causal attention by exponential random features: the output, and the final state and peak, in float32.
 
@@ -61,32 +65,34 @@ def performer_attention(
         mirrored: use each direction and its negative.
         real: False at masked keys.
         before: initial state: sums of weighted values and of weights, divided by e^peak, and the peak.
+        plain: the same of q, k, v and the sums in PyTorch, for second derivatives.
     """
     sums, peak = before
     learns = torch.is_grad_enabled() and any(x.requires_grad for x in (*given, sums))
-    return _Performed.apply(learns, directions * scale, scale, mirrored, real, peak, *given, sums)
+    setting = learns, scale, mirrored, plain
+    laid = (contiguous_channels(x) for x in given)
+    return _Performed.apply(setting, directions * scale, real, peak, *laid, sums.contiguous())
 
 
 class _Performed(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        learns: bool,
+        setting: tuple[bool, float, bool, Plain],
         directions: Tensor,
-        scale: float,
-        mirrored: bool,
         real: Tensor | None,
         peak: Tensor,
         *inputs: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.set_materialize_grads(False)
+        learns, scale, mirrored, ctx.plain = setting
         q, k, v, start = inputs
         chunks = -(-q.shape[2] // CHUNK)
         peaks = q.new_empty(*peak.shape, chunks + 1)
         peaks[..., 0] = peak
-        tensors = {name: contiguous_channels(x) for name, x in (("q", q), ("k", k), ("v", v))}
+        tensors = {"q": q, "k": k, "v": v, "start": start}
         tensors |= {"across": directions.t().contiguous(), "down": directions.contiguous(), "peaks": peaks}
-        tensors |= {"start": start.contiguous()} | ({} if real is None else {"real": real.contiguous()})
+        tensors |= {} if real is None else {"real": real.contiguous()}
         tensors["out"] = empty_token_major(v)
         if learns:
             columns = -(-start.shape[3] // LANES) * LANES
@@ -101,18 +107,30 @@ class _Performed(torch.autograd.Function):
         return tensors["out"], end, last
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        tensors = dict(zip(ctx.names, ctx.saved_tensors, strict=True))
-        asked, end, _ = grad_outputs
-        tensors["gradient"] = torch.zeros_like(tensors["out"]) if asked is None else contiguous_channels(asked)
-        if end is not None:
-            tensors["gradient_end"] = end.contiguous()
-        made = {f"d{name}": empty_token_major(tensors[name]) for name in ("q", "k", "v")}
-        made["dstart"] = torch.empty_like(tensors["start"])
-        _run(True, ctx.scale, ctx.mirrored, tensors | made)
-        return *(None,) * 6, *made.values()
+        saved, setting = ctx.saved_tensors, (ctx.scale, ctx.mirrored)
+        fast = partial(_gradients, dict(zip(ctx.names, saved, strict=True)), setting)
+        last = saved[ctx.names.index("peaks")][..., -1]
+
+        def plain(q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+            out, end, peak = ctx.plain(q, k, v, start)
+            # the final state is divided by e^peak of the kernel, which may differ in rounding
+            return out, end * (peak - last).exp()[..., None, None]
+
+        return None, None, None, None, *gradients(fast, in_one(plain), saved[:4], grad_outputs[:2])
+
+
+def _gradients(
+    tensors: dict[str, Tensor], setting: tuple[float, bool], asked: Tensor | None, end: Tensor | None
+) -> tuple[Tensor, ...]:
+    tensors = dict(tensors)
+    tensors["gradient"] = torch.zeros_like(tensors["out"]) if asked is None else contiguous_channels(asked)
+    if end is not None:
+        tensors["gradient_end"] = end.contiguous()
+    made = {f"d{name}": empty_token_major(tensors[name]) for name in ("q", "k", "v")}
+    made["dstart"] = torch.empty_like(tensors["start"])
+    _run(True, *setting, tensors | made)
+    return tuple(made.values())
 
 
 def _run(back: bool, scale: float, mirrored: bool, tensors: dict[str, Tensor]) -> None:

@@ -1,18 +1,21 @@
 """Binding of the C++ recurrences of RWKV-6 and RWKV-7 (recurrence.cpp): one pass over time."""
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ordinate.core.shapes import Outputs, Queries
+from ordinate.ops.double_backward import gradients, in_one
 from ordinate.ops.native.job import BOOL, POINTER, WHOLE, View, call_kernel, contiguous_channels, empty_token_major
 
 Bonus = Float[Tensor, "h d"]
 Matrices = Float[Tensor, "b h d e"]
+# the same in PyTorch, for second derivatives: of the tensors that are given, in this order
+Plain = Callable[..., tuple[Tensor, Tensor]]
 
 # as in recurrence.cpp: columns per vector, and tokens between two stored states
 LANES, CHUNK = 16, 32
@@ -36,32 +39,33 @@ class _Job(ctypes.Structure):
 
 
 def decaying_linear_attention(
-    r: Queries, k: Queries, v: Outputs, w: Queries, bonus: Bonus, start: Matrices
+    plain: Plain, r: Queries, k: Queries, v: Outputs, w: Queries, bonus: Bonus, start: Matrices
 ) -> tuple[Outputs, Matrices]:
     """Linear attention with decay (RWKV-6, see `ordinate.ops.decay`): outputs and final state, in float32."""
-    return _recurrence(r, w, k, v, None, None, bonus, start)
+    return _recurrence(plain, r, w, k, v, None, None, bonus, start)
 
 
 def delta_rule(
-    r: Queries, k: Queries, v: Outputs, w: Queries, a: Queries, b: Queries, start: Matrices
+    plain: Plain, r: Queries, k: Queries, v: Outputs, w: Queries, seen_moved: tuple[Queries, Queries], start: Matrices
 ) -> tuple[Outputs, Matrices]:
     """Generalised delta rule (RWKV-7, see `ordinate.ops.delta_rule`): outputs and final state, in float32."""
-    return _recurrence(r, w, k, v, a, b, None, start)
+    return _recurrence(plain, r, w, k, v, *seen_moved, None, start)
 
 
-def _recurrence(*inputs: Tensor | None) -> tuple[Outputs, Matrices]:
+def _recurrence(plain: Plain, *inputs: Tensor | None) -> tuple[Outputs, Matrices]:
     learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    return _Recurrence.apply(learns, *inputs)
+    given = {name: x for name, x in zip((*_VIEWS, "bonus", "start"), inputs, strict=True) if x is not None}
+    laid = (contiguous_channels(x) if name in _VIEWS else x.contiguous() for name, x in given.items())
+    return _Recurrence.apply(plain, tuple(given), learns, *laid)
 
 
 class _Recurrence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, learns: bool, *inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+    # pyrefly: ignore[bad-override]  (names are not tensors)
+    def forward(ctx: Any, plain: Plain, names: tuple[str, ...], learns: bool, *inputs: Tensor) -> Any:
         ctx.set_materialize_grads(False)
-        given = {name: x for name, x in zip((*_VIEWS, "bonus", "start"), inputs, strict=True) if x is not None}
-        tensors = {name: contiguous_channels(x) if name in _VIEWS else x.contiguous() for name, x in given.items()}
-        ctx.save_for_backward(*tensors.values())
-        ctx.names = tuple(tensors)
+        ctx.save_for_backward(*inputs)
+        ctx.names, ctx.plain, tensors = names, plain, dict(zip(names, inputs, strict=True))
         tensors["y"] = empty_token_major(tensors["v"])
         tensors["end"] = torch.empty_like(tensors["start"])
         ctx.kept = _kept(tensors) if learns else None
@@ -69,22 +73,29 @@ class _Recurrence(torch.autograd.Function):
         return tensors["y"], tensors["end"]
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        tensors = dict(zip(ctx.names, ctx.saved_tensors, strict=True)) | {"kept": ctx.kept}
-        pairs = zip(_GRADIENTS, _VIEWS, strict=True)
-        made = {name: empty_token_major(tensors[of]) for name, of in pairs if of in tensors}
-        made["dstart"] = torch.empty_like(tensors["start"])
-        if "bonus" in tensors:
-            made["dbonus"] = tensors["start"].new_zeros(*tensors["start"].shape[:3])
-        asked, end = grad_outputs
-        tensors["gradient"] = torch.zeros_like(tensors["v"]) if asked is None else contiguous_channels(asked)
-        if end is not None:
-            tensors["gradient_end"] = end.contiguous()
-        _run(True, tensors | made)
-        dbonus = made["dbonus"].sum(0) if "dbonus" in made else None
-        return None, *(made.get(name) for name in _GRADIENTS), dbonus, made["dstart"]
+        inputs, kept = ctx.saved_tensors, ctx.kept
+
+        def fast(*upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+            return _gradients(dict(zip(ctx.names, inputs, strict=True)) | {"kept": kept}, *upstream)
+
+        return None, None, None, *gradients(fast, in_one(ctx.plain), inputs, grad_outputs)
+
+
+def _gradients(tensors: dict[str, Tensor], asked: Tensor | None, end: Tensor | None) -> tuple[Tensor | None, ...]:
+    names = [name for name in tensors if name != "kept"]
+    pairs = zip(_GRADIENTS, _VIEWS, strict=True)
+    made = {name: empty_token_major(tensors[of]) for name, of in pairs if of in tensors}
+    made["dstart"] = torch.empty_like(tensors["start"])
+    if "bonus" in tensors:
+        made["dbonus"] = tensors["start"].new_zeros(*tensors["start"].shape[:3])
+    tensors["gradient"] = torch.zeros_like(tensors["v"]) if asked is None else contiguous_channels(asked)
+    if end is not None:
+        tensors["gradient_end"] = end.contiguous()
+    _run(True, tensors | made)
+    if "dbonus" in made:
+        made["dbonus"] = made["dbonus"].sum(0)
+    return tuple(made[f"d{name}"] for name in names)
 
 
 def _kept(tensors: dict[str, Tensor]) -> Tensor:

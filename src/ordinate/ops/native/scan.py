@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ordinate.core.checks import need
+from ordinate.ops.double_backward import untraceable
 from ordinate.ops.native import build
 
 # with fewer elements, compiling the kernel is not worth the wait
@@ -16,6 +17,9 @@ def unsupported_reason(name: str, *inputs: Tensor) -> str | None:
         return "it supports CPU tensors only"
     if torch.compiler.is_compiling():
         return "torch.compile cannot trace it"
+    reason = untraceable(inputs[0])
+    if reason is not None:
+        return reason
     if any(x.dtype != torch.float32 for x in inputs):
         return "it supports float32 only"
     if inputs[0].numel() < MIN_ELEMENTS:

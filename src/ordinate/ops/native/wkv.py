@@ -1,19 +1,22 @@
 """Binding of the C++ WKV operator of RWKV-4 (wkv.cpp, see `ordinate.ops.wkv`): one pass over time."""
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.native.job import BOOL, POINTER, WHOLE, call_kernel
 
 Channels = Float[Tensor, "b n c"]
 Channel = Float[Tensor, " c"]
 # numerator and denominator divided by e^exponent, and the exponent, which has no gradient
 Sums = Float[Tensor, "b 3 c"]
+Plain = Callable[..., tuple[Tensor, Tensor]]
 
 
 class _Job(ctypes.Structure):
@@ -26,16 +29,20 @@ class _Job(ctypes.Structure):
     ]
 
 
-def wkv(k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums) -> tuple[Channels, Sums]:
-    """Return the weighted mean at each token, and the final state, in float32."""
-    return _Wkv.apply(k, v, decay, bonus, start)
+def wkv(plain: Plain, k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums) -> tuple[Channels, Sums]:
+    """Return the weighted mean at each token, and the final state, in float32.
+
+    `plain` is the same in PyTorch, for second derivatives; the exponent of the final state is given to it.
+    """
+    return _Wkv.apply(plain, *(x.contiguous() for x in (k, v, decay, bonus, start)))
 
 
 class _Wkv(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    # pyrefly: ignore[bad-override]  (a function is not a tensor)
+    def forward(ctx: Any, plain: Plain, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        given = dict(zip(("k", "v", "decay", "bonus", "start"), (x.contiguous() for x in inputs), strict=True))
+        ctx.plain, given = plain, dict(zip(("k", "v", "decay", "bonus", "start"), inputs, strict=True))
         made = {name: torch.empty_like(given["k"]) for name in ("y", "top", "share")}
         made["end"] = torch.empty_like(given["start"])
         _run(False, given | made)
@@ -43,21 +50,28 @@ class _Wkv(torch.autograd.Function):
         return made["y"], made["end"]
 
     @staticmethod
-    @once_differentiable
-    # pyrefly: ignore[bad-override]  (the decorator hides the names of the parameters)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        names = ("k", "v", "decay", "bonus", "start", "y", "top", "share", "end")
-        given = dict(zip(names, ctx.saved_tensors, strict=True))
-        k = given["k"]
-        asked, end = grad_outputs
-        given["gradient"] = torch.zeros_like(k) if asked is None else asked.contiguous()
-        if end is not None:
-            given["gradient_end"] = end.contiguous()
-        made = {"dk": torch.empty_like(k), "dv": torch.empty_like(k)}
-        made |= {name: k.new_empty(k.shape[0], k.shape[2]) for name in ("ddecay", "dbonus")}
-        made["dstart"] = torch.zeros_like(given["start"])
-        _run(True, given | made)
-        return made["dk"], made["dv"], made["ddecay"].sum(0), made["dbonus"].sum(0), made["dstart"]
+        inputs, exponent = ctx.saved_tensors[:5], ctx.saved_tensors[-1][:, 2:].detach()
+        fast = partial(_gradients, ctx.saved_tensors)
+
+        def plain(given: Tensors, upstream: Tensors) -> list[tuple[Tensors, Tensors]]:
+            return [(ctx.plain(*given, exponent), upstream)]
+
+        return None, *gradients(fast, plain, inputs, grad_outputs)
+
+
+def _gradients(saved: tuple[Tensor, ...], asked: Tensor | None, end: Tensor | None) -> tuple[Tensor, ...]:
+    names = ("k", "v", "decay", "bonus", "start", "y", "top", "share", "end")
+    given = dict(zip(names, saved, strict=True))
+    k = given["k"]
+    given["gradient"] = torch.zeros_like(k) if asked is None else asked.contiguous()
+    if end is not None:
+        given["gradient_end"] = end.contiguous()
+    made = {"dk": torch.empty_like(k), "dv": torch.empty_like(k)}
+    made |= {name: k.new_empty(k.shape[0], k.shape[2]) for name in ("ddecay", "dbonus")}
+    made["dstart"] = torch.zeros_like(given["start"])
+    _run(True, given | made)
+    return made["dk"], made["dv"], made["ddecay"].sum(0), made["dbonus"].sum(0), made["dstart"]
 
 
 def _run(back: bool, tensors: dict[str, Tensor]) -> None:

@@ -3,6 +3,7 @@
 import torch
 
 from ordinate.core.geometry import Geometry
+from ordinate.testing.assert_close import assert_max_close
 from ordinate.testing.mixer import MixerCase
 
 TOKENS = 9
@@ -28,6 +29,27 @@ def a_changed_future_leaves_the_past_as_it_was(case: MixerCase) -> None:
     changed[:, 5:] *= -1e3
     again = case.output(changed, where)
     assert torch.allclose(out[:, :5], again[:, :5], rtol=0, atol=1e-12), "outputs before a changed input changed"
+
+
+def a_non_finite_future_leaves_the_past_as_it_was(case: MixerCase) -> None:
+    """NaN or infinity in a later token changes neither an earlier output nor its gradient by earlier inputs."""
+    case.skip_unless(case.kind.causal, "it has no causal form")
+    case.skip_unless(case.mixer().strictly_causal, "it declares that its causal form leaks")
+    x, where = case.tokens(1, TOKENS), Geometry.causal(TOKENS)
+    out, slope = _past(case, x, where)
+    for value in (float("nan"), float("inf"), -float("inf")):
+        changed = x.clone()
+        changed[:, 5] = value
+        again, tilt = _past(case, changed, where)
+        assert_max_close(again, out, 1e-9, f"outputs before a token of {value}")
+        assert_max_close(tilt, slope, 1e-9, f"gradients before a token of {value}")
+
+
+def _past(case: MixerCase, x: torch.Tensor, where: Geometry) -> tuple[torch.Tensor, torch.Tensor]:
+    """Outputs of the first five tokens, and their gradient by the inputs of these."""
+    x = x.clone().requires_grad_()
+    out = case.output(x, where)[:, :5]
+    return out.detach(), torch.autograd.grad(out.square().sum(), x)[0][:, :5]
 
 
 def the_bidirectional_form_depends_on_later_tokens(case: MixerCase) -> None:
