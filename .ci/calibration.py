@@ -46,7 +46,7 @@ def pages() -> Pages:
     models = sorted({cell["models"] for cell in results["cells"] if "false_winners" in cell})
     text = (
         f"{table(results['cells'])}\n\n{results['draws']:,} draws in each of {len(results['cells'])} settings; false "
-        f"winners in studies of {models[0]} to {models[-1]} schemes that do not differ (with one seed: leaders); power "
+        f"winners in studies of {models[0]} to {models[-1]} schemes that do not differ; power "
         f"for a difference of four standard errors (`benchmarks/results/{path.name}`). The paired t-test over seeds "
         "ignores the choice of documents."
     )
