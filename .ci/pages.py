@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("compared", "families", "mixers", "parity", "questions", "scale", "speeds", "translation")
+SCRIPTS = ("calibration", "compared", "families", "mixers", "parity", "questions", "scale", "speeds", "translation")
 Pages = dict[Path, dict[str, str] | str]
 """For each page its generated parts by name, or its whole text."""
 

@@ -11,7 +11,7 @@ from ordinate.report.build import build_report
 from ordinate.report.metrics.translation import TranslationBitsPerByte
 from ordinate.report.read import load_study
 from ordinate.report.summary import study_tables, summarise
-from ordinate.report.verdict import extrapolates, verdict, winner
+from ordinate.report.verdict import extrapolates, leader, verdict
 from ordinate.study.comparison import compare
 
 SHARES = {"softmax": 0.95, "linear": 0.7, "rnn": 0.065}
@@ -81,7 +81,7 @@ def test_the_highest_wins_where_more_is_better(study):
     found = load_study(folder)
     entries = summarise(found)
     assert [entry.label for entry in entries] == ["softmax", "linear", "rnn"]
-    assert winner(entries).label == "softmax"
+    assert leader(entries).label == "softmax"
     assert "“softmax” leads: 9" in said(folder)
     assert entries[1].behind.difference > 0
     pair = compare(study_tables(found, longest=False))["rnn", "softmax"]
@@ -92,7 +92,7 @@ def test_the_highest_wins_where_more_is_better(study):
 def test_nobody_inside_the_noise_wins(study):
     folder = study([answered(label, 0, share=share) for label, share in zip(SHARES, (0.9, 0.89, 0.9), strict=True)])
     assert "no winner can be named" in said(folder)
-    assert winner(summarise(load_study(folder))) is None
+    assert leader(summarise(load_study(folder))) is None
 
 
 def test_all_right_on_both_sides_is_no_victory(study):

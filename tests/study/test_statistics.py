@@ -1,16 +1,17 @@
+import math
+
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from scipy import stats
 
 from ordinate.study.statistics import (
-    BootstrapWeights,
+    RatioEstimate,
     accuracy_interval,
     bits_per_byte_interval,
-    bootstrap_ratios,
+    estimate_change,
+    estimate_difference,
+    estimate_ratio,
     nats_to_bits,
-    overlap,
-    percentile_interval,
     pooled_ratio,
 )
 
@@ -24,40 +25,121 @@ def test_bits_per_byte_is_total_loss_over_total_bytes():
     assert pooled_ratio(nats_to_bits(nats), np.array([2.0, 4.0])) == pytest.approx((2 + 4) / 6)
 
 
-def test_the_bootstrap_interval_has_its_nominal_coverage():
+@pytest.mark.parametrize(
+    ("t", "df", "chance"),
+    # from printed tables of the t distribution
+    [(12.706, 1, 0.05), (2.776, 4, 0.05), (2.228, 10, 0.05), (3.169, 10, 0.01), (1.96, 1e6, 0.05)],
+)
+@pytest.mark.parametrize("seeds", [False, True])
+def test_with_one_component_the_p_value_is_that_of_the_t_test(t, df, chance, seeds):
+    parts = (
+        {"seed_variance": 1.0, "document_variance": 0.0}
+        if seeds
+        else {
+            "seed_variance": 0.0,
+            "document_variance": 1.0,
+        }
+    )
+    found = RatioEstimate(t, 2, 9, **parts, seed_df=df, document_df=df)
+    assert found.p == pytest.approx(chance, abs=2e-4)
+    assert found.p == pytest.approx(2 * stats.t.sf(t, df), rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.01, 0.5, 3.0, 3.7, 40.0])
+def test_p_value_and_interval_never_disagree(value):
+    found = RatioEstimate(value, 3, 20, seed_variance=0.5, document_variance=0.8, seed_df=2, document_df=7.3)
+    assert (found.p < 0.05) == (found.interval[0] > 0)
+    assert found.half_width(found.p) == pytest.approx(value, rel=1e-6)
+
+
+def test_with_one_seed_and_equal_documents_it_is_the_t_interval():
+    values = np.random.default_rng(0).normal(2, 1, 12)
+    low, high = estimate_ratio(values[None], np.ones(12)).interval
+    exact = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((exact.low, exact.high))
+
+
+def test_a_component_between_seeds_alone_gives_the_t_interval_over_seeds():
+    luck = np.array([-1.0, 0.5, 2.0, 0.1])
+    found = estimate_ratio(np.tile(luck[:, None], (1, 30)), np.ones(30))
+    exact = stats.ttest_1samp(luck, 0).confidence_interval(0.95)
+    assert found.interval == pytest.approx((exact.low, exact.high))
+    assert found.document_variance == pytest.approx(0)
+
+
+def gaps(random, seeds, documents, sizes, parts, tail):
+    """Differences without effect: of seeds, of documents and of both [per unit of size]."""
+
+    def noise(*shape):
+        return random.standard_t(3, shape) / math.sqrt(3) if tail else random.normal(size=shape)
+
+    u, v, e = parts
+    return (u * noise(seeds, 1) + v * noise(1, documents) + e * noise(seeds, documents)) * sizes
+
+
+def covered(seeds, documents, spread, parts, tail=False, draws=1000, **changed):
+    """Share of intervals that cover 0, in simulations without a difference."""
     random, hits = np.random.default_rng(0), 0
-    for trial in range(200):
-        size = random.integers(500, 1500, 40)
-        bits = random.normal(2.0, 0.4, 40)
-        low, high = bits_per_byte_interval(rows(bits * size * np.log(2), size))
-        hits += low <= 2.0 <= high
-        assert low < high, trial
-    # 95 % of 200 is 190; percentile intervals of 40 documents run a little short
-    assert 178 <= hits <= 198
+    for _ in range(draws):
+        sizes = np.exp(random.normal(0, spread, documents))
+        found = estimate_difference(gaps(random, seeds, documents, sizes, parts, tail), np.zeros(1), sizes)
+        found = RatioEstimate(**{**vars(found), **changed})
+        hits += found.interval[0] <= 0 <= found.interval[1]
+    return hits / draws
 
 
-def test_a_paired_difference_has_a_narrower_interval():
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("seeds", [1, 2, 3, 10])
+@pytest.mark.parametrize("documents", [2, 5, 40])
+@pytest.mark.parametrize("spread", [0.0, 1.2])
+@pytest.mark.parametrize("parts", [(0, 1, 0), (0, 0, 1), (1, 4, 4), (10, 1, 1)])
+@pytest.mark.parametrize("tail", [False, True])
+@pytest.mark.where(lambda seeds, parts: seeds > 1 or not parts[0])
+def test_intervals_cover_as_often_as_they_say(seeds, documents, spread, parts, tail):
+    draws = 400
+    # 93 percent, less two standard errors of the simulation
+    assert covered(seeds, documents, spread, parts, tail, draws) > 0.93 - 2 * math.sqrt(0.93 * 0.07 / draws)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "parts", "spread"),
+    [
+        # the variance between seeds left out; few seeds taken for many; long documents taken for many
+        ({"seed_variance": 0.0}, (1, 1, 1), 0.0),
+        ({"seed_df": 1e9}, (1, 0, 0.1), 0.0),
+        ({"document_df": 1e9}, (0, 1, 0), 2.0),
+    ],
+)
+def test_mutants_cover_less(mutant, parts, spread):
+    assert covered(2, 5, spread, parts, **mutant) < 0.9
+
+
+def test_few_questions_that_differ_are_few_degrees_of_freedom():
+    one, other = np.ones((1, 300)), np.ones((1, 300))
+    other[0, :3] = 0
+    assert estimate_difference(one, other, np.ones(300)).document_df == 2
+
+
+@pytest.mark.parametrize("questions", [2, 5, 12])
+def test_documents_that_all_differ_by_the_same_amount_have_the_p_value_of_the_sign_test(questions):
+    ones = np.ones((1, questions))
+    found = estimate_difference(ones, 0 * ones, ones[0])
+    assert found.p == pytest.approx(2.0 ** (1 - questions), rel=1e-6)
+    assert (found.interval[0] > 0) == (questions > 5)
+
+
+def test_the_change_of_a_ratio_is_paired_by_document():
     random = np.random.default_rng(1)
-    size, hard = np.full(30, 1000.0), random.normal(2, 0.5, 30)
-    one = (hard + random.normal(0, 0.02, 30))[None] * size * np.log(2)
-    other = (hard + 0.1 + random.normal(0, 0.02, 30))[None] * size * np.log(2)
-    draws = BootstrapWeights.of(30, 1)
-    one, other = nats_to_bits(one), nats_to_bits(other)
-    a, b = bootstrap_ratios(one, size, draws), bootstrap_ratios(other, size, draws)
-    assert overlap(percentile_interval(a, 30), percentile_interval(b, 30))
-    low, high = percentile_interval(b - a, 30)
-    assert 0 < low < 0.1 < high
-    apart = bootstrap_ratios(other, size, BootstrapWeights.of(30, 1, seed=5)) - a
-    assert np.ptp(percentile_interval(apart, 30)) > 5 * (high - low)
-
-
-def test_variance_between_seeds_widens_the_interval():
-    size = np.full(50, 1000.0)
-    steady = np.full((3, 50), 2000.0)
-    lucky = steady + np.array([[-300.0], [0.0], [300.0]])
-    draws = BootstrapWeights.of(50, 3)
-    assert np.ptp(percentile_interval(bootstrap_ratios(nats_to_bits(steady), size, draws), 50)) == pytest.approx(0)
-    assert np.ptp(percentile_interval(bootstrap_ratios(nats_to_bits(lucky), size, draws), 50)) > 0.3
+    sizes = np.full(30, 1000.0)
+    hard = random.normal(2, 0.5, 30)
+    near, far = (hard * sizes)[None], ((hard + 0.1 + random.normal(0, 0.02, 30)) * 2 * sizes)[None]
+    found = estimate_change((near, sizes), (far, 2 * sizes))
+    assert found.value == pytest.approx(0.1, abs=0.02)
+    assert 0 < found.interval[0] < 0.1 < found.interval[1]
+    wide = estimate_ratio(far, 2 * sizes).interval
+    assert np.ptp(wide) > 5 * np.ptp(found.interval)
+    still = estimate_change((near, sizes), (near, sizes))
+    assert (still.value, still.interval) == (0, (0, 0))
 
 
 def test_one_document_gives_no_interval():
@@ -69,21 +151,20 @@ def test_the_same_numbers_give_the_same_interval():
     assert bits_per_byte_interval(table) == bits_per_byte_interval(table)
 
 
-@given(st.tuples(*[st.floats(-5, 5)] * 4))
-def test_intervals_overlap_if_they_share_a_point(numbers):
-    one, other = tuple(sorted(numbers[:2])), tuple(sorted(numbers[2:]))
-    shared = max(one[0], other[0]) <= min(one[1], other[1])
-    assert overlap(one, other) == overlap(other, one) == shared
-
-
 def test_an_accuracy_of_single_questions_has_wilsons_interval():
     right = np.array([1.0] * 90 + [0.0] * 10)
-    # computed by hand: p = 0.9, n = 99, with the sample variance
-    p, n, z = 0.9, 99, 1.959964
+    # computed by hand: p = 0.9, n = 99, with the sample variance, and the t quantile of 99 degrees of freedom
+    p, n, z = 0.9, 99, 1.984217
     middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
     low, high = accuracy_interval(right, np.ones(100))
     assert low == pytest.approx((middle - half) / (1 + z**2 / n), abs=1e-6)
     assert high == pytest.approx((middle + half) / (1 + z**2 / n), abs=1e-6)
+
+
+def test_the_interval_of_an_accuracy_covers_the_variance_between_seeds():
+    steady = np.tile(np.random.default_rng(0).binomial(1, 0.7, 100).astype(float), (3, 1))
+    lucky = np.random.default_rng(1).binomial(1, [[0.5], [0.7], [0.9]], (3, 100)).astype(float)
+    assert np.ptp(accuracy_interval(lucky, np.ones(100))) > 3 * np.ptp(accuracy_interval(steady, np.ones(100)))
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

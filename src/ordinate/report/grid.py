@@ -17,7 +17,7 @@ from ordinate.report.summary import ArmSummary, LengthResult, summarise_all
 from ordinate.report.svg_plots import forest_plots
 from ordinate.report.table import TableRow, table_rows
 from ordinate.report.tuning_text import rate_table, steps_table, tuning_records
-from ordinate.report.verdict import winner
+from ordinate.report.verdict import leader, winner
 from ordinate.study.comparison import Comparison
 from ordinate.study.run import describe_cell
 
@@ -127,13 +127,13 @@ def _mean(label: str, margin: MarginalMean, entries: Sequence[ArmSummary]) -> di
     behind = format_paired_difference(found.behind, margin.metric) if found.behind else "best"
     return {
         "value": margin.metric.format_value(found.trained.value),
-        "best": found is winner(entries),
+        "best": found is leader(entries),
         "behind": behind,
     }
 
 
 def _cell(cell: Cell, entries: Sequence[ArmSummary]) -> dict[str, Any]:
-    (values, study), first = cell, winner(entries)
+    (values, study), first = cell, leader(entries)
     columns = _columns(study, entries)
     found = [
         {
@@ -146,7 +146,7 @@ def _cell(cell: Cell, entries: Sequence[ArmSummary]) -> dict[str, Any]:
     ]
     said = "no winner can be named" if entries else "no run has finished"
     if first:
-        said = f"“{first.label}” {'wins' if first.seeds > 1 else 'leads'}"
+        said = f"“{first.label}” {'wins' if winner(entries) else 'leads'}"
     return {"title": describe_cell(values), "said": said, "heads": list(columns), "rows": found}
 
 

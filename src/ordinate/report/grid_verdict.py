@@ -7,7 +7,7 @@ from ordinate.report.marginal_means import Cell, MarginalMean
 from ordinate.report.provenance_text import provenance_warning
 from ordinate.report.summary import ArmSummary
 from ordinate.report.tuning_text import tuning_warning
-from ordinate.report.verdict import ranking_sentences, winner
+from ordinate.report.verdict import leader, ranking_sentences, winner
 from ordinate.study.run import STATE_WORDS
 
 
@@ -42,7 +42,7 @@ def grid_verdict(
         sentences += _by_cell(finished)
     if cells[0][1].plan["seeds"] == 1:
         sentences.append(
-            "Each was trained with one seed, so no winner is declared: the intervals do not cover the variance "
+            "Each was trained with one seed, so no winner can be named: the intervals do not cover the variance "
             "between training runs; --seeds 3 covers both."
         )
     elif comparisons:
@@ -68,9 +68,9 @@ def _unfinished(cells: Sequence[Cell]) -> list[str]:
 
 def _by_cell(finished: Sequence[tuple[Cell, Sequence[ArmSummary]]]) -> list[str]:
     """State which entry wins in how many cells."""
-    firsts = [winner(found) for _, found in finished]
+    firsts = [leader(found) for _, found in finished]
     wins = Counter(first.label for first in firsts if first)
-    total, verb = len(finished), "wins" if any(first and first.seeds > 1 for first in firsts) else "leads"
+    total, verb = len(finished), "wins" if any(winner(found) for _, found in finished) else "leads"
     if not wins:
         return [f"No winner can be named in any of the {total} cells."]
     listed = [f"“{label}” {verb} in {count}" for label, count in wins.most_common()]

@@ -1,6 +1,5 @@
 """The metric of a comparison and its wording in reports: the contract, and base classes for loss and accuracy."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -8,9 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ordinate.core import catalog
-from ordinate.study.statistics import Floats, Interval, accuracy_interval, nats_to_bits, percentile_interval
+from ordinate.study.statistics import Floats, Interval, accuracy_interval, estimate_ratio, nats_to_bits
 
 PACKAGE = "ordinate.report.metrics"
+# in place of an interval that one document cannot give
+UNKNOWN = "(interval unknown)"
 # the metric of all tasks that generate their own sequences
 DEFAULT_METRIC = "questions"
 
@@ -32,7 +33,7 @@ class Metric(ABC):
     section: ClassVar[str]
     """Section of study.json that describes the training data."""
     units: ClassVar[str]
-    """The units of evaluation, which are resampled for the intervals: documents, sequences, images."""
+    """The units of evaluation, of which the intervals take a sample: documents, sequences, images."""
     unseen_word: ClassVar[str] = "held-out"
     """Why no model has seen the evaluation data: held-out, or fresh (generated from unused seeds)."""
     source: ClassVar[str]
@@ -85,8 +86,8 @@ class Metric(ABC):
         """Numerator and denominator of the ratio for each unit."""
 
     @abstractmethod
-    def interval(self, values: Floats, amounts: Floats, sizes: Floats) -> Bounds:
-        """95 % interval of the resampled values; None with a single unit."""
+    def interval(self, amounts: Floats, sizes: Floats) -> Bounds:
+        """95 % interval of the ratio, from seeds x units and the size of each unit; None with a single unit."""
 
     @abstractmethod
     def format_value(self, number: float) -> str:
@@ -142,8 +143,8 @@ class CrossEntropyMetric(Metric):
         amounts = nats_to_bits(np.array([document["nats"] for document in row["documents"]], float))
         return amounts, np.array([document[self.size] for document in row["documents"]], float)
 
-    def interval(self, values: Floats, amounts: Floats, sizes: Floats) -> Bounds:
-        return percentile_interval(values, len(sizes))
+    def interval(self, amounts: Floats, sizes: Floats) -> Bounds:
+        return estimate_ratio(amounts, sizes).interval
 
     def format_value(self, number: float) -> str:
         return f"{number:.3f}"
@@ -152,13 +153,13 @@ class CrossEntropyMetric(Metric):
         return f"[{bounds[0]:.3f}, {bounds[1]:.3f}]"
 
     def sentence(self, number: float, bounds: Bounds) -> str:
-        return f"{number:.3f} {self.format_interval(bounds) if bounds else '(interval unknown)'} {self.name}"
+        return f"{number:.3f} {self.format_interval(bounds) if bounds else UNKNOWN} {self.name}"
 
     def format_change(self, number: float) -> str:
         return f"{number:.2f}"
 
     def format_difference(self, number: float, bounds: Bounds) -> str:
-        return f"{number:.3f} {self.format_interval(bounds or (math.nan, math.nan))}"
+        return f"{number:.3f} {self.format_interval(bounds) if bounds else UNKNOWN}"
 
     def describe_evaluation(self, plan: ResultRow, learned: ResultRow) -> str:
         return f"Evaluated on held-out {self.source}: {learned['held_out']}."
@@ -175,10 +176,8 @@ class AccuracyMetric(Metric):
     def table(self, row: ResultRow) -> tuple[Floats, Floats]:
         return np.array(row["right"], float), np.array(row["asked"], float)
 
-    def interval(self, values: Floats, amounts: Floats, sizes: Floats) -> Bounds:
-        # resampling gives an interval of width 0 where all answers are correct, or none: widen it to a binomial one
-        drawn, open_ = percentile_interval(values, len(sizes)), accuracy_interval(amounts.mean(0), sizes)
-        return None if drawn is None else (min(drawn[0], open_[0]), max(drawn[1], open_[1]))
+    def interval(self, amounts: Floats, sizes: Floats) -> Bounds:
+        return accuracy_interval(amounts, sizes) if len(sizes) > 1 else None
 
     def format_value(self, number: float) -> str:
         return f"{100 * number:.1f} %"
@@ -187,15 +186,13 @@ class AccuracyMetric(Metric):
         return f"[{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]"
 
     def sentence(self, number: float, bounds: Bounds) -> str:
-        return (
-            f"{self.format_value(number)} {self.format_interval(bounds) if bounds else '(interval unknown)'} correct"
-        )
+        return f"{self.format_value(number)} {self.format_interval(bounds) if bounds else UNKNOWN} correct"
 
     def format_change(self, number: float) -> str:
         return f"{100 * number:.1f} points"
 
     def format_difference(self, number: float, bounds: Bounds) -> str:
-        return f"{100 * number:.1f} {self.format_interval(bounds or (math.nan, math.nan))} points"
+        return f"{100 * number:.1f} {self.format_interval(bounds) if bounds else UNKNOWN} points"
 
 
 def metric_of(plan: ResultRow) -> Metric:

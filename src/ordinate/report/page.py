@@ -71,7 +71,7 @@ def study_page(study: Study, entries: Sequence[ArmSummary], table: Sequence[Tabl
         noun=noun,
         slices=slice_plots(study, entries),
         finished=f"{seeds} done",
-        resampled=f"{kind.units} and seeds" if seeds > 1 else kind.units,
+        sampled=f"{kind.units} and seeds" if seeds > 1 else kind.units,
         seeds=seeds,
         charts=charts,
         samples=_samples(study),

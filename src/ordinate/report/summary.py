@@ -9,7 +9,7 @@ import numpy as np
 from ordinate.report.metric import Metric
 from ordinate.report.read import Study
 from ordinate.study.comparison import Comparison, Measurements, compare_all
-from ordinate.study.statistics import BootstrapWeights, Interval, bootstrap_ratios, percentile_interval, pooled_ratio
+from ordinate.study.statistics import Interval, estimate_change, estimate_ratio
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class LengthResult:
         times: the length as a multiple of the trained one.
         length: the length [tokens].
         value: bits per byte, or accuracy.
-        interval: 95 % bootstrap interval; None if there is only one document.
+        interval: 95 % interval; None if there is only one document.
         degradation: how much worse than at the trained length (positive is worse).
         degradation_interval: its interval.
     """
@@ -144,8 +144,7 @@ def _worse(found: Comparison | None, kind: Metric) -> Comparison | None:
 
 
 def _mean(label: str, table: Measurements, kind: Metric) -> ArmSummary:
-    values = bootstrap_ratios(table.amounts, table.sizes, BootstrapWeights.of(len(table.sizes), len(table.seeds)))
-    value, bounds = pooled_ratio(table.amounts, table.sizes), kind.interval(values, table.amounts, table.sizes)
+    value, bounds = estimate_ratio(table.amounts, table.sizes).value, kind.interval(table.amounts, table.sizes)
     return ArmSummary(label, len(table.seeds), {1: LengthResult(1, 0, value, bounds, 0.0, None)})
 
 
@@ -153,17 +152,14 @@ def _entry(label: str, results: Sequence[dict[str, Any]], metric: Metric) -> Arm
     multiples = [row["times"] for row in results[0]["lengths"] if metric.has_value(row)]
     tables = {times: _table(results, times) for times in multiples}
     first = tables[min(multiples)]
-    draws = BootstrapWeights.of(len(first.sizes), len(results))
-    base = bootstrap_ratios(first.amounts, first.sizes, draws)
     levels = {}
     for times, table in tables.items():
-        values, value = bootstrap_ratios(table.amounts, table.sizes, draws), pooled_ratio(table.amounts, table.sizes)
         length = next(row["length"] for row in results[0]["lengths"] if row["times"] == times)
-        worse = metric.sign * (value - pooled_ratio(first.amounts, first.sizes))
-        # the same draws for both lengths: the change is a paired difference, document by document
-        change = percentile_interval(metric.sign * (values - base), len(table.sizes))
-        bounds = metric.interval(values, table.amounts, table.sizes)
-        levels[times] = LengthResult(times, length, value, bounds, worse, change)
+        # a paired difference, document by document; positive is worse for every metric
+        ends = ((first.amounts, first.sizes), (table.amounts, table.sizes))
+        change = estimate_change(*(ends if metric.sign > 0 else ends[::-1]))
+        value, bounds = estimate_ratio(table.amounts, table.sizes).value, metric.interval(table.amounts, table.sizes)
+        levels[times] = LengthResult(times, length, value, bounds, change.value, change.interval)
     return ArmSummary(label, len(results), levels)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from ordinate.report.marginal_means import Cell
 from ordinate.report.read import Study
 from ordinate.report.summary import ArmSummary, LengthResult
-from ordinate.report.verdict import winner
+from ordinate.report.verdict import leader
 from ordinate.study.run import describe_cell, digest
 
 # in SVG user units: width of a plot, height of a row of a forest plot, height of a plot of slices
@@ -35,7 +35,7 @@ def forest_plots(cells: Sequence[Cell], ranked: Sequence[Sequence[ArmSummary]]) 
 def _forest(cell: Cell, entries: Sequence[ArmSummary], ends: Sequence[float]) -> dict[str, Any]:
     (values, study), kind = cell, cell[1].metric
     known, low, high = {entry.label: entry for entry in entries}, min(ends, default=0.0), max(ends, default=1.0)
-    first = winner(entries)
+    first = leader(entries)
     rows: list[dict[str, Any]] = []
     for index, label in enumerate(study.arms):
         entry, y = known.get(label), _ROW * (index + 0.5)

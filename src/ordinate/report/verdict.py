@@ -35,26 +35,40 @@ def verdict(study: Study, entries: Sequence[ArmSummary]) -> list[str]:
     ]
 
 
-def winner(entries: Sequence[ArmSummary], level: str = "behind") -> ArmSummary | None:
-    """Return the entry that is significantly better than every other, after correction; None if there is none."""
+def leader(entries: Sequence[ArmSummary], level: str = "behind") -> ArmSummary | None:
+    """Return the entry that is significantly better than every other, after correction; None if there is none.
+
+    With one seed that is said of these trained models, not of the recipes that trained them.
+    """
     first = [entry for entry in entries if getattr(entry, level) is None]
     others = [getattr(entry, level) for entry in entries if getattr(entry, level) is not None]
     return first[0] if len(first) == 1 and others and all(found.significant for found in others) else None
 
 
+def winner(entries: Sequence[ArmSummary], level: str = "behind") -> ArmSummary | None:
+    """Return the leader if at least two seeds of each pair show it; None otherwise."""
+    compared = [getattr(entry, level) for entry in entries if getattr(entry, level) is not None]
+    return leader(entries, level) if all(found.seeds > 1 for found in compared) else None
+
+
 def ranking_sentences(at: str, entries: Sequence[ArmSummary], kind: Metric, noun: str) -> list[str]:
     """State the winner, or that there is none, in sentences that begin with `at`."""
     best, *others = entries
-    same = f"the same {kind.units}" + (" and seeds" if best.seeds > 1 else "")
     if not others:
         return [f"{at}, {_name(best)} has {_said(best.trained, kind)}. A comparison needs two {noun}s."]
-    corrected = ", after correction for all comparisons" if len(others) > 1 else ""
-    if winner(entries):
-        nearest = _nearest(others)
-        wins = "wins" if best.seeds > 1 else "leads"
+    if best.trained.interval is None:
         return [
-            f"{at}, {_name(best)} {wins}: {_said(best.trained, kind)}, significantly better than every other {noun} "
-            f"on {same}{corrected}; the runner-up is {_name(nearest)}, worse by {_gap(nearest, kind)}."
+            f"{at}, {_name(best)} has the {kind.best} value, {_said(best.trained, kind)}. With one of the "
+            f"{kind.units} there is no interval, so no winner can be named: evaluate on more of them."
+        ]
+    same = f"the same {kind.units}" + (" and seeds" if best.seeds > 1 else "")
+    corrected = ", after correction for all comparisons" if len(others) > 1 else ""
+    if leader(entries):
+        nearest = _nearest(others)
+        return [
+            f"{at}, {_name(best)} {'wins' if winner(entries) else 'leads'}: {_said(best.trained, kind)}, "
+            f"significantly better than every other {noun} on {same}{corrected}; the runner-up is {_name(nearest)}, "
+            f"worse by {_gap(nearest, kind)}."
         ]
     alike = [entry for entry in others if not (entry.behind and entry.behind.significant)]
     sentences = [
@@ -129,19 +143,24 @@ def _beyond(entries: Sequence[ArmSummary], kind: Metric) -> list[str]:
         falls = [f"{_name(entry)} by {kind.format_change(entry.longest.degradation)}" for entry in broken]
         lead = "Worse there" if holding else f"{kind.extent_verb} at {times} times that {kind.extent}, all get worse"
         sentences.append(f"{lead}, in {kind.name}: {_list(falls)}.")
-    first = winner(entries, "behind_longest")
-    best = _best_beyond(entries, kind)
-    if first and len(entries) > 1:
-        wins = "wins" if first.seeds > 1 else "leads"
-        sentences.append(
-            f"There, {_name(first)} {wins}: {_said(first.longest, kind)}, significantly better than every other."
-        )
-    elif len(entries) > 1:
-        sentences.append(
-            f"There, {_name(best)} has the {kind.best} value, {_said(best.longest, kind)}, but is not significantly "
-            "better than all others."
-        )
-    return sentences
+    return [*sentences, *_ranking_beyond(entries, kind)]
+
+
+def _ranking_beyond(entries: Sequence[ArmSummary], kind: Metric) -> list[str]:
+    """State which is best at the longest length, or that none can be named."""
+    if len(entries) < 2:
+        return []
+    first, best = leader(entries, "behind_longest"), _best_beyond(entries, kind)
+    if first:
+        wins = "wins" if winner(entries, "behind_longest") else "leads"
+        return [f"There, {_name(first)} {wins}: {_said(first.longest, kind)}, significantly better than every other."]
+    alike = [entry for entry in _able(entries) if entry is not best and not _worse_beyond(entry)]
+    return [
+        f"There, {_name(best)} has the {kind.best} value, {_said(best.longest, kind)}, but does not differ "
+        f"significantly from {_list(_names(alike), 'or')}."
+        if alike
+        else f"There, only {_name(best)} has a value: {_said(best.longest, kind)}."
+    ]
 
 
 def extrapolates(entry: ArmSummary) -> bool:
@@ -161,30 +180,48 @@ def _best_beyond(entries: Sequence[ArmSummary], kind: Metric) -> ArmSummary:
 
 
 def _advice(entries: Sequence[ArmSummary], kind: Metric) -> str:
-    best, short = entries[0], winner(entries)
-    others = [entry for entry in entries[1:] if not (entry.behind and entry.behind.significant)]
-    near = _names([best, *others])
-    first = _name(short) if short else f"one of {_list(near, 'or')}" if others else _name(best)
-    far = winner(entries, "behind_longest") or _best_beyond(entries, kind)
-    if all(len(entry.levels) == 1 for entry in entries) or short is far:
-        return f"Use {first} on {kind.this} {kind.source} at this size."
+    """State which to use: exactly those that no test has excluded."""
+    if len(entries) == 1:
+        return f"Only {_name(entries[0])} was trained, so there is nothing to choose from."
+    best, able = entries[0], _able(entries)
+    near = [best, *(entry for entry in entries[1:] if not (entry.behind and entry.behind.significant))]
+    furthest = _best_beyond(entries, kind)
+    far = [entry for entry in able if entry is furthest or not _worse_beyond(entry)]
+    use = "Use" if all(entry.seeds > 1 for entry in entries) else "Provisionally (one seed), use"
+    if all(len(entry.levels) == 1 for entry in entries):
+        return f"{use} {_one_of(near)} on {kind.this} {kind.source} at this size."
+    if near == far:
+        return (
+            f"{use} {_one_of(near)}, whether {kind.inputs} stay within the trained {kind.extent} or the model must "
+            f"{kind.extrapolation_phrase}."
+        )
     return (
-        f"Use {first} if {kind.inputs} stay within the trained {kind.extent}, "
-        f"{_name(far)} if the model must {kind.extrapolation_phrase}."
+        f"{use} {_one_of(near)} if {kind.inputs} stay within the trained {kind.extent}, "
+        f"{_one_of(far)} if the model must {kind.extrapolation_phrase}."
     )
+
+
+def _one_of(entries: Sequence[ArmSummary]) -> str:
+    """Name an entry, or those among which the data do not decide."""
+    return _name(entries[0]) if len(entries) == 1 else f"one of {_list(_names(entries), 'or')}"
+
+
+def _worse_beyond(entry: ArmSummary) -> bool:
+    """Whether an entry is significantly worse than the best at the longest length."""
+    return entry.behind_longest is not None and entry.behind_longest.significant
 
 
 def _caveat(study: Study, entries: Sequence[ArmSummary]) -> str:
     drawn = f"{study.metric.unseen_word} {study.metric.units}"
     if study.plan["seeds"] == 1:
         return (
-            f"Each was trained with one seed: the intervals cover the sampling of {drawn}, not the variance between "
-            "training runs, so no winner is declared; --seeds 3 covers both."
+            f"Each was trained with one seed: the intervals are about these trained models on other {drawn}, not "
+            "about the variance between training runs. A winner needs two seeds; --seeds 3 covers both."
         )
     seeds = sorted({entry.seeds for entry in entries})
     times = " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))
     return (
-        f"Each was trained with {times} seeds: the intervals cover the sampling of {study.metric.units} and the "
+        f"Each was trained with {times} seeds: the intervals cover the choice of {study.metric.units} and the "
         "variance between seeds."
     )
 

@@ -6,22 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-import numpy as np
-
-from ordinate.study.statistics import (
-    CONFIDENCE,
-    BootstrapWeights,
-    Floats,
-    Interval,
-    bootstrap_ratios,
-    percentile_interval,
-    pooled_ratio,
-)
+from ordinate.study.statistics import CONFIDENCE, Floats, Interval, estimate_difference
 
 # largest number of seeds considered in the power estimate
 MOST_SEEDS = 100
-# Gauss-Legendre nodes and weights for the tail integral of Student's t
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
 
 
 @dataclass(frozen=True)
@@ -50,15 +38,19 @@ class Measurements:
 class Comparison:
     """The difference between two models and its statistical significance.
 
+    With several seeds it is about the two recipes, and with one about the two trained models only.
+
     Args:
         difference: difference of their ratios (bits per byte, accuracy).
-        interval: 95 % bootstrap interval of the difference; None with fewer than two documents.
+        interval: 95 % interval of the difference, not corrected for other comparisons; None with one document.
         p: two-sided p-value under the null hypothesis of no difference; 1 where no test is possible.
         adjusted: p-value adjusted for all comparisons (Holm): with a threshold of 0.05, at most one in twenty studies
             without any difference reports one.
         effect: standardised effect size: the difference in standard deviations between seeds; None with one seed.
         seeds_needed: estimated number of seeds for a significant difference of this size; None if no number suffices,
             or with one seed.
+        seeds: number of seeds that the two have in common.
+        documents: number of documents.
     """
 
     difference: float
@@ -67,6 +59,8 @@ class Comparison:
     adjusted: float
     effect: float | None
     seeds_needed: int | None
+    seeds: int
+    documents: int
 
     @property
     def significant(self) -> bool:
@@ -88,33 +82,22 @@ def compare(tables: Mapping[str, Measurements]) -> Mapping[tuple[str, str], Comp
 def compare_all(groups: Sequence[Mapping[str, Measurements]]) -> list[Mapping[tuple[str, str], Comparison]]:
     """Compare every pair of models of each group, in both orders; pairs without a common seed are left out.
 
-    The difference d of two models is measured on their common documents and seeds. Its variance has two components,
-    seeds and documents. The seed variance s^2 is pooled over all pairs of a group, but not below the pair's own; the
-    t statistic takes the smaller of the two components' degrees of freedom:
-
-        t = d / sqrt(s^2 / S + v);  s^2 = max(of the pair, mean of all pairs);  df = min((models - 1) (S - 1), D - 1)
-
-    Few seeds of few models therefore have little power, as they should. The document variance v includes one more
-    document with the largest difference observed, so that a few answers, all in one direction, do not suffice. All
-    pairs of all groups are corrected together by Holm's method, which also covers selecting the best model
-    afterwards.
+    A pair is judged by its own documents and seeds alone (`RatioEstimate`): no variance is pooled with that of other
+    models, which may differ by orders of magnitude where some diverge. Other models only change the number of
+    comparisons: all pairs of all groups are corrected together by Holm's method, which also covers selecting the
+    best model afterwards.
 
     Args:
         groups: measurements of each model, by name; of a grid, one group for each cell and each mean over cells.
-    Source: variance between seeds from a two-way analysis of variance, models x seeds: Fisher 1935, The Design of
-        Experiments, section 26; Holm 1979, https://www.jstor.org/stable/4615733.
+    Source: Holm 1979, https://www.jstor.org/stable/4615733.
     """
     found = [_pairs(tables) for tables in groups]
-    total = sum(map(len, found))
-    pools = [_pool(pairs, len(tables), total) for pairs, tables in zip(found, groups, strict=True)]
-    p_values = [
-        [pair.p_value(field, pair.seeds) for pair in pairs.values()]
-        for pairs, field in zip(found, pools, strict=True)
-    ]
+    p_values = [[pair.estimate.p for pair in pairs.values()] for pairs in found]
     corrected = iter(holm([p for group in p_values for p in group]))
+    total = sum(map(len, found))
     return [
-        _LazyComparisons(pairs, field, {names: (p, next(corrected)) for names, p in zip(pairs, group, strict=True)})
-        for pairs, field, group in zip(found, pools, p_values, strict=True)
+        _LazyComparisons(pairs, total, {names: (p, next(corrected)) for names, p in zip(pairs, group, strict=True)})
+        for pairs, group in zip(found, p_values, strict=True)
     ]
 
 
@@ -127,12 +110,6 @@ def _pairs(tables: Mapping[str, Measurements]) -> dict[tuple[str, str], "_Pair"]
     return found
 
 
-def _pool(pairs: Mapping[tuple[str, str], "_Pair"], models: int, total: int) -> "_GroupPool":
-    # pairs with a single common seed have no variance between seeds to contribute
-    repeated = [pair.seed_variance for pair in pairs.values() if pair.seeds > 1]
-    return _GroupPool(models, total, sum(repeated) / max(1, len(repeated)))
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for multiple testing by Holm's step-down method, which bounds the family-wise error rate."""
     adjusted, largest = [0.0] * len(p_values), 0.0
@@ -143,43 +120,20 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def t_test_p_value(t: float, df: float) -> float:
-    """Two-sided p-value of Student's t distribution.
-
-    P(|T| > t) = integral of cos^(df - 1) from atan(t / sqrt(df)) to pi / 2, divided by that from 0.
-    """
-    start = math.atan(abs(t) / math.sqrt(df))
-    half = (math.pi / 2 - start) / 2
-    angles = start + half * (1 + _NODES)
-    area = half * float(_WEIGHTS @ np.cos(angles) ** (df - 1))
-    # closed form of the integral from 0 to pi / 2; gamma functions by logarithms, as df may be large
-    whole = math.sqrt(math.pi) / 2 * math.exp(math.lgamma(df / 2) - math.lgamma((df + 1) / 2))
-    return min(1.0, area / whole)
-
-
-@dataclass(frozen=True)
-class _GroupPool:
-    """Shared by a group: number of models, number of pairs in all groups, pooled variance between seeds."""
-
-    models: int
-    pairs: int
-    seed_variance: float
-
-
 class _LazyComparisons(Mapping[tuple[str, str], Comparison]):
-    """All comparisons, computed on access: bootstrapping is slow, and a report shows few of many pairs."""
+    """All comparisons, completed on access: the power estimate is slow, and a report shows few of many pairs."""
 
     def __init__(
         self,
         pairs: "Mapping[tuple[str, str], _Pair]",
-        field: _GroupPool,
-        chances: Mapping[tuple[str, str], tuple[float, float]],
+        total: int,
+        p_values: Mapping[tuple[str, str], tuple[float, float]],
     ) -> None:
-        self.pairs, self.field, self.chances = pairs, field, chances
+        self.pairs, self.total, self.p_values = pairs, total, p_values
 
     def __getitem__(self, names: tuple[str, str]) -> Comparison:
         known = names if names in self.pairs else names[::-1]
-        found = self.pairs[known].comparison(self.field, *self.chances[known])
+        found = self.pairs[known].comparison(self.total, *self.p_values[known])
         return found if known == names else found.reversed()
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -193,42 +147,33 @@ class _Pair:
     """Two models on the seeds that they have in common."""
 
     def __init__(self, one: Measurements, other: Measurements, seeds: Sequence[int]) -> None:
-        self.one, self.other, self.sizes = one.for_seeds(seeds), other.for_seeds(seeds), one.sizes
-        self.difference = pooled_ratio(self.one, self.sizes) - pooled_ratio(self.other, self.sizes)
-        self.seeds, self.documents = self.one.shape
-        gaps, total, count = self.one - self.other, self.sizes.sum(), self.documents
-        self.seed_variance = float((gaps.sum(1) / total).var(ddof=1)) if self.seeds > 1 else 0.0
-        rest = gaps.mean(0) - self.difference * self.sizes
-        # linearised residuals of the ratio estimator: their sum of squares gives its variance over documents
-        # plus one pseudo-document with the largest observed difference: guards against a few documents that all
-        # differ in one direction
-        squares = (rest**2).sum() * count / (count - 1) + (gaps.mean(0) ** 2).max() if count > 1 else 0.0
-        self.document_variance = float(squares / total**2)
+        self.estimate = estimate_difference(one.for_seeds(seeds), other.for_seeds(seeds), one.sizes)
 
-    def p_value(self, field: _GroupPool, seeds: int) -> float:
-        """Two-sided p-value of the observed difference, if it had been measured with this number of seeds."""
-        variance = max(self.seed_variance, field.seed_variance) / seeds + self.document_variance
-        freedom = [(field.models - 1) * (seeds - 1), self.documents - 1]
-        df = min((free for free in freedom if free > 0), default=0)
-        if df == 0 or self.difference == 0:
-            return 1.0
-        return t_test_p_value(self.difference / math.sqrt(variance), df) if variance else 0.0
+    def comparison(self, total: int, p: float, adjusted: float) -> Comparison:
+        """Build the comparison, with the power estimate.
 
-    def comparison(self, field: _GroupPool, p: float, adjusted: float) -> Comparison:
-        """Build the comparison, with bootstrap interval and power estimate."""
-        draws = BootstrapWeights.of(self.documents, self.seeds)
-        differences = bootstrap_ratios(self.one, self.sizes, draws) - bootstrap_ratios(self.other, self.sizes, draws)
-        deviation = math.sqrt(max(self.seed_variance, field.seed_variance)) if self.seeds > 1 else 0.0
+        Args:
+            total: number of comparisons that are corrected together.
+            p: p-value.
+            adjusted: p-value adjusted for all comparisons.
+        """
+        found = self.estimate
+        deviation = math.sqrt(found.seed_variance * found.seeds)
         counts = range(2, MOST_SEEDS + 1)
         # p-values fall with the number of seeds, so the smallest sufficient one is found by bisection
-        enough = bisect_left(
-            counts, True, key=lambda count: self.p_value(field, count) * field.pairs < 1 - CONFIDENCE
-        )
+        enough = bisect_left(counts, True, key=lambda count: self._p_with(count) * total < 1 - CONFIDENCE)
         return Comparison(
-            difference=self.difference,
-            interval=percentile_interval(differences, self.documents),
+            difference=found.value,
+            interval=found.interval,
             p=p,
             adjusted=adjusted,
-            effect=self.difference / deviation if deviation else None,
+            effect=found.value / deviation if deviation else None,
             seeds_needed=counts[enough] if deviation and enough < len(counts) else None,
+            seeds=found.seeds,
+            documents=found.documents,
         )
+
+    def _p_with(self, seeds: int) -> float:
+        """Return the p-value of the observed difference, if it had been measured with this number of seeds."""
+        found = self.estimate
+        return replace(found, seed_variance=found.seed_variance * found.seeds / seeds, seed_df=seeds - 1).p

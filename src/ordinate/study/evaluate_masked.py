@@ -10,13 +10,7 @@ from ordinate.data.tasks.masked import Masked
 from ordinate.data.token_store import TokenStore
 from ordinate.study.evaluate_text import held_out_text
 from ordinate.study.plan import Plan
-from ordinate.study.statistics import (
-    BootstrapWeights,
-    accuracy_interval,
-    bootstrap_ratios,
-    nats_to_bits,
-    percentile_interval,
-)
+from ordinate.study.statistics import accuracy_interval, estimate_ratio, nats_to_bits
 from ordinate.training.evaluate import shuffle_windows
 from ordinate.training.masked_text import MaskedText, mask_tokens
 from ordinate.training.prediction import has_target, token_losses
@@ -49,12 +43,12 @@ def _length(model: nn.Module, hidden: MaskedText, plan: Plan, times: int) -> dic
     amounts, sizes, rights = (
         np.array([row[name] for row in documents], float) for name in ("nats", "asked", "right")
     )
-    drawn = bootstrap_ratios(nats_to_bits(amounts)[None], sizes, BootstrapWeights.of(len(sizes), 1))
+    found = estimate_ratio(nats_to_bits(amounts)[None], sizes)
     return {
         **row,
         "nats_per_token": float(amounts.sum() / sizes.sum()),
-        "bits_per_token": float(nats_to_bits(amounts).sum() / sizes.sum()),
-        "interval": percentile_interval(drawn, len(sizes)),
+        "bits_per_token": found.value,
+        "interval": found.interval,
         "accuracy": float(rights.sum() / sizes.sum()),
         "accuracy_interval": accuracy_interval(rights, sizes),
         "documents": documents,

@@ -15,7 +15,7 @@ from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.translate import translate
 from ordinate.study.evaluate_task import MAX_BINS, accuracy_by
 from ordinate.study.plan import Plan
-from ordinate.study.statistics import BootstrapWeights, Floats, bootstrap_ratios, nats_to_bits, percentile_interval
+from ordinate.study.statistics import Floats, estimate_ratio, nats_to_bits
 from ordinate.training.prediction import has_target, token_losses
 
 # batch size of generation [sentences]
@@ -118,13 +118,13 @@ def _length(
         "bytes": np.array([sum(int(each[task.targets[place]].sum()) for place in group) for group in groups], float),
     }
     read_in = torch.tensor([len(source) for source in sources])[:, None].expand_as(batch.targets)
-    drawn = bootstrap_ratios(nats_to_bits(rows["nats"])[None], rows["bytes"], BootstrapWeights.of(len(groups), 1))
+    found = estimate_ratio(nats_to_bits(rows["nats"])[None], rows["bytes"])
     return {
         "times": times,
         "length": times * plan.length,
         "nats_per_token": float(rows["nats"].sum() / rows["asked"].sum()),
-        "bits_per_byte": float(nats_to_bits(rows["nats"]).sum() / rows["bytes"].sum()),
-        "interval": percentile_interval(drawn, len(groups)),
+        "bits_per_byte": found.value,
+        "interval": found.interval,
         "accuracy": float(rows["right"].sum() / rows["asked"].sum()),
         "slices": {"source length": accuracy_by(read_in, right, has_target(batch), MAX_BINS)},
         "documents": [{name: float(row[i]) for name, row in rows.items()} for i in range(len(groups))],
