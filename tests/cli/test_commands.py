@@ -239,6 +239,43 @@ def test_check_fails_a_scheme_that_breaks_the_contract(tmp_path):
         assert message in errors
 
 
+EXITS = """
+import sys
+from ordinate.schemes.none import NoPosition
+
+class Quits(NoPosition):
+    def encode_query(self, q, pos):
+        sys.exit(0)
+
+class QuitsAtOnce(NoPosition):
+    def __init__(self):
+        sys.exit(0)
+
+if __name__.endswith("quits"):
+    sys.exit(0)
+if __name__.endswith("divides"):
+    1 / 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("it_quits:Quits", r"the module must be importable; it_quits raised SystemExit: 0; correct it"),
+        ("it_divides:Quits", "it_divides raised ZeroDivisionError: division by zero"),
+        ("it_stays:QuitsAtOnce", r"the class must not exit; QuitsAtOnce called exit\(0\)"),
+        ("../x:Y", r"must be given by its dotted name, without .py; got '../x'"),
+        ("no_such_x:Y", "must be importable; No module named 'no_such_x'"),
+    ],
+)
+def test_check_without_any_check_is_an_error(tmp_path, monkeypatch, target, message):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("it_quits", "it_divides", "it_stays"):
+        (tmp_path / f"{name}.py").write_text(EXITS)
+    with pytest.raises(ValueError, match=message):
+        app(["check", target], result_action="return_value")
+
+
 MIXER = """
 import torch
 from ordinate.mixers import SequenceMixer

@@ -87,6 +87,8 @@ TABLE = [
     ("permuting_tokens_with_their_positions_permutes_the_output", bad.BiasByMemoryIndices, "permuted tokens"),
     ("positions_may_differ_between_sequences", bad.UsesFirstSequenceForAll, "row 1"),
     ("grouped_query_heads_equal_repeated_key_heads", bad.DependsOnNumberOfHeads, "grouped heads"),
+    ("each_head_uses_its_own_content_only", bad.ReadsTheQueryOfTheFirstHead, "the encode_query of the other heads"),
+    ("each_head_uses_its_own_content_only", bad.ContentBiasOfTheFirstHead, "the content_bias of the other heads"),
     ("outputs_have_the_dtype_of_the_inputs", bad.ReturnsFloat32, "turns torch.bfloat16 into torch.float32"),
     ("low_precision_adds_rounding_errors_only", bad.AngleInModelDtype, "encode_query in torch.bfloat16 is off"),
     ("low_precision_adds_rounding_errors_only", bad.SinusoidsInModelDtype, "embed in torch.bfloat16 is off"),

@@ -131,7 +131,9 @@ PUBLISHED = {
     ],
 )
 def test_sizes_of_a_published_config_must_fit_its_weights(tmp_path, change, message):
-    save_file({"model.embed_tokens.weight": torch.zeros(11, 8)}, tmp_path / "model.safetensors")
+    save_file(
+        {"model.embed_tokens.weight": torch.zeros(11, 8), "mlp": torch.zeros(16)}, tmp_path / "model.safetensors"
+    )
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED | change))
     with pytest.raises(ValueError, match=message):
         published_shape(tmp_path)

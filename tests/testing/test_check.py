@@ -1,3 +1,5 @@
+import sys
+
 from ordinate.testing import Check, InapplicableError, Outcome, run_check
 
 
@@ -15,6 +17,11 @@ def test_a_failed_assertion_is_reported():
 def test_any_other_error_is_a_broken_promise_too():
     came = run_check(Check("it_divides", lambda subject: 1 / subject), 0)
     assert came == Outcome("it_divides", False, message="ZeroDivisionError: division by zero")
+
+
+def test_a_subject_that_exits_fails_the_check_and_does_not_end_the_suite():
+    came = run_check(Check("it_stays", lambda subject: sys.exit(0)), 0)
+    assert came == Outcome("it_stays", False, message="SystemExit: 0")
 
 
 def test_a_check_that_does_not_apply_has_neither_passed_nor_failed():

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import os
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from cyclopts import App
@@ -39,6 +40,12 @@ def check(target: str) -> int:
         console.print(mark, outcome.name, end="")
         details = outcome.skipped_reason or outcome.message
         console.print(f": {details}" if details else "", markup=False, soft_wrap=True)
+    need(
+        any(not outcome.skipped_reason for outcome in outcomes),
+        "at least one check must apply to the class",
+        f"of {len(outcomes)} checks none does",
+        "override a hook, or declare a form",
+    )
     failed = sum(not outcome.passed and not outcome.skipped_reason for outcome in outcomes)
     console.print(f"{len(outcomes)} checks, {failed} failed")
     return 1 if failed else 0
@@ -56,18 +63,32 @@ def _outcomes(target: str) -> "list[Outcome]":
         f"got {target!r}",
         "for example my_schemes:Spiral",
     )
+    module = _imported(module_name)
+    found = getattr(module, name, None)
+    kinds = "ordinate.schemes.Scheme or ordinate.mixers.Mixer"
+    known = inspect.isclass(found) and issubclass(found, Scheme | Mixer)
+    must = f"{name} must be a subclass of {kinds} in {module_name}"
+    need(known, must, f"got {found!r}", "name the class")
+    try:
+        return check_scheme(found) if issubclass(found, Scheme) else check_mixer(found)
+    except SystemExit as error:
+        raise ValueError(f"the class must not exit; {name} called exit({error.code}); remove it") from None
+
+
+def _imported(name: str) -> ModuleType:
+    """Import a module of the user, from the current folder or installed."""
+    dotted = all(part.isidentifier() for part in name.split("."))
+    must = "a module must be given by its dotted name, without .py"
+    need(dotted, must, f"got {name!r}", "run the command in its folder: ordinate check my_schemes:Spiral")
     # last: a file of the folder must not replace a module of Python or of an installed package
     sys.path.append(os.getcwd())
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ValueError(
             f"the module must be importable; {error}; run the command in its folder, or install it"
         ) from None
-    found = getattr(module, name, None)
-    if inspect.isclass(found) and issubclass(found, Scheme):
-        return check_scheme(found)
-    if inspect.isclass(found) and issubclass(found, Mixer):
-        return check_mixer(found)
-    kinds = "ordinate.schemes.Scheme or ordinate.mixers.Mixer"
-    raise ValueError(f"{name} must be a subclass of {kinds} in {module_name}; got {found!r}; name the class")
+    # a module may do anything when it is imported, such as exit with code 0 before any check
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the module must be importable; {name} raised {what}; correct it") from None

@@ -47,6 +47,7 @@ def run_check(check: Check[Subject], subject: Subject) -> Outcome:
         check.run(subject)
     except InapplicableError as reason:
         return Outcome(check.name, False, skipped_reason=str(reason))
-    except Exception as error:
+    # SystemExit is no Exception: a subject that exits would end the suite, with any code
+    except (Exception, SystemExit) as error:
         return Outcome(check.name, False, message=f"{type(error).__name__}: {error}")
     return Outcome(check.name, True)

@@ -83,3 +83,18 @@ class OutputTermByMemoryIndices(NoPosition):
 
 class IgnoresAnAxis(T5):
     axes = (1, 2)
+
+
+class ReadsTheQueryOfTheFirstHead(NoPosition):
+    shift_invariant = True
+
+    def encode_query(self, q, pos):
+        return q[:, :1].expand_as(q)
+
+
+class ContentBiasOfTheFirstHead(ReadsTheQueryOfTheFirstHead):
+    def encode_query(self, q, pos):
+        return q
+
+    def content_bias(self, q, k, where):
+        return (q[:, :1] @ k.mT).expand(-1, q.shape[1], -1, -1)
