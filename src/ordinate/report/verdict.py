@@ -16,7 +16,10 @@ MAX_NAMED = 10
 
 
 def verdict(study: Study, entries: Sequence[ArmSummary]) -> list[str]:
-    """Return the verdict as sentences; a winner is named only if it is significantly better than every other."""
+    """Return the verdict as sentences, the advice first.
+
+    A winner is named only if it is significantly better than every other.
+    """
     if not entries:
         return ["No run has finished, so there are no results yet.", *unfinished_sentences(study)]
     kind = study.metric
@@ -26,8 +29,8 @@ def verdict(study: Study, entries: Sequence[ArmSummary]) -> list[str]:
     if any(len(entry.levels) > 1 for entry in entries):
         sentences += _beyond(entries, kind)
     return [
-        *sentences,
         _advice(entries, kind),
+        *sentences,
         _caveat(study, entries),
         *tuning_warning([study]),
         *provenance_warning([study]),
@@ -58,8 +61,8 @@ def ranking_sentences(at: str, entries: Sequence[ArmSummary], kind: Metric, noun
         return [f"{at}, {_name(best)} has {_said(best.trained, kind)}. A comparison needs two {noun}s."]
     if best.trained.interval is None:
         return [
-            f"{at}, {_name(best)} has the {kind.best} value, {_said(best.trained, kind)}. With one of the "
-            f"{kind.units} there is no interval, so no winner can be named: evaluate on more of them."
+            f"{at}, {_name(best)} has the {kind.best} value, {_said(best.trained, kind)}. With fewer than "
+            f"two {kind.units} there is no interval, so no winner can be named: evaluate on more of them."
         ]
     same = f"the same {kind.units}" + (" and seeds" if best.seeds > 1 else "")
     corrected = ", after correction for all comparisons" if len(others) > 1 else ""
