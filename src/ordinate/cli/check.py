@@ -5,7 +5,7 @@ import inspect
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
@@ -64,7 +64,7 @@ def _outcomes(target: str) -> "list[Outcome]":
         "for example my_schemes:Spiral",
     )
     module = _imported(module_name)
-    found = getattr(module, name, None)
+    found: Any = getattr(module, name, None)
     kinds = "ordinate.schemes.Scheme or ordinate.mixers.Mixer"
     known = inspect.isclass(found) and issubclass(found, Scheme | Mixer)
     must = f"{name} must be a subclass of {kinds} in {module_name}"

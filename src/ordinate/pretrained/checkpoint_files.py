@@ -161,7 +161,7 @@ class CheckpointTensors(Mapping[str, Tensor]):
                 else "give the folder that contains it",
             )
             return [whole]
-        places = _object(index).get("weight_map")
+        places: Any = _object(index).get("weight_map")
         came = f"got {type(places).__name__}"
         must = f"weight_map in {INDEX} must be an object with the file of each tensor"
         need(isinstance(places, dict), must, came, "download the checkpoint again")
