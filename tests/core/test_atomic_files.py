@@ -58,3 +58,13 @@ def test_a_file_without_a_checksum_is_read_unverified(tmp_path):
     path.write_text('{"loss": NaN}')
     with pytest.raises(ValueError, match="NaN is not a number"):
         read_checksummed(path)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_a_new_file_has_the_permissions_of_any_other(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "file.txt", "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file.txt").stat().st_mode & 0o777 == mode

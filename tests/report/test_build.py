@@ -199,3 +199,11 @@ def test_one_point_of_each_scheme_is_labelled(write, result):
     study = load_study(write(runs, seeds=2))
     rows = StudyCharts(study, summarise(study)).cost()["data"]["values"]
     assert {row["speed"]: row["name"] for row in rows} == {1000.0: "", 1001.0: "rope", 1002.0: "", 1003.0: "none"}
+
+
+def test_a_name_that_a_spreadsheet_would_take_for_a_formula_is_text():
+    from ordinate.report.table import TableRow, to_csv
+
+    rows = [TableRow(label, label, "softmax", "1 done", {"seeds": 1, "x": -0.5}, None) for label in ("=1+1", "rope")]
+    text = to_csv([({"text": "@SUM(A1)", "width": 8}, rows)], mixers=False)
+    assert text.splitlines()[1:] == ["'@SUM(A1),8,'=1+1,1 done,1,-0.5", "'@SUM(A1),8,rope,1 done,1,-0.5"]

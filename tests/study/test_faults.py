@@ -14,7 +14,7 @@ import pytest
 from ordinate.core import atomic_files
 from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.progress import ignore
-from ordinate.study import worker, worker_process
+from ordinate.study import worker
 from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.plan import Plan
 from ordinate.study.resolve import resolve
@@ -139,9 +139,9 @@ def test_a_corrupted_loss_before_a_checkpoint_is_made_again_identically(folder, 
 
 DOUBLE = """#!/bin/sh
 # a worker that trains forever and stops slowly; nothing else starts
-trap 'sleep 0.2; echo stopped > {place}/stopped-$4; exit 143' TERM
+trap 'sleep 0.2; echo stopped > {place}/stopped-$5; exit 143' TERM
 trap '' INT
-[ $# = 4 ] || exit 1
+[ $# = 5 ] || exit 1
 echo '{{"step": 1, "loss": 2.0}}'
 for i in $(seq 400); do sleep 0.05; done
 """
@@ -153,7 +153,7 @@ def double(tmp_path, monkeypatch):
     script = tmp_path / "double"
     script.write_text(DOUBLE.format(place=tmp_path))
     script.chmod(0o755)
-    monkeypatch.setattr(worker_process.sys, "executable", str(script))
+    monkeypatch.setattr(sys, "executable", str(script))
     return tmp_path
 
 

@@ -1,5 +1,6 @@
 """Thread autotuning: measured once, stored, and never changed when a study is resumed."""
 
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -74,7 +75,7 @@ def test_measuring_processes_train_the_model_of_the_study(plan, folder):
 
 
 def test_a_failing_measurement_leaves_one_thread(plan, folder, monkeypatch):
-    monkeypatch.setattr(thread_autotuning.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     assert measure_threads(folder, plan.runs(), 2) == ThreadChoice(1)
 
 

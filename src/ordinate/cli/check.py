@@ -5,11 +5,11 @@ import inspect
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
-from rich.console import Console
 
+from ordinate.cli.console import SafeConsole
 from ordinate.core.checks import need
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def check(target: str) -> int:
     target
         The class as module:Class, e.g. my_schemes.spiral:Spiral. The module is imported, which runs its code.
     """
-    console = Console(highlight=False)
+    console = SafeConsole()
     outcomes = _outcomes(target)
     for outcome in outcomes:
         mark = (
@@ -37,7 +37,7 @@ def check(target: str) -> int:
             if outcome.passed
             else "[bold red]FAILED [/]"
         )
-        console.print(mark, outcome.name, end="")
+        console.print(mark, outcome.name, end="", markup=True)
         details = outcome.skipped_reason or outcome.message
         console.print(f": {details}" if details else "", markup=False, soft_wrap=True)
     need(
@@ -64,7 +64,7 @@ def _outcomes(target: str) -> "list[Outcome]":
         "for example my_schemes:Spiral",
     )
     module = _imported(module_name)
-    found = getattr(module, name, None)
+    found: Any = getattr(module, name, None)
     kinds = "ordinate.schemes.Scheme or ordinate.mixers.Mixer"
     known = inspect.isclass(found) and issubclass(found, Scheme | Mixer)
     must = f"{name} must be a subclass of {kinds} in {module_name}"

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ordinate.cli.console import SafeConsole
 from ordinate.cli.load_trained import load_trained
 from ordinate.core.checks import need, need_positive
 
@@ -53,5 +53,5 @@ def classify(model: Path, *images: Path, top: Annotated[int, Parameter(alias="-n
         found = likely.topk(min(top, len(names)))
         for rank, (share, place) in enumerate(zip(found.values.tolist(), found.indices.tolist(), strict=True)):
             table.add_row(Text("" if rank else str(image)), Text(names[place]), f"{share:.1%}")
-    Console(highlight=False).print(table)
+    SafeConsole().print(table)
     return 0

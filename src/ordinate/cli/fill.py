@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ordinate.cli.console import SafeConsole
 from ordinate.cli.load_trained import load_trained_text_model
 from ordinate.core.checks import need, need_positive
 
@@ -54,7 +54,7 @@ def fill(model: Path, text: str, *, top: Annotated[int, Parameter(alias="-n")] =
         whole[place] = int(found.indices[0])
         for rank, (share, token) in enumerate(zip(found.values.tolist(), found.indices.tolist(), strict=True)):
             table.add_row("" if rank else str(number), Text(tokenizer.decode([token])), f"{share:.1%}")
-    console = Console(highlight=False)
+    console = SafeConsole()
     console.print(table)
     console.print(Text(tokenizer.decode(whole)), soft_wrap=True)
     return 0

@@ -4,9 +4,9 @@ import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App
-from rich.console import Console
 from rich.table import Table
 
+from ordinate.cli.console import SafeConsole
 from ordinate.core import catalog
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def show_list(kind: Kind = "schemes") -> int:
     table.add_column("description")
     for name in catalog.names(f"ordinate.{CONTRACTS[kind][0]}"):
         table.add_row(name, *_cells(kind, name))
-    Console(highlight=False).print(table)
+    SafeConsole().print(table)
     return 0
 
 

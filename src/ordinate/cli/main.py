@@ -1,11 +1,14 @@
 """The command line: `ordinate COMMAND`."""
 
+import io
 import sys
 
-from cyclopts import App
-from rich.console import Console
+from cyclopts import App, CycloptsError
+from pydantic import ValidationError
 
 from ordinate import __version__
+from ordinate.cli.console import SafeConsole
+from ordinate.cli.option_errors import describe_option_error
 
 GOOD, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -16,6 +19,8 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     result_action="return_value",
+    # main() says how to resume
+    suppress_keyboard_interrupt=False,
 )
 # given by name, so that `ordinate --help` does not import torch
 for name, help_line in {
@@ -41,14 +46,19 @@ def main() -> None:
 
     0: success; 1: part of the work failed; 2: bad input; 130: interrupted.
     """
-    errors = Console(stderr=True, highlight=False)
+    for stream in (sys.stdout, sys.stderr):
+        # a terminal without UTF-8 must not end a finished study
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    errors = SafeConsole(stderr=True)
     try:
-        code = app()
+        code = app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         errors.print("interrupted; run the same command again to resume", style="yellow")
         code = INTERRUPTED
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, CycloptsError) as error:
+        told = isinstance(error, CycloptsError | ValidationError)
         errors.print("error:", style="bold red", end=" ")
-        errors.print(str(error), markup=False, soft_wrap=True)
+        errors.print(describe_option_error(error) if told else str(error), markup=False, soft_wrap=True)
         code = BAD_INPUT
     sys.exit(code if isinstance(code, int) else GOOD)

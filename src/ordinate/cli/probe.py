@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 from rich.console import Console
 
+from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
 from ordinate.core.checks import need_positive
 
@@ -83,7 +84,7 @@ def probe(
     from ordinate.probing.runner.probe_runner import run_probes
     from ordinate.report.build import build_findings
 
-    console = Console(highlight=False)
+    console = SafeConsole()
     asked = parsed(_listed(probes))
     place = model or _default(console)
     subject = try_attach(place, _name(place), layer_stack)

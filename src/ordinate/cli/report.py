@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
 
+from ordinate.cli.console import SafeConsole
 from ordinate.core.checks import need
 from ordinate.report.build import build_cell, build_findings, build_report
 
@@ -25,7 +25,7 @@ def report(
     cell
         For a grid: the value of each factor, to write the full report of that cell: `--cell width=64 length=128`.
     """
-    console = Console(highlight=False)
+    console = SafeConsole()
     if cell:
         made = build_cell(folder, dict(_value(text) for text in cell))
     elif (folder / "subject.json").is_file():

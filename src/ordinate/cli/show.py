@@ -8,6 +8,7 @@ from cyclopts import App
 from rich.console import Console
 from rich.text import Text
 
+from ordinate.cli.console import SafeConsole
 from ordinate.cli.list import entry_points
 from ordinate.core import catalog
 
@@ -40,11 +41,11 @@ def show(scheme: str, *, save: Path | None = None) -> int:
 
         save_plot(save, scheme, drawn)
         return 0
-    console = Console(highlight=False)
+    console = SafeConsole()
     for name in dict.fromkeys(catalog.parse(part)[0] for part in scheme.replace("/", "+").split("+")):
         _describe(console, name)
     for picture in drawn:
-        console.print(f"\n[bold]{picture.title}[/]")
+        console.print(f"\n[bold]{picture.title}[/]", markup=True)
         console.print(_drawn(picture, colours=console.color_system is not None))
     return 0
 
@@ -54,10 +55,10 @@ def _describe(console: Console, name: str) -> None:
     from ordinate.schemes._scheme import Scheme
 
     kind = catalog.load("ordinate.schemes", Scheme, name)
-    console.print(f"[bold]{name}[/] enters at: {entry_points(kind)}")
+    console.print(f"[bold]{name}[/] enters at: {entry_points(kind)}", markup=True)
     console.print(f"shift invariant: {'yes' if kind.shift_invariant else 'no'}\n")
     console.print(Text(inspect.getdoc(kind) or ""))
-    console.print("\n[bold]options[/]")
+    console.print("\n[bold]options[/]", markup=True)
     for option in catalog.options(kind).values():
         default = "(the model's)" if option.name in PLOT_SIZES else repr(option.default)
         console.print(f"  {option.name} = {default}", markup=False)

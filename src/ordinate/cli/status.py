@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cyclopts import App
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import STYLES
 from ordinate.core.folder_lock import describe_owner, is_locked
 from ordinate.study.plan import Plan
@@ -38,7 +39,7 @@ def status(folder: Path, *, watch: bool = False) -> int:
     found = StudyFolder(folder)
     if not found.study.exists():
         raise ValueError(f"status needs a study's folder; {folder} has no study.json; check the path")
-    console, plan = Console(highlight=False), found.plan()
+    console, plan = SafeConsole(), found.plan()
     rows = study_progress(found, plan)
     if not watch:
         console.print(progress_table(found, plan, rows))

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import tomllib
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -10,8 +11,10 @@ from cyclopts import App, ArgumentCollection, Parameter
 from cyclopts.config import Toml
 from rich.console import Console
 
+from ordinate.cli.console import SafeConsole
 from ordinate.cli.executor_options import DEFAULT_EXECUTION, FLAT, ONE_DEVICE, ExecutorOptions, make_executor
 from ordinate.cli.progress import console_progress
+from ordinate.core.checks import need
 from ordinate.core.progress import chain
 from ordinate.report.build import build_report
 from ordinate.study.executor import Executor
@@ -52,7 +55,22 @@ class ConfigFile(Toml):
 def read_config(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Fill in options missing on the command line from the --config file."""
     if tokens := arguments["--config"].tokens:
+        _check_config(Path(tokens[-1].value))
         ConfigFile(tokens[-1].value, must_exist=True, use_commands_as_keys=False)(command, commands, arguments)
+
+
+def _check_config(path: Path) -> None:
+    """Check that a file of options can be read.
+
+    Raises:
+        ValueError: it does not exist, is a folder, or is not TOML.
+    """
+    came = f"{path} {'is a folder' if path.is_dir() else 'does not exist'}"
+    need(path.is_file(), "--config needs a TOML file", came, "check the path")
+    try:
+        tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"--config needs a TOML file; {path} is none ({error}); correct it") from None
 
 
 def split_commas(command: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -121,7 +139,7 @@ def study(
     """
     from ordinate.study.resolve import resolve
 
-    console = Console(highlight=False)
+    console = SafeConsole()
     cells = expand(plan, partial(_preset, preset, based="base" in plan.model_fields_set), read_overrides(config))
     on_progress = console_progress(console).on_progress
     whole = join_cells([(values, resolve(one, on_progress)) for values, one in cells])

@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
 
+from ordinate.cli.console import SafeConsole
 from ordinate.cli.executor_options import DEFAULT_EXECUTION, FLAT, ONE_DEVICE, make_executor
 from ordinate.cli.study import PLAN_PARAMETER, Logger, run
 from ordinate.study.options import Options
@@ -48,7 +48,7 @@ def train(
     from ordinate.models.registry import MODEL_KINDS
     from ordinate.study.resolve import ALL_MIXERS, resolve
 
-    console = Console(highlight=False)
+    console = SafeConsole()
     if plan.schemes is not None:
         raise ValueError(
             "train takes one scheme; got --schemes; give it as argument (ordinate train rope), or use study"

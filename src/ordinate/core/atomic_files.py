@@ -25,12 +25,20 @@ def write_text(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
+        os.chmod(name, 0o666 & ~current_umask())
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def current_umask() -> int:
+    """Return the permissions that the user withholds from new files; a temporary file has none of others at first."""
+    # without reading the status of this process, it can only be read by changing it, for all threads at once
+    status = Path("/proc/self/status")
+    found = re.search(r"^Umask:\s*([0-7]+)", status.read_text(), re.MULTILINE) if status.exists() else None
+    return int(found[1], 8) if found else 0o022
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,7 +1,7 @@
 """Options of a study as given by the user, and which of them apply to which task."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -100,7 +100,7 @@ class Options(FrozenModel):
     """Gradient clipping: largest gradient norm; larger gradients are scaled down to it."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """Type of matrix products in training; auto takes bf16 where the processor has fast bf16 instructions."""
-    eval_length_multiples: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1)
+    eval_length_multiples: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 2, 4, 8), min_length=1)
     """Evaluation lengths, as multiples of the training length."""
     eval_samples: int = Field(64, ge=1)
     """Held-out sequences of the longest evaluation length to evaluate on."""

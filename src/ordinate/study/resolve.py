@@ -11,6 +11,7 @@ from ordinate.models.registry import MODEL_KINDS
 from ordinate.study.data_source import source_of, task_class
 from ordinate.study.flops import matched_steps
 from ordinate.study.initial_model import resolve_base
+from ordinate.study.manifest import machine
 from ordinate.study.model_sizing import ModelSizing
 from ordinate.study.options import unused_fields
 from ordinate.study.plan import Plan, default_scheme
@@ -19,6 +20,8 @@ from ordinate.study.tuning import learning_rates
 from ordinate.training.settings import fast_precision
 
 ALL_MIXERS = "all"
+# multiple of this machine's memory that no model can have: a cluster's machines may have more
+MEMORY_FACTOR = 16
 
 
 def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
@@ -34,6 +37,7 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
             of model.
     """
     make_tokenizer(*catalog.parse(plan.tokenizer))
+    _need_memory(plan)
     plan = resolve_base(plan)
     plan, vocabulary = _task(plan)
     sizing = ModelSizing(plan, vocabulary)
@@ -54,6 +58,22 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     for run in runs:
         sizing.shape_of(run)
     return plan.model_copy(update={"budgets": matched_steps(plan, sizing)})
+
+
+def _need_memory(plan: Plan) -> None:
+    """Check that a model of this size is possible, before any is made.
+
+    The machine that gives the command may be smaller than those that train, so it refuses only what none could hold.
+    """
+    # of each layer: four matrices of attention, and at least two of the feed-forward network, four times as wide
+    bytes_needed = 4 * plan.layers * 12 * plan.width**2
+    limit = MEMORY_FACTOR * (machine()["memory_bytes"] or 1 << 40)
+    need(
+        bytes_needed <= limit,
+        "a model must fit into the memory of this machine",
+        f"got --layers {plan.layers} --width {plan.width}, {bytes_needed / 2**30:.3g} GiB of weights",
+        "give smaller sizes",
+    )
 
 
 def _task(plan: Plan) -> tuple[Plan, int]:

@@ -34,7 +34,12 @@ class FrozenModel(BaseModel):
     """Immutable pydantic model that rejects unknown fields and names the nearest known one."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_by_name=True, validate_by_alias=True
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        allow_inf_nan=False,
     )
 
     @model_validator(mode="before")

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from ordinate.core.checks import need
 from ordinate.data.tokenizer import Tokenizer, check_ids
 
+LARGEST = 1_000_000
+
 
 class Bpe(Tokenizer):
     """Byte-level byte-pair encoding (BPE): starts from bytes and repeatedly merges the most frequent adjacent pair.
@@ -29,6 +31,9 @@ class Bpe(Tokenizer):
             f"got size {size}",
             "give 256 or more, 4096 is usual",
         )
+        # memory for the whole vocabulary is allocated at once, and the process is aborted if there is none
+        must, remedy = f"bpe takes a size of at most {LARGEST}", "give less; published models have up to 300000"
+        need(size <= LARGEST, must, f"got size {size}", remedy)
         self.wanted = size
         self.inner = tokenizers.Tokenizer(tokenizers.models.BPE())
         self.inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

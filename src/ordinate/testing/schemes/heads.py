@@ -33,7 +33,9 @@ def each_head_uses_its_own_content_only(case: SchemeCase) -> None:
         if name.partition(" ")[0] not in scheme.hooks:
             continue
         before = hook(content)
-        for head in range(content.shape[1]) if before is not None else ():
+        if before is None:
+            continue
+        for head in range(content.shape[1]):
             other = content.clone()
             # in reverse order of tokens: for weights, rows of a softmax in any order are such rows too
             other[:, head] = content[:, head].flip(1)
