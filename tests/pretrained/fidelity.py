@@ -23,6 +23,7 @@ import torch
 
 TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
+BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
 
 IDS = torch.randint(3, WORDS, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -227,15 +228,20 @@ def counts(family, number, both=("there", "here")):
     return found
 
 
-if __name__ == "__main__":
+def main(number, *families):
+    """Print a JSON object for each family and direction, and what broke the contract."""
     quiet()
     torch.set_num_threads(1)
-    chosen = sys.argv[2:] or FIELDS
-    for family in chosen:
-        for way, outcomes in counts(family, int(sys.argv[1])).items():
-            kinds = Counter(outcome.split(":")[0] for outcome, _ in outcomes)
-            print(f"{family:22} {way:6}", dict(kinds), flush=True)
-            refused = Counter(outcome for outcome, _ in outcomes if outcome.startswith("refused"))
-            print("   ", dict(refused.most_common(12)))
-            for outcome, raw in [pair for pair in outcomes if pair[0].startswith(("WRONG", "crash"))][:6]:
-                print("   !", outcome[:230], raw)
+    for family in families or FIELDS:
+        for way, found in counts(family, int(number)).items():
+            kinds = Counter(
+                outcome if outcome.startswith("refused") else outcome.split(":")[0] for outcome, _ in found
+            )
+            print(json.dumps({"family": family, "direction": way, **dict(kinds.most_common())}), flush=True)
+            for outcome, came in found:
+                if outcome.startswith(BROKEN):
+                    print("!", outcome[:300], came, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
