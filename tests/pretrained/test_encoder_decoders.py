@@ -123,6 +123,16 @@ def test_copies_of_a_tied_table_are_ignored(folders, spoilt):
         load(spoilt("t5", tensors={"encoder.embed_tokens.weight": table + 1}))
 
 
+def test_the_tokens_of_generation_config_take_precedence(spoilt):
+    folder = spoilt("t5", config={"eos_token_id": 1})
+    assert load(folder).shape.end == 1
+    # its padding token is no part of the model, and null says nothing
+    writing = {"eos_token_id": 3, "decoder_start_token_id": None, "pad_token_id": 7}
+    (folder / "generation_config.json").write_text(json.dumps(writing))
+    shape = load(folder).shape
+    assert (shape.end, shape.start, shape.padding) == (3, 0, 0)
+
+
 @torch.no_grad()
 def test_stored_sinusoidal_tables_are_ignored(folders, spoilt):
     waves = {"model.encoder.embed_positions.weight": torch.zeros(64, 32)}
@@ -154,7 +164,7 @@ KEY = "decoder.block.1.layer.1.EncDecAttention.k.weight"
         (
             "marian",
             {"config": {"encoder_ffn_dim": 40}},
-            r"encoder and decoder must have the same ffn_dim; got \[40, 48\]",
+            r"encoder_ffn_dim and decoder_ffn_dim must be equal; got \[40, 48\]",
         ),
         (
             "marian",

@@ -357,7 +357,7 @@ def test_a_path_that_is_no_checkpoint_is_refused(tmp_path):
                 "scheme": "rope:spectrum=dynamic,spectrum.factor=2,spectrum.trained_length=1024",
             },
             "llama",
-            "rates at the length of the whole sequence; got the scheme .*; give it spectrum.rates_by=sequence, or",
+            "rates of the scheme at the length of the whole sequence; got the scheme .*; give it",
         ),
         ({"feedforward": "swiglu", "blocks": "reversible"}, "llama", "blocks='reversible' would become 'plain'"),
         ({"scheme": "alibi", "norm": "layer", "bias": (), "hidden": 48}, "mpt", "hidden=48 would become 64"),

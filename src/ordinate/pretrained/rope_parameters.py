@@ -111,7 +111,7 @@ def spec_to_rope_parameters(line: str, head_width: int, *, partial: bool = False
         )
         need(
             rope.spectrum.whole_sequence or rope.spectrum.length_thresholds == (),
-            "transformers takes the rates at the length of the whole sequence",
+            "transformers takes the rates of the scheme at the length of the whole sequence",
             f"got the scheme {line!r}, which takes them at each query",
             "give it spectrum.rates_by=sequence, or use save_pretrained",
         )

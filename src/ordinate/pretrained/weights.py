@@ -93,8 +93,10 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     )
     tensors = CheckpointTensors(folder)
     check_sizes(given, tensors)
-    writing = {name: value for name, value in read_generation_config(folder).items() if name in GENERATION_KEYS}
-    return family, family.read_config({**writing, **given}, tensors.keys()), tensors
+    writing = read_generation_config(folder)
+    # it takes precedence, as in transformers
+    given |= {name: writing[name] for name in GENERATION_KEYS if writing.get(name) is not None}
+    return family, family.read_config(given, tensors.keys()), tensors
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:

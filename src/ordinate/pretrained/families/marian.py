@@ -78,7 +78,7 @@ class Marian(EncoderDecoderLike):
             sizes = {config[f"{side}_{name}"] for side in ("encoder", "decoder")}
             need(
                 len(sizes) == 1,
-                f"encoder and decoder must have the same {name}",
+                f"encoder_{name} and decoder_{name} must be equal",
                 f"got {sorted(sizes)}",
                 "load another",
             )

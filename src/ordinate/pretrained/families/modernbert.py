@@ -162,6 +162,8 @@ class Modernbert(Family):
         """Return the RoPE scheme spec of a layer type."""
         early = {FULL: "global_rope_theta", SLIDING: "local_rope_theta"}[kind]
         found = dict((config["rope_parameters"] or {}).get(kind) or {}) | (config.get("rope_scaling") or {})
-        beside = {**config, "rope_theta": config.get(early, THETAS[kind]), "partial_rotary_factor": None}
+        # keys beside the dictionary that count in other families have no effect in this one
+        without = dict.fromkeys(("partial_rotary_factor", "original_max_position_embeddings"))
+        beside = {**config, **without, "rope_theta": config.get(early, THETAS[kind])}
         head_width = config["hidden_size"] // config["num_attention_heads"]
         return rope_spec(complete_rope_parameters(found, beside), head_width, config["max_position_embeddings"])
