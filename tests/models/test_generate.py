@@ -226,3 +226,8 @@ def read_rows(rows):
 def test_ends_are_tokens_of_the_model(model):
     with pytest.raises(ValueError, match="end tokens must lie in 0 to 12; got 13"):
         generate(model, torch.zeros(1, 1).long(), 1, temperature=0, end_tokens=[13])
+
+
+def test_a_fractional_token_id_is_refused(untyped):
+    with pytest.raises(TypeError, match=r"a token id must be a whole number; got 1\.7"):
+        Prompt.from_lists([[1.7]])

@@ -158,6 +158,12 @@ class Scheme(nn.Module):
         if not isinstance(where, Geometry):
             came = type(where).__name__
             raise TypeError(f"a scheme is bound to a Geometry; got {came}; build one: Geometry.causal(n)")
+        need(
+            torch.compiler.is_compiling() or where.start >= 0,
+            "the first query must not come before the first key",
+            lambda: f"got start={where.start}",
+            "count start from the first key",
+        )
         where = self.remap_positions(where)
         for pos in (where.q_pos, where.k_pos):
             self.check_positions(pos)
@@ -170,6 +176,11 @@ class Scheme(nn.Module):
         # reading a tensor value would cause a graph break under torch.compile; in eager mode it only costs time
         if not pos.numel() or torch.compiler.is_compiling() or not has_values(pos):
             return
+        # reading values would synchronise other devices
+        if pos.dtype == torch.int64 and pos.device.type == "cpu":
+            low, high = (int(x) for x in pos.aminmax())
+            must = f"{name} takes positions between -2^62 and 2^62, whose differences fit into int64"
+            need(low >= -(2**62) and high <= 2**62, must, f"got {low} to {high}", "subtract a constant from all")
         finite = not pos.is_floating_point() or bool(pos.isfinite().all())
         need(finite, f"{name} takes finite positions", "got NaN or infinity", "give each token a finite position")
         if self.max_length is not None:
