@@ -207,12 +207,29 @@ class Placed:
         self.where = where
         # functools.cached_property takes a lock, which torch.compile cannot trace
         self._made: dict[Hashable, Any] = {}
+        self._learned: list[tuple[Tensor, int]] | None = None
 
     def cached(self, name: Hashable, make: Callable[[], Result]) -> Result:
-        """Compute a result that depends on positions alone at the first call, and return the cached one later."""
+        """Compute a result that depends on positions alone at the first call, and return the cached one later.
+
+        Raises:
+            ValueError: a parameter of the scheme has changed since the first call, by an optimiser step for example.
+        """
+        if not torch.compiler.is_compiling():
+            self._check_unchanged()
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
+
+    def _check_unchanged(self) -> None:
+        if self._learned is None:
+            self._learned = [(x, _version(x)) for x in self.scheme.parameters()]
+        for x, version in self._learned:
+            if version != _version(x):
+                raise ValueError(
+                    "a placed scheme serves one forward pass; got one whose parameters have changed since its first "
+                    "use, so that what it holds is stale; place it anew: scheme.at(where)"
+                )
 
     def embed(self, x: Tokens) -> EmbeddedTokens:
         """Apply `Scheme.embed` to the token embeddings."""
@@ -266,3 +283,8 @@ class Placed:
     def block(self, queries: slice, keys: slice = slice(None)) -> "Placed":
         """Bind the scheme to a block of the queries and keys; nothing cached is shared with it."""
         return Placed(self.scheme, self.where.block(queries, keys))
+
+
+def _version(x: Tensor) -> int:
+    """How often a tensor has been changed in place; not known of those made in inference mode."""
+    return 0 if x.is_inference() else x._version
