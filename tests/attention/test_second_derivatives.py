@@ -191,3 +191,16 @@ def test_a_named_backend_says_why_it_cannot_be_transformed():
     at = NoPosition().at(Geometry.full(9))
     with pytest.raises(ValueError, match=r"it does not: transforms of torch\.func cannot trace it"):
         vmap(lambda q, k, v: attend(q[None], k[None], v[None], at, backend="sdpa"))(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "where"),
+    [
+        ("window", "none", Geometry.causal(300, window=3)),
+        ("window", "t5", Geometry.causal(300, window=3)),
+        ("key_padding", "none", Geometry.padded(torch.arange(11) < torch.tensor([[11], [6]]), causal=False)),
+        ("decode", "t5", Geometry.causal(2, cached=9)),
+    ],
+)
+def test_second_gradients_agree_for_special_geometries(backend, name, where):
+    assert_second_gradients_agree(backend, SCHEMES[name]().double(), where)

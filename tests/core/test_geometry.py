@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ordinate.core.geometry import PADDING, Geometry
+from ordinate.schemes import T5, Alibi
 
 
 def seen_by_words(where):
@@ -298,3 +299,28 @@ POS = torch.arange(3)[None, :, None]
 def test_invalid_geometries_raise_an_error(build, match, untyped):
     with pytest.raises(ValueError, match=match):
         build()
+
+
+def test_offsets_of_int32_positions_do_not_overflow():
+    ends = torch.tensor([[[-(2**31)], [2**31 - 1]]], dtype=torch.int32)
+    where = Geometry.from_positions(ends, causal=False)
+    assert where.offset[0, :, :, 0].tolist() == [[0, 1 - 2**32], [2**32 - 1, 0]]
+    bias = Alibi(heads=1).at(where).bias
+    assert bias[0, 0, 0, 1] == bias[0, 0, 1, 0] == -(2**32) * 2**-8
+
+
+def test_positions_whose_differences_overflow_are_refused():
+    far = torch.tensor([[[-(2**62) - 5], [2**62 + 5]]])
+    with pytest.raises(
+        ValueError, match=r"positions between -2\^62 and 2\^62, .*; got -4611686018427387909 to 46.*; sub"
+    ):
+        T5(heads=1).at(Geometry.from_positions(far))
+
+
+def test_a_start_is_a_count_and_a_block_is_consecutive(untyped):
+    with pytest.raises(TypeError, match=r"start must be a whole number; got 0\.5"):
+        Geometry(POS, POS, start=0.5)
+    with pytest.raises(ValueError, match=r"the first query must not come before the first key; got start=-2; count"):
+        Alibi(heads=1).at(Geometry(POS, POS, start=-2))
+    with pytest.raises(ValueError, match="a block has consecutive queries; got step 2; leave it out"):
+        Geometry.causal(6).block(slice(0, 6, 2))

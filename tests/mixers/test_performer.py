@@ -190,3 +190,51 @@ def test_the_usual_number_of_features_is_whole_blocks(kernel, expected):
 def test_options_that_make_no_sense_are_refused(options, match):
     with pytest.raises(ValueError, match=match):
         Performer(width=8, heads=2, **options)
+
+
+def exact_rows(mixer, q, k, v, causal):
+    """The formula in float64, in logarithms."""
+    logs = mixer._logs(q.double())[:, :, :, None] + mixer._logs(k.double())[:, :, None]
+    weights = logs.logsumexp(-1)
+    if causal:
+        weights = weights.masked_fill(torch.ones(weights.shape[2:], dtype=torch.bool).triu(1), -torch.inf)
+    return weights.softmax(-1) @ v.double()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("loud", [1.0, 10.0, 60.0])
+def test_large_queries_and_keys_give_finite_results_and_gradients(loud, causal):
+    mixer = Performer(width=16, heads=2).eval()
+    q, k, v = (
+        x.requires_grad_()
+        for x in (loud * torch.randn(1, 2, 40, 8), loud * torch.randn(1, 2, 40, 8), torch.randn(1, 2, 40, 8))
+    )
+    out, _ = mixer._mean(q, k, v, causal, None, None)
+    exact = exact_rows(mixer, q, k, v, causal)
+    torch.testing.assert_close(out.double(), exact, rtol=1e-2, atol=1e-3 * loud)
+    for slope in torch.autograd.grad(out.square().sum(), (q, k, v)):
+        assert slope.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [30.0, 200.0])
+def test_one_large_key_does_not_erase_the_rows_after_it(size):
+    mixer = Performer(width=16, heads=2).eval()
+    q, k, v = torch.randn(3, 1, 2, 40, 8)
+    k[:, :, 5] = size * mixer.directions[0] / mixer.directions[0].norm()
+    out, state = mixer._mean(q[:, :, :20], k[:, :, :20], v[:, :, :20], True, None, None)
+    rest, _ = mixer._mean(q[:, :, 20:], k[:, :, 20:], v[:, :, 20:], True, None, state)
+    out = torch.cat([out, rest], 2)
+    torch.testing.assert_close(out.double(), exact_rows(mixer, q, k, v, True), rtol=1e-3, atol=1e-3)
+
+
+def test_the_form_with_a_peak_for_each_feature_is_the_same_where_neither_underflows():
+    mixer = Performer(width=16, heads=2).double().eval()
+    q, k, v = torch.randn(3, 2, 2, 40, 8, dtype=torch.float64)
+    real = torch.arange(40) >= torch.tensor([[0], [7]])
+    for causal in (True, False):
+        lowest = torch.full((2, 2, 1), torch.finfo(torch.float64).min, dtype=torch.float64)
+        start = type(mixer._mean(q, k, v, True, None, None)[1])(q.new_zeros(2, 2, mixer.features, 9), lowest)
+        fast, _ = mixer._mean(q, k, v, causal, real, None)
+        slow, _ = mixer._by_peaks(q, k, v, causal, real, start)
+        seen = real[:, None, :, None].expand_as(fast)
+        torch.testing.assert_close(slow[seen], fast[seen])

@@ -232,3 +232,8 @@ def test_ends_are_tokens_of_the_model(model):
 def test_logits_that_are_no_numbers_are_refused(temperature):
     with pytest.raises(ValueError, match="the model must predict numbers; got NaN"):
         sample(torch.tensor([[float("nan"), 1.0]]), temperature, None, None, seeded())
+
+
+def test_a_fractional_token_id_is_refused(untyped):
+    with pytest.raises(TypeError, match=r"a token id must be a whole number; got 1\.7"):
+        Prompt.from_lists([[1.7]])

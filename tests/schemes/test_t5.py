@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from ordinate import Geometry
+from ordinate import Geometry, attend
 from ordinate.ops.buckets import log_buckets
 from ordinate.schemes import T5
 
@@ -108,3 +108,20 @@ def test_it_agrees_with_transformers(both_sides, buckets, max_distance):
         scheme.table.copy_(layer.relative_attention_bias.weight)
     where = Geometry.full(50) if both_sides else Geometry.causal(50)
     assert scheme.bias(where).equal(layer.compute_bias(50, 50))
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_placed_scheme_kept_over_an_optimiser_step_is_refused(grad):
+    scheme, where = T5(heads=2), Geometry.causal(9)
+    at, (q, k, v) = scheme.at(where), torch.randn(3, 1, 2, 9, 4)
+    optimiser = torch.optim.SGD(scheme.parameters(), lr=1.0)
+    scheme.table.grad = torch.ones_like(scheme.table)
+    with torch.set_grad_enabled(grad):
+        first, again = attend(q, k, v, at), attend(q, k, v, at)
+        assert torch.equal(first, again)
+        optimiser.step()
+        with pytest.raises(
+            ValueError, match=r"serves one forward pass; got one whose parameters have changed .*; place"
+        ):
+            attend(q, k, v, at)
+        attend(q, k, v, scheme.at(where))

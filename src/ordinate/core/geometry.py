@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int, Real
 from torch import Tensor
 
-from ordinate.core.checks import need, need_counts, need_each_count, need_window
+from ordinate.core.checks import need, need_counts, need_each_count, need_whole, need_window
 from ordinate.core.shapes import Visible
 from ordinate.core.tensors import need_documents, need_mask, need_positions
 
@@ -56,6 +56,8 @@ class Geometry:
     def __post_init__(self) -> None:
         need_positions(self.q_pos, self.k_pos)
         need_window(self.window)
+        if isinstance(self.start, float):
+            need_whole("start", self.start)
         need_documents(self.q_pos, self.k_pos, self.q_document, self.k_document)
 
     @classmethod
@@ -187,7 +189,11 @@ class Geometry:
     @property
     def offset(self) -> Real[Tensor, "#b i j axes"]:
         """Relative positions: query position minus key position, positive for keys in the past."""
-        return self.q_pos[:, :, None] - self.k_pos[:, None]
+        q, k = self.q_pos, self.k_pos
+        # the difference of two int32 may exceed int32
+        return (q if q.is_floating_point() else q.long())[:, :, None] - (k if k.is_floating_point() else k.long())[
+            :, None
+        ]
 
     @property
     def visible(self) -> Visible:
@@ -205,6 +211,8 @@ class Geometry:
 
     def block(self, queries: slice, keys: slice = slice(None)) -> "Geometry":
         """Restrict the geometry to contiguous slices of the queries and keys."""
+        for name, part in (("queries", queries), ("keys", keys)):
+            need(part.step in (None, 1), f"a block has consecutive {name}", f"got step {part.step}", "leave it out")
         (first, stop, _), (key_first, key_stop, _) = queries.indices(self.shape[0]), keys.indices(self.shape[1])
         q, k = slice(first, stop), slice(key_first, key_stop)
         return replace(

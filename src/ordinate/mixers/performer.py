@@ -17,9 +17,11 @@ from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._projections import AttentionProjections
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.ops.chunks import linear_attention, safe_divide
+from ordinate.ops.double_backward import untraceable
 from ordinate.ops.native.performer import performer_attention
 from ordinate.ops.native.scan import unsupported_reason
 from ordinate.ops.random_features import Features, Levels, exponential_features, orthogonal_directions
+from ordinate.ops.stable_features import stable_feature_attention
 from ordinate.schemes._scheme import Placed
 
 Kernel = Literal["hyperbolic", "positive", "relu"]
@@ -33,11 +35,11 @@ class PerformerState(MixerState):
 
     Args:
         values: sum of phi(k) (v, 1)^T, divided by e^peak.
-        peak: largest exponent of a key feature so far, for a stable running sum.
+        peak: largest exponent of a key feature so far, for a stable running sum: one for all features, or one each.
     """
 
     values: Float[Tensor, "b h m e"]
-    peak: Float[Tensor, "b h"]
+    peak: Float[Tensor, "b h peaks"]
 
 
 class Performer(AttentionProjections, SequenceMixer[PerformerState]):
@@ -64,7 +66,8 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
     Source: Choromanski et al. 2021, section 2, https://arxiv.org/abs/2009.14794.
     Departs: hyperbolic features by default, with half the error of positive ones at equal m; blocks are uniform
         (Haar), where the authors' QR is biased. For stability, sums are divided by the largest exponent among the
-        keys so far, not among all keys, which would leak the future; no epsilon is added to the denominator.
+        keys so far, not among all keys, which would leak the future; no epsilon is added to the denominator. Where
+        that underflows, each feature is divided by its own largest exponent (`ordinate.ops.stable_features`).
     """
 
     supported_hooks = frozenset({"encode_query", "encode_key"})
@@ -137,20 +140,53 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
     ) -> tuple[Outputs, PerformerState | None]:
         if q.shape[1] != k.shape[1]:
             k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
-        # the smallest finite number, not -inf: the difference of two peaks must not be NaN
-        before = v.new_full(v.shape[:2], torch.finfo(v.dtype).min) if state is None else state.peak
-        nothing = (*v.shape[:2], self.features, v.shape[3] + 1)
-        sums = v.new_zeros(nothing) if state is None else state.values
+        if state is None:
+            # the smallest finite number, not -inf: the difference of two peaks must not be NaN
+            lowest = v.new_full((*v.shape[:2], 1), torch.finfo(v.dtype).min)
+            state = PerformerState(v.new_zeros(*v.shape[:2], self.features, v.shape[3] + 1), lowest)
+        if self.kernel == "relu" or untraceable(q) is None:
+            out, after, total = self._by_one_peak(q, k, v, causal, real, state)
+            if not self._underflows(total, real):
+                return out, after if causal else None
+        return self._by_peaks(q, k, v, causal, real, state)
+
+    def _underflows(self, total: Float[Tensor, "b h n"], real: Bool[Tensor, "b n"] | None) -> bool:
+        """Whether a row has lost terms: its denominator is so small that those below the range could weigh."""
+        if self.kernel == "relu" or torch.compiler.is_compiling():
+            return False
+        low = total < torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps ** 2
+        return bool((low if real is None else low & real[:, None]).any())
+
+    def _by_peaks(
+        self, q: Queries, k: Keys, v: Values, causal: bool, real: Bool[Tensor, "b n"] | None, state: PerformerState
+    ) -> tuple[Outputs, PerformerState | None]:
+        """Slow form, with a peak of each feature, for queries and keys so far apart that one peak is not enough."""
+        q, k = (self._logs(x) for x in (q, k))
+        if real is not None:
+            k = k.masked_fill(~real[:, None, :, None], -math.inf)
+        v, peaks = nn.functional.pad(v, (0, 1), value=1.0), state.peak.expand(*k.shape[:2], k.shape[3])
+        out, sums, peaks = stable_feature_attention(q, k, v, state.values, peaks, causal=causal)
+        return safe_divide(out[..., :-1], out[..., -1]), PerformerState(sums, peaks) if causal else None
+
+    def _by_one_peak(
+        self, q: Queries, k: Keys, v: Values, causal: bool, real: Bool[Tensor, "b n"] | None, state: PerformerState
+    ) -> tuple[Outputs, PerformerState, Float[Tensor, "b h n"]]:
+        """Fast form, with one peak for all features; the denominators of the rows too."""
+        before, sums = state.peak.amax(-1), state.values
+        if state.peak.shape[-1] > 1:
+            sums = sums * (state.peak - before[..., None]).exp()[..., None]
         # C++ kernel, chunk by chunk with features in cache; the same result up to rounding
         if causal and self.kernel != "relu" and unsupported_reason("performer", q, k, v, sums, before) is None:
             scale, mirrored = self.head_width**-0.25, self.kernel == "hyperbolic"
             plain = partial(self._by_features, causal=True, real=real, before=before)
-            out, *after = performer_attention(
+            out, sums, peak, shares = performer_attention(
                 (q, k, v), self.directions.to(q.dtype), scale, mirrored, real, (sums, before), plain
             )
-            return out, PerformerState(*after)
-        out, sums, peak = self._by_features(q, k, v, sums, causal=causal, real=real, before=before)
-        return out, PerformerState(sums, peak) if causal else None
+            # 0 stands for the inverse of a denominator that underflowed
+            total = shares.reciprocal().masked_fill(shares == 0, 0.0)
+        else:
+            out, sums, peak, total = self._by_features(q, k, v, sums, causal=causal, real=real, before=before)
+        return out, PerformerState(sums, peak[..., None]), total
 
     def _by_features(
         self,
@@ -162,7 +198,7 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
         causal: bool,
         real: Bool[Tensor, "b n"] | None,
         before: Float[Tensor, "b h"],
-    ) -> tuple[Outputs, Float[Tensor, "b h m columns"], Float[Tensor, "b h"]]:
+    ) -> tuple[Outputs, Float[Tensor, "b h m columns"], Float[Tensor, "b h"], Float[Tensor, "b h n"]]:
         # the level of a query cancels: it is a factor of numerator and denominator
         (q_features, _), (k_features, levels) = self._features(q), self._features(k)
         if real is not None:
@@ -173,9 +209,9 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
         v = nn.functional.pad(v, (0, 1), value=1.0) * weights[..., None]
         if not causal:
             out = q_features @ (k_features.mT @ v)
-            return safe_divide(out[..., :-1], out[..., -1]), sums, before
+            return safe_divide(out[..., :-1], out[..., -1]), sums, before, out[..., -1].detach()
         out, sums = linear_attention(q_features, k_features, v, sums, peaks)
-        return safe_divide(out[..., :-1], out[..., -1]), sums, peaks[..., -1]
+        return safe_divide(out[..., :-1], out[..., -1]), sums, peaks[..., -1], out[..., -1].detach()
 
     def _features(self, x: Queries) -> tuple[Features, Levels]:
         directions = self.directions.to(x.dtype)
@@ -185,6 +221,13 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
         # applied to q and to k: together the attention scale d^(-1/2)
         scale = self.head_width**-0.25
         return exponential_features(x, directions, scale=scale, mirrored=self.kernel == "hyperbolic")
+
+    def _logs(self, x: Queries) -> Features:
+        """Logarithms of the features."""
+        scaled = x * self.head_width**-0.25
+        products = scaled @ self.directions.to(x.dtype).mT
+        products = torch.cat([products, -products], -1) if self.kernel == "hyperbolic" else products
+        return products - scaled.square().sum(-1, keepdim=True) / 2
 
     @property
     def features(self) -> int:

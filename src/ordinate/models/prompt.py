@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_whole
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Ids
 from ordinate.core.tensors import need_mask
@@ -58,6 +58,8 @@ class Prompt:
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]], *, prefix: Cache | None = None) -> "Prompt":
         """Build a prompt from lists of token ids, left-padding the shorter ones."""
+        for token in (token for row in rows for token in row):
+            need_whole("a token id", token)
         longest = max((len(row) for row in rows), default=0)
         ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows], dtype=torch.long)
         sizes = torch.tensor([len(row) for row in rows])

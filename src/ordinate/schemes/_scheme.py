@@ -158,6 +158,12 @@ class Scheme(nn.Module):
         if not isinstance(where, Geometry):
             came = type(where).__name__
             raise TypeError(f"a scheme is bound to a Geometry; got {came}; build one: Geometry.causal(n)")
+        need(
+            torch.compiler.is_compiling() or where.start >= 0,
+            "the first query must not come before the first key",
+            lambda: f"got start={where.start}",
+            "count start from the first key",
+        )
         where = self.remap_positions(where)
         self.check_positions(where.q_pos)
         if where.k_pos is not where.q_pos:
@@ -171,6 +177,11 @@ class Scheme(nn.Module):
         # reading a tensor value would cause a graph break under torch.compile; in eager mode it only costs time
         if not pos.numel() or torch.compiler.is_compiling() or not has_values(pos):
             return
+        # reading values would synchronise other devices
+        if pos.dtype == torch.int64 and pos.device.type == "cpu":
+            low, high = (int(x) for x in pos.aminmax())
+            must = f"{name} takes positions between -2^62 and 2^62, whose differences fit into int64"
+            need(low >= -(2**62) and high <= 2**62, must, f"got {low} to {high}", "subtract a constant from all")
         finite = not pos.is_floating_point() or bool(pos.isfinite().all())
         need(finite, f"{name} takes finite positions", "got NaN or infinity", "give each token a finite position")
         if self.max_length is not None:
@@ -197,12 +208,29 @@ class Placed:
         self.where = where
         # functools.cached_property takes a lock, which torch.compile cannot trace
         self._made: dict[Hashable, Any] = {}
+        self._learned: list[tuple[Tensor, int]] | None = None
 
     def cached(self, name: Hashable, make: Callable[[], Result]) -> Result:
-        """Compute a result that depends on positions alone at the first call, and return the cached one later."""
+        """Compute a result that depends on positions alone at the first call, and return the cached one later.
+
+        Raises:
+            ValueError: a parameter of the scheme has changed since the first call, by an optimiser step for example.
+        """
+        if not torch.compiler.is_compiling():
+            self._check_unchanged()
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
+
+    def _check_unchanged(self) -> None:
+        if self._learned is None:
+            self._learned = [(x, _version(x)) for x in self.scheme.parameters()]
+        for x, version in self._learned:
+            if version != _version(x):
+                raise ValueError(
+                    "a placed scheme serves one forward pass; got one whose parameters have changed since its first "
+                    "use, so that what it holds is stale; place it anew: scheme.at(where)"
+                )
 
     def embed(self, x: Tokens) -> EmbeddedTokens:
         """Apply `Scheme.embed` to the token embeddings."""
@@ -256,3 +284,8 @@ class Placed:
     def block(self, queries: slice, keys: slice = slice(None)) -> "Placed":
         """Bind the scheme to a block of the queries and keys; nothing cached is shared with it."""
         return Placed(self.scheme, self.where.block(queries, keys))
+
+
+def _version(x: Tensor) -> int:
+    """How often a tensor has been changed in place; not known of those made in inference mode."""
+    return 0 if x.is_inference() else x._version

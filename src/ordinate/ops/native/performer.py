@@ -27,7 +27,7 @@ CHUNK, LANES = 64, 16
 Directions = Float[Tensor, "directions d"]
 Sums = Float[Tensor, "b h m columns"]
 Peaks = Float[Tensor, "b h"]
-Plain = Callable[[Queries, Queries, Outputs, Sums], tuple[Outputs, Sums, Peaks]]
+Plain = Callable[[Queries, Queries, Outputs, Sums], tuple[Outputs, Sums, Peaks, Tensor]]
 
 
 class _Job(ctypes.Structure):
@@ -55,8 +55,8 @@ def performer_attention(
     real: Bool[Tensor, "b n"] | None,
     before: tuple[Sums, Peaks],
     plain: Plain,
-) -> tuple[Outputs, Sums, Peaks]:
-    """Causal attention by exponential random features: the output, and the final state and peak, in float32.
+) -> tuple[Outputs, Sums, Peaks, Float[Tensor, "b h n"]]:
+    """Causal attention by exponential random features: output, state and peak, inverse denominators, in float32.
 
     Args:
         given: queries, keys and values, with equal numbers of heads.
@@ -83,7 +83,7 @@ class _Performed(torch.autograd.Function):
         real: Tensor | None,
         peak: Tensor,
         *inputs: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         learns, scale, mirrored, ctx.plain = setting
         q, k, v, start = inputs
@@ -94,17 +94,17 @@ class _Performed(torch.autograd.Function):
         tensors |= {"across": directions.t().contiguous(), "down": directions.contiguous(), "peaks": peaks}
         tensors |= {} if real is None else {"real": real.contiguous()}
         tensors["out"] = empty_token_major(v)
+        tensors["shares"] = q.new_empty(q.shape[:3])
         if learns:
             columns = -(-start.shape[3] // LANES) * LANES
-            tensors["shares"] = q.new_empty(q.shape[:3])
             tensors["kept"] = q.new_empty(*q.shape[:2], chunks, start.shape[2], columns)
         end = torch.empty_like(tensors["start"])
         ctx.scale, ctx.mirrored, ctx.names = scale, mirrored, tuple(tensors)
         _run(False, scale, mirrored, tensors | {"end": end})
         ctx.save_for_backward(*tensors.values())
         last = peaks[..., -1].clone()
-        ctx.mark_non_differentiable(last)
-        return tensors["out"], end, last
+        ctx.mark_non_differentiable(last, tensors["shares"])
+        return tensors["out"], end, last, tensors["shares"]
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
@@ -113,7 +113,7 @@ class _Performed(torch.autograd.Function):
         last = saved[ctx.names.index("peaks")][..., -1]
 
         def plain(q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-            out, end, peak = ctx.plain(q, k, v, start)
+            out, end, peak, _ = ctx.plain(q, k, v, start)
             # the final state is divided by e^peak of the kernel, which may differ in rounding
             return out, end * (peak - last).exp()[..., None, None]
 
