@@ -141,7 +141,7 @@ def test_the_report_has_the_metric_of_the_kind(done):
             "images of 8 x 8 pixels",
             "at the trained size (8 pixels)",
             "Accuracy on larger images",
-            "if the model must classify larger images than in training",
+            "so there is nothing to choose from",
         ),
     }
     for part in words[plan.model]:

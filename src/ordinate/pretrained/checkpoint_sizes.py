@@ -39,12 +39,15 @@ def check_sizes(config: Mapping[str, Any], tensors: CheckpointTensors) -> None:
     largest = max((size for shape in shapes for size in shape), default=0)
     remedy = "check that config.json belongs to these weights"
     for name, value in config.items():
-        if name in LAYERS | DIMENSIONS and value is not None:
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            need(whole, f"{name} in {CONFIG} must be a whole number", f"got {_shown(value)}", remedy)
-            limit = len(shapes) if name in LAYERS else largest
-            what = f"{limit} tensors" if name in LAYERS else f"no dimension above {limit}"
-            need(value <= limit, f"{name} in {CONFIG} must fit the weights", f"got {value}; they have {what}", remedy)
+        if name not in LAYERS | DIMENSIONS:
+            continue
+        limit = len(shapes) if name in LAYERS else largest
+        what = f"{limit} tensors" if name in LAYERS else f"no dimension above {limit}"
+        # one number for each stage in hierarchical models
+        for size in value if isinstance(value, list) else () if value is None else (value,):
+            whole = isinstance(size, int) and not isinstance(size, bool)
+            need(whole, f"{name} in {CONFIG} must be a whole number", f"got {_shown(size)}", remedy)
+            need(size <= limit, f"{name} in {CONFIG} must fit the weights", f"got {size}; they have {what}", remedy)
     for name, length in _lists(config):
         need(
             length <= max(largest, len(shapes)),

@@ -75,18 +75,24 @@ class Kerple(Scheme):
             return None
         wide = torch.promote_types(q.dtype, torch.float32)
         far = distance(where.offset, dtype=torch.float64)[:, None]
-        decay = torch.exp(-_bounded(self.b) * far ** _bounded(self.r, MAX_POWER))
+        decay = torch.exp(-_bounded(self.b) * _power(far, _bounded(self.r, MAX_POWER)))
         return q.to(wide) @ k.to(wide).mT * decay.to(wide)
 
     def bias(self, where: Geometry) -> Bias:
         # float64: in float32, pow may round differently in a block than in the whole matrix
         far = distance(where.offset, dtype=torch.float64)[:, None]
         if self.form == "power":
-            penalty = _bounded(self.a) * far ** _bounded(self.p, MAX_POWER)
+            penalty = _bounded(self.a) * _power(far, _bounded(self.p, MAX_POWER))
         else:
-            power = far ** _bounded(self.q, MAX_POWER) if self.form == "log_power" else far
+            power = _power(far, _bounded(self.q, MAX_POWER)) if self.form == "log_power" else far
             penalty = _bounded(self.p) * torch.log1p(_bounded(self.a) * power)
         return -penalty.to(torch.promote_types(self.p.dtype, torch.float32))
+
+
+def _power(far: Tensor, exponent: Float[Tensor, "h 1 1"]) -> Tensor:
+    """Return far^exponent; at distance 0 it is constant, where PyTorch's second derivative, with log 0, is NaN."""
+    near = far == 0
+    return (far.masked_fill(near, 1.0) ** exponent).masked_fill(near, 0.0)
 
 
 def _bounded(number: Float[Tensor, " h"], most: float | None = None) -> Float[Tensor, "h 1 1"]:
