@@ -192,6 +192,7 @@ def test_a_scale_replaces_the_default(backend):
     assert torch.allclose(doubled, scaled, atol=1e-12)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("_small_blocks")
 @each_backend
 def test_no_dropout_is_deterministic_and_dropout_keeps_the_mean(backend):

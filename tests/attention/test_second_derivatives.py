@@ -52,7 +52,7 @@ SCHEMES = {
 }
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("geometry", ["causal", "full", "window", "packed", "left", "cross", "cached"])
 @pytest.mark.parametrize(("backend", "name"), CASES)
 def test_second_gradients_agree_with_the_reference(backend, name, geometry):

@@ -65,6 +65,7 @@ def test_every_command_has_a_help_text(name, capsys):
     assert "Parameters" in said
 
 
+@pytest.mark.extended
 def test_a_study_ends_in_a_report_and_repeating_it_does_nothing(text, tmp_path):
     arguments = ["study", "--text", text, "--schemes", "none", "rope:theta=100", "--out", tmp_path / "out", *SMALL]
     code, said, errors = ordinate(*arguments)
@@ -147,6 +148,7 @@ def test_a_trained_model_generates_the_same_for_the_same_seed(trained):
     assert ordinate("generate", model, "line", "--max-new-tokens", 20, "--seed", 4)[1] != one
 
 
+@pytest.mark.extended
 def test_a_study_in_place_of_a_model_names_the_models_in_it(trained):
     out, model = trained
     code, _, errors = ordinate("generate", out)

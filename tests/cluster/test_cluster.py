@@ -199,6 +199,7 @@ def test_a_cluster_started_here_listens_on_loopback_only_and_admits_no_stranger(
     assert "joined" not in rest
 
 
+@pytest.mark.extended
 def test_ray_usage_statistics_are_disabled(plan, local, tmp_path):
     run_study(plan, local.path, RayExecutor(), "ordinate study", ignore)
     assert os.environ.get("RAY_USAGE_STATS_ENABLED", "0") == "0"

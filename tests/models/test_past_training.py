@@ -42,7 +42,7 @@ def ids(*shape):
     return torch.randint(0, 11, shape)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kv_heads", [2, 4])
 @pytest.mark.parametrize("pieces", [[1] * 48, [15, 1, 1, 31], [40, 8], [16, 0, 32], [17, 31], [3] * 16])
 @pytest.mark.parametrize("name", SPECTRA)

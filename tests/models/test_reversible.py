@@ -113,6 +113,7 @@ def held(blocks, layers):
     return sum({x.data_ptr(): x.nbytes() for x in kept if x.data_ptr() not in own}.values())
 
 
+@pytest.mark.extended
 def test_what_is_held_does_not_grow_with_depth():
     assert held("reversible", 8) == held("reversible", 2)
     assert held("plain", 8) > 3 * held("plain", 2)

@@ -57,6 +57,7 @@ def replaced(value, text):
     return text if isinstance(value, str) else value
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))
 def test_text_from_data_never_becomes_an_element(write, text, result):
     plain = elements(build_report(write([result("rope", 0), result("alibi", 0)])).path.read_text(encoding="utf-8"))

@@ -130,6 +130,7 @@ def test_two_axes_are_refused():
         Pope(head_width=16, heads=1).at(Geometry.grid(2, 2))
 
 
+@pytest.mark.extended
 def test_both_births_keep_the_contract():
     assert not [outcome for outcome in check_scheme(Pope, init="uniform") if outcome.message]
 

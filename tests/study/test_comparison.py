@@ -47,6 +47,7 @@ def test_no_winner_is_found_among_equals_more_often_than_once_in_twenty(seeds):
     assert found <= 200 * 0.05 + 2 * math.sqrt(200 * 0.05 * 0.95)
 
 
+@pytest.mark.extended
 def test_a_significant_difference_among_equals_is_as_rare():
     random = np.random.default_rng(0)
     wrong = sum(any(pair.significant for pair in compare(draw(random, 4, 3, 20)).values()) for _ in range(200))
@@ -90,6 +91,7 @@ def test_seeds_needed_would_have_been_enough():
     assert 2 * stats.t.sf(4, 3) < 0.05 < 2 * stats.t.sf(2 * math.sqrt(3), 2)
 
 
+@pytest.mark.extended
 def test_a_model_with_a_larger_variance_between_seeds_is_tested_with_its_own():
     random, wrong = np.random.default_rng(3), 0
     for _ in range(150):

@@ -121,6 +121,7 @@ def test_without_a_fork_server_a_run_starts_its_own_interpreter(tmp_path):
         assert isinstance(process, subprocess.Popen)
 
 
+@pytest.mark.extended
 def test_a_system_that_cannot_fork_does_without(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     with fork_server({}) as forks:

@@ -46,6 +46,7 @@ def close(one, other, tolerance=1e-5):
         )
 
 
+@pytest.mark.extended
 def test_two_devices_learn_what_one_does_though_shares_of_a_batch_ask_unequally_much(quick):
     _, found = quick
     (one,) = found["one"]

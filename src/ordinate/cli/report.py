@@ -32,7 +32,7 @@ def report(
         made = build_findings(folder)
     else:
         made, verdict = build_report(folder)
-        console.print(verdict[0] + "\n" + " ".join(verdict[1:]), markup=False)
+        console.print("\n".join([*verdict[:1], " ".join(verdict[1:])]), markup=False)
     console.print(f"report: {made}", soft_wrap=True)
     return 0
 

@@ -151,7 +151,7 @@ def study(
     report, verdict = build_report(folder.path)
     if mirror:
         mirror.push()
-    console.print(verdict[0] + "\n" + " ".join(verdict[1:]), markup=False)
+    console.print("\n".join([*verdict[:1], " ".join(verdict[1:])]), markup=False)
     console.print(f"report: {report}", soft_wrap=True)
     return 1 if failed else 0
 

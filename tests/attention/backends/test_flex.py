@@ -32,7 +32,7 @@ def call_of(scheme, where, *, type=torch.float32, width=16, dropout=0.0, kv_head
     return AttentionCall(q, k, v, scheme.at(where), 0.3, dropout)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("kv_heads", [1, 4])

@@ -44,6 +44,7 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type,
     assert_agrees("offset_bias", SCHEMES[name](), where, *random_qkv(where, dtype=type))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("width", [1, 8, 24])
 @pytest.mark.parametrize("tokens", [5, 63, 129])
 def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width):

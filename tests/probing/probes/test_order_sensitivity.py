@@ -77,6 +77,7 @@ def test_a_planted_use_of_order_is_detected():
     assert named(OrderSensitivity().measure(Counting(), counted()))["increase, shuffled in pairs"].value < found.value
 
 
+@pytest.mark.extended
 def test_null_coverage_of_the_interval():
     # random tokens are exchangeable: a model of random numbers can lose nothing when they are shuffled
     subject, held = AnalyticModel("learned", layers=1), []

@@ -182,6 +182,7 @@ def test_position_directions_match_planted_ones():
     assert found[:, :2].square().sum() > 1.99
 
 
+@pytest.mark.extended
 def test_null_coverage_without_position():
     subject, held = AnalyticModel("none", causal=False, layers=1), []
     for seed in range(24):

@@ -106,6 +106,7 @@ def test_observation_samples_use_the_whole_budget():
     )
 
 
+@pytest.mark.extended
 def test_observations_use_all_texts_and_interventions_fewer():
     material = random_sequences(64, 64)
     whole, less = (PositionRetention(doses=False).measure(AnalyticModel("learned"), replace(material, budget=budget))

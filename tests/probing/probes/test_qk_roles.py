@@ -295,6 +295,7 @@ def test_planted_symmetry_is_detected():
     assert "8 of 8 heads are more symmetric" in finding.answer
 
 
+@pytest.mark.extended
 def test_random_heads_are_not_significant():
     def found_by(seed):
         subject = AnalyticModel("none", heads=4, layers=4, width=32, seed=seed)

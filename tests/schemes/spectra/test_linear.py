@@ -46,6 +46,7 @@ def test_it_agrees_with_transformers(factor, theta, width, share, agrees):
         agrees(rope, parameters, width)
 
 
+@pytest.mark.extended
 def test_the_contract_holds():
     outcomes = check_scheme(Rope, spectrum=Linear(factor=4))
     assert not [outcome for outcome in outcomes if outcome.message]

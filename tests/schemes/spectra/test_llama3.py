@@ -86,6 +86,7 @@ def test_it_agrees_with_transformers(factor, theta, width, share, trained, slow,
         agrees(rope, parameters, width, max_length=131_072)
 
 
+@pytest.mark.extended
 def test_the_contract_holds():
     outcomes = check_scheme(Rope, spectrum=Llama3(factor=8, trained_length=16))
     assert not [outcome for outcome in outcomes if outcome.message]

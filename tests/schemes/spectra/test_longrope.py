@@ -175,6 +175,7 @@ def test_a_query_that_asks_alone_is_scored_as_among_the_others():
     assert scheme.score(q[:, :, :0], k, where.block(slice(0, 0))).shape == (1, 2, 0, 9)
 
 
+@pytest.mark.extended
 def test_the_contract_holds():
     # the suite's texts are longer than this
     outcomes = check_scheme(Rope, spectrum=LongRope(short_factor=SHORT, long_factor=LONG, trained_length=5, factor=4))

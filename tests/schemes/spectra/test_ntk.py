@@ -73,6 +73,7 @@ def test_a_dictionary_names_it_too():
     assert rope.theta == 500.0
 
 
+@pytest.mark.extended
 def test_the_contract_holds():
     outcomes = check_scheme(Rope, spectrum=Ntk(factor=4))
     assert not [outcome for outcome in outcomes if outcome.message]

@@ -67,6 +67,7 @@ def test_it_agrees_with_transformers(factor, theta, width, share, agrees):
         agrees(rope, parameters, width)
 
 
+@pytest.mark.extended
 def test_the_contract_holds():
     outcomes = check_scheme(Rope, spectrum=Proportional(partial_rotary_factor=0.5, factor=2))
     assert not [outcome for outcome in outcomes if outcome.message]
