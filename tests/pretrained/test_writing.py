@@ -73,7 +73,7 @@ def test_greedy_writing_is_that_of_transformers(name, pairs):
             same(mine[row], expected[row], end)
 
 
-@pytest.mark.covering(1)
+@pytest.mark.extended
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("penalty", [0.6, 1.0, 2.0])
 def test_the_beams_are_those_of_transformers(name, penalty, pairs):

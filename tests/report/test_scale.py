@@ -1,5 +1,7 @@
 """Reports of studies with very many runs: memory, charts and texts."""
 
+import pytest
+
 from ordinate.report.charts import StudyCharts
 from ordinate.report.page import study_page
 from ordinate.report.read import MAX_ARMS_DRAWN, MAX_LINES, MAX_POINTS, load_study
@@ -20,6 +22,7 @@ def test_single_documents_and_steps_are_not_kept(write, result):
     assert set(kept["training"]["loss"]) == {4.5}
 
 
+@pytest.mark.extended
 def test_where_there_are_too_many_the_best_are_drawn_and_the_rest_counted(write, result):
     labels = [f"rope:theta={number}" for number in range(MAX_ARMS_DRAWN + 3)]
     seeds = MAX_LINES // MAX_ARMS_DRAWN + 1

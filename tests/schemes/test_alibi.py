@@ -255,7 +255,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
         Alibi(**{"heads": 4} | options)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "options",
     [
@@ -273,7 +273,7 @@ def test_every_option_keeps_the_contract(options):
     assert not broken, "\n".join(broken)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan", "chebyshev"])
 def test_two_axes_keep_the_contract(metric):
     class OnGrids(Alibi):

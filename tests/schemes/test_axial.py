@@ -148,7 +148,7 @@ def test_other_numbers_of_axes_are_refused(axes):
         Axial(head_width=16).at(Geometry.from_positions(torch.zeros(1, 3, axes)))
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "options",
     [

@@ -149,7 +149,7 @@ def test_it_is_initialised_to_zero_and_gets_gradients():
     assert (scheme.table.grad[:2] != 0).all()
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("options", [{"max_positions": 3}, {"scaled_gates": False}, {"scaled_bias": True}])
 def test_every_promise_of_a_scheme_holds(options):
     broken = {came.name: came.message for came in check_scheme(Cope, **options) if came.message}

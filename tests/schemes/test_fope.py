@@ -146,7 +146,7 @@ def test_two_axes_are_refused():
         Fope(head_width=16, heads=1).at(Geometry.grid(2, 2))
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "options", [{"form": "official", "trainable": True}, {"form": "vllm", "trained_length": 50, "trainable": True}]
 )

@@ -157,7 +157,7 @@ def test_sizes_must_be_above_zero(name):
         Fourier(**{"width": 4, name: 0})
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("options", [{"hidden": 8}, {"seed": 0}, {"seed": 0, "hidden": 8}, {"axes": 2}, {"axes": 3}])
 def test_it_keeps_the_contract_with_other_options(options):
     broken = {came.name: came.message for came in check_scheme(Fourier, **options) if came.message}

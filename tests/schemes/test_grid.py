@@ -158,7 +158,7 @@ def test_sizes_must_be_above_zero(given):
         Grid(**given)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "options", [{"form": "mae"}, {"form": "timm", "reverse_axes": True}, {"remainder": "truncate"}]
 )

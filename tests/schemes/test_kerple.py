@@ -166,7 +166,7 @@ def test_heads_must_be_above_zero():
         Kerple(heads=0)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "options",
     [{"form": "power"}, {"form": "log_power"}, {"weighted": True}, {"form": "power", "weighted": True}],

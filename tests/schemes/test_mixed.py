@@ -141,7 +141,7 @@ def test_other_numbers_of_axes_are_refused(axes, other):
         Mixed(head_width=16, heads=4, axes=axes).at(Geometry.from_positions(torch.zeros(1, 3, other)))
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("options", [{"axes": 3}, {"layout": "half", "theta": 100.0}])
 def test_every_form_keeps_the_contract(options):
     assert not [outcome for outcome in check_scheme(Mixed, **options) if outcome.message]

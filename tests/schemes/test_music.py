@@ -88,7 +88,7 @@ def test_attention_is_that_of_the_paper():
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "options", [{"out_of_range": "clamp"}, {"out_of_range": "zero"}, {"future": True}, {"per_head": False}]
 )

@@ -142,7 +142,7 @@ def test_the_first_channels_turn_as_a_head_of_that_width_and_the_others_stay(lay
         assert_as_close(slope, expected, expected, what="gradient")
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("options", [{"rotary_dim": 4}, {"rotary_dim": 6, "layout": "interleaved"}])
 def test_the_contract_holds_where_a_part_of_the_channels_turns(options):
     assert not [outcome for outcome in check_scheme(Rope, **options) if outcome.message]

@@ -94,7 +94,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
         Sandwich(**{"heads": 2} | options)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("options", [{"first_frequency": 1}, {"sinusoid_width": 6, "theta": 50.0}], ids=str)
 def test_every_option_keeps_the_contract(options):
     broken = [f"{one.name}: {one.message}" for one in check_scheme(Sandwich, **options) if one.message]

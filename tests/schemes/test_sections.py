@@ -123,7 +123,7 @@ def test_two_axes_are_refused():
         Sections(head_width=16).at(Geometry.grid(2, 2))
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("options", [{"order": "interleaved"}, {"order": "ernie", "layout": "interleaved"}])
 def test_every_order_keeps_the_contract(options):
     assert not [outcome for outcome in check_scheme(Sections, **options) if outcome.message]

@@ -81,7 +81,7 @@ def test_distances_are_exact_far_from_the_beginning():
     assert scheme.content_bias(q, k, near).equal(scheme.content_bias(q, k, far))
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("options", [{}, {"per_head": True}, {"values": False}, {"past": 2, "future": 0}])
 def test_every_promise_of_a_scheme_holds(options):
     broken = {came.name: came.message for came in check_scheme(Shaw, **options) if came.message}

@@ -150,7 +150,7 @@ def test_an_unknown_word_is_refused(name):
         Sinusoidal(**{"width": 7, name: "papper"})
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "options", [{"trainable": True}, {"form": "concatenated", "position_offset": 2}, {"form": "tensor2tensor"}]
 )

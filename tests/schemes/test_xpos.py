@@ -141,7 +141,7 @@ def test_two_axes_are_refused():
         Xpos(head_width=16).at(Geometry.grid(2, 2))
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("options", [{"layout": "interleaved", "centre": 32}, {"scale_base": 2048.0, "gamma": 0.2}])
 def test_every_form_keeps_the_contract(options):
     assert not [outcome for outcome in check_scheme(Xpos, **options) if outcome.message]

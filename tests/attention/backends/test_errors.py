@@ -28,6 +28,7 @@ def pytorchs(q, k, v, scheme, where):
     return scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", SCHEMES)
 def test_errors_at_long_sequences_are_no_larger_than_those_of_sdpa(name):
     torch.manual_seed(1)

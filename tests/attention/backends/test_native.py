@@ -187,6 +187,7 @@ def test_a_decoder_trains_to_the_same_gradients(monkeypatch):
     assert torch.allclose(slopes("on"), slopes("off"), atol=1e-5)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("tokens", "width"), [(97, 16), (256, 64), (300, 32), (513, 128), (1000, 64)])
 @pytest.mark.parametrize("name", ["t5", "alibi"])
 def test_errors_are_no_larger_than_those_of_sdpa(name, tokens, width):

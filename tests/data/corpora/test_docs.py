@@ -1,8 +1,11 @@
 import sys
 
+import pytest
+
 from ordinate.data.corpora.docs import Docs
 
 
+@pytest.mark.extended
 def test_it_is_prose_from_topics_and_docstrings_and_nothing_is_run():
     loaded = set(sys.modules)
     documents = list(Docs().documents())

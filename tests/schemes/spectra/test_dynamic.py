@@ -180,7 +180,7 @@ def test_it_agrees_with_transformers_at_every_length(factor, theta, width, share
         agrees(scheme, parameters, width, max_length=trained, lengths=lengths)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("form", FORMS)
 def test_the_contract_holds(form):
     # the suite's texts are longer than this

@@ -170,7 +170,7 @@ def test_a_length_left_out_of_a_dictionary_is_the_longest_input(agrees):
     agrees(rope, parameters, 64, max_length=2048)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("numbers", [{}, {"truncate": False}, {"mscale": 0.7, "mscale_all_dim": 1.0}])
 def test_the_contract_holds(numbers):
     outcomes = check_scheme(Rope, spectrum=Yarn(factor=4, trained_length=64, beta_fast=4, **numbers))
