@@ -157,7 +157,8 @@ class Reformer(SequenceMixer[ReformerState]):
             return known
         order = known.buckets.argsort(dim=-1, stable=True)
         place = torch.empty_like(order).scatter(-1, order, torch.arange(tokens, device=order.device).expand_as(order))
-        sizes = nn.functional.one_hot(known.buckets, self._padding + 1).sum(-2)
+        # not one_hot, which reads values and so fails under torch.func.vmap
+        sizes = (known.buckets[..., None] == torch.arange(self._padding + 1, device=known.k.device)).sum(-2)
         left = sizes.cumsum(-1).gather(-1, known.buckets) - place
         met = ((left <= self.chunk_length) & (known.buckets < self._padding)).any(2)
         newest = torch.arange(tokens, device=order.device) + tokens * met

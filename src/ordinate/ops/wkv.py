@@ -78,11 +78,7 @@ class _Wkv(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         inputs, exponent = ctx.saved_tensors[:5], ctx.saved_tensors[-1][:, 2:].detach()
         fast = partial(_gradients, ctx.saved_tensors)
-
-        def plain(given: Tensors, upstream: Tensors) -> list[tuple[Tensors, Tensors]]:
-            return [(_plain(*given, exponent=exponent), upstream)]
-
-        return gradients(fast, plain, inputs, grad_outputs)
+        return gradients(fast, partial(_formula, exponent), inputs, grad_outputs)
 
 
 def _gradients(saved: tuple[Tensor, ...], asked: Tensor | None, end_asked: Tensor | None) -> tuple[Tensor, ...]:
@@ -118,6 +114,11 @@ def _gradients(saved: tuple[Tensor, ...], asked: Tensor | None, end_asked: Tenso
     old = torch.exp(start[:, 2:] + held[1])
     ddecay += (old * start[:, :2] * owed).sum((0, 1))
     return *made, torch.cat([old * of_sums, torch.zeros_like(old)], 1)
+
+
+# not nested: torch.compile cannot trace the annotations of a function that a backward pass defines
+def _formula(exponent: Tensor, given: Tensors, upstream: Tensors) -> list[tuple[Tensors, Tensors]]:
+    return [(_plain(*given, exponent=exponent), upstream)]
 
 
 def _plain(
