@@ -101,11 +101,11 @@ def components(amounts: Floats, sizes: Floats) -> tuple[Floats, Floats, Floats, 
         return difference, np.zeros_like(difference), between, df
     rest = (influence - of_documents[:, :, None] - of_seeds[..., None] * share) / np.sqrt(remaining)
     interaction = pair_squares(rest.reshape(*rest.shape[:2], -1), models) / (seeds - 1) / seeds
-    twice = max(0.0, 1 - (2 * squares) ** 2)
+    subtracted_share = max(0.0, 1 - (2 * squares) ** 2)
     return (
         difference,
         pair_squares(of_seeds, models) / (seeds - 1) / seeds,
-        np.maximum(0, between - twice * interaction),
+        np.maximum(0, between - subtracted_share * interaction),
         df,
     )
 

@@ -60,10 +60,5 @@ def compile_without_types(*names):
 
 
 @pytest.mark.extended
-def test_a_scheme_compiles():
-    compile_without_types("rope")
-
-
-@pytest.mark.extended
 def test_every_scheme_compiles():
     compile_without_types(*NAMES)

@@ -177,7 +177,7 @@ def _estimate(value: float, influence: Floats, share: Floats, differing: int | N
         rest = influence - residuals - per_seed[:, None] * share
         interaction = float(((rest**2).sum(0) / remaining).sum()) / (seeds - 1) / seeds
     between = float((residuals**2 / remaining).sum())
-    twice = max(0.0, 1 - (2 * squares) ** 2)
+    subtracted_share = max(0.0, 1 - (2 * squares) ** 2)
     # sqrt(1 / squares * squares^2 / fourths)
     effective = math.sqrt(squares / float((share**4).sum()))
     if differing is not None:
@@ -187,7 +187,7 @@ def _estimate(value: float, influence: Floats, share: Floats, differing: int | N
         seeds=seeds,
         documents=documents,
         seed_variance=seed_variance,
-        document_variance=max(0.0, between - twice * interaction),
+        document_variance=max(0.0, between - subtracted_share * interaction),
         seed_df=max(1, seeds - 1),
         document_df=max(1.0, effective - 1),
     )
