@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pages import Pages, write
 
+from ordinate.evaluation.comparison import compare
 from ordinate.report.metric import Metric
 from ordinate.report.read import Study, load_study
 from ordinate.report.study_facts import subtitle
 from ordinate.report.summary import ArmSummary, study_tables, summarise
 from ordinate.report.verdict import verdict
-from ordinate.study.comparison import compare
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "mixers" / "compared.md"

@@ -1,8 +1,9 @@
 """Write the generated pages and parts of pages of docs/, or check them: `python .ci/pages.py [--check]`.
 
 A generated part of a page stands between the lines `<!-- name -->` and `<!-- end of name -->`. Each script of SCRIPTS
-has a function `pages()`, which returns the parts of each page that it generates, from results that are committed.
-Not included are contracts.py, whose results take long to compute, and pictures.
+has a function `pages()`, which returns the parts of each page that it generates, from results that are committed;
+tables and decisions of committed studies are compared too. Not included are contracts.py, whose results take long to
+compute, and pictures.
 """
 
 import importlib
@@ -11,7 +12,20 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("calibration", "compared", "families", "mixers", "parity", "questions", "scale", "speeds", "translation")
+SCRIPTS = (
+    "calibration",
+    "compared",
+    "families",
+    "fewer_pairs",
+    "mixers",
+    "parity",
+    "questions",
+    "refusals",
+    "scale",
+    "speeds",
+    "studies",
+    "translation",
+)
 Pages = dict[Path, dict[str, str] | str]
 """For each page its generated parts by name, or its whole text."""
 

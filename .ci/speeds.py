@@ -139,7 +139,8 @@ def text(name: str, path: Path, about: dict[str, Any], rows: list[list[str]]) ->
     machine, day = about["machine"], date.fromisoformat(path.stem[-10:])
     lines = [f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
     cores = f"{'all' if name in ('probe', 'study') else 'one'} of {machine['cores']} cores"
-    where = f"{day}, {cores} of an {machine['processor']}, PyTorch {about['torch']}"
+    kind = f" with {about['instructions']}" if "instructions" in about else ""
+    where = f"{day}, {cores} of an {machine['processor']}{kind}, PyTorch {about['torch']}"
     return "\n".join([f"Measured {where} (`{path.relative_to(ROOT)}`):", "", *lines])
 
 

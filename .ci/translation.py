@@ -4,7 +4,6 @@ Run it from the root: python .ci/translation.py. A run that was killed resumes f
 interrupted (Ctrl-C) is evaluated as it is, and resumes the next time.
 """
 
-import json
 import sys
 import time
 from collections import Counter
@@ -16,7 +15,7 @@ import sacrebleu
 import torch
 from pages import Pages, write
 
-from ordinate.core.atomic_files import write_json, write_text
+from ordinate.core.atomic_files import read_checksummed, write_checksummed, write_text
 from ordinate.core.geometry import Geometry
 from ordinate.data.sentence_pair_sources import resolve_parallel_corpus
 from ordinate.data.sentence_pair_store import PairStore, prepare_pairs
@@ -148,7 +147,7 @@ def table(result: dict[str, Any]) -> str:
 
 def pages() -> Pages:
     """Return the page with the table of the stored result."""
-    result = json.loads((STUDY / "result.json").read_text(encoding="utf-8"))
+    result = read_checksummed(STUDY / "result.json")
     return {PAGE: {"translation": table(result)}}
 
 
@@ -177,7 +176,7 @@ def main() -> None:
         **found,
     }
     STUDY.mkdir(parents=True, exist_ok=True)
-    write_json(STUDY / "result.json", result)
+    write_checksummed(STUDY / "result.json", result)
     write_text(STUDY / "report.html", translation_page(result))
     write(pages())
 

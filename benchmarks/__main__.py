@@ -3,13 +3,14 @@
 import argparse
 import importlib
 import inspect
+import pkgutil
 
-from ordinate.core import catalog
+import benchmarks
 
 
 def main() -> None:
     """Run the named benchmarks, or all, and print their tables."""
-    known = [name for name in catalog.names("benchmarks") if name != "harness"]
+    known = sorted({module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - {"__main__", "harness"})
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(known)}; all if none is named")
     parser.add_argument("--save", action="store_true", help="write each result to benchmarks/results/")

@@ -1,8 +1,8 @@
 """Calibration of the statistics of a study, by simulation: coverage of intervals, false winners, power.
 
 Losses of each document are drawn from a model with effects of seeds, of documents and of both together, for models
-that do not differ, or of which one is better. The formulas are those of `ordinate.study.statistics`, for thousands
-of draws at once; the first draws of each cell are compared with the library.
+that do not differ, or of which one is better. The formulas are those of `ordinate.evaluation.statistics`, for
+thousands of draws at once; the first draws of each cell are compared with the library.
 """
 
 import itertools
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks.harness.saving import Unfinished, save
-from ordinate.study.comparison import Measurements, compare
-from ordinate.study.statistics import CONFIDENCE
+from ordinate.evaluation.comparison import Measurements, compare
+from ordinate.evaluation.statistics import CONFIDENCE
 
 Floats = NDArray[np.float64]
 

@@ -5,7 +5,6 @@ with random numbers. The time to generate these is not counted; only the first r
 so that they survive power loss, which waits for the disk. The cost of a Ray task is measured on a local Ray.
 """
 
-import json
 import os
 import resource
 import shutil
@@ -21,7 +20,7 @@ from rich.console import Console
 from benchmarks.harness.saving import save
 from ordinate.cli.progress import ProgressLines
 from ordinate.cli.status import progress_table
-from ordinate.core.atomic_files import write_text
+from ordinate.core.atomic_files import checksummed_text, write_text
 from ordinate.core.progress import OnProgress, Progress
 from ordinate.report.build import build_report
 from ordinate.study.executor import Executor
@@ -72,7 +71,7 @@ class Pretend(Executor):
         for run in runs:
             on_progress(Progress(run.name, "training", total=plan.steps))
             began = Instant()
-            text = json.dumps(pretended(run))
+            text = checksummed_text(pretended(run))
             folder.run(run).mkdir(parents=True, exist_ok=True)
             self._write(folder.result(run), text)
             self.own += began.passed()

@@ -108,7 +108,7 @@ def rotated(scheme: str) -> Prepare:
     def prepare(size: Size, type: torch.dtype, learn: bool) -> Work:
         q, k, _ = size.draw(type, learn=False)
         at = make(scheme, size.heads).at(size.where)
-        return lambda: at.encode(q, k)[0], []
+        return lambda: at.encode(q, k).q, []
 
     return prepare
 

@@ -18,7 +18,8 @@ def save(name: str, results: dict[str, Any]) -> Path:
     here = machine()
     path = RESULTS / f"{name}_{platform.machine()}-{here['cores']}-cores_{date.today()}.json"
     RESULTS.mkdir(exist_ok=True)
-    about = {"machine": here, "torch": torch.__version__, "results": results}
+    instructions = torch.backends.cpu.get_cpu_capability()
+    about = {"machine": here, "instructions": instructions, "torch": torch.__version__, "results": results}
     path.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return path
 

@@ -1,6 +1,7 @@
 from . import attention as attention
 from . import core as core
 from . import data as data
+from . import evaluation as evaluation
 from . import mixers as mixers
 from . import models as models
 from . import pretrained as pretrained
@@ -10,6 +11,7 @@ from . import spectra as spectra
 from . import testing as testing
 from . import training as training
 from .attention._attend import attend as attend
+from .attention._attend import attend_encoded as attend_encoded
 from .attention._attend import attend_with_lse as attend_with_lse
 from .attention._attend import explain as explain
 from .core.geometry import Geometry as Geometry
@@ -31,5 +33,6 @@ from .pretrained.weights import load as load
 from .pretrained.weights import save as save
 from .probing._attach import attach as attach
 from .probing.runner.api import probe as probe
+from .probing.runner.evaluate import evaluate as evaluate
 
 __version__: str

@@ -62,7 +62,7 @@ def test_an_odd_head_width_is_an_error_or_supported(name):
         return
     at = scheme.at(case.with_axes(Geometry.causal(5)))
     q, k, v = torch.randn(3, 2, HEADS, 5, 7)
-    out = attend(*at.encode(q, k), v, at)
+    out = attend(q, k, v, at)
     assert out.shape == (2, HEADS, 5, 7)
     assert out.isfinite().all()
 

@@ -1,5 +1,6 @@
 """Write docs/bad-input.md from table.toml, running the example of each row to get its error message."""
 
+import json
 import re
 import textwrap
 import tomllib
@@ -8,6 +9,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "bad-input.md"
+KINDS = ("clear", "right", "obscure", "silently wrong", "NaN", "hanging")
 WIDTH = 140
 LETTERS = re.compile(r"\b[COSNZk]\b")
 MARGIN = {"initial_indent": "    ", "subsequent_indent": "    "}
@@ -30,6 +32,22 @@ Versions of November 2026, run on a CPU. **C** a clear error, **O** an obscure e
 is the largest error), **N** NaN or infinity, **Z** a NaN turned into a finite number, **k** correct.
 
 {counts}
+
+## Random wrong inputs, by gate
+
+A gate is a place where Ordinate takes in what others wrote. At each, valid input is changed at random: values of
+another type, negative, zero, huge, NaN or infinite; lists of 10^6 values; JSON nested 3000 deep; missing, unknown and
+misspelt names; truncated files, other encodings, control characters, pipes, links. `python .ci/kinds.py` counts what
+comes of them:
+
+- **clear**: an error in three parts that names the file, the option or the key
+- **right**: a finite result that follows from the input; for config.json the logits of transformers
+- **obscure**: any other error, or one of a library
+- **silently wrong**: a result that does not follow from the input
+- **NaN**: a result that is not finite
+- **hanging**: more than 10 s of processor time, or more than 4 GB of memory
+
+{kinds}
 
 ## Definitions used in the examples
 
@@ -87,11 +105,23 @@ def counts(rows):
     return textwrap.fill(text, WIDTH)
 
 
+def kinds():
+    """Write the table of the kinds of outcome of wrong inputs at each gate."""
+    found = json.loads((FOLDER / "kinds.json").read_text(encoding="utf-8"))
+    totals = sum(map(Counter, found.values()), Counter())
+    rows = [*found.items(), ("**all**", totals)]
+    lines = [f"| {name} | {' | '.join(str(one.get(kind, 0)) for kind in KINDS)} |" for name, one in rows]
+    head = [f"| gate | {' | '.join(KINDS)} |", f"| --- |{' ---: |' * len(KINDS)}"]
+    return "\n".join([*head, *lines])
+
+
 def page():
     """Write the whole page."""
     found = table()
     packages = "\n".join(f"- **{letter}**: {name}" for letter, name in found["packages"].items())
-    head = HEAD.format(packages=packages, counts=counts(found["row"]), prelude=found["prelude"].strip())
+    head = HEAD.format(
+        packages=packages, counts=counts(found["row"]), prelude=found["prelude"].strip(), kinds=kinds()
+    )
     return head + "\n" + "\n\n".join(section(row, found["prelude"]) for row in found["row"]) + "\n"
 
 

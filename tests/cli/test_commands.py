@@ -1,5 +1,6 @@
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 from ordinate.cli import show
 from ordinate.cli.main import app
 from ordinate.cli.progress import MAX_FINISHED_BARS, AmountColumn, ProgressBars, ProgressLines
+from ordinate.core.atomic_files import write_checksummed
 from ordinate.core.progress import Progress
+from ordinate.study.result_file import read_result
 
 SIZES = {
     "length": 16,
@@ -57,7 +60,9 @@ def test_help_needs_no_torch():
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["study", "probe", "report", "train", "generate", "list", "show", "cite", "check"])
+@pytest.mark.parametrize(
+    "name", ["study", "probe", "report", "train", "generate", "list", "show", "cite", "check", "build", "reproduce"]
+)
 def test_every_command_has_a_help_text(name, capsys):
     app([name, "--help"], result_action="return_value")
     said = capsys.readouterr().out
@@ -107,7 +112,7 @@ def test_bad_input_exits_with_a_clear_message(text, tmp_path, arguments, message
     assert not (tmp_path / "out" / "runs").exists()
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("name", "raw", "message"),
     [
@@ -154,6 +159,27 @@ def test_a_study_in_place_of_a_model_names_the_models_in_it(trained):
     code, _, errors = ordinate("generate", out)
     assert code == 2
     assert str(model) in errors
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("steps", [[], ["--steps", 2]])
+def test_a_run_is_reproduced_to_the_bit_or_told_not_to_be(trained, tmp_path, steps):
+    out, _ = trained
+    code, said, errors = ordinate("reproduce", out, *steps, folder=tmp_path)
+    assert code == 0, errors
+    assert "training alibi-s0 of" in said
+    assert "in the study they took about" in said
+    assert "alibi-s0: reproduced to the bit: " in said
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    result = read_result(copy / "runs" / "alibi-s0" / "result.json")
+    result["training"]["loss"][1] += 1e-12
+    write_checksummed(copy / "runs" / "alibi-s0" / "result.json", result)
+    code, said, errors = ordinate("reproduce", copy, "--run", "alibi-s0", *steps, folder=tmp_path)
+    assert code == 1, errors
+    assert "not reproduced: not equal to the bit" in said
+    code, said, errors = ordinate("reproduce", tmp_path, folder=tmp_path)
+    assert (code, "needs the folder of a study" in errors.replace("\n", " ")) == (2, True)
 
 
 @pytest.mark.extended
@@ -365,7 +391,7 @@ def test_show_saves_a_picture(ending, tmp_path, capsys):
     app(["show", "alibi", "--save", str(tmp_path / f"new/picture.{ending}")], result_action="return_value")
     assert capsys.readouterr().out == ""
     data = (tmp_path / f"new/picture.{ending}").read_bytes()
-    assert data.startswith({"png": b"\x89PNG", "svg": b"<svg", "html": b"<!DOCTYPE html>"}[ending])
+    assert data.startswith({"png": b"\x89PNG", "svg": b"<svg", "html": b"<!doctype html>"}[ending])
     assert ending != "html" or (b'src="http' not in data and b"added to the scores" in data)
 
 

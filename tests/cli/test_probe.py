@@ -7,6 +7,7 @@ import torch
 from ordinate.cli.main import app
 from ordinate.cli.probe import _listed
 from ordinate.core import catalog
+from ordinate.core.atomic_files import write_checksummed
 from ordinate.data.tokenizers.bytes import Bytes
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
@@ -110,8 +111,8 @@ def test_without_a_model_the_best_of_the_last_study_is_taken(tmp_path):
         folder = tmp_path / "study" / "runs" / run_name
         (folder / "model").mkdir(parents=True)
         (folder / "model" / "tokenizer.json").write_text("{}")
-        result = {"status": "done" if loss else "diverged", "training": {"loss": [3.0, loss]}}
-        (folder / "result.json").write_text(json.dumps(result))
+        result = {"format": 2, "status": "done" if loss else "diverged", "training": {"loss": [3.0, loss]}}
+        write_checksummed(folder / "result.json", result | {"run": {"name": run_name}})
     (tmp_path / "study" / "study.json").write_text("{}")
     assert trained.last_trained(tmp_path) == tmp_path / "study" / "runs" / "b" / "model"
 

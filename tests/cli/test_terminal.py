@@ -1,14 +1,17 @@
 """What the terminal shows: errors in one line each, and no text that could control it."""
 
 import io
+import pwd
 import sys
+from pathlib import Path
 
 import pytest
 from rich.table import Table
 
 from ordinate.cli import main as command_line
-from ordinate.cli.console import SafeConsole, escape_controls
+from ordinate.cli.console import SafeConsole, escape_controls, escape_on_terminal
 from ordinate.cli.main import INTERRUPTED, app, main
+from ordinate.study.options import Options
 
 
 def told(capsys, monkeypatch, *arguments):
@@ -35,15 +38,15 @@ def told(capsys, monkeypatch, *arguments):
         ),
         (["--layers", "1000000000"], "--layers must be less than or equal to 10000; got '1000000000'"),
         (["--eval-length-multiples", "1", "2", "0"], "--eval-length-multiples must be greater than or equal to 1"),
-        (["--stps", "5"], "error: Unknown option: --stps. Did you mean --steps?"),
+        (["--stps", "5"], "error: an option must be one of the command's; got --stps; did you mean --steps?"),
         (["--config", "nowhere.toml"], "--config needs a TOML file; nowhere.toml does not exist; check the path"),
         (["--config", "."], "--config needs a TOML file; . is a folder; check the path"),
         (["--text", ""], "a text must be named; got ''"),
         (
-            ["--tokenizer", "bpe:size=1000000000"],
-            "bpe takes a size of at most 1000000; got size 1000000000",
+            ["--tokenizer", "bpe:size=10000000"],
+            "bpe takes a size of at most 1000000; got size 10000000",
         ),
-        (["--width", "40000000"], "a model must fit into the memory of this machine"),
+        (["--width", "40000000"], "a model of --layers 3 --width 40000000 must fit into memory"),
     ],
 )
 def test_a_bad_option_is_one_line(tmp_path, monkeypatch, capsys, options, message):
@@ -59,7 +62,7 @@ def test_a_mistyped_file_of_options_is_named(tmp_path, monkeypatch, capsys):
     (tmp_path / "a.toml").write_text("stepps = 3\n")
     (tmp_path / "b.toml").write_text("steps = [\n")
     (tmp_path / "c.toml").write_bytes(b"\xff")
-    assert "Did you mean --steps?" in told(capsys, monkeypatch, "study", "--config", tmp_path / "a.toml")[1]
+    assert "did you mean --steps?" in told(capsys, monkeypatch, "study", "--config", tmp_path / "a.toml")[1]
     for name in ("b.toml", "c.toml"):
         message = f"--config needs a TOML file; {tmp_path / name} is none ("
         assert message in told(capsys, monkeypatch, "study", "--config", tmp_path / name)[1]
@@ -72,6 +75,37 @@ def test_ctrl_c_says_how_to_resume(monkeypatch, capsys):
     assert not app.suppress_keyboard_interrupt
     monkeypatch.setattr(command_line, "app", interrupted)
     assert told(capsys, monkeypatch) == (INTERRUPTED, "interrupted; run the same command again to resume\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(28, "No space left on device"), "the disk must have room; a file cannot be written (No space left"),
+        (PermissionError(13, "Permission denied", "x.json"), "files must be accessible; x.json is not (Permission"),
+        (OSError(28, "cannot write it; free space"), "error: cannot write it; free space\n"),
+        (ValueError("x" * 10_000), "x ... x"),
+    ],
+)
+def test_errors_of_files_say_what_to_do(monkeypatch, capsys, error, message):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(command_line, "app", fail)
+    code, said = told(capsys, monkeypatch)
+    assert code == 2
+    assert message in said
+    assert len(said) < 2 * command_line.LONGEST
+
+
+def test_a_user_without_a_home_folder_has_the_name_of_one(monkeypatch, capsys):
+    def nobody(name):
+        raise KeyError(name)
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(command_line, "app", lambda *_, **__: print(Path.home()))
+    assert told(capsys, monkeypatch) == (0, f"{command_line.NO_HOME}\n")
+    monkeypatch.delenv("HOME")
 
 
 def test_a_terminal_without_utf8_shows_escapes(monkeypatch):
@@ -99,3 +133,29 @@ def test_text_does_not_control_the_terminal(monkeypatch):
     assert "\\x1b]52;c;aGk=[red]x[/y]" in said
     assert not {"\x1b", "\x07", "\x9b"} & set(said)
     assert escape_controls("two\tlines\n") == "two\tlines\n"
+    # a character that reverses the text after it
+    assert escape_controls("a\u202eb") == "a\\u202eb"
+
+
+def test_text_of_a_model_is_escaped_on_a_terminal_only(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", out := io.StringIO())
+    assert escape_on_terminal("\x1b[2J") == "\x1b[2J"
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    assert escape_on_terminal("\x1b[2J") == "\\x1b[2J"
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("command", ["study", "train"])
+def test_every_mistyped_option_has_a_suggestion(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    for name, field in Options.model_fields.items():
+        option = (field.alias or name).replace("_", "-")
+        for wrong in (option + option[-1], option[:-1] + "q", option[:1] + option[2:]):
+            known = wrong in {(one.alias or key).replace("_", "-") for key, one in Options.model_fields.items()}
+            if len(option) > 3 and not known:
+                said = told(capsys, monkeypatch, command, f"--{wrong}", "1")
+                assert said[0] == 2
+                assert f"got --{wrong}; did you mean --" in said[1]
+                if command == "study":
+                    (tmp_path / "a.toml").write_text(f"{wrong.replace('-', '_')} = 1\n")
+                    assert "did you mean --" in told(capsys, monkeypatch, command, "--config", "a.toml")[1]

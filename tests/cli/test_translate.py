@@ -40,6 +40,12 @@ def test_a_sentence_a_file_and_a_pipe_are_translated_alike(folder, tmp_path, cap
     assert run(capsys, "translate", folder, "--max-new-tokens", 6) == said
 
 
+def test_a_translation_does_not_control_the_terminal(folder, capsys, monkeypatch):
+    monkeypatch.setattr(Bytes, "decode", lambda *_: "\x1b[2J")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(capsys, "translate", folder, "one", "--max-new-tokens", 2) == "\\x1b[2J\n"
+
+
 def test_beam_search_and_sampling_follow_their_options(folder, capsys):
     ask = ("translate", folder, "one", "--max-new-tokens", 8, "--beams", 1)
     assert run(capsys, *ask) == run(capsys, *ask)

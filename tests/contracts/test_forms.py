@@ -5,9 +5,9 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from ordinate import Geometry, attend
+from ordinate import Geometry, attend, attend_encoded
 from ordinate.core import catalog
-from ordinate.schemes import Alibi, Scheme
+from ordinate.schemes import Alibi, Encoded, Scheme
 from ordinate.schemes._score_mod import mask_mod, score_mod
 from ordinate.testing.backend import GEOMETRIES, random_qkv
 from ordinate.testing.case import HEAD_WIDTH, HEADS, KV_HEADS, SchemeCase
@@ -77,7 +77,7 @@ CASES += [(by_flex, geometry) for geometry in ("causal", "left")]
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scheme_gives_elsewhere_what_it_gives_here(name, geometry):
     at, q, k, v = encoded(name, GEOMETRIES[geometry](9))
-    exact = attend(q, k, v, at, scale=SCALE, backend="reference")
+    exact = attend_encoded(Encoded(q, k), v, at, scale=SCALE, backend="reference")
     for form, beyond in FORMS.items():
         if (form, geometry) in CASES and not beyond & set(at.scheme.hooks):
             assert_as_close(form(at, q, k, v), exact, exact)

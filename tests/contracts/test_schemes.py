@@ -11,14 +11,11 @@ from ordinate.testing import check_scheme
 NAMES = catalog.names("ordinate.schemes")
 # one for each hook and for each way to hold positions; the others are in the extended tier
 MECHANISMS = (
-    "sinusoidal",
     "concatenated",
     "rope",
-    "alibi",
     "t5",
     "shaw",
     "cope",
-    "pope",
     "randomized",
     "learned_grid",
 )

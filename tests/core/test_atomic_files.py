@@ -35,9 +35,9 @@ def test_a_flipped_bit_in_a_checksummed_file_is_detected(tmp_path):
     assert read_checksummed(path) == value
     raw = path.read_bytes()
     # in a digit, a letter, a bracket, and in the checksum
-    for place in range(raw.index(b": ") + 3, len(raw)):
+    for place in range(len(raw)):
         path.write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
-        with pytest.raises(ValueError, match=r"checksum|decode|Expecting|delimiter|control"):
+        with pytest.raises(ValueError, match="checksum"):
             read_checksummed(path)
 
 
@@ -48,15 +48,22 @@ def test_a_checksummed_file_may_have_other_line_endings(tmp_path):
     assert read_checksummed(path) == {"loss": 2.125}
 
 
-def test_a_file_without_a_checksum_is_read_unverified(tmp_path):
+@pytest.mark.parametrize("text", ['{\n "loss": 2.125\n}', '{"checksum": "", "loss": 2.125}', "[1]", "", "{" * 9999])
+def test_a_file_without_a_checksum_is_refused_by_name(tmp_path, text):
     path = tmp_path / "a.json"
-    write_json(path, {"loss": 2.125})
-    assert read_checksummed(path) == {"loss": 2.125}
-    path.write_text("[1]")
-    with pytest.raises(ValueError, match="must contain a JSON object"):
-        read_checksummed(path)
-    path.write_text('{"loss": NaN}')
-    with pytest.raises(ValueError, match="NaN is not a number"):
+    path.write_text(text)
+    with pytest.raises(
+        ValueError, match=r"must start with the checksum of its content; .*a\.json does not.*; try again"
+    ):
+        read_checksummed(path, "try again")
+
+
+@pytest.mark.parametrize("kept", [0, 40, 90, -1])
+def test_a_truncated_file_is_refused(tmp_path, kept):
+    path = tmp_path / "a.json"
+    write_checksummed(path, {"loss": 2.125, "numbers": [1, 2, 3]})
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ValueError, match=r"checksum.*a\.json does not.*; restore it from a backup"):
         read_checksummed(path)
 
 

@@ -155,3 +155,23 @@ def test_an_option_given_twice_raises_an_error():
         catalog.parse("rope:theta=1,theta=2")
     with pytest.raises(ValueError, match=r"'spectrum.factor' twice"):
         catalog.parse("rope:spectrum=linear,spectrum.factor=2,spectrum.factor=3")
+
+
+class Sized:
+    def __init__(self, *, count: int = 1, share: float = 1.0, other: object = None) -> None:
+        self.count, self.share = count, share
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": "99999999"}, "option count of Sized must be at most 16777216; got 99999999; give a smaller one"),
+        ({"count": "9" * 500}, "option count of Sized must be at most 16777216; got a number of 1661 bits"),
+        ({"share": "nan"}, "option share of Sized must be finite; got nan; give a number"),
+        ({"share": "-inf"}, "option share of Sized must be finite; got -inf; give a number"),
+        ({"count": "x" * 5000}, r"option count of Sized must be int; got 'x{79}\.\.\.; input should be"),
+    ],
+)
+def test_impossible_numbers_are_refused_in_short(options, message):
+    with pytest.raises(ValueError, match=message):
+        catalog.bind(Sized, options, {})

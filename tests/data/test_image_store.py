@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,31 @@ def test_invalid_image_sources_are_refused(folder, tmp_path):
             path.unlink()
     with pytest.raises(ValueError, match=r"each class needs (training|held-out) images"):
         prepare_images(resolve_images(str(folder), 8), tmp_path / "out")
+
+
+def test_what_is_left_out_is_counted_by_reason(folder, tmp_path):
+    (folder / "notes.txt").write_text("x")
+    (folder / "cat" / "notes.txt").write_text("x")
+    (folder / "cat" / ".hidden.png").write_bytes(b"")
+    (folder / "dog" / "lost.png").symlink_to("nowhere")
+    store = prepare_images(resolve_images(str(folder), 8), tmp_path / "out")
+    assert store.manifest["left_out"] == (
+        "1 hidden (cat/.hidden.png), 1 no image by its name (cat/notes.txt), 1 no regular file (dog/lost.png), "
+        "1 outside the folders of classes (notes.txt)"
+    )
+
+
+def test_names_that_are_not_utf8_are_escaped(folder, tmp_path):
+    name = os.fsdecode(b"caf\xe9.png")
+    (folder / "cat" / "0.png").rename(folder / "cat" / name)
+    assert "cat/caf\\xe9.png" in [image.name for image in resolve_images(str(folder), 8).images()]
+    prepare_images(resolve_images(str(folder), 8), tmp_path / "out")
+    (folder / "cat" / name).write_bytes(b"")
+    with pytest.raises(ValueError, match=r"an image must be readable; .*caf\\xe9\.png is not"):
+        list(resolve_images(str(folder), 8).images())
+
+
+@pytest.mark.parametrize("size", [0, -1, 10**9])
+def test_an_impossible_size_is_refused(folder, size):
+    with pytest.raises(ValueError, match=f"the image size must be 1 to 4096 pixels; got {size}; give another"):
+        resolve_images(str(folder), size)

@@ -1,3 +1,4 @@
+import os
 import struct
 
 import pytest
@@ -84,7 +85,7 @@ def test_functions_are_paired_with_their_docstrings(tmp_path):
         ("a.mo", b"not at all", "an .mo file must be a compiled gettext catalogue"),
         ("a.mo", struct.pack("<7I", 0x950412DE, 0, 9, 28, 28, 0, 0), "is truncated"),
         ("a.po", b"msgid broken\n", "line 1 of .*a.po is 'msgid broken'"),
-        ("a.csv", b"a,b\n", "files of pairs must have a suffix of .tsv, .po, .mo; got"),
+        ("a.csv", b"a,b\n", "pairs must be in files with a suffix of .tsv, .po, .mo; got"),
     ],
 )
 def test_files_that_are_no_pairs_are_refused(tmp_path, name, content, message):
@@ -99,4 +100,39 @@ def test_files_that_are_no_pairs_are_refused(tmp_path, name, content, message):
 )
 def test_an_unknown_source_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
+        resolve_parallel_corpus(text)
+
+
+def test_what_is_left_out_is_counted_by_reason(tmp_path):
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    lines = [f"word {number}\tWort {number}" for number in range(60)] + ["a\ta", "word 1\tWort 1", "b\t"]
+    (folder / "a.tsv").write_text("\n".join(lines))
+    (folder / "notes.txt").write_text("x")
+    (folder / ".a.tsv").write_text("x")
+    store = prepare_pairs(resolve_parallel_corpus(str(folder)), tmp_path / "out", Bytes())
+    assert store.manifest["left_out"] == (
+        "1 hidden (.a.tsv), 1 no file of pairs by its name (notes.txt), "
+        "1 pairs with an empty side, 1 pairs repeated, 1 pairs with equal sides"
+    )
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path):
+    (tmp_path / "a.tsv").write_bytes(b"\xef\xbb\xbfred\trot\n")
+    (tmp_path / "b.po").write_bytes(b'\xef\xbb\xbfmsgid "blue"\nmsgstr "blau"\n')
+    found = [(pair.source, pair.target) for pair in resolve_parallel_corpus(str(tmp_path)).pairs()]
+    assert found == [("red", "rot"), ("blue", "blau")]
+
+
+def test_names_that_are_not_utf8_are_escaped(tmp_path):
+    file = tmp_path / os.fsdecode(b"caf\xe9.tsv")
+    file.write_text("no tab")
+    with pytest.raises(ValueError, match=r"line 1 of .*caf\\xe9\.tsv is"):
+        list(resolve_parallel_corpus(str(file)).pairs())
+    assert resolve_parallel_corpus(str(file)).name.encode()
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_no_name_is_no_folder(text):
+    with pytest.raises(ValueError, match=r"pairs must be .*; . is this folder"):
         resolve_parallel_corpus(text)

@@ -16,7 +16,7 @@ def made(**options):
 def by_the_formula(mixer, x, at):
     """Reference implementation, token by token and head by head."""
     q, k, v = (part.unflatten(-1, (-1, 4)).transpose(1, 2) for part in mixer.project(x).split(mixer.widths, -1))
-    q, k = at.encode(q, k)
+    q, k = at.encode(q, k).pair
     k, v = (part.repeat_interleave(2 // part.shape[1], 1) for part in (k, v))
     size, outs = mixer.summarise.shape[1], []
     for i in range(x.shape[1]):

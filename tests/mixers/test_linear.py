@@ -19,7 +19,7 @@ def by_the_formula(mixer, x, at):
         part.unflatten(-1, (-1, 4)).transpose(1, 2) for part in (x @ mixer.project.weight.T).split(mixer.widths, -1)
     )
     q, k = PHI[mixer.feature](q), PHI[mixer.feature](k)
-    marked_q, marked_k = at.encode(q, k)
+    marked_q, marked_k = at.encode(q, k).pair
     k, marked_k, v = (key.repeat_interleave(q.shape[1] // key.shape[1], 1) for key in (k, marked_k, v))
     seen = at.where.visible[:, None]
     weights, total = (marked_q @ marked_k.mT) * seen, ((q @ k.mT) * seen).sum(-1, keepdim=True)

@@ -35,7 +35,7 @@ def formula(mixer, x, scheme, where):
         ]
         for weight in (mixer.project.weight, mixer.project_global.weight)
     ]
-    (q, k, v), (own_q, own_k, own_v) = ((*scheme.at(where).encode(a, b), c) for a, b, c in parts)
+    (q, k, v), (own_q, own_k, own_v) = ((*scheme.at(where).encode(a, b).pair, c) for a, b, c in parts)
     groups, visible = q.shape[1] // k.shape[1], where.visible.expand(batch, tokens, tokens)
     document = torch.zeros(batch, tokens) if where.q_document is None else where.q_document.expand(batch, tokens)
     place = torch.tensor([[(row[:i] == row[i]).sum() for i in range(tokens)] for row in document])

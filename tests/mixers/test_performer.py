@@ -23,7 +23,7 @@ def by_the_formula(mixer, x, at):
     """Reference attention weights (queries x keys)."""
     parts = (x @ mixer.project.weight.T).split(mixer.widths, -1)
     q, k, v = (part.unflatten(-1, (-1, mixer.head_width)).transpose(1, 2) for part in parts)
-    q, k = at.encode(q, k)
+    q, k = at.encode(q, k).pair
     if mixer.kernel != "relu":
         q, k = (mark * mixer.head_width**-0.25 for mark in (q, k))
     q, k = (features(mixer.kernel, mark, mixer.directions) for mark in (q, k))

@@ -41,7 +41,7 @@ def test_it_is_usual_attention_with_one_matrix_for_both(scheme, where):
 def test_scores_are_symmetric_even_under_rope(scheme):
     mixer, at = SharedQK(width=24, heads=4).double(), scheme.at(Geometry.full(7))
     q, k, _ = mixer.project_qkv(torch.randn(1, 7, 24, dtype=torch.float64))
-    q, k = at.encode(q, k)
+    q, k = at.encode(q, k).pair
     scores = q @ k.mT
     torch.testing.assert_close(scores, scores.mT, rtol=0, atol=1e-12)
     assert torch.linalg.eigvalsh(scores).min() > -1e-9 * scores.abs().max()

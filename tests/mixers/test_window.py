@@ -67,10 +67,10 @@ def test_what_is_forgotten_is_given_back():
 
 def test_a_window_wider_than_the_text_needs_no_mask():
     mixer = Window(width=8, heads=2)
-    with mock.patch.object(_projections, "attend", side_effect=_projections.attend) as spy:
+    with mock.patch.object(_projections, "attend_encoded", side_effect=_projections.attend_encoded) as spy:
         mixer(torch.randn(1, 256, 8), NoPosition().at(Geometry.causal(256)))
         mixer(torch.randn(1, 257, 8), NoPosition().at(Geometry.causal(257)))
-    assert [call.args[3].where.window for call in spy.call_args_list] == [None, 256]
+    assert [call.args[2].where.window for call in spy.call_args_list] == [None, 256]
 
 
 def test_a_decoder_writes_the_same_with_a_short_memory():

@@ -15,6 +15,11 @@ from ordinate.schemes import Scheme
 _FOLDER = "ordinate.schemes"
 # those that see one axis: a decoder reads text
 SCHEMES = [name for name in catalog.names(_FOLDER) if 1 in catalog.load(_FOLDER, Scheme, name).axes]
+# one for each place where position enters; the others are in the extended tier
+MECHANISMS = ("none", "learned", "concatenated", "rope", "alibi", "shaw", "cope", "randomized")
+each_scheme = pytest.mark.parametrize(
+    "scheme", [pytest.param(name, marks=() if name in MECHANISMS else pytest.mark.extended) for name in SCHEMES]
+)
 # three axes share the channels of a head
 WIDER = {"sections": {"width": 32}}
 SMALL = {"vocabulary": 11, "width": 16, "layers": 2, "heads": 4, "max_length": 64}
@@ -36,7 +41,7 @@ def in_pieces(model, text, pieces):
     return torch.cat(out, 1)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@each_scheme
 @torch.no_grad()
 def test_piece_by_piece_is_the_same_as_at_once(scheme):
     model, text = build(scheme=scheme), ids(2, 9)
@@ -75,7 +80,7 @@ def test_a_padded_batch_decodes_as_each_row_alone(scheme, side):
         assert torch.allclose(together, alone, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@each_scheme
 @torch.no_grad()
 def test_packed_documents_are_read_as_each_alone(scheme):
     model, first, second = build(scheme=scheme), ids(1, 4), ids(1, 3)
@@ -177,7 +182,7 @@ def test_the_parameters_are_those_counted_by_hand(choices, expected):
     assert sum(x.numel() for x in build(**choices).parameters()) == expected
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@each_scheme
 def test_what_is_saved_comes_back_bit_by_bit(scheme, tmp_path):
     model, text = (
         Decoder(Shape(scheme=scheme, tie_embeddings=False, **SMALL | WIDER.get(scheme, {}))).eval(),

@@ -128,7 +128,7 @@ def test_cached_encoders_agree_with_the_hooks(scheme):
     q, k = torch.randn(2, 4, 6, 8, dtype=torch.float64), torch.randn(2, 2, 6, 8, dtype=torch.float64)
     at = scheme.at(where)
     for _ in range(2):
-        marked = at.encode(q, k)
+        marked = at.encode(q, k).pair
         assert marked[0].equal(scheme.encode_query(q, where.q_pos))
         assert marked[1].equal(scheme.encode_key(k, where.q_pos))
     assert not marked[0].equal(q)

@@ -136,7 +136,7 @@ class Attention(nn.Module):
             for pair in self.projections
         )
         at = self.scheme.at(Geometry.causal(tokens))
-        y = attend(*at.encode(q, k), v, at)
+        y = attend(q, k, v, at)
         return self.out(y.transpose(1, 2).reshape(batch, tokens, width)), None
 
 

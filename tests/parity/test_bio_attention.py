@@ -48,7 +48,7 @@ def test_partial_rotation_matches(share, record):
     theirs = bio.Rotary(32, n_dims=int(32 * share)).double()
     by_token = theirs.mod_qkv(q.transpose(1, 2), k.transpose(1, 2), k, pos_q_k=PLACES[None])[:2]
     spectrum = Proportional(partial_rotary_factor=share) if share < 1 else None
-    ours = Rope(head_width=32, layout="interleaved", spectrum=spectrum).at(WHERE).encode(q, k)
+    ours = Rope(head_width=32, layout="interleaved", spectrum=spectrum).at(WHERE).encode(q, k).pair
     record(
         torch.stack(ours),
         torch.stack(by_token).transpose(2, 3),

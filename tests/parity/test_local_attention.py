@@ -11,7 +11,7 @@ rotary = pytest.importorskip("local_attention.rotary")
 def test_rotation_in_half_layout_matches(record):
     q, k = torch.randn(2, 1, 2, 50, 32).double()
     freqs, scale = rotary.SinusoidalEmbeddings(32).double()(q)
-    ours = Rope(head_width=32).at(Geometry.causal(50)).encode(q, k)
+    ours = Rope(head_width=32).at(Geometry.causal(50)).encode(q, k).pair
     record(
         torch.stack(ours),
         torch.stack(rotary.apply_rotary_pos_emb(q, k, freqs, scale)),
@@ -26,7 +26,7 @@ def test_rotation_in_half_layout_matches(record):
 def test_xpos_matches_with_the_same_centre(record):
     q, k = torch.randn(2, 1, 2, 50, 32).double()
     freqs, scale = rotary.SinusoidalEmbeddings(32, use_xpos=True, scale_base=512).double()(q)
-    ours = Xpos(head_width=32, centre=25).at(Geometry.causal(50)).encode(q, k)
+    ours = Xpos(head_width=32, centre=25).at(Geometry.causal(50)).encode(q, k).pair
     record(
         torch.stack(ours),
         torch.stack(rotary.apply_rotary_pos_emb(q, k, freqs, scale)),

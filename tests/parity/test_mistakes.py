@@ -73,7 +73,7 @@ def test_xpos_decoding_with_cached_keys_equals_the_full_pass(tokens, record_erro
     q, k = torch.randn(2, 1, 2, tokens, 32).double()
     theirs = ret.RotaryEmbedding(32, use_xpos=True, cache_if_possible=False).double()
     ours, where = Xpos(head_width=32, layout="interleaved"), Geometry.causal(1, cached=tokens - 1)
-    whole = ours.at(Geometry.causal(tokens)).encode(q, k), theirs.rotate_queries_and_keys(q, k)
+    whole = ours.at(Geometry.causal(tokens)).encode(q, k).pair, theirs.rotate_queries_and_keys(q, k)
     mine, other = (queries[:, :, -1:] @ keys.mT for queries, keys in whole)
     query, keys = theirs.rotate_queries_with_cached_keys(q[:, :, -1:], k)
     record_error(

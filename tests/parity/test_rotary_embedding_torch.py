@@ -15,7 +15,7 @@ FLOAT32 = {"within": 1e-5, "because": "their rates are in float32"}
 def test_rotation_in_interleaved_layout_matches(record):
     q, k = torch.randn(2, 1, 2, 50, 32).double()
     theirs = ret.RotaryEmbedding(32, cache_if_possible=False).double()
-    ours = Rope(head_width=32, layout="interleaved").at(Geometry.causal(50)).encode(q, k)
+    ours = Rope(head_width=32, layout="interleaved").at(Geometry.causal(50)).encode(q, k).pair
     record(
         torch.stack(ours),
         torch.stack([theirs.rotate_queries_or_keys(x) for x in (q, k)]),
@@ -95,7 +95,7 @@ def test_xpos_matches_with_the_same_centre(tokens, record):
     theirs = ret.RotaryEmbedding(32, use_xpos=True, cache_if_possible=False).double()
     scheme = Xpos(head_width=32, centre=tokens // 2, layout="interleaved")
     record(
-        torch.stack(scheme.at(Geometry.causal(tokens)).encode(q, k)),
+        torch.stack(scheme.at(Geometry.causal(tokens)).encode(q, k).pair),
         torch.stack(theirs.rotate_queries_and_keys(q, k)),
         scheme="xpos:layout=interleaved",
         oracle=theirs.rotate_queries_and_keys,

@@ -118,7 +118,7 @@ def test_rotation_in_half_layout_matches_llama_and_gpt_neox(name, theta, record)
     q, k = torch.randn(2, 1, 2, 50, 32)
     cos, sin = getattr(module, f"{title}RotaryEmbedding")(config)(q, POSITIONS[..., 0])
     theirs = module.apply_rotary_pos_emb(q, k, cos, sin)
-    ours = Rope(head_width=32, theta=theta).at(Geometry.causal(50)).encode(q, k)
+    ours = Rope(head_width=32, theta=theta).at(Geometry.causal(50)).encode(q, k).pair
     record(
         torch.stack(ours),
         torch.stack(theirs),
@@ -152,7 +152,7 @@ def test_deepseek_rotates_interleaved_channels_and_returns_half_layout(record):
     config = configured("llama", "LlamaConfig", hidden_size=64, num_attention_heads=2)
     cos, sin = llama.LlamaRotaryEmbedding(config)(q, POSITIONS[..., 0])
     theirs = deepseek.apply_rotary_pos_emb_interleave(q, k, cos, sin)
-    ours = Rope(head_width=32, layout="interleaved").at(Geometry.causal(50)).encode(q, k)
+    ours = Rope(head_width=32, layout="interleaved").at(Geometry.causal(50)).encode(q, k).pair
     record(
         convert_channels(torch.stack(ours), to="half"),
         torch.stack(theirs),

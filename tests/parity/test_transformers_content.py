@@ -30,7 +30,7 @@ def attended(x, scheme, *projections, width=4):
     *made, out = projections
     q, k, v = (make(x).unflatten(-1, (-1, width)).transpose(1, 2) for make in made)
     at = scheme.at(Geometry.full(x.shape[1]))
-    return out(attend(*at.encode(q, k), v, at).transpose(1, 2).flatten(2))
+    return out(attend(q, k, v, at).transpose(1, 2).flatten(2))
 
 
 def linears(layer):

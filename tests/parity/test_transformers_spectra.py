@@ -98,8 +98,7 @@ def test_attention_of_the_newest_token_matches(name, length, record):
     last, keys = llama.apply_rotary_pos_emb(q, k, cos, sin)
     theirs = torch.nn.functional.scaled_dot_product_attention(last[:, :, -1:], keys, v)
     scheme, where = scheme_of(config), Geometry.causal(1, cached=length - 1)
-    query, keys = scheme.encode_query(q[:, :, -1:], where.q_pos), scheme.encode_key(k, where.k_pos)
-    ours = attend(query, keys, v, scheme.at(where), scale=32**-0.5)
+    ours = attend(q[:, :, -1:], k, v, scheme.at(where))
     record(
         ours,
         theirs,

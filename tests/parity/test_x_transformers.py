@@ -135,7 +135,7 @@ def test_xpos_matches_with_the_same_centre(record):
     freqs, scale = xt.RotaryEmbedding(32, use_xpos=True)(torch.arange(50))
     scheme = Xpos(head_width=32, centre=25, layout="interleaved")
     record(
-        torch.stack(scheme.at(Geometry.causal(50)).encode(q, k)),
+        torch.stack(scheme.at(Geometry.causal(50)).encode(q, k).pair),
         torch.stack([xt.apply_rotary_pos_emb(q, freqs, scale), xt.apply_rotary_pos_emb(k, freqs, scale**-1)]),
         scheme="xpos:layout=interleaved",
         oracle=xt.apply_rotary_pos_emb,
@@ -153,7 +153,7 @@ def test_pope_matches(record):
     theirs.learned_bias.copy_(scheme.phases)
     freqs, bias = theirs(torch.arange(50))
     record(
-        torch.stack(scheme.at(Geometry.causal(50)).encode(q, k)),
+        torch.stack(scheme.at(Geometry.causal(50)).encode(q, k).pair),
         torch.stack([xt.apply_polar_pos_emb(q, freqs), xt.apply_polar_pos_emb(k, freqs + bias)]),
         scheme="pope",
         oracle=xt.apply_polar_pos_emb,

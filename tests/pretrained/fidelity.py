@@ -25,6 +25,7 @@ TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
+TEXT_CLASSES, TOKEN_CLASSES = TABLES["TEXT_CLASSES"], TABLES["TOKEN_CLASSES"]
 
 IDS = torch.randint(3, WORDS, (2, 9), generator=torch.Generator().manual_seed(0))
 PIXELS = torch.randn(2, 2, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -96,8 +97,10 @@ def ours(model, head):
     if head == PAIRS:
         return [model(IDS, IDS[:, :7])]
     if not isinstance(model, Encoder):
-        return [model(IDS)]
+        return [model(IDS) if head else model.hidden_states(IDS)]
     x = model(IDS)
+    if head in (TEXT_CLASSES, TOKEN_CLASSES):
+        return [model.class_logits(x)]
     return [model.logits(x)] if head else [x, *([model.pool(x)] if model.shape.head == "pooler" else [])]
 
 
@@ -193,7 +196,9 @@ def here(family, seed, base, folder):
     try:
         named = json.loads((folder / "config.json").read_text())["architectures"][0]
         other = getattr(transformers, named).from_pretrained(folder).eval()
-        head = next((head for head in (LM, MASKED, CLASSES, PAIRS) if named.endswith(head)), BASE)
+        head = next(
+            (head for head in (LM, MASKED, CLASSES, PAIRS, TEXT_CLASSES, TOKEN_CLASSES) if named.endswith(head)), BASE
+        )
         head = {"GPT2LMHeadModel": LM, "MarianMTModel": PAIRS, "T5ForConditionalGeneration": PAIRS}.get(named, head)
         # a pooler that the model lacks is drawn at random there
         count = 1 if getattr(shape, "head", None) == "none" else 2

@@ -103,6 +103,8 @@ BERT_FIELDS = {
     "max_position_embeddings": [16, 40],
     "is_decoder": [OUT, False, False, False, False, True],
     "add_cross_attention": [OUT, False],
+    "num_labels": [OUT, 2, 3],
+    "id2label": [OUT, OUT, {"0": "eel", "1": "newt", "2": "frog"}],
     **TOKENS,
 }
 BERT = {"vocab_size": WORDS, **SMALL, "max_position_embeddings": 32}
@@ -140,12 +142,14 @@ GPT_FIELDS = {
     **TOKENS,
 }
 LM, MASKED, BASE, CLASSES, PAIRS = "CausalLM", "MaskedLM", "", "ImageClassification", "Seq2SeqLM"
+TEXT_CLASSES, TOKEN_CLASSES = "SequenceClassification", "TokenClassification"
+ENCODER_HEADS = [MASKED, MASKED, BASE, TEXT_CLASSES, TOKEN_CLASSES]
 # family: (sizes, fields and their values, heads of transformers)
 FIELDS = {
-    "llama": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "pretraining_tp": [1, 2]}, [LM]),
-    "mistral": (LLAMA, SEED_LLAMA | {"sliding_window": [OUT, None, 3]}, [LM]),
-    "qwen2": (LLAMA, SEED_LLAMA | WINDOWS, [LM]),
-    "qwen3": (LLAMA | {"head_dim": 8}, SEED_LLAMA | WINDOWS | {"head_dim": [6, 12, OUT]}, [LM]),
+    "llama": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "pretraining_tp": [1, 2]}, [LM, LM, BASE]),
+    "mistral": (LLAMA, SEED_LLAMA | {"sliding_window": [OUT, None, 3]}, [LM, LM, BASE]),
+    "qwen2": (LLAMA, SEED_LLAMA | WINDOWS, [LM, LM, BASE]),
+    "qwen3": (LLAMA | {"head_dim": 8}, SEED_LLAMA | WINDOWS | {"head_dim": [6, 12, OUT]}, [LM, LM, BASE]),
     "gpt2": (
         GPT,
         GPT_FIELDS
@@ -162,7 +166,7 @@ FIELDS = {
             "summary_proj_to_labels": [False],
             "summary_first_dropout": DROPOUT,
         },
-        [LM],
+        [LM, LM, BASE],
     ),
     "gpt_neox": (
         {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"},
@@ -182,9 +186,9 @@ FIELDS = {
             **{"rope_parameters": [OUT, *ropes(1)], "rope_scaling": [OUT, OUT, *ropes(1)]},
             **TOKENS,
         },
-        [LM],
+        [LM, LM, BASE],
     ),
-    "gptj": (GPT | {"rotary_dim": 4}, GPT_FIELDS | {"rotary_dim": [2, 6, 8], "n_head": [1, 4]}, [LM]),
+    "gptj": (GPT | {"rotary_dim": 4}, GPT_FIELDS | {"rotary_dim": [2, 6, 8], "n_head": [1, 4]}, [LM, LM, BASE]),
     "bloom": (
         {"vocab_size": WORDS, "hidden_size": 16, "n_layer": 2, "n_head": 2},
         {
@@ -202,7 +206,7 @@ FIELDS = {
             "tie_word_embeddings": TIED,
             **TOKENS,
         },
-        [LM],
+        [LM, LM, BASE],
     ),
     "mpt": (
         {"vocab_size": WORDS, "d_model": 24, "n_layers": 2, "n_heads": 2, "max_seq_len": 32},
@@ -232,10 +236,10 @@ FIELDS = {
             "tie_word_embeddings": TIED,
             **TOKENS,
         },
-        [LM],
+        [LM, LM, BASE],
     ),
-    "bert": (BERT, BERT_FIELDS, [MASKED, BASE]),
-    "roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2]}, [MASKED, BASE]),
+    "bert": (BERT, BERT_FIELDS, ENCODER_HEADS),
+    "roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2]}, ENCODER_HEADS),
     "modernbert": (
         BERT | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"]),
         {
@@ -295,12 +299,12 @@ FIELDS = {
             "embedding_size": [OUT, 16],
             "attention_head_size": [OUT],
             "pooler_dropout": DROPOUT,
-            "pooler_hidden_act": ["gelu"],
+            "pooler_hidden_act": [OUT, *ACTIVATIONS, "tanh"],
             "pooler_hidden_size": [OUT, 16],
             "legacy": [OUT, True, True, True, False],
             "max_position_embeddings": [12, 16],
         },
-        [MASKED, BASE],
+        ENCODER_HEADS,
     ),
     "vit": (
         VISION,

@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from ordinate import Geometry
 from ordinate.data.tokenizer import load_tokenizer
-from ordinate.models.encoder import Encoder, mean_pool
+from ordinate.models.encoder import Encoder, EncoderShape, mean_pool
+from ordinate.pretrained.class_labels import class_labels
 from ordinate.pretrained.weights import load, save
 
 pytest.importorskip("transformers")
@@ -195,7 +196,7 @@ def test_a_bert_for_pre_training_with_early_names_is_read_as_a_masked_language_m
 
 
 @torch.no_grad()
-def test_an_encoder_without_a_pooler_is_read_and_a_classifier_refused(tmp_path):
+def test_an_encoder_without_a_pooler_is_read_and_another_head_refused(tmp_path):
     import transformers
 
     config = transformers.BertConfig(**FAMILIES["BERT"], vocab_size=29)
@@ -204,10 +205,57 @@ def test_an_encoder_without_a_pooler_is_read_and_a_classifier_refused(tmp_path):
     model = load(tmp_path / "bare")
     assert model.shape.head == "none"
     near(model(TEXT), other(TEXT).last_hidden_state)
-    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path / "classes")
-    match = "unexpected classifier.bias, classifier.weight; config.json names a BertForSequenceClassification: load"
+    transformers.BertForQuestionAnswering(config).save_pretrained(tmp_path / "spans")
+    match = "unexpected qa_outputs.bias, qa_outputs.weight; config.json names a BertForQuestionAnswering, whose head"
     with pytest.raises(ValueError, match=match):
-        load(tmp_path / "classes")
+        load(tmp_path / "spans")
+
+
+CLASSIFIERS = [
+    (name, head)
+    for name in ("bert, Model", "roberta, Model", "deberta_v2, Model")
+    for head in ("ForSequenceClassification", "ForTokenClassification")
+]
+
+
+@pytest.mark.parametrize(("name", "head"), CLASSIFIERS)
+@torch.no_grad()
+def test_the_logits_of_classifiers_are_those_of_transformers(name, head, tmp_path):
+    import transformers
+
+    config = theirs(name).config
+    config.id2label = {0: "eel", 1: "newt", 2: "frog"}
+    other = getattr(transformers, type(theirs(name)).__name__.replace("Model", head))(config).eval()
+    for parameter in other.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    other.save_pretrained(tmp_path / "first")
+    model = load(tmp_path / "first")
+    assert model.shape.labels == ("eel", "newt", "frog")
+    where, mask = Geometry.padded(REAL, causal=False), REAL.long()
+    kept = ... if head == "ForSequenceClassification" else REAL
+    expected = other(TEXT, attention_mask=mask).logits[kept]
+    near(model.class_logits(model(TEXT, where))[kept], expected)
+    save(model, tmp_path / "again", name.split(",")[0])
+    assert load(tmp_path / "again").shape == model.shape
+    again = type(other).from_pretrained(tmp_path / "again").eval()
+    near(again(TEXT, attention_mask=mask).logits[kept], expected)
+    assert again.config.id2label == config.id2label
+
+
+def test_a_classifier_has_labels_and_others_none(tmp_path):
+    sizes = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
+    for wrong in ({"head": "classes"}, {"head": "none", "labels": ("eel",)}):
+        with pytest.raises(ValueError, match=r"labels names the classes of a classifier; got \d labels with head"):
+            EncoderShape(**sizes, **wrong)
+    model = Encoder(EncoderShape(**sizes))
+    with pytest.raises(ValueError, match="the model needs a classifier; it has none; build it with head='classes'"):
+        model.class_logits(torch.zeros(1, 3, 16))
+    for config, match in (
+        ({"num_labels": 10**9}, "num_labels must be from 1 to 1000000; got 1000000000"),
+        ({"id2label": {"0": "eel", "2": "frog"}}, r"id2label must name every class; got none for \[1\]"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            class_labels(config)
 
 
 def test_the_layer_types_of_a_modernbert_may_be_in_the_old_format(folders, tmp_path):

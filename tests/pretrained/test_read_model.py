@@ -65,6 +65,12 @@ BROKEN = {
         ({"layers": 100_000_000}, "layers in config.json must fit the weights; got 100000000; they have .* tensors"),
         ({"width": 40_000_000}, "width in config.json must fit the weights; got 40000000; they have no dimension"),
         ({"head_width": True}, "head_width in config.json must be a whole number; got True"),
+        ({"dropout": "x"}, r"dropout of a shape must be float; got 'x'; .* \(in .*config\.json\)|dropout of a shape"),
+        ({"scheme": "learned"}, "must have the tensors of the model that config.json describes; it has no schemes"),
+        (
+            {"max_length": 10**9, "scheme": "learned"},
+            "max_length of Learned must be at most 16777216; got 1000000000",
+        ),
         ({"width": 1e30}, r"width in config.json must be a whole number; got 1e\+30"),
         (
             {"sliding_windows": [None] * 1_000_000},
@@ -89,6 +95,16 @@ def test_a_config_that_does_not_fit_the_weights_is_refused_before_a_model_is_mad
 def test_a_config_of_a_thousand_lists_in_each_other_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"config\.json must be a JSON object; .* cannot be parsed"):
+        read_model(tmp_path)
+
+
+def test_a_shape_without_a_size_is_refused(tmp_path):
+    kind = MODEL_KINDS["decoder"]
+    kind.build(kind.shape(**SIZES)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["shape"]["vocabulary"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="a shape must have vocabulary; vocabulary missing; write the model again"):
         read_model(tmp_path)
 
 
@@ -127,6 +143,11 @@ PUBLISHED = {
         ({"head_dim": 10**9}, "head_dim in config.json must fit the weights"),
         ({"hidden_size": True}, "hidden_size in config.json must be a whole number; got True"),
         ({"hidden_size": 1e30}, "hidden_size in config.json must be a whole number"),
+        ({"rms_norm_eps": "1e-6"}, "rms_norm_eps in config.json must be a finite number; got '1e-6'"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps in config.json must be a finite number; got nan"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings in config.json must be true or false; got 1"),
+        ({"rope_scaling": [1]}, r"rope_scaling in config.json must be dict.*; got \[1\]"),
+        ({"rope_scaling": {"rope_type": {}}}, r"rope_type must be the name .*; got \{\}; .* \(in .*config.json\)"),
         ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 10**6}}, "short_factor has 1000000"),
     ],
 )

@@ -10,6 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from ordinate import Cache, Decoder, Geometry, Shape
 from ordinate.core import catalog
+from ordinate.models.encoder import EncoderShape
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.vision import VisionShape
 from ordinate.pretrained.weights import load, save
 
 pytest.importorskip("transformers")
@@ -156,8 +159,8 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ({"config": {"mlp_bias": True}}, "missing model.layers.0.mlp.gate_proj.bias, "),
         ({"config": {"per_layer_config": {"0": {}}}}, "llama is supported with per_layer_config=None only; got"),
         (
-            {"config": {"architectures": ["LlamaModel"]}, "drop": ("lm_head.weight",)},
-            "missing lm_head.weight; config.json names a LlamaModel: load that in transformers as a LlamaForCausalLM",
+            {"config": {"architectures": ["LlamaForCausalLM"]}, "drop": ("lm_head.weight",)},
+            "missing lm_head.weight; download it again",
         ),
         (
             {
@@ -165,7 +168,8 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
                 "tensors": {"score.weight": torch.zeros(2, 32)},
                 "drop": ("lm_head.weight",),
             },
-            "unexpected score.weight; config.json names a LlamaForSequenceClassification: load that",
+            "unexpected score.weight; config.json names a LlamaForSequenceClassification, whose head is not "
+            "supported: load that in transformers as a LlamaModel, and save it again, for its hidden states",
         ),
         (
             {"config": {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}}},
@@ -283,6 +287,33 @@ def test_a_checkpoint_without_a_head_is_read_if_the_head_is_tied(tmp_path):
     other = theirs("gpt2")
     other.transformer.save_pretrained(tmp_path)
     near(load(tmp_path)(TEXT), other(TEXT).logits)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt2, untied", "gpt_neox", pytest.param("gptj", marks=pytest.mark.extended), "qwen3"]
+)
+def test_a_checkpoint_without_a_head_that_is_not_tied_gives_hidden_states(name, tmp_path):
+    other = theirs(name).base_model
+    other.save_pretrained(tmp_path / "first")
+    model = load(tmp_path / "first")
+    expected = other(TEXT).last_hidden_state
+    near(model.hidden_states(TEXT), expected)
+    with pytest.raises(ValueError, match=r"logits need a decoder with an output head; this one has none .*; call"):
+        model(TEXT)
+    save(model, tmp_path / "again", name.split(",")[0])
+    assert load(tmp_path / "again").shape == model.shape
+    near(type(other).from_pretrained(tmp_path / "again").eval()(TEXT).last_hidden_state, expected)
+
+
+def test_a_shape_without_a_head_has_nothing_of_a_head():
+    sizes = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
+    for wrong in ({}, {"tie_embeddings": False, "bias": ("head",)}):
+        with pytest.raises(ValueError, match="has_head=False needs tie_embeddings=False and no bias of the head"):
+            Shape(**sizes, has_head=False, **wrong)
+    for kind in (EncoderShape, VisionShape, EncoderDecoderShape):
+        with pytest.raises(ValueError, match="has_head is an option of decoders; got has_head=False"):
+            kind(**sizes, has_head=False, tie_embeddings=False, bias=())
 
 
 @torch.no_grad()

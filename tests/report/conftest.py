@@ -1,5 +1,6 @@
 """Fixtures: the folder of a study with invented results."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -7,6 +8,12 @@ import pytest
 
 LEVELS = {"none": 3.2, "sinusoidal": 3.0, "rope": 2.5, "alibi": 2.6}
 BEYOND = {"none": 0.3, "sinusoidal": 1.8, "rope": 1.5, "alibi": -0.2}
+
+
+def seal(text):
+    """Give the text of a JSON object the checksum that a result must start with, whatever it holds."""
+    rest = "," + text.lstrip()[1:]
+    return f'{{\n "checksum": "{hashlib.sha256(rest.encode()).hexdigest()}"{rest}'
 
 
 def finished(label, seed, *, spread=0.4, documents=40, level=None, windows=(1, 2, 4, 8, 16)):
@@ -60,7 +67,7 @@ def result():
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a study with these results; a string in place of a result is written verbatim."""
+    """Write a study with these results, sealed; a string in place of a result is written verbatim."""
 
     def make(results, schemes=tuple(LEVELS), seeds=1, **changes):
         folder = tmp_path / "study"
@@ -85,12 +92,12 @@ def write(tmp_path):
             "command": "ordinate study --out study",
             "code": "cd" * 32,
         } | changes
-        (folder / "study.json").write_text(json.dumps(about))
+        (folder / "study.json").write_text(seal(json.dumps(about)))
         for item in results:
             name = item["run"]["name"] if isinstance(item, dict) else "broken"
             place = folder / "runs" / name
             place.mkdir(parents=True, exist_ok=True)
-            (place / "result.json").write_text(json.dumps(item) if isinstance(item, dict) else item)
+            (place / "result.json").write_text(seal(json.dumps(item)) if isinstance(item, dict) else item)
         return folder
 
     return make

@@ -7,7 +7,7 @@ from ordinate.core.finding import Chart, Estimate, Finding, Heatmap, HeatmapGrid
 from ordinate.probing.runner.probe_folder import ProbeFolder
 from ordinate.report.build import build_findings
 from ordinate.report.charts import finding_chart
-from ordinate.report.findings import notebook_card
+from ordinate.report.findings import notebook_card, read_findings
 from ordinate.report.heatmap import ColourScale, heatmap_image, palette
 
 FACTS = {"name": "tiny", "family": "gpt2", "kind": "decoder", "layers": 2, "heads": 2, "width": 8, "position": "rope"}
@@ -115,3 +115,29 @@ def test_numbers_are_short(value, said):
 def test_a_folder_without_findings_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"needs a readable subject\.json"):
         build_findings(tmp_path)
+
+
+def test_a_damaged_finding_is_told_by_name_and_the_others_shown(folder):
+    folder.save("order_sensitivity", {}, finding())
+    folder.save("qk_roles", {}, finding("roles", "qk_roles"))
+    one, other = folder.finding("order_sensitivity"), folder.finding("qk_roles")
+    whole = one.read_bytes()
+    for harm, said in (
+        (whole[:-4] + b"9" + whole[-3:], "a file must match its checksum"),
+        (whole[:-40], "a file must match its checksum"),
+        (b"{" + whole.partition(b",")[2], "a file must start with the checksum of its content"),
+        (other.read_bytes(), "a file must hold the finding that it is named after"),
+    ):
+        one.write_bytes(harm)
+        found = read_findings(folder.path)
+        assert [kept.question for kept in found.findings] == ["qk_roles"]
+        assert said in found.damaged["order_sensitivity"]
+        assert f"{one}" in found.damaged["order_sensitivity"]
+        assert "repeat the command of the probes, which measures it again" in found.damaged["order_sensitivity"]
+        assert folder.load("order_sensitivity", {}) is None
+    page = build_findings(folder.path).read_text(encoding="utf-8")
+    assert "The finding cannot be used: a file must hold the finding" in page
+    assert "roles" in page
+    folder.subject.write_bytes(folder.subject.read_bytes()[:-5])
+    with pytest.raises(ValueError, match=r"needs a readable subject\.json.*checksum"):
+        read_findings(folder.path)

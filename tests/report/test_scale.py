@@ -2,12 +2,12 @@
 
 import pytest
 
+from ordinate.evaluation.comparison import compare
 from ordinate.report.charts import StudyCharts
 from ordinate.report.page import study_page
 from ordinate.report.read import MAX_ARMS_DRAWN, MAX_LINES, MAX_POINTS, load_study
 from ordinate.report.summary import study_tables, summarise
 from ordinate.report.table import table_rows
-from ordinate.study.comparison import compare
 
 
 def test_single_documents_and_steps_are_not_kept(write, result):
@@ -35,13 +35,15 @@ def test_where_there_are_too_many_the_best_are_drawn_and_the_rest_counted(write,
     entries = summarise(study)
     charts = StudyCharts(study, entries)
     assert charts.labels == labels[:MAX_ARMS_DRAWN]
-    assert len({(row["scheme"], row["seed"]) for row in data(charts.training())}) == MAX_LINES
+    rows = data(charts.training())
+    assert {row["scheme"] for row in rows} == set(charts.labels)
+    assert len(rows) == len(charts.labels) * len({row["step"] for row in rows})
     html = study_page(study, entries, table_rows(study, entries))
     assert (
         f"Drawn: the {MAX_ARMS_DRAWN} best of {MAX_ARMS_DRAWN + 3} and the first {seeds - 1} of {seeds} seeds."
         in html
     )
-    assert all(f">{label}<" in html for label in labels)
+    assert all(f'<th scope="row">{label}</th>' in html for label in labels)
 
 
 def test_where_there_are_few_all_are_drawn(write, result):

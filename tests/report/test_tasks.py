@@ -1,18 +1,19 @@
 """Reports of tasks other than text, and of mixers."""
 
 import csv
-import json
 import re
 
 import numpy as np
 import pytest
 
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
+from ordinate.evaluation.comparison import compare
 from ordinate.report.build import build_report
+from ordinate.report.decision import leader
 from ordinate.report.metrics.translation import TranslationBitsPerByte
 from ordinate.report.read import load_study
 from ordinate.report.summary import study_tables, summarise
-from ordinate.report.verdict import extrapolates, leader, verdict
-from ordinate.study.comparison import compare
+from ordinate.report.verdict import extrapolates, verdict
 
 SHARES = {"softmax": 0.95, "linear": 0.7, "rnn": 0.065}
 TASK = {"name": "recall", "options": {"pairs": 16}, "length": 31, "vocabulary": 32, "chance": 1 / 16}
@@ -59,13 +60,13 @@ def study(write):
         pairs = [(f"{mixer} {scheme}", scheme, mixer) for mixer in mixers for scheme in schemes or ()]
         compared = pairs or [(mixer, "rope", mixer) for mixer in mixers]
         folder = write(results, schemes=())
-        about = json.loads((folder / "study.json").read_text())
+        about = read_checksummed(folder / "study.json")
         about["plan"] |= {"task": "recall:pairs=16", "mixers": list(mixers), "schemes": schemes, "seeds": seeds}
         about["plan"] |= {"eval_length_multiples": [1, 2], "task_samples": 300, "length": 31}
         about |= {"format": 2, "task": TASK}
         about["compared"] = [dict(zip(("label", "scheme", "mixer"), one, strict=True)) for one in compared]
         del about["text"]
-        (folder / "study.json").write_text(json.dumps(about | changes))
+        write_checksummed(folder / "study.json", about | changes)
         return folder
 
     return make
@@ -153,7 +154,7 @@ def test_the_page_shows_mixers_with_their_schemes_and_answers_by_slice(study):
     page = build_report(folder).path.read_text(encoding="utf-8")
     for part in (
         "Mixers: 3 compared on recall:pairs=16",
-        '<th>mixer</th><th class="name">scheme</th><th>accuracy</th>',
+        '<th scope="col">mixer</th><th scope="col">scheme</th><th scope="col">accuracy</th>',
         "Results by mixer",
         "Accuracy by distance",
         "distance 2 to 4, 1x: 95.0 % [10.0, 90.0]",
@@ -185,7 +186,7 @@ def test_pairs_of_mixer_and_scheme_have_two_columns(study):
         encoding="utf-8"
     )
     assert "Mixers and positional schemes: 2 compared" in page
-    assert '<td>softmax</td><td class="name">none</td>' in page
+    assert '<th scope="row">softmax</th><td class="name" data-head="scheme">none</td>' in page
 
 
 def test_text_from_data_never_becomes_an_element(study):
@@ -215,15 +216,15 @@ def test_translations_are_set_beside_copies_of_the_source():
 def test_a_corrupt_result_is_left_out_and_reported(study):
     broken = answered("linear", 0)
     broken["lengths"][0]["right"] = []
-    assert "Left out: linear-s0: the result cannot be read" in said(study([answered("softmax", 0), broken]))
+    assert "Left out: linear-s0: the result cannot be used" in said(study([answered("softmax", 0), broken]))
 
 
 def test_a_text_read_by_mixers_is_compared_by_bits(write, result):
     folder = write([result("rope", 0) | {"run": {"label": "linear", "seed": 0, "name": "linear-s0"}}])
-    about = json.loads((folder / "study.json").read_text())
+    about = read_checksummed(folder / "study.json")
     about["plan"] |= {"mixers": ["linear"], "schemes": None, "task": "text"}
     about["compared"] = [{"label": "linear", "scheme": "rope", "mixer": "linear"}]
-    (folder / "study.json").write_text(json.dumps(about))
+    write_checksummed(folder / "study.json", about)
     page = build_report(folder).path.read_text(encoding="utf-8")
     assert "Mixers: 1 compared on stdlib" in page
     assert "bits per byte" in page

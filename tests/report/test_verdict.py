@@ -2,9 +2,10 @@ import re
 
 import pytest
 
+from ordinate.report.decision import leader, winner
 from ordinate.report.read import load_study
 from ordinate.report.summary import summarise
-from ordinate.report.verdict import extrapolates, leader, verdict, winner
+from ordinate.report.verdict import extrapolates, verdict
 
 SCHEMES = ("none", "sinusoidal", "rope", "alibi")
 
@@ -115,9 +116,56 @@ def test_one_document_has_no_interval(write, result):
     assert not re.search("wins|leads|nan", text)
 
 
-def test_a_damaged_result_is_reported_not_raised(write, result):
-    assert "Left out: broken: the result cannot be read" in said(write([result("rope", 0), "{"]))
-    assert "NaN is not a number" in said(write([result("rope", 0), '{"format": NaN}']))
+def flip_a_bit(path, other):
+    text = bytearray(path.read_bytes())
+    text[len(text) // 2] ^= 1
+    path.write_bytes(text)
+
+
+def truncate(path, other):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def remove_the_seal(path, other):
+    path.write_text("{" + path.read_text().partition(",")[2])
+
+
+def swap(path, other):
+    kept = path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(kept)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said_of_it", "harmed"),
+    [
+        (flip_a_bit, "a file must match its checksum", ["rope-s0"]),
+        (truncate, "a file must match its checksum", ["rope-s0"]),
+        (remove_the_seal, "a file must start with the checksum of its content", ["rope-s0"]),
+        (swap, "a result must be in the folder of its run", ["alibi-s0", "rope-s0"]),
+    ],
+)
+def test_a_damaged_result_is_refused_by_name_and_the_others_reported(write, result, harm, said_of_it, harmed):
+    folder = write([result(label, 0) for label in ("rope", "alibi", "none", "sinusoidal")])
+    harm(*(folder / "runs" / name / "result.json" for name in ("rope-s0", "alibi-s0")))
+    study = load_study(folder)
+    kept = [name for name in ("none-s0", "sinusoidal-s0", "rope-s0", "alibi-s0") if name not in harmed]
+    assert [item["run"]["name"] for item in study.results] == kept
+    assert len(study.damaged) == len(harmed)
+    assert study.pending == []
+    for name, line in zip(harmed, study.damaged, strict=True):
+        assert line.startswith(f"{name}: the result cannot be used: {said_of_it}; {folder / 'runs' / name}")
+        assert line.endswith("; repeat the command of the study, which trains this run again")
+        assert f"Left out: {line}." in " ".join(verdict(study, summarise(study)))
+
+
+def test_a_result_that_lacks_a_part_is_reported_not_raised(write, result):
+    assert "Left out: broken: the result cannot be used: a file must start with" in said(
+        write([result("rope", 0), "{"])
+    )
+    lacking = {name: part for name, part in result("alibi", 0).items() if name != "lengths"}
+    assert "alibi-s0/result.json lacks 'lengths'" in said(write([result("rope", 0), lacking]))
+    assert "NaN is not a number" in said(write([result("rope", 0), result("alibi", 0) | {"step": float("nan")}]))
 
 
 def test_a_scheme_limited_to_the_trained_length_does_not_extrapolate(write, result):
@@ -145,3 +193,13 @@ def test_no_verdict_holds_nan_whatever_the_seeds_and_documents(write, result):
     for documents in (1, 2):
         runs = [result(label, seed, documents=documents) for label in ("rope", "alibi") for seed in range(3)]
         assert "nan" not in said(write(runs, schemes=("rope", "alibi"), seeds=3)).lower()
+
+
+def test_of_many_damaged_results_the_first_are_named(write, result):
+    folder = write([result("rope", seed) for seed in range(14)], seeds=14)
+    for path in folder.glob("runs/*/result.json"):
+        if path.parent.name != "rope-s0":
+            remove_the_seal(path, None)
+    text = said(folder)
+    assert text.count("Left out: rope-s") == 10
+    assert "3 more results cannot be used; repeating the command trains their runs again." in text

@@ -241,8 +241,8 @@ def test_a_grid_has_no_past(sides):
         ({"direction": "all"}, "no direction of alibi is named 'all'"),
         ({"metric": "taxi"}, "no metric is named 'taxi'; there are: chebyshev, euclidean, manhattan"),
         ({"min_slope_exponent": 0.0}, "min_slope_exponent must be above zero; got 0.0"),
-        ({"sloped_heads": 5}, "sloped heads are some of the heads; got 5 of 4; 1 to 4"),
-        ({"sloped_heads": 0}, "sloped heads are some of the heads; got 0 of 4; 1 to 4"),
+        ({"sloped_heads": 5}, "sloped_heads must be some of the heads; got 5 of 4; give 1 to 4"),
+        ({"sloped_heads": 0}, "sloped_heads must be some of the heads; got 0 of 4; give 1 to 4"),
         (
             {"sloped_heads": 3, "direction": "split_heads"},
             "an even number of sloped heads; got 3; set sloped_heads to an even number",

@@ -73,22 +73,22 @@ def drawn(heads=4, tokens=7, width=8):
 def test_a_sum_applies_both_schemes():
     (q, k, v), where = drawn(), Geometry.causal(7)
     both = Sum(Rope(head_width=8), Alibi(heads=4)).at(where)
-    out = attend(*both.encode(q, k), v, both)
+    out = attend(q, k, v, both)
     # by hand: the rotated products minus the penalty
-    turned_q, turned_k = Rope(head_width=8).at(where).encode(q, k)
+    turned_q, turned_k = Rope(head_width=8).at(where).encode(q, k).pair
     scores = turned_q @ turned_k.mT / 8**0.5 + Alibi(heads=4).bias(where)
     weights = scores.masked_fill(~where.visible[:, None], float("-inf")).softmax(-1)
     assert torch.allclose(out, weights @ v, rtol=0, atol=1e-13)
     alone = Rope(head_width=8).at(where)
-    assert (out - attend(*alone.encode(q, k), v, alone)).abs().max() > 1e-2
+    assert (out - attend(q, k, v, alone)).abs().max() > 1e-2
 
 
 def test_each_part_acts_on_its_own_heads():
     (q, k, v), where = drawn(), Geometry.causal(7)
     halves = HeadGroups(Rope(head_width=8), Alibi(heads=2), heads=4).at(where)
-    out = attend(*halves.encode(q, k), v, halves)
+    out = attend(q, k, v, halves)
     rope, alibi = Rope(head_width=8).at(where), Alibi(heads=2).at(where)
-    first = attend(*rope.encode(q[:, :2], k[:, :2]), v[:, :2], rope)
+    first = attend(q[:, :2], k[:, :2], v[:, :2], rope)
     second = attend(q[:, 2:], k[:, 2:], v[:, 2:], alibi)
     assert torch.allclose(out, torch.cat([first, second], 1), rtol=0, atol=1e-13)
 

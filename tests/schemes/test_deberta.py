@@ -117,7 +117,7 @@ def test_content_to_position_has_no_bias_because_a_row_would_get_the_same_everyw
     assert born().query.bias is not None
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "options",
     [
@@ -177,7 +177,7 @@ def test_the_buckets_agree_with_transformers(buckets, max_distance):
 
 def attention(scheme, q, k, v, tokens):
     at = scheme.at(Geometry.full(tokens))
-    return attend(*at.encode(q, k), v, at).transpose(1, 2).flatten(2)
+    return attend(q, k, v, at).transpose(1, 2).flatten(2)
 
 
 @pytest.mark.parametrize("terms", ["both", "c2p", "p2c"])

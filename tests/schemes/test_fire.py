@@ -137,7 +137,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
         Fire(**{"heads": 2} | options)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "options",
     [

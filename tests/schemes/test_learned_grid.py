@@ -127,7 +127,7 @@ def weights_of(i, size, new, antialias):
 
 
 @pytest.mark.parametrize("antialias", [True, False])
-@pytest.mark.parametrize(("rows", "columns"), [(14, 14), (3, 2), (5, 7), (4, 13), (1, 1)])
+@pytest.mark.parametrize(("rows", "columns"), [(14, 14), (3, 2), (5, 7), (4, 13), (1, 1), (9, 1), (1, 9)])
 def test_a_table_is_resized_by_bicubic_interpolation(rows, columns, antialias):
     scheme = LearnedGrid(width=2, max_length=1, rows=5, columns=6).double()
     other = scheme.resized(rows, columns, antialias=antialias)

@@ -77,7 +77,7 @@ def test_it_is_scalable_softmax():
     scheme = LogLength(heads=1, form="ssmax", init_scale=0.5).double()
     q, k, v = drawn(1, 1, 6, 4), drawn(1, 1, 6, 4, seed=1), drawn(1, 1, 6, 4, seed=2)
     at = scheme.at(Geometry.causal(6))
-    out = attend(*at.encode(q, k), v, at)
+    out = attend(q, k, v, at)
     for i in range(6):
         n = i + 1
         powers = torch.stack([n ** (0.5 * (q[0, 0, i] @ k[0, 0, j]) / 2) for j in range(n)])
@@ -131,7 +131,7 @@ def test_two_axes_are_refused():
         LogLength(heads=2).at(Geometry.grid(2, 2))
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("form", [form for form in FACTORS if form != "su"])
 def test_every_form_keeps_the_contract(form):
     assert not [outcome for outcome in check_scheme(LogLength, form=form) if outcome.message]

@@ -22,7 +22,7 @@ def test_it_gives_back_the_very_tensors():
     q, k, _ = _tensors(1, 2, 3, 4)
     at = NoPosition().at(Geometry.causal(3))
     assert at.embed(x) is x
-    assert at.encode(q, k) == (q, k)
+    assert at.encode(q, k).pair == (q, k)
     assert at.bias is None
 
 

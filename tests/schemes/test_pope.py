@@ -105,7 +105,7 @@ def test_attention_with_the_scale_of_the_head_is_that_of_the_formula():
     scheme, where = Pope(head_width=8, heads=2).double(), Geometry.causal(5)
     q, k, v = drawn(1, 2, 5, 8), drawn(1, 2, 5, 8, seed=1), drawn(1, 2, 5, 8, seed=2)
     at = scheme.at(where)
-    out = attend(*at.encode(q, k), v, at, scale=8**-0.5)
+    out = attend(q, k, v, at, scale=8**-0.5)
     hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)
     plain = (scores_by_loop(q, k, [0, 1, 2, 3, 4], scheme.phases) / 8**0.5).masked_fill(hidden, float("-inf"))
     assert torch.allclose(out, plain.softmax(-1) @ v, rtol=0, atol=1e-12)
@@ -144,7 +144,7 @@ def test_it_agrees_with_x_transformers_and_pope_pytorch():
         polar.learned_bias.copy_(scheme.phases)
     freqs, bias = polar(pos)
     marked = theirs.apply_polar_pos_emb(q, freqs), theirs.apply_polar_pos_emb(k, freqs + bias)
-    for one, other in zip(scheme.at(Geometry.causal(50)).encode(q, k), marked, strict=True):
+    for one, other in zip(scheme.at(Geometry.causal(50)).encode(q, k).pair, marked, strict=True):
         assert (one - other).abs().max() < 2e-5
     package = pytest.importorskip("PoPE_pytorch.pope")
     embedding = package.PoPE(32, heads=2)

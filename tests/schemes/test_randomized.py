@@ -79,7 +79,7 @@ def test_other_schemes_of_a_sum_see_the_drawn_positions():
     rope = Rope(head_width=8)
     at = Sum(Randomized(max_length=500), rope).at(Geometry.causal(7))
     q = torch.randn(1, 2, 7, 8, dtype=torch.float64)
-    for made, plain in zip(at.encode(q, q), rope.at(drawn).encode(q, q), strict=True):
+    for made, plain in zip(at.encode(q, q).pair, rope.at(drawn).encode(q, q).pair, strict=True):
         assert made.equal(plain)
 
 
@@ -209,7 +209,7 @@ def test_an_unknown_word_is_refused():
         Randomized(max_length=9, evaluation="evn")
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("evaluation", ["evenly_spaced", "random"])
 def test_it_keeps_the_contract_with_other_options(evaluation):
     outcomes = check_scheme(Randomized, evaluation=evaluation, eval_length=62)

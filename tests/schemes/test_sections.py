@@ -129,7 +129,7 @@ def test_every_order_keeps_the_contract(options):
     assert not [outcome for outcome in check_scheme(Sections, **options) if outcome.message]
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("order", ["chunked", "interleaved", "ernie"])
 def test_three_axes_keep_the_contract(order):
     kind = type("Sections3", (Sections,), {"axes": (3,), "__doc__": Sections.__doc__})

@@ -16,7 +16,20 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "ordinate"
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
 PACKAGES = {
-    *("core", "ops", "schemes", "attention", "mixers", "data", "models", "pretrained", "training", "study", "report"),
+    *(
+        "core",
+        "ops",
+        "schemes",
+        "attention",
+        "mixers",
+        "data",
+        "models",
+        "evaluation",
+        "pretrained",
+        "training",
+        "study",
+        "report",
+    ),
     *("probing", "testing", "cli"),
 }
 FACE = {"__init__.py", "__main__.py", "__init__.pyi", "py.typed", "spectra.py"}
@@ -173,3 +186,8 @@ def test_every_public_name_can_be_imported(package):
     module = importlib.import_module(package)
     assert module.__all__
     assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+def test_no_duration_is_taken_from_the_clock_of_the_day():
+    """It may be set back while a run is at work."""
+    assert not [path for path in TREES if "time.time(" in path.read_text(encoding="utf-8")]

@@ -47,10 +47,10 @@ def designed():
 def carried():
     """Carry out the missing runs of a plan; returns the folder and the names of these runs."""
 
-    def carry(plan, out, **options):
+    def carry(plan, out, on_progress=ignore, **options):
         engine = Here()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(worker, "print_update", lambda **update: None)
-            return run_study(plan, out, engine, "ordinate study", ignore, **options), engine.carried
+            return run_study(plan, out, engine, "ordinate study", on_progress, **options), engine.carried
 
     return carry

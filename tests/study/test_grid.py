@@ -54,7 +54,7 @@ def test_nothing_is_done_twice_and_other_files_are_ignored(carried, study):
     foreign.mkdir(exist_ok=True)
     (foreign / "result.json").write_text('{"status": "done"}')
     assert carried(plan, out)[1] == []
-    assert "cannot be read" not in build_report(out).path.read_text(encoding="utf-8")
+    assert "cannot be used" not in build_report(out).path.read_text(encoding="utf-8")
 
 
 def test_only_an_edited_cell_is_repeated_and_undoing_the_edit_finds_the_old_runs(designed, carried, study):

@@ -8,7 +8,7 @@ from ordinate import Decoder, Shape, load, save
 from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.progress import ignore
 from ordinate.data.tokenizer import make_tokenizer
-from ordinate.report.build import build_report
+from ordinate.report.build import BuiltReport, build_report
 from ordinate.study.data_source import source_of
 from ordinate.study.initial_model import adapted_shape, initial_model
 from ordinate.study.plan import Plan
@@ -147,7 +147,7 @@ def test_a_preset_does_not_change_the_sizes_of_a_trained_model(text, llama, tmp_
     monkeypatch.setattr(
         study, "run", lambda plan, *others, **named: (found.append(plan) or StudyFolder(tmp_path), [])
     )
-    monkeypatch.setattr(study, "build_report", lambda path: (path, []))
+    monkeypatch.setattr(study, "build_report", lambda path: BuiltReport(path, [], None))
     app(["study", "--preset", "standard", "--from", str(llama), "--text", str(text)], result_action="return_value")
     assert (found[0].steps, found[0].learning_rate, found[0].length) == (3000, 1e-4, 32)
 

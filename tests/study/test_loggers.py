@@ -2,11 +2,12 @@
 
 import csv
 import json
+import math
 import os
 
 import pytest
 
-from ordinate.core.atomic_files import write_json
+from ordinate.core.atomic_files import write_checksummed
 from ordinate.core.progress import Progress
 from ordinate.study import loggers
 from ordinate.study.loggers import StudyLogger, need_logger
@@ -16,10 +17,18 @@ from ordinate.study.study_folder import StudyFolder
 PLAN = Plan(schemes=("rope",))
 (RUN,) = PLAN.runs()
 RESULT = {
+    "format": 2,
     "status": "done",
     "step": 4,
     "lengths": [
-        {"times": 1, "bits_per_byte": 2.5, "nats_per_token": 1.7},
+        {
+            "times": 1,
+            "nats_per_token": 1.7,
+            # as an earlier version computed them; the report and the logs compute them from the documents
+            "bits_per_byte": 2.4,
+            "interval": [0.0, 9.0],
+            "documents": [{"name": str(size), "bytes": size, "nats": 2.5 * size * math.log(2)} for size in (2, 4, 6)],
+        },
         {"times": 2, "nats_per_token": None, "reason": "none"},
     ],
 }
@@ -47,7 +56,7 @@ def written(folder, name):
         if len(tries) == 1:
             # interrupted here
             told.close()
-    write_json(folder.result(RUN), RESULT)
+    write_checksummed(folder.result(RUN), RESULT | {"run": RUN.as_record})
     told.on_progress(Progress(RUN.name, "done"))
     assert told.logs == {}
     return folder.path / "logs" / name / RUN.name
@@ -59,6 +68,9 @@ def test_csv_has_each_step_once(folder):
     losses = {int(row["step"]): float(row["loss"]) for row in rows if row["loss"]}
     assert losses == {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0}
     assert [float(row["bits_per_byte/1x"]) for row in rows if row["bits_per_byte/1x"]] == [2.5]
+    # the interval of the report, and not the stored one
+    ends = [float(rows[-1][f"bits_per_byte_{end}/1x"]) for end in ("low", "high")]
+    assert ends == pytest.approx([2.5, 2.5])
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -98,7 +110,7 @@ def test_wandb_has_separate_runs_that_are_finished(folder, monkeypatch):
         metrics.parent.mkdir(parents=True)
         metrics.write_text(json.dumps({"step": 1, "loss": 4.0}) + "\n")
         told.on_progress(Progress(run.name, "training", 1, loss=4.0))
-        write_json(folder.result(run), RESULT)
+        write_checksummed(folder.result(run), RESULT | {"run": run.as_record})
     runs = [log.logger.experiment for log in told.logs.values()]
     assert [(run.name, run.summary["loss"]) for run in runs] == [("rope-s0", 4.0), ("none-s0", 4.0)]
     for run in (RUN, other):

@@ -24,8 +24,8 @@ def changed(monkeypatch):
     """Another version of Ordinate, with other code."""
     before = manifest.provenance()
     after = {**before, "code": "0" * 64, "versions": {**before["versions"], "ordinate": "9.9"}}
-    for module in (study_folder, worker):
-        monkeypatch.setattr(module, "provenance", lambda: after)
+    monkeypatch.setattr(study_folder, "provenance", lambda: after)
+    monkeypatch.setattr(worker, "run_provenance", lambda: after)
     environment = {**manifest.environment(), "code": after["code"], "versions": after["versions"]}
     monkeypatch.setattr(study_folder, "environment", lambda: environment)
     return after
@@ -33,8 +33,8 @@ def changed(monkeypatch):
 
 def test_each_result_says_what_it_was_made_by(started):
     made = read_checksummed(started.result("none-s0"))["provenance"]
-    assert made == manifest.provenance()
-    assert set(made) == {"code", "versions", "python", "processor"}
+    assert made == manifest.run_provenance()
+    assert set(made) == {"code", "versions", "python", "processor", "instructions", "threads"}
 
 
 def test_a_study_is_not_resumed_by_other_code_or_versions(started, designed, carried, changed):
@@ -61,10 +61,11 @@ def test_what_resumed_a_study_is_recorded_and_reported(started, designed, carrie
     assert resumed["resumed_by"] == [changed]
     assert read_checksummed(started.result("none-s1"))["provenance"] == changed
     verdict = " ".join(build_report(started.path).verdict)
-    assert (
-        "Not all runs were made by the same code and versions (2 runs: ordinate 9.9, source 000000000000; 1 run"
-        in verdict
-    )
+    told = "2 runs (none-s1, none-s2): ordinate 9.9, source 000000000000; 1 run (none-s0): ordinate "
+    assert f"Not all runs were made by the same code and versions ({told}" in verdict
+    assert "part of a difference may be due to that" in verdict
+    page = build_report(started.path).path.read_text(encoding="utf-8")
+    assert "<dt>ordinate 9.9, source 000000000000</dt><dd>none-s1, none-s2</dd>" in page
 
 
 def test_results_that_do_not_say_it_are_of_unknown_origin(started):
@@ -73,6 +74,23 @@ def test_results_that_do_not_say_it_are_of_unknown_origin(started):
     write_checksummed(started.result("none-s0"), old)
     verdict = " ".join(build_report(started.path).verdict)
     assert "same code and versions" not in verdict
-    both = Study({}, [old, result], [], [])
-    assert made_by([both])[0] == ("unknown", 1)
-    assert "(1 run: unknown; 1 run: ordinate " in provenance_warning([both])[0]
+    both = Study(started.read(), [old, result], [], [])
+    assert made_by([both])[0] == ("unknown", ("none-s0",), {"none"})
+    assert "(1 run (none-s0): unknown; 1 run (none-s0): ordinate " in provenance_warning([both])[0]
+
+
+def test_arms_made_by_different_code_are_told_apart(started):
+    result = read_checksummed(started.result("none-s0"))
+    made = {**result["provenance"], "code": "f" * 64}
+    others = [
+        result | {"run": {"name": f"rope-s{seed}", "label": "rope", "seed": seed}, "provenance": made}
+        for seed in range(6)
+    ]
+    (line,) = provenance_warning([Study(started.read(), [result, *others], [], [])])
+    assert (
+        "6 runs (rope-s0, rope-s1, rope-s2, rope-s3 and 2 more): source ffffffffffff; 1 run (none-s0): source" in line
+    )
+    assert "none of them made every scheme, so a difference between schemes may be due to that" in line
+    both = result | {"run": {"name": "none-s1", "label": "none", "seed": 1}, "provenance": made}
+    (line,) = provenance_warning([Study(started.read(), [result, both, *others], [], [])])
+    assert "part of a difference may be due to that" in line

@@ -1,6 +1,5 @@
 """Every planned run ends in exactly one state, however its process ends; the report counts them all."""
 
-import json
 import os
 
 import pytest
@@ -8,7 +7,7 @@ from rich.console import Console
 
 from ordinate.cli import status
 from ordinate.cli.main import app
-from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.progress import ignore
 from ordinate.report.build import build_report
 from ordinate.study.executors.local import LocalExecutor
@@ -121,9 +120,9 @@ def test_a_result_with_an_unknown_state_counts_as_pending(plan, tmp_path):
     (run, _) = plan.runs()
     folder.run(run).mkdir(parents=True)
     for state in STATES:
-        folder.result(run).write_text(json.dumps({"status": state}))
+        write_checksummed(folder.result(run), {"format": 2, "status": state, "run": run.as_record})
         assert folder.status(run) == state
-    folder.result(run).write_text(json.dumps({"status": "fine"}))
+    write_checksummed(folder.result(run), {"format": 2, "status": "fine", "run": run.as_record})
     assert folder.status(run) == "pending"
 
 

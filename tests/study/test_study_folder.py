@@ -1,9 +1,11 @@
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
+from ordinate.core.atomic_files import write_checksummed
 from ordinate.study.plan import Plan
 from ordinate.study.study_folder import OtherStudyError, StudyFolder
 
@@ -71,23 +73,29 @@ def test_only_one_process_writes(tmp_path):
 
 def test_missing_runs_are_determined_from_the_results(tmp_path):
     folder, plan = StudyFolder(tmp_path), Plan(schemes=("none", "rope", "alibi", "t5"))
-    for run, text in zip(plan.runs(), ('{"status": "done"}', '{"status": "failed"}', "{", None), strict=True):
+    for run, state in zip(plan.runs(), ("done", "failed", "damaged", "pending"), strict=True):
         folder.run(run).mkdir(parents=True)
-        if text:
-            folder.result(run).write_text(text)
-    assert [run.label for run in folder.missing(plan)] == ["rope", "alibi", "t5"]
+        if state in ("done", "failed"):
+            write_checksummed(folder.result(run), {"format": 2, "status": state, "run": run.as_record})
+    folder.result(plan.runs()[2]).write_text("{")
+    missing = folder.missing(plan)
+    assert [run.label for run in missing] == ["rope", "alibi", "t5"]
+    (damage,) = folder.damaged(missing)
+    assert re.match(
+        r"alibi-s0: a file must start with the checksum .*result\.json does not.*trains this run again", damage
+    )
     assert folder.status(plan.runs()[2]) == "pending"
 
 
 def test_a_folder_of_a_version_without_mixers_and_tasks_is_resumed(tmp_path):
     folder, plan = StudyFolder(tmp_path), Plan(schemes=("rope",))
     folder.open(plan, TEXT, "x")
-    about = json.loads(folder.study.read_text())
+    about = folder.read()
     about["format"] = 1
     del about["compared"]
     for name in ("task", "mixers", "task_samples"):
         del about["plan"][name]
-    folder.study.write_text(json.dumps(about))
+    write_checksummed(folder.study, about)
     folder.check(plan)
     folder.open(plan, TEXT, "x")
     assert folder.plan() == plan
@@ -98,8 +106,8 @@ def test_a_folder_of_a_version_without_mixers_and_tasks_is_resumed(tmp_path):
 def test_a_mixer_whose_usual_scheme_has_changed_since_is_rejected(tmp_path):
     folder, plan = StudyFolder(tmp_path), Plan(mixers=("softmax",))
     folder.open(plan, {"task": {"name": "copy"}}, "x")
-    about = json.loads(folder.study.read_text())
+    about = folder.read()
     about["compared"][0]["scheme"] = "alibi"
-    folder.study.write_text(json.dumps(about))
+    write_checksummed(folder.study, about)
     with pytest.raises(OtherStudyError, match=r"softmax\.scheme: 'alibi' -> 'rope'"):
         folder.open(plan, {"task": {"name": "copy"}}, "x")

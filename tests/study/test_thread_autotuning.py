@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.progress import Progress, ignore
 from ordinate.study import thread_autotuning
 from ordinate.study.executor import Executor
@@ -13,9 +13,9 @@ from ordinate.study.executors import local
 from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.plan import Plan
 from ordinate.study.resolve import resolve
-from ordinate.study.runner import run_study
+from ordinate.study.runner import _planned, run_study
 from ordinate.study.study_folder import OtherStudyError, StudyFolder
-from ordinate.study.thread_autotuning import ThreadChoice, measure_threads, thread_splits
+from ordinate.study.thread_autotuning import ThreadChoice, ThreadTiming, measure_threads, thread_splits
 
 SIZES = {
     "steps": 3,
@@ -100,3 +100,19 @@ def test_the_number_of_threads_is_kept_and_resuming_with_another_is_rejected(pla
     folder.check(plan.model_copy(update={"threads": 2}))
     with pytest.raises(OtherStudyError, match="threads: 2 -> 1"):
         folder.check(plan.model_copy(update={"threads": 1}))
+
+
+def test_how_long_training_takes_is_told_from_the_measured_speed(tmp_path):
+    folder, plan = StudyFolder(tmp_path), Plan(schemes=("none", "rope"), steps=500)
+    assert ThreadChoice.read(folder) is None
+    chosen = ThreadChoice(1, (ThreadTiming(2, 1, 5.0), ThreadTiming(1, 2, 4.0)))
+    write_checksummed(folder.threads_file, chosen.as_record)
+    found = ThreadChoice.read(folder)
+    assert found == chosen
+    assert found.speed == 5.0
+    runs = plan.runs()
+    # 1000 steps, then 500, at 5 a second
+    assert "training takes about 3 minutes here (measured: 5.0 steps a second)" in _planned(plan, runs, found).message
+    assert "about 2 minutes here" in _planned(plan, runs[1:], found).message
+    assert _planned(plan, [], found).message == "2 runs of 500 steps; 0 to do"
+    assert "here" not in _planned(plan, runs, ThreadChoice(1)).message

@@ -9,9 +9,9 @@ import torch
 from ordinate.attention._backend import AttentionCall, ScoreOptions, backends
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need, need_fraction, need_known, need_number
-from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values
+from ordinate.core.shapes import EncodedKeys, EncodedQueries, Keys, LogSumExp, Outputs, Queries, Values
 from ordinate.core.tensors import need_size, need_vectors, without_autocast
-from ordinate.schemes._scheme import Placed
+from ordinate.schemes._scheme import Encoded, Placed
 
 BACKEND_VARIABLE = "ORDINATE_ATTENTION_BACKEND"
 """Environment variable that forces a backend by name, unless the argument is given."""
@@ -27,7 +27,9 @@ class Explanation:
     Args:
         backend: name of the backend.
         unsupported: the backends tried before it, with the reason why each does not support the call.
-        workspace_bytes: workspace of the forward pass, beyond inputs and output [bytes].
+        workspace_bytes: what the forward pass holds at most beyond inputs and output; queries and keys count as
+            encoded, bias and mask as made (they are in the first layer). An estimate, on CPUs within a fifth of what
+            is held [bytes].
         flops: floating-point operations of the two matrix products.
     """
 
@@ -48,31 +50,63 @@ def attend(
     score_options: ScoreOptions = STANDARD,
     backend: str | None = None,
 ) -> Outputs:
-    """Compute attention, softmax(q k^T * scale + bias) v, over the query-key pairs that the geometry allows.
+    """Encode position and compute attention, softmax(q k^T * scale + bias) v, over the visible query-key pairs.
 
-    A query that sees no key gets exactly 0. Queries and keys must be encoded already (`at.encode`), keys from a cache
-    included.
+    A query that sees no key gets exactly 0. Queries and keys are given as projected: the scheme's encoding (RoPE's
+    rotation, for example) is applied here, to all keys of the geometry. To encode each key once and keep it in a
+    cache, see `attend_encoded`.
 
     Args:
-        q: queries.
-        k: keys; fewer heads than queries in grouped-query attention.
+        q: queries, before position is encoded.
+        k: keys, before position is encoded; fewer heads than queries in grouped-query attention.
         v: values, one for each key.
-        at: a scheme at a geometry: `scheme.at(where)`.
-        scale: multiplies q.k; None: 1 / sqrt(head width).
+        at: a scheme at a geometry: `scheme.at(where)`. Layers that share a scheme share it.
+        scale: multiplies q.k; None: 1 / sqrt(head width), of the width before the encoding.
         dropout: dropout probability of the attention weights.
         score_options: soft cap, attention sinks, a normalisation other than softmax.
         backend: name of the backend to use; None: the one in ORDINATE_ATTENTION_BACKEND, or the first that supports
             the call.
 
     Raises:
-        ValueError: shapes that do not match each other or the geometry, an unknown backend, or one that does not
-            support the call.
+        TypeError: queries and keys that are encoded already.
+        ValueError: shapes that do not match each other or the geometry; a scheme that enters at the token embeddings
+            without a call of `at.embed`; an unknown backend, or one that does not support the call.
     """
     call = _call(q, k, v, at, scale, dropout, score_options)
-    name, _ = _choose(call, backend)
-    # `_call` has cast the inputs as autocast asks; inside the backend autocast would only round the bias
-    with without_autocast(q):
-        return BACKENDS[name].run(call)
+    at.need_embedded()
+    return _run(call, backend)
+
+
+def attend_encoded(
+    encoded: Encoded,
+    v: Values,
+    at: Placed,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    score_options: ScoreOptions = STANDARD,
+    backend: str | None = None,
+) -> Outputs:
+    """Compute attention from queries and keys that are encoded already, as keys from a cache are.
+
+        new = at.encode(q, k)                                # the new tokens only
+        keys = torch.cat([cached, new.k], 2)                 # encoded once, when they entered the cache
+        y = attend_encoded(Encoded(new.q, keys), v, at)
+
+    Args:
+        encoded: encoded queries and keys.
+        v: values, one for each key.
+        at: a scheme at a geometry, the one that encoded them.
+        scale: multiplies q.k; None: 1 / sqrt(width of the encoded queries).
+        dropout: as in `attend`.
+        score_options: as in `attend`.
+        backend: as in `attend`.
+
+    Raises:
+        TypeError: tensors in place of encoded queries and keys.
+        ValueError: as `attend` does.
+    """
+    return _run(_encoded_call(encoded, v, at, scale, dropout, score_options), backend)
 
 
 def attend_with_lse(
@@ -91,9 +125,11 @@ def attend_with_lse(
         lse_i = log sum_j exp(score_ij);   out = (e^lse1 out1 + e^lse2 out2) / (e^lse1 + e^lse2)
 
     The scores are those of the softmax, a sink included, in float32 at least. The log-sum-exp of a query that sees no
-    key is -inf. Gradients flow through the output only. Arguments and errors are those of `attend`.
+    key is -inf. Gradients flow through the output only. Arguments and errors are those of `attend`, which encodes
+    queries and keys too.
     """
     call = _call(q, k, v, at, scale, dropout, score_options)
+    at.need_embedded()
     need(
         score_options.normaliser is None,
         "the log-sum-exp needs a softmax",
@@ -106,8 +142,7 @@ def attend_with_lse(
 
 
 def attend_cached(
-    q: Queries,
-    k: Keys,
+    encoded: Encoded,
     v: Values,
     at: Placed,
     max_key_norm: MaxKeyNorm,
@@ -122,8 +157,7 @@ def attend_cached(
     `ordinate.attention.backends.decode`).
 
     Args:
-        q: queries.
-        k: keys.
+        encoded: encoded queries and keys.
         v: values.
         at: a scheme at a geometry.
         max_key_norm: returns the norm of the longest key of each head, or an upper bound: (batch, key heads) in
@@ -134,12 +168,11 @@ def attend_cached(
         backend: as in `attend`.
 
     Raises:
+        TypeError: as `attend_encoded` does.
         ValueError: as `attend` does.
     """
-    call = replace(_call(q, k, v, at, scale, 0.0, score_options), max_key_norm=max_key_norm)
-    name, _ = _choose(call, backend)
-    with without_autocast(q):
-        return BACKENDS[name].run(call)
+    call = replace(_encoded_call(encoded, v, at, scale, 0.0, score_options), max_key_norm=max_key_norm)
+    return _run(call, backend)
 
 
 def explain(
@@ -157,6 +190,13 @@ def explain(
     call = _call(q, k, v, at, scale, dropout, score_options)
     name, unsupported = _choose(call, backend)
     return Explanation(name, unsupported, BACKENDS[name].workspace_bytes(call), call.flops)
+
+
+def _run(call: AttentionCall, backend: str | None) -> Outputs:
+    name, _ = _choose(call, backend)
+    # the inputs are cast as autocast asks; inside the backend it would only round the bias
+    with without_autocast(call.q):
+        return BACKENDS[name].run(call)
 
 
 def _choose(call: AttentionCall, backend: str | None) -> tuple[str, dict[str, str]]:
@@ -184,17 +224,41 @@ def _choose(call: AttentionCall, backend: str | None) -> tuple[str, dict[str, st
 def _call(
     q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropout: float, score_options: ScoreOptions
 ) -> AttentionCall:
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        need_vectors(name, x, "batch, heads, tokens, head width")
-    if not isinstance(at, Placed):
-        raise TypeError(f"attention needs a scheme at a geometry; got {type(at).__name__}; pass scheme.at(where)")
-    need(
-        q.device == k.device == v.device == at.where.q_pos.device,
-        "q, k, v and the geometry must be on one device",
-        lambda: f"got {q.device}, {k.device}, {v.device}, {at.where.q_pos.device}",
-        "move them to the same device",
-    )
-    _check_sizes(q, k, v, at)
+    """Return the call of raw queries and keys: they are encoded here."""
+    if isinstance(q, Encoded):
+        raise TypeError("attend takes q, k and v; got queries and keys that are encoded; call attend_encoded")
+    _check(q, k, v, at)
+    encoded = at.encode_all(q, k)
+    return _checked_call(encoded.q, encoded.k, v, at, _scale(scale, q), dropout, score_options)
+
+
+def _encoded_call(
+    encoded: Encoded, v: Values, at: Placed, scale: float | None, dropout: float, score_options: ScoreOptions
+) -> AttentionCall:
+    if not isinstance(encoded, Encoded):
+        came = type(encoded).__name__
+        raise TypeError(f"attend_encoded needs what at.encode(q, k) returns; got {came}; call attend for raw q and k")
+    q, k = encoded.q, encoded.k
+    _check(q, k, v, at)
+    return _checked_call(q, k, v, at, _scale(scale, q), dropout, score_options)
+
+
+def _scale(scale: float | None, q: Queries | EncodedQueries) -> float:
+    if scale is not None:
+        need_number("scale", scale)
+        return scale
+    return 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
+
+
+def _checked_call(
+    q: EncodedQueries,
+    k: EncodedKeys,
+    v: Values,
+    at: Placed,
+    scale: float,
+    dropout: float,
+    score_options: ScoreOptions,
+) -> AttentionCall:
     score_options.check_heads(q.shape[1])
     need_fraction("dropout", dropout)
     if not q.is_meta and torch.is_autocast_enabled(q.device.type):
@@ -206,11 +270,21 @@ def _call(
         lambda: f"got {q.dtype}, {k.dtype}, {v.dtype}",
         "convert them to the same dtype",
     )
-    if scale is not None:
-        need_number("scale", scale)
-    else:
-        scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
     return AttentionCall(q, k, v, at, scale, dropout, score_options)
+
+
+def _check(q: Queries, k: Keys, v: Values, at: Placed) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        need_vectors(name, x, "batch, heads, tokens, head width")
+    if not isinstance(at, Placed):
+        raise TypeError(f"attention needs a scheme at a geometry; got {type(at).__name__}; pass scheme.at(where)")
+    need(
+        q.device == k.device == v.device == at.where.q_pos.device,
+        "q, k, v and the geometry must be on one device",
+        lambda: f"got {q.device}, {k.device}, {v.device}, {at.where.q_pos.device}",
+        "move them to the same device",
+    )
+    _check_sizes(q, k, v, at)
 
 
 def _check_sizes(q: Queries, k: Keys, v: Values, at: Placed) -> None:

@@ -1,13 +1,15 @@
 """The console of all commands: text of models, files and other people's results cannot control the terminal."""
 
 import re
+import sys
 from collections.abc import Iterable
 
 from rich.console import Console
 from rich.segment import Segment
 
-# control characters, except tab and line feed; with them a text could move the cursor, or write to the clipboard
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# control characters, except tab and line feed: with them a text could move the cursor, or write to the clipboard;
+# and those that change the direction of the text after them
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class SafeConsole(Console):
@@ -31,4 +33,9 @@ class SafeConsole(Console):
 
 def escape_controls(text: str) -> str:
     """Return a text with its control characters written out in hexadecimal."""
-    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return CONTROL.sub(lambda found: f"\\x{code:02x}" if (code := ord(found[0])) < 256 else f"\\u{code:04x}", text)
+
+
+def escape_on_terminal(text: str) -> str:
+    """Return a text of a model for standard output: escaped on a terminal, as it is in a file or pipe."""
+    return escape_controls(text) if sys.stdout.isatty() else text

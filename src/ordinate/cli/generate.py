@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cyclopts import App
 
-from ordinate.cli.console import escape_controls
+from ordinate.cli.console import escape_on_terminal
 from ordinate.cli.load_trained import load_trained_text_model
 from ordinate.core.checks import need
 
@@ -59,11 +59,10 @@ def generate(
     drawn = _draw(
         decoder, ids, max_new_tokens, end_tokens=ends, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
-    # a model may write what controls a terminal; into a file or pipe it goes as it is
-    shown = escape_controls if sys.stdout.isatty() else str
-    sys.stdout.write(shown(prompt))
+    # a model may write what controls a terminal
+    sys.stdout.write(escape_on_terminal(prompt))
     for piece in decode_stream(tokenizer, drawn, context=ids):
-        sys.stdout.write(shown(piece))
+        sys.stdout.write(escape_on_terminal(piece))
         sys.stdout.flush()
     sys.stdout.write("\n")
     return 0

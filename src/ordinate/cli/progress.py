@@ -107,6 +107,8 @@ class ProgressLines:
     def __init__(self, console: Console, every: float = 10.0) -> None:
         self.console, self.every = console, every
         self.last: dict[str, tuple[float, str]] = {}
+        # where the stage of each item began: time, and amount done
+        self.began: dict[str, tuple[float, float]] = {}
 
     def on_progress(self, progress: Progress) -> None:
         """Print a message, and a line when an item changes its stage and every few seconds."""
@@ -117,15 +119,26 @@ class ProgressLines:
         now = time.monotonic()
         before, last_stage = self.last.get(progress.item, (0.0, ""))
         stage = progress.stage or last_stage
+        if stage != last_stage or progress.item not in self.began:
+            self.began[progress.item] = (now, progress.done or 0.0)
         if stage == last_stage and now - before < self.every:
             return
         self.last[progress.item] = (now, stage)
         parts = [progress.item, stage]
         if progress.done is not None and progress.total and stage not in FINAL_STAGES:
             parts.append(_amount(progress.done, progress.total))
+            parts += self._remaining(progress.item, now, progress.done, progress.total)
         if progress.loss is not None:
             parts.append(f"loss {progress.loss:.3f}")
         self._print("  ".join(parts) + (f": {progress.message}" if progress.message else ""))
+
+    def _remaining(self, item: str, now: float, done: float, total: float) -> list[str]:
+        """Estimate the remaining time of an item from its speed in this stage."""
+        start, before = self.began[item]
+        if done <= before or now - start < 1:
+            return []
+        seconds = (now - start) * (total - done) / (done - before)
+        return [f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"]
 
     def close(self) -> None:
         """Do nothing: lines need no clean-up."""

@@ -1,4 +1,4 @@
-"""`ordinate report`: rebuild a report."""
+"""`ordinate report`: rebuild a report, or set studies beside each other."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,14 +7,19 @@ from cyclopts import App, Parameter
 
 from ordinate.cli.console import SafeConsole
 from ordinate.core.checks import need
-from ordinate.report.build import build_cell, build_findings, build_report
+from ordinate.report.build import build_cell, build_findings, build_report, build_side_by_side
+from ordinate.report.findings import read_findings
 
-app = App(name="report", help="Rebuild the report of a study or a probed model from its results.")
+app = App(name="report", help="Rebuild the report of a study or a probed model from its results, or compare studies.")
 
 
 @app.default
 def report(
-    folder: Path, *, cell: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = ()
+    folder: Path,
+    /,
+    *others: Path,
+    cell: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    out: Path = Path("side-by-side.html"),
 ) -> int:
     """Rebuild the report of a study or of a probed model from its JSON files.
 
@@ -22,17 +27,29 @@ def report(
     ----------
     folder
         The folder of a study, or of a probed model.
+    others
+        Further studies: one page then shows the decisions of all of them, and one table.
     cell
         For a grid: the value of each factor, to write the full report of that cell: `--cell width=64 length=128`.
+    out
+        The page to write for several studies.
     """
     console = SafeConsole()
-    if cell:
+    if others:
+        need(not cell, "--cell is for one grid", f"got {1 + len(others)} studies", "give one folder, or no --cell")
+        built = build_side_by_side([folder, *others], out)
+        console.print("\n".join(built.verdict), markup=False)
+        made = built.path
+    elif cell:
         made = build_cell(folder, dict(_value(text) for text in cell))
     elif (folder / "subject.json").is_file():
-        made = build_findings(folder)
+        made, damaged = build_findings(folder), read_findings(folder).damaged
+        for name, said in damaged.items():
+            console.print(f"{name}: {said}", markup=False, soft_wrap=True)
     else:
-        made, verdict = build_report(folder)
-        console.print("\n".join([*verdict[:1], " ".join(verdict[1:])]), markup=False)
+        built = build_report(folder)
+        made = built.path
+        console.print("\n".join(built.lines(console.width)), markup=False)
     console.print(f"report: {made}", soft_wrap=True)
     return 0
 

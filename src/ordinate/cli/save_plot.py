@@ -5,8 +5,10 @@ from pathlib import Path
 
 import altair as alt
 
+from ordinate.core.atomic_files import write_text
 from ordinate.core.checks import need_known
 from ordinate.report.charts import COLOURS
+from ordinate.report.html import chart_page
 from ordinate.schemes._plots import HeatmapData, LinePlotData
 
 SIDE = 230
@@ -17,7 +19,7 @@ def save_plot(path: Path, name: str, drawn: Sequence[HeatmapData | LinePlotData]
 
     Args:
         path: output file; its extension determines the format.
-        name: name of the scheme, for error messages.
+        name: name of the scheme, for the title of a page and error messages.
         drawn: plots of the scheme.
 
     Raises:
@@ -31,7 +33,7 @@ def save_plot(path: Path, name: str, drawn: Sequence[HeatmapData | LinePlotData]
     chart = chart.configure_view(stroke=None).configure_title(fontSize=11, anchor="start", fontWeight="normal")
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
-        chart.save(str(path), inline=True)
+        write_text(path, chart_page(name, chart.to_dict()))
     else:
         chart.save(str(path), scale_factor=1.2) if path.suffix == ".png" else chart.save(str(path))
 

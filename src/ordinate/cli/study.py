@@ -17,6 +17,7 @@ from ordinate.cli.progress import console_progress
 from ordinate.core.checks import need
 from ordinate.core.progress import chain
 from ordinate.report.build import build_report
+from ordinate.report.growing import GrowingReport
 from ordinate.study.executor import Executor
 from ordinate.study.grid import OVERRIDES_KEY, STUDY_WIDE, PlanRequest, expand, join_cells, read_overrides
 from ordinate.study.loggers import StudyLogger
@@ -69,7 +70,7 @@ def _check_config(path: Path) -> None:
     need(path.is_file(), "--config needs a TOML file", came, "check the path")
     try:
         tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"--config needs a TOML file; {path} is none ({error}); correct it") from None
 
 
@@ -148,11 +149,11 @@ def study(
     if executor.join_as_follower(StudyFolder(place)):
         return 0
     folder, failed = run(whole, place, executor, console, logger, mirror, allow_changed_code)
-    report, verdict = build_report(folder.path)
+    report = build_report(folder.path)
     if mirror:
         mirror.push()
-    console.print("\n".join([*verdict[:1], " ".join(verdict[1:])]), markup=False)
-    console.print(f"report: {report}", soft_wrap=True)
+    console.print("\n".join(report.lines(console.width)), markup=False)
+    console.print(f"report: {report.path}", soft_wrap=True)
     return 1 if failed else 0
 
 
@@ -171,6 +172,7 @@ def run(
     display = console_progress(console, titles)
     callbacks = [mirror.uploader(plan.checkpoint_every)] if mirror else []
     callbacks += [logs.on_progress] if logs else []
+    callbacks.append(GrowingReport(out, display.on_progress).on_progress)
     try:
         on_progress = chain(*callbacks, display.on_progress)
         folder = run_study(plan, out, executor, _command(), on_progress, allow_changed_code=allow_changed_code)

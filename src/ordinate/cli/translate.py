@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import App, Parameter
 
+from ordinate.cli.console import escape_on_terminal
 from ordinate.cli.load_trained import load_trained_text_model
+from ordinate.core.atomic_files import write_text
 from ordinate.core.checks import need, need_known, need_positive
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ def translate(
     for begin in range(0, len(sentences), GENERATION_BATCH):
         part = sentences[begin : begin + GENERATION_BATCH]
         for line in _translated(tokenizer, translator, part, writing):
-            sys.stdout.write(line + "\n")
+            sys.stdout.write(escape_on_terminal(line) + "\n")
         sys.stdout.flush()
     if plot is not None:
         _draw(tokenizer, translator, sentences[0], writing, plot)
@@ -178,6 +180,7 @@ def _draw(tokenizer: "Tokenizer", model: "EncoderDecoder", sentence: str, writin
 
     from ordinate.models.cross_attention_weights import cross_attention_weights
     from ordinate.report.charts import cross_attention_map
+    from ordinate.report.html import chart_page
 
     memory = _memory(tokenizer, model, [sentence], writing)
     (translation,) = _written(model, memory, writing)
@@ -186,4 +189,7 @@ def _draw(tokenizer: "Tokenizer", model: "EncoderDecoder", sentence: str, writin
     source, target = ([_text(tokenizer, model, [token]) for token in side] for side in sides)
     chart = cross_attention_map(source, target, torch.stack(weights).mean((0, 2))[0].tolist())
     path.parent.mkdir(parents=True, exist_ok=True)
-    chart.save(str(path), inline=True) if path.suffix == ".html" else chart.save(str(path))
+    if path.suffix == ".html":
+        write_text(path, chart_page("Cross-attention", chart.to_dict()))
+    else:
+        chart.save(str(path))

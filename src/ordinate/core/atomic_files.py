@@ -48,26 +48,41 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_checksummed(path: Path, value: Mapping[str, Any]) -> None:
     """Write `value` to `path` as JSON with a SHA-256 of its content, checked by `read_checksummed`."""
+    write_text(path, checksummed_text(value))
+
+
+def checksummed_text(value: Mapping[str, Any]) -> str:
+    """Return `value` as JSON that starts with a SHA-256 of what follows."""
     start, _, rest = _json({"checksum": "", **value}).partition('""')
-    write_text(path, f'{start}"{_hash(rest)}"{rest}')
+    return f'{start}"{_hash(rest)}"{rest}'
 
 
-def read_checksummed(path: Path) -> dict[str, Any]:
-    """Read a JSON object written by `write_checksummed`; a file without a checksum is read unverified.
+def read_checksummed(path: Path, remedy: str = "restore it from a backup") -> dict[str, Any]:
+    """Read a JSON object written by `write_checksummed`.
+
+    The checksum detects damage, not forgery: a user who can write the file can also write its checksum.
+
+    Args:
+        path: the file.
+        remedy: what the user can do about a file that is refused, for the message.
 
     Raises:
         OSError: the file is missing or unreadable.
-        ValueError: the checksum does not match, or the content is no JSON object.
+        ValueError: the file has no checksum, or another content than when it was written.
     """
-    text = path.read_text(encoding="utf-8")
-    sealed = CHECKSUM.match(text)
-    if sealed and _hash(text[sealed.end() :]) != sealed[1]:
-        raise ValueError(f"a file must match its checksum; {path} does not; restore it from a backup")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"a file must match its checksum; {path} is not even text; {remedy}") from None
+    found = CHECKSUM.match(text)
+    if found is None:
+        raise ValueError(
+            f"a file must start with the checksum of its content; {path} does not, so it may be damaged; {remedy}"
+        )
+    if _hash(text[found.end() :]) != found[1]:
+        raise ValueError(f"a file must match its checksum; {path} does not, so it was changed or damaged; {remedy}")
     value = json.loads(text, parse_constant=_refuse)
-    if not isinstance(value, dict):
-        raise ValueError(f"the file must contain a JSON object; {path} does not; restore it from a backup")
-    if sealed:
-        del value["checksum"]
+    del value["checksum"]
     return value
 
 

@@ -4,6 +4,7 @@ A new file in the package registers its class; there is no list to edit.
 """
 
 import inspect
+import math
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -11,11 +12,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar, get_args, get_origin
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
-from ordinate.core.checks import need, need_known
+from ordinate.core.checks import need, need_known, plain_number, shown
 
 Member = TypeVar("Member")
+# largest whole number of an option: no table is longer, and no model has longer inputs
+LARGEST = 1 << 24
+# the one option whose value is no size
+SEED = "seed"
 
 
 def names(package: str) -> list[str]:
@@ -123,15 +128,21 @@ def check_options(member: type, given: Mapping[str, Any]) -> None:
 
 
 def checked(build: Callable[..., None], keep: Sequence[str]) -> Callable[..., None]:
-    """Wrap `__init__` so that it rejects options of another type than annotated.
+    """Wrap `__init__` so that it rejects options of another type than annotated; numbers of NumPy become Python's.
 
     Args:
         build: the constructor.
         keep: options stored as attributes of the same name, unless the constructor has set them.
     """
+    defaults = {name: option.default for name, option in inspect.signature(build).parameters.items()}
 
     @wraps(build)
     def constructor(self: Any, *parts: Any, **given: Any) -> None:
+        given = {name: plain_number(value) for name, value in given.items()}
+        for name, value in given.items():
+            # before anything of this size is made
+            if isinstance(value, int) and name != SEED and not -LARGEST <= value <= LARGEST:
+                _check_size(f"{name} of {type(self).__name__}", value)
         try:
             build(self, *parts, **given)
         except Exception as error:
@@ -142,21 +153,51 @@ def checked(build: Callable[..., None], keep: Sequence[str]) -> Callable[..., No
             raise
         check_options(type(self), given)
         for name in keep:
-            if given.get(name) is not None and not hasattr(self, name):
-                setattr(self, name, given[name])
+            value = given.get(name, defaults.get(name))
+            if value not in (None, inspect.Parameter.empty) and not hasattr(self, name):
+                setattr(self, name, value)
+        self.options_given = given
 
     return constructor
 
 
+def describe_options(member: Any) -> str:
+    """Describe the options of an instance, for its repr: those given, and defaults other than None and False."""
+    given = getattr(member, "options_given", {})
+    found = {name: given.get(name, option.default) for name, option in options(type(member)).items()}
+    # parts of a model have a repr of their own, below
+    told = {name: x for name, x in found.items() if not (x is None or x is False or hasattr(x, "parameters"))}
+    return ", ".join(f"{name}={value!r}" for name, value in told.items() if value is not inspect.Parameter.empty)
+
+
 def _read(member: type, option: inspect.Parameter, value: Any, strict: bool = False) -> Any:
     kinds = [get_origin(kind) for kind in (option.annotation, *get_args(option.annotation))]
+    what = f"option {option.name} of {member.__name__}"
     if isinstance(value, str) and not strict and any(kind in (tuple, Sequence) for kind in kinds):
         value = value.split(";")
     try:
-        return TypeAdapter(option.annotation).validate_python(value, strict=strict)
+        found = _adapter(option.annotation).validate_python(value, strict=strict)
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         wanted = option.annotation.__name__ if isinstance(option.annotation, type) else str(option.annotation)
-        raise ValueError(
-            f"option {option.name} of {member.__name__} must be {wanted}; got {value!r}; {problem.lower()}"
-        ) from None
+        raise ValueError(f"{what} must be {wanted}; got {shown(value)}; {problem.lower()[:200]}") from None
+    for number in found if isinstance(found, tuple | list) else (found,):
+        if isinstance(number, int) and not strict and option.name != SEED:
+            _check_size(what, number)
+        if isinstance(number, float) and not strict:
+            need(math.isfinite(number), f"{what} must be finite", f"got {number}", "give a number")
+    return found
+
+
+def _adapter(annotation: Any) -> Any:
+    try:
+        return TypeAdapter(annotation)
+    except PydanticUserError:
+        # a class of another library: only its instances are accepted
+        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+
+
+def _check_size(what: str, value: int) -> None:
+    need(
+        -LARGEST <= value <= LARGEST, f"{what} must be at most {LARGEST}", f"got {shown(value)}", "give a smaller one"
+    )

@@ -1,10 +1,15 @@
 """Argument checks. Each error message has three parts: what must hold; what was given; how to fix it."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
+
+# most characters of a value in a message
+SHOWN = 80
 
 
 def need(holds: bool, must: str, came: str | Callable[[], str], remedy: str) -> None:
@@ -21,14 +26,34 @@ def need(holds: bool, must: str, came: str | Callable[[], str], remedy: str) -> 
         raise ValueError(f"{must}; {came if isinstance(came, str) else came()}; {remedy}")
 
 
+def shown(value: Any) -> str:
+    """Return the representation of a value for a message, shortened if it is long."""
+    # a whole number of many digits has no representation in Python
+    large = isinstance(value, int) and abs(value) >= 10**SHOWN
+    text = f"a number of {value.bit_length()} bits" if large else repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Add the path to the errors of wrong values that are raised meanwhile, unless they name the file."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if path.name in str(error):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{error} (in {path})") from error
+
+
 # messages are formatted only on failure: under torch.compile a symbolic number cannot be formatted
 def need_positive(name: str, value: Any) -> None:
     """Raise unless `value` is a finite number above zero."""
     _need_number(name, value)
     if not value > 0:
-        raise ValueError(f"{name} must be above zero; got {value}; give a positive {name}")
+        raise ValueError(f"{name} must be above zero; got {shown(value)}; give a positive {name}")
     if not value < math.inf:
-        raise ValueError(f"{name} must be finite; got {value}; give a number")
+        raise ValueError(f"{name} must be finite; got {shown(value)}; give a number")
 
 
 def need_number(name: str, value: Any) -> None:
@@ -41,7 +66,15 @@ def need_number(name: str, value: Any) -> None:
 def need_whole(name: str, value: Any) -> None:
     """Raise unless `value` is an integer."""
     if not isinstance(value, int | Integral):
-        raise TypeError(f"{name} must be a whole number; got {value!r}; give one such as 8")
+        raise TypeError(f"{name} must be a whole number; got {shown(value)}; give one such as 8")
+
+
+def plain_number(value: Any) -> Any:
+    """Return a number of NumPy as Python's int or float; anything else as it is."""
+    # numbers of Python, True among them, and symbolic sizes of torch.compile are left alone
+    if isinstance(value, int | float) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def need_counts(**counts: Any) -> None:
@@ -60,10 +93,13 @@ def need_each_count(name: str, values: Any) -> None:
 
 
 def need_window(window: Any) -> None:
-    """Raise unless `window` is None or an integer above zero."""
+    """Raise unless `window` is None or an integer above zero that a tensor can hold."""
     if window is not None:
         need_whole("window", window)
-        need(window > 0, "a window holds at least the token itself", f"got {window}", "give 1 or more, or None")
+        need(
+            window > 0, "a window holds at least the token itself", f"got {shown(window)}", "give 1 or more, or None"
+        )
+        need(window < 2**62, "a window must be below 2^62", f"got {shown(window)}", "give None for no window")
 
 
 def need_fraction(name: str, value: Any) -> None:
@@ -75,14 +111,14 @@ def need_fraction(name: str, value: Any) -> None:
 
 def _need_number(name: str, value: Any) -> None:
     if not isinstance(value, int | float | Real):
-        raise TypeError(f"{name} must be a number; got {value!r}; give a positive {name}")
+        raise TypeError(f"{name} must be a number; got {shown(value)}; give a positive {name}")
 
 
 def need_known(kind: str, name: Any, known: Iterable[str]) -> None:
     """Raise unless `name` is one of `known`; the message lists all of them and suggests the closest."""
     choices = sorted(known)
     if name not in choices:
-        near = get_close_matches(str(name), choices, n=1, cutoff=0.5)
+        near = get_close_matches(name[:SHOWN] if isinstance(name, str) else shown(name), choices, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else "choose one of them"
         listed = ", ".join(choices) if choices else "none at all"
-        raise ValueError(f"no {kind} is named {name!r}; there are: {listed}; {hint}")
+        raise ValueError(f"no {kind} is named {shown(name)}; there are: {listed}; {hint}")

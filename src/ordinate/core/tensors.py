@@ -1,13 +1,22 @@
 """Tensor argument checks (axes, dtype, device, matching sizes), and dtype promotion for sums."""
 
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ordinate.core.checks import need
+from ordinate.core.memory import need_memory
+
+Module = TypeVar("Module", bound=nn.Module)
+# whole numbers of options below this make modules that fit into the memory of any machine
+SMALL_SIZE = 1 << 12
+
+# types of devices that cannot hold float64 tensors
+WITHOUT_FLOAT64 = frozenset({"mps"})
 
 POSITION_DTYPES = (torch.int32, torch.int64, torch.float32, torch.float64)
 
@@ -163,6 +172,30 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def has_float64(device: torch.device) -> bool:
+    """Whether a device computes in float64; Apple GPUs do not."""
+    return device.type not in WITHOUT_FLOAT64
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 on devices without float64."""
+    return torch.float64 if has_float64(device) else torch.float32
+
+
+def in_float64(x: Tensor) -> Tensor:
+    """Convert to float64: on the device of `x`, or on the CPU if the device has no float64.
+
+    What is computed from it goes back by `on_device`.
+    """
+    # on such devices, `to` with a dtype and a device may convert before it copies
+    return x.double() if has_float64(x.device) else x.cpu().double()
+
+
+def on_device(x: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Convert a result in float64 (see `in_float64`) to `dtype`, on `device`."""
+    return x.to(dtype).to(device)
+
+
 def has_values(x: Tensor) -> bool:
     """Whether values can be read: not of meta and fake tensors, nor of those that torch.func maps over."""
     return not (x.is_meta or isinstance(x, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(x))
@@ -171,3 +204,22 @@ def has_values(x: Tensor) -> bool:
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Context without autocast on the device of `x`."""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+
+
+def build_module(make: Callable[[], Module], options: Mapping[str, Any], what: str) -> Module:
+    """Build a scheme or mixer, after a check that its parameters fit into memory.
+
+    Args:
+        make: the constructor with its arguments.
+        options: the options that a user has given; only large ones require the check.
+        what: the specification, for the message.
+
+    Raises:
+        ValueError: the parameters need more memory than this machine has.
+    """
+    sizes = [int(value) for value in options.values() if isinstance(value, str) and value.strip().isdecimal()]
+    if max(sizes, default=0) >= SMALL_SIZE:
+        with torch.device("meta"):
+            parameters = list(make().parameters())
+        need_memory(what, sum(parameter.numel() * parameter.element_size() for parameter in parameters))
+    return make()

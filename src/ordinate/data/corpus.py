@@ -47,6 +47,11 @@ class LeftOut:
         if len(names) < MAX_NAMES:
             names.append(name)
 
+    @property
+    def record(self) -> dict[str, str]:
+        """The entry of a manifest: nothing if nothing is left out."""
+        return {"left_out": self.describe()} if self.counts else {}
+
     def describe(self, frame: str = "{}") -> str:
         """Describe what is left out, inside a frame: "2 binary (a, b), 1 empty (c)"; empty if there is nothing."""
         parts = []

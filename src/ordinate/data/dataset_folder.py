@@ -113,6 +113,12 @@ def complete_manifest(folder: Path) -> dict[str, Any] | None:
     return manifest if complete else None
 
 
+def is_intact(folder: Path) -> bool:
+    """Whether a folder has its manifest, and every file the hash that the manifest records."""
+    manifest = complete_manifest(folder)
+    return manifest is not None and manifest.get("hashes") == _hashes(folder, list(manifest["sizes"]))
+
+
 def need_complete_folder(folder: Path, what: str) -> dict[str, Any]:
     """Return the manifest of a folder.
 

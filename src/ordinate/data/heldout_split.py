@@ -1,12 +1,15 @@
 """The held-out split of documents."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from ordinate.core.checks import need
 from ordinate.core.seeds import derive_seed
-from ordinate.data.corpus import Document
+from ordinate.data.corpus import Corpus, Document
 
 IsHeldOut = Callable[[Document], bool]
+# the share that studies hold out
+HELD_OUT_SHARE = 0.1
 
 
 def held_out_rule(sources: Iterable[tuple[str, int]], share: float) -> tuple[IsHeldOut, str]:
@@ -39,6 +42,14 @@ def held_out_rule(sources: Iterable[tuple[str, int]], share: float) -> tuple[IsH
         last = max(parts)
         return lambda document: document.source == last, "the last file by name"
     return lambda document: document.part >= first[document.source], f"the last {share:.0%} of each file"
+
+
+def held_out_documents(corpus: Corpus, share: float = HELD_OUT_SHARE) -> IsHeldOut:
+    """Return the predicate that selects the documents of a corpus that studies hold out; of a single one, itself."""
+    parts = Counter(document.source for document in corpus.documents())
+    if sum(parts.values()) < 2:
+        return lambda document: True
+    return held_out_rule(sorted(parts.items()), share)[0]
 
 
 def _place(source: str) -> float:

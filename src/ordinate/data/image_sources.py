@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ordinate.core.checks import need
-from ordinate.data.stdlib_files import fingerprint
+from ordinate.core.checks import need, shown
+from ordinate.data.corpus import LeftOut
+from ordinate.data.stdlib_files import fingerprint, readable_name
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 DIGITS = "digits"
+# largest height and width that images are resized to [pixels]
+LARGEST_SIZE = 4096
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
 INSTALL_HINT = "install it: pip install 'ordinate[images]'"
 
@@ -47,6 +50,9 @@ class ImageDataset(ABC):
     """
 
     def __init__(self, name: str, classes: Sequence[str], size: int, channels: int) -> None:
+        must = f"the image size must be 1 to {LARGEST_SIZE} pixels"
+        need(0 < size <= LARGEST_SIZE, must, f"got {shown(size)}", "give another --image-size")
+        self.left_out = LeftOut()
         self.name, self.classes, self.size, self.channels = name, tuple(classes), size, channels
 
     @abstractmethod
@@ -98,16 +104,25 @@ class ImageFolder(ImageDataset):
     """
 
     def __init__(self, path: Path, size: int) -> None:
-        self.path = path
-        found = {folder.name: _files(folder) for folder in sorted(path.iterdir()) if folder.is_dir()}
-        self.files = {name: files for name, files in found.items() if files and not name.startswith(".")}
+        self.path, left = path, LeftOut()
+        self.files: dict[str, list[Path]] = {}
+        for place in sorted(path.iterdir()):
+            name = readable_name(place.relative_to(path))
+            if not place.is_dir():
+                left.add("outside the folders of classes", name)
+            elif place.name.startswith("."):
+                left.add("hidden", name)
+            elif files := _files(place, left, path):
+                self.files[name] = files
         need(
             len(self.files) > 1,
             "images must be in one sub-folder per class, at least two",
-            f"{path} has {len(self.files)} with images ({', '.join(SUFFIXES)})",
+            f"{readable_name(path)} has {len(self.files)} with images ({', '.join(SUFFIXES)})"
+            f"{left.describe('; left out: {}').replace(';', ',', 1)}",
             "give the parent folder of the class folders",
         )
-        super().__init__(str(path), list(self.files), size, 3)
+        super().__init__(readable_name(path), list(self.files), size, 3)
+        self.left_out = left
 
     def images(self) -> Iterator[LabelledImage]:
         """Yield the images in RGB, classes in alphabetical order.
@@ -117,7 +132,8 @@ class ImageFolder(ImageDataset):
         """
         for label, files in enumerate(self.files.values()):
             for file in files:
-                yield LabelledImage(file.relative_to(self.path).as_posix(), label, read_image(file, self.size, 3))
+                name = readable_name(file.relative_to(self.path))
+                yield LabelledImage(name, label, read_image(file, self.size, 3))
 
     def fingerprint(self) -> str:
         """Return a hash of the names, sizes and modification times of all files."""
@@ -167,7 +183,10 @@ def open_image(file: Path, channels: int) -> "Image":
         with Image.open(file) as image:
             return ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
     except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise ValueError(f"an image must be readable; {file} is not ({error}); repair or remove it") from None
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ValueError(
+            f"an image must be readable; {readable_name(file)} is not ({why}); repair or remove it"
+        ) from None
 
 
 def resize_nearest(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
@@ -177,5 +196,15 @@ def resize_nearest(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return pixels[:, index[:, None], index]
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+def _files(folder: Path, left: LeftOut, root: Path) -> list[Path]:
+    """Return the image files of a class, and note all other files."""
+    found = []
+    for file in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+        reason = "no regular file" if not file.is_file() else ""
+        reason = reason or ("hidden" if file.name.startswith(".") else "")
+        reason = reason or ("no image by its name" if file.suffix.lower() not in SUFFIXES else "")
+        if reason:
+            left.add(reason, readable_name(file.relative_to(root)))
+        else:
+            found.append(file)
+    return found

@@ -107,6 +107,7 @@ def _make(dataset: ImageDataset, folder: Path, share: float) -> dict[str, Any]:
         "name": dataset.name,
         "sha256": digest.hexdigest(),
         "classes": list(dataset.classes),
+        **dataset.left_out.record,
         "pixels": dataset.size,
         "channels": dataset.channels,
         "train_images": len(labels["train"]),

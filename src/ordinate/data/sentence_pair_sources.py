@@ -1,6 +1,7 @@
 """Sources of sentence pairs for translation: docstrings, gettext catalogues, or files."""
 
 import ast
+import os
 import struct
 import sys
 import sysconfig
@@ -9,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ordinate.core.checks import need
-from ordinate.data.stdlib_files import fingerprint, source_files
+from ordinate.core.checks import need, shown
+from ordinate.data.corpus import LeftOut
+from ordinate.data.stdlib_files import fingerprint, readable_name, source_files
 
 SUFFIXES = (".tsv", ".po", ".mo")
 # where gettext catalogues are installed
@@ -37,10 +39,11 @@ class ParallelCorpus(ABC):
     Args:
         name: name in the report.
         files: the files they are read from.
+        left_out: the files of the folder that are left out.
     """
 
-    def __init__(self, name: str, files: list[Path]) -> None:
-        self.name, self.files = name, files
+    def __init__(self, name: str, files: list[Path], left_out: LeftOut | None = None) -> None:
+        self.name, self.files, self.left_out = name, files, left_out or LeftOut()
 
     @abstractmethod
     def pairs(self) -> Iterator[SentencePair]:
@@ -87,7 +90,11 @@ class ParallelFiles(ParallelCorpus):
             try:
                 yield from READERS[file.suffix](file)
             except UnicodeDecodeError as error:
-                raise ValueError(f"pairs must be UTF-8; {file} is not ({error}); convert it first") from None
+                came = f"{readable_name(file)} is not ({error.reason} at byte {error.start})"
+                raise ValueError(f"pairs must be UTF-8; {came}; convert it first") from None
+            except OSError as error:
+                came = f"{readable_name(file)} is not ({error.strerror})"
+                raise ValueError(f"files of pairs must be readable; {came}; repair or remove it") from None
 
 
 def resolve_parallel_corpus(text: str) -> ParallelCorpus:
@@ -109,26 +116,43 @@ def resolve_parallel_corpus(text: str) -> ParallelCorpus:
         return ParallelFiles(text, files)
     path = Path(text)
     need(
-        path.exists(),
+        bool(text.strip()) and os.path.exists(path),
         "pairs must be docstrings, gettext:LANGUAGE, or the path of a file or folder",
-        f"{text!r} is none of them",
-        "check the path",
+        f"{shown(text)} is none of them",
+        "check the path; . is this folder",
     )
-    found = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
+    name, left = readable_name(path), LeftOut()
+    found = _files(path, left) if path.is_dir() else [path] if path.is_file() else []
+    came = f"{name} contains none{left.describe(' (left out: {})')}" if path.is_dir() else f"got {name}"
     need(
         bool(found) and found[0].suffix in SUFFIXES,
-        f"files of pairs must have a suffix of {', '.join(SUFFIXES)}",
-        f"{text} contains none" if path.is_dir() else f"got {text}",
+        f"pairs must be in files with a suffix of {', '.join(SUFFIXES)}",
+        came,
         "write one pair per line, separated by a tab, to a .tsv file",
     )
-    return ParallelFiles(text, found)
+    return ParallelFiles(name, found, left)
+
+
+def _files(folder: Path, left: LeftOut) -> list[Path]:
+    """Return the files of pairs in a folder, and note all others."""
+    found = []
+    for file in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+        reason = "hidden" if file.name.startswith(".") else ""
+        reason = reason or ("" if file.is_file() else "no regular file")
+        reason = reason or ("" if file.suffix in SUFFIXES else "no file of pairs by its name")
+        if reason:
+            left.add(reason, readable_name(file.relative_to(folder)))
+        else:
+            found.append(file)
+    return found
 
 
 def _tsv(file: Path) -> Iterator[SentencePair]:
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    # utf-8-sig: a byte order mark is no part of the text
+    for number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), 1):
         if line.strip():
             source, tab, target = line.partition("\t")
-            came = f"line {number} of {file} is {line[:40]!r}"
+            came = f"line {number} of {readable_name(file)} is {line[:40]!r}"
             need(
                 bool(tab) and "\t" not in target,
                 "a line must be a source, a tab and its translation",
@@ -145,7 +169,7 @@ def _mo(file: Path) -> Iterator[SentencePair]:
     need(
         order is not None and len(raw) >= 28,
         "an .mo file must be a compiled gettext catalogue",
-        f"{file} is not",
+        f"{readable_name(file)} is not",
         "compile it with msgfmt",
     )
     try:
@@ -154,18 +178,21 @@ def _mo(file: Path) -> Iterator[SentencePair]:
             texts = []
             for table in (sources, targets):
                 length, start = struct.unpack_from(f"{order}2I", raw, table + 8 * index)
+                if start + length > len(raw):
+                    raise struct.error("a text beyond the end of the file")
                 # plural forms follow a NUL; the context (msgctxt) precedes an EOT
                 texts.append(raw[start : start + length].split(b"\0")[0].rpartition(b"\x04")[2])
             # catalogues in other encodings declare it in their first entry, which is not read: assume UTF-8
             yield SentencePair(*(text.decode("utf-8", "replace") for text in texts))
     except struct.error:
-        raise ValueError(f"an .mo file must be complete; {file} is truncated; compile it again") from None
+        came = f"{readable_name(file)} is truncated"
+        raise ValueError(f"an .mo file must be complete; {came}; compile it again") from None
 
 
 def _po(file: Path) -> Iterator[SentencePair]:
     found: dict[str, str] = {}
     field, fuzzy, next_fuzzy = "", False, False
-    for number, raw in enumerate([*file.read_text(encoding="utf-8").splitlines(), 'msgid ""'], 1):
+    for number, raw in enumerate([*file.read_text(encoding="utf-8-sig").splitlines(), 'msgid ""'], 1):
         line = raw.strip()
         if line.startswith("#"):
             next_fuzzy |= line.startswith("#,") and "fuzzy" in line
@@ -173,6 +200,9 @@ def _po(file: Path) -> Iterator[SentencePair]:
         word, _, rest = line.partition(" ")
         if line and not line.startswith('"'):
             if word in ("msgid", "msgctxt") and "msgstr" in found:
+                must = "an entry of a .po file must have a msgid before its msgstr"
+                came = f"line {number} of {readable_name(file)} ends one without"
+                need("msgid" in found, must, came, "correct it")
                 if not fuzzy:
                     yield SentencePair(found["msgid"], found["msgstr"])
                 found = {}
@@ -181,10 +211,9 @@ def _po(file: Path) -> Iterator[SentencePair]:
         if line:
             try:
                 found[field] = found.get(field, "") + str(ast.literal_eval(line))
-            except (SyntaxError, ValueError):
-                raise ValueError(
-                    f"texts in a .po file must be quoted; line {number} of {file} is {raw[:40]!r}; correct it"
-                ) from None
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                came = f"line {number} of {readable_name(file)} is {raw[:40]!r}"
+                raise ValueError(f"texts in a .po file must be quoted; {came}; correct it") from None
 
 
 READERS = {".tsv": _tsv, ".mo": _mo, ".po": _po}

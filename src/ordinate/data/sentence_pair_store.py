@@ -127,8 +127,17 @@ def open_pairs(folder: Path) -> PairStore:
 def _make(
     sentences: ParallelCorpus, folder: Path, tokenizer: Tokenizer, share: float, fitted: bool
 ) -> dict[str, Any]:
-    unique = dict.fromkeys(pair for pair in sentences.pairs() if pair.source and pair.target)
+    every = list(sentences.pairs())
+    filled = [pair for pair in every if pair.source and pair.target]
+    unique = dict.fromkeys(filled)
     pairs = [pair for pair in unique if pair.source != pair.target]
+    unused = {
+        "with an empty side": len(every) - len(filled),
+        "repeated": len(filled) - len(unique),
+        "with equal sides": len(unique) - len(pairs),
+    }
+    dropped = ", ".join(f"{count} pairs {why}" for why, count in unused.items() if count)
+    left_out = ", ".join(filter(None, (sentences.left_out.describe(), dropped)))
     held = {pair: derive_seed(pair.source) / 2**63 < share for pair in pairs}
     parts = {"train": [p for p in pairs if not held[p]], "validation": [p for p in pairs if held[p]]}
     need(
@@ -147,6 +156,7 @@ def _make(
         "name": sentences.name,
         "sha256": digest.hexdigest(),
         "files": len(sentences.files),
+        **({"left_out": left_out} if left_out else {}),
         "train_pairs": len(parts["train"]),
         "validation_pairs": len(parts["validation"]),
         "held_out": f"{share:.0%} of the pairs, by a hash of the source",

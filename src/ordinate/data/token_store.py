@@ -17,7 +17,7 @@ from ordinate.core.atomic_files import write_json
 from ordinate.core.checks import need
 from ordinate.data.corpus import Corpus, Document
 from ordinate.data.dataset_folder import build_once, data_identity, need_complete_folder
-from ordinate.data.heldout_split import IsHeldOut, held_out_rule
+from ordinate.data.heldout_split import HELD_OUT_SHARE, IsHeldOut, held_out_rule
 from ordinate.data.tokenizer import Tokenizer, load_tokenizer
 
 FORMAT = 1
@@ -86,7 +86,7 @@ class TokenStore:
 
 
 def prepare_tokens(
-    corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float = 0.1, fitted: bool = False
+    corpus: Corpus, folder: Path, tokenizer: Tokenizer, *, share: float = HELD_OUT_SHARE, fitted: bool = False
 ) -> TokenStore:
     """Tokenise a corpus into this folder, unless that is done already.
 
@@ -150,7 +150,7 @@ def _make(corpus: Corpus, folder: Path, tokenizer: Tokenizer, share: float, fitt
         "sha256": digest.hexdigest(),
         "files": len(parts),
         "bytes": size,
-        **({"left_out": left_out.describe()} if left_out.counts else {}),
+        **left_out.record,
         "tokens": sum(tokens for tokens, _ in counts.values()),
         "train_documents": counts["train"][1],
         "validation_documents": counts["validation"][1],

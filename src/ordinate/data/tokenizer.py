@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 from numpy.typing import NDArray
 
 from ordinate.core import catalog
 from ordinate.core.atomic_files import write_json
-from ordinate.core.checks import need
+from ordinate.core.checks import need, reading
 
 PACKAGE = "ordinate.data.tokenizers"
 FILE = "tokenizer.json"
+# far above every published vocabulary
+MOST_IDS = 1 << 22
 # the replacement character: decodes from an incomplete UTF-8 sequence
 REPLACEMENT_CHARACTER = "\ufffd"
 
@@ -24,7 +27,8 @@ class Tokenizer(ABC):
     """A tokenizer: text to token ids and back; decoding an encoded text returns the text.
 
     Must: `size`, `byte_lengths`, `encode`, `decode`, `state`, `from_state` and `fitted`.
-    May: `encode_plain`, `prefix_token` and `mask_token`, if it has special tokens.
+    May: `encode_plain`, `prefix_token`, `suffix_token`, `mask_token` and `unknown_token`, if it has special tokens;
+        `encode_with_ends`, if tokens and bytes of the text do not correspond one to one.
     """
 
     @property
@@ -51,9 +55,24 @@ class Tokenizer(ABC):
         return None
 
     @property
+    def suffix_token(self) -> int | None:
+        """The special token that `encode` appends (EOS or SEP); None: none."""
+        return None
+
+    @property
     def mask_token(self) -> int | None:
         """The mask token; None: none."""
         return None
+
+    @property
+    def unknown_token(self) -> int | None:
+        """The token that stands for text without a token of its own; None: none."""
+        return None
+
+    def encode_with_ends(self, text: str) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
+        """Encode a text without special tokens; return the tokens, and where in the text each ends [bytes]."""
+        ids = self.encode_plain(text)
+        return ids, self.byte_lengths[ids].cumsum()
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -113,11 +132,44 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         written = json.loads((folder / FILE).read_text(encoding="utf-8"))
         # a tokenizer.json of a published model is the bare state, without Ordinate's wrapper
         name, state = ("published", written) if "model" in written else (written["kind"], written["state"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"a tokenizer file must contain its kind and state; {folder / FILE} does not ({error}); create it again"
         ) from None
-    return catalog.load(PACKAGE, Tokenizer, name).from_state(state)
+    with reading(folder / FILE):
+        return catalog.load(PACKAGE, Tokenizer, name).from_state(state)
+
+
+def parse_published(state: dict[str, Any]) -> tokenizers.Tokenizer:
+    """Build a tokenizer of the tokenizers library from its state.
+
+    Raises:
+        ValueError: the library refuses the state, or a token id is so large that a table of all ids would not fit.
+    """
+    came = f"got {type(state).__name__}"
+    need(isinstance(state, dict), "the state of a tokenizer must be an object", came, "download it again")
+    largest = max(_token_ids(state), default=0)
+    # the library allocates a table up to the largest id, and ends the process if it cannot
+    must = f"token ids of a tokenizer.json must be below {MOST_IDS}"
+    need(largest < MOST_IDS, must, f"got {largest}", "download it again")
+    try:
+        return tokenizers.Tokenizer.from_str(json.dumps(state, allow_nan=False))
+    except BaseException as error:
+        # the library raises bare exceptions, and what it did not expect as a PanicException, which is none
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(
+            f"a tokenizer.json must be one of the tokenizers library; got {error}; download it again"
+        ) from None
+
+
+def _token_ids(state: dict[str, Any]) -> Iterator[int]:
+    """Yield the ids that are written in a tokenizer.json; what is malformed is left to the library."""
+    model, added = state.get("model"), state.get("added_tokens")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    listed = [one.get("id") for one in added if isinstance(one, dict)] if isinstance(added, list) else []
+    named = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    yield from (token for token in (*named, *listed) if isinstance(token, int))
 
 
 def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int], *, context: Sequence[int] = ()) -> Iterator[str]:

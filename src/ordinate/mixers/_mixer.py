@@ -150,6 +150,10 @@ class Mixer(nn.Module, Generic[StateType]):
         if "__init__" in vars(cls):
             type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width",)))
 
+    def extra_repr(self) -> str:
+        """Return the options, for repr."""
+        return catalog.describe_options(self)
+
     @abstractmethod
     def forward(self, x: Tokens, at: Placed, state: StateType | None = None) -> tuple[Tokens, StateType | None]:
         """Mix the tokens of `x`.

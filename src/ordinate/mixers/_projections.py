@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ordinate.attention._attend import attend, attend_cached
+from ordinate.attention._attend import attend_cached, attend_encoded
 from ordinate.attention._backend import ScoreOptions
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need_fraction, need_positive
@@ -13,7 +13,7 @@ from ordinate.core.shapes import Context, Keys, Outputs, Positions, Queries, Tok
 from ordinate.core.tensors import need_size, need_tokens, need_vectors
 from ordinate.mixers._mixer import KVCache, Mixer, check_heads
 from ordinate.ops.linear_layer import Linear, linear
-from ordinate.schemes._scheme import HOOK_TARGETS, Placed, Scheme
+from ordinate.schemes._scheme import HOOK_TARGETS, Encoded, Placed, Scheme
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class AttentionProjections(nn.Module):
     def self_attention(self, x: Tokens, at: Placed, state: KVCache | None) -> tuple[Tokens, KVCache]:
         """Self-attention of the tokens of `x`, over the cache and themselves; returns the extended cache too."""
         q, k, v = self.project_qkv(x)
-        q, k = at.encode(self.q_norm(q), self.k_norm(k))
-        state = KVCache(k, v) if state is None else state.append(k, v)
-        return self.output_projection(self.attention(q, state.k, state.v, at, state.max_key_norm)), state
+        new = at.encode(self.q_norm(q), self.k_norm(k))
+        state = KVCache(new.k, v) if state is None else state.append(new.k, v)
+        return self.output_projection(self.attention(new.q, state.k, state.v, at, state.max_key_norm)), state
 
     def project_context(self, context: Context, scheme: Scheme, pos: Positions) -> KVCache:
         """Keys and values of a context sequence for cross-attention, computed once.
@@ -148,9 +148,12 @@ class AttentionProjections(nn.Module):
     ) -> Outputs:
         """Compute attention with a backend. Instrumentation replaces this method on the instance."""
         dropout = self.dropout if self.training else 0.0
+        given, scale = Encoded(q, k), self.scale
         if longest is not None and not dropout:
-            return attend_cached(q, k, v, at, longest, scale=self.scale, score_options=score_options, backend=backend)
-        return attend(q, k, v, at, scale=self.scale, dropout=dropout, score_options=score_options, backend=backend)
+            return attend_cached(given, v, at, longest, scale=scale, score_options=score_options, backend=backend)
+        return attend_encoded(
+            given, v, at, scale=scale, dropout=dropout, score_options=score_options, backend=backend
+        )
 
     @property
     def score_options(self) -> ScoreOptions:

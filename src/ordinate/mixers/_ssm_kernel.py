@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_whole
 from ordinate.core.geometry import Geometry
+from ordinate.core.tensors import in_float64
 from ordinate.ops.diagonal import Discretisation, diagonal_state_space, discretise
 from ordinate.ops.hippo import Initialisation, initial_diagonal
 from ordinate.ops.state_space import CHUNK, Signals, States, StateSpace
@@ -73,10 +74,10 @@ class LinearFilter(nn.Module):
         return y + self.state_space(tokens, True, u.dtype).read_reversed(u), None
 
     def _step(self) -> Float[Tensor, "h 1"]:
-        return self.log_step.double().exp()[:, None]
+        return in_float64(self.log_step).exp()[:, None]
 
     def _c(self, future: bool) -> Complex[Tensor, "h m"]:
-        return torch.view_as_complex(self.c[-1 if future else 0].double().contiguous())
+        return torch.view_as_complex(in_float64(self.c[-1 if future else 0]).contiguous())
 
     def _skip(self, future: bool) -> Float[Tensor, "h"]:
         return torch.zeros_like(self.skip) if future else self.skip
@@ -112,6 +113,6 @@ class DiagonalFilter(LinearFilter):
 
     def state_space(self, tokens: int, future: bool, type: torch.dtype) -> StateSpace:
         """Return the discretised state space of the past or of the future, for chunks of `tokens` tokens."""
-        a = torch.complex(-self.log_decay.double().exp(), self.turn.double())
+        a = torch.complex(-in_float64(self.log_decay).exp(), in_float64(self.turn))
         factor, gain = discretise(a, self._step(), self.rule)
         return diagonal_state_space(factor, self._c(future) * gain, self._skip(future), tokens, type)

@@ -96,7 +96,7 @@ class BlockLinformer(AttentionProjections, SequenceMixer[BlockLinformerState]):
     ) -> tuple[Tokens, BlockLinformerState | None]:
         """Attend block by block; blocks are counted from the first token of each row."""
         q, k, v = self.project_qkv(x)
-        q, k = at.encode(q, k)
+        q, k = at.encode(q, k).pair
         before = self._nothing(k, v) if state is None else state
         padding = torch.zeros_like(before.block_length) if real is None else (~real).sum(1)
         place = before.block_length[:, None] + torch.arange(x.shape[1], device=x.device) - padding[:, None]

@@ -85,7 +85,7 @@ class LinearAttention(AttentionProjections, SequenceMixer[LinearAttentionState])
         real: Bool[Tensor, "b n"] | None,
         state: LinearAttentionState | None,
     ) -> tuple[Outputs, LinearAttentionState | None]:
-        q_encoded, k_encoded = at.encode(q, k)
+        q_encoded, k_encoded = at.encode(q, k).pair
         unencoded = q_encoded is q and k_encoded is k
         if real is not None:
             k, k_encoded = (key * real[:, None, :, None] for key in (k, k_encoded))

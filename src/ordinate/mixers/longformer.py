@@ -98,7 +98,7 @@ class Longformer(AttentionProjections, SequenceMixer[LongformerState]):
         if not x.shape[1]:
             return x, state
         q, k, v = self.project_qkv(x)
-        q, k = at.encode(q, k)
+        q, k = at.encode(q, k).pair
         state = self._empty(k, v) if state is None else state
         slots = _GlobalTokens.of(x, real, state, self.global_tokens)
         global_k, global_v = slots.kept(k, state.global_k), slots.kept(v, state.global_v)
@@ -160,7 +160,7 @@ class Longformer(AttentionProjections, SequenceMixer[LongformerState]):
     ) -> tuple[Outputs, GlobalKeys, GlobalKeys]:
         """Global attention: from the global tokens to all, with the global projections."""
         q, k, v = self._heads_global(x)
-        q, k = at.encode(q, k)
+        q, k = at.encode(q, k).pair
         real = slots.place >= 0
         # a row of padding only attends to all of it, which avoids NaN; its result is not used
         seen = (real | ~real.any(1, keepdim=True))[:, None].expand(-1, self.global_tokens, -1)

@@ -122,7 +122,7 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
         if self.training and state is None and not torch.compiler.is_compiling():
             self._count()
         q, k, v = self.project_qkv(x)
-        q, k = at.encode(q, k)
+        q, k = at.encode(q, k).pair
         # running sums in 16 bits would lose small terms
         with torch.autocast(x.device.type, enabled=False):
             wide = torch.promote_types(q.dtype, torch.float32)

@@ -119,7 +119,7 @@ class Reformer(SequenceMixer[ReformerState]):
         with torch.autocast(x.device.type, enabled=False):
             q, v = rearrange(wide, "b n (two h d) -> two b h n d", two=2, h=self.heads)
             buckets = self._buckets(q, real)
-            q, k = at.encode(q, _unit(q))
+            q, k = at.encode(q, _unit(q)).pair
             state = ReformerState(k, v, buckets) if state is None else _joined(state, ReformerState(k, v, buckets))
             y = self._compare(q * self.scale, state, at.where.is_causal)
         y = self.out(rearrange(y, "b h n d -> b n (h d)").to(x.dtype))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ordinate.core.tensors import on_device
 from ordinate.mixers._ssm_kernel import INITIAL_STEPS, LinearFilter
 from ordinate.mixers._state_space import StateSpaceMixer
 from ordinate.ops.hippo import hippo_legs
@@ -46,8 +47,9 @@ class LowRankFilter(LinearFilter):
             return torch.view_as_complex(pair.to(type).contiguous())[None]
 
         a = torch.complex(-self.log_decay.to(type).exp(), self.turn.to(type))[None]
-        c, skip = to_real_dtype(self._c(future), type), self._skip(future).to(type)
-        return DiagonalPlusLowRank(a, number(self.p), number(self.b), c, skip, self._step().to(type))
+        c, skip = to_real_dtype(self._c(future), type, self.skip.device), self._skip(future).to(type)
+        step = on_device(self._step(), type, self.skip.device)
+        return DiagonalPlusLowRank(a, number(self.p), number(self.b), c, skip, step)
 
 
 class S4(StateSpaceMixer):

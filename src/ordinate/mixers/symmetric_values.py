@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ordinate.core.checks import need_number
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
 
@@ -42,6 +43,7 @@ class SymmetricValues(AttentionMixer):
         scale: float = 0.02,
         dropout: float = 0.0,
     ) -> None:
+        need_number("scale", scale)
         super().__init__(width, heads, kv_heads, dropout, AttentionOptions(head_width=head_width))
         self.out = _OutputProjection(width, heads, self.head_width, scale * (self.head_width / (2 * layers)) ** 0.5)
 

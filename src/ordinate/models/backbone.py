@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from ordinate.core.checks import need, need_known
+from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.seeds import derive_seed
 from ordinate.core.shapes import Ids, Tokens
@@ -16,7 +16,7 @@ from ordinate.core.tensors import has_values, need_device, need_tensor
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.reversible import RUNNERS
-from ordinate.models.shape import INITIAL_STD, Shape
+from ordinate.models.shape import INITIAL_STD, Shape, read_shape
 from ordinate.schemes._scheme import Placed, Scheme
 
 
@@ -173,10 +173,7 @@ class StrictSafetensors:
     def _decode_arg(cls, expected_type: Any, value: Any) -> Any:
         if isinstance(expected_type, type) and issubclass(expected_type, Shape):
             # the mixin would silently ignore unknown fields
-            for name in value:
-                need_known("field of a shape", name, expected_type.__dataclass_fields__)
-            # JSON has no tuples
-            value = {name: tuple(part) if isinstance(part, list) else part for name, part in value.items()}
+            return read_shape(expected_type, value)
         return super()._decode_arg(expected_type, value)  # type: ignore[misc]
 
     @classmethod

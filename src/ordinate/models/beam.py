@@ -51,7 +51,7 @@ def beam_search(
         max_new_tokens: maximum number of generated tokens, including the end token.
         beams: beam size; 1 is greedy decoding.
         length_penalty: 0 compares total log-probabilities, which favours short sequences; 1 compares means; larger
-            values favour long sequences.
+            values favour long sequences; from -5 to 5.
         early_stopping: stop as soon as `beams` hypotheses are finished.
 
     Raises:
@@ -63,6 +63,9 @@ def beam_search(
         need_whole(name, value)
         need_positive(name, value)
     need_number("length_penalty", length_penalty)
+    # length ** penalty then stays within float32 for ten million tokens
+    penalty_range = "length_penalty must lie between -5 and 5"
+    need(abs(length_penalty) <= 5, penalty_range, f"got {length_penalty}", "give one near 1")
     tokens = model.shape.vocabulary - len(model.shape.suppress_tokens)
     came = f"got {beams} beams for {tokens} tokens"
     need(2 * beams <= tokens, "beams must be at most half of the vocabulary", came, "give fewer beams")

@@ -37,7 +37,8 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
         super().__init__(shape)
         for block in self.blocks:
             cast(Block, block).mixer.check_causal()
-        self.head = None if shape.tie_embeddings else Linear(shape.width, shape.vocabulary, bias="head" in shape.bias)
+        own = shape.has_head and not shape.tie_embeddings
+        self.head = Linear(shape.width, shape.vocabulary, bias="head" in shape.bias) if own else None
         self.initialise(seed)
 
     def forward(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Logits:
@@ -77,6 +78,12 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
         return self(batch.inputs, None if batch.token_mask is None else Geometry.padded(batch.token_mask))
 
     def _logits(self, x: Tokens) -> Logits:
+        need(
+            self.shape.has_head,
+            "logits need a decoder with an output head",
+            "this one has none (has_head=False)",
+            "call hidden_states, or load a checkpoint with a language-model head",
+        )
         if self.head is not None:
             return self.head(x)
         # a scheme that appends columns leaves the token table narrower than the model

@@ -1,7 +1,8 @@
 """Bidirectional encoder (BERT), with masked-language-model head, pooler or neither."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import torch
 from huggingface_hub import PyTorchModelHubMixin
@@ -17,8 +18,11 @@ from ordinate.models.block import Block
 from ordinate.models.feedforward import ACTIVATIONS, Activation
 from ordinate.models.shape import Shape
 
-EncoderHead = Literal["masked", "pooler", "none"]
-ENCODER_HEADS: tuple[EncoderHead, ...] = ("masked", "pooler", "none")
+EncoderHead = Literal["masked", "pooler", "classes", "token_classes", "none"]
+ENCODER_HEADS: tuple[EncoderHead, ...] = get_args(EncoderHead)
+CLASSIFIERS: tuple[EncoderHead, ...] = ("classes", "token_classes")
+PoolActivation = Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"]
+POOL_ACTIVATIONS: dict[PoolActivation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,12 @@ class EncoderShape(Shape):
 
     Args:
         token_types: number of token types (segments, such as first and second sentence); 0: no token type embeddings.
-        head: `masked` predicts masked tokens, `pooler` computes a vector of the sequence from its first token;
-            `none`.
+        head: `masked` predicts masked tokens; `pooler` computes a vector of the sequence from its first token,
+            `classes` the class of the sequence from that vector, `token_classes` the class of each token; `none`.
         head_activation: activation function of the masked head.
         head_bias: whether the transform of the masked head has a bias; its logits always have one.
+        pool_activation: activation function of the vector of the sequence.
+        labels: class names of a classifier, in order.
         padding: padding token, where it is not the usual one and a published family depends on it (RoBERTa). Masks
             come from the geometry.
     """
@@ -39,12 +45,22 @@ class EncoderShape(Shape):
     head: EncoderHead = "masked"
     head_activation: Activation = "gelu"
     head_bias: bool = True
+    pool_activation: PoolActivation = "tanh"
+    labels: tuple[str, ...] = ()
     padding: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        need(self.has_head, "has_head is an option of decoders", "got has_head=False", "give head='none'")
         need_known("head", self.head, ENCODER_HEADS)
         need_known("head_activation", self.head_activation, ACTIVATIONS)
+        need_known("pool_activation", self.pool_activation, POOL_ACTIVATIONS)
+        need(
+            (self.head in CLASSIFIERS) == bool(self.labels),
+            "labels names the classes of a classifier",
+            f"got {len(self.labels)} labels with head={self.head!r}",
+            "give one for each class to a classifier, and to others none",
+        )
         need(
             self.token_types >= 0,
             "token_types must not be negative",
@@ -98,7 +114,10 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             cast(Block, block).mixer.check_bidirectional()
         self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
         self.masked = MaskedTokenHead(shape, self.tokens.embedding_dim) if shape.head == "masked" else None
-        self.pooler = nn.Linear(shape.width, shape.width) if shape.head == "pooler" else None
+        pools, classifies = shape.head in ("pooler", "classes"), shape.head in CLASSIFIERS
+        self.bend_pooled = POOL_ACTIVATIONS[shape.pool_activation]
+        self.pooler = nn.Linear(shape.width, shape.width) if pools else None
+        self.classes = nn.Linear(shape.width, len(shape.labels)) if classifies else None
         self.initialise(seed)
 
     def forward(self, ids: Ids, where: Geometry | None = None, token_types: Ids | None = None) -> Tokens:
@@ -134,9 +153,19 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
         return self.logits(self(batch.inputs, where))
 
     def pool(self, x: Tokens) -> Float[Tensor, "b width"]:
-        """Pooled vector of each sequence, from its first token: tanh(W x_0 + b)."""
+        """Pooled vector of each sequence, from its first token: f(W x_0 + b), f as `pool_activation` says."""
         need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
-        return torch.tanh(cast(nn.Linear, self.pooler)(x[:, 0]))
+        return self.bend_pooled(cast(nn.Linear, self.pooler)(x[:, 0]))
+
+    def class_logits(self, x: Tokens) -> Float[Tensor, "b *tokens classes"]:
+        """Class logits of each sequence, or of each token, from the hidden states of `forward`."""
+        need(
+            self.classes is not None,
+            "the model needs a classifier",
+            "it has none",
+            "build it with head='classes' or head='token_classes'",
+        )
+        return cast(nn.Linear, self.classes)(x if self.pooler is None else self.pool(x))
 
     def _with_token_types(self, x: Tokens, ids: Ids, token_types: Ids | None) -> Tokens:
         if self.kinds is None:

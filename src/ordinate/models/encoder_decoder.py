@@ -215,7 +215,7 @@ class EncoderDecoder(nn.Module, StrictSafetensors, PyTorchModelHubMixin):
         ratio = self.shape.cross_ratio
         if ratio is None:
             real = token_mask(where)
-            size = torch.tensor([where.shape[1]]) if real is None else real.sum(1)
+            size = torch.tensor([where.shape[1]], device=where.k_pos.device) if real is None else real.sum(1)
             ratio = (torch.as_tensor(length).to(size.device) / size.clamp(min=1))[:, None, None]
         return replace(where, k_pos=where.k_pos * ratio, consecutive=False)
 

@@ -61,6 +61,7 @@ class EncoderDecoderShape(Shape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        need(self.has_head, "has_head is an option of decoders", "got has_head=False", "leave it out")
         need_known("cross_axis", self.cross_axis, CROSS_AXES)
         for name in ("source_vocabulary", "embedding_scale", "logit_scale", "cross_ratio"):
             if getattr(self, name) is not None:

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from ordinate.core.checks import need
 from ordinate.core.shapes import Tokens
+from ordinate.core.tensors import widest_float
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, run_blocks
 from ordinate.ops.double_backward import untraceable
@@ -44,7 +45,7 @@ def run_reversible(
         the inputs of the forward pass exactly after rounding to the branch's dtype: hash buckets and results do not
         differ. The result is the mean of the streams; the authors' code concatenates them.
     """
-    wide = x.to(torch.float32 if x.device.type == "mps" else torch.float64)
+    wide = x.to(widest_float(x.device))
     stack = ReversibleStack(blocks, places, x.dtype)
     if states is None and torch.is_grad_enabled() and untraceable(x) is None:
         first, second = _Reversible.apply(stack, wide, wide, *stack.parameters)

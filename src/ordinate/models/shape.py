@@ -1,13 +1,24 @@
 """Hyperparameters of a model, and construction of its layers from them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import nn
 
 from ordinate.core import catalog
-from ordinate.core.checks import need, need_fraction, need_known, need_positive, need_whole, need_window
+from ordinate.core.checks import (
+    need,
+    need_fraction,
+    need_known,
+    need_positive,
+    need_whole,
+    need_window,
+    plain_number,
+    shown,
+)
+from ordinate.core.tensors import build_module
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
@@ -66,6 +77,7 @@ class Shape:
             the mixer: `mixer="softmax:variant.bias=true"`.
         dropout: dropout probability of attention weights and of the output of each branch.
         tie_embeddings: whether the output head shares the weights of the token table (tied embeddings).
+        has_head: whether a decoder has an output head; without one it computes hidden states only.
         embedding_norm: whether token embeddings are normalised before the first layer (Bloom).
         layer_scale: initial value of LayerScale (DINOv2); None: no LayerScale.
         first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
@@ -93,18 +105,29 @@ class Shape:
     bias: tuple[BiasLocation, ...] = ("norm",)
     dropout: float = 0.0
     tie_embeddings: bool = True
+    has_head: bool = True
     embedding_norm: bool = False
     layer_scale: float | None = None
     first_norm: bool = True
     blocks: BlockKind = "plain"
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            # NumPy's numbers cannot be written to a config.json
+            object.__setattr__(self, field.name, plain_number(getattr(self, field.name)))
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
         for name in ("hidden", "head_width", "norm_eps", "layer_scale"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
+        eps = self.norm_eps
+        need(
+            eps is None or eps < 1,
+            "norm_eps must be below 1",
+            f"got {eps}",
+            "give the one of the norms, such as 1e-5",
+        )
         need(
             self.head_width is not None or self.width % self.heads == 0,
             "heads must divide width",
@@ -197,7 +220,8 @@ class Shape:
             f"got head_width={self.head_width} for {name}",
             "leave it out, or choose an attention mixer",
         )
-        return kind(**catalog.bind(kind, options, {**self.bindable_sizes, "layer": layer}))
+        bound = catalog.bind(kind, options, {**self.bindable_sizes, "layer": layer})
+        return build_module(lambda: kind(**bound), options, f"the mixer {shown(line)}")
 
     def make_norm(self, width: int) -> nn.Module:
         """Build a norm for this number of columns."""
@@ -228,6 +252,12 @@ class Shape:
             "give tie_embeddings=False",
         )
         need(
+            self.has_head or not (self.tie_embeddings or "head" in self.bias),
+            "has_head=False needs tie_embeddings=False and no bias of the head",
+            f"got tie_embeddings={self.tie_embeddings}, bias={self.bias}",
+            "leave them out",
+        )
+        need(
             self.first_norm or self.norm_position == "pre",
             "first_norm=False needs pre-norm layers",
             f"got norm_position={self.norm_position!r} with first_norm=False",
@@ -239,3 +269,35 @@ class Shape:
             f"got norm_position={self.norm_position!r} with blocks={self.blocks!r}",
             "give norm_position='pre', or plain blocks",
         )
+
+
+def read_shape(kind: type[ShapeType], fields: Mapping[str, Any]) -> ShapeType:
+    """Build a shape from the fields in a config.json, whose types are checked.
+
+    Args:
+        kind: the class of the shape.
+        fields: its fields; lists take the place of tuples.
+
+    Raises:
+        ValueError: an unknown field, a value of another type, or sizes that do not fit.
+    """
+    types, values = get_type_hints(kind), dict[str, Any]()
+    for name, value in fields.items():
+        need_known("field of a shape", name, types)
+        # JSON has no tuples
+        values[name] = tuple(value) if isinstance(value, list) else value
+        if get_origin(types[name]) is Literal:
+            # the shape itself lists the choices, and suggests the nearest
+            continue
+        try:
+            TypeAdapter(types[name], config=ConfigDict(strict=True)).validate_python(values[name])
+        except ValidationError:
+            wanted = str(types[name]).replace("typing.", "") if get_args(types[name]) else types[name].__name__
+            raise ValueError(
+                f"{name} of a shape must be {wanted}; got {shown(value)}; correct it, or write the model again"
+            ) from None
+    required = [name for name, field in kind.__dataclass_fields__.items() if field.default is MISSING]
+    lacking = [name for name in required if name not in values]
+    came = f"{', '.join(lacking)} missing"
+    need(not lacking, f"a shape must have {', '.join(required)}", came, "write the model again")
+    return kind(**values)

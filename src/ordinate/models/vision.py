@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ordinate.core.checks import need, need_known, need_positive, need_whole
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Tokens
-from ordinate.core.tensors import need_device, need_tensor
+from ordinate.core.tensors import in_float64, need_device, need_tensor, on_device, widest_float
 from ordinate.data.batch import Batch
 from ordinate.models.backbone import LayerStack, StrictSafetensors
 from ordinate.models.block import Block
@@ -60,6 +60,7 @@ class VisionShape(Shape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        need(self.has_head, "has_head is an option of decoders", "got has_head=False", "give head='none'")
         for name, value in (("image", self.image), ("patch", self.patch), ("channels", (self.channels,))):
             for size in value:
                 need_whole(name, size)
@@ -207,8 +208,12 @@ class VisionTransformer(LayerStack, StrictSafetensors, PyTorchModelHubMixin):
         across = columns
         if self.vision.grid == "stretched" and (rows, columns) != made:
             # aligns the image borders, not the centres of the corner patches (as align_corners=False)
-            ratio = torch.tensor(made, device=device).double() / torch.tensor((rows, columns), device=device)
-            pos, across = (pos + 0.5) * ratio - 0.5, made[1]
+            place = in_float64(pos)
+            ratio = torch.tensor(made, device=place.device).double() / torch.tensor(
+                (rows, columns), device=place.device
+            )
+            stretched = (place + 0.5) * ratio - 0.5
+            pos, across = on_device(stretched, widest_float(device), device), made[1]
         if self.axes == 1:
             pos = pos[..., :1] * across + pos[..., 1:]
         middle = pos[:, rows // 2 * columns + columns // 2, None]

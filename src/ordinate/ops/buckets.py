@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Int, Real
 from torch import Tensor
 
+from ordinate.core.tensors import in_float64, on_device
+
 
 def log_buckets(
     offset: Real[Tensor, "*shape"], *, buckets: int, max_distance: int, bidirectional: bool
@@ -31,9 +33,9 @@ def log_buckets(
     future = (offset < 0) if bidirectional else torch.zeros_like(offset, dtype=torch.bool)
     distance = (offset.abs() if bidirectional else offset.clamp(min=0)).long()
     exact = size // 2
-    grown = torch.log(distance.clamp(min=1).double() / exact) / math.log(max_distance / exact) * (size - exact)
+    grown = torch.log(in_float64(distance.clamp(min=1)) / exact) / math.log(max_distance / exact) * (size - exact)
     # at a bucket edge the logarithm is a whole number, which rounding can leave just below it
-    far = (exact + (grown + 1e-9).long()).clamp(max=size - 1)
+    far = (exact + on_device(grown + 1e-9, torch.int64, offset.device)).clamp(max=size - 1)
     return torch.where(distance < exact, distance, far) + future * size
 
 
@@ -55,7 +57,9 @@ def signed_log_buckets(offset: Int[Tensor, "*shape"], *, buckets: int, max_dista
     """
     middle = buckets // 2
     distance = offset.abs()
-    grown = torch.log(distance.clamp(min=1).double() / middle) / math.log((max_distance - 1) / middle) * (middle - 1)
+    grown = (
+        torch.log(in_float64(distance.clamp(min=1)) / middle) / math.log((max_distance - 1) / middle) * (middle - 1)
+    )
     # at a bucket edge the logarithm is a whole number, which rounding can leave just above it
-    far = offset.sign() * (middle + torch.ceil(grown - 1e-9).long())
+    far = offset.sign() * (middle + on_device(torch.ceil(grown - 1e-9), torch.int64, offset.device))
     return torch.where(distance <= middle, offset, far)

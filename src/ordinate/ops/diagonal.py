@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from ordinate.core.tensors import on_device
 from ordinate.ops.state_space import States, StateSpace, as_complex, as_real, to_real_dtype
 
 Discretisation = Literal["zoh", "bilinear"]
@@ -63,10 +64,10 @@ def diagonal_state_space(
     powers = factor[:, None]
     while powers.shape[1] < tokens:
         powers = torch.cat([powers, powers * powers[:, -1:]], 1)
-    powers = to_real_dtype(powers[:, :tokens], type)
+    powers = to_real_dtype(powers[:, :tokens], type, skip.device)
     into = torch.cat([powers[:, :-1].flip(1), torch.ones_like(powers[:, :1])], 1)
     # conjugated, so that a product of real and imaginary parts with the state is the real part of the complex product
-    out = as_real((to_real_dtype(2 * weight, type)[:, None] * powers).conj())
-    own = 2 * weight.real.sum(1).to(type) + skip.to(type)
+    out = as_real((to_real_dtype(2 * weight, type, skip.device)[:, None] * powers).conj())
+    own = 2 * on_device(weight.real.sum(1), type, skip.device) + skip.to(type)
     later = out.unflatten(2, (-1, 2))[:, :-1, :, 0].sum(2)
     return DiagonalStateSpace(torch.cat([own[:, None], later], 1), as_real(into), out, powers)

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
+from ordinate.core.tensors import in_float64, on_device
+
 Metric = Literal["euclidean", "manhattan", "chebyshev"]
 
 
@@ -21,12 +23,17 @@ def distance(
     Args:
         offset: query position minus key position [tokens].
         metric: how several axes are combined.
-        dtype: dtype of the result.
+        dtype: dtype of the result; float64 as in `core.tensors.in_float64`.
     """
     if offset.shape[-1] == 1:
-        return offset[..., 0].abs().to(dtype)
+        return _convert(offset[..., 0].abs(), dtype)
     if metric == "manhattan":
-        return offset.abs().sum(-1).to(dtype)
+        return _convert(offset.abs().sum(-1), dtype)
     if metric == "chebyshev":
-        return offset.abs().amax(-1).to(dtype)
-    return torch.linalg.vector_norm(offset.double(), dim=-1).to(dtype)
+        return _convert(offset.abs().amax(-1), dtype)
+    far = torch.linalg.vector_norm(in_float64(offset), dim=-1)
+    return far if dtype == torch.float64 else on_device(far, dtype, offset.device)
+
+
+def _convert(far: Tensor, dtype: torch.dtype) -> Tensor:
+    return in_float64(far) if dtype == torch.float64 else far.to(dtype)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.double_backward import gradients, in_one, untraceable
 
 # columns of a tile, on whose range `_Network.straight` decides which units are linear
@@ -32,16 +33,16 @@ def mlp(
         activation: the activation function.
         norms: layer norms before the activation, one for each layer but the last; empty: no norms.
     """
-    x = x.double()
+    x = in_float64(x)
     for place, layer in enumerate(layers):
         if place > 0:
             x = activation(_normed(x, norms[place - 1]) if norms else x)
-        x = functional.linear(x, layer.weight.double(), None if layer.bias is None else layer.bias.double())
+        x = functional.linear(x, in_float64(layer.weight), None if layer.bias is None else in_float64(layer.bias))
     return x
 
 
 def _normed(x: Float[Tensor, "*any d"], norm: nn.LayerNorm) -> Float[Tensor, "*any d"]:
-    return functional.layer_norm(x, norm.normalized_shape, norm.weight.double(), norm.bias.double(), norm.eps)
+    return functional.layer_norm(x, norm.normalized_shape, in_float64(norm.weight), in_float64(norm.bias), norm.eps)
 
 
 def scalar_relu_mlp(
@@ -62,11 +63,13 @@ def scalar_relu_mlp(
         dtype: dtype of the result.
     """
     if torch.compiler.is_compiling() or untraceable(x):
-        return mlp(x[..., None], (inner, outer), torch.relu).movedim(-1, 1).to(dtype)
+        made = mlp(x[..., None], (inner, outer), torch.relu).movedim(-1, 1)
+        return on_device(made, dtype, inner.weight.device)
     inner_bias = inner.weight.new_zeros(inner.weight.shape[0]) if inner.bias is None else inner.bias
     outer_bias = outer.weight.new_zeros(outer.weight.shape[0]) if outer.bias is None else outer.bias
     numbers = (inner.weight[:, 0], inner_bias, outer.weight, outer_bias)
-    return _OfOneNumber.apply(x, dtype, *(number.double() for number in numbers))
+    made = _OfOneNumber.apply(x, dtype, *(in_float64(number) for number in numbers))
+    return on_device(made, dtype, inner.weight.device)
 
 
 class _OfOneNumber(torch.autograd.Function):

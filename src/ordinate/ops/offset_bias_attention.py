@@ -71,6 +71,8 @@ def forward(
             weights = _weights(queries, keys, table[head], where, scale, row, block)
             weights = weights if factors is None else weights.mul_(factors(weights))
             made[block.reverse] = cut.product(weights, values[block.keys], q.dtype)
+            # not held while the next block is computed
+            del weights
         out[row, head] = made.flip(0)
     return out
 

@@ -5,6 +5,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from ordinate.core.geometry import Geometry
+from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.rotate import Layout, join_pairs, rotate, split_pairs
 from ordinate.ops.sinusoids import frequencies
 
@@ -27,15 +28,16 @@ def sinusoidal_offset_scores(
         clamp: largest |offset|, at which farther ones are clamped; None: no limit [tokens].
     """
     wide = torch.promote_types(x.dtype, torch.float32)
-    speeds = torch.tensor(frequencies(x.shape[-1], theta, "vaswani", "paper"), dtype=torch.float64, device=x.device)
+    q_place, k_place = (in_float64(pos[..., :1]) for pos in (where.q_pos, where.k_pos))
+    speeds = _speeds(x.shape[-1], theta, k_place.device)
     sines, cosines = split_pairs(x.to(wide), layout)
-    turned = rotate(join_pairs(cosines, -sines, "half"), where.q_pos[..., :1].double() * speeds, "half")
-    angles = where.k_pos[..., :1].double() * speeds
-    scores = turned @ torch.cat([angles.cos(), angles.sin()], -1)[:, None].to(wide).mT
+    turned = rotate(join_pairs(cosines, -sines, "half"), q_place * speeds, "half")
+    angles = k_place * speeds
+    scores = turned @ on_device(torch.cat([angles.cos(), angles.sin()], -1)[:, None], wide, x.device).mT
     if clamp is None:
         return scores
     still = clamp * speeds
-    rising, level = sines @ still.sin().to(wide), cosines @ still.cos().to(wide)
+    rising, level = sines @ on_device(still.sin(), wide, x.device), cosines @ on_device(still.cos(), wide, x.device)
     past, future = (level + rising)[..., None], (level - rising)[..., None]
     offset = where.offset[..., 0][:, None]
     return torch.where(offset > clamp, past, torch.where(offset < -clamp, future, scores))
@@ -44,7 +46,7 @@ def sinusoidal_offset_scores(
 def offset_sinusoids(
     offset: Real[Tensor, " n"], width: int, *, theta: float, layout: Layout, clamp: float | None = None
 ) -> Float[Tensor, "n width"]:
-    """Sinusoidal embedding R(t) of each offset, in float64.
+    """Sinusoidal embedding R(t) of each offset, in float64 (see `core.tensors.in_float64`).
 
     Args:
         offset: query position minus key position [tokens].
@@ -53,7 +55,10 @@ def offset_sinusoids(
         layout: as in `sinusoidal_offset_scores`.
         clamp: as in `sinusoidal_offset_scores` [tokens].
     """
-    speeds = torch.tensor(frequencies(width, theta, "vaswani", "paper"), dtype=torch.float64, device=offset.device)
-    t = offset.double() if clamp is None else offset.double().clamp(-clamp, clamp)
-    angles = t[:, None] * speeds
+    t = in_float64(offset) if clamp is None else in_float64(offset).clamp(-clamp, clamp)
+    angles = t[:, None] * _speeds(width, theta, t.device)
     return join_pairs(angles.sin(), angles.cos(), layout)
+
+
+def _speeds(width: int, theta: float, device: torch.device) -> Float[Tensor, " pairs"]:
+    return torch.tensor(frequencies(width, theta, "vaswani", "paper"), dtype=torch.float64, device=device)

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.shapes import Bias, Keys, Queries
+from ordinate.core.tensors import on_device
 from ordinate.ops.rotate import Layout, split_pairs
 
 # elements of each intermediate tensor in one step of `related`
@@ -41,7 +42,7 @@ def per_query_rotary_scores(
     for step in range(0, max(q.shape[2], 1), size):
         block = slice(step, step + size)
         angles = offset[:, block, :, None] * rates[:, block, None]
-        cos, sin = (wave.to(q.dtype)[:, None] for wave in (angles.cos(), angles.sin()))
+        cos, sin = (on_device(wave, q.dtype, q.device)[:, None] for wave in (angles.cos(), angles.sin()))
         q1, q2 = (x[:, :, :, None] for x in split_pairs(q[:, :, block], layout))
         parts.append(((q1 * k1 + q2 * k2) * cos + (q1 * k2 - q2 * k1) * sin).sum(-1))
     scores = magnitude**2 * torch.cat(parts, 2)

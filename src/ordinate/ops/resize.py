@@ -8,6 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from ordinate.core.tensors import in_float64, on_device
+
 Align = Literal["centres", "ends"]
 
 
@@ -25,9 +27,9 @@ def resize_line(table: Float[Tensor, "n width"], length: int, align: Align) -> F
     """
     if length == table.shape[0]:
         return table.clone()
-    wide = table.double().mT[None]
+    wide = in_float64(table).mT[None]
     out = interpolate(wide, size=length, mode="linear", align_corners=align == "ends")
-    return out[0].mT.to(table.dtype).contiguous()
+    return on_device(out[0].mT, table.dtype, table.device).contiguous()
 
 
 def resize_plane(
@@ -44,9 +46,22 @@ def resize_plane(
     """
     if (rows, columns) == table.shape[:2]:
         return table.clone()
-    wide = table.double().permute(2, 0, 1)[None]
-    out = interpolate(wide, size=(rows, columns), mode="bicubic", antialias=antialias)
-    return out[0].permute(1, 2, 0).to(table.dtype).contiguous()
+    wide = in_float64(table)
+    tall, broad = (
+        _axis_weights(size, count, antialias=antialias).to(wide.device)
+        for size, count in zip(table.shape[:2], (rows, columns), strict=True)
+    )
+    return on_device(torch.einsum("ri,cj,ijw->rcw", tall, broad, wide), table.dtype, table.device)
+
+
+def _axis_weights(size: int, count: int, *, antialias: bool) -> Float[Tensor, "count size"]:
+    """Return the weights by which cells of one axis are resampled, as PyTorch has them.
+
+    PyTorch's own result on both axes is wrong where it has one column and several rows (2.13, with antialiasing, in
+    some memory layouts), so the axes are resampled one by one, each beside an axis of two cells that stays as it is.
+    """
+    impulses = torch.eye(size, dtype=torch.float64)[None, :, :, None].repeat(1, 1, 1, 2)
+    return interpolate(impulses, size=(count, 2), mode="bicubic", antialias=antialias)[0, :, :, 0].T
 
 
 def sample_plane(table: Float[Tensor, "h w width"], pos: Float[Tensor, "#b n 2"]) -> Float[Tensor, "#b n width"]:
@@ -60,7 +75,7 @@ def sample_plane(table: Float[Tensor, "h w width"], pos: Float[Tensor, "#b n 2"]
         pos: rows and columns, counted from the centre of the first cell.
     """
     wide = torch.promote_types(table.dtype, torch.float32)
-    (rows, tall), (columns, broad) = (_taps(pos[..., axis].double(), table.shape[axis], wide) for axis in range(2))
+    (rows, tall), (columns, broad) = (_taps(pos[..., axis], table.shape[axis], wide) for axis in range(2))
     parts = [
         (tall[..., i] * broad[..., j])[..., None] * table[rows[..., i], columns[..., j]].to(wide)
         for i, j in product(range(4), repeat=2)
@@ -72,7 +87,9 @@ def _taps(
     pos: Float[Tensor, "#b n"], size: int, dtype: torch.dtype
 ) -> tuple[Int[Tensor, "#b n 4"], Float[Tensor, "#b n 4"]]:
     """Return the four cells around each position on one axis, and their weights by Keys' cubic kernel."""
-    near = pos.floor()[..., None] + torch.arange(-1, 3, device=pos.device)
-    t, a = (pos[..., None] - near).abs(), -0.75
+    place, device = in_float64(pos), pos.device
+    near = place.floor()[..., None] + torch.arange(-1, 3, device=place.device)
+    t, a = (place[..., None] - near).abs(), -0.75
     inner, outer = ((a + 2) * t - (a + 3)) * t * t + 1, ((t - 5) * t + 8) * t * a - 4 * a
-    return near.long().clamp(0, size - 1), torch.where(t <= 1, inner, outer).to(dtype)
+    weights = torch.where(t <= 1, inner, outer)
+    return on_device(near, torch.int64, device).clamp(0, size - 1), on_device(weights, dtype, device)

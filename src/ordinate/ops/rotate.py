@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.core.tensors import on_device
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.native import build, rotation
 
@@ -37,7 +38,7 @@ class Rotation:
     memory, in C++ where it can be built (`ordinate.ops.native`).
 
     Args:
-        cos: real parts, in float64; shared by all heads or one set per head.
+        cos: real parts, in float64 (see `core.tensors.in_float64`); shared by all heads or one set per head.
         sin: imaginary parts, in float64.
         layout: which channels pair up: `half` pairs m with m + d/2 (GPT-NeoX, Llama in transformers),
             `interleaved` pairs 2m with 2m + 1 (the paper, GPT-J).
@@ -68,7 +69,7 @@ class Rotation:
 
     def _plain(self, x: Heads) -> Heads:
         wide = torch.promote_types(x.dtype, torch.float32)
-        cos, sin = self.cos.to(wide), self.sin.to(wide)
+        cos, sin = (on_device(wave, wide, x.device) for wave in (self.cos, self.sin))
         turning, still = x.tensor_split((2 * cos.shape[-1],), -1)
         first, second = split_pairs(turning.to(wide), self.layout)
         turned = join_pairs(first * cos - second * sin, second * cos + first * sin, self.layout).to(x.dtype)
@@ -77,7 +78,7 @@ class Rotation:
     def apply(self, x: Heads, back: bool) -> Heads:
         """Apply the rotation, or its transpose (`back`), without autograd."""
         if self._native(x):
-            cos, sin = self._waves(torch.float32)
+            cos, sin = self._waves(torch.float32, x.device)
             return rotation.rotate(x, cos, sin, interleaved=self.layout == "interleaved", back=back)
         return self._in_pieces(x, back)
 
@@ -90,7 +91,7 @@ class Rotation:
         """
         wide, beside = torch.promote_types(x.dtype, torch.float32), x.stride(1) < x.stride(2)
         rows = x.transpose(1, 2).flatten(2) if beside else x
-        out, tables = torch.empty_like(rows), self._tables(wide, x.shape[-1], x.shape[1] if beside else 0)
+        out, tables = torch.empty_like(rows), self._tables(wide, x, beside)
         apart, sign = self.cos.shape[-1] if self.layout == "half" else 1, -1 if back else 1
         size = max(1, PIECE_ELEMENTS * x.shape[2] // max(1, x.numel()))
         for row, to, cos, sin in zip(*(y.split(size, -2) for y in (rows, out, *tables)), strict=True):
@@ -112,18 +113,20 @@ class Rotation:
             else build.is_loaded("rotation")
         )
 
-    def _waves(self, wide: torch.dtype) -> tuple[Cosines, Cosines]:
+    def _waves(self, wide: torch.dtype, device: torch.device) -> tuple[Cosines, Cosines]:
         """Cosines and sines in the dtype of the computation, cached."""
         key = wide, 0, 0
         if key not in self._made:
-            self._made[key] = self.cos.to(wide).contiguous(), self.sin.to(wide).contiguous()
+            cos, sin = (on_device(wave, wide, device).contiguous() for wave in (self.cos, self.sin))
+            self._made[key] = cos, sin
         return self._made[key]
 
-    def _tables(self, wide: torch.dtype, width: int, heads: int) -> tuple[Tensor, Tensor]:
-        """Cosine of each channel, and sine at the first channel of each pair (else 0), repeated for each head."""
+    def _tables(self, wide: torch.dtype, x: Heads, beside: bool) -> tuple[Tensor, Tensor]:
+        """Cosine of each channel, and sine at the first of each pair (else 0); repeated if heads are `beside`."""
+        width, heads = x.shape[-1], x.shape[1] if beside else 0
         key = wide, width, heads
         if key not in self._made:
-            cos, sin = self._waves(wide)
+            cos, sin = self._waves(wide, x.device)
             rest = (0, width - 2 * cos.shape[-1])
             tables = [
                 torch.nn.functional.pad(join_pairs(cos, cos, self.layout), rest, value=1.0),

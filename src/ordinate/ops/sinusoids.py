@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.shapes import Positions
+from ordinate.core.tensors import in_float64
 
 VASWANI = """@inproceedings{vaswani2017attention,
   title = {Attention Is All You Need},
@@ -38,7 +39,7 @@ def frequencies(width: int, theta: float, form: Form, odd: OddWidth) -> list[flo
 
 
 def sinusoids(pos: Positions, width: int, *, theta: float, form: Form, odd: OddWidth) -> Float[Tensor, "#b n width"]:
-    """Sinusoidal position embeddings of the first axis, in float64.
+    """Sinusoidal position embeddings of the first axis, in float64 (see `core.tensors.in_float64`).
 
     Args:
         pos: positions [tokens].
@@ -49,8 +50,8 @@ def sinusoids(pos: Positions, width: int, *, theta: float, form: Form, odd: OddW
         odd: for an odd width, `paper` applies the formula to each column with that width, `truncate` computes the
             next even width and drops its last column, `zero_pad` computes the even width below and adds a zero.
     """
-    table = torch.tensor(frequencies(width, theta, form, odd), dtype=torch.float64, device=pos.device)
-    angles = pos[..., :1].double() * table
+    place = in_float64(pos[..., :1])
+    angles = place * torch.tensor(frequencies(width, theta, form, odd), dtype=torch.float64, device=place.device)
     if form == "vaswani":
         waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
     else:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from ordinate.core.tensors import on_device
 from ordinate.ops.double_backward import untraceable
 
 # a chunk costs one Toeplitz product among its tokens and two products with the state; its length changes no result
@@ -99,9 +100,9 @@ def as_real(x: Complex[Tensor, "h c m"]) -> Rows:
     return torch.view_as_real(x.resolve_conj()).flatten(2)
 
 
-def to_real_dtype(x: Complex[Tensor, "*any"], type: torch.dtype) -> Complex[Tensor, "*any"]:
-    """Convert complex numbers to parts of this real dtype."""
-    return torch.view_as_complex(torch.view_as_real(x).to(type))
+def to_real_dtype(x: Complex[Tensor, "*any"], type: torch.dtype, device: torch.device) -> Complex[Tensor, "*any"]:
+    """Convert complex numbers to parts of this real dtype, on this device."""
+    return torch.view_as_complex(on_device(torch.view_as_real(x), type, device))
 
 
 def _toeplitz(kernel: Kernel) -> Float[Tensor, "h c c"]:

@@ -1,3 +1,7 @@
 from . import hf as hf
+from .verification.result import CheckResult as CheckResult
+from .verification.result import Difference as Difference
+from .verification.result import Verification as Verification
+from .verification.verify import verify as verify
 from .weights import load as load
 from .weights import save as save

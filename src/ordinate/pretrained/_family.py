@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.checks import need, need_known
@@ -17,6 +17,7 @@ from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionTransformer
 from ordinate.pretrained.checkpoint_files import CheckpointConfig
+from ordinate.pretrained.config_types import check_types
 
 Weight = Float[Tensor, "..."]
 LAYER_PLACEHOLDER = "{}"
@@ -112,6 +113,8 @@ class Family(ABC):
 
     model_class: ClassVar[type[Backbone] | type[EncoderDecoder] | type[VisionTransformer]] = Decoder
     """The Ordinate model class: decoder, encoder, encoder-decoder or vision model."""
+    base_class: ClassVar[str] = ""
+    """The transformers class without a head; "": checkpoints of it are not recognised."""
     model_type: ClassVar[str]
     """The `model_type` of its config.json."""
     prefix: ClassVar[str]
@@ -141,17 +144,28 @@ class Family(ABC):
         own = {name: value for name, value in given.items() if name not in self.aliases}
         # an alias takes precedence, and settings that follow from others follow from those under their own names
         told = {self.aliases[name]: value for name, value in given.items() if name in self.aliases}
+        check_types({**own, **told}, self.defaults)
         lacking = [
             name for name, value in self.defaults.items() if type(value) is int and name not in {**own, **told}
         ]
         if lacking:
             self.source = f"config.json and the defaults for {', '.join(lacking)}, which it lacks"
         self.settings = CheckpointConfig({**self.complete_config({**self.defaults, **own}, names), **told})
-        return self.shape(self.settings)
+        return self._without_head(self.shape(self.settings), names)
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Return the config completed with settings that follow from others or from the tensor names."""
         return dict(config)
+
+    def _without_head(self, shape: Shape, names: Collection[str]) -> Shape:
+        """Return the shape of a decoder without a head if config.json names that class, and there is no head."""
+        named = self.settings.get("architectures") or ("",)
+        heads = {name for rule in self.rules(shape) if rule.ours == "head.weight" for name in rule.theirs}
+        # a tied head is there even in a checkpoint of the bare model
+        if self.model_class is not Decoder or named[0] != self.base_class or shape.tie_embeddings:
+            return shape
+        bias = tuple(place for place in shape.bias if place != "head")
+        return shape if heads & set(names) else replace(shape, has_head=False, bias=bias)
 
     @abstractmethod
     def shape(self, config: Mapping[str, Any]) -> Shape:
@@ -173,9 +187,14 @@ class Family(ABC):
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
         """Return the tensor mappings; names contain `LAYER_PLACEHOLDER` in place of the layer index."""
 
+    def position_ids(self, positions: Int[Tensor, "b n"], shape: Shape) -> Int[Tensor, "b n"]:
+        """Return the `position_ids` of transformers for positions that count from 0."""
+        return positions
+
     def all_rules(self, shape: Shape) -> list[TensorRule]:
-        """Return the tensor mappings of all layers."""
-        return [rule for each in self.rules(shape) for rule in each.layers(shape.layers)]
+        """Return the tensor mappings of all layers, without those of a head that the model does not have."""
+        rules = [rule for each in self.rules(shape) for rule in each.layers(shape.layers)]
+        return [rule for rule in rules if shape.has_head or not rule.ours.startswith("head.")]
 
 
 def linear_rules(ours: str, *theirs: str, kind: type[TensorRule] = TensorRule, bias: bool) -> list[TensorRule]:

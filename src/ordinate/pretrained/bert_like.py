@@ -4,8 +4,11 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
+from jaxtyping import Int
+from torch import Tensor
+
 from ordinate.core.checks import need
-from ordinate.models.encoder import Encoder, EncoderHead, EncoderShape
+from ordinate.models.encoder import CLASSIFIERS, Encoder, EncoderHead, EncoderShape
 from ordinate.models.feedforward import Activation
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
@@ -17,6 +20,7 @@ from ordinate.pretrained._family import (
     linear_rules,
     need_settings,
 )
+from ordinate.pretrained.class_labels import class_labels, label_settings
 
 MIXER = "softmax:variant.bias=true"
 
@@ -25,7 +29,7 @@ class BertLike(Family):
     """BERT-like encoders: learned absolute positions, token types, post-norm, biases in every layer.
 
     Must: `model_type`, `prefix`, `masked_lm_class`, `base_class` and `masked_lm_rules`.
-    May: `head_activation`, `position_offset`, `position_rule`, `padding`.
+    May: `classifier_rules`, `head_activation`, `position_offset`, `position_rule`, `padding`.
     """
 
     model_class = Encoder
@@ -64,7 +68,23 @@ class BertLike(Family):
         pooler = any(name.endswith("pooler.dense.weight") for name in names)
         # the class for pre-training has a masked-LM head and one for the next sentence
         masked = there and (not named or named[0] in (self.masked_lm_class, f"{self.base_class[:-5]}ForPreTraining"))
-        return {**config, "head": "masked" if masked else "pooler" if pooler else "none"}
+        head = "masked" if masked else "pooler" if pooler else "none"
+        return {**config, "head": self.classifiers.get(named[0] if named else "", head)}
+
+    @property
+    def classifiers(self) -> Mapping[str, EncoderHead]:
+        """The transformers classes with a classifier, and their heads."""
+        stem = self.base_class[:-5]
+        return {f"{stem}ForSequenceClassification": "classes", f"{stem}ForTokenClassification": "token_classes"}
+
+    def classifier_rules(self, head: EncoderHead) -> Sequence[TensorRule]:
+        """Return the tensor mappings of a classifier."""
+        rules = linear_rules("classes", "classifier", bias=True)
+        return rules if head == "token_classes" else [*self.pooler_rules(), *rules]
+
+    def pooler_rules(self) -> Sequence[TensorRule]:
+        """Return the tensor mappings of the pooler."""
+        return linear_rules("pooler", f"{self.prefix}pooler.dense", bias=True)
 
     @abstractmethod
     def masked_lm_rules(self) -> Sequence[TensorRule]:
@@ -73,6 +93,9 @@ class BertLike(Family):
     def position_offset(self, padding: int | None) -> int:
         """Return the row of the position table that the first token takes."""
         return 0
+
+    def position_ids(self, positions: Int[Tensor, "b n"], shape: Shape) -> Int[Tensor, "b n"]:
+        return positions + self.position_offset(cast(EncoderShape, shape).padding)
 
     def padding(self, config: Mapping[str, Any]) -> int | None:
         """Return the padding token if positions depend on it and it is not the usual one."""
@@ -83,7 +106,8 @@ class BertLike(Family):
         return TensorRule("schemes.0.table", (f"{self.prefix}embeddings.position_embeddings.weight",))
 
     def architecture(self, shape: Shape) -> str:
-        return self.masked_lm_class if cast(EncoderShape, shape).head == "masked" else self.base_class
+        named = {head: name for name, head in self.classifiers.items()} | {"masked": self.masked_lm_class}
+        return named.get(cast(EncoderShape, shape).head, self.base_class)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
         need_settings(self, config, is_decoder=False, position_embedding_type="absolute", tie_word_embeddings=True)
@@ -106,6 +130,7 @@ class BertLike(Family):
             token_types=config["type_vocab_size"],
             head=cast(EncoderHead, config["head"]),
             head_activation=self.head_activation or cast(Activation, activation),
+            labels=class_labels(config) if config["head"] in CLASSIFIERS else (),
             padding=padding,
         )
 
@@ -131,6 +156,7 @@ class BertLike(Family):
             "layer_norm_eps": shape.norm_eps,
             "hidden_act": activation_name(shape.feedforward),
             "type_vocab_size": kinds,
+            **(label_settings(labels) if (labels := cast(EncoderShape, shape).labels) else {}),
         }
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
@@ -149,5 +175,6 @@ class BertLike(Family):
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.output.dense", bias=True),
             *linear_rules(f"{here}.feedforward_norm", f"{there}.output.LayerNorm", bias=True),
         ]
-        pooler = linear_rules("pooler", f"{self.prefix}pooler.dense", bias=True)
-        return [*rules, *{"masked": self.masked_lm_rules(), "pooler": pooler, "none": []}[top.head]]
+        if top.head in CLASSIFIERS:
+            return [*rules, *self.classifier_rules(top.head)]
+        return [*rules, *{"masked": self.masked_lm_rules(), "pooler": self.pooler_rules(), "none": []}[top.head]]

@@ -1,6 +1,7 @@
 """Files of a published checkpoint: config.json and safetensors, read without executing code."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
@@ -172,8 +173,14 @@ class CheckpointTensors(Mapping[str, Tensor]):
         # values of any kind, a list for example, which is not hashable
         names = sorted({name if isinstance(name, str) else repr(name) for name in places.values()})
         for name in names:
-            inside = Path(name).name == name and (self.folder / name).is_file()
-            need(inside, f"{INDEX} must name files in its folder", f"got {name!r}", "download the checkpoint again")
+            # isfile, because is_file() raises where a name is too long
+            inside = Path(name).name == name and os.path.isfile(self.folder / name)
+            need(
+                inside,
+                f"{INDEX} must name files in its folder",
+                f"got {shown(name)}",
+                "download the checkpoint again",
+            )
         return [self.folder / name for name in names]
 
 

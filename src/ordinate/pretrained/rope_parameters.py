@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ordinate.core import catalog
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
 from ordinate.schemes.rope import Rope
 from ordinate.schemes.spectra._spectrum import Spectrum
 
@@ -37,6 +37,8 @@ def complete_rope_parameters(
     found.setdefault("rope_theta", config.get("rope_theta", DEFAULT_THETA))
     found.setdefault("rope_type", found.pop("type", None) or "default")
     found.pop("type", None)
+    kind, must = found["rope_type"], "rope_type must be the name of a type of RoPE"
+    need(isinstance(kind, str), must, f"got {shown(kind)}", "correct it, or download the file again")
     if config.get("partial_rotary_factor") is not None:
         found.setdefault("partial_rotary_factor", config["partial_rotary_factor"])
     if found["rope_type"] in TRAINED_LENGTH_TYPES:

@@ -10,6 +10,7 @@ from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionShape, VisionTransformer
 from ordinate.pretrained._family import Family, StackedQKV, TensorRule, Weight, linear_rules
+from ordinate.pretrained.class_labels import class_labels, label_settings, numbered_labels
 
 # with and without a bias of the QKV projection; the output projection always has one
 BIASED, PLAIN = "softmax:variant.bias=true", "softmax:variant.out_bias=true"
@@ -108,11 +109,7 @@ class VitLike(Family):
         return self.classifier_class if cast(VisionShape, shape).head == "classes" else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> VisionShape:
-        count, names = config.get("num_labels") or 2, config["id2label"]
-        names = (
-            dict(enumerate(_numbered(count))) if names is None else {int(key): name for key, name in names.items()}
-        )
-        labels = tuple(names[place] for place in range(len(names)))
+        labels = class_labels(config)
         given: dict[str, Any] = {
             "vocabulary": len(labels),
             "width": config["hidden_size"],
@@ -127,7 +124,7 @@ class VitLike(Family):
             "patch": _pair(config["patch_size"]),
             "channels": config["num_channels"],
             "class_position": True,
-            "labels": () if labels == _numbered(len(labels)) else labels,
+            "labels": () if labels == numbered_labels(len(labels)) else labels,
         }
         return VisionShape(**given | self.specific_fields(config))
 
@@ -139,7 +136,7 @@ class VitLike(Family):
             "use save_pretrained instead",
         )
         vision = cast(VisionShape, shape)
-        labels = vision.labels or _numbered(vision.vocabulary)
+        labels = vision.labels or numbered_labels(vision.vocabulary)
         return {
             "architectures": [self.architecture(vision)],
             "hidden_size": vision.width,
@@ -150,8 +147,7 @@ class VitLike(Family):
             "image_size": vision.image[0] if len(set(vision.image)) == 1 else list(vision.image),
             "patch_size": vision.patch[0] if len(set(vision.patch)) == 1 else list(vision.patch),
             "num_channels": vision.channels,
-            "id2label": {str(place): label for place, label in enumerate(labels)},
-            "label2id": {label: place for place, label in enumerate(labels)},
+            **label_settings(labels),
             **self.specific_config(vision),
         }
 
@@ -177,8 +173,3 @@ class VitLike(Family):
 def _pair(size: Any) -> tuple[int, int]:
     height, width = (size, size) if isinstance(size, int) else size
     return height, width
-
-
-def _numbered(count: int) -> tuple[str, ...]:
-    """Return the default class labels of transformers."""
-    return tuple(f"LABEL_{place}" for place in range(count))

@@ -2,10 +2,11 @@
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from ordinate.core import catalog
 from ordinate.core.atomic_files import write_json
-from ordinate.core.checks import need, need_known
+from ordinate.core.checks import need, need_known, reading
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
@@ -50,7 +51,7 @@ def load(
     Args:
         source: a folder with config.json and model.safetensors (or shards and their index), or the name of a model on
             the Hugging Face Hub, which is then downloaded.
-        dtype: parameter dtype; None: that of the checkpoint.
+        dtype: parameter dtype; None: that of the checkpoint (of several, the one that config.json names).
         device: target device; None: the CPU.
 
     Raises:
@@ -63,13 +64,22 @@ def load(
             "config.json names code (auto_map); it is not run: Ordinate uses its own implementation", stacklevel=2
         )
     family, shape, tensors = _opened(folder)
-    with torch.device("meta"):
+    with torch.device("meta"), reading(folder / CONFIG):
         model: Model = cast(Callable[[Shape], Model], family.model_class)(shape)
     state = _read(family, model, tensors)
+    kinds = {tensor.dtype for tensor in state.values()}
+    if dtype is None and len(kinds) > 1:
+        dtype = _common_dtype(read_config(folder), kinds)
     if dtype is not None:
         state = {name: tensor.to(dtype) for name, tensor in state.items()}
     model.load_state_dict(state, assign=True)
     return cast(Decoder | Encoder | EncoderDecoder | VisionTransformer, model.to(device or "cpu").eval())
+
+
+def _common_dtype(config: Mapping[str, Any], kinds: set[torch.dtype]) -> torch.dtype:
+    """Return the dtype of a checkpoint whose tensors have several: that of config.json, or the widest."""
+    named = getattr(torch, str(config.get("dtype") or config.get("torch_dtype")), None)
+    return named if named in kinds else reduce(torch.promote_types, sorted(kinds, key=str))
 
 
 def published_shape(source: str | Path) -> Shape:
@@ -83,12 +93,14 @@ def published_shape(source: str | Path) -> Shape:
 
 def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     given = read_config(folder)
-    family = family_of(given["model_type"])
+    with reading(folder / CONFIG):
+        family = family_of(given["model_type"])
     packed = given.get("quantization_config") or {}
+    how = packed.get("quant_method") if isinstance(packed, dict) else None
     need(
         not packed,
         "weights must not be quantised",
-        f"got quantised weights ({packed.get('quant_method', 'quantization_config')}, config.json)",
+        f"got quantised weights ({how or 'quantization_config'}, config.json)",
         "load the original checkpoint, or save it again after model.dequantize() in transformers",
     )
     tensors = CheckpointTensors(folder)
@@ -96,7 +108,8 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
     writing = read_generation_config(folder)
     # it takes precedence, as in transformers
     given |= {name: writing[name] for name in GENERATION_KEYS if writing.get(name) is not None}
-    return family, family.read_config(given, tensors.keys()), tensors
+    with reading(folder / CONFIG):
+        return family, family.read_config(given, tensors.keys()), tensors
 
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:
@@ -114,7 +127,7 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
     shape, kind = model.shape, next(model.parameters()).dtype
     if shape.norm_eps is None:
         shape = replace(shape, norm_eps=_default_eps(shape, kind))
-    config = family.config(shape)
+    config = {"architectures": [family.architecture(shape)], **family.config(shape)}
     names = [name for rule in family.all_rules(shape) for name in rule.theirs]
     # reading the new config back must give the same shape: otherwise the model would silently load as another one
     own, came = (_comparable(each, kind) for each in (shape, family.read_config(config, names)))
@@ -136,7 +149,6 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
     fresh.replace(folder / WEIGHTS)
     about = {
         "model_type": family.model_type,
-        "architectures": [family.architecture(shape)],
         "dtype": str(kind).removeprefix("torch."),
     }
     write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
@@ -190,7 +202,7 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
     missing = [theirs for theirs, name in names.items() if name not in tensors]
     need(
         not missing,
-        "a checkpoint must contain every tensor of its model",
+        f"a checkpoint must contain every tensor of the model that {family.source} describes",
         f"missing {_some(missing)}",
         _class_remedy(family, model) or "download it again",
     )
@@ -217,11 +229,14 @@ def _name(family: Family, theirs: str, tensors: CheckpointTensors) -> str:
 
 
 def _class_remedy(family: Family, model: Model) -> str | None:
-    """Return what to do if config.json names another class of the family, such as a classifier; None: it does not."""
+    """Return what to do if config.json names a class with another head; None: it does not."""
     named, read = family.settings.get("architectures") or [], family.architecture(model.shape)
-    if not named or named[0] == read:
+    if not named or named[0] in (read, family.base_class):
         return None
-    return f"config.json names a {named[0]}: load that in transformers as a {read}, and save it again"
+    if not family.base_class:
+        return f"config.json names a {named[0]}: load a checkpoint of a {read}"
+    hidden = f"load that in transformers as a {family.base_class}, and save it again, for its hidden states"
+    return f"config.json names a {named[0]}, whose head is not supported: {hidden}"
 
 
 def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used: set[str]) -> None:

@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from ordinate.core.shapes import Ids, Keys, Outputs, Queries, Tokens, Values, Weights
+from ordinate.data.tokenizer import Tokenizer
 
 ModelKind = Literal["decoder", "encoder", "encoder-decoder", "vision"]
 
@@ -203,14 +204,18 @@ class ModelAdapter(ABC):
     """Adapter that gives probes uniform access to a model.
 
     Must: `priority`, `unsupported_reason`, `info`, `forward`, `token_table`.
-    May: `position_table`, `projection`, `tokenize`; where they do not apply, they raise `NotApplicable` with the
-        reason.
+    May: `predict`; and `position_table`, `projection`, `tokenize`, which raise `NotApplicable` with the reason where
+        they do not apply.
 
     Each verifies itself on construction: with hooks that change nothing, a forward pass must reproduce the output of
     the plain model, and where the blocks allow it the residual stream plus the attention output must be the input of
     the next part.
     """
 
+    model: Any
+    """The model, or its part that is probed."""
+    tokenizer: Tokenizer | None
+    """The tokenizer of the model; None: none."""
     priority: ClassVar[int]
     """Adapters are tried in ascending order."""
 
@@ -231,6 +236,10 @@ class ModelAdapter(ABC):
         Raises:
             NotApplicable: the model does not support these positions, this mask or these hooks.
         """
+
+    def predict(self, inputs: Inputs) -> Float[Tensor, "b places classes"] | None:
+        """Return the logits of a plain forward pass, by the model's own attention; None: the model has no head."""
+        return self.forward(inputs).logits
 
     @abstractmethod
     def token_table(self) -> Float[Tensor, "vocabulary width"]:

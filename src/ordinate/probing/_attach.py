@@ -1,6 +1,6 @@
 """Attach to a model or the folder of one: load it, choose its adapter and verify the hooks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -71,13 +71,23 @@ def _read(folder: Path) -> Any:
     if "model_type" in config:
         check_sizes(config, CheckpointTensors(folder))
         return _published(folder, config["model_type"], config.get("architectures") or [])
-    check_own(folder, config)
-    shape = set(config["shape"])
-    fitting = [kind for kind in ORDINATE_MODELS if shape == set(_fields(kind))]
-    need(bool(fitting), "config.json must describe a known model", "its fields match none", "download it again")
+    kind = _own_kind(config)
+    check_own(folder, config, kind)
     # the loader of huggingface_hub prints
     with redirect_stdout(StringIO()):
-        return fitting[0].from_pretrained(str(folder), local_files_only=True)
+        return kind.from_pretrained(str(folder), local_files_only=True)
+
+
+def _own_kind(config: Mapping[str, Any]) -> type[Any]:
+    """Return the class of a model in Ordinate's own format: the one it names, or the smallest with its fields."""
+    named, shape = config.get("architectures"), config.get("shape")
+    names = named if isinstance(named, list) else []
+    fields = set(shape) if isinstance(shape, dict) else set()
+    # fields that came after the model was written are missing
+    fitting = [kind for kind in ORDINATE_MODELS if fields and fields <= set(_fields(kind))]
+    fitting = [kind for kind in ORDINATE_MODELS if kind.__name__ in names] or fitting
+    need(bool(fitting), "config.json must describe a known model", "its fields match none", "download it again")
+    return min(fitting, key=lambda kind: len(_fields(kind)))
 
 
 def _fields(kind: type[Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Vega-Lite charts: the curves of a study, the line charts of a finding, and a cross-attention map."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
 from typing import Any
 
 import altair as alt
@@ -10,12 +11,12 @@ from ordinate.report.html import printable
 from ordinate.report.read import MAX_ARMS_DRAWN, Study
 from ordinate.report.summary import ArmSummary
 
-# a palette that stays distinguishable with any colour vision deficiency; more schemes than colours differ by dashes
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d31")
+# each has a contrast of 3:1 at least with a white and with a dark page; lines differ by dashes too
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c46597", "#a87800", "#7a6bd0", "#6b7280", "#2f8fa8")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-# findings are also shown on a dark background, where black is invisible
-_FINDING_COLOURS = tuple(colour for colour in COLOURS if colour != "#000000")
 _GREY = "#8a93a1"
+# a piece of the line itself in the legend, so that its dashes are seen
+LINE_SYMBOLS = {"symbolType": "stroke", "symbolStrokeWidth": 3, "symbolSize": 300}
 # up to this many x values each get a tick of their own
 _MAX_TICKS = 12
 # with a longer name in it, the legend has one column, so that it fits on a narrow screen
@@ -44,11 +45,9 @@ class StudyCharts:
 
     def training(self) -> Spec:
         """Training loss by step."""
-        rows = []
-        for label, result in self._runs():
-            points = zip(result["training"]["steps"], result["training"]["loss"], strict=True)
-            rows += [self._row(label, result, step=step, loss=loss) for step, loss in points]
-        return self._line_chart(rows, ("step", "step"), ("loss", f"loss [{self.study.metric.loss}]"))
+        rows = self._curves("step", lambda run: (run["training"]["steps"], run["training"]["loss"]))
+        x = alt.X("step:Q", title="step").axis(grid=False)
+        return self._line_chart(rows, x, f"loss [{self.study.metric.loss}]", named="step")
 
     def lengths(self) -> Spec:
         """The metric by evaluation length, with its interval."""
@@ -64,7 +63,7 @@ class StudyCharts:
             for entry in self.entries
             for level in entry.levels.values()
         ]
-        base = self._base(rows)
+        base = self._base(rows, **LINE_SYMBOLS)
         x = alt.X("across:Q", title=f"times the trained {self.study.metric.extent}").scale(type="log", base=2)
         x = x.axis(values=sorted({row["times"] for row in rows}), format="d", grid=False)
         y = alt.Y("value:Q", title=self.study.metric.name).scale(zero=False)
@@ -73,41 +72,29 @@ class StudyCharts:
             "times:Q",
             *(alt.Tooltip(f"{name}:Q", format=".3f") for name in ("value", "low", "high")),
         ]
-        lines = base.mark_line(point=True).encode(x=x, y=y, tooltip=tips)
+        lines = base.mark_line(point=True).encode(x=x, y=y, strokeDash=self._dashed(), tooltip=tips)
         bars = base.mark_rule(strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q", tooltip=tips)
         return self._full_width(alt.layer(bars, lines))
 
     def positions(self) -> Spec:
         """Loss by position in the longest evaluation windows; a dashed line marks the trained length."""
-        rows = [
-            self._row(label, result, position=position, loss=loss)
-            for label, result in self._runs()
-            for position, loss in zip(
-                result["positions"]["position"], result["positions"]["nats_per_token"], strict=True
-            )
-        ]
-        length = next(result["positions"]["trained_length"] for _, result in self._runs())
-        mark = alt.Chart(alt.Data(values=[{"position": length, "what": "trained length"}]))
-        rule = mark.mark_rule(strokeDash=[4, 4], color="#666").encode(
-            x="position:Q", tooltip=["what:N", "position:Q"]
+        rows = self._curves(
+            "position", lambda run: (run["positions"]["position"], run["positions"]["nats_per_token"])
         )
-        return self._line_chart(rows, ("position", "position [tokens]"), ("loss", "loss [nats a token]"), rule)
+        length = next(run["positions"]["trained_length"] for label in self.labels for run in self._runs(label))
+        mark = alt.Chart(alt.Data(values=[{"position": length, "what": "trained length"}]))
+        rule = mark.mark_rule(strokeDash=[4, 4], color=_GREY).encode(x="position:Q", tooltip=["what:N", "position:Q"])
+        x = alt.X("position:Q", title="position [tokens]").axis(grid=False)
+        return self._line_chart(rows, x, "loss [nats a token]", rule, named="position")
 
     def order(self) -> Spec:
         """Loss when tokens are shuffled within windows, by window size."""
-        rows = [
-            self._row(label, result, window=row["window"], loss=row["nats_per_token"])
-            for label, result in self._runs()
-            for row in result["order"]
-        ]
-        values = sorted({row["window"] for row in rows})
-        x = alt.X("window:Q", title="shuffling window [tokens]").scale(type="log", base=2)
-        x = x.axis(values=values, format="d", grid=False)
-        y = alt.Y("loss:Q", title=f"loss [{self.study.metric.loss}]").scale(zero=False)
-        tips = self._tooltip("window", "loss")
-        return self._full_width(
-            self._base(rows).mark_line(point=True).encode(x=x, y=y, tooltip=tips, detail="seed:N")
+        rows = self._curves(
+            "window", lambda run: zip(*((row["window"], row["nats_per_token"]) for row in run["order"]), strict=True)
         )
+        x = alt.X("window:Q", title="shuffling window [tokens]").scale(type="log", base=2)
+        x = x.axis(values=sorted({row["window"] for row in rows}), format="d", grid=False)
+        return self._line_chart(rows, x, f"loss [{self.study.metric.loss}]", named="window", points=True)
 
     def crossing(self) -> Spec:
         """Cross-attention weights of the best scheme or mixer on one held-out pair."""
@@ -118,28 +105,34 @@ class StudyCharts:
         """The metric by training speed."""
         kind = self.study.metric
         rows = [
-            self._row(label, result, speed=result["cost"]["tokens_per_second"], value=self._value(label))
-            for label, result in self._runs()
-            if result["cost"].get("tokens_per_second")
+            {self.noun: label, "speed": fmean(speeds), "value": self._value(label)}
+            for label in self.labels
+            if (speeds := [s for run in self._runs(label) if (s := run["cost"].get("tokens_per_second"))])
         ]
-        fastest = {row[self.noun]: row for row in sorted(rows, key=lambda row: row["speed"])}
-        for row in rows:
-            # the seeds of one scheme lie close together: only one of its points is labelled
-            row["name"] = row[self.noun] if row is fastest[row[self.noun]] else ""
         x = alt.X("speed:Q", title=f"training speed [{kind.speed} a second]").scale(zero=False, padding=24)
         x = x.axis(labelOverlap=True)
         y = alt.Y("value:Q", title=kind.name).scale(zero=False, padding=16)
-        base = self._base(rows, dashed=False)
+        base = self._base(rows)
         points = base.mark_point(size=90, filled=True).encode(x=x, y=y, tooltip=self._tooltip("speed", "value"))
-        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text="name:N")
+        names = base.mark_text(align="left", dx=9, fontSize=12).encode(x=x, y=y, text=f"{self.noun}:N")
         return self._full_width(alt.layer(points, names))
 
-    def _runs(self) -> list[tuple[str, Row]]:
-        return [
-            (label, result)
-            for label in self.labels
-            for result in self.study.finished(label)[: self.study.seeds_drawn]
-        ]
+    def _runs(self, label: str) -> list[Row]:
+        return self.study.finished(label)[: self.study.seeds_drawn]
+
+    def _curves(self, x: str, read: Callable[[Row], Iterable[Sequence[float]]]) -> list[Row]:
+        """Return the mean over seeds by x, with the lowest and the highest of them."""
+        rows = []
+        for label in self.labels:
+            found: dict[float, list[float]] = {}
+            for run in self._runs(label):
+                for place, value in zip(*read(run), strict=True):
+                    found.setdefault(place, []).append(value)
+            rows += [
+                {self.noun: label, x: place, "value": fmean(values), "low": min(values), "high": max(values)}
+                for place, values in found.items()
+            ]
+        return rows
 
     @property
     def left_out(self) -> str:
@@ -149,9 +142,6 @@ class StudyCharts:
         first = f"the first {self.study.seeds_drawn} of {seeds} seeds" if self.study.seeds_drawn < seeds else ""
         return f" Drawn: {' and '.join(filter(None, (best, first)))}." if best or first else ""
 
-    def _row(self, label: str, result: Row, **numbers: Any) -> Row:
-        return {self.noun: label, "seed": result["run"]["seed"], **numbers}
-
     def _dodge(self, label: str) -> float:
         # a small horizontal shift, so that intervals do not hide each other
         return 2 ** (0.03 * (self.labels.index(label) - (len(self.labels) - 1) / 2))
@@ -160,33 +150,43 @@ class StudyCharts:
         return next(entry.trained.value for entry in self.entries if entry.label == label)
 
     def _tooltip(self, x: str, y: str) -> list[Any]:
-        return [f"{self.noun}:N", "seed:N", f"{x}:Q", alt.Tooltip(f"{y}:Q", format=".3f")]
+        return [f"{self.noun}:N", f"{x}:Q", alt.Tooltip(f"{y}:Q", format=".3f")]
 
-    def _line_chart(self, rows: list[Row], x: tuple[str, str], y: tuple[str, str], *more: alt.Chart) -> Spec:
-        x_axis = alt.X(f"{x[0]}:Q", title=x[1]).axis(grid=False)
-        y_axis = alt.Y(f"{y[0]}:Q", title=y[1]).scale(zero=False)
-        lines = self._base(rows).mark_line(strokeWidth=2, interpolate="linear")
-        return self._full_width(
-            alt.layer(lines.encode(x=x_axis, y=y_axis, tooltip=self._tooltip(x[0], y[0]), detail="seed:N"), *more)
-        )
+    def _line_chart(
+        self, rows: list[Row], x: alt.X, title: str, *more: alt.Chart, named: str, points: bool = False
+    ) -> Spec:
+        """Lines through the means over seeds; a band from the lowest to the highest seed, if there are several."""
+        y = alt.Y("value:Q", title=title).scale(zero=False)
+        base = self._base(rows, **LINE_SYMBOLS)
+        lines = base.mark_line(strokeWidth=2, interpolate="linear", point=points)
+        layers = [lines.encode(x=x, y=y, strokeDash=self._dashed(), tooltip=self._tooltip(named, "value"))]
+        if any(row["low"] < row["high"] for row in rows):
+            ends = alt.Y("low:Q", title=title).scale(zero=False)
+            layers.insert(0, base.mark_area(fillOpacity=0.16, strokeOpacity=0).encode(x=x, y=ends, y2="high:Q"))
+        return self._full_width(alt.layer(*layers, *more))
 
-    def _base(self, rows: list[Row], *, dashed: bool = True) -> alt.Chart:
+    def _base(self, rows: list[Row], **legend: Any) -> alt.Chart:
         """Data and colours of a chart; a click on a name in the legend dims the others."""
         chosen = alt.selection_point(fields=[self.noun], bind="legend", name="chosen")
-        # indices into the plan, not into what is drawn: a scheme has the same colour in every report of a study
-        order = list(self.study.arms)
-        indices = [order.index(label) for label in self.labels]
-        colours = [COLOURS[index % len(COLOURS)] for index in indices]
-        dashes = [DASHES[index // len(COLOURS) % len(DASHES)] for index in indices]
-        legend = alt.Legend(title=None, orient="top", columns=4, symbolStrokeWidth=3, labelLimit=220)
+        colours = [COLOURS[index % len(COLOURS)] for index in self._indices]
+        colour = alt.Color(f"{self.noun}:N", legend=_study_legend(**legend))
         chart = alt.Chart(alt.Data(values=rows)).encode(
-            color=alt.Color(f"{self.noun}:N", legend=legend).scale(domain=self.labels, range=colours),
+            color=colour.scale(domain=self.labels, range=colours),
             opacity=alt.when(chosen).then(alt.value(1)).otherwise(alt.value(0.12)),
         )
-        if dashed:
-            dash = alt.StrokeDash(f"{self.noun}:N", legend=legend).scale(domain=self.labels, range=dashes)
-            chart = chart.encode(strokeDash=dash)
         return chart.add_params(chosen)
+
+    def _dashed(self) -> alt.StrokeDash:
+        """Dashes of each line: no two lines with one colour have the same."""
+        dashes = [DASHES[(index + index // len(COLOURS)) % len(DASHES)] for index in self._indices]
+        dash = alt.StrokeDash(f"{self.noun}:N", legend=_study_legend(**LINE_SYMBOLS))
+        return dash.scale(domain=self.labels, range=dashes)
+
+    @property
+    def _indices(self) -> list[int]:
+        # in the plan, not in what is drawn: a scheme has the same colour in every report of a study
+        order = list(self.study.arms)
+        return [order.index(label) for label in self.labels]
 
     def _full_width(self, chart: Any) -> Spec:
         sized = chart.properties(
@@ -195,8 +195,11 @@ class StudyCharts:
         return self._styled(sized)
 
     def _styled(self, chart: Any) -> Spec:
-        styled = chart.configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridColor="#eee")
-        return styled.configure_view(stroke=None).configure_legend(labelFontSize=12).to_dict()
+        return _themed(chart).configure_view(stroke=None).to_dict()
+
+
+def _study_legend(**look: Any) -> alt.Legend:
+    return alt.Legend(title=None, orient="top", columns=4, labelLimit=220, symbolOpacity=1, **look)
 
 
 def cross_attention_map(
@@ -266,13 +269,17 @@ def finding_chart(chart: Chart) -> Spec:
     lines = lines.encode(y=y, strokeDash=_dashes(chart, names))
     size = {"width": "container", "height": 260, "autosize": alt.AutoSizeParams(type="fit-x", contains="padding")}
     drawn = alt.layer(band, lines).properties(**size)
+    return _clean(_themed(drawn).configure_view(stroke=None).to_dict())
+
+
+def _themed(chart: Any) -> Any:
+    """Let axes, text and background follow a light or dark page."""
     words = {"labelColor": "currentColor", "titleColor": "currentColor"}
-    drawn = drawn.configure(background="transparent").configure_view(stroke=None)
-    drawn = drawn.configure_axis(
+    themed = chart.configure(background="transparent").configure_axis(
         labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridColor=_GREY, gridOpacity=0.25,
         domainColor=_GREY, tickColor=_GREY, **words
     )  # fmt: skip
-    return _clean(drawn.configure_legend(labelFontSize=12, labelColor="currentColor").to_dict())
+    return themed.configure_legend(labelFontSize=12, **words)
 
 
 def _clean(value: Any) -> Any:
@@ -305,15 +312,14 @@ def _rows(chart: Chart) -> list[dict[str, Any]]:
 
 def _colours(chart: Chart, names: list[str]) -> alt.Color:
     coloured = [line.name for line in chart.lines if not line.null]
-    shades = {name: _FINDING_COLOURS[index % len(_FINDING_COLOURS)] for index, name in enumerate(coloured)}
+    shades = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(coloured)}
     colours = [shades.get(name, _GREY) for name in names]
     return alt.Color("line:N", legend=_legend(names)).scale(domain=names, range=colours)
 
 
 def _dashes(chart: Chart, names: list[str]) -> alt.StrokeDash:
     dashes = [
-        [4, 3] if line.null else DASHES[index // len(_FINDING_COLOURS) % len(DASHES)]
-        for index, line in enumerate(chart.lines)
+        [4, 3] if line.null else DASHES[index // len(COLOURS) % len(DASHES)] for index, line in enumerate(chart.lines)
     ]
     return alt.StrokeDash("line:N", legend=_legend(names)).scale(domain=names, range=dashes)
 

@@ -1,19 +1,19 @@
 """HTML of findings: the report of a probed model with a card for each probe, and a single card for notebooks."""
 
-import json
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import vl_convert
 
+from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.checks import need
 from ordinate.core.finding import Finding
 from ordinate.report.finding_card import card_context
-from ordinate.report.html import script_hashes, script_safe_json, template_environment, vega_bundle
-from ordinate.report.page import DRAW_SCRIPT
+from ordinate.report.html import chart_context, package_text, template_environment
 
 FORMATS = (1,)
+REMEDY = "repeat the command of the probes, which measures it again"
 # order of the probes in a report; others follow by name
 PROBE_ORDER = (
     "order_sensitivity",
@@ -38,11 +38,13 @@ class ProbedModel:
         about: the contents of subject.json.
         findings: the findings of the probes that finished.
         failures: title and traceback by name of each probe that failed.
+        damaged: what is wrong with each finding that cannot be used, by name of the probe.
     """
 
     about: dict[str, Any]
     findings: list[Finding]
     failures: dict[str, tuple[str, str]]
+    damaged: dict[str, str]
 
 
 def read_findings(folder: Path) -> ProbedModel:
@@ -53,21 +55,33 @@ def read_findings(folder: Path) -> ProbedModel:
     """
     path = folder / "subject.json"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = read_checksummed(path)
         if about["format"] not in FORMATS:
             raise ValueError(f"format {about['format']!r}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"a folder of findings needs a readable subject.json; {path} cannot be read ({error}); check the path"
         ) from None
-    findings, failures = [], {}
+    findings, failures, damaged = [], {}, {}
     for file in sorted((folder / "findings").glob("*.json")):
-        written = json.loads(file.read_text(encoding="utf-8"))
-        if "finding" in written:
-            findings.append(Finding.model_validate(written["finding"]))
-        else:
-            failures[file.name.removesuffix(".failed.json")] = (written["title"], written["message"])
-    return ProbedModel(about, findings, failures)
+        name = file.name.removesuffix(".json").removesuffix(".failed")
+        try:
+            written = read_checksummed(file, REMEDY)
+            if "finding" in written:
+                findings.append(_finding(file, name, written["finding"]))
+            else:
+                failures[name] = (written["title"], written["message"])
+        # one damaged file must not hide the others
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            damaged[name] = f"The finding cannot be used: {error}."
+    return ProbedModel(about, findings, failures, damaged)
+
+
+def _finding(path: Path, name: str, written: Any) -> Finding:
+    finding = Finding.model_validate(written)
+    need(finding.question == name, "a file must hold the finding that it is named after",
+         f"{path} is of {finding.question}", REMEDY)  # fmt: skip
+    return finding
 
 
 def findings_page(questioned: ProbedModel) -> str:
@@ -75,9 +89,10 @@ def findings_page(questioned: ProbedModel) -> str:
     facts = questioned.about["about"]["facts"]
     found = [card_context(finding) for finding in questioned.findings]
     found += [_failed(name, title, message) for name, (title, message) in questioned.failures.items()]
+    found += [_unusable(name, said) for name, said in questioned.damaged.items()]
     found.sort(key=lambda one: _rank(one["name"]))
-    specs = [{"id": chart["id"], "spec": chart["spec"]} for one in found for chart in one["charts"]]
-    library, enlarge = vega_bundle(), files("ordinate.report").joinpath("enlarge.js").read_text(encoding="utf-8")
+    specs = {chart["id"]: chart["spec"] for one in found for chart in one["charts"]}
+    enlarge = package_text("enlarge.js")
     return (
         template_environment()
         .get_template("findings.html.jinja")
@@ -88,11 +103,8 @@ def findings_page(questioned: ProbedModel) -> str:
             facts=_facts(questioned.about),
             command=questioned.about["about"]["command"],
             style=card_style(),
-            specs=script_safe_json(specs),
-            bundle=library,
-            draw=DRAW_SCRIPT,
             enlarge=enlarge,
-            script_hashes=script_hashes(library, DRAW_SCRIPT, enlarge),
+            **chart_context(specs, enlarge),
         )
     )
 
@@ -108,7 +120,7 @@ def notebook_card(finding: Finding) -> str:
 
 def card_style() -> str:
     """Return the style sheet of cards."""
-    return files("ordinate.report").joinpath("card.css").read_text(encoding="utf-8")
+    return package_text("card.css")
 
 
 def sort_findings(findings: list[Finding]) -> list[Finding]:
@@ -124,6 +136,11 @@ def _failed(name: str, title: str, message: str) -> dict[str, Any]:
     last = message.strip().splitlines()[-1]
     empty = Finding(question=name, title=title, answer=f"This probe failed: {last}")
     return card_context(empty, failure=message)
+
+
+def _unusable(name: str, said: str) -> dict[str, Any]:
+    empty = Finding(question=name, title=name.replace("_", " ").capitalize(), answer=said)
+    return {**card_context(empty), "status": "failed"}
 
 
 def _subtitle(facts: dict[str, Any], read: str) -> str:

@@ -6,19 +6,20 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
+from ordinate.evaluation.comparison import Comparison
+from ordinate.evaluation.result import LengthResult
+from ordinate.report.decision import leader, winner
 from ordinate.report.grid_verdict import grid_verdict
-from ordinate.report.html import template_environment
+from ordinate.report.html import content_policy, template_environment
 from ordinate.report.marginal_means import Cell, MarginalMean, marginal_means
 from ordinate.report.metric import Metric
 from ordinate.report.page import TITLES
 from ordinate.report.read import Study, load_cells
 from ordinate.report.study_facts import method, study_facts
-from ordinate.report.summary import ArmSummary, LengthResult, summarise_all
+from ordinate.report.summary import ArmSummary, summarise_all
 from ordinate.report.svg_plots import forest_plots
 from ordinate.report.table import TableRow, table_rows
 from ordinate.report.tuning_text import rate_table, steps_table, tuning_records
-from ordinate.report.verdict import leader, winner
-from ordinate.study.comparison import Comparison
 from ordinate.study.run import describe_cell
 
 # most plots in one row of the page
@@ -57,6 +58,7 @@ class GridReport:
                 title=f"{TITLES[first.noun]}: {len(first.arms)} compared in {len(self.cells)} cells",
                 subtitle=f"{first.noun.capitalize()}s crossed with {self._factors()}; each trained "
                 f"with {'1 seed' if seeds == 1 else f'{seeds} seeds'} in each cell.",
+                policy=content_policy(),
                 verdict=self.verdict,
                 forests=forest_plots(self.cells, self.ranked),
                 across=self._across(),

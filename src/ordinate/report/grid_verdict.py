@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from ordinate.report.decision import leader, winner
 from ordinate.report.marginal_means import Cell, MarginalMean
 from ordinate.report.provenance_text import provenance_warning
 from ordinate.report.summary import ArmSummary
 from ordinate.report.tuning_text import tuning_warning
-from ordinate.report.verdict import leader, ranking_sentences, winner
+from ordinate.report.verdict import left_out, ranking_sentences
 from ordinate.study.run import STATE_WORDS
 
 
@@ -63,7 +64,7 @@ def _unfinished(cells: Sequence[Cell]) -> list[str]:
     pending = sum(len(study.pending) for _, study in cells)
     if pending:
         lines.append(f"{pending} planned {'run has' if pending == 1 else 'runs have'} no result yet.")
-    return lines + [f"Left out: {line}." for _, study in cells for line in study.damaged]
+    return lines + left_out([line for _, study in cells for line in study.damaged])
 
 
 def _by_cell(finished: Sequence[tuple[Cell, Sequence[ArmSummary]]]) -> list[str]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ordinate.evaluation.comparison import Measurements
 from ordinate.report.metric import Metric
 from ordinate.report.read import Study
 from ordinate.report.summary import study_tables
-from ordinate.study.comparison import Measurements
 from ordinate.study.run import describe_cell, digest
 
 Cell = tuple[dict[str, Any], Study]

@@ -4,10 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ordinate.core import catalog
-from ordinate.study.statistics import Floats, Interval, accuracy_interval, estimate_ratio, nats_to_bits
+from ordinate.evaluation.quantity import ACCURACY, Quantity
+from ordinate.evaluation.statistics import Floats, Interval
 
 PACKAGE = "ordinate.report.metrics"
 # in place of an interval that one document cannot give
@@ -22,14 +21,12 @@ Bounds = Interval | None
 class Metric(ABC):
     """A metric: a ratio of sums such as bits over bytes, and the texts that describe it in a report."""
 
-    name: ClassVar[str]
-    """Name in tables and sentences."""
+    quantity: ClassVar[Quantity]
+    """What is measured, and its interval."""
     csv_prefix: ClassVar[str]
     """Prefix of its columns in results.csv."""
     best: ClassVar[str]
     """Which value is best: lowest or highest."""
-    sign: ClassVar[int]
-    """1 if lower is better, -1 if higher is better."""
     section: ClassVar[str]
     """Section of study.json that describes the training data."""
     units: ClassVar[str]
@@ -68,6 +65,8 @@ class Metric(ABC):
     """Fields with values for each unit; dropped once `table` has been computed."""
     extra_columns: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """Further numbers at the trained length: field of the result, column heading, format."""
+    tolerance: ClassVar[float] = 0.1
+    """Largest difference at the trained length that another processor or version may make (`ordinate reproduce`)."""
     definition: ClassVar[str]
     """Definition, for the note under the table."""
     extrapolation_definition: ClassVar[str]
@@ -77,17 +76,27 @@ class Metric(ABC):
     samples_caption: ClassVar[str] = ""
     """Caption of the samples."""
 
-    @abstractmethod
+    @property
+    def name(self) -> str:
+        """Name in tables and sentences."""
+        return self.quantity.name
+
+    @property
+    def sign(self) -> int:
+        """1 if lower is better, -1 if higher is better."""
+        return self.quantity.sign
+
     def has_value(self, row: ResultRow) -> bool:
         """Whether the result has a value at this length."""
+        return self.quantity.has_value(row)
 
-    @abstractmethod
     def table(self, row: ResultRow) -> tuple[Floats, Floats]:
         """Numerator and denominator of the ratio for each unit."""
+        return self.quantity.table(row)
 
-    @abstractmethod
     def interval(self, amounts: Floats, sizes: Floats) -> Bounds:
         """95 % interval of the ratio, from seeds x units and the size of each unit; None with a single unit."""
+        return self.quantity.interval(amounts, sizes)
 
     @abstractmethod
     def format_value(self, number: float) -> str:
@@ -108,6 +117,16 @@ class Metric(ABC):
     @abstractmethod
     def format_difference(self, number: float, bounds: Bounds) -> str:
         """Format a paired difference with its interval for a sentence."""
+
+    @abstractmethod
+    def format_effect(self, difference: float, bounds: Bounds, relative: float | None) -> str:
+        """Format by how much the best is better than another, so that "than" can follow.
+
+        Args:
+            difference: how much worse the other is.
+            bounds: interval of the difference.
+            relative: the difference as a share of the other's value.
+        """
 
     def title(self, plan: ResultRow, learned: ResultRow) -> str:
         """Name of the data or task."""
@@ -132,19 +151,7 @@ class Metric(ABC):
 class CrossEntropyMetric(Metric):
     """Cross-entropy in bits per byte or token; lower is better."""
 
-    best, sign, per_unit_fields = "lowest", 1, ("documents",)
-    size: ClassVar[str]
-    """Field of a document or pair that the bits are divided by."""
-
-    def has_value(self, row: ResultRow) -> bool:
-        return row["nats_per_token"] is not None
-
-    def table(self, row: ResultRow) -> tuple[Floats, Floats]:
-        amounts = nats_to_bits(np.array([document["nats"] for document in row["documents"]], float))
-        return amounts, np.array([document[self.size] for document in row["documents"]], float)
-
-    def interval(self, amounts: Floats, sizes: Floats) -> Bounds:
-        return estimate_ratio(amounts, sizes).interval
+    best, per_unit_fields = "lowest", ("documents",)
 
     def format_value(self, number: float) -> str:
         return f"{number:.3f}"
@@ -161,6 +168,13 @@ class CrossEntropyMetric(Metric):
     def format_difference(self, number: float, bounds: Bounds) -> str:
         return f"{number:.3f} {self.format_interval(bounds) if bounds else UNKNOWN}"
 
+    def format_effect(self, difference: float, bounds: Bounds, relative: float | None) -> str:
+        if not relative:
+            return f"{self.format_difference(difference, bounds)} fewer {self.name}"
+        share = 100 * relative / difference
+        ends = f" [{share * bounds[0]:.1f}, {share * bounds[1]:.1f}]" if bounds else ""
+        return f"{share * difference:.1f} %{ends} fewer {self.name}"
+
     def describe_evaluation(self, plan: ResultRow, learned: ResultRow) -> str:
         return f"Evaluated on held-out {self.source}: {learned['held_out']}."
 
@@ -168,16 +182,7 @@ class CrossEntropyMetric(Metric):
 class AccuracyMetric(Metric):
     """Accuracy: the share of correct answers; higher is better."""
 
-    name, csv_prefix, best, sign, per_unit_fields = "accuracy", "accuracy", "highest", -1, ("right", "asked")
-
-    def has_value(self, row: ResultRow) -> bool:
-        return row["accuracy"] is not None
-
-    def table(self, row: ResultRow) -> tuple[Floats, Floats]:
-        return np.array(row["right"], float), np.array(row["asked"], float)
-
-    def interval(self, amounts: Floats, sizes: Floats) -> Bounds:
-        return accuracy_interval(amounts, sizes) if len(sizes) > 1 else None
+    quantity, csv_prefix, best, per_unit_fields = ACCURACY, "accuracy", "highest", ("right", "asked")
 
     def format_value(self, number: float) -> str:
         return f"{100 * number:.1f} %"
@@ -193,6 +198,9 @@ class AccuracyMetric(Metric):
 
     def format_difference(self, number: float, bounds: Bounds) -> str:
         return f"{100 * number:.1f} {self.format_interval(bounds) if bounds else UNKNOWN} points"
+
+    def format_effect(self, difference: float, bounds: Bounds, relative: float | None) -> str:
+        return f"accuracy higher by {self.format_difference(difference, bounds)}"
 
 
 def metric_of(plan: ResultRow) -> Metric:

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ordinate.report.charts import StudyCharts
-from ordinate.report.html import script_hashes, script_safe_json, template_environment, vega_bundle
+from ordinate.report.decision import decide
+from ordinate.report.decision_card import DecisionCard
+from ordinate.report.difference_plot import difference_plots
+from ordinate.report.html import chart_context, package_text, template_environment
 from ordinate.report.metric import Metric
 from ordinate.report.read import Study
 from ordinate.report.study_facts import method, study_facts, subtitle
@@ -12,14 +15,7 @@ from ordinate.report.summary import ArmSummary
 from ordinate.report.svg_plots import slice_plots
 from ordinate.report.table import TableRow
 from ordinate.report.tuning_text import rate_table, steps_table
-from ordinate.report.verdict import verdict
-
-# runs in the page: draws each Vega-Lite specification into its element
-DRAW_SCRIPT = """
-for (const chart of JSON.parse(document.getElementById("specs").textContent)) {
-  window.vegaEmbed("#" + chart.id, chart.spec, {actions: false, renderer: "svg", ast: true});
-}
-"""
+from ordinate.report.verdict import findings
 
 CHART_TEXTS = {
     "training": (
@@ -58,16 +54,17 @@ def study_page(study: Study, entries: Sequence[ArmSummary], table: Sequence[Tabl
     """Return a self-contained HTML page; every text from the data is escaped."""
     kind, noun, charts = study.metric, study.noun, _charts(study, entries)
     also = _also(kind, table)
-    library, seeds = vega_bundle(), study.plan["seeds"]
+    seeds, sort = study.plan["seeds"], package_text("table.js")
     template = template_environment().get_template("page.html.jinja")
     return template.render(
         title=f"{TITLES[noun]}: {len(study.arms)} compared on {study.data_title}",
         subtitle=subtitle(study),
-        verdict=verdict(study, entries),
-        multiples=_multiples(entries),
+        card=DecisionCard.of(study, decide(study, entries)),
+        findings=findings(study, entries),
+        differences=difference_plots(entries, kind),
+        heads=_heads(study, entries, also),
         table=[_row(row, entries, study, also) for row in table],
         kind=kind,
-        also=[head for _, head, _ in also],
         noun=noun,
         slices=slice_plots(study, entries),
         finished=f"{seeds} done",
@@ -80,10 +77,8 @@ def study_page(study: Study, entries: Sequence[ArmSummary], table: Sequence[Tabl
         steps=[("", steps)] if (steps := steps_table(study)) else [],
         facts=study_facts(study),
         command=study.manifest["command"],
-        specs=script_safe_json([{"id": chart["id"], "spec": chart["spec"]} for chart in charts]),
-        bundle=library,
-        draw=DRAW_SCRIPT,
-        script_hashes=script_hashes(library, DRAW_SCRIPT),
+        sort=sort,
+        **chart_context({chart["id"]: chart["spec"] for chart in charts}, sort),
     )
 
 
@@ -111,6 +106,22 @@ def _charts(study: Study, entries: Sequence[ArmSummary]) -> list[dict[str, Any]]
         }
         for name in kind.charts
         if entries
+    ]
+
+
+def _heads(study: Study, entries: Sequence[ArmSummary], also: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return the headings of the table, which a narrow screen shows beside each value."""
+    kind, noun = study.metric, study.noun
+    return [
+        *(["scheme"] if noun == "scheme" else ["mixer", "scheme"]),
+        kind.name,
+        "difference to best, paired",
+        *(f"at {times}x" for times in _multiples(entries)),
+        *(["pairs shuffled", "all shuffled"] if "order" in kind.sections else []),
+        *(head for _, head, _ in also),
+        f"{kind.speed} / s",
+        "memory",
+        "parameters",
     ]
 
 

@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 
 from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.checks import need, shown
 from ordinate.report.metric import Metric, metric_of
-from ordinate.study.run import STATES
+from ordinate.study.result_file import READABLE_FORMATS, REMEDY, RESULT_ERRORS, read_result
+from ordinate.study.run import slug
 
-# format 2 added mixers and tasks
-FORMATS = (1, 2)
-# raised by a result.json that is damaged or not a result
-READ_ERRORS = (OSError, ValueError, KeyError, TypeError, IndexError)
 # training losses are noisy: they are averaged over consecutive steps, down to about this many points
 MAX_POINTS = 60
 # limits of a chart: schemes that colours and dashes can distinguish, and lines that remain legible
-MAX_ARMS_DRAWN, MAX_LINES = 32, 128
+MAX_ARMS_DRAWN, MAX_LINES = 12, 128
 # sections of a result that only charts and samples need
 CHART_SECTIONS = ("training", "positions", "crossing", "samples")
 
@@ -109,8 +107,12 @@ def load_study(folder: Path) -> Study:
     results, trials = ([item for item in found if ("rate" in item["run"]) == tried] for tried in (False, True))
     ended = {(item["run"]["label"], item["run"]["seed"]) for item in results}
     planned = [(label, seed) for seed in range(about["plan"]["seeds"]) for label in order]
-    pending = [f"{label} seed {seed}" for label, seed in planned if (label, seed) not in ended]
-    return Study(about, results, pending, damaged, trials)
+    pending = [
+        f"{label} seed {seed}"
+        for label, seed in planned
+        if (label, seed) not in ended and f"{slug(label)}-s{seed}" not in damaged
+    ]
+    return Study(about, results, pending, list(damaged.values()), trials)
 
 
 def load_manifest(folder: Path) -> dict[str, Any]:
@@ -121,20 +123,40 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / "study.json"
     try:
-        about = read_checksummed(path)
+        about = read_checksummed(path, "restore it")
     except FileNotFoundError:
         raise ValueError(
             f"a report needs the folder of a study; {folder} has no study.json; check the path"
         ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"study.json must be readable; {path} is not ({error}); restore it") from None
-    if not isinstance(about, dict) or about.get("format") not in FORMATS:
-        found = about.get("format") if isinstance(about, dict) else None
+    if about.get("format") not in READABLE_FORMATS:
         raise ValueError(
-            f"this version reads studies of format {' and '.join(map(str, FORMATS))}; {path} has {found!r}; "
+            f"this version reads studies of format {' and '.join(map(str, READABLE_FORMATS))}; {path} has "
+            f"{about.get('format')!r}; "
             "use the version that wrote it"
         )
+    _check_plan(about, path)
     return about
+
+
+def _check_plan(about: dict[str, Any], path: Path) -> None:
+    """Check the types of what the report reads of a plan."""
+    plan = about.get("plan")
+    plan = plan if isinstance(plan, dict) else {}
+    must, remedy = f"plan in {path} must be that of a study", "restore it, or train the study again in another folder"
+    for name in ("seeds", "steps", "batch", "length", "width", "layers"):
+        value = plan.get(name)
+        need(isinstance(value, int) and 0 <= value < 2**62, must, f"{name} is {shown(value)}", remedy)
+    for name, kind in (("schemes", str), ("mixers", str), ("eval_length_multiples", int)):
+        value = plan.get(name)
+        fine = value is None or (isinstance(value, list) and all(isinstance(one, kind) for one in value))
+        need(fine, must, f"{name} is {shown(value)}", remedy)
+    compared = about.get("compared", [])
+    texts = [one.get(key) for one in compared if isinstance(one, dict) for key in ("label", "scheme", "mixer")]
+    whole = isinstance(compared, list) and len(texts) == 3 * len(compared)
+    need(whole and all(isinstance(text, str) for text in texts), must, f"compared is {shown(compared)}", remedy)
+    need("compared" in about or plan.get("schemes") is not None, must, "it names no schemes", remedy)
 
 
 def load_cells(folder: Path, about: dict[str, Any]) -> list[tuple[dict[str, Any], Study]]:
@@ -149,8 +171,8 @@ def load_cells(folder: Path, about: dict[str, Any]) -> list[tuple[dict[str, Any]
                 continue
             try:
                 found.append(_result(path, own, metric_of(own["plan"])))
-            except READ_ERRORS as error:
-                damaged.append(f"{run['name']}: the result cannot be read ({type(error).__name__}: {error})")
+            except RESULT_ERRORS as error:
+                damaged.append(_describe_damage(path, error))
         results, trials = ([item for item in found if ("rate" in item["run"]) == tried] for tried in (False, True))
         cells.append((cell["values"], Study(own, results, pending, damaged, trials)))
     return cells
@@ -168,14 +190,17 @@ def seeds_drawn(about: dict[str, Any]) -> int:
     return max(1, MAX_LINES // max(1, min(MAX_ARMS_DRAWN, len(arms_of(about)))))
 
 
-def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    results, damaged, labels, kind = [], [], arms_of(about), metric_of(about["plan"])
+def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the results of planned runs, and of each run whose result cannot be used, why."""
+    results, damaged, labels, kind = [], dict[str, str](), arms_of(about), metric_of(about["plan"])
+    units: list[int] = []
     for path in sorted(folder.glob("runs/*/result.json")):
         try:
             result = _result(path, about, kind)
             run = result["run"]
-        except READ_ERRORS as error:
-            damaged.append(f"{path.parent.name}: the result cannot be read ({type(error).__name__}: {error})")
+            _check_units(result, units, path, kind)
+        except RESULT_ERRORS as error:
+            damaged[path.parent.name] = _describe_damage(path, error)
             continue
         planned = run.get("rate") in (about["plan"].get("tune_lr") or ()) if "rate" in run else _seed(run, about)
         if run["label"] in labels and planned:
@@ -183,14 +208,29 @@ def _results(folder: Path, about: dict[str, Any]) -> tuple[list[dict[str, Any]],
     return results, damaged
 
 
+def _check_units(result: dict[str, Any], units: list[int], path: Path, kind: Metric) -> None:
+    """Check that a result has as many units at every length as those before it: all differences are paired."""
+    for row in result.get("lengths", ()) if result["status"] == "done" else ():
+        if "table" in row:
+            count = len(row["table"][1])
+            units.append(count)
+            came = f"{path} has {count} at {row['times']} times the trained {kind.extent}, not {units[0]}"
+            need(count == units[0], f"all runs and lengths are evaluated on the same {kind.units}", came, REMEDY)
+
+
+def _describe_damage(path: Path, error: Exception) -> str:
+    """Name the run, its file and what is wrong with it."""
+    # the text of a KeyError or IndexError is a bare key or number
+    said = str(error) if isinstance(error, OSError | ValueError) else f"{path} lacks {error}"
+    return f"{path.parent.name}: the result cannot be used: {said}"
+
+
 def _seed(run: dict[str, Any], about: dict[str, Any]) -> bool:
     return 0 <= run["seed"] < about["plan"]["seeds"]
 
 
 def _result(path: Path, about: dict[str, Any], kind: Metric) -> dict[str, Any]:
-    result = read_checksummed(path)
-    if result["format"] not in FORMATS or result["status"] not in STATES:
-        raise ValueError(f"format {result['format']!r}, status {result['status']!r}")
+    result = read_result(path)
     run = result["run"]["label"], result["run"]["seed"]
     if result["status"] == "done" and "rate" in result["run"]:
         result["aside"], result["training"], result["cost"]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ordinate.report.provenance_text import provenance_facts
 from ordinate.report.read import Study
 from ordinate.report.tuning_text import describe_tuning
 from ordinate.study.options import unused_fields
@@ -70,6 +71,7 @@ def study_facts(study: Study, varied: Collection[str] = (), others: Sequence[Stu
         *_learned([study, *others]),
         ("Machine", _named(machine)),
         *([("Trained on", trained)] if (trained := _trained_on([study, *others])) else []),
+        *([("Made by", made)] if (made := provenance_facts([study, *others])) else []),
         ("Versions", _named({**about["versions"], "source": about["code"][:12]})),
     ]
 

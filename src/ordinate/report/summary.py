@@ -6,31 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ordinate.evaluation.comparison import Comparison, Measurements, compare_all
+from ordinate.evaluation.result import LengthResult, LengthTable, summarise_lengths
 from ordinate.report.metric import Metric
 from ordinate.report.read import Study
-from ordinate.study.comparison import Comparison, Measurements, compare_all
-from ordinate.study.statistics import Interval, estimate_change, estimate_ratio
-
-
-@dataclass(frozen=True)
-class LengthResult:
-    """The metric of a scheme or mixer at one evaluation length.
-
-    Args:
-        times: the length as a multiple of the trained one.
-        length: the length [tokens].
-        value: bits per byte, or accuracy.
-        interval: 95 % interval; None if there is only one document.
-        degradation: how much worse than at the trained length (positive is worse).
-        degradation_interval: its interval.
-    """
-
-    times: int
-    length: int
-    value: float
-    interval: Interval | None
-    degradation: float
-    degradation_interval: Interval | None
 
 
 @dataclass(frozen=True)
@@ -144,22 +123,20 @@ def _worse(found: Comparison | None, kind: Metric) -> Comparison | None:
 
 
 def _mean(label: str, table: Measurements, kind: Metric) -> ArmSummary:
-    value, bounds = estimate_ratio(table.amounts, table.sizes).value, kind.interval(table.amounts, table.sizes)
+    quantity = kind.quantity
+    value, bounds = quantity.value(table.amounts, table.sizes), quantity.interval(table.amounts, table.sizes)
     return ArmSummary(label, len(table.seeds), {1: LengthResult(1, 0, value, bounds, 0.0, None)})
 
 
 def _entry(label: str, results: Sequence[dict[str, Any]], metric: Metric) -> ArmSummary:
     multiples = [row["times"] for row in results[0]["lengths"] if metric.has_value(row)]
     tables = {times: _table(results, times) for times in multiples}
-    first = tables[min(multiples)]
-    levels = {}
-    for times, table in tables.items():
-        length = next(row["length"] for row in results[0]["lengths"] if row["times"] == times)
-        # a paired difference, document by document; positive is worse for every metric
-        ends = ((first.amounts, first.sizes), (table.amounts, table.sizes))
-        change = estimate_change(*(ends if metric.sign > 0 else ends[::-1]))
-        value, bounds = estimate_ratio(table.amounts, table.sizes).value, metric.interval(table.amounts, table.sizes)
-        levels[times] = LengthResult(times, length, value, bounds, change.value, change.interval)
+    lengths = {row["times"]: row["length"] for row in results[0]["lengths"]}
+    found = summarise_lengths(
+        metric.quantity,
+        [LengthTable(times, lengths[times], table.amounts, table.sizes) for times, table in tables.items()],
+    )
+    levels = {level.times: level for level in found}
     return ArmSummary(label, len(results), levels)
 
 

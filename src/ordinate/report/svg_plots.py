@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ordinate.evaluation.result import LengthResult
+from ordinate.report.decision import leader
 from ordinate.report.marginal_means import Cell
 from ordinate.report.read import Study
-from ordinate.report.summary import ArmSummary, LengthResult
-from ordinate.report.verdict import leader
+from ordinate.report.summary import ArmSummary
 from ordinate.study.run import describe_cell, digest
 
 # in SVG user units: width of a plot, height of a row of a forest plot, height of a plot of slices

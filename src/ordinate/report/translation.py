@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ordinate.report.charts import cross_attention_map
-from ordinate.report.html import script_hashes, script_safe_json, template_environment, vega_bundle
-from ordinate.report.page import DRAW_SCRIPT
+from ordinate.report.html import chart_context, template_environment
 
 COLUMN = "crossing"
 
@@ -19,15 +18,11 @@ def translation_page(result: Mapping[str, Any]) -> str:
     """
     look = result["crossing"]
     chart = cross_attention_map(look["source"], look["target"], look["weights"]).configure_view(stroke=None)
-    library = vega_bundle()
     return (
         template_environment()
         .get_template("translation.html.jinja")
         .render(
             **{name: result[name] for name in ("title", "about", "scores", "measured", "samples", "command")},
-            specs=script_safe_json([{"id": COLUMN, "spec": chart.to_dict()}]),
-            bundle=library,
-            draw=DRAW_SCRIPT,
-            script_hashes=script_hashes(library, DRAW_SCRIPT),
+            **chart_context({COLUMN: chart.to_dict()}),
         )
     )

@@ -1,6 +1,7 @@
 from . import spectra as spectra
 from ._composition import HeadGroups as HeadGroups
 from ._composition import Sum as Sum
+from ._scheme import Encoded as Encoded
 from ._scheme import Placed as Placed
 from ._scheme import Scheme as Scheme
 from ._score_mod import mask_mod as mask_mod

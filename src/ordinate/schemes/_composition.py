@@ -173,11 +173,13 @@ class HeadGroups(Composition):
         self.heads = heads
 
     def make_encoders(self, pos: Positions) -> tuple[Encoder, Encoder]:
-        """Apply the encoders of each part to its heads."""
-        made = [part.make_encoders(pos) for part in self.members]
-        return partial(self._by_group, [of_q for of_q, _ in made]), partial(
-            self._by_group, [of_k for _, of_k in made]
+        """Apply the encoders of each part to its heads; where none encodes, heads need not be divided."""
+        made, used = [part.make_encoders(pos) for part in self.members], self.hooks
+        of_q, of_k = (
+            partial(self._by_group, encoders) if hook in used else partial(_in_turn, ())
+            for hook, encoders in zip(("encode_query", "encode_key"), zip(*made, strict=True), strict=True)
         )
+        return of_q, of_k
 
     def score(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """Concatenate the scores of the parts; q.k for a part without its own."""

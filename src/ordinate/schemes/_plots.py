@@ -99,7 +99,7 @@ def _related(scheme: Scheme, at: Placed) -> Iterator[HeatmapData | LinePlotData]
     """Scores and outputs of attention when all queries and keys are the same vector."""
     heads, width = PLOT_SIZES["heads"], PLOT_SIZES["head_width"]
     ones = torch.ones(1, heads, at.where.shape[0], width) / width**0.5
-    q, k = at.encode(ones, ones)
+    q, k = at.encode(ones, ones).pair
     hooks = set(scheme.hooks)
     if hooks & {"encode_query", "encode_key", "score"}:
         own = scheme.score(q, k, at.where)

@@ -1,6 +1,7 @@
 """Position encoding schemes: the base class and a scheme bound to the positions of a forward pass."""
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -90,6 +91,10 @@ class Scheme(nn.Module):
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
             type.__setattr__(cls, "__init__", catalog.checked(cls.__init__, keep=("width", "heads", "head_width")))
+
+    def extra_repr(self) -> str:
+        """Return the options, for repr."""
+        return catalog.describe_options(self)
 
     def remap_positions(self, where: Geometry) -> Geometry:
         """Remap positions: return the geometry that this scheme, and those it is summed with, use instead."""
@@ -192,6 +197,37 @@ class Scheme(nn.Module):
         need_positions_below(type(self).__name__, pos, self.max_length or 0)
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """Queries and keys in which position is encoded: what `Placed.encode` returns and `attend_encoded` takes.
+
+    It is no pair of tensors, so that it cannot be given to `attend`, which would encode it a second time.
+
+    Args:
+        q: encoded queries.
+        k: encoded keys, those of a cache included.
+    """
+
+    q: EncodedQueries
+    k: EncodedKeys
+
+    @property
+    def pair(self) -> tuple[EncodedQueries, EncodedKeys]:
+        """The two tensors, for attention of another library."""
+        return self.q, self.k
+
+    def __iter__(self) -> Any:
+        """Refuse to be unpacked, as in `attend(*at.encode(q, k), v, at)`.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "encoded queries and keys are not unpacked; attend(q, k, v, at) takes raw ones and encodes them itself; "
+            "attend_encoded(encoded, v, at) takes encoded ones; the tensors are encoded.pair"
+        )
+
+
 class Placed:
     """A scheme bound to a geometry: mixers and `attend` use it for one forward pass.
 
@@ -208,7 +244,13 @@ class Placed:
         self.where = where
         # functools.cached_property takes a lock, which torch.compile cannot trace
         self._made: dict[Hashable, Any] = {}
+        self._embedded = False
         self._learned: list[tuple[Tensor, int]] | None = None
+
+    def __repr__(self) -> str:
+        """Name the scheme and the numbers of queries and keys."""
+        queries, keys = self.where.shape
+        return f"Placed({self.scheme!r}, queries={queries}, keys={keys})"
 
     def cached(self, name: Hashable, make: Callable[[], Result]) -> Result:
         """Compute a result that depends on positions alone at the first call, and return the cached one later.
@@ -237,17 +279,49 @@ class Placed:
         need_vectors("x", x, "batch, tokens, width")
         need_tokens("x", x, x.shape[1], self.where.q_pos)
         need_size("x", self.scheme, "width", x.shape[2] + self.scheme.appended_width)
+        self._embedded = True
         return self.scheme.embed(x, self.where.q_pos)
 
-    def encode(self, q: Queries, k: Keys) -> tuple[EncodedQueries, EncodedKeys]:
-        """Encode position into the queries and the keys of the same new tokens."""
+    def need_embedded(self) -> None:
+        """Raise unless the scheme's position embeddings, if it has any, have been given to the tokens by `embed`.
+
+        Raises:
+            ValueError: position enters at the tokens, and `embed` has not been called.
+        """
+        need(
+            self._embedded or "embed" not in self.scheme.hooks,
+            f"{type(self.scheme).__name__} enters at the token embeddings, before q, k and v are projected",
+            "got no call of at.embed",
+            "embed the tokens first, x = at.embed(x), with the same placed scheme",
+        )
+
+    def encode(self, q: Queries, k: Keys) -> Encoded:
+        """Encode position into the queries and the keys of the same new tokens, before the keys enter a cache."""
         for name, x in (("q", q), ("k", k)):
-            need_vectors(name, x, "batch, heads, tokens, head width")
-            need_tokens(name, x, x.shape[2], self.where.q_pos)
-            need_size(name, self.scheme, "head_width", x.shape[3])
+            self._need_encodable(name, x, self.where.q_pos)
         need_size("q", self.scheme, "heads", q.shape[1])
-        mark_query, mark_key = self.cached("encoders", lambda: self.scheme.make_encoders(self.where.q_pos))
-        return mark_query(q), mark_key(k)
+        encode_query, encode_key = self._encoders
+        return Encoded(encode_query(q), encode_key(k))
+
+    def encode_all(self, q: Queries, k: Keys) -> Encoded:
+        """Encode position into the queries and into all keys of the geometry, at the key positions."""
+        if self.where.k_pos is self.where.q_pos:
+            return self.encode(q, k)
+        self._need_encodable("q", q, self.where.q_pos)
+        self._need_encodable("k", k, self.where.k_pos)
+        need_size("q", self.scheme, "heads", q.shape[1])
+        encode_query, _ = self._encoders
+        _, encode_key = self.cached("key encoders", lambda: self.scheme.make_encoders(self.where.k_pos))
+        return Encoded(encode_query(q), encode_key(k))
+
+    @property
+    def _encoders(self) -> tuple[Encoder, Encoder]:
+        return self.cached("encoders", lambda: self.scheme.make_encoders(self.where.q_pos))
+
+    def _need_encodable(self, name: str, x: Queries | Keys, pos: Positions) -> None:
+        need_vectors(name, x, "batch, heads, tokens, head width")
+        need_tokens(name, x, x.shape[2], pos)
+        need_size(name, self.scheme, "head_width", x.shape[3])
 
     @property
     def bias(self) -> Bias | None:
@@ -283,7 +357,9 @@ class Placed:
 
     def block(self, queries: slice, keys: slice = slice(None)) -> "Placed":
         """Bind the scheme to a block of the queries and keys; nothing cached is shared with it."""
-        return Placed(self.scheme, self.where.block(queries, keys))
+        block = Placed(self.scheme, self.where.block(queries, keys))
+        block._embedded = self._embedded
+        return block
 
 
 def _version(x: Tensor) -> int:

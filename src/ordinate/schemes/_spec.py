@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ordinate.core import catalog
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
+from ordinate.core.tensors import build_module
 from ordinate.schemes._composition import HeadGroups, Sum
 from ordinate.schemes._scheme import Scheme
 
@@ -132,4 +133,5 @@ def _later(text: str, first: str, sizes: Mapping[str, Any]) -> Scheme:
 def _single(text: str, sizes: Mapping[str, Any]) -> Scheme:
     name, options = catalog.parse(text)
     kind = catalog.load(_FOLDER, Scheme, name)
-    return kind(**catalog.bind(kind, options, sizes))
+    bound = catalog.bind(kind, options, sizes)
+    return build_module(lambda: kind(**bound), options, f"the scheme {shown(text)}")

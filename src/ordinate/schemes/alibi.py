@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
+from ordinate.core.tensors import in_float64
 from ordinate.ops.distance import Metric, distance
 from ordinate.ops.slopes import SlopeRule, alibi_slopes
 from ordinate.schemes._scheme import Scheme
@@ -77,7 +78,8 @@ class Alibi(Scheme):
         need_known("direction of alibi", direction, ("both", "signed", "split_heads", "separate"))
         need_known("metric", metric, ("euclidean", "manhattan", "chebyshev"))
         count = heads if sloped_heads is None else sloped_heads
-        need(0 < count <= heads, "sloped heads are some of the heads", f"got {count} of {heads}", f"1 to {heads}")
+        must = "sloped_heads must be some of the heads"
+        need(0 < count <= heads, must, f"got {count} of {heads}", f"give 1 to {heads}")
         even = direction != "split_heads" or count % 2 == 0
         wanted = "split_heads needs an even number of sloped heads"
         need(even, wanted, f"got {count}", "set sloped_heads to an even number")
@@ -101,7 +103,7 @@ class Alibi(Scheme):
     def slopes(self) -> list[float]:
         """Slope of each head, for past keys if there are two [nats per token]: flash-attention's `alibi_slopes`."""
         rest = [0.0] * (self.heads - len(self.initial_slopes))
-        return (self.log_slopes[0].double().exp().tolist() if self._trainable else self.initial_slopes) + rest
+        return (in_float64(self.log_slopes[0]).exp().tolist() if self._trainable else self.initial_slopes) + rest
 
     @property
     def _trainable(self) -> bool:

@@ -9,6 +9,7 @@ import torch
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Keys, Positions, Queries
+from ordinate.core.tensors import in_float64
 from ordinate.ops.axes import HEO, Spacing, axis_frequencies
 from ordinate.ops.rotate import Angles, Rotation
 from ordinate.schemes._scheme import Encoder, Scheme
@@ -122,7 +123,7 @@ class Axial(Scheme):
         table = axis_frequencies(
             self.spacing, axes=axes, pairs=self.pairs(axes), theta=self.theta, max_frequency=self.max_frequency
         )
-        place = pos.double()
+        place = in_float64(pos)
         if self.sides:
             came = f"got {len(self.sides)} for {axes} axes"
             need(
@@ -131,8 +132,8 @@ class Axial(Scheme):
                 came,
                 "give one for each",
             )
-            place = place * 2 / (torch.tensor(self.sides, dtype=torch.float64, device=pos.device) - 1) - 1
-        angles = place[..., None] * torch.tensor(table, dtype=torch.float64, device=pos.device)
+            place = place * 2 / (torch.tensor(self.sides, dtype=torch.float64, device=place.device) - 1) - 1
+        angles = place[..., None] * torch.tensor(table, dtype=torch.float64, device=place.device)
         return (angles if self.order == "blocks" else angles.mT).flatten(-2)
 
 

@@ -4,6 +4,7 @@ import torch
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import EmbeddedTokens, Positions, Tokens
+from ordinate.core.tensors import on_device
 from ordinate.ops.sinusoids import VASWANI, sinusoids
 from ordinate.schemes._scheme import Scheme
 
@@ -52,4 +53,4 @@ class Concatenated(Scheme):
     def embed(self, x: Tokens, pos: Positions) -> EmbeddedTokens:
         """Append the sinusoids to each token embedding."""
         waves = self.scale * sinusoids(pos, self.appended_width, theta=self.theta, form="vaswani", odd="paper")
-        return torch.cat([x, waves.to(x.dtype).expand(x.shape[0], -1, -1)], -1)
+        return torch.cat([x, on_device(waves, x.dtype, x.device).expand(x.shape[0], -1, -1)], -1)

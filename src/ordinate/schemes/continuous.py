@@ -8,6 +8,7 @@ from torch import nn
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Positions, Tokens
+from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.mlp_bias import mlp
 from ordinate.schemes._scheme import Scheme
 
@@ -76,5 +77,5 @@ class Continuous(Scheme):
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
         """Add the output of the MLP."""
         layers = [cast(nn.Linear, layer) for layer in self.network]
-        made = mlp(pos[..., :1].double() / self.unit, layers, nn.functional.silu)
-        return x + made.to(x.dtype)
+        made = mlp(in_float64(pos[..., :1]) / self.unit, layers, nn.functional.silu)
+        return x + on_device(made, x.dtype, x.device)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ordinate.core.checks import need_known, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
+from ordinate.core.tensors import in_float64
 from ordinate.ops.distance import distance
 from ordinate.ops.mlp_bias import scalar_relu_mlp
 from ordinate.schemes._scheme import Scheme
@@ -85,14 +86,14 @@ class Fire(Scheme):
 
     def _length(self, where: Geometry) -> Float[Tensor, "#b i #j"]:
         """Return the length by which distances are normalised [tokens]."""
-        place = where.q_pos[..., 0].double()[:, :, None]
+        place = in_float64(where.q_pos[..., 0])[:, :, None]
         if self.future_divisor == "max":
-            place = torch.maximum(place, where.k_pos[..., 0].double()[:, None])
-        limit = (self.multiple.double() * self.threshold).abs()
+            place = torch.maximum(place, in_float64(where.k_pos[..., 0])[:, None])
+        limit = (in_float64(self.multiple) * self.threshold).abs()
         if self.threshold_mode == "min":
             # without a causal mask, a query at position 0 would divide the distance to future keys by zero
             return torch.minimum(place, limit).clamp(min=1)
         return torch.maximum(place, limit.sqrt() if self.threshold_mode == "sqrt" else limit)
 
     def _log(self, x: Float[Tensor, "#b i #j"]) -> Float[Tensor, "#b i #j"]:
-        return torch.log1p((self.c.double() * x).abs())
+        return torch.log1p((in_float64(self.c) * x).abs())

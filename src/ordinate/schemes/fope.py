@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Keys, Positions, Queries
+from ordinate.core.tensors import in_float64
 from ordinate.ops.heads import repeat_for_heads, resolve_kv_heads
 from ordinate.ops.rotate import Rotation
 from ordinate.ops.sinusoids import combine_sinusoids
@@ -97,9 +98,10 @@ class Fope(Scheme):
 
     def waves(self, pos: Positions, heads: int) -> tuple[FourierSeries, FourierSeries]:
         """Return the Fourier series that replace cosine and sine of each head's pairs at each position."""
-        angles = pos[..., :1].double() * torch.tensor(self.rates, dtype=torch.float64, device=pos.device)
-        cos = combine_sinusoids(angles.cos(), repeat_for_heads(self.cosines, heads))
-        sin = combine_sinusoids(angles.sin(), repeat_for_heads(self.sines, heads))
+        place = in_float64(pos[..., :1])
+        angles = place * torch.tensor(self.rates, dtype=torch.float64, device=place.device)
+        cos = combine_sinusoids(angles.cos(), in_float64(repeat_for_heads(self.cosines, heads)))
+        sin = combine_sinusoids(angles.sin(), in_float64(repeat_for_heads(self.sines, heads)))
         pad = nn.functional.pad
         return pad(cos, (0, self.unrotated_pairs), value=1.0), pad(
             sin, (0, self.unrotated_pairs), value=float(self.form == "official")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Positions, Tokens
+from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.mlp_bias import mlp
 from ordinate.schemes._scheme import Scheme
 
@@ -96,18 +97,19 @@ class Fourier(Scheme):
         """Add the features, or the output of the MLP."""
         waves = self._waves(pos)
         if not self.network:
-            return x + (self.scale * waves).to(x.dtype)
+            return x + on_device(self.scale * waves, x.dtype, x.device)
         layers = [layer for layer in self.network if isinstance(layer, nn.Linear)]
         made = mlp(waves / math.sqrt(waves.shape[-1]), layers, nn.functional.gelu)
-        return x + made.to(x.dtype)
+        return x + on_device(made, x.dtype, x.device)
 
     def _waves(self, pos: Positions) -> Float[Tensor, "#b n waves"]:
+        place = in_float64(pos)
         if self.seed is None:
-            table = self.frequencies.double()
+            table = in_float64(self.frequencies)
         else:
-            table = torch.tensor(self.fixed, dtype=torch.float64, device=pos.device)
+            table = torch.tensor(self.fixed, dtype=torch.float64, device=place.device)
         # not a matrix product: its rounding could depend on the number of tokens
-        angles = ((pos.double() / self.unit)[..., None, :] * table).sum(-1)
+        angles = ((place / self.unit)[..., None, :] * table).sum(-1)
         return torch.cat([angles.cos(), angles.sin()], -1)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.shapes import Positions, Tokens
+from ordinate.core.tensors import on_device
 from ordinate.ops.sinusoids import sinusoids
 from ordinate.schemes._scheme import Scheme
 
@@ -90,7 +91,7 @@ class Grid(Scheme):
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
         """Add the sinusoids of all axes to the token embeddings."""
-        return x + (self.scale * self._waves(pos)).to(x.dtype)
+        return x + on_device(self.scale * self._waves(pos), x.dtype, x.device)
 
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless there are columns for each axis."""

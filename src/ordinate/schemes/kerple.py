@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ordinate.core.checks import need_known, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Queries
+from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.distance import distance
 from ordinate.schemes._scheme import Scheme
 
@@ -76,7 +77,7 @@ class Kerple(Scheme):
         wide = torch.promote_types(q.dtype, torch.float32)
         far = distance(where.offset, dtype=torch.float64)[:, None]
         decay = torch.exp(-_bounded(self.b) * _power(far, _bounded(self.r, MAX_POWER)))
-        return q.to(wide) @ k.to(wide).mT * decay.to(wide)
+        return q.to(wide) @ k.to(wide).mT * on_device(decay, wide, q.device)
 
     def bias(self, where: Geometry) -> Bias:
         # float64: in float32, pow may round differently in a block than in the whole matrix
@@ -86,7 +87,7 @@ class Kerple(Scheme):
         else:
             power = _power(far, _bounded(self.q, MAX_POWER)) if self.form == "log_power" else far
             penalty = _bounded(self.p) * torch.log1p(_bounded(self.a) * power)
-        return -penalty.to(torch.promote_types(self.p.dtype, torch.float32))
+        return -on_device(penalty, torch.promote_types(self.p.dtype, torch.float32), where.q_pos.device)
 
 
 def _power(far: Tensor, exponent: Float[Tensor, "h 1 1"]) -> Tensor:
@@ -97,5 +98,5 @@ def _power(far: Tensor, exponent: Float[Tensor, "h 1 1"]) -> Tensor:
 
 def _bounded(number: Float[Tensor, " h"], most: float | None = None) -> Float[Tensor, "h 1 1"]:
     """Clamp a parameter of each head with a straight-through gradient, as in the published code."""
-    wide = number.double()[:, None, None]
+    wide = in_float64(number)[:, None, None]
     return wide + (wide.clamp(MIN_PARAMETER, most) - wide).detach()

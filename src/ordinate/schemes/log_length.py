@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Positions, Queries
-from ordinate.core.tensors import has_values
+from ordinate.core.tensors import has_values, in_float64, on_device
 from ordinate.schemes._scheme import Scheme
 
 
@@ -81,16 +81,16 @@ class LogLength(Scheme):
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
         """Scale the queries."""
         wide = torch.promote_types(q.dtype, torch.float32)
-        return (q.to(wide) * self.factor(pos).to(wide)).to(q.dtype)
+        return (q.to(wide) * on_device(self.factor(pos), wide, q.device)).to(q.dtype)
 
     def factor(self, pos: Positions) -> Float[Tensor, "#b #h n 1"]:
         """Return the factor of each query, in float64."""
-        seen = pos[:, None].double() + 1
+        seen = in_float64(pos[:, None]) + 1
         if self.form == "llama4":
             return 1 + 0.1 * torch.log1p((seen / self.length).floor())
         grown = seen.log()
         if self.form == "ssmax":
-            return self.sharpness.double()[:, None, None] * grown
+            return in_float64(self.sharpness)[:, None, None] * grown
         if self.form == "plain":
             return grown
         relative = grown / math.log(self.length)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
+from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.mlp_bias import mlp
 from ordinate.schemes._scheme import Scheme
 
@@ -114,10 +115,11 @@ class LogMlp(Scheme):
         made = mlp(self._coordinates(where.offset), layers, self.activation, norms)
         if self.bounded:
             made = 16 * made.sigmoid()
-        return made.permute(0, 3, 1, 2).to(torch.promote_types(layers[0].weight.dtype, torch.float32))
+        wide = torch.promote_types(layers[0].weight.dtype, torch.float32)
+        return on_device(made.permute(0, 3, 1, 2), wide, where.q_pos.device)
 
     def _coordinates(self, offset: Real[Tensor, "#b i j axes"]) -> Float[Tensor, "#b i j axes"]:
-        x = offset.double()
+        x = in_float64(offset)
         if self.coordinate == "linear":
             return x
         if self.reach is None:

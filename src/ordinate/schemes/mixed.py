@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Keys, Positions, Queries
+from ordinate.core.tensors import in_float64
 from ordinate.ops.axes import HEO
 from ordinate.ops.heads import repeat_for_heads, resolve_kv_heads
 from ordinate.ops.rotate import Layout, Rotation
@@ -77,7 +78,7 @@ class Mixed(Scheme):
         """Return the rotation angle of each head's channel pairs at each position [radians]."""
         # summed over axes one by one: the rounding of a matrix product could depend on the number of tokens
         parts = [
-            place[:, None].double() * repeat_for_heads(table, heads).double()[:, None]
+            in_float64(place[:, None]) * in_float64(repeat_for_heads(table, heads))[:, None]
             for place, table in zip(pos.split(1, -1), self.frequencies, strict=True)
         ]
         return torch.stack(parts).sum(0)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need_positive
 from ordinate.core.shapes import EncodedKeys, EncodedQueries, Keys, Positions, Queries
+from ordinate.core.tensors import in_float64, on_device, widest_float
 from ordinate.ops.heads import repeat_for_heads, resolve_kv_heads
 from ordinate.schemes._scheme import Scheme
 
@@ -35,7 +36,8 @@ class Pope(Scheme):
         ValueError: kv_heads that do not divide heads.
     Source: Gopalakrishnan et al. 2025, https://arxiv.org/abs/2509.10534, phases from the code of x-transformers and
         PoPE-pytorch.
-    Departs: nowhere. In a call of `attend`, set scale=1/sqrt(d): its default is computed from the doubled width.
+    Departs: nowhere. In a call of `attend_encoded`, set scale=1/sqrt(d): its default is computed from the doubled
+    width. `attend` uses the width of the head.
     """
 
     per_layer = True
@@ -71,20 +73,23 @@ class Pope(Scheme):
     def encode_key(self, k: Keys, pos: Positions) -> EncodedKeys:
         """Convert the keys to polar form, with the trained phases of each head added to the angles."""
         phases = repeat_for_heads(self.phases, k.shape[1]).clamp(-2 * math.pi, 0)
-        return _polar(k, self.angles(pos)[:, None] + phases.double())
+        return _polar(k, self.angles(pos)[:, None] + in_float64(phases))
 
     def angles(self, pos: Positions) -> Float[Tensor, "#b n d"]:
         """Return the angle of each channel at each position [radians]."""
         rates = [self.theta ** (-c / self.head_width) for c in range(self.head_width)]
-        return pos[..., :1].double() * torch.tensor(rates, dtype=torch.float64, device=pos.device)
+        place = in_float64(pos[..., :1])
+        return place * torch.tensor(rates, dtype=torch.float64, device=place.device)
 
 
 def _polar(x: Float[Tensor, "b h n d"], angles: Float[Tensor, "#b #h n d"]) -> Float[Tensor, "b h n twice"]:
     wide = torch.promote_types(x.dtype, torch.float32)
-    # float64: in float32, softplus rounds differently in the vectorised part and the tail of a tensor, so a token's
-    # result would depend on the other tokens
-    magnitude = nn.functional.softplus(x.double().nan_to_num(0.0, math.inf, -math.inf)).to(wide)
+    # float64 where the device has it: in float32 on CPUs, softplus rounds differently in the vectorised part and the
+    # tail of a tensor, so a token's result would depend on the other tokens
+    finite = x.to(widest_float(x.device)).nan_to_num(0.0, math.inf, -math.inf)
+    magnitude = nn.functional.softplus(finite).to(wide)
     # (x - x) is NaN where x is: the NaN is restored as a constant, because the derivative of softplus at NaN would
     # turn the zero gradient of padding into NaN
     magnitude = magnitude + (x - x).detach().to(wide)
-    return torch.cat([magnitude * angles.cos().to(wide), magnitude * angles.sin().to(wide)], -1).to(x.dtype)
+    cos, sin = (on_device(wave, wide, x.device) for wave in (angles.cos(), angles.sin()))
+    return torch.cat([magnitude * cos, magnitude * sin], -1).to(x.dtype)

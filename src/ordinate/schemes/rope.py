@@ -11,6 +11,7 @@ from torch import Tensor
 from ordinate.core.checks import need, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Positions, Queries
+from ordinate.core.tensors import in_float64
 from ordinate.ops.per_query_rotation import per_query_rotary_scores
 from ordinate.ops.rotate import Angles, Layout, Rotation, rotate
 from ordinate.schemes._scheme import Encoder, Scheme
@@ -137,20 +138,24 @@ class Rope(Scheme):
         if not self._rates_by_query:
             return None
         wide = torch.promote_types(q.dtype, torch.float32)
-        q, k, length = q.to(wide), k.to(wide), where.q_pos[..., 0].double() + 1
+        q, k, length = q.to(wide), k.to(wide), in_float64(where.q_pos[..., 0]) + 1
         if self.spectrum.length_thresholds is None:
             return self._scores_per_query(q, k, where, self.spectrum.rates_at(length, self.rotary_dim, self.theta))
         scores = None
         for within, example in self._stages(length):
             rates = self.spectrum.rates_at(length.new_full((1, 1), example), self.rotary_dim, self.theta)
             stage = self._scores(q, k, where, rates)
-            scores = stage if scores is None else torch.where(within[:, None, :, None], stage, scores)
+            scores = stage if scores is None else torch.where(within.to(q.device)[:, None, :, None], stage, scores)
         return scores
 
     def angles(self, pos: Positions, length: float | Real[Tensor, ""] = 0.0) -> Angles:
         """Return the rotation angle of each channel pair at each position, at this sequence length [radians]."""
-        read = torch.as_tensor(length, dtype=torch.float64, device=pos.device)
-        return pos[..., :1].double() * self.spectrum.rates_at(read, self.rotary_dim, self.theta)
+        place = in_float64(pos[..., :1])
+        if isinstance(length, Tensor):
+            read = in_float64(length)
+        else:
+            read = torch.tensor(length, dtype=torch.float64, device=place.device)
+        return place * self.spectrum.rates_at(read, self.rotary_dim, self.theta)
 
     def _scores_per_query(self, q: Queries, k: Keys, where: Geometry, rates: Float[Tensor, "#b i pairs"]) -> Bias:
         """Return the scores if each query has its own rates."""
@@ -160,16 +165,16 @@ class Rope(Scheme):
         if some and bool(alike.all()):
             return self._scores(q, k, where, rates[:, :1])
         scores = per_query_rotary_scores(
-            q, k, where.offset[..., 0].double(), rates, self.layout, self.spectrum.query_key_scale
+            q, k, in_float64(where.offset[..., 0]), rates, self.layout, self.spectrum.query_key_scale
         )
         if not some:
             return scores
         # chosen per sequence, so that the rounding of one does not depend on the others in the batch
-        return torch.where(alike[:, None, None, None], self._scores(q, k, where, rates[:, :1]), scores)
+        return torch.where(alike.to(q.device)[:, None, None, None], self._scores(q, k, where, rates[:, :1]), scores)
 
     def _scores(self, q: Queries, k: Keys, where: Geometry, rates: Float[Tensor, "#b 1 pairs"]) -> Bias:
         """Return the scores if all queries of a sequence have the same rates."""
-        angles = [pos[..., :1].double() * rates for pos in (where.q_pos, where.k_pos)]
+        angles = [in_float64(pos[..., :1]) * rates for pos in (where.q_pos, where.k_pos)]
         turned = [
             rotate(x, by, self.layout, self.spectrum.query_key_scale) for x, by in zip((q, k), angles, strict=True)
         ]

@@ -5,6 +5,7 @@ import torch
 from ordinate.core.checks import need, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
+from ordinate.core.tensors import on_device
 from ordinate.ops.distance import distance
 from ordinate.schemes._scheme import Scheme
 
@@ -69,4 +70,4 @@ class Sandwich(Scheme):
             penalty = penalty + 2 * torch.sin(far * (rate / 2)).square()
         slopes = [self.heads / (8 * h) for h in range(1, self.heads + 1)]
         wide = torch.tensor(slopes, dtype=torch.float64, device=far.device)[:, None, None]
-        return (-wide * penalty).float()
+        return on_device(-wide * penalty, torch.float32, where.q_pos.device)

@@ -5,6 +5,7 @@ from torch import nn
 
 from ordinate.core.checks import need_positive
 from ordinate.core.shapes import Positions, Tokens
+from ordinate.core.tensors import in_float64, on_device
 from ordinate.schemes._scheme import Scheme
 
 
@@ -48,5 +49,6 @@ class Scalar(Scheme):
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
         """Add the normalised position times the direction."""
         self.check_positions(pos)
-        share = (pos[..., :1].double() * self.step).to(torch.promote_types(x.dtype, torch.float32))
+        wide = torch.promote_types(x.dtype, torch.float32)
+        share = on_device(in_float64(pos[..., :1]) * self.step, wide, x.device)
         return x + (share * self.direction).to(x.dtype)

@@ -6,6 +6,7 @@ import torch
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Keys, Positions, Queries
+from ordinate.core.tensors import in_float64
 from ordinate.ops.rotate import Angles, Layout, Rotation
 from ordinate.schemes._scheme import Encoder, Scheme
 
@@ -87,12 +88,10 @@ class Sections(Scheme):
     def angles(self, pos: Positions) -> Angles:
         """The angle of each pair of channels at each position [radians]."""
         pairs = len(self.axis_of_pair)
-        table = torch.tensor(
-            [self.theta ** (-s / pairs) for s in range(pairs)], dtype=torch.float64, device=pos.device
-        )
         # one axis is the place of a text token on all three
-        place = pos if pos.shape[-1] == 1 else pos[..., self.axis_of_pair]
-        return place.double() * table
+        place = in_float64(pos if pos.shape[-1] == 1 else pos[..., self.axis_of_pair])
+        rates = [self.theta ** (-s / pairs) for s in range(pairs)]
+        return place * torch.tensor(rates, dtype=torch.float64, device=place.device)
 
 
 def _shares(order: SectionOrder, pairs: int) -> tuple[int, int, int]:

@@ -3,10 +3,11 @@
 from typing import get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.shapes import Positions, Tokens
+from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.sinusoids import VASWANI, Form, OddWidth, sinusoids
 from ordinate.schemes._scheme import Scheme
 
@@ -70,6 +71,7 @@ class Sinusoidal(Scheme):
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
         """Add the sinusoids to the token embeddings."""
         waves = sinusoids(
-            pos.double() + self.position_offset, self.width, theta=self.theta, form=self.form, odd=self.odd_width
+            in_float64(pos) + self.position_offset, self.width, theta=self.theta, form=self.form, odd=self.odd_width
         )
-        return x + (self.scale * waves).to(x.dtype)
+        scale = in_float64(self.scale) if isinstance(self.scale, Tensor) else self.scale
+        return x + on_device(scale * waves, x.dtype, x.device)

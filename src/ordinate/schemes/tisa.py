@@ -6,6 +6,7 @@ from torch import nn
 from ordinate.core.checks import need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
+from ordinate.core.tensors import in_float64, on_device
 from ordinate.schemes._scheme import Scheme
 
 
@@ -50,9 +51,9 @@ class Tisa(Scheme):
     def bias(self, where: Geometry) -> Bias:
         wide = torch.promote_types(self.height.dtype, torch.float32)
         # in float64 a place between two far tokens is still distinguished
-        offset = where.offset[..., 0].double()[:, None]
+        offset = in_float64(where.offset[..., 0])[:, None]
         bias = torch.zeros((), dtype=torch.float64, device=offset.device)
         for height, sharpness, center in zip(self.height, self.sharpness, self.center, strict=True):
-            a, b, c = (number.double()[:, None, None] for number in (height, sharpness, center))
+            a, b, c = (in_float64(number)[:, None, None] for number in (height, sharpness, center))
             bias = bias + a * torch.exp(-b.abs() * (offset - c).square())
-        return bias.to(wide)
+        return on_device(bias, wide, where.q_pos.device)

@@ -9,6 +9,7 @@ from torch import nn
 from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Queries
+from ordinate.core.tensors import on_device
 from ordinate.ops.offsets import offset_sinusoids, sinusoidal_offset_scores
 from ordinate.ops.relative import RelativeVectors, check_table
 from ordinate.ops.rotate import Layout
@@ -94,8 +95,8 @@ class TransformerXl(Scheme):
         found = offset_sinusoids(
             where.offset[0, 0, :, 0], self.width, theta=self.theta, layout=self.layout, clamp=self.max_offset
         )
-        project = self.project.to(wide) * self.head_width**-0.5
-        asked = nn.functional.linear(found.to(wide), project.flatten(0, 1)).unflatten(1, (self.heads, -1))
+        found, project = on_device(found, wide, self.project.device), self.project.to(wide) * self.head_width**-0.5
+        asked = nn.functional.linear(found, project.flatten(0, 1)).unflatten(1, (self.heads, -1))
         asked = asked.transpose(0, 1)
         held = self.content.to(wide)[:, None] * self.head_width**-0.5
         number = (asked @ self.position.to(wide)[:, :, None])[..., 0]

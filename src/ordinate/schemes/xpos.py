@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Keys, Positions, Queries
-from ordinate.core.tensors import has_values
+from ordinate.core.tensors import has_values, in_float64
 from ordinate.ops.rotate import Layout, Rotation
 from ordinate.schemes._scheme import Encoder, Scheme
 
@@ -102,15 +102,15 @@ class Xpos(Scheme):
         pairs, d = range(self.head_width // 2), self.head_width
         speeds = [self.theta ** (-2 * m / d) for m in pairs]
         fading = [math.log((2 * m / d + self.gamma) / (1 + self.gamma)) / self.scale_base for m in pairs]
-        place = pos[..., :1].double()
-        angles = place * torch.tensor(speeds, dtype=torch.float64, device=pos.device)
-        powers = (place - self.centre) * torch.tensor(fading, dtype=torch.float64, device=pos.device)
+        place = in_float64(pos[..., :1])
+        angles = place * torch.tensor(speeds, dtype=torch.float64, device=place.device)
+        powers = (place - self.centre) * torch.tensor(fading, dtype=torch.float64, device=place.device)
         scale = (sign * powers).exp()
         return angles.cos() * scale, angles.sin() * scale
 
     def _turn(self, pos: Positions, rotation: Rotation, x: Queries) -> Queries:
         if x.dtype == torch.float16 and pos.numel() and not torch.compiler.is_compiling() and has_values(pos):
-            far, reach = (pos.double() - self.centre).abs().max().item(), self.reach(MAX_LOG_16)
+            far, reach = (in_float64(pos) - self.centre).abs().max().item(), self.reach(MAX_LOG_16)
             need(
                 far <= reach,
                 f"in float16 xpos supports positions up to {reach:.0f} tokens from its centre {self.centre:g}",

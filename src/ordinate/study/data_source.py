@@ -1,13 +1,15 @@
 """The data-source contract: training data and evaluation of each kind of task, and the lookup by task."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ordinate.core import catalog
-from ordinate.core.progress import OnProgress
+from ordinate.core.progress import OnProgress, Progress
 from ordinate.data.task import Task
+from ordinate.evaluation.quantity import Quantity
 from ordinate.models.registry import Model
 from ordinate.models.shape import Shape
 from ordinate.study.plan import Plan
@@ -42,9 +44,17 @@ class DataSource(ABC):
 
     summary: ClassVar[str]
     """What the task does, as a predicate that follows its name in messages."""
+    quantity: ClassVar[Quantity]
+    """What is measured of its models: bits per byte, accuracy ..."""
 
     def __init__(self, plan: Plan, data: Path) -> None:
         self.plan, self.data = plan, data
+
+    @staticmethod
+    def report_left_out(manifest: Mapping[str, Any], on_progress: OnProgress) -> None:
+        """Say which files of the data are left out, and why."""
+        if left_out := manifest.get("left_out"):
+            on_progress(Progress(stage="reading", message=f"left out of the data: {left_out}"))
 
     @classmethod
     @abstractmethod

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from ordinate.data.batch import Batch
+from ordinate.evaluation.prediction import batch_logits
 from ordinate.models.registry import MODEL_KINDS
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionShape
@@ -21,7 +22,6 @@ from ordinate.ops.native.build import ENV_VARIABLE
 from ordinate.study.data_source import source_of
 from ordinate.study.model_sizing import REFERENCE, ModelSizing
 from ordinate.study.plan import Plan
-from ordinate.training.prediction import batch_logits
 
 # this view lacks PyTorch's is_view flag
 UNFLAGGED_VIEWS = (torch.ops.aten._unsafe_view,)

@@ -3,6 +3,9 @@ that imports take.
 
 Started as `python -P -m ordinate.study.fork_server SOCKET`. It imports, but starts no thread: a forked child has only
 the thread that called fork, so others would be lost.
+
+The forkserver of multiprocessing cannot replace it: it starts with the current folder on the path, keeps the
+environment of its first start for all later studies, and when it is killed its workers go on but count as ended.
 """
 
 import json

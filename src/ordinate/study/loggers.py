@@ -14,9 +14,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
-from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.checks import need, need_known
 from ordinate.core.progress import Progress
+from ordinate.evaluation.quantity import Quantity
+from ordinate.study.data_source import source_of
+from ordinate.study.result_file import read_result
 from ordinate.study.run import STATES
 from ordinate.study.study_folder import StudyFolder
 
@@ -80,17 +82,30 @@ class RunLogger:
                     self.last = row["step"]
                     self.logger.log_metrics({"loss": row["loss"]}, self.last)
 
-    def result(self, result: Mapping[str, Any]) -> None:
-        """Log the final metrics at each evaluation length."""
-        rows = {
-            f"{name}/{row['times']}x": row[name]
-            for row in result.get("lengths", [])
-            for name in ("bits_per_byte", "accuracy", "nats_per_token")
-            if row.get(name) is not None
-        }
-        if rows:
-            self.logger.log_metrics(rows, result["step"])
+    def result(self, result: Mapping[str, Any], quantity: Quantity) -> None:
+        """Log the values of the report at each evaluation length, with the ends of their 95 % intervals.
+
+        Args:
+            result: the contents of result.json.
+            quantity: what is measured of its model.
+        """
+        numbers: dict[str, float] = {}
+        for row in result.get("lengths", []):
+            if quantity.has_value(row):
+                numbers |= _published(row, quantity)
+        if numbers:
+            self.logger.log_metrics(numbers, result["step"])
         self.logger.finalize("success" if result["status"] == "done" else "failed")
+
+
+def _published(row: Mapping[str, Any], quantity: Quantity) -> dict[str, float]:
+    """The value at one length, as the report has it, and further numbers of the result."""
+    amounts, sizes = quantity.table(row)
+    found = {quantity.field: quantity.value(amounts[None], sizes)}
+    if bounds := quantity.interval(amounts[None], sizes):
+        found |= {f"{quantity.field}_low": bounds[0], f"{quantity.field}_high": bounds[1]}
+    more = {name: row[name] for name in ("accuracy", "nats_per_token") if row.get(name) is not None}
+    return {f"{name}/{row['times']}x": number for name, number in {**more, **found}.items()}
 
 
 class StudyLogger:
@@ -119,7 +134,9 @@ class StudyLogger:
             log = self.logs.get(run) or self._open(run)
             log.log_new_losses(self.folder.run(run) / "checkpoints" / "metrics.jsonl")
             if progress.stage in STATES:
-                log.result(read_checksummed(self.folder.result(run)))
+                result = read_result(self.folder.result(run))
+                plan = self.folder.plan().for_cell(result.get("run", {}).get("cell", {}))
+                log.result(result, source_of(plan).quantity)
                 del self.logs[run]
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ordinate import __version__
+from ordinate.core.memory import machine_memory
 from ordinate.study.options import data_fields
 from ordinate.study.plan import RESUMABLE_FIELDS, RUN_LIST_FIELDS, Plan, differences
 from ordinate.study.run import digest
@@ -29,6 +30,19 @@ def provenance() -> dict[str, Any]:
         "python": about["machine"]["python"],
         "processor": about["machine"]["processor"],
     }
+
+
+def run_provenance(threads: int | None = None) -> dict[str, Any]:
+    """What decides the bits of a run: its provenance, threads, and the processor's vector instructions in use.
+
+    Args:
+        threads: threads of the run; None: those of this process.
+    """
+    # commands that only read results need no torch
+    import torch
+
+    instructions = torch.backends.cpu.get_cpu_capability()
+    return {**provenance(), "instructions": instructions, "threads": threads or torch.get_num_threads()}
 
 
 def provenance_differences(about: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -68,7 +82,7 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "processor": processor(),
         "cores": os.cpu_count(),
-        "memory_bytes": _memory(),
+        "memory_bytes": machine_memory(),
         "python": platform.python_version(),
     }
 
@@ -144,10 +158,3 @@ def processor() -> str:
     lines = listed.read_text().splitlines() if listed.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or platform.machine()
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -67,6 +67,11 @@ class ModelSizing:
         )
         return hidden
 
+    @property
+    def largest(self) -> int:
+        """The largest number of parameters among the models that were sized; 0 for those of a trained model."""
+        return max(self._counts.values(), default=0)
+
     @cached_property
     def _sizes(self) -> DataSizes:
         return source_of(self.plan).sizes(self.plan, self.vocabulary)

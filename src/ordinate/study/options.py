@@ -3,24 +3,37 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from ordinate.core.checks import shown
 from ordinate.study.run import FIRST_TUNING_SEED, FrozenModel
 
 # default task of each kind of model
 DEFAULT_TASKS = {"decoder": "text", "encoder": "masked", "encoder-decoder": "translation", "vision": "images"}
 # fields that only some tasks read, listed for each task that reads data; all other fields apply to every task
 TASK_FIELDS = {
-    "text": {"text", "tokenizer", "length", "eval_samples", "shuffle_samples", "generated_texts", "generated_tokens"},
-    "masked": {"text", "tokenizer", "length", "eval_samples", "shuffle_samples"},
+    "text": {
+        "text",
+        "encoding",
+        "tokenizer",
+        "length",
+        "eval_samples",
+        "shuffle_samples",
+        "generated_texts",
+        "generated_tokens",
+    },
+    "masked": {"text", "encoding", "tokenizer", "length", "eval_samples", "shuffle_samples"},
     "translation": {"pairs", "tokenizer", "length", "eval_samples", "generated_texts"},
     "images": {"images", "image_size", "patch_size", "eval_samples"},
 }
 # the same for tasks that generate their sequences
 SYNTHETIC_TASK_FIELDS = {"task_samples"}
 
+# largest whole number of an option
+LARGEST = 10**12
+
 # fields that determine the contents of a data folder
-DATA_FIELDS = ("text", "tokenizer", "base", "pairs", "images", "image_size")
+DATA_FIELDS = ("text", "encoding", "tokenizer", "base", "pairs", "images", "image_size")
 
 
 class Options(FrozenModel):
@@ -28,6 +41,8 @@ class Options(FrozenModel):
 
     text: str = "stdlib"
     """Text to train on: a corpus by name (see `ordinate list corpora`), or a path to a file or folder."""
+    encoding: str = "utf-8"
+    """Encoding of the files of the text: utf-8, or another one of Python's: latin-1, utf-16, shift_jis."""
     tokenizer: str = "bytes"
     """Tokenizer: bytes, or bpe:size=4096 (byte-pair encoding fitted to the text)."""
     model: Literal["decoder", "encoder", "encoder-decoder", "vision"] = "decoder"
@@ -117,6 +132,15 @@ class Options(FrozenModel):
     checkpoint_every: int = Field(100, ge=1)
     """Optimiser steps between checkpoints."""
 
+    @field_validator("*")
+    @classmethod
+    def _possible(cls, value: Any, info: Any) -> Any:
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int) and number > LARGEST:
+                name = f"--{str(info.field_name).replace('_', '-')}"
+                raise ValueError(f"{name} must be at most {LARGEST}; got {shown(number)}; give a smaller number")
+        return value
+
     @model_validator(mode="before")
     @classmethod
     def _with_task(cls, given: Any) -> Any:
@@ -127,8 +151,13 @@ class Options(FrozenModel):
 
 def data_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a plan that determine the contents of its data folder."""
-    silent = set(unused_fields(str(plan["task"]), DATA_FIELDS))
+    silent = {*unused_fields(str(plan["task"]), DATA_FIELDS), *unset_fields(plan)}
     return {name: plan[name] for name in DATA_FIELDS if name not in silent}
+
+
+def unset_fields(plan: Mapping[str, Any]) -> set[str]:
+    """Return the fields that a hash of a plan leaves out: those that older plans lack, at their default."""
+    return {"encoding"} if plan.get("encoding", "utf-8") == "utf-8" else set()
 
 
 def unused_fields(task: str, fields: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ordinate.core import catalog
-from ordinate.study.options import Options
+from ordinate.study.options import Options, unset_fields
 from ordinate.study.run import FIRST_TUNING_SEED, Cell, Run, digest
 
 DEFAULT_SCHEMES = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "alibi", "t5")
@@ -93,7 +93,9 @@ class Plan(Options):
         if not cell:
             return run
         plan = self.model_copy(update={"cells": ()}).for_run(run.model_copy(update={"cell": {}}))
-        fields = plan.model_dump(mode="json", exclude={*RESUMABLE_FIELDS, *RUN_LIST_FIELDS, "threads"})
+        fields = plan.model_dump(
+            mode="json", exclude={*RESUMABLE_FIELDS, *RUN_LIST_FIELDS, "threads", *unset_fields(dict(plan))}
+        )
         return run.model_copy(update={"key": digest([fields, scheme, mixer])})
 
     def arms(self) -> list[tuple[str, str, str]]:
@@ -106,7 +108,7 @@ class Plan(Options):
 
     def digest(self) -> str:
         """First 8 hex digits of the plan's hash, over all fields that can change a result."""
-        return digest(self.model_dump(mode="json", exclude=set(RESUMABLE_FIELDS)))
+        return digest(self.model_dump(mode="json", exclude={*RESUMABLE_FIELDS, *unset_fields(dict(self))}))
 
 
 def default_scheme(mixer: str, model: str) -> str:

@@ -28,10 +28,11 @@ def prepare_text(plan: Plan, data: Path, on_progress: OnProgress) -> TokenStore:
         ValueError: the text is empty, unreadable, or shorter than one training sequence.
     """
     on_progress(Progress(stage="reading", message=f"reading the text: {plan.text}"))
+    corpus = resolve_corpus(plan.text, plan.encoding)
     if plan.base is None:
-        store = prepare_tokens(resolve_corpus(plan.text), data, make_tokenizer(*catalog.parse(plan.tokenizer)))
+        store = prepare_tokens(corpus, data, make_tokenizer(*catalog.parse(plan.tokenizer)))
     else:
-        store = prepare_tokens(resolve_corpus(plan.text), data, base_tokenizer(plan), fitted=True)
+        store = prepare_tokens(corpus, data, base_tokenizer(plan), fitted=True)
     if left_out := store.manifest.get("left_out"):
         on_progress(Progress(stage="reading", message=f"left out of the text: {left_out}"))
     need(

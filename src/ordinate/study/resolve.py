@@ -4,6 +4,7 @@ import torch
 
 from ordinate.core import catalog
 from ordinate.core.checks import need
+from ordinate.core.memory import need_memory
 from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.data.tokenizer import make_tokenizer
 from ordinate.mixers._mixer import Mixer
@@ -11,7 +12,6 @@ from ordinate.models.registry import MODEL_KINDS
 from ordinate.study.data_source import source_of, task_class
 from ordinate.study.flops import matched_steps
 from ordinate.study.initial_model import resolve_base
-from ordinate.study.manifest import machine
 from ordinate.study.model_sizing import ModelSizing
 from ordinate.study.options import unused_fields
 from ordinate.study.plan import Plan, default_scheme
@@ -40,6 +40,7 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     _need_memory(plan)
     plan = resolve_base(plan)
     plan, vocabulary = _task(plan)
+    _need_memory_of_batches(plan, vocabulary)
     sizing = ModelSizing(plan, vocabulary)
     plan = _mixers(plan, sizing, on_progress)
     if plan.schemes is None and plan.mixers is None:
@@ -57,6 +58,7 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     plan = plan.model_copy(update={"tune_lr": learning_rates(plan)})
     for run in runs:
         sizing.shape_of(run)
+    need_memory("the largest model", 4 * sizing.largest, times=MEMORY_FACTOR)
     return plan.model_copy(update={"budgets": matched_steps(plan, sizing)})
 
 
@@ -66,14 +68,19 @@ def _need_memory(plan: Plan) -> None:
     The machine that gives the command may be smaller than those that train, so it refuses only what none could hold.
     """
     # of each layer: four matrices of attention, and at least two of the feed-forward network, four times as wide
-    bytes_needed = 4 * plan.layers * 12 * plan.width**2
-    limit = MEMORY_FACTOR * (machine()["memory_bytes"] or 1 << 40)
-    need(
-        bytes_needed <= limit,
-        "a model must fit into the memory of this machine",
-        f"got --layers {plan.layers} --width {plan.width}, {bytes_needed / 2**30:.3g} GiB of weights",
-        "give smaller sizes",
-    )
+    weights = 4 * plan.layers * 12 * plan.width**2
+    need_memory(f"a model of --layers {plan.layers} --width {plan.width}", weights, times=MEMORY_FACTOR)
+
+
+def _need_memory_of_batches(plan: Plan, vocabulary: int) -> None:
+    """Check that the embeddings of a batch, of the longest evaluated sequence and of the vocabulary are possible."""
+    tokens = {
+        f"a batch of --batch {plan.batch} and length {plan.length}": plan.batch * plan.length,
+        f"a sequence of {plan.longest_length} tokens (--eval-length-multiples)": plan.longest_length,
+        f"a vocabulary of {vocabulary}": vocabulary,
+    }
+    for what, count in tokens.items():
+        need_memory(what, 4 * plan.width * count, times=MEMORY_FACTOR)
 
 
 def _task(plan: Plan) -> tuple[Plan, int]:

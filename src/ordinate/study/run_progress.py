@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.folder_lock import is_locked
 from ordinate.study.plan import Plan, Run
+from ordinate.study.result_file import read_result
 from ordinate.study.run import FINAL_STATES
 from ordinate.study.study_folder import StudyFolder
 
@@ -61,7 +61,7 @@ def run_progress(folder: StudyFolder, plan: Plan, run: Run) -> RunProgress:
     message = ""
     if state not in ("pending", "done"):
         with suppress(OSError, ValueError, KeyError):
-            message = str(read_checksummed(folder.result(run))["message"])
+            message = str(read_result(folder.result(run))["message"])
     steps = plan.for_run(run).steps
     left = _left(checkpoints, losses, step, steps) if running else None
     return RunProgress(run, "running" if running else state, step, steps, loss, left, message)

@@ -1,5 +1,6 @@
 """Run a study: check the plan, prepare the data, carry out the runs that have no result yet."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ordinate.core.atomic_files import write_checksummed
@@ -7,7 +8,9 @@ from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.data.dataset_folder import keep_previous_data
 from ordinate.study.executor import Executor
 from ordinate.study.plan import Plan
+from ordinate.study.run import Run
 from ordinate.study.study_folder import StudyFolder
+from ordinate.study.thread_autotuning import ThreadChoice
 
 
 def run_study(
@@ -52,24 +55,36 @@ def run_study(
                 source.prepare(ignore if data in ready else on_progress)
                 ready.add(data)
                 sources.append(source.identity)
-            if folder.study.exists() and folder.missing(plan):
+            todo = folder.missing(plan)
+            if folder.study.exists() and todo:
                 folder.check_provenance(allow_changed_code)
             folder.open(plan, sources[0], command, *sources[1:])
-        todo = folder.missing(plan)
+        for line in folder.damaged(todo):
+            on_progress(Progress(message=f"trained again: {line}"))
         if todo and not folder.threads_file.exists():
             write_checksummed(folder.threads_file, executor.choose_threads(folder, plan, todo, on_progress).as_record)
-        on_progress(_planned(plan, len(todo)))
+        on_progress(_planned(plan, todo, ThreadChoice.read(folder)))
         missing = {run.name for run in todo}
         for stage in plan.stages():
             executor.run_all(folder, plan, [run for run in stage if run.name in missing], on_progress)
     return folder
 
 
-def _planned(plan: Plan, todo: int) -> Progress:
-    """Return the event that the plan is final: its number of runs, their steps, and how many runs remain."""
+def _planned(plan: Plan, todo: Sequence[Run], choice: ThreadChoice | None) -> Progress:
+    """Return the event that the plan is final: its number of runs, their steps, how many remain, and how long."""
     runs = plan.runs()
     steps = sorted({plan.for_run(run).steps for run in runs})
     of = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
     count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    message = f"{count} of {of} steps; {todo} to do"
-    return Progress(stage="planned", done=len(runs) - todo, total=len(runs), message=message)
+    message = f"{count} of {of} steps; {len(todo)} to do"
+    if todo and choice and choice.speed:
+        seconds = sum(plan.for_run(run).steps for run in todo) / choice.speed
+        message += f"; training takes about {_duration(seconds)} here (measured: {choice.speed:.1f} steps a second)"
+    return Progress(stage="planned", done=len(runs) - len(todo), total=len(runs), message=message)
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.{0 if seconds >= 10 * size or unit == 'minutes' else 1}f} {unit}"
+    return f"{max(1.0, seconds):.0f} seconds"

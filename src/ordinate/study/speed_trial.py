@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ordinate.data.task import Task
+from ordinate.evaluation.prediction import batch_logits
 from ordinate.models.registry import Model
 from ordinate.study.data_source import source_of
 from ordinate.study.initial_model import initial_model
@@ -19,7 +20,6 @@ from ordinate.study.model_sizing import shape_of
 from ordinate.study.plan import Plan
 from ordinate.study.study_folder import StudyFolder
 from ordinate.training.optimiser import make_optimiser
-from ordinate.training.prediction import batch_logits
 
 # duration of each measurement [seconds]
 MEASURE_SECONDS = 1.0

@@ -1,6 +1,6 @@
 """A study's folder: paths of its files, state of its runs, and the lock that admits one writer at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,8 @@ from ordinate.study.manifest import (
 )
 from ordinate.study.options import data_fields
 from ordinate.study.plan import RESUMABLE_FIELDS, Plan
-from ordinate.study.run import FINAL_STATES, STATES, Run, State, digest
-
-FORMAT_VERSION = 2
+from ordinate.study.result_file import FORMAT_VERSION, RESULT_ERRORS, read_result
+from ordinate.study.run import FINAL_STATES, Run, State, digest
 
 
 class OtherStudyError(ValueError):
@@ -82,12 +81,23 @@ class StudyFolder:
         return Plan(**self.read()["plan"])
 
     def status(self, run: Run) -> State:
-        """Final state of a run; `pending` if it has no readable result."""
+        """Final state of a run; `pending` if it has no result, or a damaged one."""
         try:
-            found = read_checksummed(self.result(run))["status"]
-        except (OSError, ValueError, KeyError, TypeError):
+            return read_result(self.result(run))["status"]
+        except RESULT_ERRORS:
             return "pending"
-        return found if found in STATES else "pending"
+
+    def damaged(self, runs: Iterable[Run]) -> list[str]:
+        """Describe what is wrong with each damaged result of these runs."""
+        found = []
+        for run in runs:
+            try:
+                read_result(self.result(run))
+            except FileNotFoundError:
+                continue
+            except RESULT_ERRORS as error:
+                found.append(f"{run.name}: {error}")
+        return found
 
     def missing(self, plan: Plan) -> list[Run]:
         """Return the runs still to do; those that failed, ran out of memory or were killed are tried again."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.module_command import module_command
 from ordinate.study.plan import Run
 from ordinate.study.study_folder import StudyFolder
@@ -51,6 +52,20 @@ class ThreadChoice:
     def as_record(self) -> dict[str, Any]:
         """Contents of pace.json."""
         return asdict(self)
+
+    @property
+    def speed(self) -> float | None:
+        """Total steps per second of all runs with this number of threads; None if it was not measured."""
+        return next((one.speed for one in self.tried if one.threads == self.threads), None)
+
+    @classmethod
+    def read(cls, folder: StudyFolder) -> "ThreadChoice | None":
+        """Return the choice that was made for a study; None if there is none."""
+        try:
+            record = read_checksummed(folder.threads_file)
+        except (OSError, ValueError):
+            return None
+        return cls(record["threads"], tuple(ThreadTiming(**one) for one in record["tried"]))
 
     def __str__(self) -> str:
         timings = ", ".join(f"{one.workers} x {one.threads}: {one.speed:.1f}" for one in self.tried)

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.checks import need
 from ordinate.core.seeds import derive_seed
+from ordinate.evaluation.prediction import has_target, token_losses
 from ordinate.study.data_source import DataSource
 from ordinate.study.plan import Plan
+from ordinate.study.result_file import read_result
 from ordinate.study.run import FINAL_STATES, Run
 from ordinate.study.study_folder import StudyFolder
-from ordinate.training.prediction import has_target, token_losses
 
 # sequences of the tuning split on which a tuning run is evaluated
 TUNING_SEQUENCES = 256
@@ -125,7 +125,7 @@ def choose_rate(tried: Sequence[TriedRate], label: str) -> TunedRate:
 
 
 def _loss(folder: StudyFolder, trial: Run) -> float | None:
-    found = read_checksummed(folder.result(trial))
+    found = read_result(folder.result(trial))
     return found["aside"] if found["status"] == "done" else None
 
 

@@ -26,14 +26,16 @@ from ordinate.data.task import Task
 from ordinate.models.registry import Model
 from ordinate.study.data_source import DataSource, source_of
 from ordinate.study.distributed_launcher import end_with_parent
-from ordinate.study.evaluate_text import device_name, peak_memory
 from ordinate.study.initial_model import initial_model
-from ordinate.study.manifest import provenance
+from ordinate.study.manifest import run_provenance
 from ordinate.study.model_sizing import parameter_counts, shape_of
 from ordinate.study.plan import Plan
+from ordinate.study.resources import device_name, peak_memory
+from ordinate.study.result_file import FORMAT_VERSION
 from ordinate.study.run import FINAL_STATES, Run
-from ordinate.study.study_folder import FORMAT_VERSION, StudyFolder
+from ordinate.study.study_folder import StudyFolder
 from ordinate.study.tuning import tuned_rate, tuning_loss
+from ordinate.study.weights_digest import weights_digest
 from ordinate.training.checkpoint import list_checkpoints, step_of
 from ordinate.training.loop import ONE_DEVICE, train
 from ordinate.training.metrics import Metrics
@@ -100,7 +102,7 @@ def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Har
         "status": "done",
         "step": plan.steps,
         "message": "",
-        "provenance": provenance(),
+        "provenance": run_provenance(),
         "parameters": parameter_counts(plan, run, shape, model),
         **({"tuning": tuning.as_record} if tuning else {}),
     }
@@ -144,7 +146,7 @@ def _measured(model: Model, source: DataSource, run: Run, place: Path) -> dict[s
         return {"aside": tuning_loss(model, source)}
     model.save_pretrained(place / "model")
     source.save(place / "model")
-    return source.measure(model)
+    return {"weights_sha256": weights_digest(model), **source.measure(model)}
 
 
 def print_update(**update: Any) -> None:

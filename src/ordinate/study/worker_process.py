@@ -11,11 +11,11 @@ from dataclasses import asdict
 from types import FrameType
 from typing import IO, Any
 
-from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.module_command import module_command
 from ordinate.core.progress import OnProgress, Progress, for_item
 from ordinate.study.fork_server import ForkedProcess, ForkServer
 from ordinate.study.plan import Plan, Run
+from ordinate.study.result_file import read_result
 from ordinate.study.run import FINAL_STATES, State
 from ordinate.study.study_folder import StudyFolder
 from ordinate.training.settings import Hardware
@@ -219,4 +219,4 @@ def _ending(code: int, messages: str, guard: Watchdog) -> tuple[State, str]:
 
 
 def _message(folder: StudyFolder, run: Run) -> str:
-    return str(read_checksummed(folder.result(run))["message"])
+    return str(read_result(folder.result(run))["message"])

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordinate.attention._attend import attend
+from ordinate.attention._attend import attend_encoded
 from ordinate.core import catalog
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Keys, Queries, Tokens
@@ -87,7 +87,7 @@ def random_qkv(batch: int, tokens: int, dtype: torch.dtype = torch.float64) -> t
 def attention(scheme: Scheme, q: Queries, k: Keys, v: Keys, where: Geometry) -> Queries:
     """Compute attention for a geometry by the reference backend."""
     at = scheme.at(where)
-    return attend(*at.encode(q, k), v, at, backend="reference")
+    return attend_encoded(at.encode_all(q, k), v, at, backend="reference")
 
 
 def hook_outputs(scheme: Scheme, where: Geometry, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:

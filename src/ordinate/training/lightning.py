@@ -22,6 +22,7 @@ from ordinate.core.progress import OnProgress, Progress
 from ordinate.core.seeds import derive_seed
 from ordinate.data.batch import Batch
 from ordinate.data.task import Task
+from ordinate.evaluation.prediction import batch_logits, has_target
 from ordinate.training.batches import BatchStream, ThroughputMeter, completed_steps, training_identity
 from ordinate.training.checkpoint import (
     SafetensorsCheckpointIO,
@@ -35,7 +36,6 @@ from ordinate.training.ddp import ReplicatedStrategy
 from ordinate.training.fsdp import ShardedStrategy, gather_into, global_norm, local_shard, shard_model
 from ordinate.training.metrics import Metrics
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
-from ordinate.training.prediction import batch_logits, has_target
 from ordinate.training.process_group import COLLECTIVE_TIMEOUT, ProcessGroup, distributed_session
 from ordinate.training.settings import Hardware, TrainingDiverged, TrainingSettings, TrainingStopped
 

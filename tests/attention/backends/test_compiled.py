@@ -54,7 +54,8 @@ for scheme, where, formula in (
 """
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_the_compiled_graph_agrees_with_the_backends(backend):
     # in a subprocess without the run-time type checks of the other tests, as users run it
     program = PROGRAM.replace("BACKEND", repr(backend))

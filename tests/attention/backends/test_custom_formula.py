@@ -64,7 +64,7 @@ def _results(scheme, where, formula, backend, type, seed):
     return [out, *slopes]
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", [torch.float64, torch.float32])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("formula", FORMULAS)

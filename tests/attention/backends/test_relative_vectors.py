@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate import Geometry, attend, explain
+from ordinate import Geometry, attend, attend_encoded, explain
 from ordinate.attention.backends import relative_vectors as backend
 from ordinate.ops import relative_vector_attention, skew
-from ordinate.schemes import T5, Alibi, Cope, Deberta, HeadGroups, NoPosition, Shaw, Sum, TransformerXl
+from ordinate.schemes import T5, Alibi, Cope, Deberta, Encoded, HeadGroups, NoPosition, Shaw, Sum, TransformerXl
 from ordinate.schemes.deberta import DebertaVersion
 from ordinate.schemes.music import Music
 from ordinate.testing.backend import GEOMETRIES, random_qkv
@@ -164,6 +164,9 @@ def test_few_pairs_are_rejected(monkeypatch):
 
 def test_vectors_of_another_width_raise_an_error():
     where = Geometry.causal(17)
-    inputs = random_qkv(where, width=4, dtype=torch.float32)
+    q, k, v = random_qkv(where, width=4, dtype=torch.float32)
+    at = Music(head_width=8, heads=4, max_length=20).at(where)
     with pytest.raises(ValueError, match="relative position vectors must have as many heads as the queries"):
-        attend(*inputs, Music(head_width=8, heads=4, max_length=20).at(where), backend="relative_vectors")
+        attend_encoded(Encoded(q, k), v, at, backend="relative_vectors")
+    with pytest.raises(ValueError, match="this Music was built for head_width 8; got 4 in q"):
+        attend(q, k, v, at)

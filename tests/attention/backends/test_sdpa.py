@@ -85,7 +85,9 @@ def test_plain_causal_and_full_attention_need_no_mask(geometry):
     with mock.patch.object(_sdpa, "_mask", side_effect=_sdpa._mask) as spy:
         attend(q, k, v, NoPosition().at(where), backend="sdpa")
     assert all(call.args[0].at.mask is None for call in spy.call_args_list)
-    assert explain(q, k, v, NoPosition().at(where), backend="sdpa").workspace_bytes == 0
+    # the buffers of PyTorch's kernel alone
+    told = explain(q, k, v, NoPosition().at(where), backend="sdpa").workspace_bytes
+    assert told < 1000 * (torch.get_num_threads() + q.shape[0] * q.shape[1])
 
 
 @pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
@@ -101,7 +103,8 @@ def test_16_bit_training_on_a_cpu_is_computed_in_float32(type):
             out = attend(*inputs, NoPosition().at(where), backend="sdpa")
         assert spy.call_args.args[0].dtype == seen
         assert out.dtype == type
-        assert explain(*inputs, NoPosition().at(where)).workspace_bytes == copies
+        told = explain(*inputs, NoPosition().at(where)).workspace_bytes
+        assert 0 < told - copies < 8000 * torch.get_num_threads()
 
 
 @pytest.mark.parametrize(
@@ -133,13 +136,14 @@ def test_unsupported_calls_are_rejected(change, match):
 
 @pytest.mark.parametrize(
     ("geometry", "name", "expected"),
-    [("window", "none", 7 * 7), ("left", "none", 2 * 7 * 7), ("causal", "alibi", 4 * 7 * 7 * 4)],
+    [("window", "none", 17), ("left", "none", 9 + 2 * 3), ("causal", "alibi", 2 * 4 * 4 + 1)],
 )
-def test_its_bytes_are_those_of_its_mask(geometry, name, expected):
-    where = GEOMETRIES[geometry](7)
+def test_its_bytes_are_those_of_its_mask_while_it_is_made(geometry, name, expected):
+    where = GEOMETRIES[geometry](600)
     at = SCHEMES[name]().at(where)
     q, k, v = random_qkv(where, dtype=torch.float32)
-    assert explain(q, k, v, at).workspace_bytes == expected == at.mask.numel() * at.mask.element_size()
+    told = explain(q, k, v, at, backend="sdpa").workspace_bytes
+    assert told == pytest.approx(expected * where.shape[0] * where.shape[1], rel=0.1)
 
 
 def test_scores_too_large_for_its_gradients_are_rejected():

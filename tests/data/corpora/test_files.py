@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ordinate.core.atomic_files import write_checksummed
 from ordinate.data.corpora import files
 from ordinate.data.corpora.files import PIECE_BYTES, Files
+from ordinate.data.resolve_corpus import resolve_corpus
 
 
 def told(path):
@@ -124,10 +125,10 @@ def test_an_unreadable_file_is_left_out(tmp_path, monkeypatch):
     (tmp_path / "b.txt").write_text("secret")
     pieces = files._pieces
 
-    def refused(file, source, size):
+    def refused(file, source, size, encoding):
         if file.name == "b.txt":
             raise PermissionError(13, "Permission denied")
-        return pieces(file, source, size)
+        return pieces(file, source, size, encoding)
 
     monkeypatch.setattr(files, "_pieces", refused)
     assert told(tmp_path) == [("a.txt", "good")]
@@ -156,3 +157,33 @@ def test_names_that_are_not_utf8_are_escaped(tmp_path):
     assert told(tmp_path) == [("caf\\xe9.txt", "text")]
     assert Files(path=tmp_path).fingerprint()
     assert Files(path=Path(path)).name.endswith("caf\\xe9.txt")
+
+
+def test_texts_in_another_encoding_are_read_when_it_is_given(tmp_path):
+    for name, encoding in (("latin.txt", "latin-1"), ("wide.txt", "utf-16"), ("plain.txt", "utf-8")):
+        (tmp_path / name).write_bytes("café\n".encode(encoding) * (1 if encoding == "utf-16" else 9))
+    found = Files(path=tmp_path / "latin.txt", encoding="Latin1")
+    assert "".join(document.text for document in found.documents()) == "café\n" * 9
+    assert found.fingerprint() != Files(path=tmp_path / "latin.txt").fingerprint()
+    wide = Files(path=tmp_path, encoding="utf-16")
+    assert [document.text for document in wide.documents() if document.source == "wide.txt"] == ["café\n"]
+    with pytest.raises(
+        ValueError, match=r"a text must be UTF-8; latin.txt is not .*; convert it, or give --encoding"
+    ):
+        list(Files(path=tmp_path / "latin.txt").documents())
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("latin2x", "did you mean 'latin2'"), ("rot13", "give one such"), ("", "give one")]
+)
+def test_an_unknown_encoding_is_refused(tmp_path, name, hint):
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(ValueError, match=f"an encoding must be one that Python has; got {name!r}; {hint}"):
+        Files(path=tmp_path / "a.txt", encoding=name)
+
+
+def test_an_encoding_of_a_corpus_by_name_is_refused():
+    with pytest.raises(
+        ValueError, match="an encoding is given for files; got latin-1 for docs; leave --encoding out"
+    ):
+        resolve_corpus("docs", "latin-1")

@@ -12,7 +12,7 @@ from ordinate.attention.backends import decode as backend
 from ordinate.attention.kv_buffer import KVBuffer
 from ordinate.models.multi_head_attention import MultiHeadAttention
 from ordinate.ops.native import build, decode
-from ordinate.schemes import T5, Alibi, NoPosition
+from ordinate.schemes import T5, Alibi, Encoded, NoPosition
 from ordinate.testing.backend import random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
@@ -148,7 +148,7 @@ def slopes(flattest):
 def test_leaving_out_what_weighs_nothing_costs_a_rounding_at_most(flattest, kv_heads, queries, type):
     where, q, k, v, room = far(type, kv_heads, queries)
     at = slopes(flattest).at(where)
-    out = attend_cached(q, k, v, at, room.max_key_norm, backend="decode")
+    out = attend_cached(Encoded(q, k), v, at, room.max_key_norm, backend="decode")
     exact = attend(q.double(), k.double(), v.double(), slopes(flattest).double().at(where), backend="reference")
     assert_as_close(out, attend(q, k, v, at, backend="reference"), exact)
     assert (out.float() - attend(q, k, v, at, backend="decode").float()).abs().max() <= 2 * torch.finfo(type).eps
@@ -159,10 +159,10 @@ def test_keys_that_weigh_nothing_are_not_read(type):
     where, q, k, v, room = far(type)
     room.max_key_norm()
     at = slopes(2).at(where)
-    out = attend_cached(q, k, v, at, room.max_key_norm)
+    out = attend_cached(Encoded(q, k), v, at, room.max_key_norm)
     k[:, :, :3000], v[:, :, :3000] = float("nan"), float("nan")
     # the room has measured what it held, and does not see what was written over it
-    assert attend_cached(q, k, v, at, room.max_key_norm).equal(out)
+    assert attend_cached(Encoded(q, k), v, at, room.max_key_norm).equal(out)
 
 
 @pytest.mark.parametrize("formula", [PLAIN, ScoreOptions(sinks=torch.tensor([0.5, -1.0, 2.0, 30.0]))])
@@ -171,9 +171,9 @@ def test_a_long_key_far_away_is_read(formula):
     # as like the query as can be, where the bias of the head is -10, and of weight beside the many that are nearer
     k[:, :, 4096 - 640] = 30 * q[:, :, 0]
     at = slopes(6).at(where)
-    out = attend_cached(q, k, v, at, room.max_key_norm, score_options=formula)
+    out = attend_cached(Encoded(q, k), v, at, room.max_key_norm, score_options=formula)
     assert torch.allclose(out, attend(q, k, v, at, score_options=formula, backend="reference"), atol=1e-5)
-    short = attend_cached(q, k, v, at, lambda: room.max_key_norm() / 100, score_options=formula)
+    short = attend_cached(Encoded(q, k), v, at, lambda: room.max_key_norm() / 100, score_options=formula)
     assert (short - out).abs().max() > 0.1, "what is said to be short is left out"
 
 
@@ -183,7 +183,7 @@ def test_what_is_not_finite_shows_though_it_weighs_nothing(which, bad):
     where, q, k, v, _ = far()
     (k if which == "k" else v)[1, 0, 100, 3] = bad
     at = slopes(2).at(where)
-    out = attend_cached(q, k, v, at, KVBuffer(k, v, k.shape[2]).max_key_norm)
+    out = attend_cached(Encoded(q, k), v, at, KVBuffer(k, v, k.shape[2]).max_key_norm)
     exact = attend(q, k, v, at, backend="reference")
     assert out[1, :2].isnan().all()
     assert torch.equal(out.isfinite(), exact.isfinite())
@@ -193,14 +193,14 @@ def test_what_is_not_finite_shows_though_it_weighs_nothing(which, bad):
 def test_lengths_for_other_heads_are_refused():
     where, q, k, v, _ = far()
     with pytest.raises(ValueError, match=r"each key head needs its largest norm; got \(2, 4\) for \(2, 2\)"):
-        attend_cached(q, k, v, slopes(2).at(where), lambda: torch.ones(2, 4))
+        attend_cached(Encoded(q, k), v, slopes(2).at(where), lambda: torch.ones(2, 4))
 
 
 def test_lengths_are_asked_for_only_where_a_bias_fades():
     where, q, k, v, room = far()
     wanted = []
     for scheme in (NoPosition(), t5(), slopes(2)):
-        attend_cached(q, k, v, scheme.at(where), lambda: wanted.append(1) or room.max_key_norm())
+        attend_cached(Encoded(q, k), v, scheme.at(where), lambda: wanted.append(1) or room.max_key_norm())
     assert len(wanted) == 1
 
 
@@ -228,9 +228,9 @@ def test_two_threads_change_no_bit():
         torch.set_num_threads(2)
         assert attend(q, k, v, Alibi(heads=4).at(where), backend="decode").equal(alone)
         where, q, k, v, room = far()
-        many = attend_cached(q, k, v, slopes(4).at(where), room.max_key_norm)
+        many = attend_cached(Encoded(q, k), v, slopes(4).at(where), room.max_key_norm)
         torch.set_num_threads(1)
-        assert attend_cached(q, k, v, slopes(4).at(where), room.max_key_norm).equal(many)
+        assert attend_cached(Encoded(q, k), v, slopes(4).at(where), room.max_key_norm).equal(many)
     finally:
         torch.set_num_threads(1)
 

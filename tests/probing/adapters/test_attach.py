@@ -215,3 +215,15 @@ def test_attention_in_one_piece_is_refused():
 
     with pytest.raises(NotApplicable, match="no eager attention"):
         hf_attention_interface._plain_of(torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_model_written_before_a_field_of_its_shape_existed_is_attached(tmp_path, named):
+    model = Decoder(Shape(vocabulary=8, width=8, layers=1, heads=2))
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["shape"]["has_head"], config["shape"]["first_norm"]
+    if not named:
+        del config["architectures"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert attach(tmp_path).info.family == attach(model).info.family

@@ -50,7 +50,12 @@ def test_a_probe_with_a_finding_is_skipped(folder):
 def test_a_damaged_finding_is_measured_again(folder):
     run(folder)
     folder.finding("order_sensitivity").write_text("{")
-    assert run(folder)[1] == ["measuring", "measured"]
+    _, how, heard = run(folder)
+    assert how == ["measuring", "measured"]
+    assert "order_sensitivity.json does not, so it may be damaged; it is measured again" in heard.said[0][1]
+    other = folder.path / "other.json"
+    folder.finding("order_sensitivity").rename(other)
+    assert run(folder)[2].said[0] == ("measuring", "")
 
 
 def test_a_probe_that_does_not_apply_is_skipped_with_its_reason(folder):

@@ -6,7 +6,7 @@ import torch
 
 from ordinate.attention._backend import AttentionCall, Backend, backends
 from ordinate.core.sequence_shard import SequenceShard, with_window
-from ordinate.core.shapes import LogSumExp, Outputs
+from ordinate.core.shapes import Keys, LogSumExp, Outputs, Values
 from ordinate.ops.blocks import visible_keys
 from ordinate.schemes._scheme import Placed, Scheme
 
@@ -41,9 +41,21 @@ class ContextParallel(Backend):
         return torch.cat(out, 2), torch.cat(totals, 2)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Keys and values of all processes; the workspace of the backends that compute the chunks comes on top."""
-        world = call.where.world if isinstance(call.where, SequenceShard) else 1
-        return world * (call.k.numel() + call.v.numel()) * call.k.element_size()
+        """Keys and values of all processes, and the largest workspace of the backends that compute the chunks.
+
+        The chunks' outputs are held until they are joined. While keys are gathered, their pieces are held, too, which
+        is not counted.
+        """
+        if not isinstance(call.where, SequenceShard):
+            return 0
+        # nothing is gathered here, which all processes would have to do: zeros, which take no memory, stand for it
+        k, v = (
+            x.new_zeros(1).expand(*x.shape[:2], call.where.world * x.shape[2], x.shape[3]) for x in (call.k, call.v)
+        )
+        parts = _calls(call, call.where, k, v)
+        out = call.v.element_size() * call.q.shape[:3].numel() * call.v.shape[3]
+        gathered = call.where.world * (call.k.numel() + call.v.numel()) * call.k.element_size()
+        return gathered + max(out, *(_backend(part).workspace_bytes(part) for part in parts))
 
 
 def _parts(call: AttentionCall) -> list[AttentionCall]:
@@ -51,7 +63,10 @@ def _parts(call: AttentionCall) -> list[AttentionCall]:
     shard = call.where
     if not isinstance(shard, SequenceShard):
         return [call]
-    k, v = shard.gather(call.k, 2), shard.gather(call.v, 2)
+    return _calls(call, shard, shard.gather(call.k, 2), shard.gather(call.v, 2))
+
+
+def _calls(call: AttentionCall, shard: SequenceShard, k: Keys, v: Values) -> list[AttentionCall]:
     found, begin = [], 0
     for rows in shard.chunks:
         end = begin + rows.stop - rows.start

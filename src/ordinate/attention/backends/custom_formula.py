@@ -1,5 +1,6 @@
 """Attention with a varied formula (soft cap, sinks, other weights than softmax), in blocks of query rows."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,8 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, finite_attention
 from ordinate.attention._double_backward import SchemeFormula, scheme_formula
+from ordinate.attention._workspace import row_workspace
+from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.double_backward import gradients
@@ -45,8 +48,26 @@ class CustomFormula(Backend):
         return _Blocks.apply(call, call.q, call.k, call.v, *sinks, *call.at.scheme.parameters())
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Scores and weights of one block."""
-        return 4 * max(call.q.element_size(), 4) * min(MAX_BLOCK_SCORES, call.num_pairs)
+        """Scores, masks and weights of the largest block, beside the outputs of the other blocks.
+
+            max(largest block, output) + output of the other blocks
+
+        The blocks' outputs are held until they are joined. The largest block is extended from its first rows.
+        """
+        cuts = query_blocks(call.where, _block_rows(call.where, call.q))
+        largest = max(cuts, key=lambda cut: cut.size[0] * cut.size[1])
+        part = replace(
+            call,
+            q=call.q[:, :, largest.rows],
+            k=call.k[:, :, largest.keys],
+            v=call.v[:, :, largest.keys],
+            at=call.at.block(largest.rows, largest.keys),
+        )
+        out = math.prod(call.q.shape[:2]) * call.v.shape[3] * call.v.element_size()
+        # as inside the autograd function, which keeps its inputs only
+        with torch.no_grad():
+            held = row_workspace(part, finite_attention)
+        return max(held, out * call.where.shape[0])
 
 
 class _Blocks(torch.autograd.Function):
@@ -91,11 +112,14 @@ BlockArguments = tuple[slice, slice, Placed, float, ScoreOptions]
 def _parts(ctx: Any, q: Tensor) -> list[BlockArguments]:
     """Blocks of rows, each with the range of keys that it may attend to."""
     where = ctx.at.where
-    size = max(1, MAX_BLOCK_SCORES // max(1, q.shape[0] * q.shape[1] * where.shape[1]))
     return [
         (block.rows, block.keys, ctx.at.block(block.rows, block.keys), ctx.scale, ctx.formula)
-        for block in query_blocks(where, size)
+        for block in query_blocks(where, _block_rows(where, q))
     ]
+
+
+def _block_rows(where: Geometry, q: Tensor) -> int:
+    return max(1, MAX_BLOCK_SCORES // max(1, q.shape[0] * q.shape[1] * where.shape[1]))
 
 
 def _cut(part: BlockArguments, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,10 +1,13 @@
 """Decoding step: a few queries against a long KV cache, on CPUs."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, attention_weights, reference_attention
+from ordinate.attention._workspace import workspace_along
 from ordinate.core.checks import need
 from ordinate.core.shapes import Bias, KeyNorms, Keys, Outputs, Values
 from ordinate.ops.blocks import query_blocks
@@ -73,10 +76,22 @@ class Decode(Backend):
         return reference_attention(call) if out is None else out
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Scores and weights, and one converted piece of a 16-bit cache."""
-        wide = max(call.q.element_size(), 4)
-        piece = 0 if wide == call.q.element_size() else min(CONVERTED_ELEMENTS, call.k.numel())
-        return wide * (2 * call.num_pairs + piece)
+        """Bias and mask with what the scheme needs to make them; in C++ a sum of values for each 512 keys and row;
+        in PyTorch scores, weights and one converted piece of a 16-bit cache.
+
+        Counted while the step is computed once.
+        """
+        in_cpp = _cpp_supported(call)
+        compute = _in_cpp if in_cpp else _in_torch
+        fresh = replace(call, at=call.at.block(slice(None)))
+
+        def run() -> Outputs:
+            out = compute(fresh)
+            return reference_attention(fresh) if out is None else out
+
+        held = workspace_along(lambda _: run, 1, (1, 1), call.where.shape[0], call)
+        chunks = -(-call.where.shape[1] // decode.CHUNK)
+        return held + (chunks * call.q.shape[:3].numel() * 4 * call.v.shape[3] if in_cpp else 0)
 
 
 def _cpp_supported(call: AttentionCall) -> bool:

@@ -6,6 +6,7 @@ import torch
 
 from ordinate.attention._backend import AttentionCall, Backend
 from ordinate.attention._sdpa import masked_attention, unsupported_reason, upcasts
+from ordinate.attention._workspace import row_workspace
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Outputs
 
@@ -48,9 +49,8 @@ class KeyPadding(Backend):
         return out.masked_fill(~(real_q & some)[:, None, :, None], 0.0)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Padding masks, and float32 copies for 16-bit training on a CPU."""
-        copies = 4 * (2 * call.q.numel() + call.k.numel() + call.v.numel()) if upcasts(call) else 0
-        return copies + call.where.batch_size * sum(call.where.shape)
+        """Padding masks, the output before padding queries are zeroed, copies for 16-bit training, kernel buffers."""
+        return row_workspace(call, self.run)
 
 
 def _real(where: Geometry) -> tuple[torch.Tensor, torch.Tensor]:

@@ -64,12 +64,22 @@ class Native(Backend):
         return out[..., : call.v.shape[3]].to(call.q.dtype)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Per thread, the keys and values of a head and the scores of a tile; float32 copies of 16-bit types."""
-        size = _type(call.q).itemsize
-        head = size * (call.k.shape[2] * (call.k.shape[3] + call.v.shape[3]) + attention.ROWS * attention.COLUMNS)
-        softmax = 8 * math.prod(call.q.shape[:3])
+        """Buffers in C++, float32 copies of other types with their output, and tables of biases.
+
+            threads [keys (d + e) size + 4 tile + size tile if 16 bits + 4 rows e]
+            + 8 queries + 12 heads (queries + keys) + copies
+
+        With fewer heads than threads, heads are split into blocks of queries; a thread without any holds nothing.
+        """
+        size, (queries, keys) = _type(call.q).itemsize, call.where.shape
+        heads, wide = math.prod(call.q.shape[:2]), call.v.shape[3]
+        tile = attention.ROWS * attention.COLUMNS
+        buffers = size * keys * (call.k.shape[3] + wide) + (4 if size == 4 else 6) * tile + 4 * attention.ROWS * wide
+        blocks = 1 if heads >= torch.get_num_threads() else -(-queries // attention.ROWS)
         copies = 0 if size == call.q.element_size() else sum(size * x.numel() for x in (call.q, call.k, call.v))
-        return torch.get_num_threads() * head + softmax + copies
+        copies += size * heads * queries * wide if copies else 0
+        statistics = 8 * heads * queries + 12 * call.q.shape[1] * (queries + keys)
+        return min(torch.get_num_threads(), heads * blocks) * buffers + statistics + copies
 
 
 class _Native(torch.autograd.Function):

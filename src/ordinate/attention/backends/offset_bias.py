@@ -12,6 +12,7 @@ from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Outputs
 from ordinate.ops import offset_bias_attention
+from ordinate.ops.blocks import query_blocks
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.matmul import onednn_is_faster
 
@@ -58,10 +59,21 @@ class OffsetBias(Backend):
         return _Tiles.apply(call.q, call.k, call.v, table, call.where, call.scale, drop)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Scores and dropout mask of a block, and float32 copies of a head."""
-        size = max(call.q.element_size(), 4)
-        head = sum(x.shape[2] * x.shape[3] for x in (call.q, call.k, call.v))
-        return size * ((3 if call.dropout else 2) * offset_bias_attention.ROWS * call.where.shape[1] + head)
+        """Scores of the largest block, with its dropout factors or document mask, copies of a head, and tables.
+
+            size [rows keys (2 with dropout, else 1) + queries (d + e) + rows (128 + 2 e)]
+            + rows keys (9 + 2 batch) of documents + 2 size heads (queries + keys) + size keys (d + e) of 16-bit types
+
+        An upper bound where a decaying bias makes far keys negligible: they are then skipped, which depends on q, k.
+        """
+        size, (queries, keys) = max(call.q.element_size(), 4), call.where.shape
+        width, depth, rows = call.q.shape[3], call.v.shape[3], offset_bias_attention.ROWS
+        block = max(cut.size[0] * cut.size[1] for cut in query_blocks(call.where, rows))
+        documents = 0 if call.where.q_document is None else 9 + 2 * call.where.batch_size
+        scores = block * max(size * (2 if call.dropout else 1), size + documents)
+        narrow = size * keys * (width + depth) if call.q.element_size() < size else 0
+        table = 2 * size * call.q.shape[1] * (queries + keys)
+        return scores + size * (queries * (width + depth) + rows * (128 + 2 * depth)) + narrow + table
 
 
 class _Tiles(torch.autograd.Function):

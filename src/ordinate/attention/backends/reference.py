@@ -1,6 +1,7 @@
 """Reference implementation of attention, against which all other backends are tested."""
 
 from ordinate.attention._backend import AttentionCall, Backend, reference_attention
+from ordinate.attention._workspace import row_workspace
 from ordinate.core.shapes import Outputs
 
 
@@ -23,5 +24,5 @@ class Reference(Backend):
         return reference_attention(call)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Scores and weights."""
-        return 2 * call.num_pairs * max(call.q.element_size(), 4)
+        """Scores, masks and weights of all pairs, with what the scheme's hooks hold, extended from the first rows."""
+        return row_workspace(call, reference_attention)

@@ -79,11 +79,16 @@ class RelativeVectors(Backend):
         return _Vectors.apply(setting, call.q, call.k, call.v, table, *laid)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Scores of a block and their products with the vectors, float32 copies of a head, and the vectors."""
-        size, (rows, keys) = max(call.q.element_size(), 4), call.where.shape
+        """Scores and weights of a block, float32 copies of a head, and each head's vectors, as made and laid out."""
+        size, keys, where = max(call.q.element_size(), 4), call.where.shape[1], call.where
         head = sum(x.shape[2] * x.shape[3] for x in (call.q, call.k, call.v))
-        held = call.q.shape[1] * (rows + keys) * (2 * call.q.shape[3] + call.v.shape[3])
-        return size * (4 * relative_vector_attention.ROWS * keys + head + held)
+        with torch.no_grad():
+            asked = offset_geometry(where, *relative_vector_attention.extent(where))
+            made = call.at.scheme.relative_vectors(asked) or relative.RelativeVectors()
+        tables = made.query_vectors, made.key_vectors, made.value_vectors
+        # vectors that heads share are few beside the scores
+        vectors = sum(x.numel() for x in tables if x is not None and x.shape[0] > 1)
+        return size * (2 * relative_vector_attention.ROWS * keys + head + 2 * vectors)
 
 
 class _Vectors(torch.autograd.Function):

@@ -1,6 +1,7 @@
 """Attention for any scheme in blocks of query rows, with recomputation in the backward pass."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions
 from ordinate.attention._double_backward import scheme_formula
+from ordinate.attention._workspace import row_workspace
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 from ordinate.ops import row_block_attention
@@ -49,9 +51,26 @@ class RowBlocks(Backend):
         return _Rows.apply(call, call.q, call.k, call.v, *call.at.scheme.parameters())
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Bias, scores and weights of a block, and float32 copies of keys and values."""
-        size = max(call.q.element_size(), 4)
-        return size * (4 * min(MAX_BLOCK_SCORES, call.num_pairs) + call.k.numel() + call.v.numel())
+        """Float32 copies of keys and values, and the largest block: its bias, mask, and the scores of a head.
+
+        Extended from the first rows of that block.
+        """
+        cut = max(_blocks(call.at, call.q), key=lambda cut: cut.size[0] * cut.size[1])
+        keys, values = row_block_attention.to_float32(call.k), row_block_attention.to_float32(call.v)
+        copies = sum(x.numel() * x.element_size() for x, y in ((keys, call.k), (values, call.v)) if x is not y)
+        part = replace(
+            call,
+            q=call.q[:, :, cut.rows],
+            k=keys[:, :, cut.keys],
+            v=values[:, :, cut.keys],
+            at=call.at.block(cut.rows, cut.keys),
+        )
+        with torch.no_grad():
+            held = row_workspace(part, _block_attention)
+        # the block's own output is held beside the result
+        return (
+            copies + held + cut.size[0] * call.q.shape[:2].numel() * call.v.shape[3] * max(4, call.q.element_size())
+        )
 
 
 class _Rows(torch.autograd.Function):
@@ -60,17 +79,13 @@ class _Rows(torch.autograd.Function):
         ctx.at, ctx.scale = call.at, call.scale
         # the scheme's parameters are inputs, so that autograd asks for their gradients and notices in-place changes
         ctx.save_for_backward(q, k, v, *learned)
-        scheme, keys, values = call.at.scheme, row_block_attention.to_float32(k), row_block_attention.to_float32(v)
+        keys, values = row_block_attention.to_float32(k), row_block_attention.to_float32(v)
         out = q.new_empty(*q.shape[:3], v.shape[3])
         for block in _blocks(call.at, q):
-            at, k, v = call.at.block(block.rows, block.keys), keys[:, :, block.keys], values[:, :, block.keys]
-            q_block = row_block_attention.to_float32(q[:, :, block.rows])
-            part = _rows(at, q_block, k, v, call.scale, _Added(scheme)(at, q_block, k, call.scale), out.dtype)
-            weights = part.all_weights() if "value_bias" in scheme.hooks else None
-            carried = None if weights is None else scheme.value_bias(weights, at.where)
-            out[:, :, block.rows] = (
-                part.weighted_values(weights) if carried is None else part.weighted_values(weights) + carried
-            )
+            k, v = keys[:, :, block.keys], values[:, :, block.keys]
+            # a function, so that nothing of a block is held while the next one is computed
+            part = replace(call, q=q[:, :, block.rows], k=k, v=v, at=call.at.block(block.rows, block.keys))
+            out[:, :, block.rows] = _block_attention(part)
         return out
 
     @staticmethod
@@ -86,6 +101,17 @@ class _Rows(torch.autograd.Function):
 
         plain = scheme_formula(ctx.at, ctx.scale, ScoreOptions(), sinks=False)
         return None, *gradients(fast, plain, inputs, grad_outputs)
+
+
+def _block_attention(part: AttentionCall) -> Outputs:
+    """Compute attention of a block of queries, whose keys and values are float32 or wider."""
+    scheme, at, q = part.at.scheme, part.at, row_block_attention.to_float32(part.q)
+    rows = _rows(at, q, part.k, part.v, part.scale, _Added(scheme)(at, q, part.k, part.scale), part.q.dtype)
+    if "value_bias" not in scheme.hooks:
+        return rows.weighted_values(None)
+    weights = rows.all_weights()
+    carried, out = scheme.value_bias(weights, at.where), rows.weighted_values(weights)
+    return out if carried is None else out + carried
 
 
 class _Gradients:

@@ -1,7 +1,12 @@
 """PyTorch's scaled_dot_product_attention (SDPA)."""
 
+import math
+
+import torch
+
 from ordinate.attention._backend import AttentionCall, Backend
 from ordinate.attention._sdpa import sdpa_attention, unmasked_causal, unsupported_reason, upcasts
+from ordinate.attention._workspace import fused_kernel_bytes, row_workspace
 from ordinate.core.shapes import Outputs
 
 
@@ -26,18 +31,18 @@ class Sdpa(Backend):
         return sdpa_attention(call)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Mask, if there is one, and float32 copies for 16-bit training on a CPU."""
-        copies = 4 * (2 * call.q.numel() + call.k.numel() + call.v.numel()) if upcasts(call) else 0
-        return copies + self._mask_bytes(call)
+        """Mask or bias while it is made, float32 copies for 16-bit training on a CPU, and PyTorch's own buffers.
 
-    def _mask_bytes(self, call: AttentionCall) -> int:
-        if unmasked_causal(call):
-            return 0
-        hooks = set(call.at.scheme.hooks)
+        The buffers of the fused kernel on a CPU are counted; those of kernels on a GPU, which PyTorch chooses, are
+        not known. Where PyTorch has no fused kernel (a learned bias, dropout on a CPU), scores and weights count.
+        """
+        if not unmasked_causal(call) or (call.dropout and call.q.device.type == "cpu"):
+            return row_workspace(call, sdpa_attention)
         queries, keys = call.where.shape
-        rows = call.q.shape[0] if call.where.q_document is not None else 1
-        if "content_bias" in hooks:
-            return call.num_pairs * 4
-        if "bias" in hooks:
-            return rows * call.q.shape[1] * queries * keys * 4
-        return 0 if call.where.is_unmasked else rows * queries * keys
+        log_sums = max(4, call.q.element_size()) * math.prod(call.q.shape[:3])
+        if upcasts(call):
+            copies = 4 * (2 * call.q.numel() + call.k.numel() + call.v.numel())
+            return copies + log_sums + fused_kernel_bytes(queries, keys, call.q.shape[3], torch.float32)
+        if call.q.device.type != "cpu":
+            return log_sums
+        return log_sums + fused_kernel_bytes(queries, keys, call.q.shape[3], call.q.dtype)

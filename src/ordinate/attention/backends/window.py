@@ -1,12 +1,14 @@
 """Sliding-window attention as a batch of equal blocks, by PyTorch's attention (SDPA): O(n w)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
-from ordinate.attention._sdpa import sdpa_attention, unsupported_reason, upcasts
+from ordinate.attention._sdpa import sdpa_attention, unsupported_reason
+from ordinate.attention._workspace import workspace_along
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import overlapping_pieces, round_up_to_blocks, visible_keys, window_block_rows
@@ -42,12 +44,19 @@ class SlidingWindow(Backend):
         return torch.cat(parts, 2)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Copies of keys and values, one for each block that sees them, and the mask."""
-        cut, size = _Blocking(call.where), 4 if upcasts(call) else call.q.element_size()
-        copies = size * cut.count * cut.length * (call.k[:, :, 0].numel() + call.v[:, :, 0].numel())
-        documents = 1 if call.where.q_document is None else call.q.shape[0] * cut.count
-        mask = 4 * call.q.shape[1] if "bias" in call.at.scheme.hooks else 1
-        return copies + documents * mask * cut.rows * cut.length
+        """Copies of keys and values, one for each block that sees them, mask and bias of a block, and the parts.
+
+        Extended along the number of blocks from calls with two and three of them.
+        """
+        blocks, rows = _Blocking(call.where).count, _Blocking(call.where).rows
+
+        def of(count: int) -> Callable[[], Outputs]:
+            queries, keys = (size - (blocks - count) * rows for size in call.where.shape)
+            q, k, v = call.q[:, :, :queries].clone(), call.k[:, :, :keys].clone(), call.v[:, :, :keys].clone()
+            part = replace(call, q=q, k=k, v=v, at=call.at.block(slice(0, queries), slice(0, keys)))
+            return lambda: self.run(part)
+
+        return workspace_along(of, blocks, (2, 3), rows, call)
 
 
 class _Blocking:

@@ -3,10 +3,12 @@
 import codecs
 import os
 from collections.abc import Iterator
+from difflib import get_close_matches
+from encodings.aliases import aliases
 from functools import cached_property
 from pathlib import Path
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, shown
 from ordinate.core.folder_lock import OWNER
 from ordinate.data.corpus import Corpus, Document, LeftOut
 from ordinate.data.stdlib_files import fingerprint, readable_name
@@ -15,27 +17,31 @@ from ordinate.data.stdlib_files import fingerprint, readable_name
 PIECE_BYTES = 1 << 16
 SMALLEST = 1 << 11
 FOLDER_SKIPS = (".git", "__pycache__", "node_modules", ".venv")
+UTF_8 = "utf-8"
+WIDE = ("utf-16", "utf-32")
 # beginning of the study.json of a study: its checksum, then the version of its format
 STUDY_START = b'{\n "checksum": "'
 
 
 class Files(Corpus):
-    """User-provided text: one UTF-8 file, or all UTF-8 files of a folder, recursively.
+    """User-provided text: one file, or all files of a folder, recursively, in one encoding: UTF-8 unless given.
 
-    In a folder, these are left out: hidden files, files that are not UTF-8 text, empty or unreadable ones, links to
-    folders and to files of the folder itself, and results of Ordinate, which are not text to train on. Long
+    In a folder, these are left out: hidden files, files that are not text in this encoding, empty or unreadable ones,
+    links to folders and to files of the folder itself, and results of Ordinate, which are not text to train on. Long
     files are split at line ends into documents of about 64 KiB and streamed, so they may be larger than memory. A
     single file is split into about twenty documents, or into documents of 2 KiB if it is short, so that some can be
     held out.
 
     Args:
         path: the file or folder.
+        encoding: encoding of the files, by its name in Python.
     Raises:
-        ValueError: no files, or a single file that is binary or not UTF-8 (the byte is named).
+        ValueError: no files, or a single file that is binary or in another encoding (the byte is named); an encoding
+            that Python does not have.
     """
 
-    def __init__(self, *, path: Path) -> None:
-        self.path = path
+    def __init__(self, *, path: Path, encoding: str = UTF_8) -> None:
+        self.path, self.encoding = path, _text_encoding(encoding)
         self.name = readable_name(path)
         self.single = path.is_file()
         self._left = LeftOut()
@@ -60,7 +66,7 @@ class Files(Corpus):
 
     def fingerprint(self) -> str:
         """Return a hash of the names, sizes and modification times of all files."""
-        return fingerprint(self.files)
+        return fingerprint(self.files) + ("" if self.encoding == UTF_8 else f" {self.encoding}")
 
     @cached_property
     def _texts(self) -> list[Path]:
@@ -71,10 +77,10 @@ class Files(Corpus):
         reason = ""
         try:
             # the pieces of an empty file are none
-            if sum(1 for _ in _pieces(file, "", self.piece)) == 0:
+            if sum(1 for _ in _pieces(file, "", self.piece, self.encoding)) == 0:
                 reason = "empty"
         except UnicodeError as error:
-            reason = "binary" if "NUL" in str(error) else "not UTF-8"
+            reason = "binary" if "NUL" in str(error) else f"not {self.encoding.upper()}"
         except OSError as error:
             reason = f"unreadable ({error.strerror})"
         if reason:
@@ -83,9 +89,14 @@ class Files(Corpus):
 
     def _pieces_of(self, file: Path, source: str) -> Iterator[Document]:
         try:
-            yield from _pieces(file, source, self.piece)
+            yield from _pieces(file, source, self.piece, self.encoding)
         except UnicodeError as error:
-            raise ValueError(f"a text must be UTF-8; {source} is not ({error}); convert it first") from None
+            must = f"a text must be {self.encoding.upper()}"
+            raise ValueError(f"{must}; {source} is not ({error}); convert it, or give --encoding") from None
+        except OSError as error:
+            raise ValueError(
+                f"a text must be readable; {source} is not ({error.strerror}); give another path"
+            ) from None
 
     def _found(self) -> Iterator[Path]:
         """Yield the files of the folder, except those that their names, or those of their folders, leave out."""
@@ -141,12 +152,29 @@ def _foreign(folder: Path) -> str:
     return "results of Ordinate" if studied or probed or (folder / OWNER).is_file() else ""
 
 
-def _pieces(file: Path, source: str, size: int) -> Iterator[Document]:
-    decoder = codecs.getincrementaldecoder("utf-8")()
+def _text_encoding(name: str) -> str:
+    """Return the name of an encoding as Python writes it."""
+    try:
+        # encodings of bytes as text only: not base64 or rot13
+        "".encode(name)
+        return codecs.lookup(name).name
+    except (LookupError, ValueError):
+        near = get_close_matches(name[:80].lower(), sorted({*aliases, *aliases.values()}), n=1)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near and near[0] != name.lower()
+            else "give one such as latin-1, utf-16 or shift_jis"
+        )
+        raise ValueError(f"an encoding must be one that Python has; got {shown(name)}; {hint}") from None
+
+
+def _pieces(file: Path, source: str, size: int, encoding: str) -> Iterator[Document]:
+    decoder = codecs.getincrementaldecoder(encoding)()
     part, rest, seen = 0, "", 0
     with file.open("rb") as stream:
         while raw := stream.read(size):
-            if (found := raw.find(b"\0")) >= 0:
+            # characters of 16 and 32 bits have zeros
+            if (found := raw.find(b"\0")) >= 0 and not encoding.startswith(WIDE):
                 raise UnicodeError(f"byte {seen + found} is NUL, as in binary files")
             try:
                 rest += decoder.decode(raw)

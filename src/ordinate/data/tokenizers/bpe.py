@@ -9,9 +9,11 @@ import tokenizers
 from numpy.typing import NDArray
 
 from ordinate.core.checks import need
-from ordinate.data.tokenizer import Tokenizer, check_ids
+from ordinate.data.tokenizer import Tokenizer, check_ids, parse_published
 
 LARGEST = 1_000_000
+# a text whose UTF-8 has every byte that UTF-8 can have
+EVERY_BYTE = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x10FFFF, 0x1000)]))
 
 
 class Bpe(Tokenizer):
@@ -74,5 +76,10 @@ class Bpe(Tokenizer):
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Tokenizer:
         made = cls()
-        made.inner = tokenizers.Tokenizer.from_str(json.dumps(state))
+        made.inner = parse_published(state)
+        vocabulary = made.inner.get_vocab()
+        whole = sorted(vocabulary.values()) == list(range(len(vocabulary)))
+        lossless = whole and made.decode(made.encode(EVERY_BYTE).tolist()) == EVERY_BYTE
+        came = "got one in which parts are missing or changed"
+        need(lossless, "a tokenizer of kind bpe must encode every text", came, "copy the file again")
         return made

@@ -10,7 +10,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from ordinate.core.checks import need
-from ordinate.data.tokenizer import Tokenizer
+from ordinate.data.tokenizer import Tokenizer, parse_published
 
 
 class Published(Tokenizer):
@@ -50,6 +50,26 @@ class Published(Tokenizer):
         return marked[0] if marked[:1] != self.encode_plain("a")[:1].tolist() else None
 
     @property
+    def suffix_token(self) -> int | None:
+        marked = self._whole.encode("a").ids
+        return marked[-1] if marked[-1:] != self.encode_plain("a")[-1:].tolist() else None
+
+    @property
+    def unknown_token(self) -> int | None:
+        """The unknown token of the tokenizer's model, by its name or its id."""
+        model = self.state()["model"]
+        name = model.get("unk_token")
+        return model.get("unk_id") if name is None else self.inner.token_to_id(name)
+
+    def encode_with_ends(self, text: str) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
+        found = self._whole.encode(text, add_special_tokens=False)
+        # bytes before each character; the offsets of the library count characters
+        before = np.cumsum([0, *(len(character.encode("utf-8", "surrogatepass")) for character in text)])
+        ends = np.array([end for _, end in found.offsets], np.int64)
+        # the tokens of one character all end where it does; dropped whitespace counts to the token after it
+        return np.array(found.ids, self.dtype), before[np.maximum.accumulate(ends)].astype(np.int64)
+
+    @property
     def mask_token(self) -> int | None:
         """The first special token with "mask" in its text."""
         special = self.inner.get_added_tokens_decoder().items()
@@ -57,7 +77,7 @@ class Published(Tokenizer):
 
     @cached_property
     def _whole(self) -> tokenizers.Tokenizer:
-        whole = tokenizers.Tokenizer.from_str(self.inner.to_str())
+        whole = parse_published(json.loads(self.inner.to_str()))
         # a published tokenizer.json may enable truncation or padding
         whole.no_truncation()
         whole.no_padding()
@@ -77,10 +97,7 @@ class Published(Tokenizer):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Tokenizer:
-        try:
-            return cls(inner=tokenizers.Tokenizer.from_str(json.dumps(state)))
-        except Exception as error:
-            # the library raises bare exceptions
-            raise ValueError(
-                f"a tokenizer.json must be one of the tokenizers library; got {error}; download it again"
-            ) from None
+        made = cls(inner=parse_published(state))
+        # what the library writes again it need not accept
+        _ = made._whole
+        return made

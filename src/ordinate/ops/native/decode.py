@@ -9,6 +9,9 @@ from torch import Tensor
 from ordinate.core.shapes import Bias, KeyNorms, Keys, Outputs, Queries, Values
 from ordinate.ops.native.job import BOOL, NUMBER, POINTER, WHOLE, View, call_kernel
 
+# keys of a chunk, as in decode.cpp
+CHUNK = 512
+
 
 class _Job(ctypes.Structure):
     # as in decode.cpp

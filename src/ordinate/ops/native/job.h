@@ -7,7 +7,9 @@
 #include <ATen/Parallel.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/bit_cast.h>
+#ifdef __AVX512F__
 #include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <atomic>

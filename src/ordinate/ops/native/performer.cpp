@@ -25,7 +25,7 @@ struct Head : Chunks {
   }
 
   // gradients of numerators and denominators from those of their ratios
-  void ask(Index chunk) const {
+  [[gnu::noinline]] void ask(Index chunk) const {
     std::fill_n(out.data, CHUNK * columns, 0.f);
     for (Index i = 0; i < count(chunk); ++i) {
       const Index n = chunk * CHUNK + i;
@@ -41,7 +41,7 @@ struct Head : Chunks {
   }
 
   // gradients of the projections from those of the features, in place
-  void project_back(const Matrix& gradient, const Matrix& f) const {
+  [[gnu::noinline]] void project_back(const Matrix& gradient, const Matrix& f) const {
     const Index half = job.directions * CHUNK;
 #pragma omp simd
     for (Index c = 0; c < half; ++c) gradient.data[c] *= f.data[c];

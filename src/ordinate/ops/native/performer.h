@@ -34,7 +34,7 @@ struct Job {
 // e^x for x <= 0; NaN is propagated
 inline float power(float x) { return x == x ? exponential(x) : x; }
 
-// one head of one sequence
+// one head of one sequence; its longer functions are not inlined, since all in one would take twice as long to compile
 struct Chunks {
   const Job& job;
   const Index b, h, at, features, columns;
@@ -93,7 +93,7 @@ struct Chunks {
   }
 
   // features of tokens as columns, divided by the largest of each token
-  void features_below(const Matrix& x, const Matrix& f) {
+  [[gnu::noinline]] void features_below(const Matrix& x, const Matrix& f) {
     multiply(down(), x, {f.data, job.directions, CHUNK});
     std::fill_n(highest, CHUNK, NEVER);
     for (Index r = 0; r < job.directions; ++r)
@@ -113,7 +113,7 @@ struct Chunks {
   }
 
   // features of tokens as rows, divided by the largest of each token or by e^given
-  void features_beside(const View& x, Index chunk, const float* given) const {
+  [[gnu::noinline]] void features_beside(const View& x, Index chunk, const float* given) const {
     const Index tokens = count(chunk), all = job.directions;
     at::native::cpublas::brgemm(tokens, all, job.width, x.token, all, features, false,
                                 x.row<float>(b, h, chunk * CHUNK), job.across, rows.data, false);
@@ -142,7 +142,7 @@ struct Chunks {
   }
 
   // weights of keys, and the factors by which states shrink between tokens as the running maximum (peak) grows
-  void weigh(Index chunk) {
+  [[gnu::noinline]] void weigh(Index chunk) {
     const float half = static_cast<float>(job.scale * job.scale / 2);
     std::fill_n(levels, CHUNK, 0.f);
     for (Index c = 0; c < job.width; ++c)
@@ -174,7 +174,7 @@ struct Chunks {
   }
 
   // causal mask and decay on products of queries (rows) and keys
-  void fade(const Matrix& pairs) const {
+  [[gnu::noinline]] void fade(const Matrix& pairs) const {
     for (Index i = 0; i < CHUNK; ++i) {
       float* row = pairs.row(i);
       std::fill_n(row + i + 1, CHUNK - i - 1, 0.f);
@@ -184,7 +184,7 @@ struct Chunks {
     }
   }
   // the same, transposed: keys as rows
-  void fade_turned(const Matrix& pairs) const {
+  [[gnu::noinline]] void fade_turned(const Matrix& pairs) const {
     for (Index j = 0; j < CHUNK; ++j) {
       float* row = pairs.row(j);
       std::fill_n(row, j, 0.f);

@@ -3,7 +3,9 @@
 // One of the two products of each result is rounded, the other is fused (fma), as in PyTorch's addcmul: the C++ and the
 // PyTorch form agree bit for bit.
 
+#ifdef __AVX__
 #include <immintrin.h>
+#endif
 
 #include <cmath>
 #include <cstring>
@@ -127,10 +129,18 @@ struct Rows {
 };
 
 // non-temporal stores: caches need not fetch lines that are fully overwritten
+#ifdef __AVX__
+constexpr bool STREAMS = true;
 inline void stream(void* to, const void* from, Index bytes) {
   for (Index i = 0; i < bytes / 32; ++i)
     _mm256_stream_si256(static_cast<__m256i*>(to) + i, _mm256_load_si256(static_cast<const __m256i*>(from) + i));
 }
+inline void finish_streams() { _mm_sfence(); }
+#else
+constexpr bool STREAMS = false;
+inline void stream(void*, const void*, Index) {}
+inline void finish_streams() {}
+#endif
 
 // PAIRS: number of pairs at compile time, so that the loop is unrolled; 0: taken from the job
 template <Index PAIRS, class T>
@@ -158,7 +168,7 @@ template <class T>
 void turn(const Job& job) {
   const Index cuts = parts(job.tokens, TOKENS), strides = job.out.batch | job.out.head | job.out.token;
   const bool aligned = (bit_cast<Index>(job.out.data) | ((strides | 2 * job.pairs) * sizeof(T))) % LINE == 0;
-  const bool streams = aligned && job.batch * job.heads * job.tokens * job.width * sizeof(T) >= LARGE;
+  const bool streams = STREAMS && aligned && job.batch * job.heads * job.tokens * job.width * sizeof(T) >= LARGE;
   const bool beside = job.out.head < job.out.token;
   auto* const work = job.pairs == 16   ? turn_rows<16, T>
                      : job.pairs == 32 ? turn_rows<32, T>
@@ -175,7 +185,7 @@ void turn(const Job& job) {
              {job.sin, beside, b, h, n}, beside ? job.heads : count, streams ? room.data : nullptr);
       }
     }
-    if (streams) _mm_sfence();
+    if (streams) finish_streams();
   });
 }
 

@@ -1,9 +1,13 @@
 """BERT."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+from ordinate.core.checks import need
 from ordinate.pretrained._family import TensorRule, linear_rules
 from ordinate.pretrained.bert_like import BertLike
+
+NEXT_SENTENCE = "BertForNextSentencePrediction"
 
 
 class Bert(BertLike):
@@ -16,6 +20,17 @@ class Bert(BertLike):
     prefix = "bert."
     masked_lm_class = "BertForMaskedLM"
     base_class = "BertModel"
+
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Decide on the head; one for the next sentence only is refused (beside another head it is ignored)."""
+        named = (config["architectures"] or ("",))[0]
+        need(
+            named != NEXT_SENTENCE,
+            "the head for the next sentence is not supported",
+            f"config.json names a {named}",
+            f"load that in transformers as a {self.base_class}, and save it again, for its hidden states",
+        )
+        return super().complete_config(config, names)
 
     def masked_lm_rules(self) -> Sequence[TensorRule]:
         there = "cls.predictions"

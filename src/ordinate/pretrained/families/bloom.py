@@ -17,6 +17,7 @@ class Bloom(Family):
     """
 
     model_type = "bloom"
+    base_class = "BloomModel"
     prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 250_880,
@@ -38,7 +39,7 @@ class Bloom(Family):
         }
 
     def architecture(self, shape: Shape) -> str:
-        return "BloomForCausalLM"
+        return "BloomForCausalLM" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         need_settings(self, config, apply_residual_connection_post_layernorm=False)

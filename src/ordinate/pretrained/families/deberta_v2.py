@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from ordinate.core import catalog
-from ordinate.core.checks import need
-from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.core.checks import need, need_known
+from ordinate.models.encoder import CLASSIFIERS, Encoder, EncoderHead, EncoderShape, PoolActivation
 from ordinate.models.feedforward import Activation
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
+    HF_ACTIVATIONS,
     Family,
     StackedQKV,
     TensorRule,
@@ -17,9 +18,16 @@ from ordinate.pretrained._family import (
     linear_rules,
     need_settings,
 )
+from ordinate.pretrained.class_labels import class_labels, label_settings
 from ordinate.schemes.deberta import Deberta
 
 MIXER = "softmax:variant.bias=true"
+HEADS: Mapping[str, EncoderHead] = {
+    "DebertaV2ForMaskedLM": "masked",
+    "DebertaV2ForSequenceClassification": "classes",
+    "DebertaV2ForTokenClassification": "token_classes",
+    "DebertaV2Model": "none",
+}
 TERMS = {"both": ["p2c", "c2p"], "c2p": ["c2p"], "p2c": ["p2c"]}
 
 
@@ -35,6 +43,7 @@ class DebertaV2(Family):
 
     model_class = Encoder
     model_type = "deberta-v2"
+    base_class = "DebertaV2Model"
     prefix = "deberta."
     # the tied decoder, and the pre-training heads of version 3
     ignored_suffixes = (
@@ -66,11 +75,13 @@ class DebertaV2(Family):
         "max_relative_positions": -1,
         "position_buckets": -1,
         "norm_rel_ebd": "none",
+        "pooler_hidden_act": "gelu",
         "architectures": (),
     }
 
     def architecture(self, shape: Shape) -> str:
-        return "DebertaV2ForMaskedLM" if cast(EncoderShape, shape).head == "masked" else "DebertaV2Model"
+        named = {head: name for name, head in HEADS.items()}
+        return named.get(cast(EncoderShape, shape).head, self.base_class)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
         width = config["hidden_size"]
@@ -88,6 +99,7 @@ class DebertaV2(Family):
             is_decoder=False,
         )
         activation = activation_kind(config, "hidden_act")
+        head = HEADS.get((config["architectures"] or ("",))[0], "none")
         return EncoderShape(
             vocabulary=config["vocab_size"],
             width=width,
@@ -104,8 +116,10 @@ class DebertaV2(Family):
             bias=("norm", "feedforward"),
             embedding_norm=True,
             token_types=config["type_vocab_size"],
-            head="masked" if "DebertaV2ForMaskedLM" in config["architectures"] else "none",
+            head=head,
             head_activation=cast(Activation, activation),
+            pool_activation=self._pool_activation(config) if head == "classes" else "tanh",
+            labels=class_labels(config) if head in CLASSIFIERS else (),
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
@@ -135,6 +149,7 @@ class DebertaV2(Family):
             "position_buckets": deberta.buckets,
             "pos_att_type": TERMS[deberta.terms],
             "norm_rel_ebd": "none" if deberta.norm is None else "layer_norm",
+            **self._classifier_config(cast(EncoderShape, shape)),
         }
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
@@ -155,16 +170,33 @@ class DebertaV2(Family):
             rules += linear_rules("schemes.0.norm", "deberta.encoder.LayerNorm", bias=True)
         if top.token_types:
             rules.append(TensorRule("kinds.weight", ("deberta.embeddings.token_type_embeddings.weight",)))
-        head = "cls.predictions"
-        return rules + (
-            [
-                *linear_rules("masked.transform", f"{head}.transform.dense", bias=True),
-                *linear_rules("masked.norm", f"{head}.transform.LayerNorm", bias=True),
-                TensorRule("masked.bias", (f"{head}.bias",)),
-            ]
-            if top.head == "masked"
-            else []
+        if top.head == "masked":
+            head = "cls.predictions"
+            rules += linear_rules("masked.transform", f"{head}.transform.dense", bias=True)
+            rules += linear_rules("masked.norm", f"{head}.transform.LayerNorm", bias=True)
+            rules.append(TensorRule("masked.bias", (f"{head}.bias",)))
+        if top.head == "classes":
+            rules += linear_rules("pooler", "pooler.dense", bias=True)
+        return rules + (linear_rules("classes", "classifier", bias=True) if top.head in CLASSIFIERS else [])
+
+    def _pool_activation(self, config: Mapping[str, Any]) -> PoolActivation:
+        width = config["hidden_size"]
+        need_settings(
+            self,
+            {**config, "pooler_hidden_size": config.get("pooler_hidden_size") or width},
+            pooler_hidden_size=width,
         )
+        known = {**HF_ACTIVATIONS, "tanh": "tanh"}
+        need_known("pooler_hidden_act", config["pooler_hidden_act"], known)
+        return cast(PoolActivation, known[config["pooler_hidden_act"]])
+
+    def _classifier_config(self, shape: EncoderShape) -> dict[str, Any]:
+        """Return the config.json keys of a classifier."""
+        if shape.head not in CLASSIFIERS:
+            return {}
+        known = {**HF_ACTIVATIONS, "tanh": "tanh"}
+        act = next(name for name, kind in known.items() if kind == shape.pool_activation)
+        return label_settings(shape.labels) | ({"pooler_hidden_act": act} if shape.head == "classes" else {})
 
     def _line(self, config: Mapping[str, Any]) -> str:
         """Return the scheme spec of a config.json."""

@@ -26,6 +26,7 @@ class Gpt2(Family):
     """
 
     model_type = "gpt2"
+    base_class = "GPT2Model"
     prefix = "transformer."
     # causal-mask buffers stored by older versions
     ignored_suffixes = ("attn.bias", "attn.masked_bias")
@@ -50,7 +51,7 @@ class Gpt2(Family):
     }
 
     def architecture(self, shape: Shape) -> str:
-        return "GPT2LMHeadModel"
+        return "GPT2LMHeadModel" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         need_settings(self, config, add_cross_attention=False)

@@ -25,6 +25,7 @@ class GptNeox(Family):
     """
 
     model_type = "gpt_neox"
+    base_class = "GPTNeoXModel"
     prefix = "gpt_neox."
     ignored_suffixes = ("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq")
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -45,7 +46,7 @@ class GptNeox(Family):
     }
 
     def architecture(self, shape: Shape) -> str:
-        return "GPTNeoXForCausalLM"
+        return "GPTNeoXForCausalLM" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads = config["hidden_size"], config["num_attention_heads"]

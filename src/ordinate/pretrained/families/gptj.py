@@ -23,6 +23,7 @@ class Gptj(Family):
     """
 
     model_type = "gptj"
+    base_class = "GPTJModel"
     prefix = "transformer."
     ignored_suffixes = ("attn.bias", "attn.masked_bias", "attn.embed_positions")
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -45,7 +46,7 @@ class Gptj(Family):
     }
 
     def architecture(self, shape: Shape) -> str:
-        return "GPTJForCausalLM"
+        return "GPTJForCausalLM" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         head_width = config["n_embd"] // config["n_head"]

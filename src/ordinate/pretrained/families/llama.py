@@ -14,6 +14,7 @@ class Llama(LlamaLike):
     """
 
     model_type = "llama"
+    base_class = "LlamaModel"
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 32_000,
@@ -26,4 +27,4 @@ class Llama(LlamaLike):
     optional_biases = ("attention_bias", "mlp_bias")
 
     def architecture(self, shape: Shape) -> str:
-        return "LlamaForCausalLM"
+        return "LlamaForCausalLM" if shape.has_head else self.base_class

@@ -15,6 +15,7 @@ class Mistral(LlamaLike):
     """
 
     model_type = "mistral"
+    base_class = "MistralModel"
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 32_000,
@@ -25,7 +26,7 @@ class Mistral(LlamaLike):
     }
 
     def architecture(self, shape: Shape) -> str:
-        return "MistralForCausalLM"
+        return "MistralForCausalLM" if shape.has_head else self.base_class
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return (config["sliding_window"],)

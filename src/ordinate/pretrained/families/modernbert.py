@@ -33,6 +33,7 @@ class Modernbert(Family):
 
     model_class = Encoder
     model_type = "modernbert"
+    base_class = "ModernBertModel"
     prefix = "model."
     ignored_suffixes = ("decoder.weight",)
     defaults: ClassVar[Mapping[str, Any]] = {

@@ -17,6 +17,7 @@ class Mpt(Family):
     """
 
     model_type = "mpt"
+    base_class = "MptModel"
     prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {
         "d_model": 2048,
@@ -35,7 +36,7 @@ class Mpt(Family):
     }
 
     def architecture(self, shape: Shape) -> str:
-        return "MptForCausalLM"
+        return "MptForCausalLM" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         attention = config["attn_config"] or {}

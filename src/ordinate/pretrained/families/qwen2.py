@@ -14,6 +14,7 @@ class Qwen2(LlamaLike):
     """
 
     model_type = "qwen2"
+    base_class = "Qwen2Model"
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         **WINDOW_DEFAULTS,
@@ -25,7 +26,7 @@ class Qwen2(LlamaLike):
     bias = True
 
     def architecture(self, shape: Shape) -> str:
-        return "Qwen2ForCausalLM"
+        return "Qwen2ForCausalLM" if shape.has_head else self.base_class
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return layer_windows(config)

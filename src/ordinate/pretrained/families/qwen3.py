@@ -14,6 +14,7 @@ class Qwen3(LlamaLike):
     """
 
     model_type = "qwen3"
+    base_class = "Qwen3Model"
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         **WINDOW_DEFAULTS,
@@ -28,7 +29,7 @@ class Qwen3(LlamaLike):
     qk_norm = True
 
     def architecture(self, shape: Shape) -> str:
-        return "Qwen3ForCausalLM"
+        return "Qwen3ForCausalLM" if shape.has_head else self.base_class
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return layer_windows(config)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from ordinate.core.checks import need
+from ordinate.models.encoder import EncoderHead
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import TensorRule, Weight, linear_rules
 from ordinate.pretrained.bert_like import BertLike
@@ -62,6 +63,14 @@ class Roberta(BertLike):
     def position_rule(self, padding: int | None) -> TensorRule:
         table = f"{self.prefix}embeddings.position_embeddings.weight"
         return SkippedRows("schemes.0.table", (table,), self.position_offset(padding))
+
+    def classifier_rules(self, head: EncoderHead) -> Sequence[TensorRule]:
+        if head == "token_classes":
+            return super().classifier_rules(head)
+        return [
+            *linear_rules("pooler", "classifier.dense", bias=True),
+            *linear_rules("classes", "classifier.out_proj", bias=True),
+        ]
 
     def masked_lm_rules(self) -> Sequence[TensorRule]:
         return [

@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ordinate.attention._attend import attend
+from ordinate.attention._attend import attend_encoded
 from ordinate.attention._backend import ScoreOptions
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
 from ordinate.pretrained.hf.mask import StructuredMask
-from ordinate.schemes._scheme import Placed, Scheme
+from ordinate.schemes._scheme import Encoded, Placed, Scheme
 from ordinate.schemes.none import NoPosition
 
 # keyword arguments that layers pass through and that the eager and SDPA functions of transformers ignore as well
@@ -116,9 +116,8 @@ def attention_forward(
     settings = AttentionArguments.of(given)
     at = _placed(module, query, key, attention_mask, settings)
     keys = at.where.shape[1]
-    y = attend(
-        query,
-        key[:, :, :keys],
+    y = attend_encoded(
+        Encoded(query, key[:, :, :keys]),
         value[:, :, :keys],
         at,
         scale=settings.scaling,

@@ -36,7 +36,7 @@ from ordinate.probing.instrumentation.patching import (
     patched_inputs,
     patched_output,
 )
-from ordinate.schemes._scheme import Placed, Scheme
+from ordinate.schemes._scheme import Encoded, Placed, Scheme
 
 Change = AbstractContextManager[Any]
 
@@ -109,6 +109,10 @@ class OrdinateModel(ModelAdapter):
                 changes.enter_context(change)
             logits = self.body.run(given)
         return ForwardOutput(last[0], logits)
+
+    def predict(self, inputs: Inputs) -> Float[Tensor, "b places classes"] | None:
+        with evaluation_mode(self.model):
+            return self.body.run(cast(Tensor, inputs.images if inputs.ids is None else inputs.ids))
 
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
         """Return the token embeddings; columns that a scheme appends are 0."""
@@ -243,7 +247,7 @@ class _Marking(Placed):
         super().__init__(at.scheme, at.where)
         self._made, self._look = at._made, look
 
-    def encode(self, q: Queries, k: Keys) -> tuple[Queries, Keys]:
+    def encode(self, q: Queries, k: Keys) -> Encoded:
         return super().encode(*(self._look(q, k) or (q, k)))
 
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need
 from ordinate.core.shapes import Tokens
-from ordinate.data.tokenizer import Tokenizer
 from ordinate.probing._adapter import (
     ATTENTION_HOOKS,
     ForwardOutput,
@@ -56,10 +55,8 @@ class BlackBoxModel(ModelAdapter):
         `example`, `run` and `logits`; `find_attention`, `attention_hooks` and `plain`.
     """
 
-    model: Any
     kind: ModelKind
     tokens: Any
-    tokenizer: Tokenizer | None
     _facts: ModelInfo
 
     def inspect(self, example: Inputs, stage: int | None) -> None:
@@ -125,6 +122,10 @@ class BlackBoxModel(ModelAdapter):
         found = [self._read(row, watch) for row in _rows(inputs, len(places))]
         logits = [one.logits for one in found if one.logits is not None]
         return ForwardOutput(torch.cat([one.residual for one in found]), torch.cat(logits) if logits else None)
+
+    def predict(self, inputs: Inputs) -> Float[Tensor, "b places classes"] | None:
+        with evaluation_mode(self.model):
+            return self.logits(self.run(inputs))
 
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
         if self.tokens is None:

@@ -48,7 +48,7 @@ class ProbedPart:
     def from_model(cls, model: Any) -> "ProbedPart":
         """Return the probed part of a model."""
         if isinstance(model, Decoder):
-            return cls("decoder", model, model.tokens, model)
+            return cls("decoder", model, model.tokens, partial(_next_tokens, model))
         if isinstance(model, Encoder):
             return cls("encoder", model, model.tokens, partial(_masked, model))
         if isinstance(model, EncoderDecoder):
@@ -77,6 +77,13 @@ class ProbedPart:
             pixels = torch.randn(size, generator=torch.Generator().manual_seed(0))
             return Inputs(images=pixels.to(weight))
         return Inputs(torch.arange(8, device=weight.device)[None] % cast(nn.Embedding, self.tokens).num_embeddings)
+
+
+def _next_tokens(model: Decoder, ids: Tensor) -> Tensor | None:
+    if model.shape.has_head:
+        return model(ids)
+    model.hidden_states(ids)
+    return None
 
 
 def _masked(model: Encoder, ids: Tensor) -> Tensor | None:

@@ -1,11 +1,11 @@
 """The default model of `ordinate probe`: the best decoder of the last study, or a small one trained on demand."""
 
-import json
 from pathlib import Path
 
 from ordinate.core.checks import need
 from ordinate.core.progress import OnProgress
 from ordinate.data.stdlib_files import fingerprint
+from ordinate.study.result_file import RESULT_ERRORS, read_result
 
 RUNS = Path("runs")
 
@@ -49,7 +49,7 @@ def model_fingerprint(folder: Path) -> str:
 
 def _loss(result: Path) -> float | None:
     try:
-        written = json.loads(result.read_text(encoding="utf-8"))
+        written = read_result(result)
         return float(written["training"]["loss"][-1]) if written["status"] == "done" else None
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    except RESULT_ERRORS:
         return None

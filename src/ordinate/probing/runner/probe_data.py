@@ -1,7 +1,6 @@
 """Input of probes: text samples of equal length."""
 
 import heapq
-from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -10,13 +9,10 @@ from torch import Tensor
 from ordinate.core.checks import need
 from ordinate.core.seeds import derive_seed
 from ordinate.data.corpus import Corpus, Document
-from ordinate.data.heldout_split import IsHeldOut, held_out_rule
+from ordinate.data.heldout_split import held_out_documents
 from ordinate.data.resolve_corpus import resolve_corpus
 from ordinate.probing._adapter import ModelAdapter, ModelInfo, NotApplicable
 from ordinate.probing._probe import ProbeData
-
-# the fraction that studies hold out
-HELD_OUT_FRACTION = 0.1
 
 
 def sample_text(subject: ModelAdapter, text: str, *, sequences: int = 64, length: int = 512) -> ProbeData:
@@ -103,20 +99,13 @@ def _begun(facts: ModelInfo, rows: Tensor) -> Tensor:
 
 def _spread(corpus: Corpus, sequences: int, length: int) -> Iterator[Document]:
     """Yield documents that may be long enough: held-out ones first, each group in the order of a hash."""
-    held = _held(corpus)
+    held = held_out_documents(corpus)
     for side in (True, False):
         # 8 times as many, as some turn out too short; in most vocabularies a token is at least one byte
         wanted = (
             document for document in corpus.documents() if held(document) is side and len(document.text) >= length
         )
         yield from heapq.nsmallest(8 * sequences, wanted, key=lambda document: derive_seed("probe", document.name))
-
-
-def _held(corpus: Corpus) -> IsHeldOut:
-    parts = Counter(document.source for document in corpus.documents())
-    if sum(parts.values()) < 2:
-        return lambda document: True
-    return held_out_rule(sorted(parts.items()), HELD_OUT_FRACTION)[0]
 
 
 def _cut(ids: Tensor, length: int, name: str) -> list[Tensor]:

@@ -1,6 +1,5 @@
 """The folder of a probed model: subject.json with its inputs, and one JSON file for each finding."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ordinate import __version__
-from ordinate.core.atomic_files import write_json
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.finding import Finding
 from ordinate.core.folder_lock import LOCK, OWNER, exclusive_lock
 
@@ -45,21 +44,32 @@ class ProbeFolder:
     def load(self, question: str, options: dict[str, Any]) -> Finding | None:
         """Return the finding with these options; None if there is none, or if it cannot be read."""
         try:
-            written = json.loads(self.finding(question).read_text(encoding="utf-8"))
-            same = written["options"] == options and written["format"] == FORMAT
-            return Finding.model_validate(written["finding"]) if same else None
+            written = read_checksummed(self.finding(question))
+            finding = Finding.model_validate(written["finding"])
+            same = (finding.question, written["options"], written["format"]) == (question, options, FORMAT)
+            return finding if same else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def describe_damage(self, question: str) -> str:
+        """Say what is wrong with the file of a finding; empty if there is none, or nothing is wrong."""
+        try:
+            read_checksummed(self.finding(question), "it is measured again")
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError) as error:
+            return str(error)
+        return ""
 
     def save(self, question: str, options: dict[str, Any], finding: Finding) -> None:
         """Write a finding."""
         content = finding.model_dump(mode="json")
-        write_json(self.finding(question), {"format": FORMAT, "options": options, "finding": content})
+        write_checksummed(self.finding(question), {"format": FORMAT, "options": options, "finding": content})
         self.failure(question).unlink(missing_ok=True)
 
     def save_failure(self, question: str, title: str, message: str) -> None:
         """Write the traceback of a failed probe."""
-        write_json(self.failure(question), {"format": FORMAT, "title": title, "message": message})
+        write_checksummed(self.failure(question), {"format": FORMAT, "title": title, "message": message})
 
     def open(self, asked: dict[str, Any], about: dict[str, Any]) -> None:
         """Write subject.json, or check that an existing one has the same model and text.
@@ -81,7 +91,7 @@ class ProbeFolder:
             )
         (self.path / "findings").mkdir(parents=True, exist_ok=True)
         content = {"format": FORMAT, "asked": asked, "about": about, "versions": {"ordinate": __version__}}
-        write_json(self.subject, content)
+        write_checksummed(self.subject, content)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -107,7 +117,7 @@ class ProbeFolder:
         if not self.subject.exists():
             return None
         try:
-            return dict(json.loads(self.subject.read_text(encoding="utf-8"))["asked"])
+            return dict(read_checksummed(self.subject)["asked"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise OtherInputsError(
                 f"subject.json must be readable; {self.subject} cannot be read ({error}); give another --out"

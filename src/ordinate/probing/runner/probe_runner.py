@@ -113,7 +113,7 @@ def run_probes(
             # its answer is in the report and not repeated
             on_progress(Progress(question.name, "already done", 1.0, 1.0))
             continue
-        on_progress(Progress(question.name, "measuring"))
+        on_progress(Progress(question.name, "measuring", message=folder.describe_damage(question.name)))
         try:
             finding = run_probe(question, subject, material, seed, for_item(on_progress, question.name))
             folder.save(question.name, question.options, finding)

@@ -1,12 +1,13 @@
 """Cross-entropy of masked tokens."""
 
+from ordinate.evaluation.quantity import BITS_PER_MASKED_TOKEN
 from ordinate.report.metric import CrossEntropyMetric, ResultRow
 
 
 class BitsPerMaskedToken(CrossEntropyMetric):
     """Cross-entropy of masked tokens, in bits per masked token."""
 
-    name, csv_prefix, size, section = "bits per masked token", "bits_per_token", "asked", "text"
+    quantity, csv_prefix, section = BITS_PER_MASKED_TOKEN, "bits_per_token", "text"
     units, source, inputs, loss = "documents", "text", "texts", "nats a masked token"
     models = "Encoders"
     charts = ("training", "lengths", "order", "cost")

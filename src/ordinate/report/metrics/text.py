@@ -1,12 +1,13 @@
 """Cross-entropy of the next token, per byte of text."""
 
+from ordinate.evaluation.quantity import BITS_PER_BYTE
 from ordinate.report.metric import CrossEntropyMetric
 
 
 class BitsPerByte(CrossEntropyMetric):
     """Next-token cross-entropy, in bits per byte of text."""
 
-    name, csv_prefix, size, section = "bits per byte", "bits_per_byte", "bytes", "text"
+    quantity, csv_prefix, section = BITS_PER_BYTE, "bits_per_byte", "text"
     units, source, inputs, loss = "documents", "text", "texts", "nats a token"
     charts = ("training", "lengths", "positions", "order", "cost")
     sections = ("positions", "order", "samples")

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+from ordinate.evaluation.quantity import BITS_PER_BYTE
 from ordinate.report.metric import CrossEntropyMetric, ResultRow
 
 
 class TranslationBitsPerByte(CrossEntropyMetric):
     """Cross-entropy of the target given the source, in bits per byte."""
 
-    name, csv_prefix, size, section = "bits per byte", "bits_per_byte", "bytes", "pairs"
+    quantity, csv_prefix, section = BITS_PER_BYTE, "bits_per_byte", "pairs"
     units, source, inputs, loss = "pairs", "pairs", "sentences", "nats a token"
     this, answers = "these", "tokens"
     models = "Encoder-decoders"

@@ -13,11 +13,12 @@ from ordinate.data.image_sources import DIGITS, resolve_images
 from ordinate.data.image_store import open_images, prepare_images
 from ordinate.data.tasks.images import Images
 from ordinate.data.token_store import Split
+from ordinate.evaluation.images import evaluate_images
+from ordinate.evaluation.quantity import ACCURACY
 from ordinate.models.registry import Model
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionShape
 from ordinate.study.data_source import DataSizes, DataSource, task_class
-from ordinate.study.evaluate_images import evaluate_images
 from ordinate.study.initial_model import base_shape
 from ordinate.study.plan import Plan
 from ordinate.study.tuning_split import split_indices
@@ -34,6 +35,7 @@ class ImageSource(DataSource):
     """Labelled images, classified by a vision model."""
 
     summary = "classifies images"
+    quantity = ACCURACY
 
     @classmethod
     def check(cls, plan: Plan) -> tuple[int, int]:
@@ -98,6 +100,7 @@ class ImageSource(DataSource):
         """Resize the images and store them."""
         on_progress(Progress(stage="reading", message=f"reading the images: {self.plan.images}"))
         store = prepare_images(resolve_images(self.plan.images, _sizes(self.plan)[0]), self.data)
+        self.report_left_out(store.manifest, on_progress)
         if self.plan.base is not None:
             shape = cast(VisionShape, base_shape(self.plan))
             names = class_names(Path(self.plan.base), shape.labels, shape.vocabulary)

@@ -7,11 +7,12 @@ from ordinate.core.checks import need
 from ordinate.core.progress import OnProgress
 from ordinate.data.tasks.masked import Masked
 from ordinate.data.token_store import open_store
+from ordinate.evaluation.masked import evaluate_masked
+from ordinate.evaluation.quantity import BITS_PER_MASKED_TOKEN
 from ordinate.models.encoder import EncoderShape
 from ordinate.models.registry import Model
 from ordinate.models.shape import Shape
 from ordinate.study.data_source import DataSource, task_class
-from ordinate.study.evaluate_masked import evaluate_masked
 from ordinate.study.initial_model import base_shape, fitting_base_tokenizer
 from ordinate.study.plan import Plan
 from ordinate.study.prepare_text import BYTE_VOCABULARY, prepare_text
@@ -22,6 +23,7 @@ class MaskedTextSource(DataSource):
     """Text with masked tokens, predicted by a bidirectional encoder."""
 
     summary = "predicts masked tokens of a text"
+    quantity = BITS_PER_MASKED_TOKEN
 
     @classmethod
     def check(cls, plan: Plan) -> tuple[int, int]:

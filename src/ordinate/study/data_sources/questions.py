@@ -7,9 +7,10 @@ from typing import Any
 from ordinate.core import catalog
 from ordinate.core.progress import OnProgress
 from ordinate.data.task import Task
+from ordinate.evaluation.quantity import ACCURACY
+from ordinate.evaluation.task import evaluate_task
 from ordinate.models.registry import Model
 from ordinate.study.data_source import DataSizes, DataSource, make_task
-from ordinate.study.evaluate_task import evaluate_task
 from ordinate.study.plan import Plan
 
 
@@ -17,6 +18,7 @@ class SyntheticSource(DataSource):
     """Newly generated sequences of questions and answers."""
 
     summary = "generates its sequences"
+    quantity = ACCURACY
 
     @classmethod
     def check(cls, plan: Plan) -> tuple[int, int]:

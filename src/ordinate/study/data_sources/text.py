@@ -7,11 +7,12 @@ from ordinate.core.progress import OnProgress
 from ordinate.data.task import Task
 from ordinate.data.tasks.text import Text
 from ordinate.data.token_store import open_store
+from ordinate.evaluation.quantity import BITS_PER_BYTE
+from ordinate.evaluation.text import evaluate_text
 from ordinate.models.decoder import Decoder
 from ordinate.models.registry import Model
 from ordinate.models.shape import Shape
 from ordinate.study.data_source import DataSource, task_class
-from ordinate.study.evaluate_text import evaluate_text
 from ordinate.study.initial_model import fitting_base_tokenizer
 from ordinate.study.plan import Plan
 from ordinate.study.prepare_text import BYTE_VOCABULARY, prepare_text
@@ -22,6 +23,7 @@ class TextSource(DataSource):
     """Text, predicted from left to right by a decoder."""
 
     summary = "predicts the next token of a text"
+    quantity = BITS_PER_BYTE
 
     @classmethod
     def check(cls, plan: Plan) -> tuple[int, int]:

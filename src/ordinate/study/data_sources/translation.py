@@ -11,12 +11,13 @@ from ordinate.data.sentence_pair_store import SIDES, PairStore, open_pairs, prep
 from ordinate.data.tasks.translation import SPECIAL_TOKEN_COUNT, SpecialTokens, Translation
 from ordinate.data.token_store import Split
 from ordinate.data.tokenizer import Tokenizer, make_tokenizer
+from ordinate.evaluation.quantity import BITS_PER_BYTE
+from ordinate.evaluation.translation import evaluate_translation
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.registry import Model
 from ordinate.models.shape import Shape
 from ordinate.study.data_source import DataSizes, DataSource, task_class
-from ordinate.study.evaluate_translation import evaluate_translation
 from ordinate.study.initial_model import base_shape, base_tokenizer, fitting_base_tokenizer
 from ordinate.study.plan import Plan
 from ordinate.study.prepare_text import BYTE_VOCABULARY
@@ -27,6 +28,7 @@ class TranslationSource(DataSource):
     """Sentence pairs, translated by an encoder-decoder."""
 
     summary = "translates sentence pairs"
+    quantity = BITS_PER_BYTE
 
     @classmethod
     def check(cls, plan: Plan) -> tuple[int, int]:
@@ -63,6 +65,7 @@ class TranslationSource(DataSource):
         else:
             store = prepare_pairs(sentences, self.data, base_tokenizer(self.plan), fitted=True)
             # pairs that cannot be used are found now, not in the first run
+        self.report_left_out(store.manifest, on_progress)
         for split in ("train", "validation"):
             self._pairs(store, split)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ordinate.attention._attend import BACKENDS, attend, explain
+from ordinate.attention._attend import BACKENDS, attend_encoded, explain
 from ordinate.core.geometry import Geometry
 from ordinate.schemes._scheme import Placed, Scheme
 from ordinate.testing.case import SchemeCase, random_qkv
@@ -34,14 +34,14 @@ def cached_encoders_equal_the_encoding_hooks(case: SchemeCase) -> None:
     at = scheme.at(where)
     expected = scheme.encode_query(q, at.where.q_pos), scheme.encode_key(k, at.where.q_pos)
     for layer in range(2):
-        for name, one, other in zip(("queries", "keys"), at.encode(q, k), expected, strict=True):
+        for name, one, other in zip(("queries", "keys"), at.encode(q, k).pair, expected, strict=True):
             assert one.equal(other), f"the {name} of layer {layer} are encoded differently"
 
 
 def _takes(at: Placed, backend: str) -> bool:
     q, k, v = random_qkv(2, 7)
     try:
-        explain(*at.encode(q, k), v, at, backend=backend)
+        explain(q, k, v, at, backend=backend)
     except ValueError:
         return False
     return True
@@ -52,7 +52,7 @@ def _run(scheme: Scheme, at: Placed, backend: str) -> list[Tensor]:
     at = scheme.at(at.where)
     leaves = [part.requires_grad_() for part in random_qkv(2, 7)]
     q, k, v = leaves
-    out = attend(*at.encode(q, k), v, at, backend=backend)
+    out = attend_encoded(at.encode_all(q, k), v, at, backend=backend)
     wanted = [*leaves, *(parameter for parameter in scheme.parameters() if parameter.requires_grad)]
     grads = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True)
     filled = [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(wanted, grads, strict=True)]

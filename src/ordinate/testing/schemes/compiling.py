@@ -24,7 +24,7 @@ def the_compiled_scheme_equals_the_eager_one(case: SchemeCase) -> None:
 
     def mark(where: Geometry, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         at = scheme.at(where)
-        return at.embed(x), attend(*at.encode(q, k), v, at)
+        return at.embed(x), attend(q, k, v, at)
 
     before = counters["stats"]["unique_graphs"]
     compiled = torch.compile(mark, fullgraph=True, dynamic=True, backend="aot_eager")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ordinate.attention._attend import attend
+from ordinate.attention._attend import attend_encoded
 from ordinate.core.geometry import Geometry
 from ordinate.testing.case import HEADS, KV_HEADS, SchemeCase, random_qkv
 from ordinate.testing.check import InapplicableError
@@ -45,7 +45,7 @@ def per_sample_gradients_are_those_of_each_sample(case: SchemeCase) -> None:
     def loss(*one: Tensor) -> Tensor:
         q, k, v = (x[None] for x in one)
         at = scheme.at(where)
-        return attend(*at.encode(q, k), v, at).square().sum()
+        return attend_encoded(at.encode_all(q, k), v, at).square().sum()
 
     with warnings.catch_warnings():
         # PyTorch warns of operations that it maps one sample at a time

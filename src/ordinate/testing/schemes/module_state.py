@@ -56,7 +56,7 @@ def autocast_does_not_change_the_encoding(case: SchemeCase) -> None:
 
     def mark() -> tuple[Tensor, ...]:
         at = scheme.at(where)
-        return at.embed(x), *at.encode(q.float(), k.float()), attention(scheme, q, k, v, where)
+        return at.embed(x), *at.encode(q.float(), k.float()).pair, attention(scheme, q, k, v, where)
 
     plain = mark()
     with torch.autocast("cpu", torch.bfloat16):

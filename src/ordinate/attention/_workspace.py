@@ -1,0 +1,127 @@
+"""Memory that a computation holds beyond inputs and output, counted on small parts of it and extended."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ordinate.attention._backend import AttentionCall
+
+# rows of the two parts that are computed
+SMALL, LARGE = 8, 16
+FUSED_ON_CPU = "aten::_scaled_dot_product_flash_attention_for_cpu"
+
+
+def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor], rows: int | None = None) -> int:
+    """Return what `run` holds at most beyond the call's inputs and its result [bytes].
+
+    `run` is called for the first 8 and 16 queries only, and each of its allocations is extended along the line
+
+        bytes(rows) = bytes(8) + (bytes(16) - bytes(8)) (rows - 8) / 8
+
+    which is exact where all tensors are proportional to the queries or independent of them. So it counts whatever a
+    scheme needs to make its bias, copies in a wider dtype, and what autograd keeps.
+
+    Args:
+        call: the call; its first queries are computed.
+        run: computes attention.
+        rows: number of queries to extend to; None: all of the call.
+    """
+
+    def of(count: int) -> Callable[[], Tensor]:
+        # laid out as the whole is: a slice would be copied where the whole is not
+        part = replace(call, q=call.q[:, :, :count].clone(), at=call.at.block(slice(0, count)))
+        return lambda: run(part)
+
+    rows = call.where.shape[0] if rows is None else rows
+    return workspace_along(of, rows, (SMALL, LARGE), rows, call)
+
+
+def workspace_along(
+    of: Callable[[int], Callable[[], Tensor]], size: int, small: tuple[int, int], queries: int, call: AttentionCall
+) -> int:
+    """Return what a computation of this size holds at most beyond its result, from two smaller ones [bytes].
+
+    Args:
+        of: returns the computation of a size.
+        size: the size in question.
+        small: sizes that are computed; up to the second, the size itself is.
+        queries: number of queries for the buffers of PyTorch's fused kernel.
+        call: whose random numbers are kept as they are.
+    """
+    devices = [call.q.device] if call.q.device.type == "cuda" else []
+    with torch.random.fork_rng(devices, enabled=bool(call.dropout)):
+        if size <= small[1]:
+            return max(0, *_timeline(of(size), queries))
+        first, second = (_timeline(of(count), queries) for count in small)
+    if len(first) != len(second):
+        # what is done on first use only, such as timing matrix products, is not of the computation
+        first = _timeline(of(small[0]), queries)
+    if len(first) != len(second):
+        # another number of steps: the peaks are compared instead
+        first, second = [max(first)], [max(second)]
+    share = (size - small[0]) / (small[1] - small[0])
+    return max(0, *(round(a + (b - a) * share) for a, b in zip(first, second, strict=True)))
+
+
+def fused_kernel_bytes(queries: int, keys: int, width: int, dtype: torch.dtype) -> int:
+    """Return the buffers of PyTorch's fused kernel on a CPU: for each thread, scores and sums of one tile [bytes].
+
+        4 threads (rows columns + 2 rows + rows width), and rows columns of 16 bits for 16-bit inputs
+
+    A tile has 256 rows from 768 queries on, 64 from 192 on, else 32, and 512 columns.
+    """
+    rows = min(queries, 256 if queries >= 768 else 64 if queries >= 192 else 32)
+    columns = min(keys, 512)
+    tile = max(4, dtype.itemsize) * rows * (columns + 2 + width)
+    return torch.get_num_threads() * (tile + (dtype.itemsize * rows * columns if dtype.itemsize == 2 else 0))
+
+
+def _timeline(run: Callable[[], Tensor], queries: int) -> list[int]:
+    """Return what is held after each operation, beyond the result [bytes]."""
+    with _Counter(queries) as counter:
+        out = run()
+    result = out.numel() * out.element_size()
+    return [now - result for now in counter.held]
+
+
+class _Counter(TorchDispatchMode):
+    """Notes after each operation how many bytes of new storages are alive.
+
+    Args:
+        queries: number of queries for the buffers of PyTorch's fused kernel.
+    """
+
+    def __init__(self, queries: int) -> None:
+        super().__init__()
+        self.queries = queries
+        self.held: list[int] = [0]
+        self._before: dict[int, StorageWeakRef] = {}
+        self._made: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for x in tree_leaves((args, kwargs)):
+            if isinstance(x, Tensor):
+                storage = StorageWeakRef(x.untyped_storage())
+                if storage.cdata not in self._made:
+                    self._before.setdefault(storage.cdata, storage)
+        out = func(*args, **kwargs)
+        self._made = {key: entry for key, entry in self._made.items() if not entry[0].expired()}
+        for x in tree_leaves(out):
+            if isinstance(x, Tensor):
+                storage = StorageWeakRef(x.untyped_storage())
+                if storage.cdata not in self._before:
+                    self._made[storage.cdata] = storage, x.untyped_storage().nbytes()
+        inside = 0
+        if func._schema.name == FUSED_ON_CPU:
+            q, k = args[:2]
+            inside = fused_kernel_bytes(self.queries, k.shape[2], math.prod(q.shape[3:]), q.dtype)
+        self.held.append(sum(size for _, size in self._made.values()) + inside)
+        return out

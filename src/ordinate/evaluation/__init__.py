@@ -1,0 +1,1 @@
+"""Evaluation of trained models: losses and accuracy by length, confidence intervals, paired comparisons."""

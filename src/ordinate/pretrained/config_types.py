@@ -1,0 +1,66 @@
+"""Types of the keys of a config.json: checked before any of them is used.
+
+The default of a key has its type. For keys that may be null, or have several types, it is listed here.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from ordinate.core.checks import need, shown
+
+PAIR = Annotated[list[int], Field(min_length=2, max_length=2)]
+OPTIONAL: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ("head_dim", "n_inner", "num_key_value_heads", "num_decoder_layers", "decoder_vocab_size", "rotary_dim",
+         "pooler_output_size", "sliding_window", "max_window_layers", "pad_token_id", "n_embed",
+         "original_max_position_embeddings"),
+        int | None,
+    ),
+    **dict.fromkeys(("partial_rotary_factor", "rope_theta"), float | None),
+    **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), dict[str, Any] | None),
+    **dict.fromkeys(("image_size", "patch_size"), int | PAIR),
+    "eos_token_id": int | list[int] | None,
+    "decoder_start_token_id": int | None,
+    "bad_words_ids": list[list[int]] | None,
+    "layer_types": list[str] | None,
+    "pos_att_type": list[str] | str | None,
+    "architectures": list[str] | None,
+    "id2label": dict[str, str] | None,
+}  # fmt: skip
+"""Types of keys that have several."""
+WORDS: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "a text",
+    int | PAIR: "a whole number, or a list of height and width",
+}
+
+
+def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Check the types of the keys of a config.json.
+
+    Args:
+        config: its contents.
+        defaults: the default values of the keys that a family reads.
+
+    Raises:
+        ValueError: a value of another type, or NaN or infinity.
+    """
+    for name, value in config.items():
+        default = defaults.get(name)
+        kind = OPTIONAL.get(name) or (type(default) if type(default) in WORDS else None)
+        if kind is not None:
+            wanted = WORDS.get(kind) or str(kind).replace("typing.", "")
+            must = f"{name} in config.json must be {wanted}"
+            need(_fits(value, kind), must, f"got {shown(value)}", "correct it, or download the file again")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(value)
+    except ValidationError:
+        return False
+    return True

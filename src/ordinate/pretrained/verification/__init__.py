@@ -1,0 +1,1 @@
+"""Compare a checkpoint in Ordinate and in transformers, check by check."""

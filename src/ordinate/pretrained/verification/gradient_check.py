@@ -1,0 +1,89 @@
+"""Check of gradients with respect to all parameters."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ordinate.pretrained.verification._check import Check
+from ordinate.pretrained.verification._runner import Runner
+from ordinate.pretrained.verification.outputs import Outputs, Results, gradient_differences
+from ordinate.pretrained.verification.result import CheckResult
+from ordinate.pretrained.verification.tolerance import GRADIENT_FACTOR, angle_rounding, float32_tolerance
+from ordinate.pretrained.weights import load
+
+GRADIENTS = "gradients"
+
+
+class GradientCheck(Check):
+    """Gradients of a loss with respect to all parameters, by the names of Ordinate.
+
+    The gradients of transformers are saved as if they were weights, and read by `load`: the mapping of names is that
+    of the checkpoint, in both libraries.
+    """
+
+    name = "gradients"
+    about = "gradients of a loss with respect to every parameter"
+    relative_cost = 6.0
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__(runner)
+        self.inputs, self.seed = runner.plain_inputs(), runner.seed
+
+    def ours(self, model: Any) -> Results:
+        self.differentiate(lambda: self.runner.ours(model, self.inputs))
+        found = {name: _gradient(tensor) for name, tensor in model.named_parameters()}
+        model.zero_grad(set_to_none=True)
+        return {GRADIENTS: found}
+
+    def theirs(self, model: Any) -> Results:
+        self.differentiate(lambda: self.runner.theirs(model, self.inputs))
+        tensors = model.state_dict(keep_vars=True)
+        with tempfile.TemporaryDirectory(prefix="ordinate-") as folder:
+            model.save_pretrained(folder, state_dict={name: _gradient(tensor) for name, tensor in tensors.items()})
+            model.zero_grad(set_to_none=True)
+            read = dict(load(Path(folder)).named_parameters())
+        family, shape = self.runner.family, self.runner.shape
+        # what is a buffer in transformers, and a parameter here, has no gradient there
+        buffers = {name for name, _ in model.named_buffers()}
+        fixed = {rule.ours for rule in family.all_rules(shape) if buffers.issuperset(rule.theirs)}
+        return {GRADIENTS: {name: tensor.detach() for name, tensor in read.items() if name not in fixed}}
+
+    def differentiate(self, compute: Callable[[], Outputs]) -> None:
+        """Compute the gradients of the loss of these outputs."""
+        generator = torch.Generator().manual_seed(self.seed)
+        with torch.enable_grad():
+            losses = [_loss(tensor, generator) for tensor in compute().values()]
+            torch.stack(losses).sum().backward()
+
+    def names(self) -> dict[str, str]:
+        """Return the name of each parameter in the checkpoint; of several that are one here, the first."""
+        rules = self.runner.family.all_rules(self.runner.shape)
+        rest = {rule.ours: len(rule.theirs) - 1 for rule in rules}
+        return {
+            rule.ours: rule.theirs[0] + (f" and {rest[rule.ours]} more" if rest[rule.ours] else "") for rule in rules
+        }
+
+    def judge(self, ours: Results, theirs: Results, exact: Results) -> CheckResult:
+        own, other, wide = (results[GRADIENTS] for results in (ours, theirs, exact))
+        angle = angle_rounding(self.runner.shape, self.runner.tokens)
+        rounding = max(one.error for one in gradient_differences("", other, wide, {}))
+        tolerance, basis = float32_tolerance(rounding, angle, GRADIENT_FACTOR)
+        left_out = sorted(own.keys() - other.keys())
+        note = f"transformers does not differentiate {', '.join(left_out)}" if left_out else ""
+        found = gradient_differences("Ordinate and transformers", own, other, self.names())
+        return CheckResult.judge(self.name, self.about, found, tolerance, basis, note)
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad.detach()
+
+
+def _loss(out: Float[Tensor, "*any columns"], generator: torch.Generator) -> Float[Tensor, ""]:
+    """Return the cross-entropy of an output to drawn distributions over its columns."""
+    wanted = torch.rand(out.shape, generator=generator, dtype=torch.float32).to(out.dtype)
+    return nn.functional.cross_entropy(out.flatten(0, -2), (wanted / wanted.sum(-1, keepdim=True)).flatten(0, -2))

@@ -1,0 +1,182 @@
+"""Runners of decoders, encoders, encoder-decoders and vision models."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ordinate.core.geometry import Geometry
+from ordinate.models.cache import Cache
+from ordinate.models.decoder import Decoder
+from ordinate.models.encoder import CLASSIFIERS, Encoder, EncoderShape
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.vision import VisionShape, VisionTransformer
+from ordinate.pretrained.verification._runner import Runner, TextRunner
+from ordinate.pretrained.verification.outputs import Outputs
+from ordinate.pretrained.verification.rows import Text, Texts
+
+
+class DecoderRunner(TextRunner):
+    """Runner of decoders: next-token logits; hidden states of those without a head."""
+
+    def draw_text(self, length: int) -> Text:
+        return Text(self.draw_ids(length, self.shape.vocabulary))
+
+    def ours_once(self, model: Any, texts: Texts) -> Outputs:
+        rows = texts.ids
+        compute = model if self.shape.has_head else model.hidden_states
+        return {self.output: rows.tokens(compute(rows.values, rows.geometry(causal=True)))}
+
+    def theirs_once(self, model: Any, texts: Texts) -> Outputs:
+        rows = texts.ids
+        places = self.position_arguments(model, texts)
+        came = model(rows.values, attention_mask=rows.mask, use_cache=False, return_dict=True, **places)
+        return {self.output: rows.tokens(came.logits if self.shape.has_head else came.last_hidden_state)}
+
+    @property
+    def output(self) -> str:
+        """What the model computes."""
+        return "logits" if self.shape.has_head else "hidden states"
+
+    def steps(self, model: Any, text: Text, start: int, first: int, *, ours: bool) -> Iterator[Tensor]:
+        cache, kept, position = Cache(), None, start
+        for piece in text.ids[None].split([first] + [1] * (len(text.ids) - first), 1):
+            places = torch.arange(position, position + piece.shape[1])
+            position += piece.shape[1]
+            if ours:
+                # later pieces continue the positions of the first
+                begins = start > 0 and not len(cache)
+                where = Geometry.from_positions(places[None, :, None]) if begins else None
+                yield (model if self.shape.has_head else model.hidden_states)(piece, where, cache)[0]
+                continue
+            told = {"position_ids": places[None]} if start else {}
+            came = model(piece, past_key_values=kept, use_cache=True, return_dict=True, **told)
+            kept = came.past_key_values
+            yield (came.logits if self.shape.has_head else came.last_hidden_state)[0]
+
+
+class EncoderRunner(TextRunner):
+    """Runner of encoders: logits of masked tokens, or of classes; or hidden states, and the pooled vector."""
+
+    decodes = False
+
+    @property
+    def reads_first_token(self) -> bool:
+        """Whether it classifies a text by its first token."""
+        return cast(EncoderShape, self.shape).head == "classes"
+
+    def draw_text(self, length: int) -> Text:
+        kinds = cast(EncoderShape, self.shape).token_types
+        types = torch.randint(kinds, (length,), generator=self.generator) if kinds else None
+        return Text(self.draw_ids(length, self.shape.vocabulary), types)
+
+    def ours_once(self, model: Any, texts: Texts) -> Outputs:
+        rows, head = texts.ids, cast(EncoderShape, self.shape).head
+        x = model(rows.values, rows.geometry(causal=False), texts.token_types)
+        if head == "masked":
+            return {"logits": rows.tokens(model.logits(x))}
+        if head in CLASSIFIERS:
+            logits = model.class_logits(x)
+            return {"logits": logits if head == "classes" else rows.tokens(logits)}
+        pooled = {"pooled": model.pool(x)} if head == "pooler" and rows.begins_with_tokens else {}
+        return {"hidden states": rows.tokens(x), **pooled}
+
+    def theirs_once(self, model: Any, texts: Texts) -> Outputs:
+        rows, head, types = texts.ids, cast(EncoderShape, self.shape).head, texts.token_types
+        told = self.position_arguments(model, texts) | ({} if types is None else {"token_type_ids": types})
+        came = model(rows.values, attention_mask=rows.mask, return_dict=True, **told)
+        if head in ("masked", *CLASSIFIERS):
+            return {"logits": came.logits if head == "classes" else rows.tokens(came.logits)}
+        pooled = {"pooled": came.pooler_output} if head == "pooler" and rows.begins_with_tokens else {}
+        return {"hidden states": rows.tokens(came.last_hidden_state), **pooled}
+
+
+class EncoderDecoderRunner(TextRunner):
+    """Runner of encoder-decoders: next-token logits of a target, given a source."""
+
+    def draw_text(self, length: int) -> Text:
+        shape = cast(EncoderDecoderShape, self.shape)
+        source = self.draw_ids(length, shape.source_vocabulary or shape.vocabulary)
+        # sources and targets of different lengths
+        return Text(self.draw_ids(max(length - 2, 1), shape.vocabulary), None, source)
+
+    def ours_once(self, model: Any, texts: Texts) -> Outputs:
+        source, rows = texts.source, texts.ids
+        wheres = source.geometry(causal=False), rows.geometry(causal=True)
+        return {"logits": rows.tokens(model(source.values, rows.values, *wheres))}
+
+    def theirs_once(self, model: Any, texts: Texts) -> Outputs:
+        source, rows = texts.source, texts.ids
+        came = model(
+            input_ids=source.values,
+            attention_mask=source.mask,
+            decoder_input_ids=rows.values,
+            decoder_attention_mask=rows.mask,
+            use_cache=False,
+            return_dict=True,
+        )
+        return {"logits": rows.tokens(came.logits)}
+
+    def steps(self, model: Any, text: Text, start: int, first: int, *, ours: bool) -> Iterator[Tensor]:
+        source = cast(Tensor, text.source)[None]
+        pieces = text.ids[None].split([first] + [1] * (len(text.ids) - first), 1)
+        if ours:
+            memory, cache = model.encode_source(source), Cache()
+            for piece in pieces:
+                yield model.target_logits(piece, memory, cache=cache)[0]
+            return
+        encoded, kept = model.get_encoder()(source, return_dict=True), None
+        for piece in pieces:
+            told = {"encoder_outputs": encoded, "past_key_values": kept, "use_cache": True}
+            came = model(decoder_input_ids=piece, return_dict=True, **told)
+            kept = came.past_key_values
+            yield came.logits[0]
+
+
+class VisionRunner(Runner):
+    """Runner of vision models: class logits; or hidden states, and the pooled vector."""
+
+    reads_texts, decodes = False, False
+
+    @property
+    def reads_first_token(self) -> bool:
+        """Whether it classifies images."""
+        return cast(VisionShape, self.shape).head == "classes"
+
+    def plain_inputs(self) -> Tensor:
+        return self.images(*cast(VisionShape, self.shape).image)
+
+    def images(self, height: int, width: int) -> Tensor:
+        """Draw images of this size."""
+        channels = cast(VisionShape, self.shape).channels
+        return torch.randn(self.rows, channels, height, width, generator=self.generator)
+
+    def ours(self, model: Any, inputs: Tensor) -> Outputs:
+        shape, x = cast(VisionShape, self.shape), model(inputs)
+        if shape.head == "classes":
+            return {"logits": model.logits(x)}
+        return {"hidden states": x, **({"pooled": model.pool(x)} if shape.head == "pooler" else {})}
+
+    def theirs(self, model: Any, inputs: Tensor) -> Outputs:
+        shape = cast(VisionShape, self.shape)
+        pixels = inputs.to(next(model.parameters()).dtype)
+        # without it, a model that has it refuses images of other sizes
+        free = "interpolate_pos_encoding"
+        told = {free: True} if free in inspect.signature(model.forward).parameters else {}
+        came = model(pixel_values=pixels, return_dict=True, **told)
+        if shape.head == "classes":
+            return {"logits": came.logits}
+        pooled = {"pooled": came.pooler_output} if shape.head == "pooler" else {}
+        return {"hidden states": came.last_hidden_state, **pooled}
+
+
+RUNNERS: Mapping[type, type[Runner]] = {
+    Decoder: DecoderRunner,
+    Encoder: EncoderRunner,
+    EncoderDecoder: EncoderDecoderRunner,
+    VisionTransformer: VisionRunner,
+}
+"""The runner of each class of models."""

@@ -1,0 +1,71 @@
+"""Load a checkpoint in transformers: from files of its folder only, without code of the checkpoint."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+INSTALL = "pip install 'ordinate[hf]'"
+
+
+def transformers_library() -> Any:
+    """Import transformers.
+
+    Raises:
+        ValueError: it is not installed; the message has the command.
+    """
+    try:
+        import transformers
+    except ImportError:
+        raise ValueError(f"verify compares with transformers; it is not installed; install it: {INSTALL}") from None
+    return transformers
+
+
+def load_theirs(folder: Path, architecture: str, dtype: torch.dtype) -> Any:
+    """Load a checkpoint in transformers, in eval mode.
+
+    Args:
+        folder: the checkpoint.
+        architecture: the class.
+        dtype: parameter dtype. For float64 the parameters are read in float32 first: every number is the same.
+
+    Raises:
+        ValueError: transformers cannot load it.
+    """
+    library = transformers_library()
+    wide = dtype == torch.float64
+    try:
+        with quiet(library):
+            model = getattr(library, architecture).from_pretrained(
+                folder,
+                dtype=torch.float32 if wide else dtype,
+                # others may need certain devices, or code that is downloaded
+                attn_implementation="eager",
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                return_dict=True,
+            )
+    except Exception as error:
+        raise ValueError(
+            f"transformers must be able to load the checkpoint; as {architecture} it raised "
+            f"{type(error).__name__}: {error}; check the folder, or update transformers"
+        ) from error
+    return (model.double() if wide else model).eval()
+
+
+@contextmanager
+def quiet(library: Any) -> Iterator[None]:
+    """Disable the progress bars and the warnings of transformers."""
+    logging = library.utils.logging
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()

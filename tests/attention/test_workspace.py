@@ -1,0 +1,193 @@
+"""`explain().workspace_bytes` is within a fifth of what PyTorch's allocator holds at most during a call."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from ordinate import Geometry, attend, explain
+from ordinate.attention._backend import AttentionCall, ScoreOptions
+from ordinate.attention._workspace import workspace_along
+from ordinate.ops.native import build
+from ordinate.schemes import T5, Alibi, NoPosition, Shaw, TransformerXl
+
+HEADS, WIDTH = 4, 64
+SHAW = {"heads": HEADS, "head_width": WIDTH}
+VARIED = {"score_options": ScoreOptions(softcap=20.0, sinks=torch.zeros(HEADS))}
+DROPOUT = {"dropout": 0.1}
+SIZES = {"decode": (2000, 8000), "row_blocks": (1024, 1536), "custom_formula": (1100, 1536)}
+
+
+def causal(tokens):
+    return Geometry.causal(tokens)
+
+
+def window(tokens):
+    return Geometry.causal(tokens, window=99)
+
+
+def packed(tokens):
+    return Geometry.packed([400, tokens - 400])
+
+
+def padded(tokens):
+    return Geometry.padded(torch.arange(tokens)[None] < tokens - 50, causal=False)
+
+
+def newest(tokens):
+    return Geometry.causal(2, cached=tokens)
+
+
+def t5():
+    return T5(heads=HEADS)
+
+
+def alibi():
+    return Alibi(heads=HEADS)
+
+
+def shaw():
+    return Shaw(**SHAW)
+
+
+def content():
+    return Shaw(**SHAW, values=False)
+
+
+# backend, scheme, geometry, whether it learns, options
+CASES = {
+    "no mask": ("sdpa", NoPosition, causal, False, {}),
+    "a mask": ("sdpa", NoPosition, packed, False, {}),
+    "a mask of a window": ("sdpa", NoPosition, window, False, {}),
+    "dropout": ("sdpa", NoPosition, causal, False, DROPOUT),
+    "16-bit training": ("sdpa", NoPosition, causal, True, {}),
+    "a bias": ("sdpa", alibi, causal, False, {}),
+    "a frozen bias": ("sdpa", t5, causal, False, {}),
+    "a learned bias": ("sdpa", t5, causal, True, {}),
+    "a bias by content": ("sdpa", content, causal, False, {}),
+    "a learned bias by content": ("sdpa", content, causal, True, {}),
+    "vectors": ("relative_vectors", shaw, causal, True, {}),
+    "vectors of each head": ("relative_vectors", lambda: TransformerXl(**SHAW, width=256), causal, False, {}),
+    "reference": ("reference", NoPosition, causal, False, {}),
+    "reference with a bias": ("reference", t5, packed, True, {}),
+    "reference, varied": ("reference", alibi, causal, False, VARIED),
+    "rows": ("row_blocks", t5, causal, False, {}),
+    "rows of a window": ("row_blocks", alibi, window, False, {}),
+    "rows by content": ("row_blocks", shaw, causal, True, {}),
+    "varied": ("custom_formula", t5, causal, True, VARIED),
+    "varied, no bias": ("custom_formula", NoPosition, causal, False, {"score_options": ScoreOptions(softcap=20.0)}),
+    "a window": ("window", NoPosition, window, False, {}),
+    "a window and a bias": ("window", t5, window, True, {}),
+    "a window and documents": ("window", NoPosition, lambda n: Geometry.packed([400, n - 400], window=99), False, {}),
+    "a step": ("decode", t5, newest, False, {}),
+    "a learned step": ("decode", t5, newest, True, {}),
+    "a step, varied": ("decode", alibi, newest, False, VARIED),
+    "a table": ("offset_bias", t5, causal, True, {}),
+    "a table, all keys": ("offset_bias", t5, Geometry.full, False, {}),
+    "a table and dropout": ("offset_bias", t5, causal, False, DROPOUT),
+    "a table and documents": ("offset_bias", t5, packed, False, {}),
+    "padding": ("key_padding", NoPosition, padded, False, {}),
+    "learned padding": ("key_padding", NoPosition, padded, True, {}),
+}
+
+
+def held(step) -> int:
+    """The most that is held at once beyond what was held before, and beyond the result [bytes]."""
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        out = step()
+    now = most = 0
+    for event in found.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    return most - out.numel() * out.element_size()
+
+
+def said_and_held(case, size, dtype=torch.float32, batch=1):
+    backend, make, at, learns, options = CASES[case]
+    scheme, where = make(), at(size)
+    sizes = [where.shape[0], where.shape[1], where.shape[1]]
+    q, k, v = (torch.randn(batch, HEADS, n, WIDTH, dtype=dtype, requires_grad=learns) for n in sizes)
+    options = {"backend": backend, **options}
+    with torch.set_grad_enabled(learns):
+        said = explain(q, k, v, scheme.at(where), **options).workspace_bytes
+        # what is made on first use is not of the call
+        attend(q, k, v, scheme.at(where), **options)
+        return said, held(lambda: attend(q, k, v, scheme.at(where), **options))
+
+
+def need_close(said, found):
+    assert abs(said - found) <= 0.2 * found, f"{said / 1e6:.2f} MB said, {found / 1e6:.2f} held"
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("case", CASES)
+def test_the_workspace_that_is_explained_is_what_is_held(case, which, dtype):
+    size = SIZES.get(CASES[case][0], (700, 1024))[which]
+    need_close(*said_and_held(case, size, dtype, batch=1 + which))
+
+
+@pytest.mark.parametrize("case", ["a frozen bias", "reference", "a table and dropout"])
+def test_the_workspace_of_a_short_call_is_what_is_held(case):
+    need_close(*said_and_held(case, 600))
+
+
+def test_explaining_a_call_with_dropout_draws_no_random_numbers():
+    q, before = torch.randn(1, HEADS, 40, WIDTH), torch.get_rng_state()
+    explain(q, q, q, alibi().at(causal(40)), dropout=0.5, backend="reference")
+    assert torch.equal(before, torch.get_rng_state())
+
+
+# in a process of its own, whose peak no other test has raised
+NATIVE = """
+import resource, sys, torch
+from pathlib import Path
+from ordinate import Geometry, attend, explain
+from ordinate.schemes import NoPosition
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
+keys, queries = int(sys.argv[1]), 256
+q, k, v = (torch.randn(1, 4, n, 64, dtype=getattr(torch, sys.argv[2])) for n in (queries, keys, keys))
+at, first = (NoPosition().at(Geometry.cross(queries, n)) for n in (keys, 2048))
+said = explain(q, k, v, at, backend="native").workspace_bytes
+attend(q, k[:, :, :2048], v[:, :, :2048], first, backend="native")
+before = resident()
+attend(q, k, v, at, backend="native")
+# not ru_maxrss, which a process inherits from the one that started it
+(peak,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(said, 1024 * int(peak) - before)
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("keys", [2**17, 2**18])
+def test_the_workspace_of_the_native_backend_is_resident_memory(keys, dtype, monkeypatch):
+    monkeypatch.delenv("ORDINATE_NATIVE")
+    if build.unavailable_reason("attention"):
+        pytest.skip("needs a C++ compiler")
+    command = [sys.executable, "-c", NATIVE, str(keys), dtype]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    need_close(*map(int, done.stdout.split()))
+
+
+def test_a_computation_with_another_number_of_steps_is_judged_by_its_peaks():
+    q = torch.zeros(1, 1, 4, 1)
+    call = AttentionCall(q, q, q, NoPosition().at(causal(4)), 1.0, 0.0)
+
+    def of(size):
+        # a step and a kibibyte for each unit of size
+        return lambda: torch.stack([torch.zeros(256) for _ in range(size)]).sum()
+
+    # the result's 4 bytes are not counted
+    small, large = (4 + workspace_along(of, size, (2, 3), 1, call) for size in (3, 30))
+    assert large == 10 * small
