@@ -4,12 +4,14 @@ import json
 
 import pytest
 
+from ordinate.core.atomic_files import write_checksummed
 from ordinate.report.build import build_report
 from ordinate.report.charts import COLOURS
 from ordinate.report.decision import decide
 from ordinate.report.decision_card import DecisionCard
 from ordinate.report.read import load_study
 from ordinate.report.summary import summarise
+from ordinate.report.verdict import findings
 
 SCHEMES = ("none", "sinusoidal", "rope", "alibi")
 
@@ -29,8 +31,8 @@ def test_without_results_nothing_is_said(write):
 def test_one_seed_is_provisional(write, result):
     decision, text = decided(write([result(label, 0) for label in SCHEMES]))
     near, far = decision.choices
-    assert (near.labels, near.next, near.grade) == (("rope",), "alibi", "one seed")
-    assert (far.labels, far.times, far.grade) == (("alibi",), 8, "one seed")
+    assert (near.labels, near.next, near.grade) == (("rope",), "alibi", "provisional")
+    assert (far.labels, far.times, far.grade) == (("alibi",), 8, "provisional")
     # alibi has about 2.4 bits: 2.6, and the difficulty of these documents
     assert near.relative == pytest.approx(near.difference / 2.44, rel=0.01)
     assert "provisional: significant on 40 documents for these trained models" in text
@@ -56,6 +58,42 @@ def test_what_is_not_excluded_is_named_with_the_seeds_that_would_decide(write, r
     assert decision.choices[0].labels == ("rope", "alibi")
     assert (decision.choices[0].grade, decision.choices[0].seeds_needed) == ("undecided", 7)
     assert "undecided with 3 seeds and 40 documents; about 4 more seeds would decide" in text
+
+
+def test_what_every_seed_shows_is_provisional_though_not_significant_over_seeds(write, result):
+    luck = {"rope": (-0.3, 0.0, 0.3), "alibi": (0.4, 0.3, 0.5)}
+    runs = [result(label, seed, level=2.5 + luck[label][seed]) for label in luck for seed in range(3)]
+    decision, text = decided(write(runs, schemes=("rope", "alibi"), seeds=3))
+    near = decision.choices[0]
+    assert (near.labels, near.open, near.grade) == (("rope",), ("alibi",), "provisional")
+    assert decision.answer.startswith("Use “rope” (provisionally: 3 seeds) if texts stay within the trained length")
+    assert "with each of 3 seeds, but over seeds not significantly better than “alibi”; about" in text
+
+
+def test_one_seed_that_contradicts_leaves_a_choice_undecided(write, result):
+    luck = {"rope": (-0.3, 0.0, 0.3), "alibi": (0.4, 0.3, 0.2)}
+    runs = [result(label, seed, level=2.5 + luck[label][seed]) for label in luck for seed in range(3)]
+    decision, _ = decided(write(runs, schemes=("rope", "alibi"), seeds=3))
+    assert decision.choices[0].grade == "undecided"
+    assert decision.choices[0].labels == ("rope", "alibi")
+
+
+def test_further_seeds_of_the_leading_ones_are_read_and_named(write, result):
+    runs = [result(label, 0) for label in SCHEMES] + [result(label, 1) for label in ("rope", "alibi")]
+    folder = write(runs)
+    about = json.loads((folder / "study.json").read_text())
+    about["plan"] |= {"leader_seeds": 1, "leaders": ["rope", "alibi"]}
+    write_checksummed(folder / "study.json", {name: value for name, value in about.items() if name != "checksum"})
+    study = load_study(folder)
+    assert not study.pending
+    assert [study.seeds_of(label) for label in SCHEMES] == [1, 1, 2, 2]
+    decision, text = decided(folder)
+    assert (decision.choices[0].labels, decision.choices[0].grade) == (("rope",), "provisional")
+    assert "Provisionally (1 to 2 seeds), use “rope”" in decision.answer
+    assert "with each of 1 to 2 seeds for these trained models" in text
+    assert "Each was trained with one seed, and “rope” and “alibi” with 2" in " ".join(
+        findings(study, summarise(study))
+    )
 
 
 def test_with_one_document_nothing_is_decided(write, result):

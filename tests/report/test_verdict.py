@@ -184,9 +184,9 @@ def test_advice_names_all_that_no_test_has_excluded(write, result):
     levels = {"rope": (2.3, 2.7), "alibi": (2.62, 2.5), "none": (3.2, 3.21)}
     runs = [result(label, seed, level=level) for label, pair in levels.items() for seed, level in enumerate(pair)]
     text = said(write(runs, schemes=tuple(levels), seeds=2))
-    assert (
-        "Use one of “rope”, “alibi” or “none”, whether texts stay within the trained length or the model must" in text
-    )
+    # two seeds exclude nothing over seeds; with each of them rope is better than none, and not always than alibi
+    assert "Provisionally (2 seeds), use one of “rope” or “alibi” if texts stay within the trained length" in text
+    assert "it does not differ significantly from “alibi” or “none”" in text
 
 
 def test_no_verdict_holds_nan_whatever_the_seeds_and_documents(write, result):

@@ -168,7 +168,11 @@ def run(
 ) -> tuple[StudyFolder, list[str]]:
     """Carry out a resolved plan with progress output; returns its folder and the names of unsuccessful runs."""
     logs = StudyLogger(logger, StudyFolder(out)) if logger else None
-    titles = {item.name: item.title.removesuffix(" seed 0") for item in plan.runs()}
+    # the leading ones are not known yet: any may be
+    further = (
+        plan.model_copy(update={"leaders": tuple(label for label, _, _ in plan.arms())}) if not plan.cells else plan
+    )
+    titles = {item.name: item.title.removesuffix(" seed 0") for item in further.runs()}
     display = console_progress(console, titles)
     callbacks = [mirror.uploader(plan.checkpoint_every)] if mirror else []
     callbacks += [logs.on_progress] if logs else []
@@ -182,8 +186,9 @@ def run(
         if logs:
             logs.close()
     # a tuning run may diverge: it tests whether a learning rate is too high
-    fine = {item.name: ("done",) if item.rate is None else FINAL_STATES for item in plan.runs()}
-    return folder, [item.name for item in plan.runs() if folder.status(item) not in fine[item.name]]
+    runs = folder.with_leaders(plan).runs()
+    fine = {item.name: ("done",) if item.rate is None else FINAL_STATES for item in runs}
+    return folder, [item.name for item in runs if folder.status(item) not in fine[item.name]]
 
 
 def _command() -> str:

@@ -100,7 +100,7 @@ def _gone(folder: Path) -> bool:
 
 def _owner(folder: Path) -> dict[str, object]:
     found = None
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         found = json.loads((folder / OWNER).read_text(encoding="utf-8"))
     return found if isinstance(found, dict) else {}
 

@@ -59,7 +59,7 @@ class ImagePreprocessor:
             cropped = _sides(crop) if crop is not None else resized
             mean, std = (tuple(map(float, config.get(f"image_{part}", [0.5]))) for part in ("mean", "std"))
             resample = int(config.get("resample", BICUBIC))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(
                 f"{PREPROCESSOR} must have a valid size, crop_size, image_mean and image_std; {path} does not "
                 f"({error}); correct it, or remove it to resize images to the model's input size"
@@ -104,7 +104,7 @@ def class_names(folder: Path, labels: Sequence[str], count: int) -> list[str]:
         return list(labels or map(str, range(count)))
     try:
         names = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         names = None
     sound = isinstance(names, list) and len(names) == count and all(isinstance(name, str) for name in names)
     need(

@@ -38,7 +38,8 @@ class Measurements:
 class Comparison:
     """The difference between two models and its statistical significance.
 
-    With several seeds it is about the two recipes, and with one about the two trained models only.
+    With several seeds it is about the two recipes, and with one about the two trained models only. `consistent` is
+    about the trained models in both cases.
 
     Args:
         difference: difference of their ratios (bits per byte, accuracy).
@@ -51,6 +52,8 @@ class Comparison:
             or with one seed.
         seeds: number of seeds that the two have in common.
         documents: number of documents.
+        consistent: whether the trained models of every common seed differ significantly on these documents, all in
+            the direction of `difference`, after correction for all comparisons. It says nothing about other seeds.
     """
 
     difference: float
@@ -61,6 +64,7 @@ class Comparison:
     seeds_needed: int | None
     seeds: int
     documents: int
+    consistent: bool
 
     @property
     def significant(self) -> bool:
@@ -147,7 +151,8 @@ class _Pair:
     """Two models on the seeds that they have in common."""
 
     def __init__(self, one: Measurements, other: Measurements, seeds: Sequence[int]) -> None:
-        self.estimate = estimate_difference(one.for_seeds(seeds), other.for_seeds(seeds), one.sizes)
+        self.first, self.second, self.sizes = one.for_seeds(seeds), other.for_seeds(seeds), one.sizes
+        self.estimate = estimate_difference(self.first, self.second, self.sizes)
 
     def comparison(self, total: int, p: float, adjusted: float) -> Comparison:
         """Build the comparison, with the power estimate.
@@ -171,7 +176,17 @@ class _Pair:
             seeds_needed=counts[enough] if deviation and enough < len(counts) else None,
             seeds=found.seeds,
             documents=found.documents,
+            consistent=adjusted < 1 - CONFIDENCE if found.seeds == 1 else self._p_of_seeds() * total < 1 - CONFIDENCE,
         )
+
+    def _p_of_seeds(self) -> float:
+        """Return the largest p-value of a single seed (an intersection-union test); 1 if signs differ."""
+        found = [
+            estimate_difference(one[None], other[None], self.sizes)
+            for one, other in zip(self.first, self.second, strict=True)
+        ]
+        same = len({one.value > 0 for one in found}) == 1
+        return max(one.p for one in found) if same else 1.0
 
     def _p_with(self, seeds: int) -> float:
         """Return the p-value of the observed difference, if it had been measured with this number of seeds."""

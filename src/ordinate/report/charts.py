@@ -137,7 +137,7 @@ class StudyCharts:
     @property
     def left_out(self) -> str:
         """A sentence on which runs are drawn; empty if all are."""
-        every, seeds = len(self.study.arms), self.study.plan["seeds"]
+        every, seeds = len(self.study.arms), max(map(self.study.seeds_of, self.labels), default=0)
         best = f"the {len(self.labels)} best of {every}" if len(self.labels) == MAX_ARMS_DRAWN < every else ""
         first = f"the first {self.study.seeds_drawn} of {seeds} seeds" if self.study.seeds_drawn < seeds else ""
         return f" Drawn: {' and '.join(filter(None, (best, first)))}." if best or first else ""

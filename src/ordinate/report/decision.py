@@ -16,34 +16,42 @@ from ordinate.report.wording import listed, quoted
 # share of the training steps over which a loss is averaged before two curves are compared
 SMOOTHED_SHARE = 0.05
 
-Grade = Literal["significant", "one seed", "undecided", "unknown"]
+Grade = Literal["significant", "provisional", "undecided", "unknown"]
 
 
 @dataclass(frozen=True)
 class Choice:
     """What to use at one evaluation length: those that no test has excluded.
 
+    A test over seeds excludes a scheme if the best is significantly better than it, with two seeds at least. Where
+    that test excludes too little to decide, the trained models themselves do: a scheme is excluded provisionally if
+    the best is significantly better than it with every common seed (`Comparison.consistent`).
+
     Args:
         times: the length as a multiple of the trained one.
         length: the length [tokens or pixels].
         labels: those that no test has excluded, the best first.
-        grade: `significant`: one is significantly better than every other, with two seeds at least; `one seed`: so it
-            is, but with one seed; `undecided`: several are left; `unknown`: there are too few documents for a test.
+        grade: `significant`: one is significantly better than every other, with two seeds at least; `provisional`: so
+            it is with every seed by itself, but not over seeds; `undecided`: several are left; `unknown`: there are
+            too few documents for a test.
+        open: those that are excluded provisionally only, by the trained models.
         next: the best of those that are excluded; None if there is none.
         difference: how much worse that one is, in the unit of the metric; None if there is none.
         interval: its 95 % interval, not corrected for other comparisons.
         relative: the difference as a share of that one's value.
         p: its p-value after correction.
         documents: number of documents compared.
-        seeds: number of seeds compared.
-        seeds_needed: estimated number of seeds that would decide between `labels`; None if no number up to a hundred
-            would, if there is one seed, or if nothing is left to decide.
+        seeds: smallest number of seeds compared.
+        most_seeds: largest number of seeds compared.
+        seeds_needed: estimated number of seeds that would decide between the best and those that no test over seeds
+            has excluded; None if no number up to a hundred would, if there is one seed, or if nothing is left.
     """
 
     times: int
     length: int
     labels: tuple[str, ...]
     grade: Grade
+    open: tuple[str, ...]
     next: str | None
     difference: float | None
     interval: Interval | None
@@ -51,6 +59,7 @@ class Choice:
     p: float | None
     documents: int
     seeds: int
+    most_seeds: int
     seeds_needed: int | None
 
 
@@ -140,33 +149,42 @@ def best_at_longest(entries: Sequence[ArmSummary], kind: Metric) -> ArmSummary:
 def _choice(ranked: Sequence[ArmSummary], level: str, best: LengthResult) -> Choice:
     """Return the choice among entries of which the first has the best value."""
     compared: list[tuple[ArmSummary, Comparison | None]] = [(entry, getattr(entry, level)) for entry in ranked[1:]]
-    left = [entry for entry, found in compared if not (found and found.significant)]
-    excluded = [(entry, found) for entry, found in compared if found and found.significant]
+    left = [entry for entry, found in compared if not ((found and found.consistent) or _sure(found))]
+    open_ = [entry for entry, found in compared if entry not in left and not _sure(found)]
+    excluded = [(entry, found) for entry, found in compared if found and entry not in left]
     other, nearest = min(excluded, key=lambda pair: pair[1].difference, default=(None, None))
     value = None if other is None else other.levels[best.times].value
     tests = [found for _, found in compared if found]
+    seeds = [found.seeds for found in tests] or [ranked[0].seeds]
     return Choice(
         times=best.times,
         length=best.length,
         labels=(ranked[0].label, *(entry.label for entry in left)),
-        grade=_grade(tests, len(left)),
+        grade=_grade(tests, left, open_),
+        open=tuple(entry.label for entry in open_),
         next=other.label if other else None,
         difference=nearest.difference if nearest else None,
         interval=nearest.interval if nearest else None,
         relative=nearest.difference / value if nearest and value else None,
         p=nearest.adjusted if nearest else None,
         documents=max((found.documents for found in tests), default=0),
-        seeds=min((found.seeds for found in tests), default=ranked[0].seeds),
-        seeds_needed=_seeds_needed([getattr(entry, level) for entry in left]),
+        seeds=min(seeds),
+        most_seeds=max(seeds),
+        seeds_needed=_seeds_needed([getattr(entry, level) for entry in (*left, *open_)]),
     )
 
 
-def _grade(tests: Sequence[Comparison], left: int) -> Grade:
+def _sure(found: Comparison | None) -> bool:
+    """Whether a test over seeds excludes the other."""
+    return found is not None and found.significant and found.seeds > 1
+
+
+def _grade(tests: Sequence[Comparison], left: Sequence[ArmSummary], open_: Sequence[ArmSummary]) -> Grade:
     if not tests or any(found.interval is None for found in tests):
         return "unknown"
     if left:
         return "undecided"
-    return "significant" if all(found.seeds > 1 for found in tests) else "one seed"
+    return "provisional" if open_ else "significant"
 
 
 def _seeds_needed(open_: Sequence[Comparison | None]) -> int | None:
@@ -178,18 +196,35 @@ def _answer(entries: Sequence[ArmSummary], choices: Sequence[Choice], kind: Metr
     if len(entries) == 1:
         return f"Only {quoted(entries[0].label)} was trained, so there is nothing to choose from."
     near, far = choices[0], choices[-1]
-    use = "Use" if all(entry.seeds > 1 for entry in entries) else "Provisionally (one seed), use"
+    alike = _provision(near) == _provision(far)
+    use = f"Provisionally ({_provision(near)}), use" if alike and _provision(near) else "Use"
     if len(choices) == 1:
         return f"{use} {_one_of(near)} on {kind.this} {kind.source} at this size."
-    if set(near.labels) == set(far.labels):
+    if alike and set(near.labels) == set(far.labels):
         return (
             f"{use} {_one_of(near)}, whether {kind.inputs} stay within the trained {kind.extent} or the model must "
             f"{kind.extrapolation_phrase}."
         )
-    return (
-        f"{use} {_one_of(near)} if {kind.inputs} stay within the trained {kind.extent}, "
-        f"{_one_of(far)} if the model must {kind.extrapolation_phrase}."
+    first, last = (
+        _one_of(one) + (f" (provisionally: {_provision(one)})" if _provision(one) and not alike else "")
+        for one in (near, far)
     )
+    return (
+        f"{use} {first} if {kind.inputs} stay within the trained {kind.extent}, "
+        f"{last} if the model must {kind.extrapolation_phrase}."
+    )
+
+
+def _provision(choice: Choice) -> str:
+    """What a choice is based on where no test over seeds decides: so many seeds; empty if nothing is provisional."""
+    if choice.seeds > 1 and not choice.open:
+        return ""
+    return "one seed" if choice.most_seeds == 1 else f"{seed_range(choice)} seeds"
+
+
+def seed_range(choice: Choice) -> str:
+    """The numbers of seeds compared: 3, or 1 to 2."""
+    return " to ".join(map(str, dict.fromkeys((choice.seeds, choice.most_seeds))))
 
 
 def _one_of(choice: Choice) -> str:

@@ -4,7 +4,7 @@ import textwrap
 from dataclasses import dataclass
 
 from ordinate.evaluation.comparison import MOST_SEEDS
-from ordinate.report.decision import Choice, Cost, Decision
+from ordinate.report.decision import Choice, Cost, Decision, seed_range
 from ordinate.report.html import package_text, template_environment
 from ordinate.report.metric import Metric
 from ordinate.report.read import Study
@@ -90,7 +90,7 @@ def _effect(choice: Choice, kind: Metric) -> str:
 
 
 def _how_sure(choice: Choice, kind: Metric) -> str:
-    on, seeds = f"{choice.documents} {kind.units}", choice.seeds
+    on, seeds = f"{choice.documents} {kind.units}", seed_range(choice)
     if choice.grade == "unknown":
         few = choice.documents == 1
         return (
@@ -98,14 +98,30 @@ def _how_sure(choice: Choice, kind: Metric) -> str:
         )
     if choice.grade == "significant":
         return f"significant: {seeds} seeds, {on}, p = {choice.p:.2g} after correction"
-    if choice.grade == "one seed":
-        return f"provisional: significant on {on} for these trained models; another seed may differ (--seeds 3)"
-    if seeds < 2:
+    if choice.grade == "provisional":
+        return _provisional(choice, on)
+    if choice.most_seeds < 2:
         return f"undecided: no significant difference on {on} with one seed; more may decide (--seeds 3)"
     if choice.seeds_needed is None:
         return f"undecided with {seeds} seeds and {on}; no number of seeds up to {MOST_SEEDS} is expected to decide"
-    more = max(1, choice.seeds_needed - seeds)
-    return f"undecided with {seeds} seeds and {on}; about {more} more {'seed' if more == 1 else 'seeds'} would decide"
+    return f"undecided with {seeds} seeds and {on}; about {_more_seeds(choice)} would decide"
+
+
+def _provisional(choice: Choice, on: str) -> str:
+    """Word what the trained models show with every seed by itself, but not over seeds."""
+    if choice.most_seeds == 1:
+        return f"provisional: significant on {on} for these trained models; another seed may differ (--seeds 3)"
+    said = f"provisional: significant on {on} with each of {seed_range(choice)} seeds"
+    if choice.seeds == 1:
+        return f"{said} for these trained models; more seeds may differ (--seeds 3)"
+    against = f"over seeds not significantly better than {listed([quoted(label) for label in choice.open], 'or')}"
+    more = "" if choice.seeds_needed is None else f"; about {_more_seeds(choice)} would show that"
+    return f"{said}, but {against}{more}"
+
+
+def _more_seeds(choice: Choice) -> str:
+    more = max(1, (choice.seeds_needed or 0) - choice.seeds)
+    return f"{more} more {'seed' if more == 1 else 'seeds'}"
 
 
 def _cost(cost: Cost, kind: Metric, choice: Choice) -> str:

@@ -54,7 +54,7 @@ def study_page(study: Study, entries: Sequence[ArmSummary], table: Sequence[Tabl
     """Return a self-contained HTML page; every text from the data is escaped."""
     kind, noun, charts = study.metric, study.noun, _charts(study, entries)
     also = _also(kind, table)
-    seeds, sort = study.plan["seeds"], package_text("table.js")
+    seeds, sort = max(map(study.seeds_of, study.arms), default=0), package_text("table.js")
     template = template_environment().get_template("page.html.jinja")
     return template.render(
         title=f"{TITLES[noun]}: {len(study.arms)} compared on {study.data_title}",
@@ -67,7 +67,6 @@ def study_page(study: Study, entries: Sequence[ArmSummary], table: Sequence[Tabl
         kind=kind,
         noun=noun,
         slices=slice_plots(study, entries),
-        finished=f"{seeds} done",
         sampled=f"{kind.units} and seeds" if seeds > 1 else kind.units,
         seeds=seeds,
         charts=charts,
@@ -146,7 +145,7 @@ def _row(
     plain.append(_whole(numbers.get("parameters_trained")))
     return {
         "names": [row.label] if study.noun == "scheme" else [row.mixer, row.scheme],
-        "status": row.status,
+        "status": "" if row.status == f"{study.seeds_of(row.label)} done" else row.status,
         "cells": [
             *(cells if entries else [{"value": "", "best": False, "sure": ""}] * 2),
             *({"value": value, "best": False, "sure": ""} for value in plain),

@@ -1,6 +1,7 @@
 """Load the results of a study from its JSON files."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -77,6 +78,10 @@ class Study:
         """The name of the data or task of the comparison."""
         return self.metric.title(self.plan, self.training_data)
 
+    def seeds_of(self, label: str) -> int:
+        """Number of planned runs of a label: a leading one has further seeds."""
+        return seeds_of(self.plan, label)
+
     def finished(self, label: str) -> list[dict[str, Any]]:
         """The results of the finished runs of a label, ordered by seed."""
         return self._ended.get((label, "done"), [])
@@ -106,7 +111,9 @@ def load_study(folder: Path) -> Study:
     found.sort(key=lambda item: (order[item["run"]["label"]], item["run"]["seed"]))
     results, trials = ([item for item in found if ("rate" in item["run"]) == tried] for tried in (False, True))
     ended = {(item["run"]["label"], item["run"]["seed"]) for item in results}
-    planned = [(label, seed) for seed in range(about["plan"]["seeds"]) for label in order]
+    counts = {label: seeds_of(about["plan"], label) for label in order}
+    most = max(counts.values(), default=0)
+    planned = [(label, seed) for seed in range(most) for label in order if seed < counts[label]]
     pending = [
         f"{label} seed {seed}"
         for label, seed in planned
@@ -185,6 +192,12 @@ def arms_of(about: dict[str, Any]) -> dict[str, dict[str, str]]:
     return {one["label"]: {"scheme": one["scheme"], "mixer": one["mixer"]} for one in about["compared"]}
 
 
+def seeds_of(plan: Mapping[str, Any], label: str) -> int:
+    """Number of planned runs of a label: a leading one has further seeds."""
+    further = plan.get("leader_seeds") or 0
+    return plan["seeds"] + further * (label in plan.get("leaders", ()))
+
+
 def seeds_drawn(about: dict[str, Any]) -> int:
     """Number of seeds of each label drawn in the charts, so that there are at most `MAX_LINES` lines."""
     return max(1, MAX_LINES // max(1, min(MAX_ARMS_DRAWN, len(arms_of(about)))))
@@ -226,7 +239,7 @@ def _describe_damage(path: Path, error: Exception) -> str:
 
 
 def _seed(run: dict[str, Any], about: dict[str, Any]) -> bool:
-    return 0 <= run["seed"] < about["plan"]["seeds"]
+    return 0 <= run["seed"] < seeds_of(about["plan"], run["label"])
 
 
 def _result(path: Path, about: dict[str, Any], kind: Metric) -> dict[str, Any]:

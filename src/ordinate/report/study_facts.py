@@ -19,6 +19,8 @@ def subtitle(study: Study) -> str:
     """The line below the title: models, seeds, steps and batch size."""
     plan = study.plan
     seeds = "1 seed" if plan["seeds"] == 1 else f"{plan['seeds']} seeds"
+    if leading := plan.get("leaders"):
+        seeds += f" (the {len(leading)} leading with {study.seeds_of(leading[0])})"
     counts = set((plan.get("budgets") or {"": plan["steps"]}).values())
     steps = " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
     return (

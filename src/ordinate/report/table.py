@@ -77,7 +77,7 @@ def _inert(value: Any) -> Any:
 
 def _row(study: Study, label: str, entry: ArmSummary | None) -> TableRow:
     counts: dict[State, int] = {state: study.count(label, state) for state in STATES if state != "pending"}
-    counts["pending"] = study.plan["seeds"] - sum(counts.values())
+    counts["pending"] = study.seeds_of(label) - sum(counts.values())
     status = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     numbers: dict[str, float | int | None] = {"seeds": counts["done"]}
     if entry:

@@ -165,9 +165,15 @@ def extrapolates(entry: ArmSummary) -> bool:
 def _caveat(study: Study, entries: Sequence[ArmSummary]) -> str:
     drawn = f"{study.metric.unseen_word} {study.metric.units}"
     if study.plan["seeds"] == 1:
+        leading = [entry.label for entry in entries if entry.seeds > 1]
+        also = (
+            f", and {listed([quoted(label) for label in leading])} with {max(entry.seeds for entry in entries)}"
+            if leading
+            else ""
+        )
         return (
-            f"Each was trained with one seed: the intervals are about these trained models on other {drawn}, not "
-            "about the variance between training runs. A winner needs two seeds; --seeds 3 covers both."
+            f"Each was trained with one seed{also}: the intervals are about these trained models on other {drawn}, "
+            "not about the variance between training runs. A winner needs two seeds; --seeds 3 covers both."
         )
     seeds = sorted({entry.seeds for entry in entries})
     times = " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))

@@ -14,7 +14,7 @@ from ordinate.study.plan import Plan
 from ordinate.study.run import Cell, FrozenModel, describe_cell
 
 # options that cannot be factors: they apply to the whole study
-STUDY_WIDE = frozenset({"seeds", "tune_seeds", "tune_fraction", "threads", "checkpoint_every"})
+STUDY_WIDE = frozenset({"seeds", "leader_seeds", "tune_seeds", "tune_fraction", "threads", "checkpoint_every"})
 OVERRIDES_KEY = "cells"
 Values = dict[str, Any]
 Preset = Callable[[str | None, str | None], Mapping[str, Any]]
@@ -72,6 +72,12 @@ def expand(request: FrozenModel, preset: Preset, overrides: Sequence[Values] = (
             f"got {option_name(name)} {' '.join(map(str, values))}",
             "remove the repeated value",
         )
+    need(
+        not (factors and given.get("leader_seeds")),
+        "--leader-seeds needs a study without a grid",
+        f"got several values of {', '.join(map(option_name, factors))}",
+        "give --seeds instead",
+    )
     chosen = [dict(zip(factors, values, strict=True)) for values in product(*factors.values())]
     found = [_cell(values, fixed, preset, _own(values, factors, overrides)) for values in chosen]
     _check(overrides, factors, chosen)
@@ -125,6 +131,8 @@ def _cell(values: Values, fixed: Values, preset: Preset, own: Values) -> tuple[V
         f"{', '.join(map(option_name, unused))} has none on task {options.get('task')}",
         "remove it, or run two studies",
     )
+    if values:
+        options["leader_seeds"] = 0
     return values, Plan(**{**preset(options.get("task"), options.get("model")), **options})
 
 

@@ -104,9 +104,11 @@ def plan_differences(old: Plan, new: Plan) -> list[str]:
     if old.cells or new.cells:
         sizes = [f"{len(plan.cells)} cells" if plan.cells else "no grid" for plan in (old, new)]
         return [f"grid: {sizes[0]} -> {sizes[1]}"]
-    first, second = (plan.model_dump(mode="json", exclude=set(RESUMABLE_FIELDS)) for plan in (old, new))
+    # the leading arms follow from the results of the others
+    silent = {*RESUMABLE_FIELDS, "leader_seeds", "leaders"}
+    first, second = (plan.model_dump(mode="json", exclude=silent) for plan in (old, new))
     # schemes, mixers and seeds may be added or removed, but not left out where they were given, or the reverse
-    for name in RUN_LIST_FIELDS:
+    for name in RUN_LIST_FIELDS - silent:
         if (first[name] is None) == (second[name] is None):
             del first[name], second[name]
     steps = [f"steps of {label}" for label in (old.budgets or {}) if label in (new.budgets or {})]

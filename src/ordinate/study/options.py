@@ -75,6 +75,9 @@ class Options(FrozenModel):
     every pair is trained; by default softmax attention only."""
     seeds: int = Field(1, ge=1, le=FIRST_TUNING_SEED)
     """Number of training runs of each scheme or mixer, with different random seeds."""
+    leader_seeds: int | None = Field(None, ge=0, le=FIRST_TUNING_SEED)
+    """Number of further seeds of the leading schemes or mixers, the best two at the trained length and at the longest
+    one; by default 1 where three or more are compared with one seed, else 0."""
     length: int = Field(128, ge=2)
     """Training length: tokens per training sequence."""
     steps: int = Field(500, ge=0)
@@ -157,7 +160,8 @@ def data_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 def unset_fields(plan: Mapping[str, Any]) -> set[str]:
     """Return the fields that a hash of a plan leaves out: those that older plans lack, at their default."""
-    return {"encoding"} if plan.get("encoding", "utf-8") == "utf-8" else set()
+    usual = {"encoding": ("utf-8",), "leader_seeds": (None, 0)}
+    return {name for name, values in usual.items() if plan.get(name, values[0]) in values}
 
 
 def unused_fields(task: str, fields: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ DEFAULT_IMAGE_SCHEMES = ("none", "grid", "learned_grid", "fourier", "axial", "mi
 # fields that may differ when a study is resumed, since they change no result
 RESUMABLE_FIELDS = frozenset({"checkpoint_every"})
 # fields that determine which runs there are, but not the result of any of them
-RUN_LIST_FIELDS = frozenset({"schemes", "mixers", "seeds", "budgets", "cells"})
+RUN_LIST_FIELDS = frozenset({"schemes", "mixers", "seeds", "leader_seeds", "leaders", "budgets", "cells"})
 
 
 class Plan(Options):
@@ -20,6 +20,8 @@ class Plan(Options):
 
     budgets: dict[str, int] | None = None
     """Optimiser steps of each arm with matched FLOPs, by label; set when the plan is resolved."""
+    leaders: tuple[str, ...] = ()
+    """Labels of the leading arms, which get further seeds; set when the first seeds have been evaluated."""
     cells: tuple[Cell, ...] = ()
     """The cells of a grid; every scheme and mixer is trained in each of them."""
 
@@ -34,18 +36,30 @@ class Plan(Options):
         return DEFAULT_IMAGE_SCHEMES if self.model == "vision" else DEFAULT_SCHEMES
 
     def runs(self) -> list[Run]:
-        """Every run: tuning runs, then seeds in the outer loop, so that one seed of every arm finishes first."""
+        """Every run: tuning runs, then seeds in the outer loop, so that one seed of every arm finishes first.
+
+        The further seeds of the leading arms are among them once these are known.
+        """
         return [run for stage in self.stages() for run in stage]
 
     def stages(self) -> list[list[Run]]:
-        """The runs in groups, each of which needs the results of those before it: tuning runs, final runs."""
+        """The runs in groups, each of which needs the results of those before it.
+
+        These are tuning runs, final runs, and further seeds of the leading arms.
+        """
         trials = [run for plan, cell in self.cell_plans() for run in plan.tuning_runs(cell)]
         most = max(plan.seeds for plan, _ in self.cell_plans())
         final = [
             run for seed in range(most) for plan, cell in self.cell_plans() if seed < plan.seeds
             for run in plan.runs_for_seed(cell, seed)
         ]  # fmt: skip
-        return [stage for stage in (trials, final) if stage]
+        more = range(self.seeds, self.seeds + (self.leader_seeds or 0))
+        further = [run for seed in more for run in self.runs_for_seed({}, seed) if run.label in self.leaders]
+        return [stage for stage in (trials, final, further) if stage]
+
+    def seeds_of(self, label: str) -> int:
+        """Number of seeds of one arm."""
+        return self.seeds + (self.leader_seeds or 0) * (label in self.leaders)
 
     def cell_plans(self) -> list[tuple["Plan", dict[str, Any]]]:
         """The plan and factor values of each cell; for a study without a grid, the plan itself and no values."""
@@ -108,7 +122,8 @@ class Plan(Options):
 
     def digest(self) -> str:
         """First 8 hex digits of the plan's hash, over all fields that can change a result."""
-        return digest(self.model_dump(mode="json", exclude={*RESUMABLE_FIELDS, *unset_fields(dict(self))}))
+        silent = {*RESUMABLE_FIELDS, *unset_fields(dict(self)), "leaders"}
+        return digest(self.model_dump(mode="json", exclude=silent))
 
 
 def default_scheme(mixer: str, model: str) -> str:

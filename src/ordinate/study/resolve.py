@@ -12,6 +12,7 @@ from ordinate.models.registry import MODEL_KINDS
 from ordinate.study.data_source import source_of, task_class
 from ordinate.study.flops import matched_steps
 from ordinate.study.initial_model import resolve_base
+from ordinate.study.leaders import FEWEST_RANKED
 from ordinate.study.model_sizing import ModelSizing
 from ordinate.study.options import unused_fields
 from ordinate.study.plan import Plan, default_scheme
@@ -42,7 +43,7 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     plan, vocabulary = _task(plan)
     _need_memory_of_batches(plan, vocabulary)
     sizing = ModelSizing(plan, vocabulary)
-    plan = _mixers(plan, sizing, on_progress)
+    plan = _leader_seeds(_mixers(plan, sizing, on_progress))
     if plan.schemes is None and plan.mixers is None:
         plan = plan.model_copy(update={"schemes": plan.default_schemes})
     runs = plan.runs_for_seed({}, 0)
@@ -60,6 +61,22 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
         sizing.shape_of(run)
     need_memory("the largest model", 4 * sizing.largest, times=MEMORY_FACTOR)
     return plan.model_copy(update={"budgets": matched_steps(plan, sizing)})
+
+
+def _leader_seeds(plan: Plan) -> Plan:
+    """Return the plan with the number of further seeds of the leading arms."""
+    count = len(plan.arms())
+    if plan.leader_seeds is None:
+        # a model that is evaluated as it is has the same values with every seed
+        further = plan.seeds == 1 and count >= FEWEST_RANKED and plan.steps > 0
+        return plan.model_copy(update={"leader_seeds": int(further)})
+    need(
+        plan.leader_seeds == 0 or count >= FEWEST_RANKED,
+        f"--leader-seeds needs at least {FEWEST_RANKED} schemes or mixers to choose the leading ones from",
+        f"got {count}",
+        "give --seeds instead, which is the number of runs of each",
+    )
+    return plan
 
 
 def _need_memory(plan: Plan) -> None:

@@ -103,6 +103,18 @@ class StudyFolder:
         """Return the runs still to do; those that failed, ran out of memory or were killed are tried again."""
         return [run for run in plan.runs() if self.status(run) not in FINAL_STATES]
 
+    def with_leaders(self, plan: Plan) -> Plan:
+        """Return a plan with the leading arms that were chosen in this folder before, if it has further seeds."""
+        if not (plan.leader_seeds and self.study.exists()):
+            return plan
+        arms = {label for label, _, _ in plan.arms()}
+        return plan.model_copy(update={"leaders": tuple(label for label in self.plan().leaders if label in arms)})
+
+    def write_leaders(self, plan: Plan) -> None:
+        """Write the leading arms of a plan to study.json, so that workers and reports know their runs."""
+        about = self.read()
+        write_checksummed(self.study, {**about, "plan": {**about["plan"], "leaders": list(plan.leaders)}})
+
     def record_end(self, run: Run, state: State, message: str) -> None:
         """Write the result of a run that ended without being evaluated."""
         write_checksummed(

@@ -84,7 +84,7 @@ def verify_checkpoint(path: Path) -> None:
                 raise CorruptCheckpointError(f"{path / name} does not match its checksum")
         if manifest["format"] != FORMAT:
             raise CorruptCheckpointError(f"{path} has format {manifest['format']}, this version reads {FORMAT}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, CorruptCheckpointError):
             raise
         raise CorruptCheckpointError(f"{path} is incomplete: {error}") from None

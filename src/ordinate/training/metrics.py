@@ -31,7 +31,7 @@ class Metrics:
             try:
                 row = json.loads(line)
                 step, loss = int(row["step"]), float(row["loss"])
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 # torn line: power loss before it reached the disk
                 break
             if row.get("crc32", own := _checksum(step, loss)) != own:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.bad_input.intake import checkpoints, commands, folders, results, specifications
+from tests.bad_input.intake import checkpoints, commands, folders, results, specifications, training
 from tests.bad_input.intake.outcome import Attempt
 
 Gate = Callable[[Random, Path], Attempt]
@@ -26,6 +26,7 @@ GATES: dict[str, tuple[Gate, int]] = {
     "folders of images": (folders.images, 30),
     "files of sentence pairs": (folders.pairs, 30),
     "files of a study": (results.study, 60),
+    "checkpoints of training": (training.checkpoint, 40),
 }
 
 
@@ -33,3 +34,4 @@ def warm() -> None:
     """Import what the gates import, and write the models, so that this is not part of the time of an input."""
     checkpoints.warm()
     commands.warm()
+    training.warm()

@@ -14,6 +14,7 @@ from unittest import mock
 from PIL import Image
 
 from ordinate.cli import main as command_line
+from ordinate.cli import study, train
 from ordinate.core.atomic_files import write_json
 from ordinate.study.options import Options
 from tests.bad_input.intake.checkpoints import own
@@ -162,8 +163,9 @@ def executed(words: list[str], folder: Path) -> Any:
 
     error, out = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
-        for module in ("study", "train"):
-            stack.enter_context(mock.patch(f"ordinate.cli.{module}.run", begin))
+        # both are imported before either is patched: train takes its function from study
+        for module in (study, train):
+            stack.enter_context(mock.patch.object(module, "run", begin))
         stack.enter_context(mock.patch.object(sys, "argv", ["ordinate", *words]))
         stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO("")))
         stack.enter_context(mock.patch.dict(os.environ, {"COLUMNS": "200"}))
