@@ -1,6 +1,6 @@
 """Count the kinds of outcome of wrong inputs at each gate, and write the table of docs/bad-input.md.
 
-`python .ci/kinds.py` tries some 570 inputs, each in a process of its own, and stores the counts in
+`python .ci/kinds.py` tries some 700 inputs, each in a process of its own, and stores the counts in
 tests/bad_input/kinds.json. It takes about five minutes.
 """
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from ordinate.core.atomic_files import read_checksummed
+from ordinate.core.atomic_files import read_checksummed, unfinished_files
 from ordinate.report import build
 from ordinate.study import runner, worker
 from ordinate.study.executors.local import LocalExecutor
@@ -139,6 +139,7 @@ def results(place):
     folder = StudyFolder(place)
     found = [read_checksummed(folder.result(run)) for run in folder.plan().runs()]
     left = [path.name for path in place.rglob(".*") if path.name.endswith((".new", ".previous"))]
+    left += [path.name for run in (place, *place.glob("runs/*")) for path in unfinished_files(run)]
     return (
         [{name: one[name] for name in one.keys() - {"cost"}} for one in found],
         left,

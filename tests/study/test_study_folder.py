@@ -1,11 +1,13 @@
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from ordinate.core.atomic_files import write_checksummed
+from ordinate.core.atomic_files import unfinished_files, write_checksummed
 from ordinate.study.plan import Plan
 from ordinate.study.study_folder import OtherStudyError, StudyFolder
 
@@ -58,6 +60,22 @@ def test_an_interrupted_start_is_resumed(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / ".lock").write_text("")
     StudyFolder(tmp_path).check(Plan())
+
+
+def test_what_a_killed_process_left_half_written_neither_stops_a_study_nor_stays(tmp_path, monkeypatch):
+    folder, plan = StudyFolder(tmp_path), Plan(schemes=("rope",))
+    with monkeypatch.context() as patch:
+        # as if killed: the temporary file is neither renamed nor deleted
+        patch.setattr(os, "replace", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Path, "unlink", lambda *given, **options: None)
+        with pytest.raises(KeyboardInterrupt):
+            folder.open(plan, TEXT, "x")
+    assert not folder.study.exists()
+    assert len(unfinished_files(tmp_path)) == 1
+    folder.check(plan)
+    with folder.lock():
+        folder.open(plan, TEXT, "x")
+    assert not unfinished_files(tmp_path)
 
 
 def test_only_one_process_writes(tmp_path):

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# end of the name of a temporary file
+PARTIAL = ".partial"
 # first key of a checksummed file: the SHA-256 of all text after it
 CHECKSUM = re.compile(r'\{\n "checksum": "(.{64})"')
 
@@ -19,7 +21,7 @@ def write_text(path: Path, text: str) -> None:
     The text goes to a temporary file in the same folder (so that the rename stays on one file system), is flushed to
     disk, and then replaces `path`.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
@@ -31,6 +33,11 @@ def write_text(path: Path, text: str) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def unfinished_files(folder: Path) -> list[Path]:
+    """Return the temporary files in a folder that processes killed in `write_text` have left."""
+    return [path for path in folder.glob(f".*{PARTIAL}") if path.is_file()]
 
 
 def current_umask() -> int:

@@ -122,12 +122,7 @@ class Shape:
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         eps = self.norm_eps
-        need(
-            eps is None or eps < 1,
-            "norm_eps must be below 1",
-            f"got {eps}",
-            "give the one of the norms, such as 1e-5",
-        )
+        need(eps is None or eps < 1, "norm_eps must be below 1", f"got {eps}", "give that of the norms, such as 1e-5")
         need(
             self.head_width is not None or self.width % self.heads == 0,
             "heads must divide width",

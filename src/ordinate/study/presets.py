@@ -6,7 +6,7 @@ from ordinate.core import catalog
 from ordinate.study.options import DEFAULT_TASKS
 
 TEXT_PRESETS: dict[str, dict[str, Any]] = {
-    "quick": {},
+    "quick": {"steps": 300, "warmup_steps": 25},
     "standard": {"steps": 3000, "seeds": 2, "width": 128, "layers": 4, "eval_samples": 128, "warmup_steps": 200,
                  "shuffle_samples": 256, "learning_rate": 3e-3},
     "thorough": {"steps": 12000, "seeds": 3, "width": 256, "layers": 6, "heads": 8, "length": 256,
@@ -26,7 +26,7 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
 """Options set by each preset for tasks that generate their sequences."""
 
 
-MASKED_PRESETS = TEXT_PRESETS
+MASKED_PRESETS = TEXT_PRESETS | {"quick": {}}
 TRANSLATION_PRESETS: dict[str, dict[str, Any]] = {
     "quick": {"tokenizer": "bpe:size=1024", "length": 48, "steps": 1000, "layers": 2, "eval_length_multiples": (1, 2),
               "eval_samples": 256},

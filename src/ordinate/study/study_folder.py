@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ordinate.core.atomic_files import read_checksummed, write_checksummed
+from ordinate.core.atomic_files import read_checksummed, unfinished_files, write_checksummed
 from ordinate.core.folder_lock import LOCK, OWNER, exclusive_lock
 from ordinate.data.dataset_folder import beside
 from ordinate.study.manifest import (
@@ -143,6 +143,7 @@ class StudyFolder:
                 "data",
                 LOCK,
                 OWNER,
+                *(path.name for path in unfinished_files(self.path)),
                 *(path.name for path in beside(self.data)),
             }:
                 return
@@ -223,12 +224,14 @@ class StudyFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder's lock.
+        """Hold the folder's lock; what killed processes left half-written is deleted.
 
         Raises:
             FolderLockedError: another process holds it.
         """
         with exclusive_lock(self.path):
+            for path in unfinished_files(self.path):
+                path.unlink(missing_ok=True)
             yield
 
 

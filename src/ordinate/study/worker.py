@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from ordinate.core.atomic_files import write_checksummed, write_json
+from ordinate.core.atomic_files import unfinished_files, write_checksummed, write_json
 from ordinate.core.progress import Progress
 from ordinate.data.task import Task
 from ordinate.models.registry import Model
@@ -55,8 +55,11 @@ def main() -> int:
     folder.run(run).mkdir(parents=True, exist_ok=True)
     # the worker of a study that was killed may still be at this run; it exits within a step
     with FileLock(folder.run(run) / ".lock") if is_rank_zero() else nullcontext():
-        if is_rank_zero() and folder.status(run) in FINAL_STATES:
-            return 0
+        if is_rank_zero():
+            for left in unfinished_files(folder.run(run)):
+                left.unlink(missing_ok=True)
+            if folder.status(run) in FINAL_STATES:
+                return 0
         try:
             train_and_evaluate(folder, whole, run, hardware)
         except TrainingStopped as error:
