@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SCRIPTS = (
     "calibration",
+    "canaries",
     "compared",
     "families",
     "fewer_pairs",

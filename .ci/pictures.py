@@ -9,6 +9,7 @@ NAME: a part of the path of the pictures to look at, such as report or schemes/.
 stale, --check draws none and lists what is stale. The report needs Chromium.
 """
 
+import argparse
 import json
 import math
 import os
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,16 +226,26 @@ def said(path: Path, reason: str) -> str:
     return f"{path.relative_to(ROOT)} is stale ({reason}): run ./dev pictures {path.stem}"
 
 
+def options(words: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python .ci/pictures.py", description="Draw the pictures that are stale.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="part of a path: report, schemes/; by default all")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--all", action="store_true", help="draw those too that are not stale")
+    what.add_argument("--check", action="store_true", help="draw none; exit code 1 if one is stale")
+    return parser.parse_args(words)
+
+
 def main() -> None:
     """Draw the pictures that are stale, or list them."""
-    options = [word for word in sys.argv[1:] if word.startswith("--")]
-    names = [word for word in sys.argv[1:] if not word.startswith("--")]
-    found = pictures()
+    given, found = options(sys.argv[1:]), pictures()
     old = stale(found)
-    chosen = found if "--all" in options else old
-    if names:
-        chosen = [path for path in chosen if any(name in path.relative_to(IMAGES).as_posix() for name in names)]
-    if "--check" in options:
+    chosen = [
+        path
+        for path in (found if given.all else old)
+        if not given.names or any(name in path.relative_to(IMAGES).as_posix() for name in given.names)
+    ]
+    if given.check:
         for path in chosen:
             print(said(path, old[path]))
         sys.exit(1 if chosen else 0)

@@ -150,3 +150,9 @@ def test_lint_lists_stale_pictures(picture, monkeypatch, capsys):
     drawn.stale = lambda found: {}
     with pytest.raises(SystemExit, match="0"):
         pages.main()
+
+
+def test_a_mistyped_option_draws_nothing():
+    assert pictures.options(["report", "schemes/"]).names == ["report", "schemes/"]
+    with pytest.raises(SystemExit, match="2"):
+        pictures.options(["--al", "--chek"])
