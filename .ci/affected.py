@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ordinate"
 # a change of these can affect any test
 EVERYTHING = ("pyproject.toml", "constraints.txt", "tests/conftest.py")
-# tests of documentation, which no import leads to
-PAGES = ("docs/", "README.md", "CONTRIBUTING.md", "zensical.toml", ".ci/")
+# tests of documentation and committed results, which no import leads to
+PAGES = ("docs/", "README.md", "CONTRIBUTING.md", "zensical.toml", ".ci/", "studies/")
 
 
 def module_of(path: Path) -> str:

@@ -2,8 +2,8 @@
 
 A generated part of a page stands between the lines `<!-- name -->` and `<!-- end of name -->`. Each script of SCRIPTS
 has a function `pages()`, which returns the parts of each page that it generates, from results that are committed;
-tables and decisions of committed studies are compared too. Not included are contracts.py, whose results take long to
-compute, and pictures.
+tables and decisions of committed studies are compared too. Pictures are only checked: `python .ci/pictures.py` draws
+them. Not included is contracts.py, whose results take long to compute.
 """
 
 import importlib
@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SCRIPTS = (
     "calibration",
+    "canaries",
     "compared",
     "families",
     "fewer_pairs",
@@ -74,7 +75,7 @@ def every_page() -> Pages:
 
 
 def main() -> None:
-    """Write all pages; with --check only list the stale ones, and exit with 1 if there are any."""
+    """Write all pages; with --check only list stale pages and pictures, and exit with 1 if there are any."""
     # the scripts beside this one and the packages of the repository
     sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
     pages = every_page()
@@ -83,7 +84,11 @@ def main() -> None:
     old = stale(pages)
     for path in old:
         print(f"{path.relative_to(ROOT)} is stale: run python .ci/pages.py")
-    sys.exit(1 if old else 0)
+    drawn = importlib.import_module("pictures")
+    pictures = drawn.stale(drawn.pictures())
+    for path, reason in pictures.items():
+        print(drawn.said(path, reason))
+    sys.exit(1 if old or pictures else 0)
 
 
 if __name__ == "__main__":

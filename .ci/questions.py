@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import vl_convert
 from pages import Pages, write
 
 from ordinate.core import catalog
@@ -65,19 +64,20 @@ def answered(model: ProbedModel) -> str:
     return "\n".join(["| question | answer |", "|---|---|", *rows])
 
 
-def draw(question: str, name: str, model: ProbedModel) -> None:
-    """Draw the first chart of a finding as a PNG file."""
-    for found in model.findings:
-        if found.question == question and found.charts:
-            spec = {**card_context(found)["charts"][0]["spec"], "width": WIDTH, "background": "white"}
-            PICTURES.mkdir(parents=True, exist_ok=True)
-            png = vl_convert.vegalite_to_png(spec, scale=1.2)
-            (PICTURES / f"{question}-{name}.png").write_bytes(png)
-
-
 def models() -> dict[str, ProbedModel]:
     """The findings of each model."""
     return {name: read_findings(FOLDERS / name) for name in COMMANDS if (FOLDERS / name / "subject.json").exists()}
+
+
+def charts() -> dict[Path, dict[str, Any]]:
+    """The picture of each finding on a page, as a Vega-Lite chart: the first chart of the finding."""
+    pages, made = probe_pages(), {}
+    for name, model in models().items():
+        for found in model.findings:
+            if found.question in pages and found.status == "measured" and found.charts:
+                spec = {**card_context(found)["charts"][0]["spec"], "width": WIDTH, "background": "white"}
+                made[PICTURES / f"{found.question}-{name}.png"] = spec
+    return made
 
 
 def probe_pages() -> dict[str, Path]:
@@ -102,6 +102,3 @@ if __name__ == "__main__":
         print("\n".join(COMMANDS.values()))
     else:
         write(pages())
-        for name, model in models().items():
-            for question in probe_pages():
-                draw(question, name, model)

@@ -1,4 +1,4 @@
-"""Write results.csv and decision.json of the committed studies anew from their results: part of `.ci/pages.py`."""
+"""Write the tables and decisions of the committed studies anew from their results: part of `.ci/pages.py`."""
 
 from pathlib import Path
 
@@ -12,12 +12,14 @@ FOLDERS = sorted(path.parent for path in (ROOT / "studies").glob("*/study.json")
 
 
 def pages() -> dict[Path, str]:
-    """Return the whole text of both files of each committed study."""
+    """Return the whole text of results.csv, costs.csv and decision.json of each committed study."""
     found = {}
     for folder in FOLDERS:
         study = load_study(folder)
         entries = summarise(study)
         parts = [({}, table_rows(study, entries))]
-        found[folder / "results.csv"] = to_csv(parts, mixers=bool(study.plan.get("mixers")))
+        mixers = bool(study.plan.get("mixers"))
+        found[folder / "results.csv"] = to_csv(parts, mixers)
+        found[folder / "costs.csv"] = to_csv(parts, mixers, costs=True)
         found[folder / "decision.json"] = decision_json(study, entries)
     return found

@@ -1,10 +1,10 @@
-"""Draw docs/images/attention.png from the newest saved result: `python -m benchmarks.attention.plot`."""
+"""The chart of docs/images/attention.png, which `.ci/pictures.py` draws from the newest saved result."""
 
 from typing import Any
 
 import altair as alt
 
-from benchmarks.harness.plot import PANELS, newest_curve, quantity_axis, save, tokens_axis
+from benchmarks.harness.plot import PANELS, quantity_axis, tokens_axis
 
 LABELS = {
     "t5@": "Ordinate, learned bias",
@@ -31,7 +31,3 @@ def chart(points: list[dict[str, Any]]) -> alt.HConcatChart:
     panels = [base.encode(x=x, y=quantity_axis(what, title=title), color=colour) for what, title in PANELS.items()]
     legend = {"orient": "bottom", "columns": 3, "labelLimit": 260}
     return alt.hconcat(*panels, title=TITLE).configure_legend(**legend).configure_view(stroke=None)
-
-
-if __name__ == "__main__":
-    save("attention", chart(newest_curve("attention")), scale=2)

@@ -1,14 +1,12 @@
 """Charts of seconds and memory over the number of tokens, from saved results."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 
 from benchmarks.harness.saving import RESULTS
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PANELS = {"seconds": "seconds", "megabytes": "memory above the inputs [MB]"}
 """The title of each quantity."""
 
@@ -28,10 +26,3 @@ def tokens_axis(values: list[int], *, title: str | None, **axis: Any) -> alt.X:
 def quantity_axis(name: str, *, title: str | None, **axis: Any) -> alt.Y:
     """Logarithmic axis of a quantity."""
     return alt.Y(f"{name}:Q", title=title).scale(type="log").axis(format="~g", **axis)
-
-
-def save(name: str, chart: alt.TopLevelMixin, scale: float) -> None:
-    """Write docs/images/NAME.png, and print its path."""
-    path = IMAGES / f"{name}.png"
-    chart.save(path, scale_factor=scale)
-    print(path)

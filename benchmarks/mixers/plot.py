@@ -1,10 +1,10 @@
-"""Draw docs/images/mixers.png from the newest saved result: `python -m benchmarks.mixers.plot`."""
+"""The chart of docs/images/mixers.png, which `.ci/pictures.py` draws from the newest saved result."""
 
 from typing import Any
 
 import altair as alt
 
-from benchmarks.harness.plot import PANELS, newest_curve, quantity_axis, save, tokens_axis
+from benchmarks.harness.plot import PANELS, quantity_axis, tokens_axis
 from benchmarks.mixers.members import SOFTMAX
 
 TITLE = "Each mixer (blue) beside softmax attention by PyTorch (grey): forward and backward over the length of a text"
@@ -31,7 +31,3 @@ def _panels(own: list[dict[str, Any]], beside: list[dict[str, Any]], what: str, 
     lines = lines.encode(x=x, y=y, color=alt.Color("colour:N", scale=None))
     header = alt.Header(title=title, titleOrient="top", labelFontWeight="bold")
     return lines.facet(alt.Facet("panel:N", header=header), columns=6, data=alt.Data(values=rows))
-
-
-if __name__ == "__main__":
-    save("mixers", chart(newest_curve("mixers")), scale=1.5)

@@ -258,4 +258,4 @@ def test_the_page_of_each_scheme_shows_the_picture_that_it_draws_of_itself():
         if f"](../images/schemes/{name}.png)" not in text(DOCS / "schemes" / f"{name}.md")
         or not (DOCS / "images" / "schemes" / f"{name}.png").is_file()
     ]
-    assert not lacking, "draw them: python .ci/pictures.py"
+    assert not lacking, "draw them: ./dev pictures"

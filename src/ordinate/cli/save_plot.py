@@ -1,4 +1,4 @@
-"""Save the plots of a scheme to a file."""
+"""The plots of a scheme as one chart, and saved to a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,16 +26,29 @@ def save_plot(path: Path, name: str, drawn: Sequence[HeatmapData | LinePlotData]
         ValueError: an unknown extension, or a scheme with nothing to plot.
     """
     need_known("plot format", path.suffix, (".png", ".svg", ".html"))
-    if not drawn:
-        raise ValueError(f"a scheme must have something to plot; {name} has nothing; combine it with another: +")
-    charts = [_table(one) if isinstance(one, HeatmapData) else _curves(one) for one in drawn]
-    chart = alt.concat(*charts, columns=3, spacing=28).resolve_scale(color="independent")
-    chart = chart.configure_view(stroke=None).configure_title(fontSize=11, anchor="start", fontWeight="normal")
+    chart = scheme_chart(name, drawn)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
         write_text(path, chart_page(name, chart.to_dict()))
     else:
         chart.save(str(path), scale_factor=1.2) if path.suffix == ".png" else chart.save(str(path))
+
+
+def scheme_chart(name: str, drawn: Sequence[HeatmapData | LinePlotData]) -> alt.ConcatChart:
+    """Return the plots of a scheme beside each other, as one chart.
+
+    Args:
+        name: name of the scheme, for error messages.
+        drawn: plots of the scheme.
+
+    Raises:
+        ValueError: a scheme with nothing to plot.
+    """
+    if not drawn:
+        raise ValueError(f"a scheme must have something to plot; {name} has nothing; combine it with another: +")
+    charts = [_table(one) if isinstance(one, HeatmapData) else _curves(one) for one in drawn]
+    chart = alt.concat(*charts, columns=3, spacing=28).resolve_scale(color="independent")
+    return chart.configure_view(stroke=None).configure_title(fontSize=11, anchor="start", fontWeight="normal")
 
 
 def _table(table: HeatmapData) -> alt.Chart:

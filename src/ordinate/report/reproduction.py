@@ -42,6 +42,7 @@ def compare(
     again: Mapping[str, Any],
     now: Conditions,
     steps: int | None = None,
+    tolerance: float | None = None,
 ) -> Comparison:
     """Compare a result with that of the same run trained again.
 
@@ -52,12 +53,14 @@ def compare(
         again: the new result; of its first steps, only `training`.
         now: what the new result was made by.
         steps: number of first steps that are compared; None: the whole run.
+        tolerance: mean absolute difference of the training losses that rounding may cause [nats]; None: that of a
+            study, which grows with the steps up to LOSS_TOLERANCE.
     """
     differing, unknown = _conditions(_made_by(study, plan, stored), now)
     if steps is not None and "training" in stored:
         stored = {"status": "done", "training": {name: row[:steps] for name, row in stored["training"].items()}}
     unequal, count = _unequal(stored, again)
-    losses, values = _losses(stored, again), _values(metric_of(plan), stored, again)
+    losses, values = _losses(stored, again, tolerance), _values(metric_of(plan), stored, again)
     lines = [
         *([f"what differs: {'; '.join(differing)}"] if differing else []),
         *([f"not known of the stored run: {', '.join(unknown)}"] if unknown else []),
@@ -89,7 +92,7 @@ class _Agreement:
     lines: Sequence[str] = ()
 
 
-def _losses(stored: Mapping[str, Any], again: Mapping[str, Any]) -> _Agreement:
+def _losses(stored: Mapping[str, Any], again: Mapping[str, Any], tolerance: float | None) -> _Agreement:
     if "training" not in stored or "training" not in again:
         return _Agreement()
     one, other = (np.array(result["training"]["loss"], float) for result in (stored, again))
@@ -98,7 +101,8 @@ def _losses(stored: Mapping[str, Any], again: Mapping[str, Any]) -> _Agreement:
     apart = np.abs(one - other)
     if not apart.any():
         return _Agreement()
-    mean, limit = float(apart.mean()), LOSS_TOLERANCE * min(1, len(one) / FULL_TOLERANCE) ** 2
+    mean = float(apart.mean())
+    limit = LOSS_TOLERANCE * min(1, len(one) / FULL_TOLERANCE) ** 2 if tolerance is None else tolerance
     close = mean <= limit
     told = f"{'within' if close else 'losses differ by'} {mean:.2g} nats a step on average (tolerance {limit:.2g})"
     first, worst = int(np.argmax(apart > 0)), int(np.argmax(apart))

@@ -24,6 +24,7 @@ from ordinate.core.atomic_files import unfinished_files, write_checksummed, writ
 from ordinate.core.progress import Progress
 from ordinate.data.task import Task
 from ordinate.models.registry import Model
+from ordinate.models.shape import Shape
 from ordinate.study.data_source import DataSource, source_of
 from ordinate.study.distributed_launcher import end_with_parent
 from ordinate.study.initial_model import initial_model
@@ -34,7 +35,7 @@ from ordinate.study.resources import device_name, peak_memory
 from ordinate.study.result_file import FORMAT_VERSION
 from ordinate.study.run import FINAL_STATES, Run
 from ordinate.study.study_folder import StudyFolder
-from ordinate.study.tuning import tuned_rate, tuning_loss
+from ordinate.study.tuning import TunedRate, tuned_rate, tuning_loss
 from ordinate.study.weights_digest import weights_digest
 from ordinate.training.checkpoint import list_checkpoints, step_of
 from ordinate.training.loop import ONE_DEVICE, train
@@ -92,13 +93,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Hardware = ONE_DEVICE) -> None:
     """Train and evaluate one run, resuming from its newest checkpoint, and write its result."""
     start = time.perf_counter()
-    plan, tuning = whole.for_run(run), None if run.rate else tuned_rate(folder, whole, run)
-    if tuning:
-        plan = plan.model_copy(update={"learning_rate": tuning.rate})
+    plan, tuning = plan_of_run(folder, whole, run)
     source = source_of(plan)(plan, folder.data_of(plan, run.cell))
-    shape = source.complete_shape(shape_of(plan, run, source.task.vocabulary))
-    torch.manual_seed(run.seed)
-    model = initial_model(plan, run, shape)
+    shape, model = start_of_run(plan, run, source)
     result: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "run": run.as_record,
@@ -129,6 +126,34 @@ def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Har
     result["cost"] = _cost(time.perf_counter() - start, trace, hardware)
     if is_rank_zero():
         write_checksummed(folder.result(run), result)
+
+
+def plan_of_run(folder: StudyFolder, whole: Plan, run: Run) -> tuple[Plan, TunedRate | None]:
+    """Return the plan of one run with its tuned learning rate, and the tuning; None of a run that is not tuned."""
+    plan, tuning = whole.for_run(run), None if run.rate else tuned_rate(folder, whole, run)
+    return plan.model_copy(update={"learning_rate": tuning.rate}) if tuning else plan, tuning
+
+
+def start_of_run(plan: Plan, run: Run, source: DataSource) -> tuple[Shape, Model]:
+    """Return the shape of a run's model, and the model with the initial weights that the run's seed determines."""
+    shape = source.complete_shape(shape_of(plan, run, source.task.vocabulary))
+    torch.manual_seed(run.seed)
+    return shape, initial_model(plan, run, shape)
+
+
+def settings_of(plan: Plan, run: Run) -> TrainingSettings:
+    """Return the training settings of a run, from the plan of this run."""
+    return TrainingSettings(
+        steps=plan.steps,
+        batch=plan.batch,
+        seed=run.seed,
+        learning_rate=plan.learning_rate,
+        warmup_steps=plan.warmup_steps,
+        weight_decay=plan.weight_decay,
+        grad_clip=plan.grad_clip,
+        precision=plan.precision,
+        checkpoint_every=plan.checkpoint_every,
+    )
 
 
 def _cost(seconds: float, trace: TrainingHistory | None, hardware: Hardware) -> dict[str, Any]:
@@ -168,20 +193,9 @@ def _forget_beyond_losses(place: Path) -> None:
 
 
 def _train(model: Model, task: Task, plan: Plan, run: Run, place: Path, hardware: Hardware) -> TrainingHistory:
-    settings = TrainingSettings(
-        steps=plan.steps,
-        batch=plan.batch,
-        seed=run.seed,
-        learning_rate=plan.learning_rate,
-        warmup_steps=plan.warmup_steps,
-        weight_decay=plan.weight_decay,
-        grad_clip=plan.grad_clip,
-        precision=plan.precision,
-        checkpoint_every=plan.checkpoint_every,
-    )
     if is_rank_zero():
         _forget_beyond_losses(place / "checkpoints")
-    return train(model, task, settings, place / "checkpoints", _print_progress, hardware)
+    return train(model, task, settings_of(plan, run), place / "checkpoints", _print_progress, hardware)
 
 
 def _print_progress(progress: Progress) -> None:
