@@ -1,0 +1,92 @@
+"""Output heads of models of texts: which there are, and what they read of a text."""
+
+from typing import Literal, Protocol, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ordinate.core.checks import need
+from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.shapes import Tokens
+
+DecoderHead = Literal["next_token", "classes", "token_classes", "spans", "none"]
+EncoderHead = Literal["masked", "pooler", "classes", "token_classes", "spans", "none"]
+TextHead = DecoderHead | EncoderHead
+DECODER_HEADS: tuple[DecoderHead, ...] = get_args(DecoderHead)
+ENCODER_HEADS: tuple[EncoderHead, ...] = get_args(EncoderHead)
+CLASSIFIERS: tuple[TextHead, ...] = ("classes", "token_classes")
+"""Heads with a name for each class."""
+READERS: tuple[TextHead, ...] = (*CLASSIFIERS, "spans")
+"""Heads with logits of a few classes in place of a vocabulary."""
+# the first and the last token of an answer
+SPAN_ENDS = 2
+Pool = Literal["first", "mean"]
+POOLS: tuple[Pool, ...] = get_args(Pool)
+
+
+class HeadShape(Protocol):
+    """The fields of a shape that describe its head."""
+
+    @property
+    def head(self) -> str:
+        """Name of the head."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names."""
+        ...
+
+
+def class_count(shape: HeadShape) -> int:
+    """Return the number of columns of a head of `READERS`; 0: the model has another head."""
+    return SPAN_ENDS if shape.head == "spans" else len(shape.labels) if shape.head in CLASSIFIERS else 0
+
+
+def check_labels(shape: HeadShape) -> None:
+    """Raise unless a classifier has class names, and another head has none."""
+    need(
+        (shape.head in CLASSIFIERS) == bool(shape.labels),
+        "labels names the classes of a classifier",
+        f"got {len(shape.labels)} labels with head={shape.head!r}",
+        "give one for each class to a classifier, and to others none",
+    )
+
+
+def need_head(shape: HeadShape, what: str, *heads: TextHead) -> None:
+    """Raise unless a model has one of these heads."""
+    must = f"{what} need a model with {' or '.join(f'head={head!r}' for head in heads)}"
+    need(shape.head in heads, must, f"this one has head={shape.head!r}", "load or build one that has it")
+
+
+def token_mask(where: Geometry | None) -> Bool[Tensor, "#b n"] | None:
+    """Padding mask: True at real tokens; None: no padding."""
+    return None if where is None or where.q_document is None else where.q_document != PADDING
+
+
+def mean_pool(x: Tokens, real: Bool[Tensor, "#b n"] | None = None) -> Float[Tensor, "b width"]:
+    """Mean pooling over the real tokens of each sequence: a sentence embedding.
+
+    Source: Reimers and Gurevych 2019, Sentence-BERT, section 3, https://arxiv.org/abs/1908.10084.
+    """
+    there = x.new_ones(x.shape[:2]) if real is None else real.to(x.dtype).expand(x.shape[:2])
+    return (x * there[..., None]).sum(1) / there.sum(1, keepdim=True).clamp(min=1)
+
+
+def last_token(x: Tokens, real: Bool[Tensor, "#b n"] | None = None) -> Float[Tensor, "b width"]:
+    """Vector of the last real token of each sequence; of a sequence without any, that of its first position.
+
+    Source: the sequence classifiers of transformers, https://huggingface.co/docs/transformers/model_doc/llama.
+    """
+    if real is None:
+        return x[:, -1]
+    places = torch.arange(x.shape[1], device=x.device)
+    last = (places * real).amax(-1).expand(x.shape[0])
+    return x[torch.arange(x.shape[0], device=x.device), last]
+
+
+def span_logits(ends: Float[Tensor, "b n two"], real: Bool[Tensor, "#b n"] | None = None) -> Float[Tensor, "b two n"]:
+    """Logits of the first and of the last token of an answer, each over the tokens; minus infinity at padding."""
+    logits = ends.mT
+    return logits if real is None else logits.masked_fill(~real[:, None], float("-inf"))
