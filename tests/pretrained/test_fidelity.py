@@ -81,8 +81,8 @@ def check_there(name, seeds, tmp_path):
 
 
 def check_here(name, seeds, tmp_path):
-    base = DRAWN["base_shape"](name, made(tmp_path / "base"))
-    return outcomes(here(name, seed, base, made(tmp_path / str(seed))) for seed in seeds)
+    bases = DRAWN["base_shapes"](name, made(tmp_path / "base"))
+    return outcomes(here(name, seed, bases, made(tmp_path / str(seed))) for seed in seeds)
 
 
 def made(folder):

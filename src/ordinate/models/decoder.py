@@ -43,7 +43,7 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             cast(Block, block).mixer.check_causal()
         own, biased = shape.head == "next_token" and not shape.tie_embeddings, "head" in shape.bias
         self.head = Linear(shape.width, shape.vocabulary, bias=biased) if own else None
-        count = class_count(shape)
+        count = class_count(shape.head, shape.labels)
         self.classes = nn.Linear(shape.width, count, bias=biased) if count else None
         self.initialise(seed)
 
@@ -86,7 +86,7 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             ids: token ids.
             where: geometry of these tokens, one text in each row; None: causal, no padding.
         """
-        need_head(self.shape, "class logits", *CLASSIFIERS)
+        need_head("class logits", self.shape.head, *CLASSIFIERS)
         x = self.hidden_states(ids, where)
         if self.shape.head == "classes":
             x = last_token(x, self._counted(ids, where))
@@ -94,7 +94,7 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
 
     def span_logits(self, ids: Ids, where: Geometry | None = None) -> Float[Tensor, "b two n"]:
         """Logits of the first and of the last token of an answer, each over the tokens; as `class_logits`."""
-        need_head(self.shape, "span logits", "spans")
+        need_head("span logits", self.shape.head, "spans")
         return span_logits(cast(nn.Linear, self.classes)(self.hidden_states(ids, where)), token_mask(where))
 
     def batch_logits(self, batch: Batch) -> Float[Tensor, "b *n classes"]:

@@ -76,7 +76,7 @@ class EncoderShape(Shape):
 
     def _check_head(self) -> None:
         need_known("head", self.head, ENCODER_HEADS)
-        check_labels(self)
+        check_labels(self.head, self.labels)
         need_known("pool", self.pool, POOLS)
         need(
             self.pool == "first" or self.head in ("pooler", "classes"),
@@ -151,7 +151,7 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             cast(Block, block).mixer.check_bidirectional()
         self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
         self.masked = MaskedTokenHead(shape, self.tokens.embedding_dim) if shape.head == "masked" else None
-        self.bend_pooled, count = POOL_ACTIVATIONS[shape.pool_activation], class_count(shape)
+        self.bend_pooled, count = POOL_ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
         pools = shape.head in ("pooler", "classes") and not shape.head_transform
         self.pooler = nn.Linear(shape.width, shape.width) if pools else None
         self.head_transform = HeadTransform(shape, shape.width) if shape.head_transform else None
@@ -212,7 +212,7 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             where: geometry, as for `forward`, one sequence in each row; None: no padding.
             token_types: token type ids; None: all 0.
         """
-        need_head(self.shape, "class logits", *CLASSIFIERS)
+        need_head("class logits", self.shape.head, *CLASSIFIERS)
         x = self(ids, where, token_types)
         if self.pooler is not None:
             return cast(nn.Linear, self.classes)(self.pool(x, where))
@@ -222,7 +222,7 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
         self, ids: Ids, where: Geometry | None = None, token_types: Ids | None = None
     ) -> Float[Tensor, "b two n"]:
         """Logits of the first and of the last token of an answer, each over the tokens; as `class_logits`."""
-        need_head(self.shape, "span logits", "spans")
+        need_head("span logits", self.shape.head, "spans")
         return span_logits(self._classified(self(ids, where, token_types)), token_mask(where))
 
     def _pooled(self, x: Tokens, where: Geometry | None) -> Float[Tensor, "b width"]:

@@ -275,7 +275,7 @@ class Shape:
     def _check_head(self) -> None:
         """Raise unless the head is one of this kind of model, and its options are consistent."""
         need_known("head", self.head, DECODER_HEADS)
-        check_labels(self)
+        check_labels(self.head, self.labels)
         predicts, biased = self.head == "next_token", "head" in self.bias
         need(
             predicts or not (self.tie_embeddings or (self.head == "none" and biased)),

@@ -1,6 +1,7 @@
 """Output heads of models of texts: which there are, and what they read of a text."""
 
-from typing import Literal, Protocol, get_args
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,39 +26,25 @@ Pool = Literal["first", "mean"]
 POOLS: tuple[Pool, ...] = get_args(Pool)
 
 
-class HeadShape(Protocol):
-    """The fields of a shape that describe its head."""
-
-    @property
-    def head(self) -> str:
-        """Name of the head."""
-        ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Class names."""
-        ...
+def class_count(head: TextHead, labels: Sequence[str]) -> int:
+    """Return the number of columns of a head of `READERS`, whose class names are given; 0 for other heads."""
+    return SPAN_ENDS if head == "spans" else len(labels) if head in CLASSIFIERS else 0
 
 
-def class_count(shape: HeadShape) -> int:
-    """Return the number of columns of a head of `READERS`; 0: the model has another head."""
-    return SPAN_ENDS if shape.head == "spans" else len(shape.labels) if shape.head in CLASSIFIERS else 0
-
-
-def check_labels(shape: HeadShape) -> None:
+def check_labels(head: TextHead, labels: Sequence[str]) -> None:
     """Raise unless a classifier has class names, and another head has none."""
     need(
-        (shape.head in CLASSIFIERS) == bool(shape.labels),
+        (head in CLASSIFIERS) == bool(labels),
         "labels names the classes of a classifier",
-        f"got {len(shape.labels)} labels with head={shape.head!r}",
+        f"got {len(labels)} labels with head={head!r}",
         "give one for each class to a classifier, and to others none",
     )
 
 
-def need_head(shape: HeadShape, what: str, *heads: TextHead) -> None:
-    """Raise unless a model has one of these heads."""
-    must = f"{what} need a model with {' or '.join(f'head={head!r}' for head in heads)}"
-    need(shape.head in heads, must, f"this one has head={shape.head!r}", "load or build one that has it")
+def need_head(what: str, head: TextHead, *wanted: TextHead) -> None:
+    """Raise unless a model has one of the wanted heads."""
+    must = f"{what} need a model with {' or '.join(f'head={name!r}' for name in wanted)}"
+    need(head in wanted, must, f"this one has head={head!r}", "load or build one that has it")
 
 
 def token_mask(where: Geometry | None) -> Bool[Tensor, "#b n"] | None:
