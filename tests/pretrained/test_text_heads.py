@@ -30,6 +30,11 @@ SIDES = {"right": torch.arange(9) < LENGTHS, "left": torch.arange(9) >= 9 - LENG
 SMALL = {"vocabulary": 29, "width": 16, "layers": 2, "heads": 2, "tie_embeddings": False}
 # transformers has no class for the tokens of GPT-J
 HEADS = [(name, end) for name in CASES for end in ENDS if not (name.startswith("gptj") and end == TOKENS)]
+# those that share their code with others
+LATER = ("mistral", "qwen3", "gpt_neox", "bloom")
+each_family = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.extended if name.startswith(LATER) else ()) for name in CASES]
+)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +89,7 @@ def compare_padded(model, other, end, side):
     near(ours(model, end, ids, where)[kept], expected[kept])
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_family
 @torch.no_grad()
 def test_the_logits_are_those_of_transformers(name, pairs):
     for end in ends_of(name):
@@ -94,7 +99,7 @@ def test_the_logits_are_those_of_transformers(name, pairs):
         near(ours(model, end, TEXT), theirs(other, end, TEXT))
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_family
 @torch.no_grad()
 def test_padded_rows_give_the_same_logits(name, pairs):
     for end in ends_of(name):
@@ -106,7 +111,7 @@ def test_padded_rows_give_the_same_logits(name, pairs):
                 compare_padded(model, other, end, side)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_family
 @torch.no_grad()
 def test_there_and_back_gives_the_same_bits(name, pairs, tmp_path):
     for end in ends_of(name):
@@ -126,7 +131,7 @@ def test_there_and_back_gives_the_same_bits(name, pairs, tmp_path):
         compare_padded(model, read, end, "right")
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_family
 @torch.no_grad()
 def test_16_bit_weights_give_nearly_the_same_logits(name, pairs):
     for end in ends_of(name):

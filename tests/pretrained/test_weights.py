@@ -164,11 +164,11 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ),
         (
             {
-                "config": {"architectures": ["LlamaForSequenceClassification"], "tie_word_embeddings": True},
+                "config": {"architectures": ["LlamaForRewardModel"], "tie_word_embeddings": True},
                 "tensors": {"score.weight": torch.zeros(2, 32)},
                 "drop": ("lm_head.weight",),
             },
-            "unexpected score.weight; config.json names a LlamaForSequenceClassification, whose head is not "
+            "unexpected score.weight; config.json names a LlamaForRewardModel, whose head is not "
             "supported: load that in transformers as a LlamaModel, and save it again, for its hidden states",
         ),
         (
@@ -308,7 +308,7 @@ def test_a_checkpoint_without_a_head_that_is_not_tied_gives_hidden_states(name, 
     near(type(other).from_pretrained(tmp_path / "again").eval()(TEXT).last_hidden_state, expected)
 
 
-def test_a_shape_without_a_head_has_nothing_of_a_head():
+def test_a_shape_without_a_head_has_nothing_of_a_head(untyped):
     sizes = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
     for wrong in ({}, {"tie_embeddings": False, "bias": ("head",)}):
         with pytest.raises(ValueError, match="head='none' needs tie_embeddings=False and no bias of the head"):

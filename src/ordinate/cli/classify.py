@@ -15,6 +15,7 @@ from ordinate.core.checks import need, need_positive
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ordinate.data.tokenizer import Tokenizer
     from ordinate.models.decoder import Decoder
     from ordinate.models.encoder import Encoder
     from ordinate.models.vision import VisionTransformer
@@ -53,14 +54,14 @@ def classify(model: Path, *inputs: str, top: Annotated[int, Parameter(alias="-n"
     need(len(inputs) > 0, "classify needs images or texts", "got none", "give files of images, or texts in quotes")
     found = load_trained(model)
     name, kind = kind_of(type(found))
-    images = isinstance(found, VisionTransformer)
     must = f"classify needs a model with a head for classes ({', '.join(CLASSIFIERS)})"
     came = f"{model} has head={found.shape.head!r}, of kind {name}"
     predicts = found.shape.head in ("next_token", "masked")
     use = f"use it with `ordinate {kind.command}`" if predicts else "give another model"
     need(found.shape.head in CLASSIFIERS, must, came, use)
-    rows = _images(model, found, inputs) if images else _texts(model, cast("Decoder | Encoder", found), inputs)
-    names, problem = _names(model, found), read_config(model).get("problem_type")
+    images = isinstance(found, VisionTransformer)
+    rows, names = _images(model, found, inputs) if images else _texts(model, cast("Decoder | Encoder", found), inputs)
+    problem = read_config(model).get("problem_type")
     scored = problem == NUMBERS or len(names) == 1
     table = Table("image" if images else "text", "class", "score" if scored else "probability")
     with torch.inference_mode():
@@ -74,37 +75,30 @@ def classify(model: Path, *inputs: str, top: Annotated[int, Parameter(alias="-n"
     return 0
 
 
-def _names(folder: Path, model: "VisionTransformer | Decoder | Encoder") -> Sequence[str]:
-    from ordinate.data.image_preprocessing import class_names
-    from ordinate.models.vision import VisionTransformer
-
-    shape = model.shape
-    return (
-        class_names(folder, shape.labels, shape.vocabulary) if isinstance(model, VisionTransformer) else shape.labels
-    )
-
-
-def _images(folder: Path, model: "VisionTransformer", files: Sequence[str]) -> Rows:
-    """Yield each image and its logits."""
-    from ordinate.data.image_preprocessing import ImagePreprocessor
+def _images(folder: Path, model: "VisionTransformer", files: Sequence[str]) -> tuple[Rows, Sequence[str]]:
+    """Return each image with its logits, and the names of the classes."""
+    from ordinate.data.image_preprocessing import ImagePreprocessor, class_names
 
     view = ImagePreprocessor.from_folder(folder, model.vision.image, model.vision.channels)
-    for file in files:
-        yield str(file), model.logits(model(view.read(Path(file))[None])).float()[0]
+    names = class_names(folder, model.vision.labels, model.vision.vocabulary)
+    return ((file, model.logits(model(view.read(Path(file))[None])).float()[0]) for file in files), names
 
 
-def _texts(folder: Path, model: "Decoder | Encoder", texts: Sequence[str]) -> Rows:
-    """Yield each text, or each of its tokens, and its logits."""
+def _texts(folder: Path, model: "Decoder | Encoder", texts: Sequence[str]) -> tuple[Rows, Sequence[str]]:
+    """Return each text, or each of its tokens, with its logits, and the names of the classes."""
+    tokenizer = load_trained_tokenizer(folder, model.shape)
+    return (row for text in texts for row in _classified(model, tokenizer, text)), model.shape.labels
+
+
+def _classified(model: "Decoder | Encoder", tokenizer: "Tokenizer", text: str) -> Rows:
+    """Yield a text, or each of its tokens, with its logits."""
     import torch
 
-    tokenizer = load_trained_tokenizer(folder, model.shape)
-    for text in texts:
-        ids = [int(token) for token in tokenizer.encode(text)]
-        need(len(ids) > 0, "a text to classify must have a token", f"got {text!r}", "give another text")
-        logits = model.class_logits(torch.tensor([ids])).float()[0]
-        headings = (
-            [text]
-            if model.shape.head == "classes"
-            else [tokenizer.decode([token]) or f"token {token}" for token in ids]
-        )
-        yield from zip(headings, logits.reshape(len(headings), -1), strict=True)
+    ids = [int(token) for token in tokenizer.encode(text)]
+    need(len(ids) > 0, "a text to classify must have a token", f"got {text!r}", "give another text")
+    logits = model.class_logits(torch.tensor([ids])).float()[0]
+    if model.shape.head == "classes":
+        yield text, logits
+        return
+    for token, row in zip(ids, logits, strict=True):
+        yield tokenizer.decode([token]) or f"token {token}", row

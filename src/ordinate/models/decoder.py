@@ -15,7 +15,7 @@ from ordinate.models.backbone import Backbone, StrictSafetensors
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.shape import Shape
-from ordinate.models.text_head import CLASSIFIERS, class_count, last_token, need_head, span_logits, token_mask
+from ordinate.models.text_head import CLASSIFIERS, class_count, last_token, need_head, span_logits, text_mask
 from ordinate.ops.linear_layer import Linear, linear
 
 
@@ -95,7 +95,7 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
     def span_logits(self, ids: Ids, where: Geometry | None = None) -> Float[Tensor, "b two n"]:
         """Logits of the first and of the last token of an answer, each over the tokens; as `class_logits`."""
         need_head("span logits", self.shape.head, "spans")
-        return span_logits(cast(nn.Linear, self.classes)(self.hidden_states(ids, where)), token_mask(where))
+        return span_logits(cast(nn.Linear, self.classes)(self.hidden_states(ids, where)), text_mask(where))
 
     def batch_logits(self, batch: Batch) -> Float[Tensor, "b *n classes"]:
         """Logits of a batch; their last axis is the one of the softmax."""
@@ -105,7 +105,7 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
 
     def _counted(self, ids: Ids, where: Geometry | None) -> Bool[Tensor, "b n"] | None:
         """True at tokens of which the last one is classified: those that are not padding; None: all."""
-        real, padding = token_mask(where), self.shape.padding
+        real, padding = text_mask(where), self.shape.padding
         if padding is None:
             return real
         return ids != padding if real is None else real & (ids != padding)

@@ -29,6 +29,7 @@ from ordinate.models.text_head import (
     mean_pool,
     need_head,
     span_logits,
+    text_mask,
     token_mask,
 )
 
@@ -223,10 +224,11 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
     ) -> Float[Tensor, "b two n"]:
         """Logits of the first and of the last token of an answer, each over the tokens; as `class_logits`."""
         need_head("span logits", self.shape.head, "spans")
-        return span_logits(self._classified(self(ids, where, token_types)), token_mask(where))
+        return span_logits(self._classified(self(ids, where, token_types)), text_mask(where))
 
     def _pooled(self, x: Tokens, where: Geometry | None) -> Float[Tensor, "b width"]:
-        return x[:, 0] if cast(EncoderShape, self.shape).pool == "first" else mean_pool(x, token_mask(where))
+        real = text_mask(where)
+        return x[:, 0] if cast(EncoderShape, self.shape).pool == "first" else mean_pool(x, real)
 
     def _classified(self, x: Float[Tensor, "b *n width"]) -> Float[Tensor, "b *n classes"]:
         return cast(nn.Linear, self.classes)(x if self.head_transform is None else self.head_transform(x))

@@ -10,6 +10,7 @@ from torch import Tensor
 from ordinate.core.checks import need
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Tokens
+from ordinate.core.tensors import has_values
 
 DecoderHead = Literal["next_token", "classes", "token_classes", "spans", "none"]
 EncoderHead = Literal["masked", "pooler", "classes", "token_classes", "spans", "none"]
@@ -50,6 +51,26 @@ def need_head(what: str, head: TextHead, *wanted: TextHead) -> None:
 def token_mask(where: Geometry | None) -> Bool[Tensor, "#b n"] | None:
     """Padding mask: True at real tokens; None: no padding."""
     return None if where is None or where.q_document is None else where.q_document != PADDING
+
+
+def text_mask(where: Geometry | None) -> Bool[Tensor, "#b n"] | None:
+    """Padding mask of rows that hold one text each, as `token_mask`.
+
+    Raises:
+        ValueError: several texts are packed into a row.
+    """
+    if where is None or where.q_document is None:
+        return None
+    texts = where.q_document
+    if not torch.compiler.is_compiling() and has_values(texts):
+        last = texts.amax(-1, keepdim=True)
+        need(
+            bool(((texts == last) | (texts == PADDING)).all()),
+            "a head that reads whole texts needs one text in each row",
+            "got a geometry with several",
+            "give each text a row of its own: Geometry.padded",
+        )
+    return token_mask(where)
 
 
 def mean_pool(x: Tokens, real: Bool[Tensor, "#b n"] | None = None) -> Float[Tensor, "b width"]:
