@@ -253,7 +253,11 @@ def test_a_classifier_has_labels_and_others_none(tmp_path):
         ValueError, match="class logits need a model with head='classes' or head='token_classes'; this"
     ):
         model.class_logits(torch.zeros(1, 3, dtype=torch.long))
+    # as in transformers, their number counts
+    assert class_labels({"id2label": {"0": "eel", "1": "newt"}, "num_labels": 1}) == ("LABEL_0",)
+    assert class_labels({"id2label": {"0": "eel", "1": "newt"}, "num_labels": 2}) == ("eel", "newt")
     for config, match in (
+        ({"num_labels": 0}, "num_labels must be from 1 to 1000000; got 0"),
         ({"num_labels": 10**9}, "num_labels must be from 1 to 1000000; got 1000000000"),
         ({"id2label": {"0": "eel", "2": "frog"}}, r"id2label must name every class; got none for \[1\]"),
     ):

@@ -122,38 +122,7 @@ class Shape:
         for field in fields(self):
             # NumPy's numbers cannot be written to a config.json
             object.__setattr__(self, field.name, plain_number(getattr(self, field.name)))
-        for name in ("vocabulary", "width", "layers", "heads", "max_length"):
-            need_whole(name, getattr(self, name))
-            need_positive(name, getattr(self, name))
-        for name in ("hidden", "head_width", "norm_eps", "layer_scale"):
-            if getattr(self, name) is not None:
-                need_positive(name, getattr(self, name))
-        eps = self.norm_eps
-        need(
-            eps is None or eps < 1,
-            "norm_eps must be below 1",
-            f"got {eps}",
-            "give the one of the norms, such as 1e-5",
-        )
-        need(
-            self.head_width is not None or self.width % self.heads == 0,
-            "heads must divide width",
-            f"got width {self.width}, heads {self.heads}",
-            "choose heads that do",
-        )
-        need_fraction("dropout", self.dropout)
-        for window in self.sliding_windows:
-            need_window(window)
-        for name, count in (
-            ("sliding windows", len(self.sliding_windows)),
-            ("mixers", len(SchemeSpec.split_layers(self.mixer))),
-        ):
-            need(
-                count > 0 and self.layers % count == 0,
-                f"the number of {name} must divide the number of layers",
-                f"got {count} for {self.layers} layers",
-                "give one for each layer, or a number that divides it",
-            )
+        self._check_sizes()
         for kind, name, known in (
             ("norm", self.norm, NORMS),
             ("norm_position", self.norm_position, BLOCK_CLASSES),
@@ -250,6 +219,41 @@ class Shape:
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made
+
+    def _check_sizes(self) -> None:
+        """Raise unless the sizes are numbers that fit."""
+        for name in ("vocabulary", "width", "layers", "heads", "max_length"):
+            need_whole(name, getattr(self, name))
+            need_positive(name, getattr(self, name))
+        for name in ("hidden", "head_width", "norm_eps", "layer_scale"):
+            if getattr(self, name) is not None:
+                need_positive(name, getattr(self, name))
+        eps = self.norm_eps
+        need(
+            eps is None or eps < 1,
+            "norm_eps must be below 1",
+            f"got {eps}",
+            "give the one of the norms, such as 1e-5",
+        )
+        need(
+            self.head_width is not None or self.width % self.heads == 0,
+            "heads must divide width",
+            f"got width {self.width}, heads {self.heads}",
+            "choose heads that do",
+        )
+        need_fraction("dropout", self.dropout)
+        for window in self.sliding_windows:
+            need_window(window)
+        for name, count in (
+            ("sliding windows", len(self.sliding_windows)),
+            ("mixers", len(SchemeSpec.split_layers(self.mixer))),
+        ):
+            need(
+                count > 0 and self.layers % count == 0,
+                f"the number of {name} must divide the number of layers",
+                f"got {count} for {self.layers} layers",
+                "give one for each layer, or a number that divides it",
+            )
 
     def _check_choices(self) -> None:
         """Raise unless the options are consistent."""

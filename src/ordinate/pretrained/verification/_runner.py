@@ -21,7 +21,7 @@ class Runner(ABC):
     """Calls a model of one kind in both libraries with the same inputs, which are drawn from a seed.
 
     Must: `plain_inputs`, `ours` and `theirs`.
-    May: `reads_texts`, `decodes`, `classifies`, `reads_first_token`, `reads_one_text`.
+    May: `reads_texts`, `decodes`, `classifies`, `reads_whole_texts`, `reads_first_token`, `reads_one_text`.
 
     Args:
         family: family of the checkpoint.
@@ -47,7 +47,12 @@ class Runner(ABC):
 
     @property
     def classifies(self) -> bool:
-        """Whether each row has one output, the logits of its classes: texts are then not packed."""
+        """Whether each row has one output, the logits of its classes."""
+        return False
+
+    @property
+    def reads_whole_texts(self) -> bool:
+        """Whether an output depends on where a text ends: texts are then not packed."""
         return False
 
     @property

@@ -149,8 +149,8 @@ class PackingCheck(Check):
 
     @classmethod
     def reason(cls, runner: Runner) -> str | None:
-        if runner.classifies:
-            return "its classifier reads one text in each row"
+        if runner.reads_whole_texts:
+            return "its head reads one text in each row"
         length = changing_length(runner.shape)
         if length is not None and length < runner.tokens:
             return f"beyond its trained length, {length}, the longest text sets the rates of all: give fewer --tokens"

@@ -27,6 +27,10 @@ class HeadRunner(TextRunner):
     def classifies(self) -> bool:
         return self.shape.head == "classes"
 
+    @property
+    def reads_whole_texts(self) -> bool:
+        return self.shape.head in ("classes", "spans")
+
     def our_logits(self, model: Any, rows: Rows, *inputs: Any) -> Outputs:
         """Compute the logits of the head of the Ordinate model."""
         if self.shape.head == "spans":
