@@ -11,10 +11,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ordinate import Decoder, Geometry, Shape
+from ordinate.core import catalog
 from ordinate.models import decoder as decoders
 from ordinate.models import encoder as encoders
 from ordinate.models.encoder import Encoder
 from ordinate.pretrained import verify
+from ordinate.pretrained._family import Family
 from ordinate.pretrained.verification.gradient_check import GradientCheck
 from ordinate.pretrained.weights import load, save
 
@@ -22,6 +24,7 @@ pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
 CASES, ENDS, with_head, no_worse = (FAMILIES[name] for name in ("TEXT_HEADS", "ENDS", "with_head", "no_worse"))
 TEXTS, TOKENS, SPANS = ENDS
+_FOLDER = "ordinate.pretrained.families"
 PADDING = 1
 # none of these tokens is padding
 TEXT = torch.randint(2, 29, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -87,6 +90,12 @@ def compare_padded(model, other, end, side):
     kept = ... if end == TEXTS else real
     expected = theirs(other, end, ids, **told, **(places if free else {}))
     near(ours(model, end, ids, where)[kept], expected[kept])
+
+
+def test_every_family_of_texts_is_tested():
+    families = [catalog.load(_FOLDER, Family, name) for name in catalog.names(_FOLDER)]
+    expected = {one.model_type.replace("-", "_") for one in families if one.model_class in (Decoder, Encoder)}
+    assert {name.partition(",")[0] for name in CASES} == expected
 
 
 @each_family

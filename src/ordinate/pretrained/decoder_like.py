@@ -69,13 +69,15 @@ class DecoderLike(Family):
         return {**super().write_config(shape), **head_settings(shape), **padding}
 
     def all_rules(self, shape: Shape) -> list[TensorRule]:
-        rules = [rule for rule in super().all_rules(shape) if shape.head == "next_token" or rule.ours[:5] != "head."]
+        rules = super().all_rules(shape)
+        if shape.head == "next_token":
+            return rules
+        rules = [rule for rule in rules if not rule.ours.startswith("head.")]
         if shape.head == "spans" and self.span_prefix is not None:
             rules = [replace(rule, theirs=tuple(map(self._span_name, rule.theirs))) for rule in rules]
         theirs = {"classes": "score", "token_classes": self.token_classifier, "spans": "qa_outputs"}
-        if shape.head not in theirs:
-            return rules
-        return [*rules, *linear_rules("classes", theirs[shape.head], bias="head" in shape.bias)]
+        own = linear_rules("classes", theirs[shape.head], bias="head" in shape.bias) if shape.head in theirs else []
+        return [*rules, *own]
 
     def _span_name(self, name: str) -> str:
         return f"{self.span_prefix}{name.removeprefix(self.prefix)}"
