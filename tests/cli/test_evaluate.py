@@ -120,6 +120,22 @@ def test_published_models_are_evaluated(tmp_path, place, capsys):
     assert "llama - alibi" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("kind", ["LlamaForSequenceClassification", "LlamaForQuestionAnswering", "own"])
+def test_models_that_do_not_predict_tokens_are_refused(kind, place, tmp_path):
+    if kind == "own":
+        Decoder(Shape(**SIZES, tie_embeddings=False, head="classes", labels=("good",))).save_pretrained(tmp_path)
+    else:
+        transformers = pytest.importorskip("transformers")
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+        config = transformers.LlamaConfig(vocab_size=256, num_labels=256, **sizes)
+        getattr(transformers, kind)(config).save_pretrained(tmp_path)
+    Bytes().save(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"a model must predict tokens to be evaluated on a text; .* has no head for"
+    ):
+        evaluate(tmp_path, text=str(place / "text"), tokens=[16, 32], trained_length=16)
+
+
 def test_bad_options_are_errors_before_a_model_is_read(place, tmp_path):
     for words, message in (
         ((), "evaluate needs a model; got none"),

@@ -1,5 +1,6 @@
 """`ordinate classify` and `ordinate fill`, with models trained by Ordinate and published ones."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tokenizers
 import torch
 
-from ordinate import Encoder, EncoderShape, save
+from ordinate import Decoder, Encoder, EncoderShape, Shape, save
 from ordinate.cli.classify import classify
 from ordinate.cli.fill import fill
 from ordinate.cli.generate import generate
@@ -43,7 +44,7 @@ def pictures(tmp_path):
     made = []
     for name, grey in (("dark.png", 20), ("bright.jpg", 230)):
         Image.fromarray(np.full((9, 12, 3), grey, np.uint8)).save(tmp_path / name)
-        made.append(tmp_path / name)
+        made.append(str(tmp_path / name))
     return made
 
 
@@ -60,7 +61,7 @@ def test_images_are_classified_by_ordinates_and_published_models(published, pict
     folder = tmp_path / "model"
     # a short path fits into the table
     monkeypatch.chdir(tmp_path)
-    pictures = [Path(picture.name) for picture in pictures]
+    pictures = [Path(picture).name for picture in pictures]
     model = leaning(VisionTransformer(VisionShape(**SEEN, **SIZES, **(LIKE_VIT if published else {}))))
     save(model, folder, "vit") if published else model.save_pretrained(folder)
     assert classify(folder, *pictures, top=2) == 0
@@ -91,14 +92,89 @@ def test_images_that_cannot_be_classified_are_named(pictures, tmp_path):
     leaning(VisionTransformer(VisionShape(**SEEN, **SIZES))).save_pretrained(tmp_path / "model")
     (tmp_path / "broken.png").write_text("no picture")
     with pytest.raises(ValueError, match=r"broken.png is not"):
-        classify(tmp_path / "model", tmp_path / "broken.png")
-    with pytest.raises(ValueError, match="classify needs images; got none; give their files"):
+        classify(tmp_path / "model", str(tmp_path / "broken.png"))
+    with pytest.raises(ValueError, match="classify needs images or texts; got none; give files"):
         classify(tmp_path / "model")
     VisionTransformer(VisionShape(**SEEN | {"labels": ()}, **SIZES, head="none")).save_pretrained(
         tmp_path / "headless"
     )
-    with pytest.raises(ValueError, match=r"classify needs a model with a classification head; .*headless has none"):
+    with pytest.raises(
+        ValueError, match=r"classify needs a model with a head for classes .*; .*less has head='none', of"
+    ):
         classify(tmp_path / "headless", pictures[0])
+
+
+def worded(folder):
+    """The folder, with a tokenizer of five words."""
+    words = {"[UNK]": 0, "eels": 1, "swim": 2, "newts": 3, "not": 4}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "[UNK]"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    inner.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def rows(capsys):
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()][3:-1]
+
+
+def reader(folder, head, labels, problem=None):
+    """A classifier of the embedding of its last token, or of each: `eels` is a vote for the first class."""
+    sizes = {"vocabulary": 5, "feedforward": "swiglu", "norm_eps": 1e-6, "tie_embeddings": False, **SIZES}
+    bias = ("norm",) if head == "classes" else ("norm", "head")
+    model = Decoder(Shape(**sizes, head=head, labels=labels, bias=bias))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_(1.0 if "norm" in name else 0.0)
+        # normed to a length of 4
+        model.tokens.weight[:, 0] = 1.0
+        model.tokens.weight[1] = torch.eye(16)[1]
+        model.classes.weight[0, 1] = 0.5
+    save(model, folder, "llama")
+    config = json.loads((folder / "config.json").read_text()) | {"problem_type": problem}
+    (folder / "config.json").write_text(json.dumps(config))
+    return worded(folder)
+
+
+def test_texts_are_classified_by_their_last_token(tmp_path, capsys):
+    folder = reader(tmp_path, "classes", ("eel", "[bold]newt[/bold]"))
+    assert classify(folder, "newts not eels", "eels not newts", top=1) == 0
+    sure = torch.tensor([2.0, 0.0]).softmax(0)[0]
+    assert rows(capsys) == [["newts not eels", "eel", f"{sure:.1%}"], ["eels not newts", "eel", "50.0%"]]
+    classify(folder, "eels")
+    assert [row[1] for row in rows(capsys)] == ["eel", "[bold]newt[/bold]"]
+    with pytest.raises(ValueError, match="a text to classify must have a token; got ''; give another text"):
+        classify(folder, "")
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem", "values"),
+    [
+        (("good",), None, ["2"]),
+        (("up", "down"), "regression", ["2", "0"]),
+        (("eel", "newt"), "multi_label_classification", ["88.1%", "50.0%"]),
+        (("eel", "newt"), "single_label_classification", ["88.1%", "11.9%"]),
+    ],
+)
+def test_rewards_are_scores_and_classes_may_hold_together(labels, problem, values, tmp_path, capsys):
+    classify(reader(tmp_path, "classes", labels, problem), "eels")
+    assert [row[2] for row in rows(capsys)] == values
+
+
+def test_each_token_is_classified(tmp_path, capsys):
+    classify(reader(tmp_path, "token_classes", ("eel", "other")), "not eels", top=1)
+    assert rows(capsys) == [["not", "eel", "50.0%"], ["eels", "eel", "88.1%"]]
+
+
+def test_models_without_classes_are_named_with_their_command(tmp_path, capsys):
+    sizes = {"vocabulary": 5, "tie_embeddings": False, **SIZES}
+    uses = {"next_token": "use it with `ordinate generate`", "spans": "give another", "none": "give another"}
+    for head, use in uses.items():
+        Decoder(Shape(**sizes, head=head)).save_pretrained(worded(tmp_path))
+        with pytest.raises(ValueError, match=f"has head='{head}', of kind decoder; {use}"):
+            classify(tmp_path, "eels")
+    with pytest.raises(ValueError, match=r"generate needs a decoder that predicts the next token; .* head='none'"):
+        generate(tmp_path, "eels")
+    assert capsys.readouterr().out == ""
 
 
 def sure(model, token):
@@ -168,7 +244,7 @@ def test_a_folder_of_models_names_them_and_a_model_of_another_kind_its_command(t
     }
     for use, (given, kind) in uses.items():
         with pytest.raises(ValueError, match=rf"a model folder must contain config.json; .* give one of: {seer}"):
-            use(tmp_path, Path(given) if use is classify else given)
+            use(tmp_path, given)
         # the kind of model is reported before the missing tokenizer
         if use is not classify:
             with pytest.raises(ValueError, match=f"of kind {kind} is needed; .* use it with `ordinate classify`"):

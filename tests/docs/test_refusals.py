@@ -26,10 +26,13 @@ def test_a_refusal_is_in_the_table_with_its_reason(refusals):
 def test_a_setting_or_class_that_a_family_refuses_from_now_on_makes_the_table_stale(refusals, monkeypatch):
     drawn = {"llama": refusals.TABLES["FIELDS"]["llama"]}
     before = refusals.settings_table(drawn), refusals.class_table(drawn)
-    assert before[1].endswith("| llama | LlamaForCausalLM, LlamaModel |")
-    monkeypatch.setattr(Llama, "base_class", "LlamaBase")
+    heads = ["LlamaForQuestionAnswering", "LlamaForSequenceClassification", "LlamaForTokenClassification"]
+    assert before[1].endswith(f"| llama | LlamaForCausalLM, {', '.join(heads)}, LlamaModel |")
+    monkeypatch.setattr(Llama, "heads", ("classes",))
     monkeypatch.setattr("ordinate.pretrained.llama_like.HF_GATES", {"silu": "swiglu"})
     after = refusals.settings_table(drawn), refusals.class_table(drawn)
     assert '| `hidden_act` | `"swish"` | llama | no hidden_act is named \'swish\' |' in after[0]
     assert after[0] != before[0]
-    assert after[1].endswith("| llama | LlamaForCausalLM |")
+    assert after[1].endswith(f"| llama | LlamaForCausalLM, {heads[1]}, LlamaModel |")
+    monkeypatch.setattr(Llama, "base_class", "LlamaBase")
+    assert refusals.class_table(drawn).endswith("| llama | LlamaForCausalLM |")

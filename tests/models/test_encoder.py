@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.models.encoder import Encoder, EncoderShape, mean_pool
+from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.models.text_head import mean_pool
 
 
 def build(**choices):

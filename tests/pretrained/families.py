@@ -79,6 +79,29 @@ ENCODERS = {
     "deberta_v2, ForMaskedLM": DEBERTA,
     "deberta_v2, Model": DEBERTA | {"pos_att_type": ["p2c"], "norm_rel_ebd": "none", "type_vocab_size": 2},
 }
+# classifiers of texts and tokens, and heads for answers
+TEXT_HEADS = {
+    "llama, text heads": LLAMA | {"tie_word_embeddings": True},
+    "mistral, text heads": LLAMA | {"sliding_window": 4},
+    "qwen2, text heads": LLAMA | {"token_classification_bias": False},
+    "qwen3, text heads": LLAMA | {"head_dim": 16},
+    "gpt2, text heads": EARLY,
+    "gpt_neox, text heads": CASES["gpt_neox"],
+    "gptj, text heads": CASES["gptj"],
+    "bloom, text heads": CASES["bloom"] | {"tie_word_embeddings": False},
+    "mpt, text heads": CASES["mpt"],
+    "bert, text heads": BERT,
+    "roberta, text heads": BERT,
+    "modernbert, text heads": MODERN | {"norm_bias": True, "classifier_bias": True},
+    "modernbert, text heads of the mean": MODERN | {"classifier_pooling": "mean", "classifier_activation": "relu"},
+    "deberta_v2, text heads": DEBERTA,
+}
+# the ends of the classes of transformers, and their classes; a reward model has one
+ENDS = {
+    "SequenceClassification": {0: "good"},
+    "TokenClassification": {0: "eel", 1: "newt", 2: "frog"},
+    "QuestionAnswering": {0: "first", 1: "last"},
+}
 VIT = BERT | {"image_size": 12, "patch_size": 4, "num_channels": 2}
 DINO = {key: value for key, value in VIT.items() if key != "intermediate_size"} | {"mlp_ratio": 2}
 # models for images
@@ -126,6 +149,18 @@ def no_worse(out, other, exact):
     """Ours in 16 bits is about as close to what 32 bits give as theirs is."""
     error, theirs = ((x.float() - exact).abs().max() for x in (out, other))
     assert error <= 2 * theirs + 0.02 * exact.abs().max()
+
+
+def with_head(name, end, **told):
+    """The model of transformers with a text head, its numbers drawn so that every one of them shows."""
+    kind = name.partition(", ")[0].replace("_v2", "-v2")
+    config = transformers.CONFIG_MAPPING[kind](**(SIZES | TEXT_HEADS[name] | {"pad_token_id": 1} | told))
+    config.id2label = ENDS[end]
+    transformers.set_seed(0)
+    model = getattr(transformers, f"AutoModelFor{end}").from_config(config).eval()
+    for parameter in model.parameters():
+        parameter.data.add_(0.1 * parameter.data.clone().normal_())
+    return model
 
 
 def theirs(name):

@@ -25,7 +25,7 @@ TABLES = runpy.run_path(str(Path(__file__).with_name("fields.py")))
 OUT, INERT, FIELDS, SHAPES, WORDS = (TABLES[name] for name in ("OUT", "INERT", "FIELDS", "SHAPES", "WORDS"))
 BROKEN = ("WRONG", "crash", "refused: no field")
 LM, MASKED, BASE, CLASSES, PAIRS = (TABLES[name] for name in ("LM", "MASKED", "BASE", "CLASSES", "PAIRS"))
-TEXT_CLASSES, TOKEN_CLASSES = TABLES["TEXT_CLASSES"], TABLES["TOKEN_CLASSES"]
+TEXT_CLASSES, TOKEN_CLASSES, SPANS = (TABLES[name] for name in ("TEXT_CLASSES", "TOKEN_CLASSES", "SPANS"))
 
 IDS = torch.randint(3, WORDS, (2, 9), generator=torch.Generator().manual_seed(0))
 PIXELS = torch.randn(2, 2, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -72,8 +72,13 @@ def outputs(other, head):
         came = other(PIXELS.repeat(1, 1, height // 8, width // 8))
     elif head == PAIRS:
         came = other(input_ids=IDS, decoder_input_ids=IDS[:, :7])
+    elif head == TEXT_CLASSES:
+        # decoders without a padding token classify one text at a time
+        return [torch.cat([other(row[None]).logits for row in IDS])]
     else:
         came = other(IDS)
+    if head == SPANS:
+        return [torch.stack([came.start_logits, came.end_logits], 1)]
     return (
         [came.logits] if head else [came.last_hidden_state, *([] if came.get("pooler_output") is None else [came[1]])]
     )
@@ -96,11 +101,13 @@ def ours(model, head):
         return [x, model.pool(x) if model.shape.head == "pooler" else x[:, 0]]
     if head == PAIRS:
         return [model(IDS, IDS[:, :7])]
+    if head == SPANS:
+        return [model.span_logits(IDS)]
+    if head in (TEXT_CLASSES, TOKEN_CLASSES):
+        return [model.class_logits(IDS)]
     if not isinstance(model, Encoder):
         return [model(IDS) if head else model.hidden_states(IDS)]
     x = model(IDS)
-    if head in (TEXT_CLASSES, TOKEN_CLASSES):
-        return [model.class_logits(x)]
     return [model.logits(x)] if head else [x, *([model.pool(x)] if model.shape.head == "pooler" else [])]
 
 
@@ -156,19 +163,20 @@ def there(family, seed, folder):
     return judged(ours(mine, head), expected), raw
 
 
-def base_shape(family, folder):
-    """A shape that the family can represent: that of its sizes."""
+def base_shapes(family, folder):
+    """Shapes that the family can represent: those of its sizes with each head."""
     from ordinate.pretrained.weights import published_shape
 
     sizes, _, heads = FIELDS[family]
-    config = config_class(family).from_dict(dict(sizes))
-    model = model_of(config, heads[0])
-    model.save_pretrained(folder)
-    return published_shape(folder)
+    found = []
+    for place, head in enumerate(heads):
+        model_of(config_class(family).from_dict(dict(sizes)), head).save_pretrained(folder / str(place))
+        found.append(published_shape(folder / str(place)))
+    return found
 
 
 @torch.no_grad()
-def here(family, seed, base, folder):
+def here(family, seed, bases, folder):
     """Draw a shape near one of the family, save it, and read it in transformers."""
     import transformers
 
@@ -177,6 +185,7 @@ def here(family, seed, base, folder):
 
     rng = random.Random(f"{family} {seed}")
     torch.manual_seed(seed)
+    base = rng.choice(bases)
     names = [name for name in SHAPES if hasattr(base, name)]
     changes = {name: rng.choice(SHAPES[name]) for name in rng.sample(names, rng.randint(1, 4))}
     try:
@@ -197,7 +206,12 @@ def here(family, seed, base, folder):
         named = json.loads((folder / "config.json").read_text())["architectures"][0]
         other = getattr(transformers, named).from_pretrained(folder).eval()
         head = next(
-            (head for head in (LM, MASKED, CLASSES, PAIRS, TEXT_CLASSES, TOKEN_CLASSES) if named.endswith(head)), BASE
+            (
+                head
+                for head in (LM, MASKED, CLASSES, PAIRS, TEXT_CLASSES, TOKEN_CLASSES, SPANS)
+                if named.endswith(head)
+            ),
+            BASE,
         )
         head = {"GPT2LMHeadModel": LM, "MarianMTModel": PAIRS, "T5ForConditionalGeneration": PAIRS}.get(named, head)
         # a pooler that the model lacks is drawn at random there
@@ -221,13 +235,15 @@ def counts(family, number, both=("there", "here")):
     """Outcomes of this many draws, by direction."""
     found = {}
     with tempfile.TemporaryDirectory() as name:
-        base = base_shape(family, Path(name)) if "here" in both else None
+        bases = base_shapes(family, Path(name)) if "here" in both else []
         for way in both:
             found[way] = []
             for seed in range(number):
                 folder = Path(name, way, str(seed))
                 folder.mkdir(parents=True)
-                found[way].append(there(family, seed, folder) if way == "there" else here(family, seed, base, folder))
+                found[way].append(
+                    there(family, seed, folder) if way == "there" else here(family, seed, bases, folder)
+                )
                 for file in folder.iterdir():
                     file.unlink()
     return found

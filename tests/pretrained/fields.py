@@ -8,9 +8,18 @@ OUT = object()
 WORDS = 19
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
 LLAMA = {"vocab_size": WORDS, **SMALL, "num_key_value_heads": 1, "max_position_embeddings": 32}
-TOKENS = {"pad_token_id": [OUT, None, 0, 2], "bos_token_id": [OUT, None, 1], "eos_token_id": [OUT, None, 2, [1, 2]]}
+# some texts have the token 12, and one ends with it
+TOKENS = {
+    "pad_token_id": [OUT, None, 0, 2, 12],
+    "bos_token_id": [OUT, None, 1],
+    "eos_token_id": [OUT, None, 2, [1, 2]],
+}
 EPS = [OUT, 1e-6, 1e-3, 0.1]
 TIED = [OUT, True, False]
+LABELS = {
+    "num_labels": [OUT, 1, 2, 3],
+    "id2label": [OUT, OUT, {"0": "eel", "1": "newt", "2": "frog"}, {"0": "good"}],
+}
 ACTIVATIONS = [
     "gelu",
     "gelu_new",
@@ -87,8 +96,10 @@ SEED_LLAMA = {
     "attention_dropout": DROPOUT,
     "attention_bias": [OUT, True, False],
     "intermediate_size": [7, 20],
+    "token_classification_bias": [OUT, OUT, OUT, True, False],
     **ROPE,
     **TOKENS,
+    **LABELS,
 }
 BERT_FIELDS = {
     "hidden_act": [OUT, *ACTIVATIONS],
@@ -103,9 +114,8 @@ BERT_FIELDS = {
     "max_position_embeddings": [16, 40],
     "is_decoder": [OUT, False, False, False, False, True],
     "add_cross_attention": [OUT, False],
-    "num_labels": [OUT, 2, 3],
-    "id2label": [OUT, OUT, {"0": "eel", "1": "newt", "2": "frog"}],
     **TOKENS,
+    **LABELS,
 }
 BERT = {"vocab_size": WORDS, **SMALL, "max_position_embeddings": 32}
 VISION = {**SMALL, "image_size": 8, "patch_size": 4, "num_channels": 2}
@@ -140,16 +150,18 @@ GPT_FIELDS = {
     "layer_norm_epsilon": EPS,
     "tie_word_embeddings": TIED,
     **TOKENS,
+    **LABELS,
 }
 LM, MASKED, BASE, CLASSES, PAIRS = "CausalLM", "MaskedLM", "", "ImageClassification", "Seq2SeqLM"
-TEXT_CLASSES, TOKEN_CLASSES = "SequenceClassification", "TokenClassification"
-ENCODER_HEADS = [MASKED, MASKED, BASE, TEXT_CLASSES, TOKEN_CLASSES]
+TEXT_CLASSES, TOKEN_CLASSES, SPANS = "SequenceClassification", "TokenClassification", "QuestionAnswering"
+ENCODER_HEADS = [MASKED, MASKED, BASE, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
+DECODER_HEADS = [LM, LM, LM, BASE, BASE, TEXT_CLASSES, TEXT_CLASSES, TOKEN_CLASSES, SPANS]
 # family: (sizes, fields and their values, heads of transformers)
 FIELDS = {
-    "llama": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "pretraining_tp": [1, 2]}, [LM, LM, BASE]),
-    "mistral": (LLAMA, SEED_LLAMA | {"sliding_window": [OUT, None, 3]}, [LM, LM, BASE]),
-    "qwen2": (LLAMA, SEED_LLAMA | WINDOWS, [LM, LM, BASE]),
-    "qwen3": (LLAMA | {"head_dim": 8}, SEED_LLAMA | WINDOWS | {"head_dim": [6, 12, OUT]}, [LM, LM, BASE]),
+    "llama": (LLAMA, SEED_LLAMA | {"mlp_bias": [OUT, True, False], "pretraining_tp": [1, 2]}, DECODER_HEADS),
+    "mistral": (LLAMA, SEED_LLAMA | {"sliding_window": [OUT, None, 3]}, DECODER_HEADS),
+    "qwen2": (LLAMA, SEED_LLAMA | WINDOWS, DECODER_HEADS),
+    "qwen3": (LLAMA | {"head_dim": 8}, SEED_LLAMA | WINDOWS | {"head_dim": [6, 12, OUT]}, DECODER_HEADS),
     "gpt2": (
         GPT,
         GPT_FIELDS
@@ -166,7 +178,7 @@ FIELDS = {
             "summary_proj_to_labels": [False],
             "summary_first_dropout": DROPOUT,
         },
-        [LM, LM, BASE],
+        DECODER_HEADS,
     ),
     "gpt_neox": (
         {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"},
@@ -185,10 +197,15 @@ FIELDS = {
             **ROPE,
             **{"rope_parameters": [OUT, *ropes(1)], "rope_scaling": [OUT, OUT, *ropes(1)]},
             **TOKENS,
+            **LABELS,
         },
-        [LM, LM, BASE],
+        DECODER_HEADS,
     ),
-    "gptj": (GPT | {"rotary_dim": 4}, GPT_FIELDS | {"rotary_dim": [2, 6, 8], "n_head": [1, 4]}, [LM, LM, BASE]),
+    "gptj": (
+        GPT | {"rotary_dim": 4},
+        GPT_FIELDS | {"rotary_dim": [2, 6, 8], "n_head": [1, 4]},
+        [LM, LM, BASE, TEXT_CLASSES, SPANS],
+    ),
     "bloom": (
         {"vocab_size": WORDS, "hidden_size": 16, "n_layer": 2, "n_head": 2},
         {
@@ -205,8 +222,9 @@ FIELDS = {
             "seq_length": [OUT, 64],
             "tie_word_embeddings": TIED,
             **TOKENS,
+            **LABELS,
         },
-        [LM, LM, BASE],
+        DECODER_HEADS,
     ),
     "mpt": (
         {"vocab_size": WORDS, "d_model": 24, "n_layers": 2, "n_heads": 2, "max_seq_len": 32},
@@ -235,8 +253,9 @@ FIELDS = {
             "norm_type": [OUT, "low_precision_layernorm"],
             "tie_word_embeddings": TIED,
             **TOKENS,
+            **LABELS,
         },
-        [LM, LM, BASE],
+        DECODER_HEADS,
     ),
     "bert": (BERT, BERT_FIELDS, ENCODER_HEADS),
     "roberta": (BERT | {"pad_token_id": 1}, BERT_FIELDS | {"pad_token_id": [OUT, 0, 1, 2]}, ENCODER_HEADS),
@@ -268,7 +287,7 @@ FIELDS = {
             "mlp_bias": [OUT, True, False],
             "mlp_dropout": DROPOUT,
             "decoder_bias": [OUT, True, True, True, False],
-            "classifier_pooling": [OUT, "mean"],
+            "classifier_pooling": [OUT, "cls", "mean"],
             "classifier_dropout": DROPOUT,
             "classifier_bias": [OUT, True, False],
             "classifier_activation": [OUT, *ACTIVATIONS],
@@ -278,8 +297,9 @@ FIELDS = {
             "initializer_cutoff_factor": [2.0],
             "tie_word_embeddings": [OUT, True, True, True, False],
             **TOKENS,
+            **LABELS,
         },
-        [MASKED, BASE],
+        ENCODER_HEADS,
     ),
     "deberta_v2": (
         BERT
@@ -438,17 +458,18 @@ SHAPES = {
         "t5",
     ],
     "token_types": [0, 1, 3],
-    "head": ["masked", "pooler", "none", "classes"],
+    "head": ["masked", "pooler", "none", "classes", "token_classes", "spans", "next_token"],
+    "head_transform": [False, True],
     "head_activation": ["gelu", "gelu_tanh", "relu"],
     "head_bias": [True, False],
     "image": [(8, 8), (8, 16)],
     "patch": [(4, 4), (4, 2)],
     "channels": [2],
-    "pool": ["token", "mean", "both"],
+    "pool": ["token", "mean", "both", "first"],
     "registers": [0, 1],
     "class_position": [True, False],
     "grid": ["stretched", "counted"],
-    "labels": [(), tuple(f"L{place}" for place in range(WORDS))],
+    "labels": [(), tuple(f"L{place}" for place in range(WORDS)), ("eel", "newt")],
     "source_vocabulary": [None, WORDS],
     "source_layers": [None, 1, 3],
     "source_scheme": [None, "none"],

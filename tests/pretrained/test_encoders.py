@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from ordinate import Geometry
 from ordinate.data.tokenizer import load_tokenizer
-from ordinate.models.encoder import Encoder, EncoderShape, mean_pool
+from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.models.text_head import mean_pool
 from ordinate.pretrained.class_labels import class_labels
 from ordinate.pretrained.weights import load, save
 
@@ -205,10 +206,10 @@ def test_an_encoder_without_a_pooler_is_read_and_another_head_refused(tmp_path):
     model = load(tmp_path / "bare")
     assert model.shape.head == "none"
     near(model(TEXT), other(TEXT).last_hidden_state)
-    transformers.BertForQuestionAnswering(config).save_pretrained(tmp_path / "spans")
-    match = "unexpected qa_outputs.bias, qa_outputs.weight; config.json names a BertForQuestionAnswering, whose head"
+    transformers.BertForMultipleChoice(config).save_pretrained(tmp_path / "choices")
+    match = "unexpected classifier.bias, classifier.weight; config.json names a BertForMultipleChoice, whose head"
     with pytest.raises(ValueError, match=match):
-        load(tmp_path / "spans")
+        load(tmp_path / "choices")
 
 
 CLASSIFIERS = [
@@ -234,7 +235,7 @@ def test_the_logits_of_classifiers_are_those_of_transformers(name, head, tmp_pat
     where, mask = Geometry.padded(REAL, causal=False), REAL.long()
     kept = ... if head == "ForSequenceClassification" else REAL
     expected = other(TEXT, attention_mask=mask).logits[kept]
-    near(model.class_logits(model(TEXT, where))[kept], expected)
+    near(model.class_logits(TEXT, where)[kept], expected)
     save(model, tmp_path / "again", name.split(",")[0])
     assert load(tmp_path / "again").shape == model.shape
     again = type(other).from_pretrained(tmp_path / "again").eval()
@@ -248,9 +249,15 @@ def test_a_classifier_has_labels_and_others_none(tmp_path):
         with pytest.raises(ValueError, match=r"labels names the classes of a classifier; got \d labels with head"):
             EncoderShape(**sizes, **wrong)
     model = Encoder(EncoderShape(**sizes))
-    with pytest.raises(ValueError, match="the model needs a classifier; it has none; build it with head='classes'"):
-        model.class_logits(torch.zeros(1, 3, 16))
+    with pytest.raises(
+        ValueError, match="class logits need a model with head='classes' or head='token_classes'; this"
+    ):
+        model.class_logits(torch.zeros(1, 3, dtype=torch.long))
+    # as in transformers, their number counts
+    assert class_labels({"id2label": {"0": "eel", "1": "newt"}, "num_labels": 1}) == ("LABEL_0",)
+    assert class_labels({"id2label": {"0": "eel", "1": "newt"}, "num_labels": 2}) == ("eel", "newt")
     for config, match in (
+        ({"num_labels": 0}, "num_labels must be from 1 to 1000000; got 0"),
         ({"num_labels": 10**9}, "num_labels must be from 1 to 1000000; got 1000000000"),
         ({"id2label": {"0": "eel", "2": "frog"}}, r"id2label must name every class; got none for \[1\]"),
     ):

@@ -81,8 +81,8 @@ def check_there(name, seeds, tmp_path):
 
 
 def check_here(name, seeds, tmp_path):
-    base = DRAWN["base_shape"](name, made(tmp_path / "base"))
-    return outcomes(here(name, seed, base, made(tmp_path / str(seed))) for seed in seeds)
+    bases = DRAWN["base_shapes"](name, made(tmp_path / "base"))
+    return outcomes(here(name, seed, bases, made(tmp_path / str(seed))) for seed in seeds)
 
 
 def made(folder):
@@ -118,7 +118,7 @@ def test_a_wrong_number_is_noticed(tmp_path, monkeypatch):
     # a mutant: the family passes over two fields
     monkeypatch.setattr(gpt2, "_mixer", lambda *sizes, **scaling: gpt2.MIXER)
     with pytest.raises(AssertionError, match="WRONG: by"):
-        check_there("gpt2", range(40), tmp_path)
+        check_there("gpt2", range(45, 55), tmp_path)
 
 
 def test_outcomes_that_break_the_contract_are_failures():

@@ -164,11 +164,11 @@ GATE = "model.layers.1.mlp.gate_proj.weight"
         ),
         (
             {
-                "config": {"architectures": ["LlamaForSequenceClassification"], "tie_word_embeddings": True},
+                "config": {"architectures": ["LlamaForRewardModel"], "tie_word_embeddings": True},
                 "tensors": {"score.weight": torch.zeros(2, 32)},
                 "drop": ("lm_head.weight",),
             },
-            "unexpected score.weight; config.json names a LlamaForSequenceClassification, whose head is not "
+            "unexpected score.weight; config.json names a LlamaForRewardModel, whose head is not "
             "supported: load that in transformers as a LlamaModel, and save it again, for its hidden states",
         ),
         (
@@ -299,21 +299,25 @@ def test_a_checkpoint_without_a_head_that_is_not_tied_gives_hidden_states(name, 
     model = load(tmp_path / "first")
     expected = other(TEXT).last_hidden_state
     near(model.hidden_states(TEXT), expected)
-    with pytest.raises(ValueError, match=r"logits need a decoder with an output head; this one has none .*; call"):
+    with pytest.raises(
+        ValueError, match=r"logits need a decoder with head='next_token'; this one has head='none'; call"
+    ):
         model(TEXT)
     save(model, tmp_path / "again", name.split(",")[0])
     assert load(tmp_path / "again").shape == model.shape
     near(type(other).from_pretrained(tmp_path / "again").eval()(TEXT).last_hidden_state, expected)
 
 
-def test_a_shape_without_a_head_has_nothing_of_a_head():
+def test_a_shape_without_a_head_has_nothing_of_a_head(untyped):
     sizes = {"vocabulary": 11, "width": 16, "layers": 1, "heads": 2}
     for wrong in ({}, {"tie_embeddings": False, "bias": ("head",)}):
-        with pytest.raises(ValueError, match="has_head=False needs tie_embeddings=False and no bias of the head"):
-            Shape(**sizes, has_head=False, **wrong)
-    for kind in (EncoderShape, VisionShape, EncoderDecoderShape):
-        with pytest.raises(ValueError, match="has_head is an option of decoders; got has_head=False"):
-            kind(**sizes, has_head=False, tie_embeddings=False, bias=())
+        with pytest.raises(ValueError, match="head='none' needs tie_embeddings=False and no bias of the head"):
+            Shape(**sizes, head="none", **wrong)
+    for kind in (EncoderShape, VisionShape):
+        with pytest.raises(ValueError, match="no head is named 'next_token'; there are: classes, "):
+            kind(**sizes, head="next_token", tie_embeddings=False, bias=())
+    with pytest.raises(ValueError, match="an encoder-decoder predicts the next token; got head='none' with 0 labels"):
+        EncoderDecoderShape(**sizes, head="none", tie_embeddings=False, bias=())
 
 
 @torch.no_grad()

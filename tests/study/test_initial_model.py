@@ -201,3 +201,17 @@ def test_an_encoder_as_base_of_a_decoder_study_is_rejected(text, tmp_path):
         match=r"a study of decoder models needs one; .* holds a model of kind encoder; give --model encoder",
     ):
         planned(text, tmp_path)
+
+
+def test_a_classifier_as_base_of_a_study_is_rejected(text, tmp_path):
+    from ordinate import Decoder, Shape
+
+    sizes = {"vocabulary": 256, "width": 16, "layers": 1, "heads": 2, "feedforward": "swiglu", "norm_eps": 1e-6}
+    model = Decoder(Shape(**sizes, tie_embeddings=False, head="classes", labels=("good",)))
+    save(model, tmp_path / "published", "llama")
+    model.save_pretrained(tmp_path / "own")
+    for folder in (tmp_path / "published", tmp_path / "own"):
+        make_tokenizer("bytes", {}).save(folder)
+        match = r"training of a decoder continues with head='next_token'; .* has head='classes'; give the model that"
+        with pytest.raises(ValueError, match=match):
+            planned(text, folder)

@@ -52,7 +52,9 @@ def generate(
     from ordinate.pretrained.checkpoint_files import read_eos_tokens
 
     tokenizer, found = load_trained_text_model(model, "decoder")
-    decoder = cast("Decoder", found)
+    decoder, head = cast("Decoder", found), found.shape.head
+    must, came = "generate needs a decoder that predicts the next token", f"{model} has head={head!r}"
+    need(head == "next_token", must, came, "use it with `ordinate classify`, or give a language model")
     ids = [int(token) for token in tokenizer.encode(prompt)]
     _check_room(decoder, len(ids), max_new_tokens)
     ends = [end for end in read_eos_tokens(model) if end < decoder.shape.vocabulary]

@@ -8,14 +8,15 @@ from ordinate.core.checks import need
 if TYPE_CHECKING:
     from ordinate.data.tokenizer import Tokenizer
     from ordinate.models.registry import Model
+    from ordinate.models.shape import Shape
 
 
-def load_trained(folder: Path, kind: str) -> "Model":
+def load_trained(folder: Path, kind: str | None = None) -> "Model":
     """Load the model in a folder, in evaluation mode.
 
     Args:
         folder: a folder printed by `ordinate train`, or of a published model.
-        kind: the required kind: decoder, encoder, encoder-decoder or vision.
+        kind: the required kind: decoder, encoder, encoder-decoder or vision; None: any.
 
     Raises:
         ValueError: no model, or one of another kind; the message names a folder or command that fits.
@@ -39,14 +40,24 @@ def load_trained_text_model(folder: Path, kind: str) -> "tuple[Tokenizer, Model]
     Raises:
         ValueError: as in `load_trained`, or the tokenizer is missing or belongs to another model.
     """
+    model = load_trained(folder, kind)
+    return load_trained_tokenizer(folder, model.shape), model
+
+
+def load_trained_tokenizer(folder: Path, shape: "Shape") -> "Tokenizer":
+    """Load the tokenizer of a model of texts from its folder.
+
+    Raises:
+        ValueError: it is missing, or belongs to another model.
+    """
     from ordinate.data.tokenizer import FILE, load_tokenizer
     from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 
-    model, beside = load_trained(folder, kind), f"add the {FILE} that the model was trained with"
+    beside = f"add the {FILE} that the model was trained with"
     need((folder / FILE).is_file(), f"a text model's folder must contain {FILE}", f"{folder} does not", beside)
-    tokenizer, shape = load_tokenizer(folder), model.shape
+    tokenizer = load_tokenizer(folder)
     # an encoder-decoder may have a separate source vocabulary
     known = (shape.source_vocabulary if isinstance(shape, EncoderDecoderShape) else None) or shape.vocabulary
     came = f"got {tokenizer.size} tokens for a model of {known}"
     need(tokenizer.size <= known, "every token of the tokenizer must be in the model's vocabulary", came, beside)
-    return tokenizer, model
+    return tokenizer

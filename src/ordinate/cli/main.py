@@ -42,7 +42,7 @@ for name, help_line in {
     "generate": "Generate text from a prompt with a trained model.",
     "translate": "Translate sentences with a trained model.",
     "fill": "Predict masked tokens of a text with a trained encoder.",
-    "classify": "Classify images with a trained model.",
+    "classify": "Classify images or texts with a trained model.",
     "verify": "Compare a published checkpoint in Ordinate and in transformers.",
     "list": "List schemes, mixers, tasks, attention backends, corpora.",
     "show": "Describe and plot a scheme.",

@@ -1,11 +1,11 @@
-"""Decoder-only (causal) language model."""
+"""Decoder-only (causal) language model, or a classifier built on one."""
 
 from typing import cast
 
 import torch
 from huggingface_hub import PyTorchModelHubMixin
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
@@ -15,13 +15,17 @@ from ordinate.models.backbone import Backbone, StrictSafetensors
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.shape import Shape
+from ordinate.models.text_head import CLASSIFIERS, class_count, last_token, need_head, span_logits, text_mask
 from ordinate.ops.linear_layer import Linear, linear
 
 
 class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
-    """Decoder-only (causal) language model: next-token logits at each position.
+    """Decoder-only (causal) language model: next-token logits at each position; or classes of texts or tokens.
 
         x = table[ids], with position embeddings if the scheme has any;  layers of Block;  logits = norm(x) W
+
+    With `head="classes"` the logits are those of the last token of each text (a reward model has one class), with
+    `token_classes` those of each token, with `spans` those of the ends of an answer.
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `Decoder.from_pretrained(folder)` reads them.
 
@@ -37,8 +41,10 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
         super().__init__(shape)
         for block in self.blocks:
             cast(Block, block).mixer.check_causal()
-        own = shape.has_head and not shape.tie_embeddings
-        self.head = Linear(shape.width, shape.vocabulary, bias="head" in shape.bias) if own else None
+        own, biased = shape.head == "next_token" and not shape.tie_embeddings, "head" in shape.bias
+        self.head = Linear(shape.width, shape.vocabulary, bias=biased) if own else None
+        count = class_count(shape.head, shape.labels)
+        self.classes = nn.Linear(shape.width, count, bias=biased) if count else None
         self.initialise(seed)
 
     def forward(self, ids: Ids, where: Geometry | None = None, cache: Cache | None = None) -> Logits:
@@ -73,16 +79,43 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             cache.states, cache.where = states, seen
         return x
 
-    def batch_logits(self, batch: Batch) -> Logits:
-        """Logits of a batch."""
-        return self(batch.inputs, None if batch.token_mask is None else Geometry.padded(batch.token_mask))
+    def class_logits(self, ids: Ids, where: Geometry | None = None) -> Float[Tensor, "b *tokens classes"]:
+        """Class logits of each text, read from its last token, or of each token.
+
+        Args:
+            ids: token ids.
+            where: geometry of these tokens, one text in each row; None: causal, no padding.
+        """
+        need_head("class logits", self.shape.head, *CLASSIFIERS)
+        x = self.hidden_states(ids, where)
+        if self.shape.head == "classes":
+            x = last_token(x, self._counted(ids, where))
+        return cast(nn.Linear, self.classes)(x)
+
+    def span_logits(self, ids: Ids, where: Geometry | None = None) -> Float[Tensor, "b two n"]:
+        """Logits of the first and of the last token of an answer, each over the tokens; as `class_logits`."""
+        need_head("span logits", self.shape.head, "spans")
+        return span_logits(cast(nn.Linear, self.classes)(self.hidden_states(ids, where)), text_mask(where))
+
+    def batch_logits(self, batch: Batch) -> Float[Tensor, "b *n classes"]:
+        """Logits of a batch; their last axis is the one of the softmax."""
+        where = None if batch.token_mask is None else Geometry.padded(batch.token_mask)
+        few = {"spans": self.span_logits, **dict.fromkeys(CLASSIFIERS, self.class_logits)}
+        return few.get(self.shape.head, self)(batch.inputs, where)
+
+    def _counted(self, ids: Ids, where: Geometry | None) -> Bool[Tensor, "b n"] | None:
+        """True at tokens of which the last one is classified: those that are not padding; None: all."""
+        real, padding = text_mask(where), self.shape.padding
+        if padding is None:
+            return real
+        return ids != padding if real is None else real & (ids != padding)
 
     def _logits(self, x: Tokens) -> Logits:
         need(
-            self.shape.has_head,
-            "logits need a decoder with an output head",
-            "this one has none (has_head=False)",
-            "call hidden_states, or load a checkpoint with a language-model head",
+            self.shape.head == "next_token",
+            "next-token logits need a decoder with head='next_token'",
+            f"this one has head={self.shape.head!r}",
+            "call class_logits, span_logits or hidden_states, or load a checkpoint with a language-model head",
         )
         if self.head is not None:
             return self.head(x)

@@ -1,26 +1,38 @@
-"""Bidirectional encoder (BERT), with masked-language-model head, pooler or neither."""
+"""Bidirectional encoder (BERT), with a head for masked tokens, classes or answers, a pooler, or none."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 import torch
 from huggingface_hub import PyTorchModelHubMixin
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_known
-from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Ids, Logits, Tokens
 from ordinate.data.batch import Batch
 from ordinate.models.backbone import Backbone, StrictSafetensors
 from ordinate.models.block import Block
 from ordinate.models.feedforward import ACTIVATIONS, Activation
 from ordinate.models.shape import Shape
+from ordinate.models.text_head import (
+    CLASSIFIERS,
+    ENCODER_HEADS,
+    POOLS,
+    READERS,
+    EncoderHead,
+    Pool,
+    check_labels,
+    class_count,
+    mean_pool,
+    need_head,
+    span_logits,
+    text_mask,
+    token_mask,
+)
 
-EncoderHead = Literal["masked", "pooler", "classes", "token_classes", "none"]
-ENCODER_HEADS: tuple[EncoderHead, ...] = get_args(EncoderHead)
-CLASSIFIERS: tuple[EncoderHead, ...] = ("classes", "token_classes")
 PoolActivation = Literal["tanh", "gelu", "gelu_tanh", "relu", "silu"]
 POOL_ACTIVATIONS: dict[PoolActivation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 
@@ -31,12 +43,15 @@ class EncoderShape(Shape):
 
     Args:
         token_types: number of token types (segments, such as first and second sentence); 0: no token type embeddings.
-        head: `masked` predicts masked tokens; `pooler` computes a vector of the sequence from its first token,
-            `classes` the class of the sequence from that vector, `token_classes` the class of each token; `none`.
-        head_activation: activation function of the masked head.
-        head_bias: whether the transform of the masked head has a bias; its logits always have one.
-        pool_activation: activation function of the vector of the sequence.
-        labels: class names of a classifier, in order.
+        head: `masked` predicts masked tokens; `pooler` computes a vector of the sequence, `classes` the class of the
+            sequence from that vector, `token_classes` the class of each token, `spans` the first and the last token
+            of an answer; `none`.
+        head_activation: activation function of the masked head, and of `head_transform`.
+        head_bias: whether the transform of the masked head, or `head_transform`, has a bias; logits always have one.
+        head_transform: whether a classifier reads norm(f(W x + b)), as the masked head does (ModernBERT), in place of
+            the pooler or of the hidden states.
+        pool: which vector of a sequence is pooled or classified: that of its `first` token, or the `mean`.
+        pool_activation: activation function of the pooler.
         padding: padding token, where it is not the usual one and a published family depends on it (RoBERTa). Masks
             come from the geometry.
     """
@@ -45,22 +60,14 @@ class EncoderShape(Shape):
     head: EncoderHead = "masked"
     head_activation: Activation = "gelu"
     head_bias: bool = True
+    head_transform: bool = False
+    pool: Pool = "first"
     pool_activation: PoolActivation = "tanh"
-    labels: tuple[str, ...] = ()
-    padding: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need(self.has_head, "has_head is an option of decoders", "got has_head=False", "give head='none'")
-        need_known("head", self.head, ENCODER_HEADS)
         need_known("head_activation", self.head_activation, ACTIVATIONS)
         need_known("pool_activation", self.pool_activation, POOL_ACTIVATIONS)
-        need(
-            (self.head in CLASSIFIERS) == bool(self.labels),
-            "labels names the classes of a classifier",
-            f"got {len(self.labels)} labels with head={self.head!r}",
-            "give one for each class to a classifier, and to others none",
-        )
         need(
             self.token_types >= 0,
             "token_types must not be negative",
@@ -68,24 +75,55 @@ class EncoderShape(Shape):
             "give the number of token types",
         )
 
+    def _check_head(self) -> None:
+        need_known("head", self.head, ENCODER_HEADS)
+        check_labels(self.head, self.labels)
+        need_known("pool", self.pool, POOLS)
+        need(
+            self.pool == "first" or self.head in ("pooler", "classes"),
+            "pool has an effect only with head='pooler' or head='classes'",
+            f"got pool={self.pool!r} with head={self.head!r}",
+            "leave it out",
+        )
+        need(
+            not self.head_transform or self.head in READERS,
+            f"head_transform is an option of the heads {', '.join(READERS)}",
+            f"got head={self.head!r}",
+            "leave it out",
+        )
 
-class MaskedTokenHead(nn.Module):
-    """Masked-language-model head with tied embeddings: logits = table norm(f(W x + b)) + c.
+
+class HeadTransform(nn.Module):
+    """Transform of hidden states before the logits: norm(f(W x + b)).
 
     Source: Devlin et al. 2019, BERT, section 3.1, https://arxiv.org/abs/1810.04805, and its code.
     """
 
     def __init__(self, shape: EncoderShape, columns: int) -> None:
         super().__init__()
-        # a scheme that appends columns leaves the token table narrower than the model
         self.transform = nn.Linear(shape.width, columns, bias=shape.head_bias)
         self.bend, self.norm = ACTIVATIONS[shape.head_activation], shape.make_norm(columns)
+
+    def forward(self, x: Float[Tensor, "b *n width"]) -> Float[Tensor, "b *n columns"]:
+        """Transform vectors of tokens or of sequences."""
+        # under autocast the product is in a narrower type than the weights of the norm
+        return self.norm(self.bend(self.transform(x)).to(x.dtype))
+
+
+class MaskedTokenHead(HeadTransform):
+    """Masked-language-model head with tied embeddings: logits = table norm(f(W x + b)) + c.
+
+    Source: Devlin et al. 2019, BERT, section 3.1, https://arxiv.org/abs/1810.04805, and its code.
+    """
+
+    def __init__(self, shape: EncoderShape, columns: int) -> None:
+        # a scheme that appends columns leaves the token table narrower than the model
+        super().__init__(shape, columns)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
 
-    def forward(self, x: Tokens, table: Float[Tensor, "vocabulary width"]) -> Logits:
+    def logits(self, x: Tokens, table: Float[Tensor, "vocabulary width"]) -> Logits:
         """Logits over the vocabulary at each position."""
-        # under autocast the product is in a narrower type than the weights of the norm
-        return nn.functional.linear(self.norm(self.bend(self.transform(x)).to(x.dtype)), table, self.bias)
+        return nn.functional.linear(self(x), table, self.bias)
 
 
 class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
@@ -114,10 +152,11 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             cast(Block, block).mixer.check_bidirectional()
         self.kinds = nn.Embedding(shape.token_types, self.tokens.embedding_dim) if shape.token_types else None
         self.masked = MaskedTokenHead(shape, self.tokens.embedding_dim) if shape.head == "masked" else None
-        pools, classifies = shape.head in ("pooler", "classes"), shape.head in CLASSIFIERS
-        self.bend_pooled = POOL_ACTIVATIONS[shape.pool_activation]
+        self.bend_pooled, count = POOL_ACTIVATIONS[shape.pool_activation], class_count(shape.head, shape.labels)
+        pools = shape.head in ("pooler", "classes") and not shape.head_transform
         self.pooler = nn.Linear(shape.width, shape.width) if pools else None
-        self.classes = nn.Linear(shape.width, len(shape.labels)) if classifies else None
+        self.head_transform = HeadTransform(shape, shape.width) if shape.head_transform else None
+        self.classes = nn.Linear(shape.width, count) if count else None
         self.initialise(seed)
 
     def forward(self, ids: Ids, where: Geometry | None = None, token_types: Ids | None = None) -> Tokens:
@@ -145,27 +184,54 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
     def logits(self, x: Tokens) -> Logits:
         """Masked-language-model logits from the hidden states of `forward`."""
         need(self.masked is not None, "the model needs a masked head", "it has none", "build it with head='masked'")
-        return cast(MaskedTokenHead, self.masked)(x, self.tokens.weight)
+        return cast(MaskedTokenHead, self.masked).logits(x, self.tokens.weight)
 
-    def batch_logits(self, batch: Batch) -> Logits:
-        """Masked-language-model logits of a batch."""
+    def batch_logits(self, batch: Batch) -> Float[Tensor, "b *n classes"]:
+        """Logits of a batch; their last axis is the one of the softmax."""
         where = None if batch.token_mask is None else Geometry.padded(batch.token_mask, causal=False)
-        return self.logits(self(batch.inputs, where))
+        few = {"spans": self.span_logits, **dict.fromkeys(CLASSIFIERS, self.class_logits)}
+        compute = few.get(self.shape.head, lambda ids, where: self.logits(self(ids, where)))
+        return compute(batch.inputs, where)
 
-    def pool(self, x: Tokens) -> Float[Tensor, "b width"]:
-        """Pooled vector of each sequence, from its first token: f(W x_0 + b), f as `pool_activation` says."""
+    def pool(self, x: Tokens, where: Geometry | None = None) -> Float[Tensor, "b width"]:
+        """Pooled vector of each sequence: f(W p(x) + b), p as `pool` of the shape says, f as `pool_activation`.
+
+        Args:
+            x: hidden states of `forward`.
+            where: their geometry, for `pool='mean'`; None: no padding.
+        """
         need(self.pooler is not None, "the model needs a pooler", "it has none", "build it with head='pooler'")
-        return self.bend_pooled(cast(nn.Linear, self.pooler)(x[:, 0]))
+        return self.bend_pooled(cast(nn.Linear, self.pooler)(self._pooled(x, where)))
 
-    def class_logits(self, x: Tokens) -> Float[Tensor, "b *tokens classes"]:
-        """Class logits of each sequence, or of each token, from the hidden states of `forward`."""
-        need(
-            self.classes is not None,
-            "the model needs a classifier",
-            "it has none",
-            "build it with head='classes' or head='token_classes'",
-        )
-        return cast(nn.Linear, self.classes)(x if self.pooler is None else self.pool(x))
+    def class_logits(
+        self, ids: Ids, where: Geometry | None = None, token_types: Ids | None = None
+    ) -> Float[Tensor, "b *tokens classes"]:
+        """Class logits of each sequence, or of each token.
+
+        Args:
+            ids: token ids.
+            where: geometry, as for `forward`, one sequence in each row; None: no padding.
+            token_types: token type ids; None: all 0.
+        """
+        need_head("class logits", self.shape.head, *CLASSIFIERS)
+        x = self(ids, where, token_types)
+        if self.pooler is not None:
+            return cast(nn.Linear, self.classes)(self.pool(x, where))
+        return self._classified(self._pooled(x, where) if self.shape.head == "classes" else x)
+
+    def span_logits(
+        self, ids: Ids, where: Geometry | None = None, token_types: Ids | None = None
+    ) -> Float[Tensor, "b two n"]:
+        """Logits of the first and of the last token of an answer, each over the tokens; as `class_logits`."""
+        need_head("span logits", self.shape.head, "spans")
+        return span_logits(self._classified(self(ids, where, token_types)), text_mask(where))
+
+    def _pooled(self, x: Tokens, where: Geometry | None) -> Float[Tensor, "b width"]:
+        real = text_mask(where)
+        return x[:, 0] if cast(EncoderShape, self.shape).pool == "first" else mean_pool(x, real)
+
+    def _classified(self, x: Float[Tensor, "b *n width"]) -> Float[Tensor, "b *n classes"]:
+        return cast(nn.Linear, self.classes)(x if self.head_transform is None else self.head_transform(x))
 
     def _with_token_types(self, x: Tokens, ids: Ids, token_types: Ids | None) -> Tokens:
         if self.kinds is None:
@@ -179,17 +245,3 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             "give one per token",
         )
         return x + self.kinds(token_types)
-
-
-def token_mask(where: Geometry) -> Bool[Tensor, "#b n"] | None:
-    """Padding mask: True at real tokens; None: no padding."""
-    return None if where.q_document is None else where.q_document != PADDING
-
-
-def mean_pool(x: Tokens, real: Bool[Tensor, "#b n"] | None = None) -> Float[Tensor, "b width"]:
-    """Mean pooling over the real tokens of each sequence: a sentence embedding.
-
-    Source: Reimers and Gurevych 2019, Sentence-BERT, section 3, https://arxiv.org/abs/1908.10084.
-    """
-    there = x.new_ones(x.shape[:2]) if real is None else real.to(x.dtype).expand(x.shape[:2])
-    return (x * there[..., None]).sum(1) / there.sum(1, keepdim=True).clamp(min=1)

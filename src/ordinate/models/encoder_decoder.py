@@ -19,9 +19,9 @@ from ordinate.models.backbone import LayerStack, StrictSafetensors, check_geomet
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource, cross_geometry
-from ordinate.models.encoder import token_mask
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.shape import INITIAL_STD
+from ordinate.models.text_head import token_mask
 from ordinate.ops.linear_layer import Linear, linear
 from ordinate.schemes._scheme import Placed, Scheme
 
@@ -91,7 +91,7 @@ class EncoderDecoder(nn.Module, StrictSafetensors, PyTorchModelHubMixin):
         """
         length = None
         if self.needs_target_length:
-            real = None if where is None else token_mask(where)
+            real = token_mask(where)
             length = target.shape[1] if real is None else real.sum(1)
         return self.target_logits(target, self.encode_source(source, source_where, length), where)
 

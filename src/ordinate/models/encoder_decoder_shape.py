@@ -61,7 +61,6 @@ class EncoderDecoderShape(Shape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need(self.has_head, "has_head is an option of decoders", "got has_head=False", "leave it out")
         need_known("cross_axis", self.cross_axis, CROSS_AXES)
         for name in ("source_vocabulary", "embedding_scale", "logit_scale", "cross_ratio"):
             if getattr(self, name) is not None:
@@ -131,7 +130,16 @@ class EncoderDecoderShape(Shape):
             )
         return recipe
 
+    def _check_head(self) -> None:
+        need(
+            self.head == "next_token" and not self.labels,
+            "an encoder-decoder predicts the next token",
+            f"got head={self.head!r} with {len(self.labels)} labels",
+            "leave both out",
+        )
+
     def _half(self, **changes: Any) -> Shape:
         """Hyperparameters of the decoder alone, with these changes."""
-        own = {field.name: getattr(self, field.name) for field in fields(Shape)}
+        # special tokens are those of the whole model
+        own = {field.name: getattr(self, field.name) for field in fields(Shape) if field.name != "padding"}
         return Shape(**own | changes)

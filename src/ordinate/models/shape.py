@@ -24,6 +24,7 @@ from ordinate.mixers._projections import AttentionMixer
 from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
 from ordinate.models.feedforward import GATED, UNGATED, FeedForward, FeedForwardKind, default_hidden_width
 from ordinate.models.reversible import RUNNERS, BlockKind
+from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
 from ordinate.schemes._spec import SchemeSpec
 
 ShapeType = TypeVar("ShapeType", bound="Shape")
@@ -77,7 +78,11 @@ class Shape:
             the mixer: `mixer="softmax:variant.bias=true"`.
         dropout: dropout probability of attention weights and of the output of each branch.
         tie_embeddings: whether the output head shares the weights of the token table (tied embeddings).
-        has_head: whether a decoder has an output head; without one it computes hidden states only.
+        head: `next_token` predicts tokens; `classes` the class of a text from its last token, `token_classes` that of
+            each token, `spans` the first and the last token of an answer; `none`: hidden states only.
+        labels: class names of a classifier, in order; a reward model has one.
+        padding: padding token of a decoder with `head='classes'`, which reads the last other token; None: the last
+            token is that of the geometry.
         embedding_norm: whether token embeddings are normalised before the first layer (Bloom).
         layer_scale: initial value of LayerScale (DINOv2); None: no LayerScale.
         first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
@@ -105,7 +110,9 @@ class Shape:
     bias: tuple[BiasLocation, ...] = ("norm",)
     dropout: float = 0.0
     tie_embeddings: bool = True
-    has_head: bool = True
+    head: TextHead = "next_token"
+    labels: tuple[str, ...] = ()
+    padding: int | None = None
     embedding_norm: bool = False
     layer_scale: float | None = None
     first_norm: bool = True
@@ -115,33 +122,7 @@ class Shape:
         for field in fields(self):
             # NumPy's numbers cannot be written to a config.json
             object.__setattr__(self, field.name, plain_number(getattr(self, field.name)))
-        for name in ("vocabulary", "width", "layers", "heads", "max_length"):
-            need_whole(name, getattr(self, name))
-            need_positive(name, getattr(self, name))
-        for name in ("hidden", "head_width", "norm_eps", "layer_scale"):
-            if getattr(self, name) is not None:
-                need_positive(name, getattr(self, name))
-        eps = self.norm_eps
-        need(eps is None or eps < 1, "norm_eps must be below 1", f"got {eps}", "give that of the norms, such as 1e-5")
-        need(
-            self.head_width is not None or self.width % self.heads == 0,
-            "heads must divide width",
-            f"got width {self.width}, heads {self.heads}",
-            "choose heads that do",
-        )
-        need_fraction("dropout", self.dropout)
-        for window in self.sliding_windows:
-            need_window(window)
-        for name, count in (
-            ("sliding windows", len(self.sliding_windows)),
-            ("mixers", len(SchemeSpec.split_layers(self.mixer))),
-        ):
-            need(
-                count > 0 and self.layers % count == 0,
-                f"the number of {name} must divide the number of layers",
-                f"got {count} for {self.layers} layers",
-                "give one for each layer, or a number that divides it",
-            )
+        self._check_sizes()
         for kind, name, known in (
             ("norm", self.norm, NORMS),
             ("norm_position", self.norm_position, BLOCK_CLASSES),
@@ -151,6 +132,7 @@ class Shape:
         ):
             need_known(kind, name, known)
         self._check_choices()
+        self._check_head()
 
     @property
     def bindable_sizes(self) -> dict[str, Any]:
@@ -238,6 +220,41 @@ class Shape:
             made.mixer_norm = nn.Identity()
         return made
 
+    def _check_sizes(self) -> None:
+        """Raise unless the sizes are numbers that fit."""
+        for name in ("vocabulary", "width", "layers", "heads", "max_length"):
+            need_whole(name, getattr(self, name))
+            need_positive(name, getattr(self, name))
+        for name in ("hidden", "head_width", "norm_eps", "layer_scale"):
+            if getattr(self, name) is not None:
+                need_positive(name, getattr(self, name))
+        eps = self.norm_eps
+        need(
+            eps is None or eps < 1,
+            "norm_eps must be below 1",
+            f"got {eps}",
+            "give the one of the norms, such as 1e-5",
+        )
+        need(
+            self.head_width is not None or self.width % self.heads == 0,
+            "heads must divide width",
+            f"got width {self.width}, heads {self.heads}",
+            "choose heads that do",
+        )
+        need_fraction("dropout", self.dropout)
+        for window in self.sliding_windows:
+            need_window(window)
+        for name, count in (
+            ("sliding windows", len(self.sliding_windows)),
+            ("mixers", len(SchemeSpec.split_layers(self.mixer))),
+        ):
+            need(
+                count > 0 and self.layers % count == 0,
+                f"the number of {name} must divide the number of layers",
+                f"got {count} for {self.layers} layers",
+                "give one for each layer, or a number that divides it",
+            )
+
     def _check_choices(self) -> None:
         """Raise unless the options are consistent."""
         need(
@@ -245,12 +262,6 @@ class Shape:
             "a tied output head has no bias",
             "got bias='head'",
             "give tie_embeddings=False",
-        )
-        need(
-            self.has_head or not (self.tie_embeddings or "head" in self.bias),
-            "has_head=False needs tie_embeddings=False and no bias of the head",
-            f"got tie_embeddings={self.tie_embeddings}, bias={self.bias}",
-            "leave them out",
         )
         need(
             self.first_norm or self.norm_position == "pre",
@@ -263,6 +274,24 @@ class Shape:
             "reversible blocks need pre-norm layers",
             f"got norm_position={self.norm_position!r} with blocks={self.blocks!r}",
             "give norm_position='pre', or plain blocks",
+        )
+
+    def _check_head(self) -> None:
+        """Raise unless the head is one of this kind of model, and its options are consistent."""
+        need_known("head", self.head, DECODER_HEADS)
+        check_labels(self.head, self.labels)
+        predicts, biased = self.head == "next_token", "head" in self.bias
+        need(
+            predicts or not (self.tie_embeddings or (self.head == "none" and biased)),
+            f"head={self.head!r} needs tie_embeddings=False{' and no bias of the head' * (self.head == 'none')}",
+            f"got tie_embeddings={self.tie_embeddings}, bias={self.bias}",
+            "give tie_embeddings=False" if self.tie_embeddings else "leave bias='head' out",
+        )
+        need(
+            self.padding is None or (self.head == "classes" and 0 <= self.padding < self.vocabulary),
+            f"padding is a token from 0 to {self.vocabulary - 1} that a decoder with head='classes' leaves out",
+            f"got padding={self.padding} with head={self.head!r}",
+            "leave it out, or give the one of the tokenizer",
         )
 
 

@@ -60,12 +60,11 @@ class VisionShape(Shape):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need(self.has_head, "has_head is an option of decoders", "got has_head=False", "give head='none'")
         for name, value in (("image", self.image), ("patch", self.patch), ("channels", (self.channels,))):
             for size in value:
                 need_whole(name, size)
                 need_positive(name, size)
-        for name, known in (("pool", Pool), ("head", VisionHead), ("grid", GridMode)):
+        for name, known in (("pool", Pool), ("grid", GridMode)):
             need_known(name, getattr(self, name), get_args(known))
         need(
             not self.tie_embeddings,
@@ -85,12 +84,6 @@ class VisionShape(Shape):
             "got pool='mean'",
             "give pool='token'",
         )
-        need(
-            len(self.labels) in (0, self.vocabulary),
-            "labels needs a name for each class, or none at all",
-            f"got {len(self.labels)} names for {self.vocabulary} classes",
-            "name them all",
-        )
         self.patch_grid(*self.image)
 
     @property
@@ -103,6 +96,16 @@ class VisionShape(Shape):
         """Sizes that are bound by name to constructor arguments of schemes and mixers, including the patch grid."""
         rows, columns = self.patch_grid(*self.image)
         return super().bindable_sizes | {"rows": rows, "columns": columns}
+
+    def _check_head(self) -> None:
+        need_known("head", self.head, get_args(VisionHead))
+        need(
+            len(self.labels) in (0, self.vocabulary),
+            "labels needs a name for each class, or none at all",
+            f"got {len(self.labels)} names for {self.vocabulary} classes",
+            "name them all",
+        )
+        need(self.padding is None, "images have no padding", f"got padding={self.padding}", "leave it out")
 
     def patch_grid(self, height: int, width: int) -> tuple[int, int]:
         """Size of the patch grid, rows and columns, of an image of this size [pixels]."""

@@ -151,21 +151,19 @@ class Family(ABC):
         if lacking:
             self.source = f"config.json and the defaults for {', '.join(lacking)}, which it lacks"
         self.settings = CheckpointConfig({**self.complete_config({**self.defaults, **own}, names), **told})
-        return self._without_head(self.shape(self.settings), names)
+        return self.shape(self.settings)
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Return the config completed with settings that follow from others or from the tensor names."""
         return dict(config)
 
-    def _without_head(self, shape: Shape, names: Collection[str]) -> Shape:
-        """Return the shape of a decoder without a head if config.json names that class, and there is no head."""
-        named = self.settings.get("architectures") or ("",)
-        heads = {name for rule in self.rules(shape) if rule.ours == "head.weight" for name in rule.theirs}
-        # a tied head is there even in a checkpoint of the bare model
-        if self.model_class is not Decoder or named[0] != self.base_class or shape.tie_embeddings:
-            return shape
-        bias = tuple(place for place in shape.bias if place != "head")
-        return shape if heads & set(names) else replace(shape, has_head=False, bias=bias)
+    def write_config(self, shape: Shape) -> dict[str, Any]:
+        """Convert a `Shape` to the contents of config.json, with the name of the transformers class.
+
+        Raises:
+            ValueError: the family does not have such models.
+        """
+        return {"architectures": [self.architecture(shape)], **self.config(shape)}
 
     @abstractmethod
     def shape(self, config: Mapping[str, Any]) -> Shape:
@@ -192,9 +190,8 @@ class Family(ABC):
         return positions
 
     def all_rules(self, shape: Shape) -> list[TensorRule]:
-        """Return the tensor mappings of all layers, without those of a head that the model does not have."""
-        rules = [rule for each in self.rules(shape) for rule in each.layers(shape.layers)]
-        return [rule for rule in rules if shape.has_head or not rule.ours.startswith("head.")]
+        """Return the tensor mappings of all layers."""
+        return [rule for each in self.rules(shape) for rule in each.layers(shape.layers)]
 
 
 def linear_rules(ours: str, *theirs: str, kind: type[TensorRule] = TensorRule, bias: bool) -> list[TensorRule]:

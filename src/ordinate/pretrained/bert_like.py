@@ -8,9 +8,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.core.checks import need
-from ordinate.models.encoder import CLASSIFIERS, Encoder, EncoderHead, EncoderShape
+from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.feedforward import Activation
 from ordinate.models.shape import Shape
+from ordinate.models.text_head import READERS, EncoderHead, TextHead
 from ordinate.pretrained._family import (
     Family,
     StackedQKV,
@@ -20,7 +21,7 @@ from ordinate.pretrained._family import (
     linear_rules,
     need_settings,
 )
-from ordinate.pretrained.class_labels import class_labels, label_settings
+from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
 
 MIXER = "softmax:variant.bias=true"
 
@@ -69,16 +70,12 @@ class BertLike(Family):
         # the class for pre-training has a masked-LM head and one for the next sentence
         masked = there and (not named or named[0] in (self.masked_lm_class, f"{self.base_class[:-5]}ForPreTraining"))
         head = "masked" if masked else "pooler" if pooler else "none"
-        return {**config, "head": self.classifiers.get(named[0] if named else "", head)}
+        return {**config, "head": head_classes(self.base_class).get(named[0] if named else "", head)}
 
-    @property
-    def classifiers(self) -> Mapping[str, EncoderHead]:
-        """The transformers classes with a classifier, and their heads."""
-        stem = self.base_class[:-5]
-        return {f"{stem}ForSequenceClassification": "classes", f"{stem}ForTokenClassification": "token_classes"}
-
-    def classifier_rules(self, head: EncoderHead) -> Sequence[TensorRule]:
-        """Return the tensor mappings of a classifier."""
+    def classifier_rules(self, head: TextHead) -> Sequence[TensorRule]:
+        """Return the tensor mappings of a classifier, or of a head for answers."""
+        if head == "spans":
+            return linear_rules("classes", "qa_outputs", bias=True)
         rules = linear_rules("classes", "classifier", bias=True)
         return rules if head == "token_classes" else [*self.pooler_rules(), *rules]
 
@@ -106,8 +103,8 @@ class BertLike(Family):
         return TensorRule("schemes.0.table", (f"{self.prefix}embeddings.position_embeddings.weight",))
 
     def architecture(self, shape: Shape) -> str:
-        named = {head: name for name, head in self.classifiers.items()} | {"masked": self.masked_lm_class}
-        return named.get(cast(EncoderShape, shape).head, self.base_class)
+        named = {head: name for name, head in head_classes(self.base_class).items()}
+        return (named | {"masked": self.masked_lm_class}).get(shape.head, self.base_class)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
         need_settings(self, config, is_decoder=False, position_embedding_type="absolute", tie_word_embeddings=True)
@@ -130,7 +127,7 @@ class BertLike(Family):
             token_types=config["type_vocab_size"],
             head=cast(EncoderHead, config["head"]),
             head_activation=self.head_activation or cast(Activation, activation),
-            labels=class_labels(config) if config["head"] in CLASSIFIERS else (),
+            labels=head_labels(config["head"], config),
             padding=padding,
         )
 
@@ -156,7 +153,7 @@ class BertLike(Family):
             "layer_norm_eps": shape.norm_eps,
             "hidden_act": activation_name(shape.feedforward),
             "type_vocab_size": kinds,
-            **(label_settings(labels) if (labels := cast(EncoderShape, shape).labels) else {}),
+            **head_settings(shape),
         }
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
@@ -175,6 +172,6 @@ class BertLike(Family):
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.output.dense", bias=True),
             *linear_rules(f"{here}.feedforward_norm", f"{there}.output.LayerNorm", bias=True),
         ]
-        if top.head in CLASSIFIERS:
+        if top.head in READERS:
             return [*rules, *self.classifier_rules(top.head)]
         return [*rules, *{"masked": self.masked_lm_rules(), "pooler": self.pooler_rules(), "none": []}[top.head]]

@@ -10,14 +10,16 @@ MOST_CLASSES = 1_000_000
 
 
 def class_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the class names of a config.json, in order: those of `id2label`, or numbered ones.
+    """Return the class names of a config.json, in order.
+
+    They are those of `id2label`; or numbered ones, as many as `num_labels` says, if that is another number.
 
     Raises:
         ValueError: a class without a name, or an impossible number of them.
     """
-    names = config.get("id2label")
-    if names is None:
-        count = config.get("num_labels") or 2
+    names, told = config.get("id2label"), config.get("num_labels")
+    if names is None or told not in (None, len(names)):
+        count = 2 if told is None else told
         sensible = isinstance(count, int) and 0 < count <= MOST_CLASSES
         need(sensible, f"num_labels must be from 1 to {MOST_CLASSES}", f"got {count!r}", "check config.json")
         return numbered_labels(count)

@@ -8,7 +8,6 @@ from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
     HF_GATES,
-    Family,
     StackedPair,
     StackedQKV,
     TensorRule,
@@ -16,19 +15,21 @@ from ordinate.pretrained._family import (
     activation_name,
     linear_rules,
 )
+from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_parameters, rope_spec, spec_to_rope_parameters
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-class LlamaLike(Family):
+class LlamaLike(DecoderLike):
     """Llama-like decoders: RoPE, pre-norm with RMSNorm, gated feed-forward, grouped-query attention.
 
-    Must: `model_type`, `architecture` and `defaults`.
+    Must: `model_type`, `causal_lm_class`, `base_class` and `defaults`.
     May: `bias` (on the QKV projection), `optional_biases`, `qk_norm`, `windows` and `window_config`.
     """
 
     prefix = "model."
+    token_classifier = "score"
     ignored_suffixes = ("rotary_emb.inv_freq",)
     usual: ClassVar[Mapping[str, Any]] = {
         "hidden_size": 4096,
@@ -37,6 +38,7 @@ class LlamaLike(Family):
         "hidden_act": "silu",
         "rms_norm_eps": 1e-6,
         "tie_word_embeddings": False,
+        "token_classification_bias": True,
         "head_dim": None,
         "rope_parameters": None,
     }
@@ -47,6 +49,9 @@ class LlamaLike(Family):
     """Keys of config.json that add biases: `attention_bias`, `mlp_bias`."""
     qk_norm: ClassVar[bool] = False
     """Whether queries and keys of each head are normalised."""
+
+    def token_bias(self) -> bool:
+        return bool(self.settings["token_classification_bias"])
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads = config["hidden_size"], config["num_attention_heads"]
@@ -87,6 +92,7 @@ class LlamaLike(Family):
             "choose another family, or use save_pretrained",
         )
         biases = {"attention_bias": mixers[shape.mixer], "mlp_bias": "feedforward" in shape.bias}
+        plain = shape.head == "token_classes" and "head" not in shape.bias
         return {
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.width,
@@ -101,6 +107,7 @@ class LlamaLike(Family):
             "rms_norm_eps": shape.norm_eps,
             "rope_parameters": spec_to_rope_parameters(shape.scheme, width),
             "tie_word_embeddings": shape.tie_embeddings,
+            **({"token_classification_bias": False} if plain else {}),
             **self.window_config(shape),
         }
 

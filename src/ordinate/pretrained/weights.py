@@ -127,7 +127,7 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
     shape, kind = model.shape, next(model.parameters()).dtype
     if shape.norm_eps is None:
         shape = replace(shape, norm_eps=_default_eps(shape, kind))
-    config = {"architectures": [family.architecture(shape)], **family.config(shape)}
+    config = family.write_config(shape)
     names = [name for rule in family.all_rules(shape) for name in rule.theirs]
     # reading the new config back must give the same shape: otherwise the model would silently load as another one
     own, came = (_comparable(each, kind) for each in (shape, family.read_config(config, names)))

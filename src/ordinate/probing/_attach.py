@@ -112,6 +112,8 @@ def _published(folder: Path, family: str, architectures: list[str]) -> Any:
         transformers.AutoModelForMaskedLM,
         transformers.AutoModelForSeq2SeqLM,
         transformers.AutoModelForImageClassification,
+        # its tensors have other names in some families
+        transformers.AutoModelForQuestionAnswering,
     )
     chosen = transformers.AutoModel
     for head in heads:

@@ -84,6 +84,9 @@ def base_shape(plan: Plan) -> Shape:
         )
     came = f"{folder} holds a model of kind {found}"
     need(found == plan.model, f"a study of {plan.model} models needs one", came, f"give --model {found}")
+    trained = type(shape).__dataclass_fields__["head"].default
+    must, came = f"training of a {found} continues with head={trained!r}", f"{folder} has head={shape.head!r}"
+    need(shape.head == trained, must, came, "give the model that it was made from")
     return shape
 
 

@@ -222,7 +222,7 @@ def test_a_model_written_before_a_field_of_its_shape_existed_is_attached(tmp_pat
     model = Decoder(Shape(vocabulary=8, width=8, layers=1, heads=2))
     model.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    del config["shape"]["has_head"], config["shape"]["first_norm"]
+    del config["shape"]["head"], config["shape"]["first_norm"]
     if not named:
         del config["architectures"]
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -5,12 +5,13 @@ from typing import Any, ClassVar
 
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import Family, InterleavedQKV, TensorRule, linear_rules, need_settings
+from ordinate.pretrained._family import InterleavedQKV, TensorRule, linear_rules, need_settings
+from ordinate.pretrained.decoder_like import DecoderLike
 
 MIXER = "softmax:variant.bias=true"
 
 
-class Bloom(Family):
+class Bloom(DecoderLike):
     """Bloom: ALiBi, and a LayerNorm of the token embeddings.
 
     Source: BigScience Workshop 2022, https://arxiv.org/abs/2211.05100.
@@ -18,6 +19,7 @@ class Bloom(Family):
 
     model_type = "bloom"
     base_class = "BloomModel"
+    causal_lm_class = "BloomForCausalLM"
     prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 250_880,
@@ -37,9 +39,6 @@ class Bloom(Family):
             **config,
             "hidden_size": config["hidden_size"] if config.get("n_embed") is None else config["n_embed"],
         }
-
-    def architecture(self, shape: Shape) -> str:
-        return "BloomForCausalLM" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         need_settings(self, config, apply_residual_connection_post_layernorm=False)

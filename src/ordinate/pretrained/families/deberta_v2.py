@@ -5,9 +5,10 @@ from typing import Any, ClassVar, cast
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_known
-from ordinate.models.encoder import CLASSIFIERS, Encoder, EncoderHead, EncoderShape, PoolActivation
+from ordinate.models.encoder import Encoder, EncoderShape, PoolActivation
 from ordinate.models.feedforward import Activation
 from ordinate.models.shape import Shape
+from ordinate.models.text_head import CLASSIFIERS, EncoderHead
 from ordinate.pretrained._family import (
     HF_ACTIVATIONS,
     Family,
@@ -18,16 +19,12 @@ from ordinate.pretrained._family import (
     linear_rules,
     need_settings,
 )
-from ordinate.pretrained.class_labels import class_labels, label_settings
+from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
 from ordinate.schemes.deberta import Deberta
 
 MIXER = "softmax:variant.bias=true"
-HEADS: Mapping[str, EncoderHead] = {
-    "DebertaV2ForMaskedLM": "masked",
-    "DebertaV2ForSequenceClassification": "classes",
-    "DebertaV2ForTokenClassification": "token_classes",
-    "DebertaV2Model": "none",
-}
+BASE = "DebertaV2Model"
+HEADS = {"DebertaV2ForMaskedLM": "masked", **head_classes(BASE), BASE: "none"}
 TERMS = {"both": ["p2c", "c2p"], "c2p": ["c2p"], "p2c": ["p2c"]}
 
 
@@ -43,7 +40,7 @@ class DebertaV2(Family):
 
     model_class = Encoder
     model_type = "deberta-v2"
-    base_class = "DebertaV2Model"
+    base_class = BASE
     prefix = "deberta."
     # the tied decoder, and the pre-training heads of version 3
     ignored_suffixes = (
@@ -81,7 +78,7 @@ class DebertaV2(Family):
 
     def architecture(self, shape: Shape) -> str:
         named = {head: name for name, head in HEADS.items()}
-        return named.get(cast(EncoderShape, shape).head, self.base_class)
+        return named.get(shape.head, self.base_class)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
         width = config["hidden_size"]
@@ -99,7 +96,7 @@ class DebertaV2(Family):
             is_decoder=False,
         )
         activation = activation_kind(config, "hidden_act")
-        head = HEADS.get((config["architectures"] or ("",))[0], "none")
+        head = cast(EncoderHead, HEADS.get((config["architectures"] or ("",))[0], "none"))
         return EncoderShape(
             vocabulary=config["vocab_size"],
             width=width,
@@ -119,7 +116,7 @@ class DebertaV2(Family):
             head=head,
             head_activation=cast(Activation, activation),
             pool_activation=self._pool_activation(config) if head == "classes" else "tanh",
-            labels=class_labels(config) if head in CLASSIFIERS else (),
+            labels=head_labels(head, config),
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
@@ -177,6 +174,8 @@ class DebertaV2(Family):
             rules.append(TensorRule("masked.bias", (f"{head}.bias",)))
         if top.head == "classes":
             rules += linear_rules("pooler", "pooler.dense", bias=True)
+        if top.head == "spans":
+            rules += linear_rules("classes", "qa_outputs", bias=True)
         return rules + (linear_rules("classes", "classifier", bias=True) if top.head in CLASSIFIERS else [])
 
     def _pool_activation(self, config: Mapping[str, Any]) -> PoolActivation:
@@ -192,11 +191,9 @@ class DebertaV2(Family):
 
     def _classifier_config(self, shape: EncoderShape) -> dict[str, Any]:
         """Return the config.json keys of a classifier."""
-        if shape.head not in CLASSIFIERS:
-            return {}
         known = {**HF_ACTIVATIONS, "tanh": "tanh"}
         act = next(name for name, kind in known.items() if kind == shape.pool_activation)
-        return label_settings(shape.labels) | ({"pooler_hidden_act": act} if shape.head == "classes" else {})
+        return head_settings(shape) | ({"pooler_hidden_act": act} if shape.head == "classes" else {})
 
     def _line(self, config: Mapping[str, Any]) -> str:
         """Return the scheme spec of a config.json."""

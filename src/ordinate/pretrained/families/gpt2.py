@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    Family,
     TensorRule,
     TransposedWeight,
     activation_kind,
@@ -14,12 +13,13 @@ from ordinate.pretrained._family import (
     linear_rules,
     need_settings,
 )
+from ordinate.pretrained.decoder_like import DecoderLike
 
 MIXER = "softmax:variant.bias=true"
 SCALING = ("scale_attn_weights", "scale_attn_by_inverse_layer_idx")
 
 
-class Gpt2(Family):
+class Gpt2(DecoderLike):
     """GPT-2: learned absolute positions, pre-norm with LayerNorm, biases in every layer.
 
     Source: Radford et al. 2019, Language Models are Unsupervised Multitask Learners.
@@ -27,6 +27,7 @@ class Gpt2(Family):
 
     model_type = "gpt2"
     base_class = "GPT2Model"
+    causal_lm_class = "GPT2LMHeadModel"
     prefix = "transformer."
     # causal-mask buffers stored by older versions
     ignored_suffixes = ("attn.bias", "attn.masked_bias")
@@ -49,9 +50,6 @@ class Gpt2(Family):
         "num_attention_heads": "n_head",
         "num_hidden_layers": "n_layer",
     }
-
-    def architecture(self, shape: Shape) -> str:
-        return "GPT2LMHeadModel" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         need_settings(self, config, add_cross_attention=False)

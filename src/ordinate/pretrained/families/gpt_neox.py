@@ -6,19 +6,19 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    Family,
     InterleavedQKV,
     TensorRule,
     activation_kind,
     activation_name,
     linear_rules,
 )
+from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import DEFAULT_THETA, rope_parameters, rope_spec, spec_to_rope_parameters
 
 BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
 
 
-class GptNeox(Family):
+class GptNeox(DecoderLike):
     """GPT-NeoX and Pythia: RoPE on a quarter of each head's channels, parallel attention and feed-forward.
 
     Source: Black et al. 2022, GPT-NeoX-20B, https://arxiv.org/abs/2204.06745.
@@ -26,6 +26,7 @@ class GptNeox(Family):
 
     model_type = "gpt_neox"
     base_class = "GPTNeoXModel"
+    causal_lm_class = "GPTNeoXForCausalLM"
     prefix = "gpt_neox."
     ignored_suffixes = ("attention.bias", "attention.masked_bias", "rotary_emb.inv_freq")
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -44,9 +45,6 @@ class GptNeox(Family):
         "use_parallel_residual": True,
         "tie_word_embeddings": False,
     }
-
-    def architecture(self, shape: Shape) -> str:
-        return "GPTNeoXForCausalLM" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads = config["hidden_size"], config["num_attention_heads"]

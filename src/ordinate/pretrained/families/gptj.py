@@ -6,17 +6,17 @@ from typing import Any, ClassVar
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import (
-    Family,
     StackedQKV,
     TensorRule,
     activation_kind,
     activation_name,
     linear_rules,
 )
+from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import rope_spec, spec_to_rope_parameters
 
 
-class Gptj(Family):
+class Gptj(DecoderLike):
     """GPT-J: RoPE on interleaved channel pairs, parallel attention and feed-forward after a shared norm.
 
     Source: Wang and Komatsuzaki 2021, GPT-J-6B, https://github.com/kingoflolz/mesh-transformer-jax.
@@ -24,6 +24,9 @@ class Gptj(Family):
 
     model_type = "gptj"
     base_class = "GPTJModel"
+    causal_lm_class = "GPTJForCausalLM"
+    # transformers has no classifier of tokens for it
+    heads = ("classes", "spans")
     prefix = "transformer."
     ignored_suffixes = ("attn.bias", "attn.masked_bias", "attn.embed_positions")
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -44,9 +47,6 @@ class Gptj(Family):
         "num_attention_heads": "n_head",
         "num_hidden_layers": "n_layer",
     }
-
-    def architecture(self, shape: Shape) -> str:
-        return "GPTJForCausalLM" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         head_width = config["n_embd"] // config["n_head"]

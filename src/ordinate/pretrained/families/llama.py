@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ordinate.models.shape import Shape
 from ordinate.pretrained.llama_like import LlamaLike
 
 
@@ -15,6 +14,8 @@ class Llama(LlamaLike):
 
     model_type = "llama"
     base_class = "LlamaModel"
+    causal_lm_class = "LlamaForCausalLM"
+    span_prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 32_000,
@@ -25,6 +26,3 @@ class Llama(LlamaLike):
         "mlp_bias": False,
     }
     optional_biases = ("attention_bias", "mlp_bias")
-
-    def architecture(self, shape: Shape) -> str:
-        return "LlamaForCausalLM" if shape.has_head else self.base_class

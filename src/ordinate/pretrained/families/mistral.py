@@ -16,6 +16,7 @@ class Mistral(LlamaLike):
 
     model_type = "mistral"
     base_class = "MistralModel"
+    causal_lm_class = "MistralForCausalLM"
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         "vocab_size": 32_000,
@@ -24,9 +25,6 @@ class Mistral(LlamaLike):
         "max_position_embeddings": 131_072,
         "sliding_window": 4096,
     }
-
-    def architecture(self, shape: Shape) -> str:
-        return "MistralForCausalLM" if shape.has_head else self.base_class
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return (config["sliding_window"],)

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_known
 from ordinate.models.encoder import Encoder, EncoderShape
-from ordinate.models.feedforward import GATED, Activation
+from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
+from ordinate.models.text_head import READERS, EncoderHead, Pool
 from ordinate.pretrained._family import (
     HF_GATES,
     Family,
@@ -17,11 +18,15 @@ from ordinate.pretrained._family import (
     need_settings,
 )
 from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec, spec_to_rope_parameters
+from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
 from ordinate.schemes._spec import SchemeSpec
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 # default RoPE theta of each layer type
 THETAS = {FULL: 160_000.0, SLIDING: 10_000.0}
+BASE = "ModernBertModel"
+HEADS = {"ModernBertForMaskedLM": "masked", **head_classes(BASE), BASE: "none"}
+POOLS: Mapping[str, Pool] = {"cls": "first", "mean": "mean"}
 BIASED, PLAIN = "softmax:variant.bias=true", "softmax"
 
 
@@ -33,7 +38,7 @@ class Modernbert(Family):
 
     model_class = Encoder
     model_type = "modernbert"
-    base_class = "ModernBertModel"
+    base_class = BASE
     prefix = "model."
     ignored_suffixes = ("decoder.weight",)
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -54,11 +59,12 @@ class Modernbert(Family):
         "global_attn_every_n_layers": 3,
         "classifier_bias": False,
         "classifier_activation": "gelu",
+        "classifier_pooling": "cls",
         "architectures": (),
     }
 
     def architecture(self, shape: Shape) -> str:
-        return "ModernBertForMaskedLM" if cast(EncoderShape, shape).head == "masked" else "ModernBertModel"
+        return {head: name for name, head in HEADS.items()}.get(shape.head, BASE)
 
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
         need_settings(self, config, tie_word_embeddings=True, decoder_bias=True)
@@ -72,7 +78,6 @@ class Modernbert(Family):
             f"got layer_types with {', '.join(unknown)}",
             "load another checkpoint",
         )
-        masked = "ModernBertForMaskedLM" in config["architectures"]
         return EncoderShape(
             vocabulary=config["vocab_size"],
             width=config["hidden_size"],
@@ -90,9 +95,7 @@ class Modernbert(Family):
             bias=("norm",) * config["norm_bias"] + ("feedforward",) * config["mlp_bias"],
             embedding_norm=True,
             first_norm=False,
-            head="masked" if masked else "none",
-            head_activation=cast(Activation, activation_kind(config, "classifier_activation")) if masked else "gelu",
-            head_bias=config["classifier_bias"] if masked else True,
+            **self._head(config),
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
@@ -112,8 +115,6 @@ class Modernbert(Family):
         )
         usual = {(kind, f"rope:theta={theta}") for kind, theta in THETAS.items() if kind not in kinds}
         ropes = {kind: spec_to_rope_parameters(line, shape.width // shape.heads) for kind, line in turns | usual}
-        head = {"classifier_activation": activation_name(top.head_activation), "classifier_bias": top.head_bias}
-        head = head if top.head == "masked" else {}
         return {
             "architectures": [self.architecture(shape)],
             "vocab_size": shape.vocabulary,
@@ -132,7 +133,7 @@ class Modernbert(Family):
             "layer_types": kinds,
             "local_attention": 2 * (sizes.pop() - 1) if sizes else self.defaults["local_attention"],
             "rope_parameters": ropes,
-            **head,
+            **self._head_config(top),
         }
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
@@ -150,13 +151,45 @@ class Modernbert(Family):
         ]
         for layer in range(1, shape.layers):
             rules += linear_rules(f"blocks.{layer}.mixer_norm", f"model.layers.{layer}.attn_norm", bias=norms)
-        if cast(EncoderShape, shape).head != "masked":
-            return rules
+        return [*rules, *self._head_rules(cast(EncoderShape, shape))]
+
+    def _head(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a shape that describe its head."""
+        head = cast(EncoderHead, HEADS.get((config["architectures"] or ("",))[0], "none"))
+        if head == "none":
+            return {"head": head}
+        if head == "classes":
+            need_known("classifier_pooling", config["classifier_pooling"], POOLS)
+        return {
+            "head": head,
+            "head_activation": activation_kind(config, "classifier_activation"),
+            "head_bias": config["classifier_bias"],
+            "head_transform": head in READERS,
+            "pool": POOLS[config["classifier_pooling"]] if head == "classes" else "first",
+            "labels": head_labels(head, config),
+        }
+
+    def _head_config(self, shape: EncoderShape) -> dict[str, Any]:
+        """Return the config.json keys of a head."""
+        if shape.head not in ("masked", *READERS):
+            return {}
+        return {
+            "classifier_activation": activation_name(shape.head_activation),
+            "classifier_bias": shape.head_bias,
+            "classifier_pooling": next(name for name, pool in POOLS.items() if pool == shape.pool),
+            **head_settings(shape),
+        }
+
+    def _head_rules(self, shape: EncoderShape) -> list[TensorRule]:
+        """Return the tensor mappings of a head."""
+        ours = {"masked": "masked", **dict.fromkeys(READERS, "head_transform")}.get(shape.head)
+        if ours is None:
+            return []
+        last = linear_rules("classes", "classifier", bias=True)
         return [
-            *rules,
-            *linear_rules("masked.transform", "head.dense", bias=cast(EncoderShape, shape).head_bias),
-            *linear_rules("masked.norm", "head.norm", bias=norms),
-            TensorRule("masked.bias", ("decoder.bias",)),
+            *linear_rules(f"{ours}.transform", "head.dense", bias=shape.head_bias),
+            *linear_rules(f"{ours}.norm", "head.norm", bias="norm" in shape.bias),
+            *([TensorRule("masked.bias", ("decoder.bias",))] if shape.head == "masked" else last),
         ]
 
     def _rope(self, config: Mapping[str, Any], kind: str) -> str:

@@ -5,12 +5,13 @@ from typing import Any, ClassVar
 
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
-from ordinate.pretrained._family import Family, TensorRule, linear_rules, need_settings
+from ordinate.pretrained._family import TensorRule, linear_rules, need_settings
+from ordinate.pretrained.decoder_like import DecoderLike
 
 MIXER, SCALED = "softmax", "softmax:variant.scale="
 
 
-class Mpt(Family):
+class Mpt(DecoderLike):
     """MPT: ALiBi, no biases, not even in LayerNorm.
 
     Source: MosaicML 2023, https://www.databricks.com/blog/mpt-7b.
@@ -18,6 +19,7 @@ class Mpt(Family):
 
     model_type = "mpt"
     base_class = "MptModel"
+    causal_lm_class = "MptForCausalLM"
     prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {
         "d_model": 2048,
@@ -34,9 +36,6 @@ class Mpt(Family):
         "hidden_size": "d_model",
         "num_hidden_layers": "n_layers",
     }
-
-    def architecture(self, shape: Shape) -> str:
-        return "MptForCausalLM" if shape.has_head else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         attention = config["attn_config"] or {}
@@ -63,7 +62,7 @@ class Mpt(Family):
     def config(self, shape: Shape) -> dict[str, Any]:
         scaled = shape.mixer.startswith(SCALED) and "," not in shape.mixer
         need(
-            shape.scheme == "alibi" and (shape.mixer == MIXER or scaled) and not shape.bias,
+            shape.scheme == "alibi" and (shape.mixer == MIXER or scaled) and set(shape.bias) <= {"head"},
             f"an mpt requires scheme alibi, mixer {MIXER} or {SCALED}NUMBER, and no bias",
             f"got {shape.scheme}, {shape.mixer}, {shape.bias}",
             "use save_pretrained instead",

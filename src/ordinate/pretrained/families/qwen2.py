@@ -15,6 +15,8 @@ class Qwen2(LlamaLike):
 
     model_type = "qwen2"
     base_class = "Qwen2Model"
+    causal_lm_class = "Qwen2ForCausalLM"
+    span_prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         **WINDOW_DEFAULTS,
@@ -24,9 +26,6 @@ class Qwen2(LlamaLike):
         "max_position_embeddings": 32_768,
     }
     bias = True
-
-    def architecture(self, shape: Shape) -> str:
-        return "Qwen2ForCausalLM" if shape.has_head else self.base_class
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return layer_windows(config)

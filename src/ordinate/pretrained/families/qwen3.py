@@ -15,6 +15,8 @@ class Qwen3(LlamaLike):
 
     model_type = "qwen3"
     base_class = "Qwen3Model"
+    causal_lm_class = "Qwen3ForCausalLM"
+    span_prefix = "transformer."
     defaults: ClassVar[Mapping[str, Any]] = {
         **LlamaLike.usual,
         **WINDOW_DEFAULTS,
@@ -27,9 +29,6 @@ class Qwen3(LlamaLike):
     }
     optional_biases = ("attention_bias",)
     qk_norm = True
-
-    def architecture(self, shape: Shape) -> str:
-        return "Qwen3ForCausalLM" if shape.has_head else self.base_class
 
     def windows(self, config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return layer_windows(config)

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 
 from ordinate.core.checks import need
-from ordinate.models.encoder import EncoderHead
 from ordinate.models.shape import Shape
+from ordinate.models.text_head import TextHead
 from ordinate.pretrained._family import TensorRule, Weight, linear_rules
 from ordinate.pretrained.bert_like import BertLike
 
@@ -64,8 +64,8 @@ class Roberta(BertLike):
         table = f"{self.prefix}embeddings.position_embeddings.weight"
         return SkippedRows("schemes.0.table", (table,), self.position_offset(padding))
 
-    def classifier_rules(self, head: EncoderHead) -> Sequence[TensorRule]:
-        if head == "token_classes":
+    def classifier_rules(self, head: TextHead) -> Sequence[TensorRule]:
+        if head != "classes":
             return super().classifier_rules(head)
         return [
             *linear_rules("pooler", "classifier.dense", bias=True),

@@ -21,7 +21,7 @@ class Runner(ABC):
     """Calls a model of one kind in both libraries with the same inputs, which are drawn from a seed.
 
     Must: `plain_inputs`, `ours` and `theirs`.
-    May: `reads_texts`, `decodes`.
+    May: `reads_texts`, `decodes`, `classifies`, `reads_whole_texts`, `reads_first_token`, `reads_one_text`.
 
     Args:
         family: family of the checkpoint.
@@ -33,8 +33,6 @@ class Runner(ABC):
 
     reads_texts: ClassVar[bool] = True
     """Whether inputs are texts, which can be padded and packed."""
-    decodes: ClassVar[bool] = True
-    """Whether the model decodes one token at a time, with a cache."""
 
     def __init__(self, family: Family, shape: Shape, config: Mapping[str, Any], tokens: int, seed: int) -> None:
         self.family, self.shape, self.tokens, self.seed = family, shape, tokens, seed
@@ -43,14 +41,34 @@ class Runner(ABC):
         self.fill = padding if isinstance(padding, int) and 0 <= padding < shape.vocabulary else 0
 
     @property
+    def decodes(self) -> bool:
+        """Whether the model decodes one token at a time, with a cache."""
+        return True
+
+    @property
+    def classifies(self) -> bool:
+        """Whether each row has one output, the logits of its classes."""
+        return False
+
+    @property
+    def reads_whole_texts(self) -> bool:
+        """Whether an output depends on where a text ends: texts are then not packed."""
+        return False
+
+    @property
     def reads_first_token(self) -> bool:
-        """Whether each row has one output, from its first token: texts are then neither shifted nor packed."""
+        """Whether a classifier reads the first column: texts are then not shifted."""
+        return False
+
+    @property
+    def reads_one_text(self) -> bool:
+        """Whether transformers reads one text in a call, and none that is padded."""
         return False
 
     @property
     def rows(self) -> int:
         """Number of texts or images without padding: more where each gives only the logits of a few classes."""
-        return 8 if self.reads_first_token else 2
+        return 8 if self.classifies else 2
 
     @abstractmethod
     def plain_inputs(self) -> Any:
@@ -89,7 +107,8 @@ class TextRunner(Runner):
         """Compute the outputs of one call, those of padding left out."""
 
     def plain_inputs(self) -> Texts:
-        return Texts(tuple(self.draw_text(self.tokens) for _ in range(self.rows)), "right", self.fill)
+        layout = "alone" if self.reads_one_text else "right"
+        return Texts(tuple(self.draw_text(self.tokens) for _ in range(self.rows)), layout, self.fill)
 
     def texts(self) -> tuple[Text, ...]:
         """Draw three texts of different lengths."""

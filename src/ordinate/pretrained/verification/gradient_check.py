@@ -84,6 +84,7 @@ def _gradient(tensor: Tensor) -> Tensor:
 
 
 def _loss(out: Float[Tensor, "*any columns"], generator: torch.Generator) -> Float[Tensor, ""]:
-    """Return the cross-entropy of an output to drawn distributions over its columns."""
-    wanted = torch.rand(out.shape, generator=generator, dtype=torch.float32).to(out.dtype)
-    return nn.functional.cross_entropy(out.flatten(0, -2), (wanted / wanted.sum(-1, keepdim=True)).flatten(0, -2))
+    """Return the cross-entropy of an output to drawn distributions over its columns; of one column, over its rows."""
+    rows = out.flatten(0, -2) if out.shape[-1] > 1 else out.flatten()[None]
+    wanted = torch.rand(rows.shape, generator=generator, dtype=torch.float32).to(out.dtype)
+    return nn.functional.cross_entropy(rows, wanted / wanted.sum(-1, keepdim=True))

@@ -88,6 +88,8 @@ class PaddingCheck(Check):
     def reason(cls, runner: Runner) -> str | None:
         if runner.reads_first_token and cls.layout == "left":
             return "its classifier reads the first column, which is padding"
+        if runner.reads_one_text:
+            return "config.json has no pad_token_id: transformers classifies one text at a time"
         return None if runner.reads_texts else "images have no padding"
 
     def ours(self, model: Any) -> Results:
@@ -147,8 +149,8 @@ class PackingCheck(Check):
 
     @classmethod
     def reason(cls, runner: Runner) -> str | None:
-        if runner.reads_first_token:
-            return "its classifier reads one text in each row"
+        if runner.reads_whole_texts:
+            return "its head reads one text in each row"
         length = changing_length(runner.shape)
         if length is not None and length < runner.tokens:
             return f"beyond its trained length, {length}, the longest text sets the rates of all: give fewer --tokens"

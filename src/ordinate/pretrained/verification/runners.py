@@ -10,36 +10,75 @@ from torch import Tensor
 from ordinate.core.geometry import Geometry
 from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
-from ordinate.models.encoder import CLASSIFIERS, Encoder, EncoderShape
+from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.text_head import READERS
 from ordinate.models.vision import VisionShape, VisionTransformer
 from ordinate.pretrained.verification._runner import Runner, TextRunner
 from ordinate.pretrained.verification.outputs import Outputs
-from ordinate.pretrained.verification.rows import Text, Texts
+from ordinate.pretrained.verification.rows import Rows, Text, Texts
 
 
-class DecoderRunner(TextRunner):
-    """Runner of decoders: next-token logits; hidden states of those without a head."""
+class HeadRunner(TextRunner):
+    """Runner of models whose head may be one of `READERS`."""
+
+    @property
+    def classifies(self) -> bool:
+        return self.shape.head == "classes"
+
+    @property
+    def reads_whole_texts(self) -> bool:
+        return self.shape.head in ("classes", "spans")
+
+    def our_logits(self, model: Any, rows: Rows, *inputs: Any) -> Outputs:
+        """Compute the logits of the head of the Ordinate model."""
+        if self.shape.head == "spans":
+            return {"logits": rows.tokens(model.span_logits(rows.values, *inputs).mT)}
+        logits = model.class_logits(rows.values, *inputs)
+        return {"logits": logits if self.classifies else rows.tokens(logits)}
+
+    def their_logits(self, came: Any, rows: Rows) -> Outputs:
+        """Return the logits in what the transformers model returned."""
+        if self.shape.head == "spans":
+            return {"logits": rows.tokens(torch.stack([came.start_logits, came.end_logits], -1))}
+        return {"logits": came.logits if self.classifies else rows.tokens(came.logits)}
+
+
+class DecoderRunner(HeadRunner):
+    """Runner of decoders: next-token logits, or those of a classifier; hidden states of those without a head."""
+
+    @property
+    def decodes(self) -> bool:
+        return self.shape.head not in READERS
+
+    @property
+    def reads_one_text(self) -> bool:
+        return self.classifies and self.shape.padding is None
 
     def draw_text(self, length: int) -> Text:
         return Text(self.draw_ids(length, self.shape.vocabulary))
 
     def ours_once(self, model: Any, texts: Texts) -> Outputs:
-        rows = texts.ids
-        compute = model if self.shape.has_head else model.hidden_states
-        return {self.output: rows.tokens(compute(rows.values, rows.geometry(causal=True)))}
+        rows, head = texts.ids, self.shape.head
+        where = rows.geometry(causal=True)
+        if head in READERS:
+            return self.our_logits(model, rows, where)
+        compute = model.hidden_states if head == "none" else model
+        return {self.output: rows.tokens(compute(rows.values, where))}
 
     def theirs_once(self, model: Any, texts: Texts) -> Outputs:
         rows = texts.ids
         places = self.position_arguments(model, texts)
         came = model(rows.values, attention_mask=rows.mask, use_cache=False, return_dict=True, **places)
-        return {self.output: rows.tokens(came.logits if self.shape.has_head else came.last_hidden_state)}
+        if self.shape.head == "none":
+            return {self.output: rows.tokens(came.last_hidden_state)}
+        return self.their_logits(came, rows)
 
     @property
     def output(self) -> str:
         """What the model computes."""
-        return "logits" if self.shape.has_head else "hidden states"
+        return "hidden states" if self.shape.head == "none" else "logits"
 
     def steps(self, model: Any, text: Text, start: int, first: int, *, ours: bool) -> Iterator[Tensor]:
         cache, kept, position = Cache(), None, start
@@ -50,23 +89,24 @@ class DecoderRunner(TextRunner):
                 # later pieces continue the positions of the first
                 begins = start > 0 and not len(cache)
                 where = Geometry.from_positions(places[None, :, None]) if begins else None
-                yield (model if self.shape.has_head else model.hidden_states)(piece, where, cache)[0]
+                yield (model.hidden_states if self.shape.head == "none" else model)(piece, where, cache)[0]
                 continue
             told = {"position_ids": places[None]} if start else {}
             came = model(piece, past_key_values=kept, use_cache=True, return_dict=True, **told)
             kept = came.past_key_values
-            yield (came.logits if self.shape.has_head else came.last_hidden_state)[0]
+            yield (came.last_hidden_state if self.shape.head == "none" else came.logits)[0]
 
 
-class EncoderRunner(TextRunner):
+class EncoderRunner(HeadRunner):
     """Runner of encoders: logits of masked tokens, or of classes; or hidden states, and the pooled vector."""
 
-    decodes = False
+    @property
+    def decodes(self) -> bool:
+        return False
 
     @property
     def reads_first_token(self) -> bool:
-        """Whether it classifies a text by its first token."""
-        return cast(EncoderShape, self.shape).head == "classes"
+        return self.classifies and cast(EncoderShape, self.shape).pool == "first"
 
     def draw_text(self, length: int) -> Text:
         kinds = cast(EncoderShape, self.shape).token_types
@@ -74,22 +114,22 @@ class EncoderRunner(TextRunner):
         return Text(self.draw_ids(length, self.shape.vocabulary), types)
 
     def ours_once(self, model: Any, texts: Texts) -> Outputs:
-        rows, head = texts.ids, cast(EncoderShape, self.shape).head
-        x = model(rows.values, rows.geometry(causal=False), texts.token_types)
+        rows, head = texts.ids, self.shape.head
+        where = rows.geometry(causal=False)
+        if head in READERS:
+            return self.our_logits(model, rows, where, texts.token_types)
+        x = model(rows.values, where, texts.token_types)
         if head == "masked":
             return {"logits": rows.tokens(model.logits(x))}
-        if head in CLASSIFIERS:
-            logits = model.class_logits(x)
-            return {"logits": logits if head == "classes" else rows.tokens(logits)}
         pooled = {"pooled": model.pool(x)} if head == "pooler" and rows.begins_with_tokens else {}
         return {"hidden states": rows.tokens(x), **pooled}
 
     def theirs_once(self, model: Any, texts: Texts) -> Outputs:
-        rows, head, types = texts.ids, cast(EncoderShape, self.shape).head, texts.token_types
+        rows, head, types = texts.ids, self.shape.head, texts.token_types
         told = self.position_arguments(model, texts) | ({} if types is None else {"token_type_ids": types})
         came = model(rows.values, attention_mask=rows.mask, return_dict=True, **told)
-        if head in ("masked", *CLASSIFIERS):
-            return {"logits": came.logits if head == "classes" else rows.tokens(came.logits)}
+        if head in ("masked", *READERS):
+            return self.their_logits(came, rows)
         pooled = {"pooled": came.pooler_output} if head == "pooler" and rows.begins_with_tokens else {}
         return {"hidden states": rows.tokens(came.last_hidden_state), **pooled}
 
@@ -139,12 +179,15 @@ class EncoderDecoderRunner(TextRunner):
 class VisionRunner(Runner):
     """Runner of vision models: class logits; or hidden states, and the pooled vector."""
 
-    reads_texts, decodes = False, False
+    reads_texts = False
 
     @property
-    def reads_first_token(self) -> bool:
-        """Whether it classifies images."""
-        return cast(VisionShape, self.shape).head == "classes"
+    def decodes(self) -> bool:
+        return False
+
+    @property
+    def classifies(self) -> bool:
+        return self.shape.head == "classes"
 
     def plain_inputs(self) -> Tensor:
         return self.images(*cast(VisionShape, self.shape).image)

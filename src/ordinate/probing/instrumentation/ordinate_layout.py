@@ -80,7 +80,7 @@ class ProbedPart:
 
 
 def _next_tokens(model: Decoder, ids: Tensor) -> Tensor | None:
-    if model.shape.has_head:
+    if model.shape.head == "next_token":
         return model(ids)
     model.hidden_states(ids)
     return None

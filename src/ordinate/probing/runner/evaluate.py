@@ -45,8 +45,8 @@ class AttachedModel(nn.Module):
         need(
             logits is not None,
             "a model must predict tokens to be evaluated on a text",
-            f"{self.adapter.info.name} has no output head",
-            "give a checkpoint with one",
+            f"{self.adapter.info.name} has no head for that",
+            "give a checkpoint with one; `ordinate classify` reads classifiers",
         )
         # need() has raised for None
         return logits if logits is not None else ids

@@ -1,0 +1,88 @@
+"""Base class of decoders."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ordinate.core.checks import need
+from ordinate.models.shape import Shape
+from ordinate.models.text_head import READERS, TextHead
+from ordinate.pretrained._family import Family, TensorRule, linear_rules
+from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
+
+
+class DecoderLike(Family):
+    """Decoders, with a head for the next token, a classifier of texts or tokens, a head for answers, or none.
+
+    Must: besides those of `Family`, `causal_lm_class` and `base_class`.
+    May: `heads`, `token_classifier`, `span_prefix` and `token_bias`.
+    """
+
+    causal_lm_class: ClassVar[str]
+    """The transformers class with a next-token head."""
+    heads: ClassVar[tuple[TextHead, ...]] = READERS
+    """The other heads that transformers has for the family."""
+    token_classifier: ClassVar[str] = "classifier"
+    """Name of the classifier of tokens in checkpoints."""
+    span_prefix: ClassVar[str | None] = None
+    """Prefix of tensor names in checkpoints with a head for answers, if it is another one."""
+
+    @property
+    def classes(self) -> Mapping[str, TextHead]:
+        """The transformers classes with one of `heads`."""
+        return head_classes(self.base_class, self.heads)
+
+    def token_bias(self) -> bool:
+        """Whether the classifier of tokens has a bias, by the settings."""
+        return True
+
+    def architecture(self, shape: Shape) -> str:
+        named = {head: name for name, head in self.classes.items()}
+        named |= {"next_token": self.causal_lm_class, "none": self.base_class}
+        must = f"a {self.model_type} has one of the heads {', '.join(named)} in transformers"
+        need(shape.head in named, must, f"got head={shape.head!r}", "use save_pretrained instead")
+        return named[shape.head]
+
+    def read_config(self, given: Mapping[str, Any], names: Collection[str]) -> Shape:
+        shape = super().read_config(given, names)
+        named = (self.settings.get("architectures") or ("",))[0]
+        plain = tuple(place for place in shape.bias if place != "head")
+        if named in self.classes:
+            head = self.classes[named]
+            biased = head == "spans" or (head == "token_classes" and self.token_bias())
+            return replace(
+                shape,
+                head=head,
+                labels=head_labels(head, self.settings),
+                padding=self._padding(shape) if head == "classes" else None,
+                bias=(*plain, "head") if biased else plain,
+                tie_embeddings=False,
+            )
+        heads = {name for rule in self.rules(shape) if rule.ours == "head.weight" for name in rule.theirs}
+        # a tied head is there even in a checkpoint of the bare model
+        if named != self.base_class or shape.tie_embeddings or heads & set(names):
+            return shape
+        return replace(shape, head="none", bias=plain)
+
+    def write_config(self, shape: Shape) -> dict[str, Any]:
+        padding = {"pad_token_id": shape.padding} if shape.head == "classes" else {}
+        return {**super().write_config(shape), **head_settings(shape), **padding}
+
+    def all_rules(self, shape: Shape) -> list[TensorRule]:
+        rules = super().all_rules(shape)
+        if shape.head == "next_token":
+            return rules
+        rules = [rule for rule in rules if not rule.ours.startswith("head.")]
+        if shape.head == "spans" and self.span_prefix is not None:
+            rules = [replace(rule, theirs=tuple(map(self._span_name, rule.theirs))) for rule in rules]
+        theirs = {"classes": "score", "token_classes": self.token_classifier, "spans": "qa_outputs"}
+        own = linear_rules("classes", theirs[shape.head], bias="head" in shape.bias) if shape.head in theirs else []
+        return [*rules, *own]
+
+    def _span_name(self, name: str) -> str:
+        return f"{self.span_prefix}{name.removeprefix(self.prefix)}"
+
+    def _padding(self, shape: Shape) -> int | None:
+        """Return the padding token; one outside of the vocabulary is in no text."""
+        token = self.settings.get("pad_token_id")
+        return token if token is not None and 0 <= token < shape.vocabulary else None

@@ -1,0 +1,36 @@
+"""Heads of texts in checkpoints: the classes of transformers that have them, and their settings in config.json."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ordinate.models.shape import Shape
+from ordinate.models.text_head import CLASSIFIERS, READERS, TextHead
+from ordinate.pretrained.class_labels import class_labels, label_settings
+
+CLASS_ENDS: Mapping[TextHead, str] = {
+    "classes": "ForSequenceClassification",
+    "token_classes": "ForTokenClassification",
+    "spans": "ForQuestionAnswering",
+}
+"""Ends of the names of classes by their heads."""
+
+
+def head_classes(base_class: str, heads: Collection[TextHead] = READERS) -> dict[str, TextHead]:
+    """Return the classes with one of these heads, and the heads.
+
+    Args:
+        base_class: the class without a head, such as BertModel.
+        heads: the heads that the family has.
+    """
+    stem = base_class.removesuffix("Model")
+    return {f"{stem}{CLASS_ENDS[head]}": head for head in heads}
+
+
+def head_labels(head: TextHead, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the class names of a head; none for heads without classes."""
+    return class_labels(config) if head in CLASSIFIERS else ()
+
+
+def head_settings(shape: Shape) -> dict[str, Any]:
+    """Return the config.json keys of the class names of a model, if it has any."""
+    return label_settings(shape.labels) if shape.labels else {}
