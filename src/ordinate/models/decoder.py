@@ -21,7 +21,8 @@ from ordinate.ops.linear_layer import Linear, linear
 class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
     """Decoder-only (causal) language model: next-token logits at each position.
 
-        x = table[ids], with position embeddings if the scheme has any;  layers of Block;  logits = norm(x) W
+        x = embedding_scale * table[ids], with position embeddings if the scheme has any;  layers of Block;
+        logits = norm(x) W
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `Decoder.from_pretrained(folder)` reads them.
 
@@ -68,7 +69,7 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
         seen = where if cache is None else cache.with_past(where)
         placed = self.bind_schemes(seen)
         before = None if cache is None else cache.states or [None] * len(self.blocks)
-        x, states = self.run_layers(placed[0].embed(self.tokens(ids)), placed, before)
+        x, states = self.run_layers(placed[0].embed(self.embed_tokens(ids)), placed, before)
         if cache is not None:
             cache.states, cache.where = states, seen
         return x

@@ -82,7 +82,7 @@ class MaskedTokenHead(nn.Module):
         self.bend, self.norm = ACTIVATIONS[shape.head_activation], shape.make_norm(columns)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
 
-    def forward(self, x: Tokens, table: Float[Tensor, "vocabulary width"]) -> Logits:
+    def forward(self, x: Tokens, table: Float[Tensor, "vocabulary columns"]) -> Logits:
         """Logits over the vocabulary at each position."""
         # under autocast the product is in a narrower type than the weights of the norm
         return nn.functional.linear(self.norm(self.bend(self.transform(x)).to(x.dtype)), table, self.bias)
@@ -91,7 +91,8 @@ class MaskedTokenHead(nn.Module):
 class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
     """Bidirectional encoder: a contextual vector for each token.
 
-        x = norm(table[ids] + kinds[token_types], with position embeddings);  layers of Block with full attention
+        x = norm(embedding_scale * table[ids] + kinds[token_types], with position embeddings);
+        layers of Block with full attention
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `Encoder.from_pretrained(folder)` reads them.
 
@@ -137,7 +138,7 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             "got a causal one",
             "build it by Geometry.full, or with causal=False",
         )
-        placed, x = self.bind_schemes(where), self.tokens(ids)
+        placed, x = self.bind_schemes(where), self.embed_tokens(ids)
         x, _ = self.run_layers(placed[0].embed(self._with_token_types(x, ids, token_types)), placed, None)
         real = token_mask(where)
         return x if real is None else x.masked_fill(~real[..., None], 0.0)

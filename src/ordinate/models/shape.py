@@ -31,7 +31,7 @@ Norm = Literal["rms", "layer"]
 BiasLocation = Literal["norm", "feedforward", "head"]
 NORMS: dict[Norm, Callable[..., nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm}
 BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "head")
-# standard deviation of initial weights and token embeddings, as in GPT-2; schemes scale their own parameters to it
+# standard deviation of initial weights and, by default, of token embeddings, as in GPT-2
 INITIAL_STD = 0.02
 
 
@@ -78,6 +78,10 @@ class Shape:
         dropout: dropout probability of attention weights and of the output of each branch.
         tie_embeddings: whether the output head shares the weights of the token table (tied embeddings).
         has_head: whether a decoder has an output head; without one it computes hidden states only.
+        embedding_scale: factor of the token embeddings before the first layer; the square root of the width in the
+            original transformer. A tied output head uses the table without it.
+        embedding_std: standard deviation of the token embeddings at initialisation, after that factor: that of the
+            table is `table_std`. Schemes that add to the token embeddings get it as `scale`.
         embedding_norm: whether token embeddings are normalised before the first layer (Bloom).
         layer_scale: initial value of LayerScale (DINOv2); None: no LayerScale.
         first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
@@ -106,6 +110,8 @@ class Shape:
     dropout: float = 0.0
     tie_embeddings: bool = True
     has_head: bool = True
+    embedding_scale: float = 1.0
+    embedding_std: float = INITIAL_STD
     embedding_norm: bool = False
     layer_scale: float | None = None
     first_norm: bool = True
@@ -118,7 +124,7 @@ class Shape:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
-        for name in ("hidden", "head_width", "norm_eps", "layer_scale"):
+        for name in ("hidden", "head_width", "norm_eps", "layer_scale", "embedding_scale", "embedding_std"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         eps = self.norm_eps
@@ -167,9 +173,19 @@ class Shape:
             "kv_heads": self.kv_heads,
             "head_width": self.width // self.heads if self.head_width is None else self.head_width,
             "max_length": self.max_length,
-            "scale": INITIAL_STD,
+            "scale": self.embedding_std,
             "dropout": self.dropout,
         }
+
+    @property
+    def has_token_table(self) -> bool:
+        """Whether its inputs are tokens with an embedding each."""
+        return True
+
+    @property
+    def table_std(self) -> float:
+        """Standard deviation of the token table at initialisation, before the factor."""
+        return self.embedding_std / self.embedding_scale
 
     @property
     def hidden_width(self) -> int:

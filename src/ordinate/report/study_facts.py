@@ -7,10 +7,12 @@ from typing import Any
 from ordinate.report.provenance_text import provenance_facts
 from ordinate.report.read import Study
 from ordinate.report.tuning_text import describe_tuning
-from ordinate.study.options import unused_fields
+from ordinate.study.options import FORMER_VALUES, TOKEN_FIELDS, unused_fields
 
 Facts = list[tuple[str, list[tuple[str, str]]]]
 
+# factor of the token embeddings and their initial standard deviation in GPT-2
+GPT2 = (FORMER_VALUES["embedding_scale"], FORMER_VALUES["embedding_std"])
 # shown in tables of their own
 TABLE_FIELDS = ("budgets", "cells")
 
@@ -43,10 +45,27 @@ def method(study: Study) -> str:
     }
     said = " ".join(f"{label}: {note}." for label, note in notes.items() if note)
     measured = study.metric.describe_evaluation(plan, study.training_data)
-    return (
+    equal = (
         f"Every {noun} sees the same batches in the same order, takes {steps}, starts from the same initial weights "
-        f"where shapes agree, and has {shared}. {describe_tuning(study)} {measured} {said}"
-    ).strip()
+        f"where shapes agree, and has {shared}."
+    )
+    return " ".join(filter(None, (equal, describe_tuning(study), measured, token_embeddings(study), said)))
+
+
+def token_embeddings(study: Study) -> str:
+    """Say which schemes have token embeddings other than those of GPT-2; empty if none has."""
+    found: dict[tuple[float, float], dict[str, None]] = {}
+    for item in study.results:
+        made = item.get("token_embeddings")
+        if made and (made["scale"], made["std"]) != GPT2:
+            found.setdefault((made["scale"], made["std"]), {})[item["run"]["label"]] = None
+    chosen = any(study.plan.get(name) is not None for name in TOKEN_FIELDS)
+    why = "as the plan says" if chosen else "by the convention of its authors"
+    return " ".join(
+        f"Token embeddings of {', '.join(labels)} have standard deviation {std:g} at initialisation, from a table "
+        f"multiplied by {scale:.4g}, {why}; the usual ones have {GPT2[1]:g} and are not multiplied."
+        for (scale, std), labels in found.items()
+    )
 
 
 def study_facts(study: Study, varied: Collection[str] = (), others: Sequence[Study] = ()) -> Facts:

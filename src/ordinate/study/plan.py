@@ -1,9 +1,10 @@
 """A study's plan: the complete configuration of an experiment, from which every run is derived."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ordinate.core import catalog
-from ordinate.study.options import Options, unset_fields
+from ordinate.study.options import FORMER_VALUES, TOKEN_FIELDS, Options, unset_fields
 from ordinate.study.run import FIRST_TUNING_SEED, Cell, Run, digest
 
 DEFAULT_SCHEMES = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "alibi", "t5")
@@ -22,6 +23,16 @@ class Plan(Options):
     """Optimiser steps of each arm with matched FLOPs, by label; set when the plan is resolved."""
     cells: tuple[Cell, ...] = ()
     """The cells of a grid; every scheme and mixer is trained in each of them."""
+
+    @classmethod
+    def stored(cls, fields: Mapping[str, Any]) -> "Plan":
+        """The plan with these fields of a study.json; what a plan of an earlier version lacks is as it was then."""
+        return cls.model_validate({**FORMER_VALUES, **fields})
+
+    def left_open_as(self, old: "Plan") -> "Plan":
+        """The plan, where it leaves the token embeddings to each scheme, with those of a study that it resumes."""
+        told = {name: getattr(old, name) for name in TOKEN_FIELDS if getattr(self, name) is None}
+        return self.model_copy(update=told)
 
     @property
     def longest_length(self) -> int:

@@ -41,8 +41,10 @@ def run_study(
     from ordinate.study.data_source import source_of
 
     folder = StudyFolder(out)
+    plan = folder.resumed(plan)
     folder.check(plan)
     with folder.lock():
+        plan = folder.resumed(plan)
         folder.check(plan)
         # repeated under the lock: another process may have written the folder since the first check
         sources, ready = [], set()

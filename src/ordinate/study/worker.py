@@ -24,6 +24,7 @@ from ordinate.core.atomic_files import write_checksummed, write_json
 from ordinate.core.progress import Progress
 from ordinate.data.task import Task
 from ordinate.models.registry import Model
+from ordinate.models.shape import Shape
 from ordinate.study.data_source import DataSource, source_of
 from ordinate.study.distributed_launcher import end_with_parent
 from ordinate.study.initial_model import initial_model
@@ -104,6 +105,7 @@ def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Har
         "message": "",
         "provenance": run_provenance(),
         "parameters": parameter_counts(plan, run, shape, model),
+        **_token_embeddings(shape),
         **({"tuning": tuning.as_record} if tuning else {}),
     }
     place = folder.run(run)
@@ -126,6 +128,12 @@ def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Har
     result["cost"] = _cost(time.perf_counter() - start, trace, hardware)
     if is_rank_zero():
         write_checksummed(folder.result(run), result)
+
+
+def _token_embeddings(shape: Shape) -> dict[str, Any]:
+    """Factor of the token embeddings and their initial standard deviation, where the model has a token table."""
+    found = {"scale": shape.embedding_scale, "std": shape.embedding_std}
+    return {"token_embeddings": found} if shape.has_token_table else {}
 
 
 def _cost(seconds: float, trace: TrainingHistory | None, hardware: Hardware) -> dict[str, Any]:
