@@ -60,7 +60,7 @@ def token_embeddings(study: Study) -> str:
         if made and (made["scale"], made["std"]) != GPT2:
             found.setdefault((made["scale"], made["std"]), {})[item["run"]["label"]] = None
     chosen = any(study.plan.get(name) is not None for name in TOKEN_FIELDS)
-    why = "as the plan says" if chosen else "by the convention of its authors"
+    why = "as the plan says" if chosen else "the convention of the scheme"
     return " ".join(
         f"Token embeddings of {', '.join(labels)} have standard deviation {std:g} at initialisation, from a table "
         f"multiplied by {scale:.4g}, {why}; the usual ones have {GPT2[1]:g} and are not multiplied."
