@@ -143,16 +143,7 @@ class Shape:
         need_fraction("dropout", self.dropout)
         for window in self.sliding_windows:
             need_window(window)
-        for name, count in (
-            ("sliding windows", len(self.sliding_windows)),
-            ("mixers", len(SchemeSpec.split_layers(self.mixer))),
-        ):
-            need(
-                count > 0 and self.layers % count == 0,
-                f"the number of {name} must divide the number of layers",
-                f"got {count} for {self.layers} layers",
-                "give one for each layer, or a number that divides it",
-            )
+        self._check_layer_lists()
         for kind, name, known in (
             ("norm", self.norm, NORMS),
             ("norm_position", self.norm_position, BLOCK_CLASSES),
@@ -258,6 +249,19 @@ class Shape:
         if layer == 0 and not self.first_norm:
             made.mixer_norm = nn.Identity()
         return made
+
+    def _check_layer_lists(self) -> None:
+        """Raise unless lists that are cycled over the layers divide their number."""
+        for name, count in (
+            ("sliding windows", len(self.sliding_windows)),
+            ("mixers", len(SchemeSpec.split_layers(self.mixer))),
+        ):
+            need(
+                count > 0 and self.layers % count == 0,
+                f"the number of {name} must divide the number of layers",
+                f"got {count} for {self.layers} layers",
+                "give one for each layer, or a number that divides it",
+            )
 
     def _check_choices(self) -> None:
         """Raise unless the options are consistent."""

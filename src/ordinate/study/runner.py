@@ -41,11 +41,9 @@ def run_study(
     from ordinate.study.data_source import source_of
 
     folder = StudyFolder(out)
-    plan = folder.resumed(plan)
-    folder.check(plan)
+    folder.check(plan := folder.resumed(plan))
     with folder.lock():
-        plan = folder.resumed(plan)
-        folder.check(plan)
+        folder.check(plan := folder.resumed(plan))
         # repeated under the lock: another process may have written the folder since the first check
         sources, ready = [], set()
         # a study that is refused because its text has changed keeps the data that its runs were trained on
