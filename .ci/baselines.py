@@ -7,33 +7,42 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from pages import Pages, write
 
 from ordinate.evaluation.comparison import Comparison, Measurements, compare_all
 from ordinate.models.shape import Shape
 from ordinate.report.read import Study, load_cells, load_manifest
 from ordinate.report.study_facts import subtitle
-from ordinate.report.summary import ArmSummary, study_tables, summarise_all
-from ordinate.study.options import FORMER_VALUES
+from ordinate.report.summary import study_tables, summarise_all
 from ordinate.study.plan import Plan
 from ordinate.study.token_embeddings import with_token_embeddings
 
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "baselines.md", ROOT / "studies" / "baselines"
-GPT2 = FORMER_VALUES["embedding_scale"]
 
 
 class Baseline(NamedTuple):
-    """A scheme with one of the two kinds of token embeddings."""
+    """A scheme with one kind of token embeddings.
+
+    Args:
+        scheme: the scheme.
+        kind: the kind, as a column of the table.
+    """
 
     scheme: str
-    scale: float
+    kind: str
 
     @property
     def words(self) -> str:
         """Name in sentences."""
-        return f"{self.scheme} with the token embeddings of {'GPT-2' if self.scale == GPT2 else 'the paper'}"
+        return f"{self.scheme} ({self.kind})"
+
+
+def kind_of(scale: float, std: float) -> str:
+    """Return the kind of token embeddings with this factor and standard deviation."""
+    if scale == 1:
+        return "GPT-2"
+    return "the paper" if std == 1 else f"the paper's table at {std:g}"
 
 
 class Results:
@@ -44,40 +53,37 @@ class Results:
     """
 
     def __init__(self, folder: Path) -> None:
-        cells = load_cells(folder, load_manifest(folder))
-        self.studies: dict[float, Study] = {values["embedding_scale"]: study for values, study in cells}
-        self.scales = sorted(self.studies)
-        self.first = self.studies[GPT2]
-        ranked, _ = summarise_all(list(self.studies.values()))
-        self.entries: dict[Baseline, ArmSummary] = {
-            Baseline(entry.label, scale): entry
-            for scale, entries in zip(self.studies, ranked, strict=True)
-            for entry in entries
-        }
+        cells = [study for _, study in load_cells(folder, load_manifest(folder))]
+        kinds = [kind_of(study.plan["embedding_scale"], study.plan["embedding_std"]) for study in cells]
+        self.studies: dict[str, Study] = dict(zip(kinds, cells, strict=True))
+        self.first = self.studies["GPT-2"]
+        self.others = [kind for kind in kinds if kind != "GPT-2"]
+        ranked, _ = summarise_all(cells)
+        pairs = zip(kinds, ranked, strict=True)
+        self.values = {Baseline(one.label, kind): one.trained.value for kind, entries in pairs for one in entries}
         self.tables: dict[Baseline, Measurements] = {
-            Baseline(label, scale): table
-            for scale, study in self.studies.items()
+            Baseline(label, kind): table
+            for kind, study in self.studies.items()
             for label, table in study_tables(study, longest=False).items()
         }
 
     @property
     def schemes(self) -> list[str]:
-        """The schemes, the best with the default token embeddings first."""
-        return sorted(self.first.arms, key=lambda scheme: self.entries[default(scheme, self)].trained.value)
+        """The schemes, the best with its default token embeddings first."""
+        return sorted(self.first.arms, key=lambda scheme: self.values[self.default(scheme)])
+
+    def default(self, scheme: str) -> Baseline:
+        """Return the scheme with the token embeddings that a study gives it by default."""
+        plan = Plan.stored(self.first.plan).model_copy(update=dict.fromkeys(("embedding_scale", "embedding_std")))
+        shape = Shape(vocabulary=2, width=plan.width, layers=plan.layers, heads=plan.heads, scheme=scheme)
+        made = with_token_embeddings(shape, plan)
+        return Baseline(scheme, kind_of(made.embedding_scale, made.embedding_std))
 
     def compare(self, pairs: Iterable[tuple[Baseline, Baseline]]) -> Mapping[tuple[Baseline, Baseline], Comparison]:
-        """Compare pairs of baselines, corrected together for multiple testing."""
-        wanted = list(pairs)
+        """Compare pairs of baselines that have results, corrected together for multiple testing."""
+        wanted = [pair for pair in pairs if all(one in self.tables for one in pair)]
         groups = [{str(place): self.tables[one] for place, one in enumerate(pair)} for pair in wanted]
         return {pair: found["0", "1"] for pair, found in zip(wanted, compare_all(groups), strict=True)}
-
-
-def default(scheme: str, results: Results) -> Baseline:
-    """Return the scheme with the token embeddings that a study gives it by default."""
-    plan = Plan.stored(results.first.plan).model_copy(update=dict.fromkeys(("embedding_scale", "embedding_std")))
-    shape = Shape(vocabulary=2, width=plan.width, layers=plan.layers, heads=plan.heads, scheme=scheme)
-    with torch.device("meta"):
-        return Baseline(scheme, with_token_embeddings(shape, plan).embedding_scale)
 
 
 def interval(found: Comparison) -> str:
@@ -87,34 +93,30 @@ def interval(found: Comparison) -> str:
 
 
 def table(results: Results) -> str:
-    """Table of all baselines, with the paired difference between the two kinds of token embeddings."""
-    one, other = results.scales
-    made = results.compare((Baseline(label, other), Baseline(label, one)) for label in results.schemes)
-    lines = [["scheme", "as in GPT-2", "as in the paper", "difference", "default"], ["---"] * 5]
+    """Table of all baselines: GPT-2's token embeddings, and the paired differences of the others from it."""
+    pairs = [
+        (Baseline(label, kind), Baseline(label, "GPT-2")) for label in results.schemes for kind in results.others
+    ]
+    made = results.compare(pairs)
+    lines = [["scheme", "GPT-2", *results.others, "default"], ["---"] * (3 + len(results.others))]
     for label in results.schemes:
-        both = [Baseline(label, one), Baseline(label, other)]
-        values = [f"{results.entries[each].trained.value:.3f}" for each in both]
-        found = made[both[1], both[0]]
-        chosen = "the paper" if default(label, results) == both[1] else "GPT-2"
-        lines.append([f"[{label}](schemes/{label}.md)", *values, interval(found) + "*" * found.significant, chosen])
+        found = [made.get((Baseline(label, kind), Baseline(label, "GPT-2"))) for kind in results.others]
+        differences = ["–" if one is None else interval(one) + "*" * one.significant for one in found]
+        plain = f"{results.values[Baseline(label, 'GPT-2')]:.3f}"
+        lines.append([f"[{label}](schemes/{label}.md)", plain, *differences, results.default(label).kind])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def sentences(results: Results) -> str:
-    """State how sinusoidal compares with learned and none."""
-    one, other = results.scales
-    learned, none = Baseline("learned", one), Baseline("none", one)
-    pairs = [
-        (Baseline("sinusoidal", other), learned),
-        (Baseline("sinusoidal", one), learned),
-        (Baseline("sinusoidal", other), Baseline("learned", other)),
-        (none, learned),
-    ]
-    return "\n".join(f"- {say(pair, found)}" for pair, found in results.compare(pairs).items())
+    """State how sinusoidal compares with learned: by default, and with equal token embeddings."""
+    kinds = ["GPT-2", *results.others]
+    pairs = [(results.default("sinusoidal"), results.default("learned"))]
+    pairs += [(Baseline("sinusoidal", kind), Baseline("learned", kind)) for kind in kinds]
+    return "\n".join(f"- {say(pair, found)}" for pair, found in results.compare(dict.fromkeys(pairs)).items())
 
 
 def say(pair: tuple[Baseline, Baseline], found: Comparison) -> str:
-    """Say which of two baselines is better, by how much."""
+    """Say which of two baselines is better, and by how much."""
     verdict = "worse" if found.difference > 0 else "better"
     told = f"{verdict} than" if found.significant else "not significantly different from"
     return f"{pair[0].words} is **{told}** {pair[1].words}: {interval(found)} bits per byte."

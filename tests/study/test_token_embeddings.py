@@ -1,4 +1,4 @@
-"""Token embeddings of a study's models: those of each scheme's authors, unless the plan says otherwise."""
+"""Token embeddings of a study's models: their ratio to what schemes add is kept, unless the plan says otherwise."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,6 @@ import torch
 from ordinate import Decoder
 from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.progress import ignore
-from ordinate.schemes import Sinusoidal
 from ordinate.study import model_sizing
 from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.grid import join_cells
@@ -23,8 +22,8 @@ from ordinate.study.study_folder import OtherStudyError, StudyFolder
 
 STUDIES = Path(__file__).parents[2] / "studies"
 PLAN = Plan(width=64, layers=2, heads=4, length=16)
-GPT2, PAPER = (1.0, 0.02), (8.0, 1.0)
-UNIT = ("sinusoidal", "sinusoidal:theta=100", "sinusoidal+alibi", "alibi+sinusoidal", "randomized+sinusoidal")
+GPT2, RATIO = (1.0, 0.02), (0.16, 0.02)
+FORMER = {"embedding_scale": 1.0, "embedding_std": 0.02}
 
 
 def run_of(scheme):
@@ -37,18 +36,18 @@ def embeddings(scheme, plan=PLAN):
 
 
 def check_ratio(plan=PLAN):
-    """Check that waves of the paper's amplitude are added to token vectors of the paper's size."""
+    """Check that waves are added to token embeddings of their size, from a table of the paper's size."""
     torch.manual_seed(0)
     model = Decoder(shape_of(plan, run_of("sinusoidal"), 256))
     with torch.no_grad():
         x = model.embed_tokens(torch.arange(256)[None])
-    assert float(x.std()) == pytest.approx(1, rel=0.03)
-    assert model.schemes[0].scale == 1.0
-    assert model.shape.embedding_scale == plan.width**0.5
+    assert float(x.std()) == pytest.approx(model.schemes[0].scale, rel=0.03)
+    assert float(model.tokens.weight.detach().std()) == pytest.approx(plan.width**-0.5, rel=0.03)
 
 
-def test_the_ratio_of_waves_to_tokens_is_that_of_the_paper():
-    check_ratio()
+@pytest.mark.parametrize("std", [0.02, 1.0])
+def test_the_ratio_of_waves_to_tokens_is_that_of_the_paper(std):
+    check_ratio(PLAN.model_copy(update={"embedding_std": std}))
 
 
 def test_a_study_without_the_convention_is_caught(monkeypatch):
@@ -57,29 +56,9 @@ def test_a_study_without_the_convention_is_caught(monkeypatch):
         check_ratio()
 
 
-def test_a_scheme_that_does_not_declare_it_is_caught(monkeypatch):
-    undeclared = property(lambda self: False, lambda self, value: None)
-    monkeypatch.setattr(Sinusoidal, "unit_token_variance", undeclared)
-    with pytest.raises(AssertionError):
-        check_ratio()
-
-
-@pytest.mark.parametrize("scheme", UNIT)
-def test_schemes_with_waves_of_fixed_amplitude_have_the_papers(scheme):
-    assert embeddings(scheme) == PAPER
-
-
-@pytest.mark.parametrize(
-    "scheme",
-    [
-        *(one for one in DEFAULT_SCHEMES if one not in UNIT),
-        "sinusoidal:trainable=true",
-        "continuous",
-        "learned+alibi",
-    ],
-)
-def test_others_have_those_of_gpt2(scheme):
-    assert embeddings(scheme) == GPT2
+@pytest.mark.parametrize("scheme", [*DEFAULT_SCHEMES, "sinusoidal:trainable=true", "learned+alibi", "rope/none"])
+def test_every_scheme_has_the_same(scheme):
+    assert embeddings(scheme) == RATIO
 
 
 @pytest.mark.parametrize("scheme", DEFAULT_IMAGE_SCHEMES)
@@ -92,28 +71,28 @@ def test_images_have_no_token_table(scheme):
 @pytest.mark.parametrize("model", ["encoder", "encoder-decoder"])
 def test_other_models_of_tokens_have_it_too(model):
     plan = Plan(model=model, width=64, layers=2, heads=4, length=16)
-    assert (embeddings("sinusoidal", plan), embeddings("learned", plan)) == (PAPER, GPT2)
+    assert embeddings("sinusoidal", plan) == RATIO
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"embedding_scale": 2.0}, {"sinusoidal": (2.0, 1.0), "learned": (2.0, 0.02)}),
-        ({"embedding_std": 0.5}, {"sinusoidal": (8.0, 0.5), "learned": (1.0, 0.5)}),
-        ({"embedding_scale": 1.0, "embedding_std": 0.02}, {"sinusoidal": GPT2, "learned": GPT2}),
+        ({"embedding_scale": 2.0}, (2.0, 0.02)),
+        # the factor of the paper
+        ({"embedding_std": 1.0}, (8.0, 1.0)),
+        (FORMER, GPT2),
     ],
 )
-def test_the_plan_may_say_so_for_every_scheme(changes, expected):
-    plan = PLAN.model_copy(update=changes)
-    assert {scheme: embeddings(scheme, plan) for scheme in expected} == expected
+def test_the_plan_may_set_both(changes, expected):
+    assert embeddings("sinusoidal", PLAN.model_copy(update=changes)) == expected
 
 
-def test_only_the_factor_of_the_paper_differs_from_the_same_shape():
-    asked = PLAN.model_copy(update={"embedding_scale": 1.0, "embedding_std": 0.02})
+def test_only_the_factor_differs_from_a_study_of_an_earlier_version():
+    asked = PLAN.model_copy(update=FORMER)
     for scheme in DEFAULT_SCHEMES:
         one, other = (vars(shape_of(plan, run_of(scheme), 256)) for plan in (PLAN, asked))
         told = {name for name in one if one[name] != other[name]}
-        assert told == ({"embedding_scale", "embedding_std"} if scheme == "sinusoidal" else set())
+        assert told == {"embedding_scale"}
 
 
 def test_options_without_effect_are_refused(tmp_path):
@@ -140,6 +119,7 @@ def test_a_field_without_effect_is_in_no_digest():
     assert unset_fields({"task": "images", "embedding_scale": None}) >= {"embedding_scale", "embedding_std"}
     assert unset_fields({"base": "x", "embedding_scale": None}) >= {"embedding_scale", "embedding_std"}
     assert unset_fields({"embedding_scale": None}) == {"encoding", "embedding_std"}
+    assert unset_fields({"embedding_std": 1.0}) == {"encoding", "embedding_scale"}
 
 
 SIZES = {"length": 16, "steps": 2, "batch": 2, "width": 16, "layers": 1, "heads": 2, "warmup_steps": 1}
@@ -171,9 +151,6 @@ def used(folder):
             if path.name == "result.json"}  # fmt: skip
 
 
-FORMER = {"embedding_scale": 1.0, "embedding_std": 0.02}
-
-
 def test_a_study_of_an_earlier_version_is_resumed_with_factor_1(text, tmp_path):
     run_study(small(text, **FORMER), tmp_path / "study", LocalExecutor(1), "x", ignore)
     folder = StudyFolder(tmp_path / "study")
@@ -191,9 +168,9 @@ def test_a_study_of_an_earlier_version_is_resumed_with_factor_1(text, tmp_path):
 def test_results_say_what_each_run_had(text, tmp_path):
     plan = small(text, schemes=("sinusoidal", "learned"))
     folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "x", ignore)
-    assert used(folder) == {"sinusoidal-s0": {"scale": 4.0, "std": 1.0}, "learned-s0": {"scale": 1.0, "std": 0.02}}
+    assert used(folder) == {key: {"scale": 0.08, "std": 0.02} for key in ("sinusoidal-s0", "learned-s0")}
     model = Decoder.from_pretrained(str(folder.path / "runs" / "sinusoidal-s0" / "model"), local_files_only=True)
-    assert (model.shape.embedding_scale, model.shape.embedding_std) == (4.0, 1.0)
+    assert (model.shape.embedding_scale, model.shape.embedding_std) == (0.08, 0.02)
     with pytest.raises(OtherStudyError, match=r"embedding_scale: None -> 1.0"):
         run_study(
             small(text, schemes=("sinusoidal", "learned"), **FORMER), folder.path, LocalExecutor(1), "x", ignore

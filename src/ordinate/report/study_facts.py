@@ -7,7 +7,7 @@ from typing import Any
 from ordinate.report.provenance_text import provenance_facts
 from ordinate.report.read import Study
 from ordinate.report.tuning_text import describe_tuning
-from ordinate.study.options import FORMER_VALUES, TOKEN_FIELDS, unused_fields
+from ordinate.study.options import FORMER_VALUES, unused_fields
 
 Facts = list[tuple[str, list[tuple[str, str]]]]
 
@@ -53,18 +53,13 @@ def method(study: Study) -> str:
 
 
 def token_embeddings(study: Study) -> str:
-    """Say which schemes have token embeddings other than those of GPT-2; empty if none has."""
-    found: dict[tuple[float, float], dict[str, None]] = {}
-    for item in study.results:
-        made = item.get("token_embeddings")
-        if made and (made["scale"], made["std"]) != GPT2:
-            found.setdefault((made["scale"], made["std"]), {})[item["run"]["label"]] = None
-    chosen = any(study.plan.get(name) is not None for name in TOKEN_FIELDS)
-    why = "as the plan says" if chosen else "the convention of the scheme"
+    """Say how large the token embeddings are, and by what their table is multiplied; empty if as in GPT-2."""
+    made = [item["token_embeddings"] for item in study.results if "token_embeddings" in item]
+    found = dict.fromkeys((one["scale"], one["std"]) for one in made)
     return " ".join(
-        f"Token embeddings of {', '.join(labels)} have standard deviation {std:g} at initialisation, from a table "
-        f"multiplied by {scale:.4g}, {why}; the usual ones have {GPT2[1]:g} and are not multiplied."
-        for (scale, std), labels in found.items()
+        f"Token embeddings have standard deviation {std:g} at initialisation, from a table multiplied by {scale:.4g}."
+        for scale, std in found
+        if (scale, std) != GPT2
     )
 
 

@@ -48,7 +48,6 @@ class Composition(Scheme):
         self.per_layer = any(part.per_layer for part in parts)
         self.shift_invariant = all(part.shift_invariant and "remap_positions" not in part.hooks for part in parts)
         self.max_length = min((part.max_length for part in parts if part.max_length is not None), default=None)
-        self.unit_token_variance = any(part.unit_token_variance for part in parts)
         self.appended_width = sum(part.appended_width for part in parts)
         # a size that any part was built for is required of the input of the whole
         for part in parts:

@@ -73,9 +73,6 @@ class Scheme(nn.Module):
     """Whether each layer needs its own instance; otherwise all layers share one."""
     shift_invariant: bool
     """Whether adding a constant to all positions leaves the output unchanged. The contract suite tests both cases."""
-    unit_token_variance: bool = False
-    """Whether it is to be added to token embeddings of unit variance, from a table of standard deviation width^(-1/2)
-    multiplied by sqrt(width) (Vaswani et al. 2017, section 3.4). A study builds its models accordingly."""
     citation: str = ""
     """The BibTeX entry of the source."""
     max_length: int | None = None

@@ -80,8 +80,6 @@ class Fourier(Scheme):
             "give an even width, or hidden",
         )
         self.axes, self.unit, self.seed, self.scale = (axes,), unit, seed, scale
-        # the amplitude of features without an MLP is fixed, as that of sinusoids
-        self.unit_token_variance = hidden is None
         shape = ((width + 1) // 2, axes)
         if seed is None:
             self.frequencies = nn.Parameter(torch.randn(*shape) * frequency_std)

@@ -49,7 +49,6 @@ class Grid(Scheme):
 
     axes = (2, 3)
     shift_invariant = False
-    unit_token_variance = True
     citation = """@article{wang2019translating,
   title = {Translating Math Formula Images to {LaTeX} Sequences Using Deep Neural Networks with Sequence-level
            Training},

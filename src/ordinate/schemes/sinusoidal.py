@@ -26,10 +26,10 @@ class Sinusoidal(Scheme):
         odd_width: for an odd width: `paper` (the default there) applies the formula as it is, `truncate` computes the
             next larger even width and drops the last column (positional-encodings on PyPI), `zero_pad` computes the
             next smaller even width and appends a zero column (fairseq, M2M100).
-        scale: amplitude of the sinusoids, 1 in the paper; should match the magnitude of the token embeddings, which
-            the paper multiplies by sqrt(width) (section 3.4). A model gives `Shape.embedding_std`, 0.02 by default.
-            Training enlarges a table of that size many times, and sinusoids of fixed amplitude lose their share of
-            the sum; so a study multiplies the table as the paper does, and the amplitude is 1 there.
+        scale: amplitude of the sinusoids, 1 in the paper; should match the magnitude of the token embeddings, in
+            training too. A model gives `Shape.embedding_std`, 0.02 by default. Training enlarges a table that starts
+            at 0.02 several times, and sinusoids of fixed amplitude lose their share of the sum; so a study starts it
+            at width^(-1/2), as the paper does (section 3.4), and scales the token embeddings to the sinusoids.
         trainable: whether the amplitude is trained, initialised to `scale`. x-transformers initialises it to
             width^(-1/2), ESPnet's scaled form to 1.
         position_offset: added to each position [tokens]; fairseq and M2M100 count from the index of the padding token
@@ -70,8 +70,6 @@ class Sinusoidal(Scheme):
         self.width, self.theta, self.form, self.position_offset = width, theta, form, position_offset
         self.scale = nn.Parameter(torch.full((1,), float(scale))) if trainable else scale
         self.odd_width: OddWidth = odd_width or "paper"
-        # a trained amplitude grows with the token embeddings
-        self.unit_token_variance = not trainable
 
     def embed(self, x: Tokens, pos: Positions) -> Tokens:
         """Add the sinusoids to the token embeddings."""

@@ -102,11 +102,10 @@ class Options(FrozenModel):
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout probability in training."""
     embedding_scale: float | None = Field(None, gt=0)
-    """Factor of the token embeddings, for every scheme; by default the square root of the width for schemes that add
-    waves of fixed amplitude, such as sinusoidal, as their authors have it, and 1 for others."""
-    embedding_std: float | None = Field(None, gt=0)
-    """Standard deviation of the token embeddings at initialisation, after that factor, for every scheme; by default 1
-    for those schemes, and 0.02 for others."""
+    """Factor of the token embeddings; by default embedding_std * sqrt(width), so that their table starts with the
+    standard deviation width^(-1/2), about its size in training, and keeps its ratio to what a scheme adds."""
+    embedding_std: float = Field(0.02, gt=0)
+    """Standard deviation of the token embeddings at initialisation, after that factor."""
     match: Literal["params", "shape", "flops"] = "params"
     """What is matched between models: `params` adjusts the feed-forward width to equal parameter counts, `shape`
     keeps all sizes equal, `flops` keeps sizes equal and adjusts each model's steps to equal training FLOPs."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ordinate.core import catalog
-from ordinate.study.options import FORMER_VALUES, TOKEN_FIELDS, Options, unset_fields
+from ordinate.study.options import FORMER_VALUES, Options, unset_fields
 from ordinate.study.run import FIRST_TUNING_SEED, Cell, Run, digest
 
 DEFAULT_SCHEMES = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "alibi", "t5")
@@ -30,9 +30,8 @@ class Plan(Options):
         return cls.model_validate({**FORMER_VALUES, **fields})
 
     def left_open_as(self, old: "Plan") -> "Plan":
-        """The plan, where it leaves the token embeddings to each scheme, with those of a study that it resumes."""
-        told = {name: getattr(old, name) for name in TOKEN_FIELDS if getattr(self, name) is None}
-        return self.model_copy(update=told)
+        """The plan; if it leaves the factor of token embeddings open, with that of a study it resumes."""
+        return self if self.embedding_scale else self.model_copy(update={"embedding_scale": old.embedding_scale})
 
     @property
     def longest_length(self) -> int:
