@@ -417,6 +417,7 @@ SHAPES = {
     "dropout": [0.0, 0.1],
     "tie_embeddings": [True, False],
     "embedding_norm": [True, False],
+    "embedding_std": [0.02, 1.0],
     "layer_scale": [None, 0.5],
     "first_norm": [True, False],
     "blocks": ["plain", "reversible"],

@@ -167,6 +167,7 @@ def run(
     allow_changed_code: bool = False,
 ) -> tuple[StudyFolder, list[str]]:
     """Carry out a resolved plan with progress output; returns its folder and the names of unsuccessful runs."""
+    plan = StudyFolder(out).resumed(plan)
     logs = StudyLogger(logger, StudyFolder(out)) if logger else None
     # the leading ones are not known yet: any may be
     further = (

@@ -86,7 +86,8 @@ class LayerStack(nn.Module):
                 continue
             # as in GPT-2, smaller output projections of residual branches: their sum should not grow with depth
             branch = name.endswith(("mixer.out", "cross.out", "narrow"))
-            scale = INITIAL_STD / (self.shape.branches * self.shape.layers) ** 0.5 if branch else INITIAL_STD
+            usual = self.shape.table_std if name == "tokens" else INITIAL_STD
+            scale = INITIAL_STD / (self.shape.branches * self.shape.layers) ** 0.5 if branch else usual
             # seeded by module path: a change of one matrix does not change the initial values of the others
             generator = torch.Generator(module.weight.device).manual_seed(derive_seed(seed, f"{name}.weight"))
             nn.init.normal_(module.weight, std=scale, generator=generator)
@@ -108,7 +109,7 @@ class LayerStack(nn.Module):
 class Backbone(LayerStack):
     """Token embeddings and a stack of transformer layers: the model without its output head.
 
-        x = norm(table[ids], with position embeddings);  layers of Block;  norm(x)
+        x = norm(embedding_scale * table[ids], with position embeddings);  layers of Block;  norm(x)
 
     Args:
         shape: hyperparameters.
@@ -121,6 +122,10 @@ class Backbone(LayerStack):
         super().__init__(shape)
         self.tokens = nn.Embedding(shape.vocabulary, shape.width - self.first_scheme.appended_width)
 
+    def embed_tokens(self, ids: Ids) -> Tokens:
+        """Token embeddings, without position embeddings."""
+        return scaled(self.tokens(ids), self.shape.embedding_scale)
+
     def check_ids(self, ids: Ids) -> None:
         """Raise unless these are token ids of this model, on its device."""
         need_ids("ids", ids, self.tokens)
@@ -128,6 +133,11 @@ class Backbone(LayerStack):
     def check_geometry(self, ids: Ids, where: Geometry) -> None:
         """Raise unless the geometry is for these tokens only; see the function `check_geometry`."""
         check_geometry(ids, where)
+
+
+def scaled(x: Tokens, factor: float) -> Tokens:
+    """Multiply token embeddings by their factor; those with the factor 1 are returned as they are."""
+    return x if factor == 1 else x * factor
 
 
 def check_geometry(ids: Ids, where: Geometry) -> None:

@@ -22,7 +22,8 @@ from ordinate.ops.linear_layer import Linear, linear
 class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
     """Decoder-only (causal) language model: next-token logits at each position; or classes of texts or tokens.
 
-        x = table[ids], with position embeddings if the scheme has any;  layers of Block;  logits = norm(x) W
+        x = embedding_scale * table[ids], with position embeddings if the scheme has any;  layers of Block;
+        logits = norm(x) W
 
     With `head="classes"` the logits are those of the last token of each text (a reward model has one class), with
     `token_classes` those of each token, with `spans` those of the ends of an answer.
@@ -74,7 +75,7 @@ class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
         seen = where if cache is None else cache.with_past(where)
         placed = self.bind_schemes(seen)
         before = None if cache is None else cache.states or [None] * len(self.blocks)
-        x, states = self.run_layers(placed[0].embed(self.tokens(ids)), placed, before)
+        x, states = self.run_layers(placed[0].embed(self.embed_tokens(ids)), placed, before)
         if cache is not None:
             cache.states, cache.where = states, seen
         return x

@@ -121,7 +121,7 @@ class MaskedTokenHead(HeadTransform):
         super().__init__(shape, columns)
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
 
-    def logits(self, x: Tokens, table: Float[Tensor, "vocabulary width"]) -> Logits:
+    def logits(self, x: Tokens, table: Float[Tensor, "vocabulary columns"]) -> Logits:
         """Logits over the vocabulary at each position."""
         return nn.functional.linear(self(x), table, self.bias)
 
@@ -129,7 +129,8 @@ class MaskedTokenHead(HeadTransform):
 class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
     """Bidirectional encoder: a contextual vector for each token.
 
-        x = norm(table[ids] + kinds[token_types], with position embeddings);  layers of Block with full attention
+        x = norm(embedding_scale * table[ids] + kinds[token_types], with position embeddings);
+        layers of Block with full attention
 
     `save_pretrained(folder)` writes model.safetensors and config.json, `Encoder.from_pretrained(folder)` reads them.
 
@@ -176,7 +177,7 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             "got a causal one",
             "build it by Geometry.full, or with causal=False",
         )
-        placed, x = self.bind_schemes(where), self.tokens(ids)
+        placed, x = self.bind_schemes(where), self.embed_tokens(ids)
         x, _ = self.run_layers(placed[0].embed(self._with_token_types(x, ids, token_types)), placed, None)
         real = token_mask(where)
         return x if real is None else x.masked_fill(~real[..., None], 0.0)

@@ -15,7 +15,7 @@ from ordinate.core.seeds import derive_seed
 from ordinate.core.shapes import Ids, Logits, SourceIds, Tokens
 from ordinate.data.batch import Batch
 from ordinate.mixers._mixer import MixerState
-from ordinate.models.backbone import LayerStack, StrictSafetensors, check_geometry, need_ids
+from ordinate.models.backbone import LayerStack, StrictSafetensors, check_geometry, need_ids, scaled
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource, cross_geometry
@@ -122,7 +122,7 @@ class EncoderDecoder(nn.Module, StrictSafetensors, PyTorchModelHubMixin):
             "got a causal one",
             "build it by Geometry.full, or with causal=False",
         )
-        placed, x = self.encoder.bind_schemes(where), table(source) * self.shape.embedding_scale
+        placed, x = self.encoder.bind_schemes(where), scaled(table(source), self.shape.embedding_scale)
         y, _ = self.encoder.run_layers(placed[0].embed(x), placed, None)
         real = token_mask(where)
         return y if real is None else y.masked_fill(~real[..., None], 0.0)
@@ -185,9 +185,8 @@ class EncoderDecoder(nn.Module, StrictSafetensors, PyTorchModelHubMixin):
     ) -> tuple[Tokens, list[MixerState | None]]:
         """Run the decoder; return its hidden states and the new state of each layer."""
         placed = self.decoder.bind_schemes(seen)
-        return self.decoder.run_layers(
-            placed[0].embed(self.tokens(target) * self.shape.embedding_scale), placed, before, cross_inputs
-        )
+        x = scaled(self.tokens(target), self.shape.embedding_scale)
+        return self.decoder.run_layers(placed[0].embed(x), placed, before, cross_inputs)
 
     def _logits(self, x: Tokens) -> Logits:
         # a scheme that appends columns leaves the token table narrower than the model
@@ -226,4 +225,5 @@ class EncoderDecoder(nn.Module, StrictSafetensors, PyTorchModelHubMixin):
             module = getattr(self, name)
             if module is not None and not module.weight.is_meta:
                 generator = torch.Generator(module.weight.device).manual_seed(derive_seed(seed, f"{name}.weight"))
-                nn.init.normal_(module.weight, std=INITIAL_STD, generator=generator)
+                std = INITIAL_STD if name == "head" else self.shape.table_std
+                nn.init.normal_(module.weight, std=std, generator=generator)

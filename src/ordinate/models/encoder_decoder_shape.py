@@ -30,7 +30,6 @@ class EncoderDecoderShape(Shape):
             `scaled`: source token j is at j * ratio.
         cross_ratio: target tokens per source token; None with a scaled axis: target length over source length, so
             that both sequences end at the same position. The target length must then be known before generation.
-        embedding_scale: factor of the token embeddings; the square root of the width in the original transformer.
         logit_scale: factor of the final hidden states before the output head; width^(-1/2) in T5.
         logit_bias: whether the output head has a bias.
         start: decoder start token.
@@ -51,7 +50,6 @@ class EncoderDecoderShape(Shape):
     cross_scheme: str = "none"
     cross_axis: CrossAxis = "shared"
     cross_ratio: float | None = None
-    embedding_scale: float = 1.0
     logit_scale: float = 1.0
     logit_bias: bool = False
     start: int = 0
@@ -62,7 +60,7 @@ class EncoderDecoderShape(Shape):
     def __post_init__(self) -> None:
         super().__post_init__()
         need_known("cross_axis", self.cross_axis, CROSS_AXES)
-        for name in ("source_vocabulary", "embedding_scale", "logit_scale", "cross_ratio"):
+        for name in ("source_vocabulary", "logit_scale", "cross_ratio"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         need(

@@ -32,7 +32,7 @@ Norm = Literal["rms", "layer"]
 BiasLocation = Literal["norm", "feedforward", "head"]
 NORMS: dict[Norm, Callable[..., nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm}
 BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "head")
-# standard deviation of initial weights and token embeddings, as in GPT-2; schemes scale their own parameters to it
+# standard deviation of initial weights and, by default, of token embeddings, as in GPT-2
 INITIAL_STD = 0.02
 
 
@@ -83,6 +83,10 @@ class Shape:
         labels: class names of a classifier, in order; a reward model has one.
         padding: padding token of a decoder with `head='classes'`, which reads the last other token; None: the last
             token is that of the geometry.
+        embedding_scale: factor of the token embeddings before the first layer; the square root of the width in the
+            original transformer. A tied output head uses the table without it.
+        embedding_std: standard deviation of the token embeddings at initialisation, after that factor: that of the
+            table is `table_std`. Schemes that add to the token embeddings get it as `scale`.
         embedding_norm: whether token embeddings are normalised before the first layer (Bloom).
         layer_scale: initial value of LayerScale (DINOv2); None: no LayerScale.
         first_norm: whether the first layer normalises the input of its mixer (ModernBERT's does not).
@@ -113,6 +117,8 @@ class Shape:
     head: TextHead = "next_token"
     labels: tuple[str, ...] = ()
     padding: int | None = None
+    embedding_scale: float = 1.0
+    embedding_std: float = INITIAL_STD
     embedding_norm: bool = False
     layer_scale: float | None = None
     first_norm: bool = True
@@ -144,9 +150,19 @@ class Shape:
             "kv_heads": self.kv_heads,
             "head_width": self.width // self.heads if self.head_width is None else self.head_width,
             "max_length": self.max_length,
-            "scale": INITIAL_STD,
+            "scale": self.embedding_std,
             "dropout": self.dropout,
         }
+
+    @property
+    def has_token_table(self) -> bool:
+        """Whether its inputs are tokens with an embedding each."""
+        return True
+
+    @property
+    def table_std(self) -> float:
+        """Standard deviation of the token table at initialisation, before the factor."""
+        return self.embedding_std / self.embedding_scale
 
     @property
     def hidden_width(self) -> int:
@@ -225,7 +241,7 @@ class Shape:
         for name in ("vocabulary", "width", "layers", "heads", "max_length"):
             need_whole(name, getattr(self, name))
             need_positive(name, getattr(self, name))
-        for name in ("hidden", "head_width", "norm_eps", "layer_scale"):
+        for name in ("hidden", "head_width", "norm_eps", "layer_scale", "embedding_scale", "embedding_std"):
             if getattr(self, name) is not None:
                 need_positive(name, getattr(self, name))
         eps = self.norm_eps
@@ -244,6 +260,10 @@ class Shape:
         need_fraction("dropout", self.dropout)
         for window in self.sliding_windows:
             need_window(window)
+        self._check_layer_lists()
+
+    def _check_layer_lists(self) -> None:
+        """Raise unless lists that are cycled over the layers divide their number."""
         for name, count in (
             ("sliding windows", len(self.sliding_windows)),
             ("mixers", len(SchemeSpec.split_layers(self.mixer))),

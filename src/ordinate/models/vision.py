@@ -16,7 +16,7 @@ from ordinate.core.tensors import in_float64, need_device, need_tensor, on_devic
 from ordinate.data.batch import Batch
 from ordinate.models.backbone import LayerStack, StrictSafetensors
 from ordinate.models.block import Block
-from ordinate.models.shape import BiasLocation, Shape
+from ordinate.models.shape import INITIAL_STD, BiasLocation, Shape
 from ordinate.schemes._scheme import Scheme
 
 Images = Float[Tensor, "b channels y x"]
@@ -73,6 +73,12 @@ class VisionShape(Shape):
             "leave it out",
         )
         need(
+            self.embedding_scale == 1 and self.embedding_std == INITIAL_STD,
+            "embedding_scale and embedding_std are those of a token table, which a vision model does not have",
+            f"got {self.embedding_scale:g} and {self.embedding_std:g}",
+            "leave them out",
+        )
+        need(
             self.registers >= 0,
             "registers must not be negative",
             f"got {self.registers}",
@@ -85,6 +91,11 @@ class VisionShape(Shape):
             "give pool='token'",
         )
         self.patch_grid(*self.image)
+
+    @property
+    def has_token_table(self) -> bool:
+        """Whether its inputs are tokens with an embedding each: no, patches are projected."""
+        return False
 
     @property
     def leading_tokens(self) -> int:

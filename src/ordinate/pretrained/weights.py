@@ -170,7 +170,10 @@ def _comparable(shape: Shape, kind: torch.dtype) -> dict[str, object]:
         bias=tuple(sorted(place for place in shape.bias if place != "norm" or shape.norm != "rms")),
     )
     plans = {name: plan for name, plan in vars(full).items() if name in ("scheme", "source_scheme")}
-    return vars(full) | {name: _canonical_plan(plan, full) for name, plan in plans.items()}
+    same = vars(full) | {name: _canonical_plan(plan, full) for name, plan in plans.items()}
+    # of the initial weights; schemes that depend on it have it as an option, compared with their others
+    del same["embedding_std"]
+    return same
 
 
 def _canonical_plan(plan: str, shape: Shape) -> list[tuple[str, dict[str, object]]]:

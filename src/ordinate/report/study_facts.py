@@ -7,10 +7,12 @@ from typing import Any
 from ordinate.report.provenance_text import provenance_facts
 from ordinate.report.read import Study
 from ordinate.report.tuning_text import describe_tuning
-from ordinate.study.options import unused_fields
+from ordinate.study.options import FORMER_VALUES, unused_fields
 
 Facts = list[tuple[str, list[tuple[str, str]]]]
 
+# factor of the token embeddings and their initial standard deviation in GPT-2
+GPT2 = (FORMER_VALUES["embedding_scale"], FORMER_VALUES["embedding_std"])
 # shown in tables of their own
 TABLE_FIELDS = ("budgets", "cells")
 
@@ -45,10 +47,22 @@ def method(study: Study) -> str:
     }
     said = " ".join(f"{label}: {note}." for label, note in notes.items() if note)
     measured = study.metric.describe_evaluation(plan, study.training_data)
-    return (
+    equal = (
         f"Every {noun} sees the same batches in the same order, takes {steps}, starts from the same initial weights "
-        f"where shapes agree, and has {shared}. {describe_tuning(study)} {measured} {said}"
-    ).strip()
+        f"where shapes agree, and has {shared}."
+    )
+    return " ".join(filter(None, (equal, describe_tuning(study), measured, token_embeddings(study), said)))
+
+
+def token_embeddings(study: Study) -> str:
+    """Say how large the token embeddings are, and by what their table is multiplied; empty if as in GPT-2."""
+    made = [item["token_embeddings"] for item in study.results if "token_embeddings" in item]
+    found = dict.fromkeys((one["scale"], one["std"]) for one in made)
+    return " ".join(
+        f"Token embeddings have standard deviation {std:g} at initialisation, from a table multiplied by {scale:.4g}."
+        for scale, std in found
+        if (scale, std) != GPT2
+    )
 
 
 def study_facts(study: Study, varied: Collection[str] = (), others: Sequence[Study] = ()) -> Facts:

@@ -26,7 +26,10 @@ class Sinusoidal(Scheme):
         odd_width: for an odd width: `paper` (the default there) applies the formula as it is, `truncate` computes the
             next larger even width and drops the last column (positional-encodings on PyPI), `zero_pad` computes the
             next smaller even width and appends a zero column (fairseq, M2M100).
-        scale: amplitude of the sinusoids, 1 in the paper; should match the magnitude of the token embeddings.
+        scale: amplitude of the sinusoids, 1 in the paper; should match the magnitude of the token embeddings, in
+            training too. A model gives `Shape.embedding_std`, 0.02 by default. Training enlarges a table that starts
+            at 0.02 several times, and sinusoids of fixed amplitude lose their share of the sum; so a study starts it
+            at width^(-1/2), as the paper does (section 3.4), and scales the token embeddings to the sinusoids.
         trainable: whether the amplitude is trained, initialised to `scale`. x-transformers initialises it to
             width^(-1/2), ESPnet's scaled form to 1.
         position_offset: added to each position [tokens]; fairseq and M2M100 count from the index of the padding token

@@ -22,6 +22,7 @@ from ordinate.study.run import Run
 # options that a trained model determines
 BASE_FIELDS = (
     "tokenizer", "mixers", "width", "layers", "heads", "kv_heads", "norm", "feedforward", "dropout", "match",
+    "embedding_scale", "embedding_std",
 )  # fmt: skip
 # peak learning rate for continued training; the default for new models would destroy trained weights
 BASE_LEARNING_RATE = 1e-4

@@ -14,6 +14,7 @@ from ordinate.study.data_source import DataSizes, source_of
 from ordinate.study.initial_model import adapted_shape
 from ordinate.study.plan import Plan
 from ordinate.study.run import Run
+from ordinate.study.token_embeddings import with_token_embeddings
 
 # the run whose number of parameters, or of FLOPs, the others match
 REFERENCE = Run(label="", scheme="none", mixer="softmax", seed=0)
@@ -46,11 +47,12 @@ class ModelSizing:
             shape = adapted_shape(self.plan, run)
             count_parameters(self.plan, shape)
             return shape
-        longest = self._sizes.longest_length
+        longest, hidden = self._sizes.longest_length, None
         if self.plan.match == "params":
-            return _shape(self.plan, run, self._sizes, longest, self._matched_width(run))
-        self._count(run, longest, None)
-        return _shape(self.plan, run, self._sizes, longest, None)
+            hidden = self._matched_width(run)
+        else:
+            self._count(run, longest, None)
+        return with_token_embeddings(_shape(self.plan, run, self._sizes, longest, hidden), self.plan)
 
     def _matched_width(self, run: Run) -> int:
         """Feed-forward width with which the model has as many trainable parameters as the reference."""

@@ -10,9 +10,12 @@ from ordinate.study.run import FIRST_TUNING_SEED, FrozenModel
 
 # default task of each kind of model
 DEFAULT_TASKS = {"decoder": "text", "encoder": "masked", "encoder-decoder": "translation", "vision": "images"}
+# fields of models with token embeddings
+TOKEN_FIELDS = {"embedding_scale", "embedding_std"}
 # fields that only some tasks read, listed for each task that reads data; all other fields apply to every task
 TASK_FIELDS = {
     "text": {
+        *TOKEN_FIELDS,
         "text",
         "encoding",
         "tokenizer",
@@ -22,12 +25,15 @@ TASK_FIELDS = {
         "generated_texts",
         "generated_tokens",
     },
-    "masked": {"text", "encoding", "tokenizer", "length", "eval_samples", "shuffle_samples"},
-    "translation": {"pairs", "tokenizer", "length", "eval_samples", "generated_texts"},
+    "masked": {*TOKEN_FIELDS, "text", "encoding", "tokenizer", "length", "eval_samples", "shuffle_samples"},
+    "translation": {*TOKEN_FIELDS, "pairs", "tokenizer", "length", "eval_samples", "generated_texts"},
     "images": {"images", "image_size", "patch_size", "eval_samples"},
 }
 # the same for tasks that generate their sequences
-SYNTHETIC_TASK_FIELDS = {"task_samples"}
+SYNTHETIC_TASK_FIELDS = {*TOKEN_FIELDS, "task_samples"}
+
+# what plans of earlier versions, which lack these fields, stand for; token embeddings as in GPT-2 for every scheme
+FORMER_VALUES = {"encoding": "utf-8", "embedding_scale": 1.0, "embedding_std": 0.02}
 
 # largest whole number of an option
 LARGEST = 10**12
@@ -98,6 +104,11 @@ class Options(FrozenModel):
     """Feed-forward network: gelu or swiglu."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout probability in training."""
+    embedding_scale: float | None = Field(None, gt=0)
+    """Factor of the token embeddings; by default embedding_std * sqrt(width), so that their table starts with the
+    standard deviation width^(-1/2), about its size in training, and keeps its ratio to what a scheme adds."""
+    embedding_std: float = Field(0.02, gt=0)
+    """Standard deviation of the token embeddings at initialisation, after that factor."""
     match: Literal["params", "shape", "flops"] = "params"
     """What is matched between models: `params` adjusts the feed-forward width to equal parameter counts, `shape`
     keeps all sizes equal, `flops` keeps sizes equal and adjusts each model's steps to equal training FLOPs."""
@@ -159,9 +170,12 @@ def data_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unset_fields(plan: Mapping[str, Any]) -> set[str]:
-    """Return the fields that a hash of a plan leaves out: those that older plans lack, at their default."""
-    usual = {"encoding": ("utf-8",), "leader_seeds": (None, 0)}
-    return {name for name, values in usual.items() if plan.get(name, values[0]) in values}
+    """Return the fields that a hash of a plan leaves out: without effect, or as in plans that lack them."""
+    task, based = str(plan.get("task", "text")), plan.get("base") is not None
+    without_effect = {*TOKEN_FIELDS} if based else {*unused_fields(task, TOKEN_FIELDS)}
+    if not plan.get("leader_seeds"):
+        without_effect.add("leader_seeds")
+    return without_effect | {name for name, value in FORMER_VALUES.items() if plan.get(name, value) == value}
 
 
 def unused_fields(task: str, fields: Iterable[str]) -> list[str]:

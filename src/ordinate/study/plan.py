@@ -1,9 +1,10 @@
 """A study's plan: the complete configuration of an experiment, from which every run is derived."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ordinate.core import catalog
-from ordinate.study.options import Options, unset_fields
+from ordinate.study.options import FORMER_VALUES, Options, unset_fields
 from ordinate.study.run import FIRST_TUNING_SEED, Cell, Run, digest
 
 DEFAULT_SCHEMES = ("none", "sinusoidal", "learned", "scalar", "concatenated", "rope", "alibi", "t5")
@@ -24,6 +25,15 @@ class Plan(Options):
     """Labels of the leading arms, which get further seeds; set when the first seeds have been evaluated."""
     cells: tuple[Cell, ...] = ()
     """The cells of a grid; every scheme and mixer is trained in each of them."""
+
+    @classmethod
+    def stored(cls, fields: Mapping[str, Any]) -> "Plan":
+        """The plan with these fields of a study.json; what a plan of an earlier version lacks is as it was then."""
+        return cls.model_validate({**FORMER_VALUES, **fields})
+
+    def left_open_as(self, old: "Plan") -> "Plan":
+        """The plan; if it leaves the factor of token embeddings open, with that of a study it resumes."""
+        return self if self.embedding_scale else self.model_copy(update={"embedding_scale": old.embedding_scale})
 
     @property
     def longest_length(self) -> int:

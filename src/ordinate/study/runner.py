@@ -43,10 +43,10 @@ def run_study(
         ValueError: the training data is empty, unreadable, or too small.
     """
     folder = StudyFolder(out)
-    folder.check(plan)
+    folder.check(plan := folder.resumed(plan))
     with folder.lock():
         # repeated under the lock: another process may have written the folder since the first check
-        folder.check(plan)
+        folder.check(plan := folder.resumed(plan))
         plan = folder.with_leaders(plan)
         # a study that is refused because its text has changed keeps the data that its runs were trained on
         with keep_previous_data():

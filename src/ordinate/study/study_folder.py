@@ -78,7 +78,7 @@ class StudyFolder:
 
     def plan(self) -> Plan:
         """Return the plan stored in study.json."""
-        return Plan(**self.read()["plan"])
+        return Plan.stored(self.read()["plan"])
 
     def status(self, run: Run) -> State:
         """Final state of a run; `pending` if it has no result, or a damaged one."""
@@ -129,6 +129,17 @@ class StudyFolder:
             },
         )
 
+    def resumed(self, plan: Plan) -> Plan:
+        """Return the plan as this folder's study resumes it: what it leaves open is as the study was started.
+
+        So a study of an earlier version keeps its token embeddings. The plan must still be checked.
+        """
+        try:
+            return plan.left_open_as(self.plan())
+        except (ValueError, KeyError, TypeError, OSError):
+            # no study yet, or one that `check` refuses
+            return plan
+
     def check(self, plan: Plan) -> None:
         """Check that a plan may be carried out in this folder.
 
@@ -151,7 +162,7 @@ class StudyFolder:
                 f"a study needs a new or empty folder, or its own; {self.path} holds other files; give another --out"
             )
         try:
-            # fields added in later versions take their defaults
+            # fields added in later versions take the values that earlier ones stand for
             old = self.plan().model_copy(update={"threads": self.threads()})
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise OtherStudyError(

@@ -104,6 +104,7 @@ def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Har
         "message": "",
         "provenance": run_provenance(),
         "parameters": parameter_counts(plan, run, shape, model),
+        **_token_embeddings(shape),
         **({"tuning": tuning.as_record} if tuning else {}),
     }
     place = folder.run(run)
@@ -154,6 +155,12 @@ def settings_of(plan: Plan, run: Run) -> TrainingSettings:
         precision=plan.precision,
         checkpoint_every=plan.checkpoint_every,
     )
+
+
+def _token_embeddings(shape: Shape) -> dict[str, Any]:
+    """Factor of the token embeddings and their initial standard deviation, where the model has a token table."""
+    found = {"scale": shape.embedding_scale, "std": shape.embedding_std}
+    return {"token_embeddings": found} if shape.has_token_table else {}
 
 
 def _cost(seconds: float, trace: TrainingHistory | None, hardware: Hardware) -> dict[str, Any]:

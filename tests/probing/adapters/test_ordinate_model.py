@@ -212,6 +212,18 @@ def test_of_an_encoder_decoder_the_encoder_is_read(tmp_path):
     assert one.info.kind == "encoder-decoder"
 
 
+@pytest.mark.parametrize(("kind", "shape"), [(Decoder, Shape), (Encoder, EncoderShape)])
+def test_embeddings_in_place_of_ids_have_the_factor_of_the_token_table(kind, shape):
+    torch.manual_seed(0)
+    model = kind(shape(**SIZES, scheme="sinusoidal", embedding_scale=4.0, embedding_std=1.0))
+    one, ids = attach(model), torch.randint(40, (2, 9))
+    by_ids, by_vectors = (
+        one.forward(inputs).residual for inputs in (Inputs(ids), Inputs(embeddings=one.token_table()[ids]))
+    )
+    torch.testing.assert_close(by_vectors, by_ids)
+    assert float(one.token_table().std()) > 0.9
+
+
 def test_a_pass_without_a_head_ends_with_the_last_layer():
     class Headless(Hooks):
         skip_head = True

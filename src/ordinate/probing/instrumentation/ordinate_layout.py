@@ -48,13 +48,13 @@ class ProbedPart:
     def from_model(cls, model: Any) -> "ProbedPart":
         """Return the probed part of a model."""
         if isinstance(model, Decoder):
-            return cls("decoder", model, model.tokens, partial(_next_tokens, model))
+            return cls("decoder", model, model.tokens, partial(_next_tokens, model), model.shape.embedding_scale)
         if isinstance(model, Encoder):
-            return cls("encoder", model, model.tokens, partial(_masked, model))
+            return cls("encoder", model, model.tokens, partial(_masked, model), model.shape.embedding_scale)
         if isinstance(model, EncoderDecoder):
             table = model.tokens if model.source_tokens is None else model.source_tokens
             run = partial(_encoded, model)
-            return cls("encoder-decoder", model.encoder, table, run, float(model.shape.embedding_scale))
+            return cls("encoder-decoder", model.encoder, table, run, model.shape.embedding_scale)
         shape = cast(VisionTransformer, model).vision
         sizes = shape.leading_tokens, shape.patch_grid(*shape.image), (shape.channels, *shape.image)
         return cls("vision", model, None, partial(_classes, model), 1.0, *sizes)

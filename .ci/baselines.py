@@ -1,0 +1,142 @@
+"""Write the results of docs/baselines.md from the study of token embeddings: `python .ci/baselines.py`.
+
+The study is run by `ordinate study --config .ci/baselines.toml --out studies/baselines`.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pages import Pages, write
+
+from ordinate.evaluation.comparison import Comparison, Measurements, compare_all
+from ordinate.models.shape import Shape
+from ordinate.report.read import Study, load_cells, load_manifest
+from ordinate.report.study_facts import subtitle
+from ordinate.report.summary import study_tables, summarise_all
+from ordinate.study.plan import Plan
+from ordinate.study.token_embeddings import with_token_embeddings
+
+ROOT = Path(__file__).parents[1]
+PAGE, FOLDER = ROOT / "docs" / "baselines.md", ROOT / "studies" / "baselines"
+
+
+class Baseline(NamedTuple):
+    """A scheme with one kind of token embeddings.
+
+    Args:
+        scheme: the scheme.
+        kind: the kind, as a column of the table.
+    """
+
+    scheme: str
+    kind: str
+
+    @property
+    def words(self) -> str:
+        """Name in sentences."""
+        return f"{self.scheme} ({self.kind})"
+
+
+def kind_of(scale: float, std: float) -> str:
+    """Return the kind of token embeddings with this factor and standard deviation."""
+    if scale == 1:
+        return "GPT-2"
+    return "the paper" if std == 1 else f"the paper's table at {std:g}"
+
+
+class Results:
+    """The results of the study.
+
+    Args:
+        folder: of the study.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        cells = [study for _, study in load_cells(folder, load_manifest(folder))]
+        kinds = [kind_of(study.plan["embedding_scale"], study.plan["embedding_std"]) for study in cells]
+        self.studies: dict[str, Study] = dict(zip(kinds, cells, strict=True))
+        self.first = self.studies["GPT-2"]
+        self.others = [kind for kind in kinds if kind != "GPT-2"]
+        ranked, _ = summarise_all(cells)
+        pairs = zip(kinds, ranked, strict=True)
+        self.values = {Baseline(one.label, kind): one.trained.value for kind, entries in pairs for one in entries}
+        self.tables: dict[Baseline, Measurements] = {
+            Baseline(label, kind): table
+            for kind, study in self.studies.items()
+            for label, table in study_tables(study, longest=False).items()
+        }
+
+    @property
+    def schemes(self) -> list[str]:
+        """The schemes, the best with its default token embeddings first."""
+        return sorted(self.first.arms, key=lambda scheme: self.values[self.default(scheme)])
+
+    def default(self, scheme: str) -> Baseline:
+        """Return the scheme with the token embeddings that a study gives it by default."""
+        plan = Plan.stored(self.first.plan).model_copy(update=dict.fromkeys(("embedding_scale", "embedding_std")))
+        shape = Shape(vocabulary=2, width=plan.width, layers=plan.layers, heads=plan.heads, scheme=scheme)
+        made = with_token_embeddings(shape, plan)
+        return Baseline(scheme, kind_of(made.embedding_scale, made.embedding_std))
+
+    def compare(self, pairs: Iterable[tuple[Baseline, Baseline]]) -> Mapping[tuple[Baseline, Baseline], Comparison]:
+        """Compare pairs of baselines that have results, corrected together for multiple testing."""
+        wanted = [pair for pair in pairs if all(one in self.tables for one in pair)]
+        groups = [{str(place): self.tables[one] for place, one in enumerate(pair)} for pair in wanted]
+        return {pair: found["0", "1"] for pair, found in zip(wanted, compare_all(groups), strict=True)}
+
+
+def interval(found: Comparison) -> str:
+    """Format a difference with its interval."""
+    low, high = found.interval or (float("nan"), float("nan"))
+    return f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def table(results: Results) -> str:
+    """Table of all baselines: GPT-2's token embeddings, and the paired differences of the others from it."""
+    pairs = [
+        (Baseline(label, kind), Baseline(label, "GPT-2")) for label in results.schemes for kind in results.others
+    ]
+    made = results.compare(pairs)
+    lines = [["scheme", "GPT-2", *results.others, "default"], ["---"] * (3 + len(results.others))]
+    for label in results.schemes:
+        found = [made.get((Baseline(label, kind), Baseline(label, "GPT-2"))) for kind in results.others]
+        differences = ["–" if one is None else interval(one) + "*" * one.significant for one in found]
+        plain = f"{results.values[Baseline(label, 'GPT-2')]:.3f}"
+        lines.append([f"[{label}](schemes/{label}.md)", plain, *differences, results.default(label).kind])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def sentences(results: Results) -> str:
+    """State how sinusoidal compares with learned: by default, and with equal token embeddings."""
+    kinds = ["GPT-2", *results.others]
+    pairs = [(results.default("sinusoidal"), results.default("learned"))]
+    pairs += [(Baseline("sinusoidal", kind), Baseline("learned", kind)) for kind in kinds]
+    return "\n".join(f"- {say(pair, found)}" for pair, found in results.compare(dict.fromkeys(pairs)).items())
+
+
+def say(pair: tuple[Baseline, Baseline], found: Comparison) -> str:
+    """Say which of two baselines is better, and by how much."""
+    verdict = "worse" if found.difference > 0 else "better"
+    told = f"{verdict} than" if found.significant else "not significantly different from"
+    return f"{pair[0].words} is **{told}** {pair[1].words}: {interval(found)} bits per byte."
+
+
+def made(results: Results) -> str:
+    """Say how the study was made."""
+    plan = results.first.plan
+    documents = next(iter(results.tables.values())).sizes.size
+    return (
+        f"{subtitle(results.first)} Evaluated on {documents} held-out files of the text `{plan['text']}`, at the "
+        f"trained length. Command: `{results.first.manifest['command']}`."
+    )
+
+
+def pages() -> Pages:
+    """Return the page with its generated parts."""
+    results = Results(FOLDER)
+    return {PAGE: {"table": table(results), "sinusoidal": sentences(results), "made": made(results)}}
+
+
+if __name__ == "__main__":
+    write(pages())
