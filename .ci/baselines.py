@@ -14,10 +14,12 @@ from ordinate.models.shape import Shape
 from ordinate.report.read import Study, load_cells, load_manifest
 from ordinate.report.study_facts import subtitle
 from ordinate.report.summary import study_tables, summarise_all
+from ordinate.study.options import TOKEN_FIELDS
 from ordinate.study.plan import Plan
 from ordinate.study.token_embeddings import with_token_embeddings
 
 ROOT = Path(__file__).parents[1]
+DEFAULTS = {name: Plan.model_fields[name].default for name in TOKEN_FIELDS}
 PAGE, FOLDER = ROOT / "docs" / "baselines.md", ROOT / "studies" / "baselines"
 
 
@@ -59,8 +61,9 @@ class Results:
         self.first = self.studies["GPT-2"]
         self.others = [kind for kind in kinds if kind != "GPT-2"]
         ranked, _ = summarise_all(cells)
-        pairs = zip(kinds, ranked, strict=True)
-        self.values = {Baseline(one.label, kind): one.trained.value for kind, entries in pairs for one in entries}
+        self.entries = {
+            Baseline(one.label, kind): one for kind, entries in zip(kinds, ranked, strict=True) for one in entries
+        }
         self.tables: dict[Baseline, Measurements] = {
             Baseline(label, kind): table
             for kind, study in self.studies.items()
@@ -70,11 +73,11 @@ class Results:
     @property
     def schemes(self) -> list[str]:
         """The schemes, the best with its default token embeddings first."""
-        return sorted(self.first.arms, key=lambda scheme: self.values[self.default(scheme)])
+        return sorted(self.first.arms, key=lambda scheme: self.entries[self.default(scheme)].trained.value)
 
     def default(self, scheme: str) -> Baseline:
         """Return the scheme with the token embeddings that a study gives it by default."""
-        plan = Plan.stored(self.first.plan).model_copy(update=dict.fromkeys(("embedding_scale", "embedding_std")))
+        plan = Plan.stored(self.first.plan).model_copy(update=DEFAULTS)
         shape = Shape(vocabulary=2, width=plan.width, layers=plan.layers, heads=plan.heads, scheme=scheme)
         made = with_token_embeddings(shape, plan)
         return Baseline(scheme, kind_of(made.embedding_scale, made.embedding_std))
@@ -102,8 +105,20 @@ def table(results: Results) -> str:
     for label in results.schemes:
         found = [made.get((Baseline(label, kind), Baseline(label, "GPT-2"))) for kind in results.others]
         differences = ["–" if one is None else interval(one) + "*" * one.significant for one in found]
-        plain = f"{results.values[Baseline(label, 'GPT-2')]:.3f}"
+        plain = f"{results.entries[Baseline(label, 'GPT-2')].trained.value:.3f}"
         lines.append([f"[{label}](schemes/{label}.md)", plain, *differences, results.default(label).kind])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def beyond(results: Results) -> str:
+    """Table of all baselines at the longest evaluated length."""
+    kinds = ["GPT-2", *results.others]
+    lines = [["scheme", *kinds], ["---"] * (1 + len(kinds))]
+    for label in results.schemes:
+        found = [results.entries.get(Baseline(label, kind)) for kind in kinds]
+        lines.append(
+            [f"[{label}](schemes/{label}.md)", *(f"{one.longest.value:.3f}" if one else "–" for one in found)]
+        )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -127,15 +142,16 @@ def made(results: Results) -> str:
     plan = results.first.plan
     documents = next(iter(results.tables.values())).sizes.size
     return (
-        f"{subtitle(results.first)} Evaluated on {documents} held-out files of the text `{plan['text']}`, at the "
-        f"trained length. Command: `{results.first.manifest['command']}`."
+        f"{subtitle(results.first)} The first table is of the trained length, on "
+        f"{documents} held-out files of the text `{plan['text']}`. Command: `{results.first.manifest['command']}`."
     )
 
 
 def pages() -> Pages:
     """Return the page with its generated parts."""
     results = Results(FOLDER)
-    return {PAGE: {"table": table(results), "sinusoidal": sentences(results), "made": made(results)}}
+    parts = {"table": table, "sinusoidal": sentences, "beyond": beyond, "made": made}
+    return {PAGE: {name: write_part(results) for name, write_part in parts.items()}}
 
 
 if __name__ == "__main__":
