@@ -119,7 +119,7 @@ def test_a_field_without_effect_is_in_no_digest():
     assert unset_fields({"task": "images", "embedding_scale": None}) >= {"embedding_scale", "embedding_std"}
     assert unset_fields({"base": "x", "embedding_scale": None}) >= {"embedding_scale", "embedding_std"}
     assert unset_fields({"embedding_scale": None}) == {"encoding", "embedding_std", "leader_seeds"}
-    assert unset_fields({"embedding_std": 1.0}) == {"encoding", "embedding_scale"}
+    assert unset_fields({"embedding_std": 1.0}) == {"encoding", "embedding_scale", "leader_seeds"}
 
 
 SIZES = {"length": 16, "steps": 2, "batch": 2, "width": 16, "layers": 1, "heads": 2, "warmup_steps": 1}
