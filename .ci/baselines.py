@@ -1,9 +1,10 @@
-"""Write the results of docs/baselines.md from the study of token embeddings: `python .ci/baselines.py`.
+"""Write the results of docs/baselines.md, and what docs/study.md says of the quick plan: `python .ci/baselines.py`.
 
 The study is run by `ordinate study --config .ci/baselines.toml --out studies/baselines`.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +12,9 @@ from pages import Pages, write
 
 from ordinate.evaluation.comparison import Comparison, Measurements, compare_all
 from ordinate.models.shape import Shape
-from ordinate.report.read import Study, load_cells, load_manifest
+from ordinate.report.read import Study, load_cells, load_manifest, load_study
 from ordinate.report.study_facts import subtitle
-from ordinate.report.summary import study_tables, summarise_all
+from ordinate.report.summary import study_tables, summarise, summarise_all
 from ordinate.study.options import TOKEN_FIELDS
 from ordinate.study.plan import Plan
 from ordinate.study.token_embeddings import with_token_embeddings
@@ -21,6 +22,7 @@ from ordinate.study.token_embeddings import with_token_embeddings
 ROOT = Path(__file__).parents[1]
 DEFAULTS = {name: Plan.model_fields[name].default for name in TOKEN_FIELDS}
 PAGE, FOLDER = ROOT / "docs" / "baselines.md", ROOT / "studies" / "baselines"
+PLAN_PAGE, QUICK = ROOT / "docs" / "study.md", ROOT / "studies" / "quick"
 
 
 class Baseline(NamedTuple):
@@ -147,11 +149,33 @@ def made(results: Results) -> str:
     )
 
 
+def agreement(results: Results) -> str:
+    """Say how the quick study ranks the schemes, beside this one, which trains them longer."""
+    quick = load_study(QUICK)
+    own = {one.label: one for one in summarise(quick)}
+    other = {label: results.entries[results.default(label)] for label in own}
+    said = []
+    for name, where in (("trained", "at the trained length"), ("longest", "at 8 times that length")):
+        short, long = ({label: getattr(one, name).value for label, one in found.items()} for found in (own, other))
+        pairs = list(combinations(own, 2))
+        alike = sum((short[one] < short[two]) == (long[one] < long[two]) for one, two in pairs)
+        best = (
+            "the same scheme is best" if min(short, key=short.get) == min(long, key=long.get) else "another is best"
+        )
+        said.append(f"{alike} of {len(pairs)} pairs {where}, where {best}")
+    steps = quick.plan["steps"], results.first.plan["steps"]
+    return (
+        f"With {steps[0]} steps (studies/quick) the eight default schemes rank as with {steps[1]} "
+        f"([studies/baselines](baselines.md), one seed) in {said[0]}; in {said[1]}."
+    )
+
+
 def pages() -> Pages:
-    """Return the page with its generated parts."""
+    """Return the pages with their generated parts."""
     results = Results(FOLDER)
     parts = {"table": table, "sinusoidal": sentences, "beyond": beyond, "made": made}
-    return {PAGE: {name: write_part(results) for name, write_part in parts.items()}}
+    found = {name: write_part(results) for name, write_part in parts.items()}
+    return {PAGE: found, PLAN_PAGE: {"quick": agreement(results)}}
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def folders(names: Sequence[str] = (), root: Path = STUDIES) -> list[StudyFolder
 
 def canary_runs(plan: Plan, most: int = MOST) -> list[Run]:
     """Return the runs of the first seed, in every cell; of more than `most`, so many evenly spaced ones."""
-    runs = [run for run in plan.stages()[-1] if run.seed == 0]
+    runs = [run for run in plan.runs() if run.rate is None and run.seed == 0]
     if len(runs) <= most:
         return runs
     return [runs[round(place * (len(runs) - 1) / (most - 1))] for place in range(most)]
