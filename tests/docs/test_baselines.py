@@ -16,7 +16,7 @@ Baseline = script["Baseline"]
 
 def found(difference, adjusted):
     bounds = (difference - 0.01, difference + 0.01)
-    return Comparison(difference, bounds, adjusted, adjusted, None, None, 2, 50)
+    return Comparison(difference, bounds, adjusted, adjusted, None, None, 2, 50, adjusted < 0.05)
 
 
 @pytest.mark.parametrize(

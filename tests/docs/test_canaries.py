@@ -212,7 +212,9 @@ def test_the_tolerance_lies_between_rounding_and_a_small_change(name):
     measured = read_checksummed(MEASURED)["studies"]
     assert sorted(measured) == sorted(NAMES), "measure it: ./dev canaries --measure STUDY"
     assert all(10 * measured[name][what][1] < TOLERANCE for what in ROUNDING)
-    assert all(measured[name][what][0] > 5 * TOLERANCE for what in CHANGES if what in measured[name])
+    # every run shows a change, and some run clearly
+    changed = [measured[name][what] for what in CHANGES if what in measured[name]]
+    assert all(smallest > TOLERANCE and largest > 5 * TOLERANCE for smallest, largest in changed)
 
 
 @pytest.mark.extended

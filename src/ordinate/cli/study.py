@@ -170,10 +170,8 @@ def run(
     plan = StudyFolder(out).resumed(plan)
     logs = StudyLogger(logger, StudyFolder(out)) if logger else None
     # the leading ones are not known yet: any may be
-    further = (
-        plan.model_copy(update={"leaders": tuple(label for label, _, _ in plan.arms())}) if not plan.cells else plan
-    )
-    titles = {item.name: item.title.removesuffix(" seed 0") for item in further.runs()}
+    possible = plan.model_copy(update={"leaders": tuple(label for label, _, _ in plan.arms())}).runs()
+    titles = {item.name: item.title.removesuffix(" seed 0") for item in possible}
     display = console_progress(console, titles)
     callbacks = [mirror.uploader(plan.checkpoint_every)] if mirror else []
     callbacks += [logs.on_progress] if logs else []
