@@ -80,6 +80,7 @@ def test_the_text_is_not_that_of_the_study(small):
     assert line.startswith("small: the data has changed: all: ")
 
 
+@pytest.mark.extended
 def test_the_learning_rates_are_those_of_the_whole_run(small, monkeypatch):
     stored = read_checksummed(small.path / FILE)["losses"]
     monkeypatch.setattr(canaries, "STEPS", 60)
@@ -110,6 +111,7 @@ def test_code_that_changes_the_losses_is_noticed(small, monkeypatch, mutant):
     ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_that_are_measured_are_noticed(small, change):
     found = check(small, canary(small, **CHANGES[change]))

@@ -116,6 +116,7 @@ def read_speed(folder):
     return fmean(result["cost"]["tokens_per_second"] for result in found)
 
 
+@pytest.mark.extended
 def test_the_picture_of_a_report_depends_on_its_results_only(tmp_path):
     copy = tmp_path / "elsewhere"
     shutil.copytree(REPORT, copy)

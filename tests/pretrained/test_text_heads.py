@@ -33,10 +33,10 @@ SIDES = {"right": torch.arange(9) < LENGTHS, "left": torch.arange(9) >= 9 - LENG
 SMALL = {"vocabulary": 29, "width": 16, "layers": 2, "heads": 2, "tie_embeddings": False}
 # transformers has no class for the tokens of GPT-J
 HEADS = [(name, end) for name in CASES for end in ENDS if not (name.startswith("gptj") and end == TOKENS)]
-# those that share their code with others
-LATER = ("mistral", "qwen3", "gpt_neox", "bloom")
+# the others share their code with these
+FIRST = ("llama", "gpt2", "bert", "modernbert")
 each_family = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.extended if name.startswith(LATER) else ()) for name in CASES]
+    "name", [pytest.param(name, marks=() if name.startswith(FIRST) else pytest.mark.extended) for name in CASES]
 )
 
 

@@ -87,6 +87,7 @@ def test_the_plan_may_set_both(changes, expected):
     assert embeddings("sinusoidal", PLAN.model_copy(update=changes)) == expected
 
 
+@pytest.mark.extended
 def test_only_the_factor_differs_from_a_study_of_an_earlier_version():
     asked = PLAN.model_copy(update=FORMER)
     for scheme in DEFAULT_SCHEMES:
@@ -149,6 +150,7 @@ def used(folder):
             if path.name == "result.json"}  # fmt: skip
 
 
+@pytest.mark.extended
 def test_a_study_of_an_earlier_version_is_resumed_with_factor_1(text, tmp_path):
     run_study(small(text, **FORMER), tmp_path / "study", LocalExecutor(1), "x", ignore)
     folder = StudyFolder(tmp_path / "study")
