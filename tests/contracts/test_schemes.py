@@ -11,11 +11,9 @@ from ordinate.testing import check_scheme
 NAMES = catalog.names("ordinate.schemes")
 # one for each hook and for each way to hold positions; the others are in the extended tier
 MECHANISMS = (
-    "concatenated",
     "rope",
     "t5",
     "shaw",
-    "cope",
     "randomized",
     "learned_grid",
 )

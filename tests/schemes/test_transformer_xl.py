@@ -82,7 +82,7 @@ def test_clamped_offsets_beyond_the_clamp_are_all_alike():
     assert abs(bias[2, 0] - bias[8, 0]) < 1e-12
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("options", [{"layout": "interleaved"}, {"max_offset": 3.0}, {"theta": 100.0}])
 def test_every_promise_of_a_scheme_holds(options):
     broken = {came.name: came.message for came in check_scheme(TransformerXl, **options) if came.message}

@@ -173,6 +173,7 @@ def test_interrupted_it_saves_stops_and_resumes(calm, tmp_path, monkeypatch):
     assert results(folder, plan) == results(undisturbed, plan)
 
 
+@pytest.mark.extended
 def test_a_run_that_diverges_records_the_step_and_the_others_continue(text, tmp_path):
     plan = small(text, learning_rate=1e30, grad_clip=1e30, warmup_steps=0, schemes=("none", "rope"))
     watch = Recorder()

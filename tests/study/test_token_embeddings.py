@@ -165,6 +165,7 @@ def test_a_study_of_an_earlier_version_is_resumed_with_factor_1(text, tmp_path):
         run_study(small(text, embedding_scale=2.0), folder.path, LocalExecutor(1), "x", ignore)
 
 
+@pytest.mark.extended
 def test_results_say_what_each_run_had(text, tmp_path):
     plan = small(text, schemes=("sinusoidal", "learned"))
     folder = run_study(plan, tmp_path / "study", LocalExecutor(1), "x", ignore)

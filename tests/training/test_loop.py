@@ -30,7 +30,7 @@ def outcomes(folder, precision, kind, count, expected=None):
     return found
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_killed_at_any_step_it_ends_with_the_same_weights_to_the_bit(tmp_path, precision):
     found = outcomes(tmp_path, precision, "steps", victim.STEPS)
