@@ -52,8 +52,8 @@ class Comparison:
             or with one seed.
         seeds: number of seeds that the two have in common.
         documents: number of documents.
-        consistent: whether the trained models of every common seed differ significantly on these documents, all in
-            the direction of `difference`, after correction for all comparisons. It says nothing about other seeds.
+        consistent: whether the difference is significant, or the trained models of every common seed by themselves
+            differ significantly in its direction on these documents, which says nothing about other seeds.
     """
 
     difference: float
@@ -176,17 +176,16 @@ class _Pair:
             seeds_needed=counts[enough] if deviation and enough < len(counts) else None,
             seeds=found.seeds,
             documents=found.documents,
-            consistent=adjusted < 1 - CONFIDENCE if found.seeds == 1 else self._p_of_seeds() * total < 1 - CONFIDENCE,
+            consistent=adjusted < 1 - CONFIDENCE or (found.seeds > 1 and self._each_seed_differs(total)),
         )
 
-    def _p_of_seeds(self) -> float:
-        """Return the largest p-value of a single seed (an intersection-union test); 1 if signs differ."""
-        found = [
-            estimate_difference(one[None], other[None], self.sizes)
+    def _each_seed_differs(self, total: int) -> bool:
+        """Whether every seed by itself is significant in one direction: an intersection-union test (Bonferroni)."""
+        ahead = (self.first - self.second).sum(1) > 0
+        return len(set(ahead.tolist())) == 1 and all(
+            estimate_difference(one[None], other[None], self.sizes).p * total < 1 - CONFIDENCE
             for one, other in zip(self.first, self.second, strict=True)
-        ]
-        same = len({one.value > 0 for one in found}) == 1
-        return max(one.p for one in found) if same else 1.0
+        )
 
     def _p_with(self, seeds: int) -> float:
         """Return the p-value of the observed difference, if it had been measured with this number of seeds."""
