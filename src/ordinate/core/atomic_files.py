@@ -5,7 +5,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,14 @@ def checksummed_text(value: Mapping[str, Any]) -> str:
     return f'{start}"{_hash(rest)}"{rest}'
 
 
-def read_checksummed(path: Path, remedy: str = "restore it from a backup") -> dict[str, Any]:
+def decode_json(text: str) -> Any:
+    """Decode JSON; NaN and infinity raise a ValueError."""
+    return json.loads(text, parse_constant=_refuse)
+
+
+def read_checksummed(
+    path: Path, remedy: str = "restore it from a backup", decode: Callable[[str], Any] = decode_json
+) -> dict[str, Any]:
     """Read a JSON object written by `write_checksummed`.
 
     The checksum detects damage, not forgery: a user who can write the file can also write its checksum.
@@ -72,6 +79,7 @@ def read_checksummed(path: Path, remedy: str = "restore it from a backup") -> di
     Args:
         path: the file.
         remedy: what the user can do about a file that is refused, for the message.
+        decode: decodes the JSON text.
 
     Raises:
         OSError: the file is missing or unreadable.
@@ -88,7 +96,7 @@ def read_checksummed(path: Path, remedy: str = "restore it from a backup") -> di
         )
     if _hash(text[found.end() :]) != found[1]:
         raise ValueError(f"a file must match its checksum; {path} does not, so it was changed or damaged; {remedy}")
-    value = json.loads(text, parse_constant=_refuse)
+    value = decode(text)
     del value["checksum"]
     return value
 

@@ -45,9 +45,10 @@ class FrozenModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: Any) -> Any:
-        for name in given if isinstance(given, dict) else ():
-            aliases = [field.alias for field in cls.model_fields.values() if field.alias]
-            need_known(f"field of a {cls.__name__.lower()}", name, [*cls.model_fields, *aliases])
+        fields = cls.model_fields
+        for name in [name for name in given if name not in fields] if isinstance(given, dict) else ():
+            aliases = [field.alias for field in fields.values() if field.alias]
+            need_known(f"field of a {cls.__name__.lower()}", name, [*fields, *aliases])
         return given
 
 

@@ -130,9 +130,11 @@ class Files(Corpus):
             return "hidden"
         if not file.is_file():
             return "broken link" if file.is_symlink() else "no regular file"
+        if not file.is_symlink():
+            return ""
         # realpath, because resolve() raises where links form a circle
         target, root = (Path(os.path.realpath(path)) for path in (file, self.path))
-        return "link into the folder itself" if file.is_symlink() and target.is_relative_to(root) else ""
+        return "link into the folder itself" if target.is_relative_to(root) else ""
 
 
 def _skipped_folder(folder: Path) -> str:
