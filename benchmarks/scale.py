@@ -150,7 +150,11 @@ def text_read(place: Path, files: int) -> dict[str, float]:
     work = partial(prepare_tokens, folder=place.parent / "tokens", tokenizer=Bytes())
     first, store = timed(lambda: work(Files(path=place)))
     again, _ = timed(lambda: work(Files(path=place)))
-    return {"text_mb": store.manifest["bytes"] / 1e6, "text_seconds": float(first[0]), "again_seconds": float(again[0])}
+    return {
+        "text_mb": store.manifest["bytes"] / 1e6,
+        "text_seconds": float(first[0]),
+        "again_seconds": float(again[0]),
+    }
 
 
 def simulated(place: Path, runs: int, labels: int = LABELS) -> dict[str, Any]:
