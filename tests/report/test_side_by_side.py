@@ -1,11 +1,12 @@
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from ordinate.cli.main import app
 from ordinate.report.build import build_side_by_side
 from ordinate.report.read import load_study
-from ordinate.report.side_by_side import rank_agreement
+from ordinate.report.side_by_side import agreement_lines
 from ordinate.report.summary import summarise
 
 SCHEMES = ("none", "sinusoidal", "rope", "alibi")
@@ -30,13 +31,16 @@ def test_decisions_values_and_ranks_stand_beside_each_other(two, tmp_path, capsy
     page = out.read_text(encoding="utf-8")
     assert page.count("Provisionally (one seed), use") == 2
     # of six pairs, one is in another order: tau = (5 - 1) / 6
-    assert "in 5 of 6 pairs at the trained length (Kendall&#39;s tau 0.67)" in page
+    assert "alike in 5 of 6 pairs (Kendall&#39;s tau 0.67 [" in page
 
 
 def test_few_common_labels_have_no_rank_correlation(two):
     (first, other) = ((folder.name, study, summarise(study)) for folder in two for study in [load_study(folder)])
-    assert len(rank_agreement(first, other)) == 1
-    assert rank_agreement((*first[:2], first[2][:3]), other) == []
+    lines = agreement_lines(first, other)
+    assert [line.partition(" length")[0] for line in lines] == ["At the trained", "At the longest"]
+    about = first[1].manifest
+    fewer = replace(first[1], manifest={**about, "plan": {**about["plan"], "schemes": list(SCHEMES[1:])}})
+    assert agreement_lines((first[0], fewer, first[2]), other) == []
 
 
 def test_one_study_twice_is_an_error(two, tmp_path):

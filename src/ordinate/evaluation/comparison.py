@@ -164,20 +164,24 @@ class _Pair:
         """
         found = self.estimate
         deviation = math.sqrt(found.seed_variance * found.seeds)
-        counts = range(2, MOST_SEEDS + 1)
-        # p-values fall with the number of seeds, so the smallest sufficient one is found by bisection
-        enough = bisect_left(counts, True, key=lambda count: self._p_with(count) * total < 1 - CONFIDENCE)
         return Comparison(
             difference=found.value,
             interval=found.interval,
             p=p,
             adjusted=adjusted,
             effect=found.value / deviation if deviation else None,
-            seeds_needed=counts[enough] if deviation and enough < len(counts) else None,
+            seeds_needed=self._seeds_needed(total) if deviation else None,
             seeds=found.seeds,
             documents=found.documents,
             consistent=adjusted < 1 - CONFIDENCE or (found.seeds > 1 and self._each_seed_differs(total)),
         )
+
+    def _seeds_needed(self, total: int) -> int | None:
+        """Return the number of seeds with which the observed difference would be significant."""
+        counts = range(2, MOST_SEEDS + 1)
+        # p-values fall with the number of seeds, so the smallest sufficient one is found by bisection
+        enough = bisect_left(counts, True, key=lambda count: self._p_with(count) * total < 1 - CONFIDENCE)
+        return counts[enough] if enough < len(counts) else None
 
     def _each_seed_differs(self, total: int) -> bool:
         """Whether every seed by itself is significant in one direction: an intersection-union test (Bonferroni)."""

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from scipy.stats import kendalltau
-
+from ordinate.evaluation.rank_agreement import rank_agreement
 from ordinate.report.decision import decide
 from ordinate.report.decision_card import DecisionCard
 from ordinate.report.html import content_policy, template_environment
 from ordinate.report.read import Study
 from ordinate.report.study_facts import subtitle
-from ordinate.report.summary import ArmSummary, LengthResult, summarise
+from ordinate.report.summary import ArmSummary, LengthResult, study_tables, summarise
 
 # with fewer, a rank correlation says nothing
 MIN_RANKED = 4
@@ -41,7 +40,7 @@ def side_by_side_page(studies: Sequence[tuple[str, Study]]) -> str:
                 for name, study, entries in found
             ],
             rows=_rows(found),
-            agreement=[line for pair in combinations(found, 2) for line in rank_agreement(*pair)],
+            agreement=[line for pair in combinations(found, 2) for line in agreement_lines(*pair)],
         )
     )
 
@@ -66,19 +65,24 @@ def _cells(label: str, _: str, study: Study, entries: Sequence[ArmSummary]) -> l
     return [str(place + 1), value(entry.trained), far]
 
 
-def rank_agreement(one: Ranked, other: Ranked) -> list[str]:
-    """Return a sentence on how far two studies rank their common labels alike, by Kendall's tau; none for few."""
-    (name, study, entries), (other_name, other_study, other_entries) = one, other
-    values, others = (
-        {entry.label: kind.sign * entry.trained.value for entry in ranked}
-        for kind, ranked in ((study.metric, entries), (other_study.metric, other_entries))
-    )
-    common = [label for label in values if label in others]
-    if len(common) < MIN_RANKED:
-        return []
-    tau = float(kendalltau([values[label] for label in common], [others[label] for label in common]).statistic)
-    pairs = len(common) * (len(common) - 1) // 2
-    return [
-        f"{name} and {other_name} rank {len(common)} common {study.noun}s alike in {round(pairs * (1 + tau) / 2)} of "
-        f"{pairs} pairs at the trained length (Kendall's tau {tau:.2f})."
-    ]
+def agreement_lines(one: Ranked, other: Ranked) -> list[str]:
+    """Say how far two studies rank their common labels alike, at the trained and at the longest length.
+
+    There is no line for a length at which they have fewer than four labels in common.
+    """
+    (name, study, _), (other_name, other_study, _) = one, other
+    signs = (study.metric.sign, other_study.metric.sign)
+    lines = []
+    for longest, where in ((False, "trained"), (True, "longest")):
+        tables, others = (study_tables(this, longest=longest) for this in (study, other_study))
+        if len(tables.keys() & others.keys()) < MIN_RANKED:
+            continue
+        found = rank_agreement(tables, others, signs)
+        low, high = found.interval
+        lines.append(
+            f"At the {where} length {name} and {other_name} rank {found.models} common {study.noun}s alike in "
+            f"{found.concordant} of {found.pairs} pairs (Kendall's tau {found.tau:.2f} [{low:.2f}, {high:.2f}]). Of "
+            f"the {found.decided} pairs with a significant difference in {name}, {other_name} confirms "
+            f"{found.confirmed} and contradicts {found.contradicted} significantly."
+        )
+    return lines
