@@ -1,5 +1,6 @@
 """Every test runs offline, on one thread, with the types of all tensors checked. Test tiers are formed here."""
 
+import gc
 import inspect
 import os
 import socket
@@ -20,6 +21,9 @@ os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 # before anything of ordinate is imported: from then on each call checks the axes of its tensors; an int is a float
 jaxtyping.install_import_hook("ordinate", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+# what is imported and collected stays to the end: the garbage collector need not go through it again and again
+gc.disable()
 
 torch.set_num_threads(1)
 # a machine under load is slow, not wrong
@@ -56,6 +60,11 @@ def untyped():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

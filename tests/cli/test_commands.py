@@ -320,6 +320,7 @@ class Peeks(SequenceMixer):
 """
 
 
+@pytest.mark.extended
 def test_check_fails_a_mixer_that_breaks_the_contract(tmp_path):
     (tmp_path / "mine.py").write_text(MIXER)
     code, said, _ = ordinate("check", "mine:Peeks", folder=tmp_path)

@@ -162,6 +162,7 @@ ODD = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("what", ODD)
 def test_odd_models_are_measured_or_skipped_with_the_reason_in_the_report(what, place, tmp_path):

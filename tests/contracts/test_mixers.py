@@ -8,7 +8,7 @@ NAMES = catalog.names("ordinate.mixers")
 # at which a short text shows what they do
 OPTIONS = {"window": {"window": 5}, "longformer": {"window": 5, "global_tokens": 2}}
 # one for each way to mix tokens; the others are in the extended tier
-MECHANISMS = ("softmax", "linear", "s4d")
+MECHANISMS = ("softmax", "s4d")
 
 
 @pytest.mark.parametrize(

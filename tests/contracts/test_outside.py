@@ -80,6 +80,7 @@ class Corner(Scheme):
         return torch.cat([x, torch.cat(waves, -1).to(x.dtype).expand(x.shape[0], -1, -1)], -1)
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("kind", [Shaw, Streets, Corner])
 def test_a_sound_scheme_of_any_kind_passes(kind):

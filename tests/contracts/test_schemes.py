@@ -14,7 +14,6 @@ MECHANISMS = (
     "rope",
     "t5",
     "shaw",
-    "randomized",
     "learned_grid",
 )
 PROGRAM = """

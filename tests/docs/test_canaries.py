@@ -103,6 +103,7 @@ def no_decay(patch):
     patch.setattr(lightning, "make_optimiser", lambda model, rate, decay: make(model, rate, 0.0))
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("mutant", [warm_up_off_by_one, larger_initial_weights, no_decay])
 def test_code_that_changes_the_losses_is_noticed(small, monkeypatch, mutant):
     mutant(monkeypatch)

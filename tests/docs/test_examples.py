@@ -23,6 +23,8 @@ SCHEMES = catalog.names("ordinate.schemes")
 TASKS = [
     name for name in catalog.names("ordinate.data.tasks") if name not in ("text", "translation", "masked", "images")
 ]
+# pages whose examples check, train or decode much
+SLOW = ("docs/extend.md", "docs/vision.md", "docs/spectra/dynamic.md")
 SPECTRA = catalog.names("ordinate.schemes.spectra")
 
 
@@ -62,7 +64,11 @@ def pages_of(entries):
 
 # a page need not wait for a compiler to show how a function is called
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=named)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.extended] * (named(page) in SLOW)) for page in PAGES if blocks(page)],
+    ids=named,
+)
 def test_every_example_runs(page, tmp_path, monkeypatch):
     # what an example saves does not stay here
     monkeypatch.chdir(tmp_path)

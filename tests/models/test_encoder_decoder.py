@@ -207,6 +207,7 @@ def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
         assert torch.equal(again(SOURCE, TARGET), model(SOURCE, TARGET))
 
 
+@pytest.mark.extended
 def test_reversing_can_be_learned_by_heart():
     torch.manual_seed(0)
     model = EncoderDecoder(EncoderDecoderShape(**SIZES | {"width": 32, "layers": 1}))

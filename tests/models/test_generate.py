@@ -157,6 +157,7 @@ def test_rows_of_several_lengths_write_what_each_writes_alone(model):
         assert torch.equal(written(model, torch.tensor([row]), 6, temperature=0)[0], tokens)
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("scheme", ["rope", "alibi", "learned", "t5"])
 def test_one_prefill_can_be_continued_many_times(scheme):
     model = Decoder(dataclasses.replace(SHAPE, scheme=scheme)).double().eval()

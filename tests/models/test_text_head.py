@@ -86,6 +86,7 @@ def test_the_last_token_other_than_padding_is_read():
         assert not torch.allclose(decoder("classes").class_logits(text)[0], expected[0])
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_head_learns(name):
     torch.manual_seed(0)

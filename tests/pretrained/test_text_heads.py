@@ -34,7 +34,7 @@ SMALL = {"vocabulary": 29, "width": 16, "layers": 2, "heads": 2, "tie_embeddings
 # transformers has no class for the tokens of GPT-J
 HEADS = [(name, end) for name in CASES for end in ENDS if not (name.startswith("gptj") and end == TOKENS)]
 # the others share their code with these
-FIRST = ("llama", "gpt2", "bert", "modernbert")
+FIRST = ("llama", "bert")
 each_family = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name.startswith(FIRST) else pytest.mark.extended) for name in CASES]
 )

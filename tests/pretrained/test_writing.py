@@ -62,6 +62,7 @@ def common(model):
     return found.argsort(descending=True)[:1].tolist()
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("name", CASES)
 def test_greedy_writing_is_that_of_transformers(name, pairs):
     model, other = pairs(name)

@@ -117,6 +117,7 @@ def test_odd_lengths_with_padding_agree_in_16_bits(backend, tokens, type):
     assert_agrees(backend, scheme, where, q, k, v)
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("name", ["alibi", "t5"])
 @pytest.mark.parametrize("place", PLACES)

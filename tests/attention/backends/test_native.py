@@ -274,6 +274,7 @@ def test_caps_and_sinks_agree_forward_and_backward(formula, geometry, type):
         assert_agrees("native", SCHEMES[name](), where, *random_qkv(where, dtype=type), FORMULAS[formula])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES[:2])
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_caps_and_sinks_agree_over_several_tiles(formula, type):

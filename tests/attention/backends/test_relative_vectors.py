@@ -69,6 +69,7 @@ def test_it_agrees_in_outputs_and_gradients(name, geometry):
         assert_as_close(found[what].expand(true.shape), true, true, what=what)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["shaw", "transformer_xl", "deberta"])
 def test_low_precision_errors_are_no_larger_than_those_of_the_reference(name, type):

@@ -44,7 +44,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(row_blocks, "MIN_PAIRS", 1)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", sorted(set(GEOMETRIES) - {"newest"}))
 @pytest.mark.parametrize("make", [lambda: Alibi(heads=4), t5], ids=["alibi", "t5"])
