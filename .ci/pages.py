@@ -26,6 +26,7 @@ SCRIPTS = (
     "scale",
     "speeds",
     "studies",
+    "transfer",
     "translation",
 )
 Pages = dict[Path, dict[str, str] | str]

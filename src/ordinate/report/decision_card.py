@@ -9,6 +9,7 @@ from ordinate.report.html import package_text, template_environment
 from ordinate.report.metric import Metric
 from ordinate.report.read import Study
 from ordinate.report.table import MEGABYTE
+from ordinate.report.transfer import transfer_line
 from ordinate.report.verdict import warnings
 from ordinate.report.wording import listed, quoted
 
@@ -35,7 +36,13 @@ class DecisionCard:
         """Word the decision of a study."""
         costs, kind = {cost.label: cost for cost in decision.costs}, study.metric
         choices = [
-            (_heading(choice, kind), _lines(choice, costs, kind, decision.training_share))
+            (
+                _heading(choice, kind),
+                [
+                    *_lines(choice, costs, kind, decision.training_share),
+                    ("transfer", transfer_line(study.plan, choice.times)),
+                ],
+            )
             for choice in decision.choices
         ]
         return cls(decision.answer, choices, warnings(study))
