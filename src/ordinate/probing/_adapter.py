@@ -12,6 +12,8 @@ from ordinate.core.shapes import Ids, Keys, Outputs, Queries, Tokens, Values, We
 from ordinate.data.tokenizer import Tokenizer
 
 ModelKind = Literal["decoder", "encoder", "encoder-decoder", "vision"]
+# attention scores at or below this are of masked pairs
+MASKED_SCORE = -1e4
 
 
 class NotApplicable(ValueError):  # noqa: N818 - a reason, shown in the report
@@ -102,7 +104,7 @@ class AttentionRecord:
         scores: the input of the softmax: scaled products with biases and soft-capping; -inf or a large negative
             number where masked.
         pattern: the attention pattern, the output of the softmax.
-        out: weights times values, by head.
+        out: weights times values, by head, after interventions.
     """
 
     q: Queries
@@ -121,7 +123,7 @@ class Hooks:
     copies: reduce them in the hook, since storing all attention maps would exhaust memory.
     """
 
-    skip_head: ClassVar[bool] = False
+    skip_head: bool = False
     """Whether no logits are needed: the forward pass then stops after the last layer."""
 
     @property
@@ -146,6 +148,9 @@ class Hooks:
     def attention_pattern(self, layer: int, weights: Weights) -> Weights | None:
         """The attention pattern, the output of the softmax."""
 
+    def head_output(self, layer: int, z: Outputs) -> Outputs | None:
+        """The output of each head, weights times values, before the output projection."""
+
     def attention(self, layer: int, seen: AttentionRecord) -> None:
         """All activations of a layer's attention, after all interventions; read-only."""
 
@@ -159,6 +164,7 @@ HOOK_NAMES = (
     "qkv",
     "attention_scores",
     "attention_pattern",
+    "head_output",
     "attention",
     "attention_output",
 )

@@ -44,11 +44,15 @@ class InstrumentedPass:
         if self.visible is not None:
             hidden = torch.zeros_like(self.visible, dtype=q.dtype)
             mask = hidden.masked_fill(~self.visible, torch.finfo(q.dtype).min)[:, None]
-        if not hooks & {"attention_scores", "attention_pattern", "attention"}:
+        if not hooks & {"attention_scores", "attention_pattern", "head_output", "attention"}:
             return plain(module, q, k, v, mask, **given)
         softmax = HookedSoftmax(self.watch, layer, k.shape[2])
         with SoftmaxMode(softmax):
             out, weights = plain(module, q, k, v, mask, **given)
+        if "head_output" in hooks:
+            # the interface returns (batch, tokens, heads, head width)
+            new = self.watch.head_output(layer, out.transpose(1, 2))
+            out = out if new is None else new.to(out.dtype).transpose(1, 2).contiguous()
         if "attention" in hooks and softmax.seen is not None:
             self.watch.attention(layer, AttentionRecord(q, k, v, *softmax.seen, out.transpose(1, 2)))
         return out, weights

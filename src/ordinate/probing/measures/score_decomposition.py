@@ -6,14 +6,12 @@ from torch import Tensor
 
 from ordinate.core.shapes import Keys, Queries, Values, Weights
 from ordinate.ops.heads import repeat_for_heads
-from ordinate.probing._adapter import AttentionRecord, Hooks, ModelAdapter, ModelInfo
+from ordinate.probing._adapter import MASKED_SCORE, AttentionRecord, Hooks, ModelAdapter, ModelInfo
 from ordinate.probing.measures.samples import Sample
 
 TERMS = ("token-token", "token-position", "position-token", "position-position")
 # texts in a group for cross-fitting
 GROUP_SIZE = 5
-# scores at or below this are of masked pairs
-MASKED_SCORE = -1e4
 
 TermFactors = list[tuple[Tensor, Tensor]]
 
