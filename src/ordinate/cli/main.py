@@ -35,6 +35,7 @@ for name, help_line in {
     "study": "Train schemes and mixers under equal conditions and report which is best.",
     "status": "Show the progress of a study, from another terminal.",
     "probe": "Probe how a model uses position.",
+    "look": "Look at the heads of a model on one sentence.",
     "evaluate": "Evaluate trained or published models on a text at several lengths.",
     "report": "Rebuild the report of a study or a probed model from its results.",
     "reproduce": "Train a run of a finished study again, and compare the results.",

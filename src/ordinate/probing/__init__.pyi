@@ -9,3 +9,4 @@ from .activations.recording import Recording as Recording
 from .activations.recording import record as record
 from .runner.api import probe as probe
 from .runner.evaluate import evaluate as evaluate
+from .runner.look import look as look

@@ -218,9 +218,9 @@ class ModelAdapter(ABC):
     the next part.
     """
 
-    model: Any
-    """The model, or its part that is probed."""
-    tokenizer: Tokenizer | None
+    model: Any = None
+    """The model, or its part that is probed; None: the adapter computes it itself."""
+    tokenizer: Tokenizer | None = None
     """The tokenizer of the model; None: none."""
     priority: ClassVar[int]
     """Adapters are tried in ascending order."""

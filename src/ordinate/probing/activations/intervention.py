@@ -47,7 +47,7 @@ class InterventionAdapter(ModelAdapter):
 
     def __init__(self, subject: ModelAdapter, watch: Hooks) -> None:
         self.subject, self.watch = subject, watch
-        self.model, self.tokenizer = getattr(subject, "model", None), getattr(subject, "tokenizer", None)
+        self.model, self.tokenizer = subject.model, subject.tokenizer
 
     @classmethod
     def unsupported_reason(cls, model: object) -> str | None:
