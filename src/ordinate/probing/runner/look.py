@@ -23,8 +23,8 @@ from ordinate.probing.measures.head_kinds import HeadKinds, head_kinds
 from ordinate.probing.measures.score_split import ScoreSplit, score_split
 from ordinate.probing.runner.look_finding import look_finding
 from ordinate.probing.runner.trained_length import model_name
+from ordinate.report.finding_page import finding_page
 from ordinate.report.findings import notebook_card
-from ordinate.report.look_page import look_page
 
 # tokens of a sentence: more are no picture that a person reads
 MOST_TOKENS, FEWEST_TOKENS = 128, 4
@@ -80,7 +80,8 @@ class Look:
         """
         heads = [f"{layer}.{head}" for layer, head in np.ndindex(*self.pattern.shape[:2])]
         labels = {"query": self.tokens, "key": self.tokens, "token": self.tokens, "head": heads}
-        return look_page(self.finding, self.name, labels, command)
+        about = f"{self.name}, on a sentence of {len(self.tokens)} tokens."
+        return finding_page(self.finding, about, tokens=self.tokens, labels=labels, command=command)
 
     def save(self, folder: str | Path, *, command: str = "", ending: str = ".csv") -> list[Path]:
         """Write the page and all tables to a folder; return the files.
