@@ -21,6 +21,7 @@ def look(
     model: Path,
     sentence: str,
     *,
+    target: str | None = None,
     ablate: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
     out: Path | None = None,
     tables: str = "csv",
@@ -37,6 +38,8 @@ def look(
         Folder of a model: an Ordinate model, as printed by `ordinate train`, or a transformers checkpoint.
     sentence
         The sentence, of 4 to 128 tokens.
+    target
+        Of an encoder-decoder, what its decoder writes for the sentence: its cross-attention is shown.
     ablate
         Heads to ablate, as LAYER.HEAD counted from 0: 1.3 2.0.
     out
@@ -52,7 +55,7 @@ def look(
     heads = [parse_head(text) for text in ablate]
     need(tables in ENDINGS, f"tables are {' or '.join(ENDINGS)}", f"got {tables}", "give one of them")
     console = SafeConsole()
-    seen = look_at(model, sentence, ablate=heads, seed=seed)
+    seen = look_at(model, sentence, target=target, ablate=heads, seed=seed)
     console.print(str(seen), soft_wrap=True)
     console.print(_table(seen.table().rows))
     folder = out or Path("runs") / f"look-{model_name(model)}"

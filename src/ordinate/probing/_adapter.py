@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ordinate.core.shapes import Ids, Keys, Outputs, Queries, Tokens, Values, Weights
+from ordinate.core.shapes import Ids, Keys, Outputs, Queries, SourceIds, Tokens, Values, Weights
 from ordinate.data.tokenizer import Tokenizer
 
 ModelKind = Literal["decoder", "encoder", "encoder-decoder", "vision"]
@@ -40,6 +40,7 @@ class ModelInfo:
         image: channels, rows and columns of an image [pixels]; None for text.
         first_token: id of the first token of each text (BOS, [CLS]); None: none.
         mask_token: id of the mask token; None: none.
+        start_token: id of the first token of a target; None: the model has no decoder beside its encoder.
         dtype: data type of the parameters.
         left_out: which parts are not probed, and why.
     """
@@ -59,6 +60,7 @@ class ModelInfo:
     image: tuple[int, int, int] | None = None
     first_token: int | None = None
     mask_token: int | None = None
+    start_token: int | None = None
     dtype: torch.dtype = torch.float32
     left_out: str = ""
 
@@ -210,8 +212,8 @@ class ModelAdapter(ABC):
     """Adapter that gives probes uniform access to a model.
 
     Must: `priority`, `unsupported_reason`, `info`, `forward`, `token_table`.
-    May: `predict`; and `position_table`, `projection`, `tokenize`, which raise `NotApplicable` with the reason where
-        they do not apply.
+    May: `predict`; and `position_table`, `projection`, `cross_patterns`, `tokenize`, which raise `NotApplicable` with
+        the reason where they do not apply.
 
     Each verifies itself on construction: with hooks that change nothing, a forward pass must reproduce the output of
     the plain model, and where the blocks allow it the residual stream plus the attention output must be the input of
@@ -272,6 +274,18 @@ class ModelAdapter(ABC):
             NotApplicable: they cannot be extracted.
         """
         raise NotApplicable(f"the projection matrices of {self.info.family} cannot be extracted")
+
+    def cross_patterns(self, source: SourceIds, target: Ids) -> Float[Tensor, "b layers h i j"]:
+        """Return the attention of the decoder's tokens to those of the source, of an encoder-decoder.
+
+        Args:
+            source: tokens of the source.
+            target: tokens of the target, beginning with the start token.
+
+        Raises:
+            NotApplicable: the model has no cross-attention.
+        """
+        raise NotApplicable(f"{self.info.name} has no cross-attention: only encoder-decoders have")
 
     def tokenize(self, text: str) -> Int[Tensor, "n"]:
         """Tokenize a text, without special tokens.

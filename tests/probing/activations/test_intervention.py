@@ -191,3 +191,11 @@ def test_what_a_model_lacks_is_not_silently_left_alone():
     recurrent = attach(Decoder(Shape(vocabulary=20, width=16, heads=4, layers=2, mixer="gru", scheme="none")))
     with pytest.raises(NotApplicable, match=r"no attention to instrument .*has: resid_pre, attn_out, resid_post"):
         ablate(recurrent, "z").forward(Inputs(A))
+
+
+def test_the_callers_tensors_are_left_as_they_were():
+    model, vectors = AnalyticModel("none", vocabulary=20), torch.randn(1, 5, 16, dtype=torch.float64)
+    given = vectors.clone()
+    changed = ablate(model, "resid_pre", layers=0, tokens=2).forward(Inputs(embeddings=given))
+    assert torch.equal(given, vectors)
+    assert not torch.equal(changed.residual, model.forward(Inputs(embeddings=given)).residual)

@@ -7,9 +7,12 @@ import torch
 
 from ordinate.cli.look import parse_head
 from ordinate.cli.main import app
+from ordinate.core.geometry import Geometry
 from ordinate.data.tokenizers.bytes import Bytes
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder, EncoderShape
+from ordinate.models.encoder_decoder import EncoderDecoder
+from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.shape import Shape
 from ordinate.probing import look, patch
 from ordinate.probing._adapter import NotApplicable
@@ -131,3 +134,55 @@ def test_images_and_several_texts_are_refused():
     with pytest.raises(ValueError, match="look reads one sentence; got 2; give one"):
         look(AnalyticModel(), IDS.repeat(2, 1))
     assert parse_head("12.3") == (12, 3)
+
+
+def encoder_decoder(scheme="sinusoidal"):
+    torch.manual_seed(0)
+    shape = EncoderDecoderShape(
+        vocabulary=60, width=16, heads=2, layers=2, source_layers=1, scheme=scheme, max_length=64
+    )
+    return EncoderDecoder(shape).eval()
+
+
+def test_the_cross_attention_of_an_encoder_decoder_is_that_of_its_formula():
+    model, source, target = encoder_decoder(), torch.randperm(50)[None, :9], torch.tensor([[0, 7, 8, 9]])
+    seen = look(model, source, target=target, ablate=[(0, 1)])
+    assert seen.cross.shape == (2, 2, 4, 9)
+    with torch.no_grad():
+        memory = model.encode_source(source)
+        entered = {}
+        model.decoder.blocks[0].cross_norm.register_forward_hook(lambda *got: entered.update(x=got[2]))
+        model.target_logits(target, memory)
+        (given, _) = model.cross_attention_inputs(Geometry.causal(4), memory)
+        q = model.decoder.blocks[0].cross.encoded_queries(entered["x"], given.at)
+        expected = (q @ given.key_values.k.mT / 8**0.5).softmax(-1)
+    assert np.allclose(seen.cross[0], expected[0], atol=1e-6)
+    page = seen.page()
+    assert "1.1: target token by source token" in page
+    assert seen.cross_table().rows[0][:5] == ("0.0", 0, "#0", 0, f"#{source[0, 0]}")
+    # the encoder has one layer, the decoder two
+    assert seen.pattern.shape[:2] == (1, 2)
+
+
+def test_the_cross_attention_of_transformers_is_what_it_returns(tmp_path):
+    hf = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_kv": 8, "num_layers": 1, "num_decoder_layers": 2, "num_heads": 2, "d_ff": 16}
+    model = hf.T5ForConditionalGeneration(hf.T5Config(**sizes, vocab_size=60, decoder_start_token_id=0)).eval()
+    source, target = torch.randperm(50)[None, :9], torch.tensor([[0, 7, 8, 9]])
+    seen = look(model, source, target=target)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        found = model(input_ids=source, decoder_input_ids=target, output_attentions=True).cross_attentions
+    assert np.allclose(seen.cross, torch.cat(found), atol=1e-6)
+
+
+def test_a_target_for_a_model_without_cross_attention_is_refused():
+    with pytest.raises(NotApplicable, match="plain has no cross-attention: only encoder-decoders have; leave target"):
+        look(AnalyticModel(), IDS, target=IDS)
+    with pytest.raises(NotApplicable, match="plain has no cross-attention: only encoder-decoders have"):
+        AnalyticModel().cross_patterns(IDS, IDS)
+    with pytest.raises(ValueError, match=r"a target is \(1, tokens\); got \(2, 12\); reshape it"):
+        look(encoder_decoder(), IDS, target=IDS.repeat(2, 1))
+    with pytest.raises(ValueError, match="cross-attention needs a target; got none; give look"):
+        look(AnalyticModel(), IDS).cross_table()

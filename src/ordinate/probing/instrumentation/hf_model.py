@@ -39,7 +39,7 @@ class HFModel(BlackBoxModel):
         self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None, stage: int | None = None
     ) -> None:
         need_float_weights(model)
-        self.tokenizer, (self.model, self.kind) = tokenizer, probed_part(model)
+        self.whole, self.tokenizer, (self.model, self.kind) = model, tokenizer, probed_part(model)
         self.tokens = None if self.kind == "vision" else self.model.get_input_embeddings()
         example = self.example_input(2, LENGTH)
         self.inspect(example, stage)
@@ -97,6 +97,7 @@ class HFModel(BlackBoxModel):
             image=None if example.images is None else cast(tuple[int, int, int], tuple(example.images.shape[1:])),
             first_token=first,
             mask_token=None if self.tokenizer is None else self.tokenizer.mask_token,
+            start_token=self.model.config.decoder_start_token_id if kind == "encoder-decoder" else None,
             dtype=next(self.model.parameters()).dtype,
             left_out=self.left_out,
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
@@ -43,6 +44,8 @@ class Look:
         not_measured: why, if so.
         effects: effects of ablated heads.
         finding: the answer with its tables and pictures.
+        target_tokens: text of each token of a target; empty: none was given.
+        cross: attention of the decoder from target to source; None: no target was given.
     """
 
     name: str
@@ -53,6 +56,8 @@ class Look:
     not_measured: str
     effects: tuple[HeadEffect, ...]
     finding: Finding
+    target_tokens: tuple[str, ...] = ()
+    cross: Float[ndarray, "decoder_layers decoder_h i j"] | None = None
 
     def table(self) -> Table:
         """Return a table with a row for each head: its kinds and what its scores are due to."""
@@ -68,6 +73,21 @@ class Look:
         columns = ("head", "query", "query token", "key", "key token", "attention", "score by position", "by tokens")
         return Table(title="Attention of each head", columns=columns, rows=tuple(rows))
 
+    def cross_table(self) -> Table:
+        """Return a table with a row for each head of the decoder and pair of a target token and a source token.
+
+        Raises:
+            ValueError: no target was given.
+        """
+        if self.cross is None:
+            raise ValueError("cross-attention needs a target; got none; give look(model, source, target=...)")
+        rows = [
+            (f"{layer}.{head}", i, self.target_tokens[i], j, self.tokens[j], float(self.cross[layer, head, i, j]))
+            for layer, head, i, j in np.ndindex(*self.cross.shape)
+        ]
+        columns = ("head", "target", "target token", "source", "source token", "attention")
+        return Table(title="Cross-attention of each head", columns=columns, rows=tuple(rows))
+
     def circuitsvis(self, layer: int) -> dict[str, Any]:
         """Return the arguments of `circuitsvis.attention.attention_patterns` for one layer."""
         return {"tokens": list(self.tokens), "attention": self.pattern[layer]}
@@ -80,6 +100,7 @@ class Look:
         """
         heads = [f"{layer}.{head}" for layer, head in np.ndindex(*self.pattern.shape[:2])]
         labels = {"query": self.tokens, "key": self.tokens, "token": self.tokens, "head": heads}
+        labels |= {"source token": self.tokens, "target token": self.target_tokens}
         about = f"{self.name}, on a sentence of {len(self.tokens)} tokens."
         return finding_page(self.finding, about, tokens=self.tokens, labels=labels, command=command)
 
@@ -96,6 +117,7 @@ class Look:
         tables = {"heads": self.table(), "attention": self.attention_table(), "scores": self.split.table()}
         tables |= {} if self.kinds is None else {"kinds": self.kinds.table()}
         tables |= {"ablation": effects_table(self.effects, self.tokens)} if self.effects else {}
+        tables |= {} if self.cross is None else {"cross_attention": self.cross_table()}
         files = [save_table(table, folder / f"{name}{ending}") for name, table in tables.items()]
         page = folder / "look.html"
         write_text(page, self.page(command))
@@ -108,7 +130,14 @@ class Look:
         return notebook_card(self.finding)
 
 
-def look(model: object, sentence: str | Tensor, *, ablate: Sequence[tuple[int, int]] = (), seed: int = 0) -> Look:
+def look(
+    model: object,
+    sentence: str | Tensor,
+    *,
+    target: str | Tensor | None = None,
+    ablate: Sequence[tuple[int, int]] = (),
+    seed: int = 0,
+) -> Look:
     """Look at every head of a model on one sentence.
 
     Measured are the attention patterns, the scores split into position and content, the kind of each head (offset,
@@ -117,6 +146,8 @@ def look(model: object, sentence: str | Tensor, *, ablate: Sequence[tuple[int, i
     Args:
         model: a model, its folder, or an adapter made by `attach`.
         sentence: a text, or token ids (1, tokens) for a model without a tokenizer.
+        target: of an encoder-decoder, what its decoder writes for the sentence: a text, or token ids (1, tokens) that
+            begin with the start token; its cross-attention is shown. None: the encoder only.
         ablate: layer and head, both from 0, of heads to ablate.
         seed: seed of random texts and orders.
 
@@ -143,9 +174,27 @@ def look(model: object, sentence: str | Tensor, *, ablate: Sequence[tuple[int, i
         kinds, reason = head_kinds(subject, seed=seed), ""
     except NotApplicable as refused:
         kinds, reason = None, str(refused)
-    tokens = tuple(_label(subject, token) for token in ids[0].tolist())
-    finding = look_finding(facts.name, pattern, split, kinds, reason, effects)
-    return Look(facts.name, tokens, pattern, split, kinds, reason, effects, finding)
+    cross, written = None, ()
+    if target is not None:
+        targets = _target_ids(subject, target)
+        cross, written = subject.cross_patterns(ids, targets)[0].double().cpu().numpy(), _labels(subject, targets)
+    finding = look_finding(facts.name, pattern, split, kinds, reason, effects, cross)
+    return Look(facts.name, _labels(subject, ids), pattern, split, kinds, reason, effects, finding, written, cross)
+
+
+def _target_ids(model: ModelAdapter, target: str | Tensor) -> Tensor:
+    start = model.info.start_token
+    if start is None:
+        raise NotApplicable(f"{model.info.name} has no cross-attention: only encoder-decoders have; leave target out")
+    if isinstance(target, Tensor):
+        need(
+            target.ndim == 2 and len(target) == 1,
+            "a target is (1, tokens)",
+            f"got {tuple(target.shape)}",
+            "reshape it",
+        )
+        return target
+    return torch.cat([torch.tensor([start]), model.tokenize(target).long()])[None]
 
 
 def _special_tokens(model: ModelAdapter, encoded: bool) -> tuple[int, int]:
@@ -155,6 +204,6 @@ def _special_tokens(model: ModelAdapter, encoded: bool) -> tuple[int, int]:
     return int(encoded and facts.first_token is not None), int(last)
 
 
-def _label(model: ModelAdapter, token: int) -> str:
-    text = "" if model.tokenizer is None else model.tokenizer.decode([token])
-    return text or f"#{token}"
+def _labels(model: ModelAdapter, ids: Tensor) -> tuple[str, ...]:
+    decode = (lambda _: "") if model.tokenizer is None else model.tokenizer.decode
+    return tuple(decode([token]) or f"#{token}" for token in ids[0].tolist())

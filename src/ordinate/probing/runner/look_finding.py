@@ -42,6 +42,7 @@ def look_finding(
     kinds: HeadKinds | None,
     reason: str,
     effects: Sequence[HeadEffect],
+    cross: Float[ndarray, "decoder_layers decoder_h i j"] | None = None,
 ) -> Finding:
     """Return the answer with its tables and pictures.
 
@@ -52,6 +53,7 @@ def look_finding(
         kinds: the kinds of heads; None: not measured.
         reason: why they were not measured.
         effects: effects of ablated heads.
+        cross: cross-attention from target to source; None: none.
     """
     sizes = {"texts": 0, "tokens": 0, "reach": 0} if kinds is None else {
         "texts": kinds.texts, "tokens": kinds.tokens, "reach": kinds.reach
@@ -61,7 +63,7 @@ def look_finding(
         title=f"Does {name} have offset, first-token, induction or duplicate-token heads, and what do they do here?",
         answer=" ".join([_kinds_answer(kinds, reason), _split_answer(split), *map(str, effects)]),
         tables=(_heads_table(pattern, split, kinds), *([kinds.table()] if kinds else [])),
-        pictures=_pictures(pattern, split, kinds),
+        pictures=(*_cross_picture(cross), *_pictures(pattern, split, kinds)),
         method=METHOD.format(**sizes, strong=f"{STRONG:g}", weak=f"{WEAK:g}"),
         null=NULL,
         caveats=CAVEATS,
@@ -111,6 +113,18 @@ def _heads_table(pattern: Float[ndarray, "layers h n n"], split: ScoreSplit, kin
         rows.append((f"{layer}.{head}", layer, head, *known, *shares, first, *rest))
     caption = "Last columns: shares of attention on random texts. The table below has their nulls and p-values."
     return Table(title="Each head", columns=columns, rows=tuple(rows), caption=caption)
+
+
+def _cross_picture(cross: Float[ndarray, "decoder_layers decoder_h i j"] | None) -> list[HeatmapGrid]:
+    if cross is None:
+        return []
+    panels = [heatmap_of(f"{layer}.{head}", cross[layer, head], SIDE) for layer, head in np.ndindex(*cross.shape[:2])]
+    caption = "Heads of the decoder; the other pictures and the table are of the encoder."
+    return [
+        HeatmapGrid(
+            title="Cross-attention", x="source token", y="target token", panels=tuple(panels), caption=caption
+        )
+    ]
 
 
 def _pictures(
