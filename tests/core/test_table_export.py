@@ -21,7 +21,7 @@ def test_a_csv_file_has_full_precision_and_no_formulas(tmp_path):
 
 
 def test_another_format_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"a table is written as \.csv or \.parquet; got t\.xlsx; change the ending"):
+    with pytest.raises(ValueError, match=r"tables are written as \.csv or \.parquet; got '\.xlsx'; give one of them"):
         save_table(TABLE, tmp_path / "t.xlsx")
 
 

@@ -10,10 +10,9 @@ from cyclopts import App, Parameter
 
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
-from ordinate.core.checks import need
+from ordinate.core.table_export import check_ending
 
 app = App(name="compare", help="Compare models, or the checkpoints of a training run, on the same texts.")
-ENDINGS = ("csv", "parquet")
 
 
 @app.default
@@ -58,7 +57,7 @@ def compare(
     """
     from ordinate.probing.runner.compare import compare as compare_models
 
-    need(tables in ENDINGS, f"tables are {' or '.join(ENDINGS)}", f"got {tables}", "give one of them")
+    check_ending(f".{tables}")
     console = SafeConsole()
     with closing(console_progress(SafeConsole(stderr=True))) as display:
         sizes: dict[str, Any] = {"lengths": lengths or None, "tokens": tokens or None, "samples": samples}

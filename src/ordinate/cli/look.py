@@ -10,10 +10,9 @@ from cyclopts import App, Parameter
 from rich.table import Table
 
 from ordinate.cli.console import SafeConsole
-from ordinate.core.checks import need
+from ordinate.core.table_export import check_ending
 
 app = App(name="look", help="Look at the heads of a model on one sentence.")
-ENDINGS = ("csv", "parquet")
 
 
 @app.default
@@ -53,7 +52,7 @@ def look(
     from ordinate.probing.runner.trained_length import model_name
 
     heads = [parse_head(text) for text in ablate]
-    need(tables in ENDINGS, f"tables are {' or '.join(ENDINGS)}", f"got {tables}", "give one of them")
+    check_ending(f".{tables}")
     console = SafeConsole()
     seen = look_at(model, sentence, target=target, ablate=heads, seed=seed)
     console.print(str(seen), soft_wrap=True)

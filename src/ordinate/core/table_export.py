@@ -21,9 +21,8 @@ def save_table(table: Table, path: str | Path) -> Path:
         ValueError: another ending, or Parquet without pyarrow.
     """
     path = Path(path)
-    kind = path.suffix.lower()
-    need(kind in FORMATS, f"a table is written as {' or '.join(FORMATS)}", f"got {path.name}", "change the ending")
-    if kind == ".csv":
+    check_ending(path.suffix)
+    if path.suffix == ".csv":
         write_text(path, csv_text(table))
         return path
     arrow, parquet = _optional("pyarrow", "a Parquet file"), _optional("pyarrow.parquet", "a Parquet file")
@@ -32,6 +31,17 @@ def save_table(table: Table, path: str | Path) -> Path:
     parquet.write_table(arrow.table(dict(zip(table.columns, map(list, columns), strict=True))), sink)
     write_bytes(path, sink.getvalue())
     return path
+
+
+def check_ending(ending: str) -> None:
+    """Raise unless tables can be written to files with this ending.
+
+    Raises:
+        ValueError: neither .csv nor .parquet, or Parquet without pyarrow.
+    """
+    need(ending in FORMATS, f"tables are written as {' or '.join(FORMATS)}", f"got {ending!r}", "give one of them")
+    if ending == ".parquet":
+        _optional("pyarrow", "a Parquet file")
 
 
 def data_frame(table: Table) -> Any:

@@ -122,7 +122,8 @@ class Hooks:
 
     Each hook gets the index of the layer, from 0, and an activation. A returned tensor replaces the activation (an
     intervention); None leaves it unchanged. Only overridden hooks cost time. Tensors are those of the model, not
-    copies: reduce them in the hook, since storing all attention maps would exhaust memory.
+    copies: reduce them in the hook, since storing all attention maps would exhaust memory. Hooks that accumulate are
+    for one series of passes; make new ones for the next (`ordinate.probing.record` needs none).
     """
 
     skip_head: bool = False
@@ -231,6 +232,11 @@ class ModelAdapter(ABC):
     @abstractmethod
     def unsupported_reason(cls, model: object) -> str | None:
         """Return the reason why this adapter does not support a model; None if it can be tried."""
+
+    @property
+    def unchanged(self) -> "ModelAdapter":
+        """The model without interventions."""
+        return self
 
     @property
     @abstractmethod

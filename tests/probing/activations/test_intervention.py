@@ -193,6 +193,14 @@ def test_what_a_model_lacks_is_not_silently_left_alone():
         ablate(recurrent, "z").forward(Inputs(A))
 
 
+def test_what_a_changed_model_lacks_is_told_whatever_the_change_fits():
+    """The names are found on other texts, which a recording of these does not fit."""
+    model = AnalyticModel("learned", vocabulary=20)
+    changed = patch(model, "z", record(model, A, "z"))
+    with pytest.raises(NotApplicable, match="there is no rot_q in layer 0, 1; plain has: resid_pre, q, k, v"):
+        record(changed, A, "rot_q")
+
+
 def test_the_callers_tensors_are_left_as_they_were():
     model, vectors = AnalyticModel("none", vocabulary=20), torch.randn(1, 5, 16, dtype=torch.float64)
     given = vectors.clone()

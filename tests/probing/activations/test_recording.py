@@ -197,6 +197,7 @@ def test_what_a_model_lacks_is_refused_with_what_it_has():
         ({"reduce": lambda x: 1.0}, r"reduce must keep the batch first \(3 texts\); got float"),
         ({"inputs": IDS[0]}, r"token ids are \(batch, tokens\); got shape \(9,\)"),
         ({"inputs": IDS + 20}, "token ids of plain are 0 to 19; got 2. to 39; use the tokenizer"),
+        ({"inputs": IDS[:, :0]}, r"token ids are \(batch, tokens\); got shape \(3, 0\); give one text or more"),
         ({"inputs": torch.randn(2, 3)}, r"images are \(batch, channels, rows, columns\); got \(2, 3\)"),
         ({"inputs": [IDS, IDS[:, :5]]}, r"batches must give pattern of layer 0 one shape; got \[\(2, 5, 5\), \(2, 9"),
     ],

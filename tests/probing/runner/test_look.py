@@ -119,7 +119,7 @@ def test_the_command_writes_a_page_and_tables(folder, tmp_path, capsys):
         (["a" * 65], "tiny reads 64 tokens; got 65; shorten it"),
         (["abcdef", "--ablate", "1"], r"a head is LAYER.HEAD, both counted from 0; got '1'; give one such as 1\.3"),
         (["abcdef", "--ablate", "2.0"], r"heads are 0\.0 to 1\.1; got 2\.0"),
-        (["abcdef", "--tables", "xlsx"], "tables are csv or parquet; got xlsx; give one of them"),
+        (["abcdef", "--tables", "xlsx"], r"tables are written as \.csv or \.parquet; got '\.xlsx'; give one of them"),
     ],
 )
 def test_bad_input_is_refused(folder, tmp_path, words, message):
@@ -178,10 +178,14 @@ def test_the_cross_attention_of_transformers_is_what_it_returns(tmp_path):
 
 
 def test_a_target_for_a_model_without_cross_attention_is_refused():
-    with pytest.raises(NotApplicable, match="plain has no cross-attention: only encoder-decoders have; leave target"):
+    with pytest.raises(NotApplicable, match="plain has no cross-attention: only encoder-decoders have"):
         look(AnalyticModel(), IDS, target=IDS)
     with pytest.raises(NotApplicable, match="plain has no cross-attention: only encoder-decoders have"):
         AnalyticModel().cross_patterns(IDS, IDS)
+    with pytest.raises(
+        NotApplicable, match="files of plain name no token to begin a target with; give token ids"
+    ):
+        look(AnalyticModel(), IDS, target="a")
     with pytest.raises(ValueError, match=r"a target is \(1, tokens\); got \(2, 12\); reshape it"):
         look(encoder_decoder(), IDS, target=IDS.repeat(2, 1))
     with pytest.raises(ValueError, match="cross-attention needs a target; got none; give look"):

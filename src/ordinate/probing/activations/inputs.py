@@ -37,13 +37,14 @@ def model_inputs(model: ModelAdapter, given: object) -> Inputs:
         shaped = given.ndim == 4
         need(shaped, "images are (batch, channels, rows, columns)", f"got {tuple(given.shape)}", "reshape them")
         return Inputs(images=given)
-    need(given.ndim == 2, "token ids are (batch, tokens)", f"got shape {tuple(given.shape)}", "add an axis")
+    shaped = given.ndim == 2 and given.numel() > 0
+    need(shaped, "token ids are (batch, tokens)", f"got shape {tuple(given.shape)}", "give one text or more")
     size = model.info.vocabulary
     inside = bool(((given >= 0) & (given < size)).all())
     need(
         inside or not size,
         f"token ids of {model.info.name} are 0 to {size - 1}",
-        f"got {int(given.min())} to {int(given.max())}",
+        lambda: f"got {int(given.min())} to {int(given.max())}",
         "use the tokenizer of the model",
     )
     return Inputs(given.long())

@@ -55,6 +55,10 @@ class InterventionAdapter(ModelAdapter):
         return "it wraps another subject and adapts no model itself"
 
     @property
+    def unchanged(self) -> ModelAdapter:
+        return self.subject.unchanged
+
+    @property
     def info(self) -> ModelInfo:
         return self.subject.info
 

@@ -104,17 +104,17 @@ def check_indices(what: str, given: Any, count: int) -> list[int]:
 
 def activation_names(model: ModelAdapter) -> dict[str, list[int]]:
     """Return the activations that a model has, each with its layers, found by short forward passes."""
-    found: dict[str, list[int]] = {name: [] for name in ACTIVATIONS}
-    rotated: set[int] = set()
-    layers = range(model.info.layers)
-    if _called(model, "residual"):
-        found["resid_pre"] = found["resid_post"] = list(layers)
-    found["attn_out"] = _called(model, "attention_output")
-    attending = _called(model, "attention")
-    rotated.update(_called(model, "qk_before_rope") if attending else [])
+    # a replacement may not fit the texts of these passes
+    plain = model.unchanged
+    stream = list(range(plain.info.layers)) if _called(plain, "residual") else []
+    attending = _called(plain, "attention")
+    rotated = _called(plain, "qk_before_rope") if attending else []
+    found: dict[str, list[int]] = {}
     for name, activation in ACTIVATIONS.items():
         if activation.of is not None:
-            found[name] = sorted(rotated) if name in ROTATED else attending
+            found[name] = rotated if name in ROTATED else attending
+        else:
+            found[name] = stream if activation.site == "residual" else _called(plain, activation.site)
     return {name: own for name, own in found.items() if own}
 
 

@@ -184,8 +184,6 @@ def look(
 
 def _target_ids(model: ModelAdapter, target: str | Tensor) -> Tensor:
     start = model.info.start_token
-    if start is None:
-        raise NotApplicable(f"{model.info.name} has no cross-attention: only encoder-decoders have; leave target out")
     if isinstance(target, Tensor):
         need(
             target.ndim == 2 and len(target) == 1,
@@ -194,6 +192,8 @@ def _target_ids(model: ModelAdapter, target: str | Tensor) -> Tensor:
             "reshape it",
         )
         return target
+    if start is None:
+        raise NotApplicable(f"the files of {model.info.name} name no token to begin a target with; give token ids")
     return torch.cat([torch.tensor([start]), model.tokenize(target).long()])[None]
 
 
