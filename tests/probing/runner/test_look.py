@@ -182,9 +182,7 @@ def test_a_target_for_a_model_without_cross_attention_is_refused():
         look(AnalyticModel(), IDS, target=IDS)
     with pytest.raises(NotApplicable, match="plain has no cross-attention: only encoder-decoders have"):
         AnalyticModel().cross_patterns(IDS, IDS)
-    with pytest.raises(
-        NotApplicable, match="files of plain name no token to begin a target with; give token ids"
-    ):
+    with pytest.raises(NotApplicable, match="files of plain name no token to begin a target with; give token ids"):
         look(AnalyticModel(), IDS, target="a")
     with pytest.raises(ValueError, match=r"a target is \(1, tokens\); got \(2, 12\); reshape it"):
         look(encoder_decoder(), IDS, target=IDS.repeat(2, 1))

@@ -60,7 +60,7 @@ class KindScores:
         significant = self.adjusted_p[layer, head] <= RATE
         if significant and excess >= WEAK:
             return "yes" if excess >= STRONG else "weakly"
-        return "no" if significant or self.high[layer, head] < WEAK else "cannot be told"
+        return "no" if self.high[layer, head] < WEAK else "cannot be told"
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +127,7 @@ def head_kinds(model: ModelAdapter, *, texts: int = TEXTS, half: int = HALF, see
                          on the first token; null: uniform attention
         first token      attention to the first token of a text (r s); null: uniform attention
 
+    Uniform attention is over the keys that a head can see: with a sliding window, those in it.
     Exact sign-flip tests over texts, Benjamini and Hochberg over heads and kinds; bootstrap intervals over texts.
 
     Args:

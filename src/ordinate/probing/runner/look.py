@@ -167,6 +167,10 @@ def look(
     need(own >= FEWEST_TOKENS and count <= MOST_TOKENS, must, f"got {own}", "give another, or part of it")
     longest = facts.max_length
     need(longest is None or count <= longest, f"{facts.name} reads {longest} tokens", f"got {count}", "shorten it")
+    cross, written = None, ()
+    if target is not None:
+        targets = _target_ids(subject, target)
+        cross, written = subject.cross_patterns(ids, targets)[0].double().cpu().numpy(), _labels(subject, targets)
     effects = tuple(head_effects(subject, ids, ablate, seed=seed)) if ablate else ()
     pattern = record(subject, ids, "pattern").layers("pattern")[0].double().cpu().numpy()
     split = score_split(subject, ids, fixed=fixed, seed=seed)
@@ -174,10 +178,6 @@ def look(
         kinds, reason = head_kinds(subject, seed=seed), ""
     except NotApplicable as refused:
         kinds, reason = None, str(refused)
-    cross, written = None, ()
-    if target is not None:
-        targets = _target_ids(subject, target)
-        cross, written = subject.cross_patterns(ids, targets)[0].double().cpu().numpy(), _labels(subject, targets)
     finding = look_finding(facts.name, pattern, split, kinds, reason, effects, cross)
     return Look(facts.name, _labels(subject, ids), pattern, split, kinds, reason, effects, finding, written, cross)
 

@@ -21,8 +21,8 @@ METHOD = (
     "{tokens} distinct random tokens, and as many that end in the same tokens but repeat them. Offset: attention at "
     "the offset that has the most in the other texts, up to {reach} tokens away. Induction: attention to the token "
     "after the earlier occurrence. Yes: {strong} of the attention above the null; weakly: {weak}; both significant "
-    "(exact sign-flip tests over texts, adjusted over heads and kinds by Benjamini and Hochberg at 5 %). No: not "
-    "significant, and the 95 % interval excludes {weak}. Ablation: the output of the head (z) is set to zero."
+    "(exact sign-flip tests over texts, adjusted over heads and kinds by Benjamini and Hochberg at 5 %). No: the "
+    "95 % interval excludes {weak}. Otherwise it cannot be told. Ablation: the output of the head (z) is set to zero."
 )
 NULL = (
     "Offsets and first token: uniform attention. Induction and duplicate token: attention to the same position in "
