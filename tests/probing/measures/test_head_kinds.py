@@ -154,3 +154,16 @@ def test_a_window_is_no_offset():
     offset = next(own for own in found.kinds if own.name == "offset")
     assert offset.value[0, 0] == pytest.approx(0.25, abs=0.01)
     assert offset.verdict(0, 0) == "no"
+
+
+def test_the_best_of_many_offsets_is_no_effect_by_itself():
+    """Heads that attend sharply by content: in each text some offset has much attention, in each another one."""
+    excess = []
+    for seed in range(4):
+        model = AnalyticModel("none", seed=seed, vocabulary=100)
+        for own in model.weights:
+            object.__setattr__(own, "query", own.query * 20)
+        found = head_kinds(model, texts=4, half=12, seed=seed)
+        offset = next(own for own in found.kinds if own.name == "offset")
+        excess.append((offset.value - offset.null).mean())
+    assert abs(np.mean(excess)) < 0.03
