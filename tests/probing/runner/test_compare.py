@@ -8,6 +8,7 @@ from ordinate.cli.main import app
 from ordinate.data.tokenizers.bytes import Bytes
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
+from ordinate.probing.activations.intervention import patch
 from ordinate.probing.measures.head_matching import match_heads, matches_table
 from ordinate.probing.runner.compare import compare
 from ordinate.probing.runner.training_checkpoints import model_sources
@@ -116,6 +117,21 @@ def test_heads_of_unrelated_models_overlap_no_more_than_others():
     assert np.abs(found.overlap - found.null).max() < 0.1
     with pytest.raises(ValueError, match="heads are matched on 8 to 40 texts; got 4; give 32"):
         match_heads(first, second, ids[:4])
+
+
+def test_a_match_by_chance_has_the_overlap_of_any_other_pair():
+    """Patterns that are drawn anew at each call: a match measured on the texts that chose it would look like one."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(pattern):
+        noise = 8 * torch.randn(pattern.shape, generator=generator, dtype=pattern.dtype)
+        return noise.masked_fill(pattern == 0, -torch.inf).softmax(-1)
+
+    first, second = (patch(AnalyticModel("none", heads=4, seed=seed), "pattern", drawn) for seed in (1, 2))
+    ids = torch.randint(50, (8, 12), generator=torch.Generator().manual_seed(0))
+    found = match_heads(first, second, ids)
+    assert abs((found.overlap - found.null).mean()) < 0.01
+    assert (found.adjusted_p > 0.05).all()
 
 
 def test_the_command_writes_page_tables_and_charts(root, tmp_path, capsys):
