@@ -62,6 +62,9 @@ def test_checkpoints_of_a_run_and_a_model_are_compared_on_the_same_texts(root, f
         values = {model.name: value.value for model in evaluation.models for value in model.lengths
                   if value.length == one.length}  # fmt: skip
         assert one.difference == pytest.approx(values[one.first] - values[one.second])
+    # the checkpoints have weights of their own
+    assert (evaluation.differences[0].first, evaluation.differences[0].second) == ("run step 100", "run step 200")
+    assert abs(evaluation.differences[0].difference) > 0.01
     tables = found.tables()
     assert [row[:2] for row in tables["values_by_length"].rows[::2]] == [
         ("run step 100", 100), ("run step 200", 200), ("plain", None)
