@@ -16,15 +16,20 @@ CHECKSUM = re.compile(r'\{\n "checksum": "(.{64})"')
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` atomically: readers see the old or the new file, never a part, even after power loss.
+    """Write `text` to `path` atomically, in UTF-8."""
+    write_bytes(path, text.encode("utf-8"))
 
-    The text goes to a temporary file in the same folder (so that the rename stays on one file system), is flushed to
-    disk, and then replaces `path`.
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path` atomically: readers see the old or the new file, never a part, even after power loss.
+
+    It goes to a temporary file in the same folder (so that the rename stays on one file system), is flushed to disk,
+    and then replaces `path`.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~current_umask())

@@ -1,13 +1,14 @@
 """Paired differences between models on the same documents, corrected for multiple testing."""
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import torch
 
+from ordinate.evaluation.comparison import holm
 from ordinate.evaluation.quantity import BITS_PER_BYTE
 from ordinate.evaluation.reading import Reading, by_document
-from ordinate.evaluation.result import ModelDifference
+from ordinate.evaluation.result import ModelDifference, PositionDifference
 from ordinate.evaluation.side_by_side import corrected
 from ordinate.evaluation.statistics import RatioEstimate, estimate_change, estimate_difference, nats_to_bits
 from ordinate.evaluation.text_sample import TextSample
@@ -25,6 +26,43 @@ def differences(readings: Sequence[Reading], sample: TextSample) -> tuple[ModelD
                 made = _difference((one, length), (other, same[0][1]), sample)
                 found.append((one.subject.name, other.subject.name, times, length, made))
     return corrected(found)
+
+
+def position_differences(readings: Sequence[Reading], sample: TextSample) -> tuple[PositionDifference, ...]:
+    """Paired differences by position at the longest common length, corrected together (Holm).
+
+    Positions are grouped by powers of two. Models with other tokens have no positions in common.
+    """
+    found: list[tuple[str, str, int, int, RatioEstimate]] = []
+    for one, other in combinations(readings, 2):
+        lengths = one.nats.keys() & other.nats.keys()
+        if not lengths or not comparable(one, other) or not _same_tokens(one, other):
+            continue
+        length = max(lengths)
+        place = torch.arange(one.asked.shape[1]) % length
+        for start, stop in _octaves(length):
+            asked = one.asked & (place >= start) & (place < stop)
+            sizes = by_document(sample, one.sizes * asked)
+            # a document without a token there says nothing about it
+            there = sizes > 0
+            if there.sum() < 2:
+                continue
+            amounts = [
+                nats_to_bits(by_document(sample, own.nats[length] * asked))[None, there] for own in (one, other)
+            ]
+            made = estimate_difference(amounts[0], amounts[1], sizes[there])
+            found.append((one.subject.name, other.subject.name, start, stop, made))
+    adjusted = holm([estimate.p for *_, estimate in found])
+    return tuple(
+        PositionDifference(one, other, start, stop, made.value, made.interval, made.p, p)
+        for (one, other, start, stop, made), p in zip(found, adjusted, strict=True)
+    )
+
+
+def _octaves(length: int) -> list[tuple[int, int]]:
+    """Return the positions from 0 in groups: 0, 1, 2 to 3, 4 to 7, ..."""
+    edges = [0, *(2**power for power in range(length.bit_length()) if 2**power < length), length]
+    return list(pairwise(edges))
 
 
 def comparable(one: Reading, other: Reading) -> bool:

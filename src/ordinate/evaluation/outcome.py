@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ordinate.core.atomic_files import write_json
-from ordinate.evaluation.result import ModelDifference, ModelResult
+from ordinate.evaluation.result import ModelDifference, ModelResult, PositionDifference
 from ordinate.evaluation.wording import answer
 
 # version of the file that `save` writes
@@ -23,6 +23,7 @@ class Evaluation:
         models: the result of each model.
         differences: paired differences between the models.
         notes: what else must be known, as sentences.
+        by_position: paired differences by position at the longest common length, of models that read the same tokens.
     """
 
     data: str
@@ -31,6 +32,7 @@ class Evaluation:
     models: tuple[ModelResult, ...]
     differences: tuple[ModelDifference, ...] = ()
     notes: tuple[str, ...] = ()
+    by_position: tuple[PositionDifference, ...] = ()
 
     @property
     def record(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ordinate.core.checks import need, need_positive
 from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.evaluation.lengths import Lengths, beyond_maximum
 from ordinate.evaluation.losses import losses_by_position
-from ordinate.evaluation.model_differences import comparable, differences
+from ordinate.evaluation.model_differences import comparable, differences, position_differences
 from ordinate.evaluation.outcome import Evaluation
 from ordinate.evaluation.quantity import BITS_PER_TOKEN
 from ordinate.evaluation.reading import Meter, Reading, by_document, read_losses, reasons
@@ -69,6 +69,7 @@ def evaluate_text_models(
         count=len(sample.names),
         models=tuple(_measured(reading, sample).result for reading in readings),
         differences=differences(readings, sample),
+        by_position=position_differences(readings, sample),
         notes=(*notes, *_notes(readings)),
     )
 

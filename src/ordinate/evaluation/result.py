@@ -132,6 +132,31 @@ class ModelDifference:
         return self.adjusted < 1 - CONFIDENCE
 
 
+@dataclass(frozen=True)
+class PositionDifference:
+    """The paired difference between two models on the same tokens, at some positions of the longest common length.
+
+    Args:
+        first: name of the first model.
+        second: name of the second.
+        start: first position, from 0.
+        stop: position after the last.
+        difference: value of the first minus that of the second.
+        interval: its 95 % interval, not corrected for other comparisons.
+        p: two-sided p-value.
+        adjusted: p-value corrected for all positions and pairs of models (Holm).
+    """
+
+    first: str
+    second: str
+    start: int
+    stop: int
+    difference: float
+    interval: Interval | None
+    p: float
+    adjusted: float
+
+
 def summarise_lengths(quantity: Quantity, tables: Sequence[LengthTable]) -> tuple[LengthResult, ...]:
     """Return value, interval and change of each length; changes are from the trained length, or the shortest one.
 

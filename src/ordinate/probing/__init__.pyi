@@ -1,5 +1,16 @@
+from ._adapter import Inputs as Inputs
 from ._adapter import ModelAdapter as ModelAdapter
 from ._attach import attach as attach
 from ._probe import Probe as Probe
+from .activations.intervention import ablate as ablate
+from .activations.intervention import patch as patch
+from .activations.names import activation_names as activation_names
+from .activations.recording import Recording as Recording
+from .activations.recording import record as record
+from .measures.head_effects import head_effects as head_effects
+from .measures.head_kinds import head_kinds as head_kinds
+from .measures.score_split import score_split as score_split
 from .runner.api import probe as probe
+from .runner.compare import compare as compare
 from .runner.evaluate import evaluate as evaluate
+from .runner.look import look as look

@@ -8,10 +8,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from ordinate.core.shapes import Ids, Keys, Outputs, Queries, Tokens, Values, Weights
+from ordinate.core.shapes import Ids, Keys, Outputs, Queries, SourceIds, Tokens, Values, Weights
 from ordinate.data.tokenizer import Tokenizer
 
 ModelKind = Literal["decoder", "encoder", "encoder-decoder", "vision"]
+# attention scores at or below this are of masked pairs
+MASKED_SCORE = -1e4
 
 
 class NotApplicable(ValueError):  # noqa: N818 - a reason, shown in the report
@@ -38,6 +40,7 @@ class ModelInfo:
         image: channels, rows and columns of an image [pixels]; None for text.
         first_token: id of the first token of each text (BOS, [CLS]); None: none.
         mask_token: id of the mask token; None: none.
+        start_token: id of the first token of a target; None: the model has no decoder beside its encoder.
         dtype: data type of the parameters.
         left_out: which parts are not probed, and why.
     """
@@ -57,6 +60,7 @@ class ModelInfo:
     image: tuple[int, int, int] | None = None
     first_token: int | None = None
     mask_token: int | None = None
+    start_token: int | None = None
     dtype: torch.dtype = torch.float32
     left_out: str = ""
 
@@ -102,7 +106,7 @@ class AttentionRecord:
         scores: the input of the softmax: scaled products with biases and soft-capping; -inf or a large negative
             number where masked.
         pattern: the attention pattern, the output of the softmax.
-        out: weights times values, by head.
+        out: weights times values, by head, after interventions.
     """
 
     q: Queries
@@ -118,10 +122,11 @@ class Hooks:
 
     Each hook gets the index of the layer, from 0, and an activation. A returned tensor replaces the activation (an
     intervention); None leaves it unchanged. Only overridden hooks cost time. Tensors are those of the model, not
-    copies: reduce them in the hook, since storing all attention maps would exhaust memory.
+    copies: reduce them in the hook, since storing all attention maps would exhaust memory. Hooks that accumulate are
+    for one series of passes; make new ones for the next (`ordinate.probing.record` needs none).
     """
 
-    skip_head: ClassVar[bool] = False
+    skip_head: bool = False
     """Whether no logits are needed: the forward pass then stops after the last layer."""
 
     @property
@@ -146,6 +151,9 @@ class Hooks:
     def attention_pattern(self, layer: int, weights: Weights) -> Weights | None:
         """The attention pattern, the output of the softmax."""
 
+    def head_output(self, layer: int, z: Outputs) -> Outputs | None:
+        """The output of each head, weights times values, before the output projection."""
+
     def attention(self, layer: int, seen: AttentionRecord) -> None:
         """All activations of a layer's attention, after all interventions; read-only."""
 
@@ -159,6 +167,7 @@ HOOK_NAMES = (
     "qkv",
     "attention_scores",
     "attention_pattern",
+    "head_output",
     "attention",
     "attention_output",
 )
@@ -204,17 +213,17 @@ class ModelAdapter(ABC):
     """Adapter that gives probes uniform access to a model.
 
     Must: `priority`, `unsupported_reason`, `info`, `forward`, `token_table`.
-    May: `predict`; and `position_table`, `projection`, `tokenize`, which raise `NotApplicable` with the reason where
-        they do not apply.
+    May: `predict`; and `position_table`, `projection`, `cross_patterns`, `tokenize`, which raise `NotApplicable` with
+        the reason where they do not apply.
 
     Each verifies itself on construction: with hooks that change nothing, a forward pass must reproduce the output of
     the plain model, and where the blocks allow it the residual stream plus the attention output must be the input of
     the next part.
     """
 
-    model: Any
-    """The model, or its part that is probed."""
-    tokenizer: Tokenizer | None
+    model: Any = None
+    """The model, or its part that is probed; None: the adapter computes it itself."""
+    tokenizer: Tokenizer | None = None
     """The tokenizer of the model; None: none."""
     priority: ClassVar[int]
     """Adapters are tried in ascending order."""
@@ -223,6 +232,11 @@ class ModelAdapter(ABC):
     @abstractmethod
     def unsupported_reason(cls, model: object) -> str | None:
         """Return the reason why this adapter does not support a model; None if it can be tried."""
+
+    @property
+    def unchanged(self) -> "ModelAdapter":
+        """The model without interventions."""
+        return self
 
     @property
     @abstractmethod
@@ -266,6 +280,18 @@ class ModelAdapter(ABC):
             NotApplicable: they cannot be extracted.
         """
         raise NotApplicable(f"the projection matrices of {self.info.family} cannot be extracted")
+
+    def cross_patterns(self, source: SourceIds, target: Ids) -> Float[Tensor, "b layers h i j"]:
+        """Return the attention of the decoder's tokens to those of the source, of an encoder-decoder.
+
+        Args:
+            source: tokens of the source.
+            target: tokens of the target, beginning with the start token.
+
+        Raises:
+            NotApplicable: the model has no cross-attention.
+        """
+        raise NotApplicable(f"{self.info.name} has no cross-attention: only encoder-decoders have")
 
     def tokenize(self, text: str) -> Int[Tensor, "n"]:
         """Tokenize a text, without special tokens.

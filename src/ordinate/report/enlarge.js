@@ -1,5 +1,7 @@
 // opens a heatmap on a click; values are recovered from the colours of the image, up to one step of the palette
 const [dialog, canvas, value] = ["large", "large-canvas", "large-value"].map((id) => document.getElementById(id));
+// names of rows and columns by the name of their axis, if the page has them
+const labels = JSON.parse(document.getElementById("labels")?.textContent ?? "{}");
 const place = {row: 0, column: 0};
 let shown = null;
 function colours(figure) {
@@ -13,16 +15,17 @@ function colours(figure) {
   return found;
 }
 // the rows or columns of the matrix that a pixel covers
-function rangeOf(place, size, whole) {
+function rangeOf(axis, place, size, whole) {
   const first = Number(shown.data.first), edge = (step) => Math.round(step * whole / size) + first;
   const [from, to] = [edge(place), edge(place + 1) - 1];
-  return from === to ? `${from}` : `${from} to ${to}`;
+  const name = labels[axis]?.[from];
+  return from !== to ? `${from} to ${to}` : name === undefined ? `${from}` : `${from} “${name}”`;
 }
 function showValue() {
   const pixel = shown.pen.getImageData(place.column, place.row, 1, 1).data.slice(0, 3).join();
   const share = shown.colours.get(pixel), {x, y, low, high, rows, columns} = shown.data;
   const number = share === undefined ? "" : (Number(low) + share * (Number(high) - Number(low))).toPrecision(3);
-  value.textContent = `${y} ${rangeOf(place.row, canvas.height, rows)}, ${x} ${rangeOf(place.column, canvas.width, columns)}: about ${number}`;
+  value.textContent = `${y} ${rangeOf(y, place.row, canvas.height, rows)}, ${x} ${rangeOf(x, place.column, canvas.width, columns)}: about ${number}`;
 }
 function open(button) {
   const image = button.querySelector("img"), data = button.dataset;

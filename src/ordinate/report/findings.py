@@ -103,6 +103,7 @@ def findings_page(questioned: ProbedModel) -> str:
             facts=_facts(questioned.about),
             command=questioned.about["about"]["command"],
             style=card_style(),
+            frame=package_text("findings.css"),
             enlarge=enlarge,
             **chart_context(specs, enlarge),
         )

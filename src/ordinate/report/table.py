@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from ordinate.core.table_export import inert_cell
 from ordinate.report.read import Study
 from ordinate.report.summary import ArmSummary
 from ordinate.study.run import STATES, State
@@ -65,14 +66,8 @@ def to_csv(
             numbers = (row.numbers.get(name) for name in columns)
             named = [row.mixer, row.scheme] if mixers else [row.label]
             plain = ("" if number is None else _plain(number) for number in numbers)
-            writer.writerow([*map(_inert, [*values.values(), *named]), row.status, *plain])
+            writer.writerow([*map(inert_cell, [*values.values(), *named]), row.status, *plain])
     return out.getvalue()
-
-
-def _inert(value: Any) -> Any:
-    """Return a text from the plan so that no spreadsheet takes it for a formula."""
-    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-    return f"'{value}" if formula else value
 
 
 def _row(study: Study, label: str, entry: ArmSummary | None) -> TableRow:

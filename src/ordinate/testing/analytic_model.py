@@ -123,6 +123,7 @@ class AnalyticModel(ModelAdapter):
         weights = scores.softmax(-1)
         weights = _or_unchanged(watch.attention_pattern(layer, weights), weights)
         out = weights @ v
+        out = _or_unchanged(watch.head_output(layer, out), out)
         watch.attention(layer, AttentionRecord(q, k, v, scores, weights, out))
         branch = torch.einsum("bhnd,hdw->bnw", out, own.out)
         return x + _or_unchanged(watch.attention_output(layer, branch), branch)

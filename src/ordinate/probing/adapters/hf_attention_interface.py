@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.core.shapes import Visible
+from ordinate.core.shapes import Ids, SourceIds, Visible
 from ordinate.probing._adapter import AttentionRecord, Hooks, Inputs, NotApplicable
 from ordinate.probing.instrumentation.black_box_model import Change, Run
 from ordinate.probing.instrumentation.hf_model import HFModel
+from ordinate.probing.instrumentation.patching import evaluation_mode
 from ordinate.probing.instrumentation.rope_hooks import RopeHooks
 from ordinate.probing.instrumentation.softmax_hooks import HookedSoftmax, SoftmaxMode
 
@@ -44,11 +46,15 @@ class InstrumentedPass:
         if self.visible is not None:
             hidden = torch.zeros_like(self.visible, dtype=q.dtype)
             mask = hidden.masked_fill(~self.visible, torch.finfo(q.dtype).min)[:, None]
-        if not hooks & {"attention_scores", "attention_pattern", "attention"}:
+        if not hooks & {"attention_scores", "attention_pattern", "head_output", "attention"}:
             return plain(module, q, k, v, mask, **given)
         softmax = HookedSoftmax(self.watch, layer, k.shape[2])
         with SoftmaxMode(softmax):
             out, weights = plain(module, q, k, v, mask, **given)
+        if "head_output" in hooks:
+            # the interface returns (batch, tokens, heads, head width)
+            new = self.watch.head_output(layer, out.transpose(1, 2))
+            out = out if new is None else new.to(out.dtype).transpose(1, 2).contiguous()
         if "attention" in hooks and softmax.seen is not None:
             self.watch.attention(layer, AttentionRecord(q, k, v, *softmax.seen, out.transpose(1, 2)))
         return out, weights
@@ -89,6 +95,15 @@ class HFAttentionInterface(HFModel):
 
     def unfused_attention(self) -> Change:
         return _implementation(self.model, "eager")
+
+    def cross_patterns(self, source: SourceIds, target: Ids) -> Float[Tensor, "b layers h i j"]:
+        if self.kind != "encoder-decoder":
+            return super().cross_patterns(source, target)
+        given = {"input_ids": source, "decoder_input_ids": target, "attention_mask": torch.ones_like(source)}
+        # other implementations return no weights
+        with evaluation_mode(self.whole), _implementation(self.whole, "eager"):
+            found = self.whole(**given, output_attentions=True, use_cache=False).cross_attentions
+        return torch.stack(found, 1)
 
     @contextmanager
     def _watched(self, session: InstrumentedPass) -> Iterator[None]:

@@ -39,7 +39,7 @@ class HFModel(BlackBoxModel):
         self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None, stage: int | None = None
     ) -> None:
         need_float_weights(model)
-        self.tokenizer, (self.model, self.kind) = tokenizer, probed_part(model)
+        self.whole, self.tokenizer, (self.model, self.kind) = model, tokenizer, probed_part(model)
         self.tokens = None if self.kind == "vision" else self.model.get_input_embeddings()
         example = self.example_input(2, LENGTH)
         self.inspect(example, stage)
@@ -97,9 +97,20 @@ class HFModel(BlackBoxModel):
             image=None if example.images is None else cast(tuple[int, int, int], tuple(example.images.shape[1:])),
             first_token=first,
             mask_token=None if self.tokenizer is None else self.tokenizer.mask_token,
+            start_token=self._start_token(),
             dtype=next(self.model.parameters()).dtype,
             left_out=self.left_out,
         )
+
+    def _start_token(self) -> int | None:
+        """The first token of a target; None: it has no decoder, or its configuration does not say."""
+        if self.kind != "encoder-decoder":
+            return None
+        for place in (self.whole.config, getattr(self.whole, "generation_config", None)):
+            token = getattr(place, "decoder_start_token_id", None)
+            if isinstance(token, int):
+                return token
+        return None
 
     def _longest(self, example: Inputs) -> int | None:
         """Maximum input length [tokens]; None: unlimited."""

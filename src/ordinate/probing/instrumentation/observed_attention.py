@@ -52,6 +52,8 @@ class HookedAttention:
         carried = at.scheme.value_bias(weights, at.where)
         out = weights @ v.repeat_interleave(call.groups, 1)
         out = out if carried is None else out + carried
+        if "head_output" in hooks:
+            out = _or(watch.head_output(layer, out), out)
         if "attention" in hooks:
             watch.attention(layer, AttentionRecord(q, k, v, scored, weights, out))
         return out

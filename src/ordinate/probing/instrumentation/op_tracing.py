@@ -68,6 +68,9 @@ class AttentionCall:
         if self.ends and self.q is not None and self.k is not None:
             raise FoundQKV((self.q, self.k, self.v))
         out = run(a, b)
+        if "head_output" in self.watch.overridden:
+            new = self.watch.head_output(self.layer, self._heads(out))
+            out = out if new is None else _as(new, out)
         if "attention" in self.watch.overridden and self.softmax.seen and self.q is not None and self.k is not None:
             self.watch.attention(
                 self.layer, AttentionRecord(self.q, self.k, self.v, *self.softmax.seen, self._heads(out))

@@ -55,8 +55,8 @@ def find_attention_outputs(
 ) -> list[nn.Module | None]:
     """Find in each layer the module whose output A is the attention output added to the layer input x.
 
-    Either x + A is the input of a later module (sequential blocks), or x + A + M is the output of the layer (parallel
-    blocks). Activations are compared, not names.
+    Either x + A is the input of a later module (sequential blocks) or the output of the layer (no feed-forward), or
+    x + A + M is the output of the layer (parallel blocks). Activations are compared, not names.
 
     Args:
         layers: each layer with its attention module.
@@ -85,7 +85,8 @@ def _branch(trace: CallTrace, layer: nn.Module, attention: nn.Module) -> nn.Modu
         if event.began >= look.began and event.left is not None and event.left.numel() == x.numel()
     ]
     for part, a in parts:
-        if any(_same(x + a, event.entered) for event in trace.events if event.began > part.ended):
+        after = [event.entered for event in trace.events if event.began > part.ended]
+        if any(_same(x + a, entered) for entered in (*after, left)):
             return part.module
     for index, (part, a) in enumerate(parts):
         others = (m for _, m in parts[index + 1 :])

@@ -2,8 +2,7 @@
 
 from ordinate.core.shapes import Weights
 from ordinate.ops.normalising import Mask, sigmoid, sinkhorn
-from ordinate.probing._adapter import Hooks, ModelInfo, NotApplicable
-from ordinate.probing.measures.score_scale import MASKED_SCORE
+from ordinate.probing._adapter import MASKED_SCORE, Hooks, ModelInfo, NotApplicable
 
 SINKHORN_ITERATIONS = 5
 

@@ -6,14 +6,12 @@ from torch import Tensor
 
 from ordinate.core.shapes import Keys, Queries, Values, Weights
 from ordinate.ops.heads import repeat_for_heads
-from ordinate.probing._adapter import AttentionRecord, Hooks, ModelAdapter, ModelInfo
+from ordinate.probing._adapter import MASKED_SCORE, AttentionRecord, Hooks, ModelAdapter, ModelInfo
 from ordinate.probing.measures.samples import Sample
 
 TERMS = ("token-token", "token-position", "position-token", "position-position")
 # texts in a group for cross-fitting
 GROUP_SIZE = 5
-# scores at or below this are of masked pairs
-MASKED_SCORE = -1e4
 
 TermFactors = list[tuple[Tensor, Tensor]]
 
@@ -84,8 +82,8 @@ class ScoreTerms(Hooks):
                 for a, b in term_factors(q, k, _next(q, turn), _next(k, turn + 1))
             ]
             terms[-1] = terms[-1] + added
-            sides.append(torch.stack([_level(term[:, front:, front:], seen) for term in terms]))
-        whole = _level(scores[:, front:, front:], seen).square().sum((-2, -1)).clamp(min=1e-300)
+            sides.append(torch.stack([level_rows(term[:, front:, front:], seen) for term in terms]))
+        whole = level_rows(scores[:, front:, front:], seen).square().sum((-2, -1)).clamp(min=1e-300)
         own = (sides[0] * sides[1]).sum((-2, -1)) / whole
         shares = torch.cat([own, 1 - own.sum(0, keepdim=True)]).T
         return shares.unflatten(0, (-1, GROUP_SIZE)).mean(1)
@@ -158,7 +156,7 @@ def _next(x: Float[Tensor, "b n d"], turn: int) -> Float[Tensor, "b n d"]:
     return x.unflatten(0, (-1, GROUP_SIZE)).roll(-turn, 1).flatten(0, 1)
 
 
-def _level(terms: Float[Tensor, "b n n"], seen: Tensor) -> Float[Tensor, "b n n"]:
+def level_rows(terms: Float[Tensor, "b n n"], seen: Tensor) -> Float[Tensor, "b n n"]:
     """Centre each row over its visible keys: the softmax ignores the row mean."""
     kept = torch.where(seen, terms, 0.0)
     mean = kept.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True).clamp(min=1)

@@ -9,12 +9,12 @@ from torch import Tensor
 from ordinate.core.shapes import Keys, Queries, Values, Weights
 from ordinate.ops.convex_hull import hull_distance_bound
 from ordinate.ops.heads import repeat_for_heads
-from ordinate.probing._adapter import AttentionRecord, Hooks, ModelAdapter, ModelInfo, NotApplicable
+from ordinate.probing._adapter import MASKED_SCORE, AttentionRecord, Hooks, ModelAdapter, ModelInfo, NotApplicable
 from ordinate.probing.measures.permutation_equivariance import rounding_tolerance
 from ordinate.probing.measures.samples import Sample
 
-# texts and tokens for the convex-hull test; scores at or below HIDDEN are of masked pairs
-MAX_TEXTS, MAX_TOKENS, MASKED_SCORE = 8, 32, -1e4
+# texts and tokens for the convex-hull test
+MAX_TEXTS, MAX_TOKENS = 8, 32
 
 
 class RemovedScale(Hooks):

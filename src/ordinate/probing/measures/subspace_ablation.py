@@ -8,8 +8,8 @@ from torch import Tensor
 from ordinate.core.finding import Estimate
 from ordinate.core.shapes import Tokens
 from ordinate.probing._adapter import Hooks, ModelAdapter, NotApplicable
+from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures.formatting import mean_estimate
-from ordinate.probing.measures.intervention import InterventionAdapter
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.residual_stream import ResidualStreams, position_directions
 from ordinate.probing.measures.samples import Sample

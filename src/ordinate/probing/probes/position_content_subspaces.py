@@ -12,6 +12,7 @@ from ordinate.core.finding import Chart, Estimate, Finding, HeatmapGrid, Line, T
 from ordinate.core.progress import OnProgress, fraction, ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
+from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures.formatting import (
     format_estimate,
     format_percent,
@@ -20,7 +21,6 @@ from ordinate.probing.measures.formatting import (
     mean_line,
     too_few_samples,
 )
-from ordinate.probing.measures.intervention import InterventionAdapter
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.position_codes import EmbeddingProperties
 from ordinate.probing.measures.residual_stream import choose_positions, residual_at_positions

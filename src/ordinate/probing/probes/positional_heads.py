@@ -9,6 +9,7 @@ from ordinate.core.finding import Chart, Estimate, Finding, HeatmapGrid, Line, T
 from ordinate.core.progress import OnProgress, fraction, ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
+from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures.attention_by_offset import (
     AttentionMaps,
     AttentionProfile,
@@ -18,7 +19,6 @@ from ordinate.probing.measures.attention_by_offset import (
 )
 from ordinate.probing.measures.formatting import describe_effects, heatmap_of, mean_estimate
 from ordinate.probing.measures.head_detection import MIN_CORRELATION, DetectedHeads, detect_heads
-from ordinate.probing.measures.intervention import InterventionAdapter
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.samples import (
     ForwardBudget,

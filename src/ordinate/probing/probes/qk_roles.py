@@ -9,10 +9,10 @@ from ordinate.core.finding import Chart, Estimate, Finding, HeatmapGrid, Line, T
 from ordinate.core.progress import OnProgress, fraction, ignore
 from ordinate.probing._adapter import Hooks, ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
+from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures import relative_symmetry
 from ordinate.probing.measures.alternative_normalisers import SINKHORN_ITERATIONS
 from ordinate.probing.measures.formatting import describe_effects, heatmap_of, mean_estimate, mean_line
-from ordinate.probing.measures.intervention import InterventionAdapter
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.qk_ablations import ablation_ranks, qk_ablations
 from ordinate.probing.measures.qk_interventions import MAX_TOKENS, score_symmetry

@@ -82,25 +82,44 @@ def evaluate(
         NotApplicable: a model cannot be attached.
     """
     need(bool(models), "an evaluation needs a model", "got none", "give the folder of one")
+    if trained_length is not None:
+        need_whole("the trained length", trained_length)
+        need_positive("the trained length", trained_length)
+    asked = asked_lengths(lengths, tokens)
+    found = []
+    for model, name in zip(models, distinct_names(models), strict=True):
+        on_progress(Progress(item=name, stage="attaching"))
+        adapter = model if isinstance(model, ModelAdapter) else attach(model, name=name)
+        found.append(
+            text_subject(adapter, name, Path(model) if isinstance(model, str | Path) else None, trained_length)
+        )
+    return evaluate_subjects(found, text, asked, samples, on_progress)
+
+
+def asked_lengths(lengths: Sequence[int] | None, tokens: Sequence[int] | None) -> Lengths:
+    """Return the lengths that are asked for; arguments as in `evaluate`."""
     need(
         lengths is None or tokens is None,
         "lengths are multiples of the trained length, or tokens",
         f"got lengths {lengths} and tokens {tokens}",
         "give one of them",
     )
-    if trained_length is not None:
-        need_whole("the trained length", trained_length)
-        need_positive("the trained length", trained_length)
-    asked = Lengths(None, tuple(tokens)) if tokens is not None else Lengths(tuple(lengths)) if lengths else Lengths()
-    found = []
-    for model, name in zip(models, distinct_names(models), strict=True):
-        on_progress(Progress(item=name, stage="attaching"))
-        found.append(_subject(model, name, trained_length))
+    return Lengths(None, tuple(tokens)) if tokens is not None else Lengths(tuple(lengths)) if lengths else Lengths()
+
+
+def evaluate_subjects(
+    found: Sequence[tuple[Subject, Training]],
+    text: str | None,
+    lengths: Lengths,
+    samples: int | None,
+    on_progress: OnProgress,
+) -> Evaluation:
+    """Evaluate models with what is known of their training; arguments as in `evaluate`."""
     subjects, trainings = [subject for subject, _ in found], [training for _, training in found]
     source, note = _text(text, subjects, trainings)
     usual = [training.plan.eval_samples for training in trainings if training.plan is not None]
     samples = (max(usual) if usual else DEFAULT_SAMPLES) if samples is None else samples
-    return evaluate_text_models(subjects, source, asked, samples=samples, notes=[note], on_progress=on_progress)
+    return evaluate_text_models(subjects, source, lengths, samples=samples, notes=[note], on_progress=on_progress)
 
 
 def _text(text: str | None, subjects: Sequence[Subject], trainings: Sequence[Training]) -> tuple[TextSource, str]:
@@ -128,9 +147,21 @@ def _store(folder: Path | None) -> TokenStore | None:
         return None
 
 
-def _subject(model: object, name: str, trained_length: int | None) -> tuple[Subject, Training]:
-    adapter = model if isinstance(model, ModelAdapter) else attach(model, name=name)
-    facts, folder = adapter.info, Path(model) if isinstance(model, str | Path) else None
+def text_subject(
+    adapter: ModelAdapter, name: str, folder: Path | None, trained_length: int | None = None
+) -> tuple[Subject, Training]:
+    """Return a model of texts as it is evaluated, and what is known of its training.
+
+    Args:
+        adapter: the model.
+        name: its name.
+        folder: its folder; None: it has none.
+        trained_length: tokens of the training sequences; None: as its study or config.json says.
+
+    Raises:
+        ValueError: a model of images or pairs, or one without a tokenizer.
+    """
+    facts = adapter.info
     need(
         facts.kind not in OTHER_INPUTS,
         "a text evaluates decoders and encoders",

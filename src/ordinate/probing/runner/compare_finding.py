@@ -1,0 +1,226 @@
+"""The finding of a comparison: answer, tables and charts."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ordinate.core.finding import Chart, Finding, Line, Table
+from ordinate.evaluation.outcome import Evaluation
+from ordinate.evaluation.result import ModelDifference, PositionDifference
+from ordinate.evaluation.wording import bounds, gap
+from ordinate.probing.measures.head_kinds import HeadKinds
+from ordinate.probing.measures.head_matching import HeadMatches, matches_table
+
+# lines of a chart that can be distinguished
+MOST_LINES = 8
+METHOD = (
+    "All models predict the same tokens or bytes of the same documents. Differences are paired by document, with "
+    "intervals that treat documents as the sample, and p-values corrected by Holm: over all lengths and pairs of "
+    "models, and over all positions and pairs. Positions are grouped by powers of two. Heads are matched one to one "
+    "by the overlap of their attention on half of the texts; overlap, interval and p-value are of the other half."
+)
+NULL = "No difference; for matched heads the mean overlap with all other heads of the other model."
+
+
+def compare_finding(
+    evaluation: Evaluation,
+    matches: Sequence[HeadMatches],
+    kinds: Mapping[str, HeadKinds],
+    steps: Mapping[str, int],
+    notes: Sequence[str],
+) -> Finding:
+    """Return the answer with its tables and charts.
+
+    Args:
+        evaluation: values and differences by length and position.
+        matches: matched heads of consecutive models.
+        kinds: kinds of heads of each model.
+        steps: optimiser steps of those models that are checkpoints.
+        notes: what was not measured, and why.
+    """
+    tables = [_lengths_table(evaluation, steps), _differences_table(evaluation), _positions_table(evaluation)]
+    tables += [matches_table(matches)] if matches else []
+    tables += [_kinds_table(kinds)] if kinds else []
+    charts = [_length_chart(evaluation), *_position_chart(evaluation), *_step_charts(evaluation, kinds, steps)]
+    return Finding(
+        question="compare",
+        title="Do these models predict the same text equally well, and do their heads agree?",
+        answer=" ".join([_answer(evaluation), *map(_match_sentence, matches)]),
+        tables=tuple(table for table in tables if table.rows),
+        charts=tuple(charts),
+        method=METHOD,
+        null=NULL,
+        caveats=(*evaluation.notes, *notes),
+    )
+
+
+def _answer(found: Evaluation) -> str:
+    if not found.differences:
+        return "Cannot be told: no two of them are measured in the same unit."
+    model = found.models[0]
+    largest = max(found.differences, key=lambda one: (one.significant, abs(one.difference)))
+    significant = sum(one.significant for one in found.differences)
+    unit = model.unit
+    effect = f"{gap(model, largest.difference)} {bounds(model, largest.interval)} {unit}".replace("  ", " ")
+    where = f"{largest.first} - {largest.second} at {largest.length:,} tokens"
+    if not significant:
+        whole = f"none of {len(found.differences)} differences is significant after correction"
+        return f"Cannot be told: {whole}. The largest, {where}, is {effect}, corrected p {largest.adjusted:.2g}."
+    grade = f"No: {significant} of {len(found.differences)} differences between them are significant after correction"
+    where_ahead = _by_position(found.by_position, largest)
+    return f"{grade}. The largest, {where}, is {effect}, corrected p {largest.adjusted:.2g}.{where_ahead}"
+
+
+def _by_position(by_position: Sequence[PositionDifference], pair: ModelDifference) -> str:
+    own = [one for one in by_position if (one.first, one.second) == (pair.first, pair.second)]
+    clear = [one for one in own if one.adjusted < 0.05]
+    if not own:
+        return ""
+    if not clear:
+        return " At no position it is significant by itself."
+    first, last = min(one.start for one in clear), max(one.stop for one in clear)
+    return (
+        f" By position, {len(clear)} of {len(own)} groups differ significantly, between {first:,} and {last - 1:,}."
+    )
+
+
+def _match_sentence(one: HeadMatches) -> str:
+    same = int((one.adjusted_p <= 0.05).sum())
+    return (
+        f"Heads of {one.first} and {one.second}: {same} of {len(one.pairs)} overlap more with their match than with "
+        f"other heads (median overlap {float(np.median(one.overlap)):.2f}, other heads "
+        f"{float(np.median(one.null)):.2f}); {one.moved} have another layer or index."
+    )
+
+
+def _ends(interval: tuple[float, float] | None) -> tuple[float | None, float | None]:
+    return (None, None) if interval is None else interval
+
+
+def _lengths_table(found: Evaluation, steps: Mapping[str, int]) -> Table:
+    rows = [
+        (
+            model.name,
+            steps.get(model.name),
+            one.times or None,
+            one.length,
+            model.unit,
+            one.value,
+            *_ends(one.interval),
+        )
+        for model in found.models
+        for one in model.lengths
+    ]
+    columns = ("model", "step", "multiple", "length", "unit", "value", "from", "to")
+    return Table(title="Values by length", columns=columns, rows=tuple(rows))
+
+
+def _differences_table(found: Evaluation) -> Table:
+    rows = [
+        (
+            one.first,
+            one.second,
+            one.times or None,
+            one.length,
+            one.difference,
+            *_ends(one.interval),
+            one.p,
+            one.adjusted,
+        )
+        for one in found.differences
+    ]
+    columns = ("first", "second", "multiple", "length", "first - second", "from", "to", "p", "p corrected")
+    return Table(title="Differences by length", columns=columns, rows=tuple(rows))
+
+
+def _positions_table(found: Evaluation) -> Table:
+    rows = [
+        (one.first, one.second, one.start, one.stop - 1, one.difference, *_ends(one.interval), one.p, one.adjusted)
+        for one in found.by_position
+    ]
+    columns = ("first", "second", "position", "to position", "first - second", "from", "to", "p", "p corrected")
+    return Table(title="Differences by position", columns=columns, rows=tuple(rows))
+
+
+def _kinds_table(kinds: Mapping[str, HeadKinds]) -> Table:
+    first = next(iter(kinds.values())).table()
+    rows = tuple((name, *row) for name, own in kinds.items() for row in own.table().rows)
+    return Table(title=first.title, columns=("model", *first.columns), rows=rows, caption=first.caption)
+
+
+def _line(
+    name: str, x: Sequence[float], values: Sequence[float], intervals: Sequence[tuple[float, float] | None]
+) -> Line:
+    places, ends = tuple(map(float, x)), [_ends(interval) for interval in intervals]
+    if all(end is None for end, _ in ends):
+        return Line(name=name, x=places, y=tuple(values))
+    band = {"low": tuple(low for low, _ in ends), "high": tuple(high for _, high in ends)}
+    return Line(name=name, x=places, y=tuple(values), **band)
+
+
+def _length_chart(found: Evaluation) -> Chart:
+    shown = found.models if len(found.models) <= MOST_LINES else (*found.models[: MOST_LINES - 1], found.models[-1])
+    lines = [
+        _line(model.name, [one.length for one in model.lengths], [one.value for one in model.lengths],
+              [one.interval for one in model.lengths])
+        for model in shown
+    ]  # fmt: skip
+    fewer = (
+        f" The first {MOST_LINES - 1} and the last of {len(found.models)} models." if shown != found.models else ""
+    )
+    caption = f"Bands: 95 % intervals over {found.units}.{fewer}"
+    return Chart(title="Value by length", x="length [tokens]", y=found.models[0].unit, lines=tuple(lines),
+                 across="log", caption=caption)  # fmt: skip
+
+
+def _position_chart(found: Evaluation) -> list[Chart]:
+    pairs = list(dict.fromkeys((one.first, one.second) for one in found.by_position))
+    if not pairs:
+        return []
+    names = [model.name for model in found.models]
+    if len(pairs) > MOST_LINES:
+        pairs = [pair for pair in pairs if names.index(pair[1]) - names.index(pair[0]) == 1][:MOST_LINES]
+    lines = []
+    for pair in pairs:
+        own = [one for one in found.by_position if (one.first, one.second) == pair]
+        # the middle of each group of positions, counted from 1 on a logarithmic axis
+        places = [(one.start + one.stop + 1) / 2 for one in own]
+        values, intervals = [one.difference for one in own], [one.interval for one in own]
+        lines.append(_line(f"{pair[0]} - {pair[1]}", places, values, intervals))
+    ends = [place for line in lines for place in line.x]
+    lines.append(Line(name="no difference", x=(min(ends), max(ends)), y=(0.0, 0.0), null=True))
+    return [Chart(title="Difference by position", x="position, from 1", y=f"difference, {found.models[0].unit}",
+                  lines=tuple(lines), across="log", caption="Bands: 95 % intervals, not corrected.")]  # fmt: skip
+
+
+def _step_charts(found: Evaluation, kinds: Mapping[str, HeadKinds], steps: Mapping[str, int]) -> list[Chart]:
+    """Curves over training steps, of values at each length and of the number of heads of each kind."""
+    models = sorted((model for model in found.models if model.name in steps), key=lambda model: steps[model.name])
+    if len(models) < 2:
+        return []
+    runs = dict.fromkeys(model.name.partition(" step ")[0] for model in models)
+    values, heads = [], []
+    for run in runs:
+        own = [model for model in models if model.name.partition(" step ")[0] == run]
+        prefix = f"{run}, " if len(runs) > 1 else ""
+        for length in dict.fromkeys(one.length for model in own for one in model.lengths):
+            there = [(steps[model.name], one) for model in own for one in model.lengths if one.length == length]
+            values.append(_line(f"{prefix}{length:,} tokens", [step for step, _ in there],
+                                [one.value for _, one in there], [one.interval for _, one in there]))  # fmt: skip
+        counted = [(steps[model.name], _counts(kinds[model.name])) for model in own if model.name in kinds]
+        for kind in dict.fromkeys(kind for _, counts in counted for kind in counts):
+            heads.append(Line(name=f"{prefix}{kind}", x=tuple(float(step) for step, _ in counted),
+                              y=tuple(float(counts[kind]) for _, counts in counted)))  # fmt: skip
+    charts = [Chart(title="Value over steps", x="optimiser steps", y=found.models[0].unit, lines=tuple(values),
+                    caption=f"Bands: 95 % intervals over {found.units}.")]  # fmt: skip
+    if heads:
+        caption = "Heads that are of a kind, or weakly."
+        charts.append(
+            Chart(title="Heads over steps", x="optimiser steps", y="heads", lines=tuple(heads), caption=caption)
+        )
+    return charts
+
+
+def _counts(kinds: HeadKinds) -> dict[str, int]:
+    places = list(np.ndindex(*kinds.offset.shape))
+    return {own.name: sum(own.verdict(*place) in ("yes", "weakly") for place in places) for own in kinds.kinds}
