@@ -322,7 +322,7 @@ def _answer(
         listed = ", ".join(f"{number} {_format_offset(kind)}" for kind, number in zip(offsets, counts, strict=True))
         kinds += [f"{len(heads)} attend to {phrase} ({listed})"] if heads else []
     kinds += [f"{len(found.first_token_heads)} attend to the first token"] if found.first_token_heads else []
-    kinds += [f"{len(found.decaying_heads)} attend the less the farther"] if found.decaying_heads else []
+    kinds += [f"{len(found.decaying_heads)} decay with distance"] if found.decaying_heads else []
     if not kinds:
         return f"None of {found.mass.size} heads attends to a fixed offset, to the first token, or nearby. {reach}"
     sentences = [f"Of {found.mass.size} heads, {'; '.join(kinds)}.", reach]

@@ -94,10 +94,9 @@ class QKRoles(Probe):
         if weights is None and like is None and not harm:
             raise NotApplicable("; ".join(dict.fromkeys(reasons.values())))
         estimates = [*_weight_estimates(weights, facts.width), *_token_estimates(like, seed), *harm]
+        named = {one.name: one for one in estimates}
         words = {"whole": whole.description, "few": few.description, "noun": few.noun}
         words |= {"what": metric_for(model, few, seed).name, "divisions": SINKHORN_ITERATIONS}
-        words |= {"exchangeable": EXCHANGEABLE}
-        named = {one.name: one for one in estimates}
         grade, effect = _grade(named, weights)
         return Finding(
             question="qk_roles",
@@ -107,9 +106,9 @@ class QKRoles(Probe):
             answer=_answer(named),
             estimates=tuple(estimates),
             tables=() if weights is None else (_table(weights, like),),
-            charts=(*_charts(weights, like, seed), *_rank_charts(weights, {one.name: one for one in estimates})),
+            charts=(*_charts(weights, like, seed), *_rank_charts(weights, named)),
             pictures=_pictures(weights, like),
-            method=METHOD.format(**words),
+            method=METHOD.format(**words, exchangeable=EXCHANGEABLE),
             null=NULL.format(width=facts.width, spread=2**0.5 / facts.width),
             caveats=(
                 "The model was not trained with these ablations: a model trained that way may perform well.",
