@@ -6,6 +6,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
+from torch import nn
+
 from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.data.tokenizer import FILE, load_tokenizer
@@ -46,6 +48,7 @@ def attach(model: Any, *, name: str | None = None, stage: int | None = None) -> 
         model = _read(folder)
         tokenizer = load_tokenizer(folder) if (folder / FILE).is_file() else None
     name = type(model).__name__ if name is None else name
+    _need_finite(model, name)
     kinds = [catalog.load(_FOLDER, ModelAdapter, member) for member in catalog.names(_FOLDER)]
     refused = []
     for kind in sorted(kinds, key=lambda kind: kind.priority):
@@ -54,6 +57,17 @@ def attach(model: Any, *, name: str | None = None, stage: int | None = None) -> 
             return cast(Any, kind)(model, name, tokenizer, stage)
         refused.append(reason)
     raise NotApplicable(f"{name} cannot be probed: {'; '.join(dict.fromkeys(refused))}")
+
+
+def _need_finite(model: Any, name: str) -> None:
+    """Refuse weights that are not finite: every number of every probe would be NaN."""
+    held = model.named_parameters() if isinstance(model, nn.Module) else ()
+    for part, weights in held:
+        if not weights.is_meta and weights.is_floating_point() and not weights.isfinite().all():
+            raise NotApplicable(
+                f"the weights of {name} must be finite; {part} has nan or inf; train it again with a smaller "
+                "learning rate, or download it again"
+            )
 
 
 def _read(folder: Path) -> Any:

@@ -1,6 +1,16 @@
-import pytest
+from pathlib import Path
+from types import SimpleNamespace
 
-from ordinate.probing.runner.api import probe
+import pytest
+import torch
+
+from ordinate import Decoder, Shape
+from ordinate.data.tokenizers.bytes import Bytes
+from ordinate.probing._adapter import NotApplicable
+from ordinate.probing._attach import attach
+from ordinate.probing._probe import ProbeData
+from ordinate.probing.runner import default_text
+from ordinate.probing.runner.api import probe, text_data
 from ordinate.testing.analytic_model import AnalyticModel, random_sequences
 
 
@@ -39,3 +49,60 @@ def test_findings_from_random_tokens_have_a_caveat():
         AnalyticModel("rope"), "order_sensitivity", text=__file__, samples=4, length=12, windows=(2,)
     ).finding
     assert (found.status, "random tokens" in found.caveats[0]) == ("measured", True)
+
+
+@pytest.mark.parametrize("wrong", [50, -1])
+def test_token_ids_that_the_model_does_not_have_are_refused(wrong):
+    ids = torch.full((8, 24), 3)
+    ids[2, 5] = wrong
+    message = f"token ids of plain must lie in 0 to 49; got {min(wrong, 3)} to {max(wrong, 3)}; use the tokenizer"
+    with pytest.raises(ValueError, match=message):
+        probe(AnalyticModel("rope"), "positional_heads", data=ProbeData(ids, None, "wrong"))
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_model_whose_weights_are_not_finite_is_refused_by_name(wrong):
+    model = Decoder(Shape(vocabulary=20, width=16, heads=2, layers=1, scheme="rope", max_length=32))
+    model.blocks[0].mixer.project.weight.data[0, 0] = wrong
+    match = r"weights of small must be finite; blocks\.0\.mixer\.project\.weight has nan or inf; train it again"
+    with pytest.raises(NotApplicable, match=match):
+        attach(model, name="small")
+
+
+class Reader(AnalyticModel):
+    """A model of others that reads bytes."""
+
+    model, tokenizer = None, Bytes()
+
+    def tokenize(self, text):
+        return torch.tensor(list(text.encode()))
+
+
+def test_other_models_are_probed_on_english_prose_by_default_and_ours_on_source():
+    read = text_data(Reader(vocabulary=256), None, sequences=4, length=16)
+    assert "from docs (English prose, the default for models that were not trained by a study)" in read.source
+    assert "from stdlib" in text_data(Reader(vocabulary=256), "stdlib", sequences=4, length=16).source
+    ours = attach(Decoder(Shape(vocabulary=256, width=16, heads=2, layers=1, scheme="rope", max_length=32)))
+    assert default_text.default_text(ours).text == "stdlib"
+
+
+def test_a_model_of_a_study_is_probed_on_the_text_of_its_study(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("some text")
+
+    class Plan:
+        text = str(tmp_path)
+
+    monkeypatch.setattr(default_text, "training_of", lambda model, folder: SimpleNamespace(plan=Plan))
+    assert default_text.default_text(Reader(), Path("model")).text == str(tmp_path)
+    Plan.text = str(tmp_path / "gone")
+    chosen = default_text.default_text(Reader(), Path("model"))
+    assert chosen.text == "stdlib"
+    assert "gone, is gone" in chosen.reason
+
+
+def test_of_an_encoder_decoder_the_answer_says_that_the_encoder_is_probed():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).eval()
+    found = probe(model, "positional_heads", data=random_sequences(8, 16)).finding
+    assert found.answer.endswith("Only the encoder of this model is probed, not its decoder.")

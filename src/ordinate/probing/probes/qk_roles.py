@@ -96,7 +96,7 @@ class QKRoles(Probe):
         estimates = [*_weight_estimates(weights, facts.width), *_token_estimates(like, seed), *harm]
         named = {one.name: one for one in estimates}
         words = {"whole": whole.description, "few": few.description, "noun": few.noun}
-        words |= {"what": metric_for(model, few, seed).name, "divisions": SINKHORN_ITERATIONS}
+        words["what"] = metric_for(model, few, seed).name
         grade, effect = _grade(named, weights)
         return Finding(
             question="qk_roles",
@@ -108,13 +108,12 @@ class QKRoles(Probe):
             tables=() if weights is None else (_table(weights, like),),
             charts=(*_charts(weights, like, seed), *_rank_charts(weights, named)),
             pictures=_pictures(weights, like),
-            method=METHOD.format(**words, exchangeable=EXCHANGEABLE),
+            method=METHOD.format(**words, exchangeable=EXCHANGEABLE, divisions=SINKHORN_ITERATIONS),
             null=NULL.format(width=facts.width, spread=2**0.5 / facts.width),
             caveats=(
                 "The model was not trained with these ablations: a model trained that way may perform well.",
                 "The symmetry of the weights ignores biases of queries and keys, and norms applied to them.",
-                *whole.subsampling_notes,
-                *few.subsampling_notes,
+                *(*whole.subsampling_notes, *few.subsampling_notes),
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,

@@ -63,13 +63,17 @@ def sample_text(subject: ModelAdapter, text: str, *, sequences: int = 64, length
     return ProbeData(rows, None, f"{len(rows)} samples of {size} tokens from {corpus.name}")
 
 
-def check_image_size(subject: ModelAdapter | NotApplicable, material: ProbeData) -> ProbeData:
-    """Return the material after checking that images have the size of the model.
+def check_input(subject: ModelAdapter | NotApplicable, material: ProbeData) -> ProbeData:
+    """Return the material after checking that images have the size of the model, and token ids are in its vocabulary.
 
     Raises:
-        ValueError: images of another size or number of channels.
+        ValueError: images of another size or number of channels, or token ids that the model does not have.
     """
-    if isinstance(subject, NotApplicable) or subject.info.image is None or material.images is None:
+    if isinstance(subject, NotApplicable):
+        return material
+    if material.ids is not None:
+        _check_ids(subject.info, material.ids)
+    if subject.info.image is None or material.images is None:
         return material
     (channels, rows, columns), came = subject.info.image, tuple(material.images.shape[1:])
     need(
@@ -79,6 +83,17 @@ def check_image_size(subject: ModelAdapter | NotApplicable, material: ProbeData)
         "give images of that size",
     )
     return material
+
+
+def _check_ids(facts: ModelInfo, ids: Tensor) -> None:
+    if facts.vocabulary and ids.numel():
+        low, high = int(ids.min()), int(ids.max())
+        need(
+            0 <= low <= high < facts.vocabulary,
+            f"token ids of {facts.name} must lie in 0 to {facts.vocabulary - 1}",
+            f"got {low} to {high}",
+            "use the tokenizer that the model was made for",
+        )
 
 
 def _random(facts: ModelInfo, sequences: int, length: int, reason: str) -> ProbeData:

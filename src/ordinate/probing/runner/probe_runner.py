@@ -16,6 +16,7 @@ from ordinate.probing.runner.probe_folder import ProbeFolder
 
 PACKAGE = "ordinate.probing.probes"
 RANDOM_INPUT_CAVEAT = "The input was random tokens: the effect of order and position in real text was not measured."
+ENCODER_ONLY = "Only the encoder of this model is probed, not its decoder."
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ def parse_probes(listed: Sequence[str] = ()) -> list[ProbeSpec]:
 
 
 def _complete(found: Finding, subject: ModelAdapter, material: ProbeData) -> Finding:
-    """Add caveats on parts of the model that are not measured, and on random input."""
+    """Say which part of the model was measured, and add caveats on parts that were not, and on random input."""
+    if subject.info.kind == "encoder-decoder":
+        found = found.model_copy(update={"answer": f"{found.answer} {ENCODER_ONLY}"})
     left = [f"Of this model, {subject.info.left_out}."] if subject.info.left_out else []
     return found.model_copy(
         update={"caveats": (*left, *(() if material.natural else (RANDOM_INPUT_CAVEAT,)), *found.caveats)}
