@@ -88,28 +88,47 @@ def position_share(x: Float[Tensor, "texts places width"], level: float = LEVEL)
     """Share of position in the variance, with its confidence interval over texts.
 
         share = U / W,    U, W: means over pairs of texts of k_ij = <x_i, x_j> / (places - 1) and of w_ij
-        V = (4 (n - 2) z_1 + 2 z_2) / (n (n - 1)),    r_ij = (k_ij - share w_ij) / W
-        z_2 = mean r_ij^2,    z_1 = n / (n - 4) mean over i and j != l of r_ij r_il, at least 0
 
     x_i is text i less its mean, w_ij the variance within and between two texts. The estimate is a ratio of
-    U-statistics: without position each text by itself says nothing (z_1 = 0), and only pairs of texts contribute. A
-    bootstrap would draw texts twice, and duplicates look like an effect of position; the jackknife counts z_2 twice.
+    U-statistics: without position each text by itself says nothing, and only pairs of texts contribute.
 
     Args:
         x: vectors, three texts or more.
         level: of confidence.
-    Source: Hoeffding 1948, A class of statistics with asymptotically normal distribution, section 5.
-    Departs: z_1 is corrected for the residuals r_ij, whose mean is 0; of 12 texts and more.
     """
-    found, count = inner_products(x), len(x)
-    apart = ~torch.eye(count, dtype=torch.bool)
+    found = inner_products(x)
     alike, means = found.moving / (found.places - 1), found.means.diagonal()
     own = (alike.diagonal()[:, None] + alike.diagonal()) / 2
     whole = own - (own - alike) / found.places + (means[:, None] + means) / 2 - found.means
-    value, size = variance_shares(found).place, float(whole[apart].mean())
+    return ratio_over_pairs(alike, whole, level)
+
+
+def ratio_over_pairs(
+    part: Float[Tensor, "texts texts"], whole: Float[Tensor, "texts texts"], level: float = LEVEL
+) -> ShareEstimate:
+    """Ratio of two means over pairs of different texts, with its confidence interval over texts.
+
+        share = U / W,    U, W: means of k_ij and w_ij over i != j
+        V = (4 (n - 2) z_1 + 2 z_2) / (n (n - 1)),    r_ij = (k_ij - share w_ij) / W
+        z_2 = mean r_ij^2,    z_1 = n / (n - 4) mean over i and j != l of r_ij r_il, at least 0
+
+    A bootstrap would draw texts twice, and duplicates look like an effect of position; the jackknife counts z_2
+    twice.
+
+    Args:
+        part: k, symmetric; the diagonal is not used.
+        whole: w, symmetric.
+        level: of confidence.
+    Source: Hoeffding 1948, A class of statistics with asymptotically normal distribution, section 5.
+    Departs: z_1 is corrected for the residuals r_ij, whose mean is 0; of 12 texts and more.
+    """
+    count = len(part)
+    apart = ~torch.eye(count, dtype=torch.bool)
+    size = float(whole[apart].mean())
     if size <= 0:
         return ShareEstimate(0.0, 0.0, 0.0)
-    residual = torch.where(apart, alike - value * whole, 0.0) / size
+    value = float(part[apart].mean()) / size
+    residual = torch.where(apart, part - value * whole, 0.0) / size
     squares, rows = float(residual.square().sum()), float(residual.sum(1).square().sum())
     pairs = count * (count - 1)
     by_text = max(0.0, rows - squares) / (pairs * (count - 2)) * count / max(count - 4, 1)
