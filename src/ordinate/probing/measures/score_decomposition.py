@@ -61,7 +61,7 @@ class ShuffledMeans(PositionMeans):
 
     def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
         orders = torch.rand(q.shape[0], q.shape[2], generator=self.generator).argsort(1).to(q.device)
-        super().qkv(layer, *(_moved(x, orders) for x in (q, k)), v)
+        super().qkv(layer, _moved(q, orders), _moved(k, orders), v)
 
 
 class ScoreTerms(Hooks):
