@@ -177,6 +177,6 @@ def _about(
     facts = subject.info
     known = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     read = str(material) if isinstance(material, Exception) else material.source
-    known |= {"dtype": str(facts.dtype).removeprefix("torch.")}
+    known |= {"trained_length": subject.trained_length, "dtype": str(facts.dtype).removeprefix("torch.")}
     known |= {name: list(known[name]) for name in ("grid", "image") if known[name]}
     return {"facts": known, "read": read, "command": command}

@@ -6,9 +6,7 @@ import torch
 
 from ordinate import Decoder, Shape
 from ordinate.data.tokenizers.bytes import Bytes
-from ordinate.probing._adapter import NotApplicable
 from ordinate.probing._attach import attach
-from ordinate.probing._probe import ProbeData
 from ordinate.probing.runner import default_text
 from ordinate.probing.runner.api import probe, text_data
 from ordinate.testing.analytic_model import AnalyticModel, random_sequences
@@ -49,24 +47,6 @@ def test_findings_from_random_tokens_have_a_caveat():
         AnalyticModel("rope"), "order_sensitivity", text=__file__, samples=4, length=12, windows=(2,)
     ).finding
     assert (found.status, "random tokens" in found.caveats[0]) == ("measured", True)
-
-
-@pytest.mark.parametrize("wrong", [50, -1])
-def test_token_ids_that_the_model_does_not_have_are_refused(wrong):
-    ids = torch.full((8, 24), 3)
-    ids[2, 5] = wrong
-    message = f"token ids of plain must lie in 0 to 49; got {min(wrong, 3)} to {max(wrong, 3)}; use the tokenizer"
-    with pytest.raises(ValueError, match=message):
-        probe(AnalyticModel("rope"), "positional_heads", data=ProbeData(ids, None, "wrong"))
-
-
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_a_model_whose_weights_are_not_finite_is_refused_by_name(wrong):
-    model = Decoder(Shape(vocabulary=20, width=16, heads=2, layers=1, scheme="rope", max_length=32))
-    model.blocks[0].mixer.project.weight.data[0, 0] = wrong
-    match = r"weights of small must be finite; blocks\.0\.mixer\.project\.weight has nan or inf; train it again"
-    with pytest.raises(NotApplicable, match=match):
-        attach(model, name="small")
 
 
 class Reader(AnalyticModel):

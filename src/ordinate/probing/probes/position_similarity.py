@@ -77,10 +77,8 @@ class PositionSimilarity(Probe):
         harm = swap_positions(scale, table, seed, reasons, subrange(on_progress, 0.3, 1.0))
         if pairwise is None and divergences is None and harm is None:
             raise NotApplicable("; ".join(reasons.values()))
-        estimates = [
-            *_embedding_estimates(model, table, pairwise, chosen, seed),
-            *_pattern_estimates(pairwise, divergences, seed),
-        ]
+        estimates = _embedding_estimates(model, table, pairwise, chosen, seed)
+        estimates += _pattern_estimates(pairwise, divergences, seed)
         estimates += _swap_estimates(harm, scale, seed)
         grade, effect = _grade(estimates)
         sizes = {"length": length, "texts": chosen.count, "tokens": chosen.length, "noun": chosen.noun}

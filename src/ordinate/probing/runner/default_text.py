@@ -6,7 +6,7 @@ from pathlib import Path
 from ordinate.data.resolve_corpus import resolve_corpus
 from ordinate.probing._adapter import ModelAdapter
 from ordinate.probing.instrumentation.ordinate_layout import ORDINATE_MODELS
-from ordinate.probing.runner.trained_length import training_of
+from ordinate.probing.instrumentation.trained_length import training_of
 
 STUDY_DEFAULT, PROSE = "stdlib", "docs"
 

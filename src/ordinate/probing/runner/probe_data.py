@@ -64,16 +64,20 @@ def sample_text(subject: ModelAdapter, text: str, *, sequences: int = 64, length
 
 
 def check_input(subject: ModelAdapter | NotApplicable, material: ProbeData) -> ProbeData:
-    """Return the material after checking that images have the size of the model, and token ids are in its vocabulary.
+    """Return the material after checking that images have the size of the model, and tokens are in its vocabulary.
 
     Raises:
-        ValueError: images of another size or number of channels, or token ids that the model does not have.
+        ValueError: images of another size or number of channels, or token ids outside the vocabulary.
     """
-    if isinstance(subject, NotApplicable):
-        return material
-    if material.ids is not None:
-        _check_ids(subject.info, material.ids)
-    if subject.info.image is None or material.images is None:
+    if isinstance(subject, ModelAdapter) and material.ids is not None and material.ids.numel():
+        least, most, size = int(material.ids.min()), int(material.ids.max()), subject.info.vocabulary
+        need(
+            size == 0 or (least >= 0 and most < size),
+            f"token ids must be in the vocabulary of {subject.info.name}, 0 to {size - 1}",
+            f"got {least} to {most} in {material.source}",
+            "use its own tokenizer",
+        )
+    if isinstance(subject, NotApplicable) or subject.info.image is None or material.images is None:
         return material
     (channels, rows, columns), came = subject.info.image, tuple(material.images.shape[1:])
     need(
@@ -83,17 +87,6 @@ def check_input(subject: ModelAdapter | NotApplicable, material: ProbeData) -> P
         "give images of that size",
     )
     return material
-
-
-def _check_ids(facts: ModelInfo, ids: Tensor) -> None:
-    if facts.vocabulary and ids.numel():
-        low, high = int(ids.min()), int(ids.max())
-        need(
-            0 <= low <= high < facts.vocabulary,
-            f"token ids of {facts.name} must lie in 0 to {facts.vocabulary - 1}",
-            f"got {low} to {high}",
-            "use the tokenizer that the model was made for",
-        )
 
 
 def _random(facts: ModelInfo, sequences: int, length: int, reason: str) -> ProbeData:
