@@ -94,6 +94,20 @@ def mean_interval(values: Float[ndarray, "texts"], seed: int, level: float = LEV
     return MeanEstimate(middle, None, None) if math.isnan(low) else MeanEstimate(middle, low, high)
 
 
+def student_intervals(
+    values: Float[ndarray, "groups *what"], level: float = LEVEL
+) -> tuple[ndarray, ndarray, ndarray]:
+    """Return the mean of each value and the ends of Student's confidence interval; NaN ends for a single group.
+
+    For few groups of texts: of ten values or fewer a bootstrap has no tails.
+    """
+    count, middle = len(values), np.asarray(values.mean(0))
+    if count < 2:
+        return middle, np.full_like(middle, np.nan), np.full_like(middle, np.nan)
+    half = student_quantile((1 + level) / 2, count - 1) * values.std(0, ddof=1) / math.sqrt(count)
+    return middle, middle - half, middle + half
+
+
 def student_quantile(probability: float, degrees: float) -> float:
     """Return a quantile of Student's t distribution.
 

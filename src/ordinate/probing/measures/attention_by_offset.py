@@ -169,6 +169,15 @@ class ProfileHooks(Hooks):
         for name, values in found.items():
             self.found[layer].setdefault(name, []).append(values.cpu())
 
+    def profile(self) -> AttentionProfile:
+        """Return the profile of everything that was read."""
+        found = {
+            name: torch.stack([torch.cat(layer[name]) for layer in self.found], 1).numpy() for name in self.found[0]
+        }
+        found |= {name: found[name].mean(0) for name in ("rows", "shares")}
+        even = {"uniform_mass": self.uniform_mass, "uniform_first_token_mass": self.uniform_first_token_mass}
+        return AttentionProfile(offsets=self.offsets, pairs=self.pairs, **even, **found)
+
 
 class AttentionMaps:
     """Sum of full attention maps over texts, and the share of score variance that is common to all texts.
@@ -261,9 +270,4 @@ def _profile(
 ) -> AttentionProfile:
     for rows in sample.batches(subject.info):
         subject.forward(sample.inputs(rows, order), watch)
-    found = {
-        name: torch.stack([torch.cat(layer[name]) for layer in watch.found], 1).numpy() for name in watch.found[0]
-    }
-    found |= {name: found[name].mean(0) for name in ("rows", "shares")}
-    even = {"uniform_mass": watch.uniform_mass, "uniform_first_token_mass": watch.uniform_first_token_mass}
-    return AttentionProfile(offsets=watch.offsets, pairs=watch.pairs, **even, **found)
+    return watch.profile()

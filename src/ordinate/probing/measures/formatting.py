@@ -7,7 +7,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from ordinate.core.finding import Estimate, Heatmap, Line
-from ordinate.ops.stats.bootstrap import LEVEL, mean_interval, mean_intervals
+from ordinate.ops.stats.bootstrap import LEVEL, mean_interval, mean_intervals, student_intervals
 from ordinate.ops.stats.variance_components import ShareEstimate
 from ordinate.probing.measures.samples import Sample
 
@@ -27,6 +27,13 @@ def mean_estimate(
     """Mean over texts with its confidence interval."""
     mean = mean_interval(values, seed, level)
     return Estimate(name=name, value=mean.value, low=mean.low, high=mean.high, null=null, unit=unit)
+
+
+def group_estimate(name: str, values: Float[ndarray, "groups"], unit: str, null: float | None = 0.0) -> Estimate:
+    """Mean over a few groups of texts with its confidence interval."""
+    middle, low, high = (float(x) for x in student_intervals(values))
+    ends = {} if np.isnan(low) else {"low": low, "high": high}
+    return Estimate(name=name, value=middle, null=null, unit=unit, **ends)
 
 
 def share_estimate(name: str, found: ShareEstimate) -> Estimate:

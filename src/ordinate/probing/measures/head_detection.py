@@ -83,7 +83,9 @@ def detect_heads(seen: AttentionProfile, min_mass: float, seed: int) -> Detected
     texts, shape = len(seen.mass), means.shape[:2]
     offset_p = largest_mean_test(seen.excess.reshape(texts, -1), seed).reshape(seen.excess.shape[1:])
     nearer = (seen.uniform_distance - seen.distance).reshape(texts, -1)
-    decay_p, decay = largest_mean_test(nearer, seed).reshape(shape), fit_decay(seen, seed)
+    # beside its negative: mean distances are slightly skewed, and both sides together keep the level
+    both = largest_mean_test(np.concatenate([nearer, -nearer], 1), seed)
+    decay_p, decay = both[: nearer.shape[1]].reshape(shape), fit_decay(seen, seed)
     first_p = largest_mean_test(
         (seen.first_token_mass - seen.uniform_first_token_mass).reshape(texts, -1), seed
     ).reshape(shape)

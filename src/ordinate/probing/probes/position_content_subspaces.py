@@ -10,12 +10,14 @@ from torch import Tensor
 
 from ordinate.core.finding import Chart, Estimate, Finding, Grade, HeatmapGrid, Line, Table
 from ordinate.core.progress import OnProgress, fraction, ignore
+from ordinate.ops.stats.bootstrap import student_intervals
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
 from ordinate.probing.measures.formatting import (
     format_estimate,
     format_percent,
     format_value,
+    group_estimate,
     heatmap_of,
     interval_line,
     mean_estimate,
@@ -68,7 +70,8 @@ METHOD = (
     "interval counts: ablating noise has an effect too. "
     "Projections: energy of the first layer's matrices in the position subspace, relative to its share of "
     "dimensions. Position embeddings: a position is separable if a hyperplane separates it from all others; ridge "
-    "regression, fitted to one half of the positions. Intervals: 95 %, bootstrap over {noun}, or groups of five."
+    "regression, fitted to one half of the positions. Intervals: 95 %, bootstrap over {noun}; of shares of score "
+    "variance Student's, over groups of five."
 )
 NULL = (
     "Position in random directions: the token subspace holds its share of dimensions; the interval is of randomly "
@@ -189,9 +192,7 @@ def _estimates(found: SubspaceResults, seed: int) -> list[Estimate]:
         means = found.shares.mean((1, 2)).numpy()
         for place, name in enumerate(TERM_NAMES):
             null = None if place == 0 else 0.0
-            estimates.append(
-                mean_estimate(f"share of score variance: {name}", means[:, place], seed, "of variance", null)
-            )
+            estimates.append(group_estimate(f"share of score variance: {name}", means[:, place], "of variance", null))
     estimates += found.rises
     estimates += [
         Estimate(
@@ -268,7 +269,10 @@ def _charts(found: SubspaceResults, seed: int) -> list[Chart]:
     if found.shares is not None:
         means = found.shares.mean(2).numpy()
         layers = range(1, means.shape[1] + 1)
-        lines = tuple(mean_line(name, layers, means[:, :, place], seed) for place, name in enumerate(TERM_NAMES))
+        lines = tuple(
+            interval_line(name, layers, list(zip(*student_intervals(means[:, :, place]), strict=True)))
+            for place, name in enumerate(TERM_NAMES)
+        )
         title = "Decomposition of the within-row variance of scores"
         charts.append(Chart(title=title, x="layer", y="share of variance", lines=lines))
     if found.code is not None:
