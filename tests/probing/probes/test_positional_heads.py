@@ -49,7 +49,7 @@ def test_a_planted_head_is_detected_and_replaceable():
     closed = found["increase, detected heads replaced by closed-form patterns"]
     assert abs(closed.value) < 0.2 * max(abs(even.value), 0.02)
     assert finding.tables[0].rows[0][:3] == (1, 1, "3 back")
-    assert "1 attend to a fixed offset (1 3 back)" in finding.answer
+    assert "1 attend to a fixed offset (1 at 3 back)" in finding.answer
     assert "With shuffled tokens 1 of these 1 do the same" in finding.answer
 
 
@@ -126,7 +126,7 @@ def test_common_score_variance_is_due_to_position():
 
 def test_a_head_twenty_tokens_back_is_detected():
     finding = PositionalHeads().measure(planted(offset=20), random_sequences(16, 48))
-    assert "1 attend to a fixed offset (1 20 back)" in finding.answer
+    assert "1 attend to a fixed offset (1 at 20 back)" in finding.answer
     assert finding.grade == "yes"
     assert "20 back" in finding.effect.name
     assert finding.effect.low > 0.9

@@ -62,8 +62,9 @@ def fit_decay(seen: AttentionProfile, seed: int) -> DecayFit:
 
 
 def _explained(pairs: Pairs, rows: Float[ndarray, "n"], shares: Float[ndarray, "all_offsets"], slope: float) -> float:
-    weights = torch.from_numpy(rows)[:, None]
-    fitted, even = (offset_sums(weights * pairs.decaying(own)).numpy() for own in (slope, 0.0))
+    weights = torch.from_numpy(rows)
+    fitted = offset_sums(weights[:, None] * pairs.decaying(slope)).numpy()
+    even = pairs.over_queries(weights / pairs.keys.clamp(min=1)).numpy()
     whole = _divergence(shares, even)
     return 1 - _divergence(shares, fitted) / whole if whole > 1e-12 else 0.0
 

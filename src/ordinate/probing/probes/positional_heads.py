@@ -319,7 +319,9 @@ def _answer(
     kinds = []
     for phrase, heads in (("a fixed offset", found.offset_heads), ("one offset weakly", found.weak_offset_heads)):
         offsets, counts = np.unique([found.offset[place] for place in heads], return_counts=True)
-        listed = ", ".join(f"{number} {_format_offset(kind)}" for kind, number in zip(offsets, counts, strict=True))
+        listed = ", ".join(
+            f"{number} at {_format_offset(kind)}" for kind, number in zip(offsets, counts, strict=True)
+        )
         kinds += [f"{len(heads)} attend to {phrase} ({listed})"] if heads else []
     kinds += [f"{len(found.first_token_heads)} attend to the first token"] if found.first_token_heads else []
     kinds += [f"{len(found.decaying_heads)} decay with distance"] if found.decaying_heads else []
