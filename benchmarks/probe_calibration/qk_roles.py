@@ -37,7 +37,7 @@ def random_heads(seed: int) -> Outcome:
     exchangeable = found.exchangeable
     middle = float(np.median(found.symmetry))
     return Outcome(
-        {"symmetry of the median head, in its null interval": Reading(middle, *found.null_interval, middle)},
+        {"the null interval holds the median head": Reading(middle, *found.null_interval, middle)},
         false={
             "a head is more or less symmetric than chance": bool((found.adjusted_p <= LEVEL).any()),
             "queries and keys of a head could be exchanged": exchangeable is None or bool(exchangeable.any()),

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from ordinate.core.finding import Estimate
 from ordinate.ops.overlap import null_overlaps, principal_cosines, principal_subspace, subspace_overlap
 from ordinate.ops.sinusoids import sinusoids
 from ordinate.probing._adapter import AttentionRecord, Hooks, Inputs, NotApplicable
@@ -19,7 +20,7 @@ from ordinate.probing.measures.subspace_overlap import (
     position_selectivity,
     position_share_in_token_subspace,
 )
-from ordinate.probing.probes.position_content_subspaces import PositionContentSubspaces
+from ordinate.probing.probes.position_content_subspaces import PositionContentSubspaces, _grade
 from ordinate.testing.analytic_model import AnalyticModel, random_sequences
 
 
@@ -256,3 +257,23 @@ def test_the_same_seed_gives_the_same_finding():
     )
     assert one == other
     assert one.model_validate_json(one.model_dump_json()) == one
+
+
+@pytest.mark.parametrize(
+    ("at_input", "after", "grade", "rests_on"),
+    [
+        (0.01, 0.02, "no", 0),
+        (0.6, 0.7, "yes", 0),
+        (0.01, 0.7, "weakly", 1),
+        (0.37, 0.7, "weakly", 1),
+        (None, 0.01, "no", 1),
+    ],
+)
+def test_the_grade_reads_the_input_and_the_last_layer(at_input, after, grade, rests_on):
+    def placed(name, value):
+        ends = {"low": value - 0.005, "high": value + 0.005, "null_low": 0.35, "null_high": 0.39}
+        return Estimate(name=f"position variance in the token subspace, {name}", value=value, **ends)
+
+    both = [None if at_input is None else placed("input", at_input), placed("final layer", after)]
+    found = _grade([one for one in both if one is not None])
+    assert found == (grade, both[rests_on])

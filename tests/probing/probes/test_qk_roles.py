@@ -367,6 +367,14 @@ def test_random_heads_are_not_significant():
     assert np.mean(held) >= 0.83
 
 
+def test_the_null_interval_of_the_median_is_that_of_independent_heads():
+    subject = AnalyticModel("none", heads=8, layers=1, width=64)
+    chosen = subsample(subject.info, random_sequences(4, 12), ForwardBudget(1))
+    low, high = measure_qk_symmetry(subject, chosen, 0, {}).null_interval
+    # standard deviation of the median of 8 heads: 1.25 sqrt(2) / width / sqrt(8); draws in common gave that of one
+    assert high - low < 2 * 1.96 * 1.25 * math.sqrt(2 / 8) / 64 * 1.3
+
+
 def test_grouped_heads_of_a_model_are_measured():
     torch.manual_seed(0)
     shape = Shape(vocabulary=50, width=32, heads=4, kv_heads=2, layers=2, scheme="rope", max_length=64)

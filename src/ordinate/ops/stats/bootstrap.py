@@ -105,7 +105,7 @@ def student_intervals(
     if count < 2:
         return middle, np.full_like(middle, np.nan), np.full_like(middle, np.nan)
     half = student_quantile((1 + level) / 2, count - 1) * values.std(0, ddof=1) / math.sqrt(count)
-    return middle, middle - half, middle + half
+    return middle, np.asarray(middle - half), np.asarray(middle + half)
 
 
 def student_quantile(probability: float, degrees: float) -> float:

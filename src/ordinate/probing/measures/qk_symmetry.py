@@ -145,6 +145,7 @@ def _by_chance(
     ).numpy()
     middle, flat = 1 / found[0][0].shape[1], values.ravel()
     reached = (np.abs(drawn - middle) >= np.abs(flat - middle)).sum(0)
-    low, high = percentiles(np.median(drawn, 1))
+    # the heads of a layer share their draws, but are independent under the null
+    low, high = percentiles(np.median(np.random.default_rng(seed).permuted(drawn, axis=0), 1))
     p = (reached + 1) / (len(drawn) + 1)
     return benjamini_hochberg(p).reshape(values.shape), (float(low), float(high))

@@ -306,6 +306,7 @@ def _pictures(found: SubspaceResults, causal: bool) -> tuple[HeatmapGrid, ...]:
     return (HeatmapGrid(title=title, x="key", y="query", panels=tuple(panels), middle=0.0),)
 
 
+MOST_FIRST: tuple[Grade, ...] = ("yes", "weakly", "cannot be told", "no")
 SHARED = {
     "yes": "more than random directions do",
     "weakly": "as much as random directions do",
@@ -328,11 +329,10 @@ def _grade(estimates: list[Estimate]) -> tuple[Grade, Estimate | None]:
     """
     placed = [one for one in estimates if one.name.startswith("position variance in the token subspace")]
     if placed:
-        grades = [_beside_chance(one) for one in placed]
-        if len(set(grades)) == 1:
-            return grades[0], placed[0]
-        known = [grade for grade in grades if grade != "cannot be told"]
-        return known[0] if len(known) == 1 else "weakly", placed[grades.index(known[0])]
+        found = {_beside_chance(one): one for one in reversed(placed)}
+        told = [grade for grade in MOST_FIRST if grade in found and grade != "cannot be told"]
+        grade = told[0] if len(told) == 1 else "weakly" if told else "cannot be told"
+        return grade, found[told[0]] if told else placed[0]
     terms = [one for one in estimates if one.name in {f"share of score variance: {name}" for name in TERMS[1:]}]
     clear = [one for one in terms if one.low is not None and one.low > 0]
     # scores by position, but no position in the residual stream: nothing that tokens could collide with
