@@ -14,7 +14,7 @@ from ordinate.probing.measures.synthetic_patterns import SyntheticPattern
 # a decay must explain this share of the profile's divergence from uniform attention
 MIN_EXPLAINED = 0.5
 LEVEL = 0.05
-# with fewer texts no sign-flip test has a p-value below the level
+# with n texts no test of both signs has a p-value below 2^(1 - n)
 MIN_TEXTS = 6
 
 HeadValues = Float[ndarray, "layers h"]
@@ -28,7 +28,7 @@ class DetectedHeads:
     Args:
         offset: the offset with the largest attention mass.
         mass: attention mass at that offset.
-        offset_p: p-value of the offset that stands out most, corrected over offsets, heads and layers.
+        offset_p: p-value of that mass, corrected over offsets, heads and layers.
         first_token_mass: attention mass on the first token.
         decay: exponential decay fitted to each head.
         decay_p: p-value of the mean distance, corrected over heads and layers.
