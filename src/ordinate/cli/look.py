@@ -48,8 +48,8 @@ def look(
     seed
         Random seed.
     """
+    from ordinate.probing.instrumentation.trained_length import model_name
     from ordinate.probing.runner.look import look as look_at
-    from ordinate.probing.runner.trained_length import model_name
 
     heads = [parse_head(text) for text in ablate]
     check_ending(f".{tables}")

@@ -43,7 +43,7 @@ class SampleOptions:
 def probe(
     model: Path | None = None,
     *,
-    text: str = "stdlib",
+    text: str | None = None,
     images: Path | None = None,
     probes: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
     out: Path | None = None,
@@ -61,7 +61,9 @@ def probe(
         Folder of a model: an Ordinate model, as printed by `ordinate train`, or a transformers checkpoint. Default:
         the best decoder of the last study in runs/; if there is none, a small one is trained first.
     text
-        Input text: a corpus by name (see `ordinate list corpora`), or a file or folder.
+        Input text: a corpus by name (see `ordinate list corpora`), or a file or folder. Default: for a model of a
+        study the text of that study, for any other of Ordinate's stdlib (Python source), for all others docs
+        (English prose).
     images
         Input of a vision model: an .npy file of shape (images, channels, rows, columns).
     probes
@@ -78,7 +80,7 @@ def probe(
     """
     from ordinate.probing.runner.api import text_data, try_attach
     from ordinate.probing.runner.default_model import model_fingerprint
-    from ordinate.probing.runner.probe_data import check_image_size
+    from ordinate.probing.runner.probe_data import check_input
     from ordinate.probing.runner.probe_folder import ProbeFolder
     from ordinate.probing.runner.probe_runner import parse_probes as parsed
     from ordinate.probing.runner.probe_runner import run_probes
@@ -93,11 +95,11 @@ def probe(
     folder = ProbeFolder(out or Path("runs") / f"probe-{_name(place)}{ending}")
     with folder.lock():
         sizes = {"sequences": amount.samples, "length": amount.length}
-        material = _images(images) if images else text_data(subject, text, **sizes)
+        material = _images(images) if images else text_data(subject, text, **sizes, folder=place)
         if not isinstance(material, Exception):
-            material = replace(check_image_size(subject, material), budget=amount.budget)
+            material = replace(check_input(subject, material), budget=amount.budget)
             console.print(f"input: {material.source}", markup=False, soft_wrap=True)
-        inputs = {"model": _name(place), "files": model_fingerprint(place), "text": str(images or text)}
+        inputs = {"model": _name(place), "files": model_fingerprint(place), "text": str(images or text or "default")}
         inputs |= {**sizes, "budget": amount.budget, "seed": seed, "read": _digest(material), **part}
         folder.open(inputs, _about(_name(place), subject, material))
         with closing(console_progress(console)) as display:
@@ -175,6 +177,6 @@ def _about(
     facts = subject.info
     known = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     read = str(material) if isinstance(material, Exception) else material.source
-    known |= {"dtype": str(facts.dtype).removeprefix("torch.")}
+    known |= {"trained_length": subject.trained_length, "dtype": str(facts.dtype).removeprefix("torch.")}
     known |= {name: list(known[name]) for name in ("grid", "image") if known[name]}
     return {"facts": known, "read": read, "command": command}

@@ -18,6 +18,8 @@ def symmetry(query: Matrices, key: Float[Tensor, "g width d"]) -> Float[Tensor, 
 
         tr(M M) / |M|^2 = tr((W_k^T W_q)^2) / tr(W_q^T W_q W_k^T W_k)
 
+    (1 + s) / 2 of the squared norm of M is symmetric, (1 - s) / 2 antisymmetric.
+
     Computed from matrices of head width squared; M is never formed. For random weights it is 1 / width +-
     sqrt(2) / width, independent of the head width.
 
@@ -48,6 +50,47 @@ def symmetry_by_offset(
     # W_q R replaces W_q: the products over the model width are computed once for all offsets
     found = [_share(met @ own, own.mT @ asked @ own, held) for own in turn.to(q).unbind(1)]
     return torch.stack(found, 1)
+
+
+def exchange_similarity(
+    query: Matrices, key: Float[Tensor, "g width d"], turn: Float[Tensor, "#h offsets d d"]
+) -> Float[Tensor, "h offsets"]:
+    """Similarity of scores before and after the exchange of W_q and W_k, at each offset under rotary embeddings.
+
+        <W_q R W_k^T, W_k R W_q^T> / (|W_q R W_k^T| |W_k R W_q^T|)
+
+    1 at every offset: queries and keys could be exchanged. Without rotation it is the symmetry score. Under RoPE,
+    equal W_q and W_k have 1 at every offset, although W_q R W_k^T is symmetric at offset 0 alone.
+
+    Args:
+        query: W_q.
+        key: W_k.
+        turn: R with q_i . k_j = q R k at each offset; shared by all heads, or one per head.
+    """
+    q, k = query.double(), repeat_for_heads(key.double(), len(query))
+    met, asked, held = k.mT @ q, q.mT @ q, k.mT @ k
+    found = []
+    for own in turn.to(q).unbind(1):
+        inner = (own @ met @ own.mT * met.mT).sum((-2, -1))
+        sizes = [(own.mT @ a @ own * b).sum((-2, -1)).clamp(min=0).sqrt() for a, b in ((asked, held), (held, asked))]
+        found.append(inner / (sizes[0] * sizes[1]).clamp(min=1e-300))
+    return torch.stack(found, 1)
+
+
+def positive_share(query: Matrices, key: Float[Tensor, "g width d"]) -> Float[Tensor, "h"]:
+    """Share of the symmetric part of M that is positive semidefinite, by squared eigenvalues, for each head.
+
+        sum of l^2 over eigenvalues l > 0 of (M + M^T) / 2, divided by that over all
+
+    A symmetric M = W_q W_k^T can be written with one matrix, W W^T, only if this is 1; W_q = -W_k has 0. About 1/2
+    for random weights; 0 if there is no symmetric part.
+    """
+    q, k = query.double(), repeat_for_heads(key.double(), len(query))
+    # (M + M^T) / 2 = [q k] J [q k]^T / 2, with J exchanging both: it has the eigenvalues of a small matrix
+    upper, width = torch.linalg.qr(torch.cat([q, k], -1)).R, q.shape[-1]
+    values = torch.linalg.eigvalsh(upper @ upper.roll(width, -1).mT)
+    whole, positive = values.square().sum(-1), values.clamp(min=0).square().sum(-1)
+    return torch.where(whole > 0, positive / whole.clamp(min=1e-300), 0.0)
 
 
 def summed_symmetry(query: Matrices, key: Float[Tensor, "g width d"]) -> float:

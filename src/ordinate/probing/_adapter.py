@@ -225,6 +225,8 @@ class ModelAdapter(ABC):
     """The model, or its part that is probed; None: the adapter computes it itself."""
     tokenizer: Tokenizer | None = None
     """The tokenizer of the model; None: none."""
+    trained_length: int | None = None
+    """Tokens of its training sequences, as its study or its config.json says; None: not known."""
     priority: ClassVar[int]
     """Adapters are tried in ascending order."""
 

@@ -121,7 +121,8 @@ def test_weight_symmetry_is_measured_within_windows_and_other_measures_are_skipp
     one = attach(model, name="swin", stage=2)
     found = run_probe(ProbeSpec("qk_roles", {}), one, ProbeData(None, images(4), "noise"), 0, ignore)
     assert found.status == "measured"
-    rows = {row[:2]: row[2] for row in found.tables[0].rows}
+    symmetry = found.tables[0].columns.index("symmetry")
+    rows = {row[:2]: row[symmetry] for row in found.tables[0].rows}
     layer = one.layers[1]
     q, k = (
         (linear.weight * layer.layernorm_before.weight).unflatten(0, (4, 8))[2].T
@@ -132,7 +133,7 @@ def test_weight_symmetry_is_measured_within_windows_and_other_measures_are_skipp
     reasons = [caveat for caveat in found.caveats if caveat.startswith("Not measured")]
     assert any("symmetry of scores: swin attends within windows" in reason for reason in reasons)
     assert "stage 2 of 3" in found.caveats[0]
-    assert {one.name for one in found.estimates} >= {"symmetry of W_q W_k^T, median head"}
+    assert {one.name for one in found.estimates} >= {"symmetric part of W_q W_k^T, median head"}
     assert not [one for one in found.estimates if one.name.startswith("increase")]
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from ordinate.core.finding import Estimate
 from ordinate.ops.overlap import null_overlaps, principal_cosines, principal_subspace, subspace_overlap
 from ordinate.ops.sinusoids import sinusoids
 from ordinate.probing._adapter import AttentionRecord, Hooks, Inputs, NotApplicable
@@ -9,7 +10,7 @@ from ordinate.probing.measures.position_codes import hull_distances, linear_read
 from ordinate.probing.measures.samples import ForwardBudget, subsample
 from ordinate.probing.measures.score_decomposition import (
     TERMS,
-    AblatedTerm,
+    AblatedTerms,
     ScoreTerms,
     position_means,
     score_variance_shares,
@@ -19,7 +20,7 @@ from ordinate.probing.measures.subspace_overlap import (
     position_selectivity,
     position_share_in_token_subspace,
 )
-from ordinate.probing.probes.position_content_subspaces import PositionContentSubspaces
+from ordinate.probing.probes.position_content_subspaces import PositionContentSubspaces, _grade
 from ordinate.testing.analytic_model import AnalyticModel, random_sequences
 
 
@@ -67,8 +68,8 @@ def stream(into, texts=24, places=20, width=32, tokens=12, seed=0):
 def test_planted_position_subspace_is_recovered():
     within = position_share_in_token_subspace(stream([0, 1, 2]), 0.99, 0)
     beside = position_share_in_token_subspace(stream([20, 21, 22]), 0.99, 0)
-    assert within.share.mean() > 0.95
-    assert abs(beside.share.mean()) < 0.05
+    assert within.share.value > 0.95
+    assert abs(beside.share.value) < 0.05
     assert within.chance == beside.chance == 12 / 32
     assert position_share_in_token_subspace(stream([]), 0.99, 0).share is None
 
@@ -78,8 +79,49 @@ def test_null_interval_of_position_share_is_calibrated():
     for seed in range(60):
         x = drawn(24, 20, 12, seed=seed) @ frames(12, 32, 99) + drawn(20, 32, seed=seed + 500)
         found = position_share_in_token_subspace(x, 0.99, seed)
-        held.append(found.low <= found.share.mean() <= found.high)
+        held.append(found.low <= found.share.value <= found.high)
     assert np.mean(held) >= 0.85
+
+
+def test_the_interval_of_a_position_share_is_as_wide_as_the_share_varies():
+    basis, random = frames(32, 32, 99), drawn(16, 8, seed=7)
+    # half of the position variance among the first 12 directions, half beside them
+    places = random[:, :4] @ basis[:4] + random[:, 4:] @ basis[20:24]
+    found = [
+        position_share_in_token_subspace(drawn(24, 16, 12, seed=seed) @ basis[:12] + places, 0.99, seed).share
+        for seed in range(60)
+    ]
+    spread, half = np.std([one.value for one in found]), np.mean([one.high - one.low for one in found]) / 2
+    # intervals of texts alone, with the means of the others held fixed, were half as wide
+    assert 0.75 <= half / (2.07 * spread) <= 1.4
+    centred = places - places.mean(0)
+    truth = float((centred @ basis[:12].T).square().sum() / centred.square().sum())
+    assert np.mean([one.low <= truth <= one.high for one in found]) >= 0.85
+
+
+def test_position_in_directions_of_its_own_is_not_in_the_way():
+    subject = AnalyticModel("learned", width=32, heads=2, scale=1.0)
+    basis = frames(32, 32, 99)
+    subject.tokens[:] = subject.tokens @ basis[:12].T @ basis[:12]
+    apart, shared = subject.table @ basis[20:24].T @ basis[20:24], subject.table @ basis[:4].T @ basis[:4]
+    for table, grade in ((apart, "less than random directions do"), (shared, "more than random directions do")):
+        subject.table[:] = table
+        finding = PositionContentSubspaces().measure(subject, random_sequences(30, 24))
+        assert f"At the input of the first layer position lies in the directions of tokens {grade}" in finding.answer
+        assert finding.grade != ("yes" if table is apart else "no")
+
+
+def test_ablating_noise_does_no_more_than_its_control():
+    # the change of the output is never negative: only beside a control is it nothing
+    subject = AnalyticModel("none", causal=False, head=False)
+    found = named(PositionContentSubspaces().measure(subject, random_sequences(30, 16)))
+    assert found["increase, token-position ablated"].low > 0
+    assert found["increase, token-position ablated"].null is None
+    excess = found["increase minus control, all terms with position ablated"]
+    assert excess.low <= 0 <= excess.high
+    placed = AnalyticModel("learned", head=False, scale=2.0)
+    found = named(PositionContentSubspaces().measure(placed, random_sequences(30, 16)))
+    assert found["increase minus control, all terms with position ablated"].low > 0.1
 
 
 def test_overlap_of_planted_tables():
@@ -124,7 +166,7 @@ def test_the_terms_sum_to_the_scores_exactly():
             if layer == 0:
                 found.append(scores)
 
-    class Without(AblatedTerm):
+    class Without(AblatedTerms):
         def attention_scores(self, layer, scores):
             found.append(super().attention_scores(layer, scores))
             return scores
@@ -133,7 +175,7 @@ def test_the_terms_sum_to_the_scores_exactly():
     subject.forward(given, First())
     plain, seen = found.pop(), torch.ones(16, 16).tril().bool()
     for term in range(len(TERMS)):
-        subject.forward(given, Without(means, term, scale))
+        subject.forward(given, Without(means, (term,), scale))
     parts = sum(plain - without for without in found[::2])
     torch.testing.assert_close(parts[..., seen], plain[..., seen])
     shares = score_variance_shares(subject, chosen, scale)
@@ -197,7 +239,8 @@ def test_null_coverage_without_position():
             own = named(finding)[f"share of score variance: {term}"]
             held.append(own.low <= 0 <= own.high)
     assert np.mean(held) >= 0.85
-    assert finding.answer.startswith("No position information")
+    assert finding.grade == "no"
+    assert finding.answer.startswith("At the input of the first layer no position information is detectable")
 
 
 def test_too_few_texts_are_rejected():
@@ -214,3 +257,23 @@ def test_the_same_seed_gives_the_same_finding():
     )
     assert one == other
     assert one.model_validate_json(one.model_dump_json()) == one
+
+
+@pytest.mark.parametrize(
+    ("at_input", "after", "grade", "rests_on"),
+    [
+        (0.01, 0.02, "no", 0),
+        (0.6, 0.7, "yes", 0),
+        (0.01, 0.7, "weakly", 1),
+        (0.37, 0.7, "weakly", 1),
+        (None, 0.01, "no", 1),
+    ],
+)
+def test_the_grade_reads_the_input_and_the_last_layer(at_input, after, grade, rests_on):
+    def placed(name, value):
+        ends = {"low": value - 0.005, "high": value + 0.005, "null_low": 0.35, "null_high": 0.39}
+        return Estimate(name=f"position variance in the token subspace, {name}", value=value, **ends)
+
+    both = [None if at_input is None else placed("input", at_input), placed("final layer", after)]
+    found = _grade([one for one in both if one is not None])
+    assert found == (grade, both[rests_on])

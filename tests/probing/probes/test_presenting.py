@@ -6,7 +6,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ordinate import Decoder, Shape
 from ordinate.probing._attach import attach
-from ordinate.probing.measures.attention_by_offset import ReplacePattern
 from ordinate.probing.measures.samples import (
     ForwardBudget,
     Sample,
@@ -17,6 +16,7 @@ from ordinate.probing.measures.samples import (
     subsample,
     unpermuted,
 )
+from ordinate.probing.measures.synthetic_patterns import ReplacePattern
 from ordinate.probing.probes.order_sensitivity import OrderSensitivity
 from ordinate.probing.probes.position_retention import PositionRetention
 from ordinate.testing.analytic_model import AnalyticModel, random_sequences

@@ -7,7 +7,15 @@ import torch
 
 from ordinate import Decoder, Shape
 from ordinate.ops.convex_hull import hull_distance_bound
-from ordinate.ops.symmetry import effective_ranks, null_symmetry, summed_symmetry, symmetry, symmetry_by_offset
+from ordinate.ops.symmetry import (
+    effective_ranks,
+    exchange_similarity,
+    null_symmetry,
+    positive_share,
+    summed_symmetry,
+    symmetry,
+    symmetry_by_offset,
+)
 from ordinate.probing._adapter import Hooks, Inputs, NotApplicable
 from ordinate.probing._attach import attach
 from ordinate.probing.measures.alternative_normalisers import SigmoidAttention, SinkhornAttention
@@ -278,7 +286,7 @@ def named(finding):
 
 
 def test_planted_symmetry_is_detected():
-    subject = AnalyticModel("learned", causal=False, width=32, heads=4)
+    subject = AnalyticModel("learned", causal=False, width=32, heads=4, head=False)
     subject.weights[0].key[:2] = subject.weights[0].query[:2]
     found = named(QKRoles().measure(subject, random_sequences()))
     assert found["heads more symmetric than chance"].value == 2
@@ -286,13 +294,62 @@ def test_planted_symmetry_is_detected():
         own.key[:] = own.query
     finding = QKRoles().measure(subject, random_sequences())
     found = named(finding)
-    assert found["symmetry of W_q W_k^T, median head"].value > 0.999
+    assert found["symmetric part of W_q W_k^T, median head"].value > 0.999
+    assert found["heads whose queries and keys could be one matrix"].value == 8
+    assert finding.grade == "no"
     np.testing.assert_allclose(
         score_symmetry(subject, subsample(subject.info, random_sequences(), ForwardBudget(1))), 1.0
     )
     # queries and keys are equal: swapping them changes nothing
     assert abs(found["increase, queries and keys swapped"].value) < 1e-12
-    assert "8 of 8 heads are more symmetric" in finding.answer
+    assert "8 of 8 heads are more symmetric than chance" in finding.answer
+
+
+def test_the_negative_of_a_matrix_can_be_exchanged_with_it_but_is_not_the_same():
+    subject = AnalyticModel("learned", causal=False, width=32, heads=4, head=False)
+    for own in subject.weights:
+        own.key[:] = -own.query
+    finding = QKRoles().measure(subject, random_sequences())
+    found = named(finding)
+    assert found["symmetric part of W_q W_k^T, median head"].value > 0.999
+    assert found["positive part of the symmetric part, median head"].value < 1e-9
+    assert "could be exchanged in 8 of 8 heads, and be one matrix in 0" in finding.answer
+    assert abs(found["increase, queries and keys swapped"].value) < 1e-12
+    assert found["increase, queries replaced by keys"].low > 0
+
+
+def test_queries_and_keys_that_differ_are_graded_so():
+    finding = QKRoles().measure(AnalyticModel("learned", width=32, head=False), random_sequences(16))
+    assert finding.headline.startswith("Yes. Increase, ")
+    assert finding.effect.low > 0
+    # without attention scores there is nothing to tell from
+    blind = AnalyticModel("none", width=32, head=False)
+    for own in blind.weights:
+        own.query[:] = 0
+        own.key[:] = 0
+    assert QKRoles().measure(blind, random_sequences(16)).grade == "cannot be told"
+
+
+def test_exchange_is_that_of_the_scores_themselves():
+    q, k, turn = drawn(4, 10, 6), drawn(2, 10, 6, seed=1), torch.linalg.qr(drawn(3, 6, 6, seed=2)).Q
+    found = exchange_similarity(q, k, turn[None])
+    for head, (one, other) in enumerate(zip(q, k.repeat_interleave(2, 0), strict=True)):
+        for place, own in enumerate(turn):
+            a, b = (x.flatten() for x in (one @ own @ other.T, other @ own @ one.T))
+            torch.testing.assert_close(found[head, place], a @ b / a.norm() / b.norm())
+    # equal matrices can be exchanged under any rotation, though M is symmetric without one only
+    torch.testing.assert_close(exchange_similarity(k, k, turn[None]), torch.ones(2, 3, dtype=torch.float64))
+    assert symmetry_by_offset(k, k, turn[None]).max() < 0.9
+
+
+def test_the_positive_part_is_that_of_the_whole_matrix():
+    q, k = drawn(4, 10, 3), drawn(2, 10, 3, seed=1)
+    m = q @ k.repeat_interleave(2, 0).mT
+    values = torch.linalg.eigvalsh((m + m.mT) / 2)
+    torch.testing.assert_close(positive_share(q, k), values.clamp(min=0).square().sum(1) / values.square().sum(1))
+    torch.testing.assert_close(positive_share(q, q), torch.ones(4, dtype=torch.float64))
+    assert positive_share(q, -q).max() < 1e-20
+    assert positive_share(0 * q, k).tolist() == [0.0] * 4
 
 
 @pytest.mark.extended
@@ -308,6 +365,14 @@ def test_random_heads_are_not_significant():
     assert np.mean([(own.adjusted_p <= 0.05).any() for own in models]) <= 0.17
     held = [own.null_interval[0] <= np.median(own.symmetry) <= own.null_interval[1] for own in models]
     assert np.mean(held) >= 0.83
+
+
+def test_the_null_interval_of_the_median_is_that_of_independent_heads():
+    subject = AnalyticModel("none", heads=8, layers=1, width=64)
+    chosen = subsample(subject.info, random_sequences(4, 12), ForwardBudget(1))
+    low, high = measure_qk_symmetry(subject, chosen, 0, {}).null_interval
+    # standard deviation of the median of 8 heads: 1.25 sqrt(2) / width / sqrt(8); draws in common gave that of one
+    assert high - low < 2 * 1.96 * 1.25 * math.sqrt(2 / 8) / 64 * 1.3
 
 
 def test_grouped_heads_of_a_model_are_measured():
@@ -327,7 +392,7 @@ def test_partially_rotated_heads_are_measured():
     sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 50, "n_positions": 40, "rotary_dim": 4}
     subject = attach(transformers.GPTJForCausalLM(transformers.GPTJConfig(**sizes)).eval())
     finding = QKRoles().measure(subject, random_sequences(4, 24))
-    assert "symmetry of W_q W_k^T, median head" in named(finding)
+    assert "antisymmetric part of W_q W_k^T, median head" in named(finding)
     assert {"symmetry at offset 16, median head", "increase, rank 4 from scores on real tokens"} <= set(
         named(finding)
     )

@@ -1,6 +1,14 @@
-import pytest
+from pathlib import Path
+from types import SimpleNamespace
 
-from ordinate.probing.runner.api import probe
+import pytest
+import torch
+
+from ordinate import Decoder, Shape
+from ordinate.data.tokenizers.bytes import Bytes
+from ordinate.probing._attach import attach
+from ordinate.probing.runner import default_text
+from ordinate.probing.runner.api import probe, text_data
 from ordinate.testing.analytic_model import AnalyticModel, random_sequences
 
 
@@ -39,3 +47,42 @@ def test_findings_from_random_tokens_have_a_caveat():
         AnalyticModel("rope"), "order_sensitivity", text=__file__, samples=4, length=12, windows=(2,)
     ).finding
     assert (found.status, "random tokens" in found.caveats[0]) == ("measured", True)
+
+
+class Reader(AnalyticModel):
+    """A model of others that reads bytes."""
+
+    model, tokenizer = None, Bytes()
+
+    def tokenize(self, text):
+        return torch.tensor(list(text.encode()))
+
+
+def test_other_models_are_probed_on_english_prose_by_default_and_ours_on_source():
+    read = text_data(Reader(vocabulary=256), None, sequences=4, length=16)
+    assert "from docs (English prose, the default for models that were not trained by a study)" in read.source
+    assert "from stdlib" in text_data(Reader(vocabulary=256), "stdlib", sequences=4, length=16).source
+    ours = attach(Decoder(Shape(vocabulary=256, width=16, heads=2, layers=1, scheme="rope", max_length=32)))
+    assert default_text.default_text(ours).text == "stdlib"
+
+
+def test_a_model_of_a_study_is_probed_on_the_text_of_its_study(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("some text")
+
+    class Plan:
+        text = str(tmp_path)
+
+    monkeypatch.setattr(default_text, "training_of", lambda model, folder: SimpleNamespace(plan=Plan))
+    assert default_text.default_text(Reader(), Path("model")).text == str(tmp_path)
+    Plan.text = str(tmp_path / "gone")
+    chosen = default_text.default_text(Reader(), Path("model"))
+    assert chosen.text == "stdlib"
+    assert "gone, is gone" in chosen.reason
+
+
+def test_of_an_encoder_decoder_the_answer_says_that_the_encoder_is_probed():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).eval()
+    found = probe(model, "positional_heads", data=random_sequences(8, 16)).finding
+    assert found.answer.endswith("Only the encoder of this model is probed, not its decoder.")

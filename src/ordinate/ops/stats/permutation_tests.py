@@ -1,4 +1,4 @@
-"""Permutation tests: sign flips of paired differences, and the Mantel test of two distance matrices."""
+"""Permutation tests: sign flips of one or many means, and the Mantel test of two distance matrices."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,8 @@ from ordinate.core.checks import need
 
 PERMUTATIONS = 999
 MOST_EXACT = 20
+# columns that are summed at once
+TESTS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,35 @@ def exact_sign_flip_test(values: Float[ndarray, "texts *what"]) -> Float[ndarray
         least = own.sum() - 1e-12 * np.abs(own).sum() - first
         p[place] = (len(second) - np.searchsorted(second, least, side="left")).sum() / 2.0**count
     return p.reshape(values.shape[1:])
+
+
+def largest_mean_test(
+    values: Float[ndarray, "texts tests"], seed: int, permutations: int = PERMUTATIONS
+) -> Float[ndarray, "tests"]:
+    """Test whether means over texts are above 0, corrected over all tests: one-sided adjusted p-values.
+
+        T = sum over texts of x / sqrt(sum of x^2),    p = share of draws whose largest T is at least this one
+
+    Each text's sign is flipped in all tests at once, which keeps their dependence. The denominator is the same under
+    flips. The error over the family of tests is at most the level where values are symmetric around their means, and
+    below it where they are skewed to the right. With n texts no p-value is below about 2^-n.
+
+    Args:
+        values: one value for each text and test.
+        seed: of the signs.
+        permutations: number of draws.
+    Source: Westfall and Young 1993, Resampling-Based Multiple Testing, single-step maxT.
+    """
+    sizes = np.sqrt((values**2).sum(0))
+    unit = np.divide(values, sizes, out=np.zeros_like(values, float), where=sizes > 0)
+    signs = np.random.default_rng(seed).choice((-1.0, 1.0), (permutations, len(values)))
+    largest = np.full(permutations, -np.inf)
+    # in parts: all draws of many tests would not fit into memory
+    for start in range(0, unit.shape[1], TESTS_AT_ONCE):
+        largest = np.maximum(largest, (signs @ unit[:, start : start + TESTS_AT_ONCE]).max(1))
+    # ties must count as reached, although sums in another order differ by rounding
+    reached = permutations - np.searchsorted(np.sort(largest), unit.sum(0) - 1e-12)
+    return (reached + 1) / (permutations + 1)
 
 
 def mantel_test(

@@ -1,10 +1,14 @@
 """Variance components of vectors: position, text and residual (two-way analysis of variance)."""
 
+import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from ordinate.ops.stats.bootstrap import LEVEL, student_quantile
 
 
 class VarianceShares(NamedTuple):
@@ -19,6 +23,20 @@ class VarianceShares(NamedTuple):
     place: float
     text: float
     rest: float
+
+
+class ShareEstimate(NamedTuple):
+    """A share of the variance with its confidence interval.
+
+    Args:
+        value: the share.
+        low: lower end.
+        high: upper end.
+    """
+
+    value: float
+    low: float
+    high: float
 
 
 class InnerProducts(NamedTuple):
@@ -67,22 +85,55 @@ def variance_shares(found: InnerProducts) -> VarianceShares:
     return VarianceShares(place / whole, text / whole, rest / whole) if whole > 0 else VarianceShares(0.0, 0.0, 0.0)
 
 
-def position_share(x: Float[Tensor, "texts places width"]) -> Float[Tensor, "texts"]:
-    """Share of position as one value per text: jackknife pseudo-values, whose mean estimates the share.
+def position_share(x: Float[Tensor, "texts places width"], level: float = LEVEL) -> ShareEstimate:
+    """Share of position in the variance, with its confidence interval over texts.
 
-        n s - (n - 1) s without this text
+        share = U / W,    U, W: means over pairs of texts of k_ij = <x_i, x_j> / (places - 1) and of w_ij
 
-    The bootstrap would draw texts twice, and duplicates look like an effect of position; leaving texts out does not.
+    x_i is text i less its mean, w_ij the variance within and between two texts. The estimate is a ratio of
+    U-statistics: without position each text by itself says nothing, and only pairs of texts contribute.
 
     Args:
         x: vectors, three texts or more.
-    Source: Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 11.
+        level: of confidence.
     """
     found = inner_products(x)
-    count, whole = len(x), variance_shares(found).place
-    apart = []
-    for text in range(count):
-        kept = torch.arange(count) != text
-        moving, means = (matrix[kept][:, kept] for matrix in (found.moving, found.means))
-        apart.append(count * whole - (count - 1) * variance_shares(InnerProducts(moving, means, found.places)).place)
-    return torch.tensor(apart, dtype=torch.float64)
+    alike, means = found.moving / (found.places - 1), found.means.diagonal()
+    own = (alike.diagonal()[:, None] + alike.diagonal()) / 2
+    whole = own - (own - alike) / found.places + (means[:, None] + means) / 2 - found.means
+    return ratio_over_pairs(alike, whole, level)
+
+
+def ratio_over_pairs(
+    part: Float[Tensor, "texts texts"], whole: Float[Tensor, "texts texts"], level: float = LEVEL
+) -> ShareEstimate:
+    """Ratio of two means over pairs of different texts, with its confidence interval over texts.
+
+        share = U / W,    U, W: means of k_ij and w_ij over i != j
+        half width^2 = (4 (n - 2) t^2 v_1 + 2 z^2 v_2) / (n (n - 1)),    r_ij = (k_ij - share w_ij) / W
+        v_2 = mean r_ij^2,    v_1 = n / (n - 4) mean over i and j != l of r_ij r_il, at least 0
+
+    t and z are the quantiles of Student's distribution of n - 1 degrees and of the normal one. A bootstrap would draw
+    texts twice, and duplicates look like an effect of position; the jackknife counts v_2 twice.
+
+    Args:
+        part: k, symmetric; the diagonal is not used.
+        whole: w, symmetric.
+        level: of confidence.
+    Source: Hoeffding 1948, A class of statistics with asymptotically normal distribution, section 5.
+    Departs: v_1 is corrected for the residuals r_ij, whose mean is 0.
+    """
+    count = len(part)
+    apart = ~torch.eye(count, dtype=torch.bool)
+    size = float(whole[apart].mean())
+    if size <= 0:
+        return ShareEstimate(0.0, 0.0, 0.0)
+    value = float(part[apart].mean()) / size
+    residual = torch.where(apart, part - value * whole, 0.0) / size
+    squares, rows = float(residual.square().sum()), float(residual.sum(1).square().sum())
+    pairs = count * (count - 1)
+    by_text = max(0.0, rows - squares) / (pairs * (count - 2)) * count / max(count - 4, 1)
+    # pairs are many: their part has a normal quantile
+    t, z = student_quantile((1 + level) / 2, count - 1), NormalDist().inv_cdf((1 + level) / 2)
+    half = math.sqrt((t**2 * 4 * (count - 2) * by_text + z**2 * 2 * squares / pairs) / pairs)
+    return ShareEstimate(value, value - half, value + half)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
@@ -11,29 +11,111 @@ from ordinate.core.shapes import Weights
 from ordinate.probing._adapter import Hooks, ModelAdapter, ModelInfo
 from ordinate.probing.measures.samples import Permutation, Sample
 
-# largest offset, and tokens at the beginning of each text whose full attention maps are summed
-MAX_OFFSET, MAP_LENGTH = 16, 64
+# fewest queries that have a key at an offset, and tokens at the beginning of each text whose full maps are summed
+MIN_QUERIES, MAP_LENGTH = 8, 64
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Which pairs of a query and another key are counted, and how far apart they are.
+
+    A query's own key is left out, since content alone decides about it, and so is the first token of a text.
+
+    Args:
+        counted: whether a pair is counted.
+        distance: tokens between both; on a grid of patches, their Euclidean distance [patches].
+        first_key: index of the first key that is counted.
+    """
+
+    counted: Bool[Tensor, "n n"]
+    distance: Float[Tensor, "n n"]
+    first_key: int
+
+    @classmethod
+    def of(cls, facts: ModelInfo, length: int) -> "Pairs":
+        """Pairs of a model's tokens, or patches.
+
+        Args:
+            facts: description of the model.
+            length: tokens of a text, or patches of an image.
+        """
+        i, columns = torch.arange(length), 1 if facts.grid is None else facts.grid[1]
+        apart = (i[:, None] - i).double()
+        if facts.grid is not None:
+            rows, own = (((x[:, None] - x) ** 2).double() for x in (i // columns, i % columns))
+            apart = (rows + own).sqrt()
+        # class tokens and registers have no position; without them, the first token is where attention is parked
+        first_key = int(facts.prefix == 0)
+        counted = (i[:, None] > i) if facts.causal else (i[:, None] != i)
+        return cls(counted & (i >= first_key), apart.abs(), first_key)
+
+    @property
+    def keys(self) -> Float[Tensor, "n"]:
+        """Counted keys of each query."""
+        return self.counted.sum(1).double()
+
+    def tested_offsets(self) -> list[int]:
+        """Offsets other than 0 that enough queries have a key at, from the farthest ahead to the farthest back."""
+        length = len(self.counted)
+        queries = offset_sums(self.counted.float())
+        return [place - length + 1 for place in range(2 * length - 1) if queries[place] >= MIN_QUERIES]
+
+    def to(self, device: torch.device) -> "Pairs":
+        """Move to a device."""
+        return Pairs(self.counted.to(device), self.distance.to(device), self.first_key)
+
+    def over_queries(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*b all_offsets"]:
+        """Sum the values of the queries that have a counted key at each offset; 0 where none has.
+
+        Args:
+            values: one for each query.
+        """
+        length = values.shape[-1]
+        offset = torch.arange(1 - length, length, device=values.device)
+        first = (offset + self.first_key).clamp(min=0)
+        last = (length + offset).clamp(max=length)
+        summed = torch.nn.functional.pad(values.cumsum(-1), (1, 0))
+        return torch.where(last > first, summed[..., last] - summed[..., first.clamp(max=length)], 0.0)
+
+    def decaying(self, slope: float) -> Float[Tensor, "n n"]:
+        """Exponentially decaying attention over the counted pairs, softmax(-slope distance); uniform at slope 0."""
+        scores = torch.where(self.counted, -slope * self.distance, -torch.inf)
+        return scores.softmax(-1).nan_to_num(0.0)
 
 
 @dataclass(frozen=True)
 class AttentionProfile:
-    """Attention profile of each head, averaged over the queries for which all offsets exist.
+    """Attention profile of each head.
 
     Args:
         offsets: query - key; negative for keys ahead of the query [tokens].
-        mass: attention mass at each offset, as a share of the mass not on the first token.
+        mass: attention mass at each offset, as a share of the mass not on the first token, over the queries that have
+            a key there.
+        excess: sum of the attention at each offset, less that of uniform attention to all other keys; 0 on average if
+            attention does not depend on the offset.
         first_token_mass: attention mass on the first token (attention sink).
-        distance: mean attention distance, the first token left out [tokens].
+        own_mass: attention mass on the query's own token, as a share of the mass not on the first token.
+        distance: mean attention distance over the other keys [tokens].
+        uniform_distance: the same under uniform attention, with as much mass on other keys for each query [tokens].
         uniform_mass: mass at each offset under uniform attention.
         uniform_first_token_mass: mass on the first token under uniform attention.
+        pairs: the counted pairs.
+        rows: share of each query in the mass on other keys, mean over texts.
+        shares: distribution of the mass on other keys over all offsets, mean over texts.
     """
 
     offsets: list[int]
     mass: Float[ndarray, "texts layers h offsets"]
+    excess: Float[ndarray, "texts layers h offsets"]
     first_token_mass: Float[ndarray, "texts layers h"]
+    own_mass: Float[ndarray, "texts layers h"]
     distance: Float[ndarray, "texts layers h"]
-    uniform_mass: float
+    uniform_distance: Float[ndarray, "texts layers h"]
+    uniform_mass: Float[ndarray, "offsets"]
     uniform_first_token_mass: float
+    pairs: Pairs
+    rows: Float[ndarray, "layers h n"]
+    shares: Float[ndarray, "layers h all_offsets"]
 
 
 class ProfileHooks(Hooks):
@@ -47,33 +129,54 @@ class ProfileHooks(Hooks):
     skip_head = True
 
     def __init__(self, facts: ModelInfo, length: int) -> None:
-        reach = MAX_OFFSET if facts.grid is None else facts.grid[1] + 1
-        self.reach, self.front = min(reach, length // 3), facts.prefix
-        self.offsets = list(range(0 if facts.causal else -self.reach, self.reach + 1))
-        # queries for which every offset exists, and none of them is the first token
-        self.rows = slice(self.reach + 1, length if facts.causal else length - self.reach)
-        i, j = torch.arange(length)[self.rows, None], torch.arange(length)
-        self.apart = (i - j).abs() * (j > 0)
-        seen = (i + 1 if facts.causal else torch.full_like(i, length)).double()
-        self.even, self.uniform_first_token_mass = float((1 / (seen - 1)).mean()), float((1 / seen).mean())
-        self.mass: list[list[Tensor]] = [[] for _ in range(facts.layers)]
-        self.sink: list[list[Tensor]] = [[] for _ in range(facts.layers)]
-        self.distance: list[list[Tensor]] = [[] for _ in range(facts.layers)]
+        self.front, self.pairs = facts.prefix, Pairs.of(facts, length)
+        self.offsets = self.pairs.tested_offsets()
+        self.found: list[dict[str, list[Tensor]]] = [{} for _ in range(facts.layers)]
+        # the keys that a query sees in all: the counted ones, itself, and the first token or class tokens
+        visible = self.pairs.keys + 1 + max(facts.prefix, self.pairs.first_key)
+        visible[: self.pairs.first_key] = 1
+        queries, even = slice(self.pairs.first_key, None), 1 / visible
+        self.uniform_first_token_mass = float(even[queries].mean())
+        around = self.pairs.over_queries((self.pairs.keys + 1) * even)
+        self.uniform_mass = (self.pairs.over_queries(even) / around)[self.places].numpy()
+
+    @property
+    def places(self) -> Tensor:
+        """Index of each tested offset among all."""
+        return torch.tensor(self.offsets) + len(self.pairs.distance) - 1
 
     def attention_pattern(self, layer: int, weights: Weights) -> None:
-        # class tokens and registers have no position
+        pairs, queries = self.pairs.to(weights.device), slice(self.pairs.first_key, None)
         own = weights[..., self.front :, self.front :]
-        first = own[..., self.rows, 0].double()
-        left = (1 - first if self.front == 0 else own[..., self.rows, 1:].double().sum(-1)).sum(-1).clamp(min=1e-9)
-        found = [self._at(own, offset) for offset in self.offsets]
-        self.mass[layer].append((torch.stack(found, -1) / left[..., None]).cpu())
-        self.sink[layer].append(first.mean(-1).cpu())
-        far = (own[..., self.rows, :] * self.apart.to(own)).double().sum((-2, -1))
-        self.distance[layer].append((far / left).cpu())
+        others = own * pairs.counted
+        by_offset, rows = offset_sums(others), others.sum(-1, dtype=torch.float64)
+        itself = own.diagonal(dim1=-2, dim2=-1).double()[..., queries]
+        around = rows.clone()
+        around[..., queries] += itself
+        uniform = rows / pairs.keys.clamp(min=1)
+        even = (pairs.decaying(0.0) * pairs.distance).sum(-1)
+        total, places = rows.sum(-1).clamp(min=1e-9), self.places.to(weights.device)
+        found = {
+            "mass": (by_offset / pairs.over_queries(around).clamp(min=1e-9))[..., places],
+            "excess": (by_offset - pairs.over_queries(uniform))[..., places],
+            "first_token_mass": weights[..., self.front :, 0].double()[..., queries].mean(-1),
+            "own_mass": itself.sum(-1) / around.sum(-1).clamp(min=1e-9),
+            "distance": (others * pairs.distance.to(others)).sum((-2, -1), dtype=torch.float64) / total,
+            "uniform_distance": (rows * even).sum(-1) / total,
+            "rows": rows / total[..., None],
+            "shares": by_offset / total[..., None],
+        }
+        for name, values in found.items():
+            self.found[layer].setdefault(name, []).append(values.cpu())
 
-    def _at(self, weights: Tensor, offset: int) -> Tensor:
-        rows = torch.arange(weights.shape[-1])[self.rows]
-        return weights[..., rows, rows - offset].double().sum(-1)
+    def profile(self) -> AttentionProfile:
+        """Return the profile of everything that was read."""
+        found = {
+            name: torch.stack([torch.cat(layer[name]) for layer in self.found], 1).numpy() for name in self.found[0]
+        }
+        found |= {name: found[name].mean(0) for name in ("rows", "shares")}
+        even = {"uniform_mass": self.uniform_mass, "uniform_first_token_mass": self.uniform_first_token_mass}
+        return AttentionProfile(offsets=self.offsets, pairs=self.pairs, **even, **found)
 
 
 class AttentionMaps:
@@ -138,51 +241,12 @@ class ProfileAndMapHooks(ProfileHooks):
         self.maps.attention_pattern(layer, weights)
 
 
-@dataclass(frozen=True)
-class SyntheticPattern:
-    """Synthetic attention pattern: a fixed offset, or exponential decay; if neither is given, the first token.
-
-    Args:
-        offset: offset of the key that receives all attention [tokens].
-        slope: attention is proportional to e^(-slope distance), as under ALiBi.
-    """
-
-    offset: int | None = None
-    slope: float | None = None
-
-
-class ReplacePattern(Hooks):
-    """Replaces the attention pattern of some heads by a uniform or a synthetic one.
-
-    Args:
-        facts: description of the model.
-        heads: (layer, head) of each.
-        patterns: synthetic pattern of each head; None: uniform attention.
-    """
-
-    def __init__(
-        self, facts: ModelInfo, heads: list[tuple[int, int]], patterns: list[SyntheticPattern] | None = None
-    ) -> None:
-        self.facts, self.heads, self.targets = facts, heads, patterns
-
-    def attention_pattern(self, layer: int, weights: Weights) -> Weights | None:
-        chosen = [place for place, (own, _) in enumerate(self.heads) if own == layer]
-        if not chosen:
-            return None
-        changed = weights.clone()
-        for place in chosen:
-            target = SyntheticPattern(slope=0.0) if self.targets is None else self.targets[place]
-            changed[:, self.heads[place][1]] = self._map(weights.shape[-1], target).to(weights)
-        return changed
-
-    def _map(self, length: int, target: SyntheticPattern) -> Float[Tensor, "n n"]:
-        i = torch.arange(length)
-        seen = torch.ones(length, length).tril() if self.facts.causal else torch.ones(length, length)
-        if target.slope is not None:
-            fallen = seen * torch.exp(-target.slope * (i[:, None] - i).abs())
-            return fallen / fallen.sum(-1, keepdim=True)
-        wanted = torch.zeros_like(i) if target.offset is None else (i - target.offset).clamp(0, length - 1)
-        return torch.nn.functional.one_hot(wanted, length).float()
+def offset_sums(weights: Float[Tensor, "*b n n"]) -> Float[Tensor, "*b all_offsets"]:
+    """Sum over all pairs of a query and a key at each offset, from 1 - n (ahead) to n - 1 (back)."""
+    length = weights.shape[-1]
+    # with rows of 2 n numbers read as rows of 2 n - 1, diagonals become columns
+    wide = torch.nn.functional.pad(weights.flip(-1), (0, length)).flatten(-2)[..., :-length]
+    return wide.unflatten(-1, (length, 2 * length - 1)).sum(-2, dtype=torch.float64)
 
 
 def attention_profile(subject: ModelAdapter, sample: Sample, order: Permutation | None = None) -> AttentionProfile:
@@ -191,21 +255,19 @@ def attention_profile(subject: ModelAdapter, sample: Sample, order: Permutation 
     Raises:
         NotApplicable: the attention weights are not observable.
     """
-    return _gaze(subject, sample, order, ProfileHooks(subject.info, sample.length))
+    return _profile(subject, sample, order, ProfileHooks(subject.info, sample.length))
 
 
 def attention_profile_and_maps(subject: ModelAdapter, sample: Sample) -> tuple[AttentionProfile, AttentionMaps]:
     """Measure attention profiles, and full attention maps of the beginnings of the texts, in one pass."""
     facts = subject.info
     maps = AttentionMaps(facts, min(MAP_LENGTH, sample.length))
-    return _gaze(subject, sample, None, ProfileAndMapHooks(facts, sample.length, maps)), maps
+    return _profile(subject, sample, None, ProfileAndMapHooks(facts, sample.length, maps)), maps
 
 
-def _gaze(subject: ModelAdapter, sample: Sample, order: Permutation | None, watch: ProfileHooks) -> AttentionProfile:
+def _profile(
+    subject: ModelAdapter, sample: Sample, order: Permutation | None, watch: ProfileHooks
+) -> AttentionProfile:
     for rows in sample.batches(subject.info):
         subject.forward(sample.inputs(rows, order), watch)
-    mass, sink, distance = (
-        torch.stack([torch.cat(layer) for layer in found], 1).numpy()
-        for found in (watch.mass, watch.sink, watch.distance)
-    )
-    return AttentionProfile(watch.offsets, mass, sink, distance, watch.even, watch.uniform_first_token_mass)
+    return watch.profile()

@@ -13,6 +13,9 @@ from ordinate.probing._adapter import Inputs, ModelAdapter, NotApplicable
 from ordinate.probing.measures.perturbation_loss import InputChange, Metric
 from ordinate.probing.measures.samples import Sample
 
+# a swap displaces the same positions alike in all texts, and so does each of so many controls
+CONTROLS = 3
+
 
 @dataclass(frozen=True)
 class SwapEffects:
@@ -21,13 +24,13 @@ class SwapEffects:
     Args:
         offsets: distance of the swapped positions [tokens].
         swap_effects: increase of the metric of each text at each offset.
-        control_effects: the same under the control; None if the model has no position embeddings.
+        control_effects: the same under each control; None if the model has no position embeddings.
         displacements: mean displacement of the embeddings at each offset.
     """
 
     offsets: list[int]
     swap_effects: Float[ndarray, "texts offsets"]
-    control_effects: Float[ndarray, "texts offsets"] | None
+    control_effects: Float[ndarray, "controls texts offsets"] | None
     displacements: list[float]
 
 
@@ -45,7 +48,7 @@ def swap_positions(
     """
     length, plain = scale.sample.length, scale.per_text()
     known = length if table is None else min(length, len(table))
-    offsets = [2**power for power in range(12) if 2**power <= (known - 2) // 2]
+    offsets = swap_offsets(known)
     generator, swapped, moved, lengths = torch.Generator().manual_seed(seed), [], [], []
     for place, offset in enumerate(offsets):
         order = _pairs(scale.sample, offset, known)
@@ -58,9 +61,25 @@ def swap_positions(
             far = table.new_zeros(length)
             far[:known] = (table[order[0, :known]] - table[:known]).norm(dim=1)
             lengths.append(float(far[far > 0].mean()))
-            moved.append(scale.per_text(change=_pushed(scale.subject, far, generator)) - plain)
+            pushed = [_pushed(scale.subject, far, generator) for _ in range(CONTROLS)]
+            moved.append(np.stack([scale.per_text(change=change) - plain for change in pushed]))
         on_progress(fraction((place + 1) / len(offsets)))
-    return SwapEffects(offsets, np.stack(swapped, 1), np.stack(moved, 1) if moved else None, lengths)
+    return SwapEffects(offsets, np.stack(swapped, 1), np.stack(moved, 2) if moved else None, lengths)
+
+
+def swap_offsets(known: int) -> list[int]:
+    """Offsets at which positions are swapped, if the embeddings of so many positions are known."""
+    return [4**power for power in range(6) if 4**power <= (known - 2) // 2]
+
+
+def swap_passes(known: int, *, controls: bool) -> int:
+    """Number of forward passes through the texts that swaps take.
+
+    Args:
+        known: number of positions whose embeddings are known.
+        controls: whether the model has position embeddings, which the controls displace.
+    """
+    return 1 + len(swap_offsets(known)) * (1 + CONTROLS * controls)
 
 
 def _pairs(chosen: Sample, offset: int, known: int) -> Tensor:
@@ -77,13 +96,13 @@ def _pairs(chosen: Sample, offset: int, known: int) -> Tensor:
 
 
 def _pushed(subject: ModelAdapter, lengths: Float[Tensor, "n"], generator: torch.Generator) -> InputChange:
-    """Control: displace the embeddings of the same tokens equally far, in random directions."""
+    """Control: displace the embeddings of the same tokens equally far, in random directions that all texts share."""
     vectors = subject.token_table()
+    noise = torch.randn(len(lengths), vectors.shape[1], generator=generator, dtype=torch.float64)
+    noise = noise / noise.norm(dim=-1, keepdim=True) * lengths[:, None]
 
     def change(rows: slice, inputs: Inputs) -> Inputs:
         own = vectors[inputs.ids]
-        noise = torch.randn(own.shape, generator=generator, dtype=torch.float64)
-        noise = noise / noise.norm(dim=-1, keepdim=True) * lengths[:, None]
         return replace(inputs, embeddings=own + noise.to(own))
 
     return change

@@ -4,13 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
 from ordinate.ops.stats.bootstrap import percentiles
 from ordinate.ops.stats.multiple_testing import benjamini_hochberg
-from ordinate.ops.symmetry import effective_ranks, null_symmetry, summed_symmetry, symmetry, symmetry_by_offset
+from ordinate.ops.symmetry import (
+    effective_ranks,
+    exchange_similarity,
+    null_symmetry,
+    positive_share,
+    summed_symmetry,
+    symmetry,
+    symmetry_by_offset,
+)
 from ordinate.probing._adapter import ModelAdapter, NotApplicable, Projection
 from ordinate.probing.measures.relative_rotation import (
     Offset,
@@ -21,6 +29,8 @@ from ordinate.probing.measures.relative_rotation import (
 )
 from ordinate.probing.measures.samples import Sample
 
+# share from which on a head is said to be symmetric, or its symmetric part to be positive
+EXCHANGEABLE = 0.95
 ENERGY = 0.95
 
 
@@ -31,6 +41,9 @@ class QKSymmetry:
     Args:
         symmetry: symmetry of each head, with the weight of the preceding norm folded in.
         symmetry_without_norm: symmetry without the norm weight.
+        positive: share of the symmetric part of each head that is positive semidefinite.
+        exchange: similarity of the scores of each head before and after the exchange of W_q and W_k, at the measured
+            offset where it is least; None: the rotations are unknown.
         symmetry_of_sum: symmetry of the sum of M over the heads of each layer.
         rank: number of singular values of each M that hold `ENERGY` of its squared norm.
         symmetry_by_offset: symmetry at each offset; None without rotary embedding.
@@ -43,6 +56,8 @@ class QKSymmetry:
 
     symmetry: Float[ndarray, "layers h"]
     symmetry_without_norm: Float[ndarray, "layers h"]
+    positive: Float[ndarray, "layers h"]
+    exchange: Float[ndarray, "layers h"] | None
     symmetry_of_sum: list[float]
     rank: list[list[int]]
     symmetry_by_offset: Float[ndarray, "layers h offsets"] | None
@@ -51,6 +66,16 @@ class QKSymmetry:
     adjusted_p: Float[ndarray, "layers h"]
     null_interval: tuple[float, float]
     projections: list[Projection]
+
+    @property
+    def exchangeable(self) -> Bool[ndarray, "layers h"] | None:
+        """Heads whose queries and keys could be exchanged; None: the rotations are unknown."""
+        return None if self.exchange is None else self.exchange >= EXCHANGEABLE
+
+    @property
+    def mergeable(self) -> Bool[ndarray, "layers h"] | None:
+        """Heads whose queries and keys could be one: exchangeable, with a positive semidefinite symmetric part."""
+        return None if self.exchangeable is None else self.exchangeable & (self.positive >= EXCHANGEABLE)
 
 
 def measure_qk_symmetry(
@@ -75,6 +100,8 @@ def measure_qk_symmetry(
     return QKSymmetry(
         folded,
         torch.stack([symmetry(own.query, own.key) for own in layers]).cpu().numpy(),
+        torch.stack([positive_share(q, k) for q, k in found]).cpu().numpy(),
+        _exchange(by, found),
         [summed_symmetry(q, k) for q, k in found],
         [effective_ranks(q, k, ENERGY) for q, k in found],
         _turned(by, found),
@@ -101,6 +128,14 @@ def _turned(by: dict[int, Tensor] | None, found: list[tuple[Tensor, Tensor]]) ->
     return torch.stack([symmetry_by_offset(q, k, by[layer]) for layer, (q, k) in enumerate(found)]).numpy()
 
 
+def _exchange(by: dict[int, Tensor] | None, found: list[tuple[Tensor, Tensor]]) -> ndarray | None:
+    if by is None:
+        return None
+    still = torch.eye(found[0][0].shape[-1], dtype=torch.float64)[None, None]
+    least = [exchange_similarity(q, k, by.get(layer, still)).amin(1) for layer, (q, k) in enumerate(found)]
+    return torch.stack(least).cpu().numpy()
+
+
 def _by_chance(
     values: ndarray, found: list[tuple[Tensor, Tensor]], seed: int
 ) -> tuple[Float[ndarray, "layers h"], tuple[float, float]]:
@@ -110,6 +145,7 @@ def _by_chance(
     ).numpy()
     middle, flat = 1 / found[0][0].shape[1], values.ravel()
     reached = (np.abs(drawn - middle) >= np.abs(flat - middle)).sum(0)
-    low, high = percentiles(np.median(drawn, 1))
+    # the heads of a layer share their draws, but are independent under the null
+    low, high = percentiles(np.median(np.random.default_rng(seed).permuted(drawn, axis=0), 1))
     p = (reached + 1) / (len(drawn) + 1)
     return benjamini_hochberg(p).reshape(values.shape), (float(low), float(high))

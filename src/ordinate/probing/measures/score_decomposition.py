@@ -1,7 +1,10 @@
 """Decomposition of attention scores into token-token, token-position, position-token and position-position terms."""
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.shapes import Keys, Queries, Values, Weights
@@ -40,6 +43,23 @@ class PositionMeans(Hooks):
     def factors(self, layer: int, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]) -> TermFactors:
         """Return the factors of the four terms for these queries and keys."""
         return term_factors(q, k, self.q[layer] / self.texts, self.k[layer] / self.texts)
+
+
+class ShuffledMeans(PositionMeans):
+    """Control: the same means after shuffling positions within each text, which differ by tokens alone.
+
+    Args:
+        facts: description of the model.
+        seed: seed of the shuffles.
+    """
+
+    def __init__(self, facts: ModelInfo, seed: int) -> None:
+        super().__init__(facts)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
+        orders = torch.rand(q.shape[0], q.shape[2], generator=self.generator).argsort(1).to(q.device)
+        super().qkv(layer, _moved(q, orders), _moved(k, orders), v)
 
 
 class ScoreTerms(Hooks):
@@ -89,23 +109,23 @@ class ScoreTerms(Hooks):
         return shares.unflatten(0, (-1, GROUP_SIZE)).mean(1)
 
 
-class AblatedTerm(Hooks):
-    """Ablates one term of the scores.
+class AblatedTerms(Hooks):
+    """Ablates terms of the scores.
 
     Args:
         means: position means of queries and keys.
-        term: index into `TERMS`.
+        terms: indices into `TERMS`.
         scale: the model's scale of the scores.
     """
 
-    def __init__(self, means: PositionMeans, term: int, scale: float) -> None:
-        self.means, self.term, self.scale = means, term, scale
+    def __init__(self, means: PositionMeans, terms: Sequence[int], scale: float) -> None:
+        self.means, self.terms, self.scale = means, terms, scale
         self.products = torch.empty(0)
 
     def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
         keys = repeat_for_heads(k.transpose(0, 1), q.shape[1]).transpose(0, 1)
-        a, b = self.means.factors(layer, q.double(), keys.double())[self.term]
-        self.products = a @ b.mT
+        factors = self.means.factors(layer, q.double(), keys.double())
+        self.products = cast(Tensor, sum(factors[term][0] @ factors[term][1].mT for term in self.terms))
 
     def attention_scores(self, layer: int, scores: Weights) -> Weights:
         return torch.where(scores > MASKED_SCORE, scores - self.scale * self.products.to(scores), scores)
@@ -122,9 +142,15 @@ def term_factors(
     return [(q - asked, k - held), (q - asked, held), (asked, k - held), (asked, held)]
 
 
-def position_means(subject: ModelAdapter, sample: Sample) -> PositionMeans:
-    """Compute the mean query and key at each position."""
-    means = PositionMeans(subject.info)
+def position_means(subject: ModelAdapter, sample: Sample, shuffled_by: int | None = None) -> PositionMeans:
+    """Compute the mean query and key at each position.
+
+    Args:
+        subject: the model.
+        sample: the texts.
+        shuffled_by: seed of shuffled positions, the control; None: the positions as they are.
+    """
+    means = PositionMeans(subject.info) if shuffled_by is None else ShuffledMeans(subject.info, shuffled_by)
     for rows in sample.batches(subject.info):
         subject.forward(sample.inputs(rows), means)
     return means
@@ -149,6 +175,11 @@ def score_variance_shares(
         stop = min(start + step, sample.count // GROUP_SIZE * GROUP_SIZE)
         subject.forward(sample.inputs(slice(start, stop)), terms)
     return torch.stack([torch.cat(layer) for layer in terms.found], 1)
+
+
+def _moved(x: Float[Tensor, "b h n d"], orders: Int[Tensor, "b n"]) -> Float[Tensor, "b h n d"]:
+    """Put the vectors of each text into another order."""
+    return x.gather(2, orders[:, None, :, None].expand_as(x))
 
 
 def _next(x: Float[Tensor, "b n d"], turn: int) -> Float[Tensor, "b n d"]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from numpy import ndarray
 from torch import Tensor
 
 from ordinate.ops.overlap import (
@@ -15,12 +14,15 @@ from ordinate.ops.overlap import (
     subspace_overlap,
 )
 from ordinate.ops.stats.bootstrap import percentiles
+from ordinate.ops.stats.variance_components import ShareEstimate, position_share, ratio_over_pairs
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing.measures.position_codes import EmbeddingProperties, measure_position_embeddings
 from ordinate.probing.measures.residual_stream import position_directions
 
 ENERGIES = (0.9, 0.95, 0.99)
 MAX_DIRECTIONS = 64
+# confidence at which a share of the variance above 0 counts as position information
+DETECTABLE = 0.997
 
 Stream = Float[Tensor, "texts places width"]
 
@@ -30,14 +32,14 @@ class SubspaceShare:
     """Share of the position variance inside the token subspace.
 
     Args:
-        share: per-text values whose mean is the share; None if no position information is detectable.
+        share: the share with its confidence interval over texts; None if no position information is detectable.
         chance: expected share for random position directions.
         low: lower end of the central 95 % interval for random directions.
         high: upper end.
         position_directions: dimension of the token subspace.
     """
 
-    share: Float[ndarray, "texts"] | None
+    share: ShareEstimate | None
     chance: float
     low: float
     high: float
@@ -45,11 +47,12 @@ class SubspaceShare:
 
 
 def position_share_in_token_subspace(x: Stream, energy: float, seed: int) -> SubspaceShare:
-    """Share of the position variance inside the token subspace, cross-validated over texts.
+    """Share of the position variance inside the token subspace, from products of different texts.
 
-        sum over t of U p_t . U x_t / sum over t of p_t . x_t,    p_t the position means of the other texts
+        mean over pairs of texts of sum over t of U x_it . U x_jt / the same without U,    x_i less its mean over t
 
-    Products of one text with the means of the others have no noise bias, unlike squares.
+    Products of two texts have no noise bias, unlike squares. Position is detectable if its share of the variance is
+    above 0 at the level `DETECTABLE`.
 
     Args:
         x: residual-stream vectors at some positions.
@@ -60,17 +63,13 @@ def position_share_in_token_subspace(x: Stream, energy: float, seed: int) -> Sub
     own = principal_subspace(tokens.flatten(0, 1), energy)
     wide = x.double() - x.double().mean((0, 1))
     wide = wide - wide.mean(1, keepdim=True)
-    others = (wide.sum(0) - wide) / (len(x) - 1)
-    whole = (others * wide).sum((1, 2)).numpy()
-    part = ((others @ own.T) * (wide @ own.T)).sum((1, 2)).numpy()
     sizes = torch.linalg.svdvals(places).square()
-    drawn = null_overlaps(sizes, len(own), x.shape[2], seed)
-    low, high = percentiles(drawn)
-    known = whole.mean() > 3 * whole.std(ddof=1) / len(whole) ** 0.5
-    ratio = part.mean() / whole.mean() if known else 0.0
-    # linearised ratio of means: per-text values whose mean is the ratio, for the bootstrap
-    share = ratio + (part - ratio * whole) / whole.mean() if known else None
-    return SubspaceShare(share, len(own) / x.shape[2], float(low), float(high), len(own))
+    low, high = percentiles(null_overlaps(sizes, len(own), x.shape[2], seed))
+    share, chance = None, len(own) / x.shape[2]
+    if len(x) > 2 and position_share(x, DETECTABLE).low > 0:
+        whole, part = (vectors.flatten(1) @ vectors.flatten(1).T for vectors in (wide, wide @ own.T))
+        share = ratio_over_pairs(part, whole)
+    return SubspaceShare(share, chance, float(low), float(high), len(own))
 
 
 def split_position_and_token(x: Stream) -> tuple[Stream, Float[Tensor, "places width"]]:

@@ -8,17 +8,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.core.finding import Chart, Estimate, Finding, HeatmapGrid, Line, Table
+from ordinate.core.finding import Chart, Estimate, Finding, Grade, HeatmapGrid, Line, Table
 from ordinate.core.progress import OnProgress, fraction, ignore
+from ordinate.ops.stats.bootstrap import student_intervals
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
 from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures.formatting import (
     format_estimate,
     format_percent,
+    format_value,
+    group_estimate,
     heatmap_of,
+    interval_line,
     mean_estimate,
     mean_line,
+    share_estimate,
     too_few_samples,
 )
 from ordinate.probing.measures.perturbation_loss import metric_for
@@ -34,12 +39,13 @@ from ordinate.probing.measures.samples import (
 from ordinate.probing.measures.score_decomposition import (
     GROUP_SIZE,
     TERMS,
-    AblatedTerm,
+    AblatedTerms,
     PositionMeans,
     position_means,
     score_variance_shares,
 )
 from ordinate.probing.measures.score_scale import score_scale
+from ordinate.probing.measures.subspace_ablation import excess_over_controls
 from ordinate.probing.measures.subspace_overlap import (
     SubspaceShare,
     embedding_overlap_and_properties,
@@ -48,17 +54,24 @@ from ordinate.probing.measures.subspace_overlap import (
 )
 
 ENERGY, LENGTH, SHOWN, SIDE = 0.9, 96, 12, 32
+POSITION_UNIT = "of the position variance"
 TERM_NAMES = (*TERMS, "interactions")
+# the terms with position, and how often ablating them is repeated with means of shuffled positions
+POSITION_TERMS, CONTROLS = (1, 2, 3), 3
+POSITION_EFFECT = "increase minus control, all terms with position ablated"
 METHOD = (
     "{whole}. Subspaces: for tokens, the principal directions that hold {energy:.0%} of the variance between {noun} "
     "at the same position; for position, the mean of all {noun} but one at each position, multiplied with that one. "
     "Scores, of {few}: queries and keys are split into position means, estimated from other {noun}, and the rest; "
     "the four products and additive biases sum to the scores exactly. Shares: of the within-row variance of scores, "
     "cross-fitted in groups of five {noun}: each term times itself, estimated twice from different texts; "
-    "interactions between terms are listed separately. Each term is ablated in all heads, and the {what} compared. "
+    "interactions between terms are listed separately. Each term is ablated in all heads, and the {what} compared; "
+    "then all terms with position, beside three controls with means of shuffled positions, whose differences the "
+    "interval counts: ablating noise has an effect too. "
     "Projections: energy of the first layer's matrices in the position subspace, relative to its share of "
     "dimensions. Position embeddings: a position is separable if a hyperplane separates it from all others; ridge "
-    "regression, fitted to one half of the positions. Intervals: 95 %, bootstrap over {noun}, or groups of five."
+    "regression, fitted to one half of the positions. Intervals: 95 %, bootstrap over {noun}; of shares of score "
+    "variance Student's, over groups of five."
 )
 NULL = (
     "Position in random directions: the token subspace holds its share of dimensions; the interval is of randomly "
@@ -100,7 +113,7 @@ class PositionContentSubspaces(Probe):
     ) -> Finding:
         began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
         whole = observation_sample(facts, data, ForwardBudget(without_logits=1))
-        few = intervention_sample(facts, truncated(data, LENGTH), ForwardBudget(with_logits=5, without_logits=2))
+        few = intervention_sample(facts, truncated(data, LENGTH), ForwardBudget(with_logits=9, without_logits=5))
         if few.count < 3 * GROUP_SIZE:
             raise NotApplicable(too_few_samples(few, f"cross-fitting needs {3 * GROUP_SIZE} texts or more"))
         streams = residual_at_positions(model, whole, choose_positions(whole, facts))
@@ -113,10 +126,13 @@ class PositionContentSubspaces(Probe):
         found = SubspaceResults(layers, shares, means, rises, tables, read, code)
         estimates = _estimates(found, seed)
         words = {"whole": whole.description, "few": few.description, "noun": whole.noun, "energy": ENERGY}
+        grade, effect = _grade(estimates)
         return Finding(
             question="position_content_subspaces",
             title=self.title,
-            answer=_answer(found, {one.name: one for one in estimates}),
+            grade=grade,
+            effect=effect,
+            answer=_answer(found, {one.name: one for one in estimates}, effect),
             estimates=tuple(estimates),
             tables=tuple(_tables(found)),
             charts=tuple(_charts(found, seed)),
@@ -141,15 +157,24 @@ def _decompose_and_ablate(
     try:
         scale = score_scale(subject, short)
         shares, means = score_variance_shares(subject, short, scale), position_means(subject, short)
+        noise = [position_means(subject, short, seed + turn) for turn in range(CONTROLS)]
     except NotApplicable as reason:
         reasons["terms of the scores"] = str(reason)
         return None, None, []
     base, found = metric_for(subject, short, seed), []
     usual = base.per_text()
-    for term, name in enumerate(TERMS):
-        base.subject = InterventionAdapter(subject, AblatedTerm(means, term, scale))
-        found.append(mean_estimate(f"increase, {name} ablated", base.per_text() - usual, seed, base.unit))
-        on_progress(fraction(0.5 + 0.3 * term / len(TERMS)))
+    arms = [(means, (term,)) for term in range(len(TERMS))] + [(own, POSITION_TERMS) for own in (means, *noise)]
+    rises = []
+    for turn, (own, terms) in enumerate(arms):
+        base.subject = InterventionAdapter(subject, AblatedTerms(own, terms, scale))
+        rises.append(base.per_text() - usual)
+        on_progress(fraction(0.5 + 0.3 * turn / len(arms)))
+    for name, values in zip(TERMS, rises, strict=False):
+        # what an ablation of noise does is known for all terms together only
+        null = 0.0 if name == TERMS[0] else None
+        found.append(mean_estimate(f"increase, {name} ablated", values, seed, base.unit, null))
+    all_terms, *controls = rises[len(TERMS) :]
+    found.append(excess_over_controls(POSITION_EFFECT, all_terms, controls, base.unit))
     return shares, means, found
 
 
@@ -157,10 +182,9 @@ def _estimates(found: SubspaceResults, seed: int) -> list[Estimate]:
     estimates = []
     for name, own in (("input", found.layers[0]), ("final layer", found.layers[-1])):
         if own.share is not None:
-            plain = mean_estimate(
-                f"position variance in the token subspace, {name}", own.share, seed, "share", own.chance
-            )
-            estimates.append(plain.model_copy(update={"null_low": own.low, "null_high": own.high}))
+            plain = share_estimate(f"position variance in the token subspace, {name}", own.share)
+            null = {"null": own.chance, "null_low": own.low, "null_high": own.high, "unit": POSITION_UNIT}
+            estimates.append(plain.model_copy(update=null))
     for energy, _, _, value, chance, low, high, _ in found.tables[:1]:
         name = f"overlap of position and token embeddings, {energy:.0%} of the energy"
         estimates.append(Estimate(name=name, value=value, null=chance, null_low=low, null_high=high, unit="share"))
@@ -168,9 +192,7 @@ def _estimates(found: SubspaceResults, seed: int) -> list[Estimate]:
         means = found.shares.mean((1, 2)).numpy()
         for place, name in enumerate(TERM_NAMES):
             null = None if place == 0 else 0.0
-            estimates.append(
-                mean_estimate(f"share of score variance: {name}", means[:, place], seed, "of variance", null)
-            )
+            estimates.append(group_estimate(f"share of score variance: {name}", means[:, place], "of variance", null))
     estimates += found.rises
     estimates += [
         Estimate(
@@ -234,11 +256,11 @@ def _charts(found: SubspaceResults, seed: int) -> list[Chart]:
     shares = {layer: own.share for layer, own in enumerate(found.layers) if own.share is not None}
     across, charts = list(shares), []
     if len(across) > 1:
-        values, places = np.stack(list(shares.values()), 1), tuple(float(layer) for layer in across)
+        places = tuple(float(layer) for layer in across)
         low, middle, high = (tuple(getattr(found.layers[layer], end) for layer in across)
                              for end in ("low", "chance", "high"))  # fmt: skip
         chance = Line(name="by chance", x=places, y=middle, low=low, high=high, null=True)
-        lines = (mean_line("position", across, values, seed), chance)
+        lines = (interval_line("position", across, list(shares.values())), chance)
         caption = (
             f"Token subspace: directions that hold {ENERGY:.0%} of the token variance. 0: input of the first layer."
         )
@@ -247,7 +269,10 @@ def _charts(found: SubspaceResults, seed: int) -> list[Chart]:
     if found.shares is not None:
         means = found.shares.mean(2).numpy()
         layers = range(1, means.shape[1] + 1)
-        lines = tuple(mean_line(name, layers, means[:, :, place], seed) for place, name in enumerate(TERM_NAMES))
+        lines = tuple(
+            interval_line(name, layers, list(zip(*student_intervals(means[:, :, place]), strict=True)))
+            for place, name in enumerate(TERM_NAMES)
+        )
         title = "Decomposition of the within-row variance of scores"
         charts.append(Chart(title=title, x="layer", y="share of variance", lines=lines))
     if found.code is not None:
@@ -281,22 +306,66 @@ def _pictures(found: SubspaceResults, causal: bool) -> tuple[HeatmapGrid, ...]:
     return (HeatmapGrid(title=title, x="key", y="query", panels=tuple(panels), middle=0.0),)
 
 
-def _answer(found: SubspaceResults, estimates: dict[str, Estimate]) -> str:
+MOST_FIRST: tuple[Grade, ...] = ("yes", "weakly", "cannot be told", "no")
+SHARED = {
+    "yes": "more than random directions do",
+    "weakly": "as much as random directions do",
+    "no": "less than random directions do",
+    "cannot be told": "with too wide an interval to compare it with random directions",
+}
+
+
+def _beside_chance(one: Estimate) -> Grade:
+    """Whether position lies in the token subspace more than random directions do: yes, weakly as much, no less."""
+    low, high = one.low or 0.0, one.high or 0.0
+    if one.null_low is None or one.null_high is None or (low < one.null_low and high > one.null_high):
+        return "cannot be told"
+    return "yes" if low > one.null_high else "no" if high < one.null_low else "weakly"
+
+
+def _grade(estimates: list[Estimate]) -> tuple[Grade, Estimate | None]:
+    """Whether position shares the directions of tokens, at the input and after the last layer: one that differs is
+    weakly. Without position in the residual stream, by the position terms of the scores.
+    """
+    placed = [one for one in estimates if one.name.startswith("position variance in the token subspace")]
+    if placed:
+        found = {_beside_chance(one): one for one in reversed(placed)}
+        told = [grade for grade in MOST_FIRST if grade in found and grade != "cannot be told"]
+        grade = told[0] if len(told) == 1 else "weakly" if told else "cannot be told"
+        return grade, found[told[0]] if told else placed[0]
+    terms = [one for one in estimates if one.name in {f"share of score variance: {name}" for name in TERMS[1:]}]
+    clear = [one for one in terms if one.low is not None and one.low > 0]
+    # scores by position, but no position in the residual stream: nothing that tokens could collide with
+    return "no", max(clear or terms or estimates, key=lambda one: one.value, default=None)
+
+
+def _answer(found: SubspaceResults, estimates: dict[str, Estimate], effect: Estimate | None) -> str:
     sentences = []
-    entering = estimates.get("position variance in the token subspace, input")
-    if entering is None:
-        sentences.append("No position information is detectable at the input of the first layer.")
-    else:
-        low, high, value = entering.null_low or 0.0, entering.null_high or 1.0, entering.value
-        how = "less than" if value < low else "more than" if value > high else "as much as"
-        share = entering.model_copy(update={"unit": "of the position variance"})
-        sentences.append(
-            f"{format_estimate(share)} lies in the subspace that holds {100 * ENERGY:.0f} % of the token variance: "
-            f"{how} expected by chance ({low:.2g} to {high:.2g})."
+    for name in ("input", "final layer"):
+        own = estimates.get(f"position variance in the token subspace, {name}")
+        where = "At the input of the first layer" if name == "input" else "After the last layer"
+        if own is None:
+            sentences.append(f"{where} no position information is detectable.")
+            continue
+        value = (
+            "" if own is effect else f" ({format_value(own)}; by chance {own.null_low:.2g} to {own.null_high:.2g})"
         )
+        sentences.append(f"{where} position lies in the directions of tokens {SHARED[_beside_chance(own)]}{value}.")
     if found.shares is not None:
         parts = [
             f"{name} {format_percent(estimates[f'share of score variance: {name}'].value)}" for name in TERM_NAMES
         ]
         sentences.append(f"Within-row variance of scores: {', '.join(parts)}.")
+    if (harm := estimates.get(POSITION_EFFECT)) is not None:
+        sure = harm.low is not None and harm.low > 0
+        sentences.append(
+            f"Ablating all terms with position does {'more' if sure else 'no more'} than ablating noise: "
+            f"{format_estimate(harm)}."
+        )
+    if (separable := estimates.get("positions linearly separable from the others")) is not None:
+        alone = estimates["the same for a scalar position in [0, 1]"]
+        sentences.append(
+            f"A head could attend to {format_percent(separable.value)} of the positions alone; with a scalar in "
+            f"[0, 1], to {format_percent(alone.value)}."
+        )
     return " ".join(sentences)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.core.finding import Chart, Estimate, Finding, HeatmapGrid, Line
+from ordinate.core.finding import Chart, Estimate, Finding, Grade, HeatmapGrid, Line
 from ordinate.core.progress import OnProgress, fraction, ignore, subrange
 from ordinate.ops.stats.permutation_tests import mantel_test
 from ordinate.probing._adapter import ModelAdapter, ModelInfo, NotApplicable
@@ -29,21 +29,27 @@ from ordinate.probing.measures.position_distances import (
     pairwise_distances,
     position_scores,
 )
-from ordinate.probing.measures.position_swaps import SwapEffects, swap_positions
+from ordinate.probing.measures.position_swaps import SwapEffects, swap_passes, swap_positions
 from ordinate.probing.measures.samples import ForwardBudget, Sample, intervention_sample
+from ordinate.probing.measures.subspace_ablation import excess_over_controls
 
 MAX_POSITIONS = 256
+CLOSEST = "smallest / median distance of position embeddings"
+ADJACENT, APART = "increase, adjacent positions swapped", "increase, positions swapped at an offset of"
+# two embeddings closer than this share of the median distance are the same for any use
+SAME = 0.01
 METHOD = (
     "Pairwise Euclidean distances between position embeddings ({length} positions). Similarity of attention "
     "patterns: one token repeated at all positions, so that the first layer's scores depend on position alone; "
     "Jensen-Shannon divergence between the attention patterns of each two queries, averaged over heads; its "
     "correlation with distance by a Mantel test with 999 permutations. Effect of swaps: on {texts} {noun} of "
     "{tokens} tokens the position ids of pairs at a given offset are swapped, and the {what} is compared with that "
-    "of the unchanged {noun}; the control displaces the embeddings of the same tokens equally far in random "
-    "directions. Intervals: 95 %, bootstrap over {noun}."
+    "of the unchanged {noun}; each of three controls displaces the embeddings at the same positions equally far, in "
+    "random directions that all {noun} share, and intervals of differences from them count the differences between "
+    "controls. Intervals: 95 %, bootstrap over {noun}."
 )
 NULL = (
-    "Nearest neighbours: the same rows in random order. Closest pair: a table of the same shape with normal random "
+    "Nearest neighbours: the same rows in random order. Closest pair: tables of the same shape with normal random "
     "numbers. Mantel: permuted position labels. Swaps: the control, which moves tokens equally far but not to "
     "another position."
 )
@@ -62,8 +68,8 @@ class PositionSimilarity(Probe):
             raise NotApplicable("this probe needs texts; images have a grid of patches")
         length = min(MAX_POSITIONS, facts.max_length or MAX_POSITIONS, data.ids.shape[1])
         table, pairwise = _table(model, length, reasons)
-        # seven offsets and the baseline; with position embeddings also seven controls
-        chosen = intervention_sample(facts, data, ForwardBudget(8 if table is None else 15))
+        passes = swap_passes(data.ids.shape[1] if table is None else length, controls=table is not None)
+        chosen = intervention_sample(facts, data, ForwardBudget(passes))
         on_progress(fraction(0.1))
         divergences = _pattern_divergences(model, chosen, min(length, 128), reasons)
         on_progress(fraction(0.3))
@@ -71,16 +77,17 @@ class PositionSimilarity(Probe):
         harm = swap_positions(scale, table, seed, reasons, subrange(on_progress, 0.3, 1.0))
         if pairwise is None and divergences is None and harm is None:
             raise NotApplicable("; ".join(reasons.values()))
-        estimates = [
-            *_embedding_estimates(model, table, pairwise, chosen, seed),
-            *_pattern_estimates(pairwise, divergences, seed),
-        ]
+        estimates = _embedding_estimates(model, table, pairwise, chosen, seed)
+        estimates += _pattern_estimates(pairwise, divergences, seed)
         estimates += _swap_estimates(harm, scale, seed)
+        grade, effect = _grade(estimates)
         sizes = {"length": length, "texts": chosen.count, "tokens": chosen.length, "noun": chosen.noun}
         return Finding(
             question="position_similarity",
             title=self.title,
-            answer=_answer(estimates, facts),
+            grade=grade,
+            effect=effect,
+            answer=_answer({one.name: one for one in estimates}, facts),
             estimates=tuple(estimates),
             charts=(*_distance_chart(pairwise), *_swap_chart(harm, scale, seed)),
             pictures=tuple(_pictures(pairwise, divergences)),
@@ -132,7 +139,7 @@ def _embedding_estimates(
     level = [(x - x.mean(1, keepdim=True)).norm(dim=1).median() for x in (table, tokens)]
     size = float(table.norm(dim=1).median() / tokens.norm(dim=1).median())
     return [
-        Estimate(name="smallest / median distance of position embeddings", value=smallest, null=expected_ratio,
+        Estimate(name=CLOSEST, value=smallest, null=expected_ratio,
                  null_low=expected_low, null_high=expected_high),
         Estimate(name="offset of the closest pair", value=float(offset), unit="tokens"),
         Estimate(name="positions whose nearest neighbour is adjacent", value=share, null=mean, null_low=low,
@@ -167,17 +174,16 @@ def _swap_estimates(harm: SwapEffects | None, scale: Metric, seed: int) -> list[
         return []
     first, last = harm.swap_effects[:, 0], harm.swap_effects[:, -1]
     unit, far = scale.unit, harm.offsets[-1]
-    found = [mean_estimate("increase, adjacent positions swapped", first, seed, unit),
-             mean_estimate(f"increase, positions {far} apart swapped", last, seed, unit)]  # fmt: skip
-    if harm.control_effects is not None and len(harm.displacements) > 1:
+    found = [mean_estimate(ADJACENT, first, seed, unit),
+             mean_estimate(f"{APART} {far}", last, seed, unit)]  # fmt: skip
+    controls = harm.control_effects
+    if controls is not None:
+        found.append(excess_over_controls(f"{ADJACENT}, minus control", first, list(controls[..., 0]), unit))
+    if controls is not None and len(harm.displacements) > 1:
         steps = np.array(harm.displacements) - np.mean(harm.displacements)
         weights = steps / max(float((steps**2).sum()), 1e-30)
-        own, control = harm.swap_effects @ weights, harm.control_effects @ weights
-        near = first - harm.control_effects[:, 0]
-        found.append(
-            mean_estimate("increase per unit of embedding distance, minus control", own - control, seed, unit)
-        )
-        found.append(mean_estimate("increase, adjacent positions swapped, minus control", near, seed, unit))
+        name = "increase per unit of embedding distance, minus control"
+        found.append(excess_over_controls(name, harm.swap_effects @ weights, list(controls @ weights), unit))
     return found
 
 
@@ -209,7 +215,13 @@ def _swap_chart(harm: SwapEffects | None, scale: Metric, seed: int) -> list[Char
     lines = [mean_line("positions swapped", harm.offsets, harm.swap_effects, seed)]
     if harm.control_effects is not None:
         lines.append(
-            mean_line("equal displacement in random directions", harm.offsets, harm.control_effects, seed, null=True)
+            mean_line(
+                "equal displacement in random directions",
+                harm.offsets,
+                harm.control_effects.mean(0),
+                seed,
+                null=True,
+            )
         )
     words = {"title": "Effect of swapping positions", "x": "offset [tokens]", "y": f"increase [{scale.unit}]"}
     return [
@@ -229,33 +241,63 @@ def _pictures(pairwise: ndarray | None, divergences: ndarray | None) -> list[Hea
     ]
 
 
-def _answer(estimates: list[Estimate], facts: ModelInfo) -> str:
-    found, sentences = {one.name: one for one in estimates}, []
-    nearest = found.get("smallest / median distance of position embeddings")
+def _collide(found: dict[str, Estimate]) -> bool:
+    """Whether two embeddings are practically equal, or two that are not adjacent closer than random ones are."""
+    closest = found.get(CLOSEST)
+    if closest is None:
+        return False
+    distant = found["offset of the closest pair"].value > 1 and closest.value < (closest.null_low or 0.0)
+    return closest.value < SAME or distant
+
+
+def _grade(estimates: list[Estimate]) -> tuple[Grade, Estimate]:
+    """Whether positions are too close: embeddings that collide, or adjacent positions that the model cannot tell
+    apart though it can tell distant ones; weakly if a swap does less than an equal displacement in random directions.
+    """
+    found = {one.name: one for one in estimates}
+    if _collide(found):
+        return "yes", found[CLOSEST]
+    near, far = found.get(ADJACENT), next((one for one in estimates if one.name.startswith(APART)), None)
+    if near is None or far is None or near.low is None or far.low is None:
+        return "cannot be told", estimates[0]
+    if near.low > 0:
+        beyond = found.get(f"{ADJACENT}, minus control")
+        less = beyond is not None and beyond.high is not None and beyond.high < 0
+        return ("weakly", beyond) if less and beyond is not None else ("no", near)
+    # a model that notices no swap at all may have no positions to confuse
+    return "yes" if far.low > 0 else "cannot be told", near
+
+
+def _answer(found: dict[str, Estimate], facts: ModelInfo) -> str:
+    sentences, nearest = [], found.get(CLOSEST)
     if nearest is not None:
         offset = found["offset of the closest pair"].value
         adjacent = found["positions whose nearest neighbour is adjacent"].value
         closer = nearest.value < (nearest.null_low or 0)
-        kind = "closer than expected by chance" if closer else "no closer than expected by chance"
+        kind = "closer than in a random table" if closer else "no closer than in a random table"
+        same = " They are practically equal." if nearest.value < SAME else ""
         sentences.append(
             f"The closest pair of position embeddings is at offset {offset:.0f}, at {nearest.value:.2g} of the "
             f"median distance: {kind}; for {100 * adjacent:.0f} % of positions the nearest neighbour is adjacent."
+            f"{same}"
         )
     else:
         sentences.append(f"No position embeddings are added to tokens: {facts.position_phrase}.")
-    swapped, beyond = (found.get(f"increase, adjacent positions swapped{end}") for end in ("", ", minus control"))
+    near = found.get("JS divergence of attention patterns, adjacent positions")
+    if near is not None:
+        sentences.append(f"Attention patterns of adjacent positions differ by {format_estimate(near)} in layer 1.")
+    swapped, beyond = (found.get(f"{ADJACENT}{end}") for end in ("", ", minus control"))
     if swapped is not None and swapped.low is not None and swapped.high is not None:
         if swapped.low <= 0 <= swapped.high:
-            sentences.append(f"Swapping adjacent positions has no measurable effect: {format_estimate(swapped)}.")
+            sentences.append("Swapping adjacent positions has no measurable effect.")
         else:
-            sentences.append(f"{describe_effects({'Swapping adjacent positions': swapped})}.")
+            far = next(one for name, one in found.items() if name.startswith(APART))
+            done = {
+                "Swapping adjacent positions": swapped,
+                f"at an offset of {far.name.removeprefix(APART).strip()}": far,
+            }
+            sentences.append(f"{describe_effects(done)}.")
     if beyond is not None and beyond.low is not None and beyond.high is not None:
-        sure = (
-            "larger than"
-            if beyond.low > 0
-            else "smaller than"
-            if beyond.high < 0
-            else "not measurably different from"
-        )
-        sentences.append(f"That is {sure} the effect of an equal displacement in random directions.")
+        sure = "more" if beyond.low > 0 else "less" if beyond.high < 0 else "not measurably more or less"
+        sentences.append(f"Swapping adjacent positions does {sure} than an equal displacement in random directions.")
     return " ".join(sentences)

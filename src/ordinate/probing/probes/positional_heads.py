@@ -5,7 +5,8 @@ import time
 import numpy as np
 import torch
 
-from ordinate.core.finding import Chart, Estimate, Finding, HeatmapGrid, Line, Table
+from ordinate.core.checks import need, need_positive
+from ordinate.core.finding import Chart, Estimate, Finding, Grade, HeatmapGrid, Line, Table
 from ordinate.core.progress import OnProgress, fraction, ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
@@ -13,12 +14,11 @@ from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures.attention_by_offset import (
     AttentionMaps,
     AttentionProfile,
-    ReplacePattern,
     attention_profile,
     attention_profile_and_maps,
 )
 from ordinate.probing.measures.formatting import describe_effects, heatmap_of, mean_estimate
-from ordinate.probing.measures.head_detection import MIN_CORRELATION, DetectedHeads, detect_heads
+from ordinate.probing.measures.head_detection import MIN_EXPLAINED, MIN_TEXTS, DetectedHeads, Places, detect_heads
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.samples import (
     ForwardBudget,
@@ -27,24 +27,28 @@ from ordinate.probing.measures.samples import (
     observation_sample,
     random_permutation,
 )
+from ordinate.probing.measures.synthetic_patterns import ReplacePattern
 
 SHOWN, SIDE = 12, 32
 METHOD = (
-    "{whole}. For each head, the attention mass at offsets {first} to {last}, as a share of the mass not on the "
-    "first token, over the queries for which all of these offsets exist. A head attends to a fixed offset if "
-    "{half:.0%} of that mass is at one offset and its maximum over offsets exceeds that of the permutation "
-    "distribution (999 permutations of offset labels within texts), p-values adjusted over heads by Benjamini and "
-    "Hochberg. It attends to the first token if {half:.0%} of its total mass is there. Its attention decays with "
-    "distance if log(attention) decreases linearly with distance (correlation at least {straight:g}), to less than "
-    "half, and more than under permuted offset labels. Common score variance: the share of the within-row variance "
-    "of scores that is common to all texts, bias-corrected. Ablation: the detected heads are replaced by uniform "
-    "attention, or by the closed-form pattern that was detected; the {what} of {few} is compared with that of the "
-    "unchanged model, and with replacing as many other heads by uniform attention. Shuffled: {few}, in random order. "
-    "Intervals: 95 %, bootstrap over {noun}."
+    "{whole}. For each head, the attention mass at each offset from {first} to {last} except 0, as a share of the "
+    "mass not on the first token, over the queries that have a key there; farther offsets have fewer than eight "
+    "queries and are not tested. A head attends to a fixed offset if {half:.0%} of that mass is at one offset, and "
+    "more than under uniform attention to all other keys; weakly if {quarter:.0%} is. It attends to the first token "
+    "if {half:.0%} of its total mass is there. Its attention decays with distance if its mean distance is smaller "
+    "than under uniform attention, and the exponential decay with that mean distance explains {explained:.0%} or "
+    "more of the divergence of its profile from uniform attention. Tests: sign flips over {noun} (999), the largest "
+    "of all statistics against the largest under flips, which corrects over offsets, heads and layers (Westfall and "
+    "Young). The largest mass at an offset: head and offset are chosen on every other of the {noun}, and measured on "
+    "the rest. Common score variance: the share of the within-row variance of scores that is common to all texts, "
+    "bias-corrected. Ablation: the detected heads are replaced by uniform attention, or by the closed-form pattern "
+    "that was detected; the {what} of {few} is compared with that of the unchanged model, and with replacing as many "
+    "other heads by uniform attention. Shuffled: {few}, in random order. Intervals: 95 %, bootstrap over {noun}."
 )
 NULL = (
-    "A head that attends by content has no offset in common over texts; uniform attention has mass {even:.3g} at "
-    "each offset, and {sink:.3g} on the first token."
+    "Attention by content alone: the same expectation at every offset but 0, as under uniform attention, which has "
+    "mass {near:.3g} at the nearest offset, {far:.3g} at the farthest and {sink:.3g} on the first token; the mean "
+    "distance is that of uniform attention, a decay of 0."
 )
 
 
@@ -52,12 +56,18 @@ class PositionalHeads(Probe):
     """Detect positional heads and replace them by closed-form attention patterns.
 
     Args:
-        mass: least attention mass on one offset, or on the first token, for a head to count.
+        mass: least attention mass on one offset, or on the first token, for a head to count; between 0 and 1.
+
+    Raises:
+        ValueError: the mass is no share between 0 and 1.
     """
 
     title = "Are there heads for “two to the left”, “the first token”, “nearby”?"
 
     def __init__(self, *, mass: float = 0.5) -> None:
+        need_positive("mass", mass)
+        must = "mass is the least share of a head's attention and must be below 1"
+        need(mass < 1, must, f"got {mass:g}", "give one such as 0.5")
         self.mass = mass
 
     def measure(
@@ -67,9 +77,7 @@ class PositionalHeads(Probe):
         whole = observation_sample(facts, data, ForwardBudget(without_logits=1))
         few = intervention_sample(facts, data, ForwardBudget(with_logits=4, without_logits=1))
         if whole.length < 12:
-            raise NotApplicable(
-                f"detecting offsets needs 12 positions or more; got {whole.length}; pass longer texts"
-            )
+            raise NotApplicable(f"offsets need 12 positions or more; got {whole.length}; pass longer texts")
         seen, maps = attention_profile_and_maps(model, whole)
         on_progress(fraction(0.3))
         order = random_permutation(few, few.length, torch.Generator().manual_seed(seed))
@@ -77,21 +85,22 @@ class PositionalHeads(Probe):
         on_progress(fraction(0.4))
         found = detect_heads(seen, self.mass, seed)
         on_progress(fraction(0.6))
-        scale = metric_for(model, few, seed)
-        replaced = _replacement_estimates(model, few, found, seed, reasons)
-        estimates = _head_estimates(found, seen, again, maps, seed) + replaced
-        words = {"whole": whole.description, "few": few.description, "noun": whole.noun, "half": self.mass}
-        words |= {"straight": MIN_CORRELATION, "first": seen.offsets[0], "last": seen.offsets[-1], "what": scale.name}
+        estimates = _head_estimates(found, seen, again, maps, seed)
+        estimates += _replacement_estimates(model, few, found, seed, reasons)
+        words = {"half": self.mass, "quarter": self.mass / 2, "what": metric_for(model, few, seed).name}
+        words |= {"whole": whole.description, "few": few.description, "noun": whole.noun}
         return Finding(
             question="positional_heads",
             title=self.title,
-            answer=_answer(found, {one.name: one for one in estimates}),
+            grade=_grade(found, again, self.mass, whole.count),
+            effect=_effect(found, seen, estimates, seed),
+            answer=_answer(found, seen, again, self.mass, {one.name: one for one in estimates}),
             estimates=tuple(estimates),
             tables=(_table(found, seen, again, maps),),
             charts=(_profile_chart(found, seen),),
             pictures=(_pattern_heatmaps(found, maps),),
-            method=METHOD.format(**words),
-            null=NULL.format(even=seen.uniform_mass, sink=seen.uniform_first_token_mass),
+            method=METHOD.format(**words, explained=MIN_EXPLAINED, first=seen.offsets[0], last=seen.offsets[-1]),
+            null=_null(seen),
             caveats=(
                 "All detected heads are replaced at once; a head replaced alone may be compensated by others.",
                 *(*whole.subsampling_notes, *few.subsampling_notes),
@@ -102,30 +111,101 @@ class PositionalHeads(Probe):
         )
 
 
+def _null(seen: AttentionProfile) -> str:
+    order = np.abs(seen.offsets).argsort()
+    near, far = (float(seen.uniform_mass[order[end]]) for end in (0, -1))
+    return NULL.format(near=near, far=far, sink=seen.uniform_first_token_mass)
+
+
+def _place(found: DetectedHeads, seen: AttentionProfile, layer: int, head: int) -> int | None:
+    """Index of a head's offset in another profile; None if that is of shorter texts."""
+    offset = int(found.offset[layer, head])
+    return seen.offsets.index(offset) if offset in seen.offsets else None
+
+
+def _persistent(found: DetectedHeads, again: AttentionProfile, mass: float) -> Places:
+    """The heads that do the same when tokens are shuffled: their content is random then."""
+    kept = []
+    for place in found.heads:
+        at = _place(found, again, *place)
+        if place in found.offset_heads:
+            same = at is not None and again.mass[:, *place, at].mean() >= mass
+        elif place in found.first_token_heads:
+            same = again.first_token_mass[:, *place].mean() >= mass
+        else:
+            same = again.distance[:, *place].mean() < again.uniform_distance[:, *place].mean()
+        kept += [place] if same else []
+    return kept
+
+
+def _grade(found: DetectedHeads, again: AttentionProfile, mass: float, texts: int) -> Grade:
+    if texts < MIN_TEXTS:
+        return "cannot be told"
+    if _persistent(found, again, mass):
+        return "yes"
+    return "weakly" if found.heads or found.weak_offset_heads else "no"
+
+
+def _effect(found: DetectedHeads, seen: AttentionProfile, estimates: list[Estimate], seed: int) -> Estimate:
+    """The number that the grade rests on: of the clearest head of the first kind that there is."""
+    if found.offset_heads or not found.heads:
+        return next(one for one in estimates if one.name.startswith("largest attention mass"))
+    if found.decaying_heads:
+        return next(one for one in estimates if one.name.startswith("steepest decay"))
+    layer, head = max(found.first_token_heads, key=lambda place: found.first_token_mass[place])
+    name = f"attention mass on the first token: layer {layer + 1}, head {head + 1}"
+    values = seen.first_token_mass[:, layer, head]
+    return mean_estimate(name, values, seed, "of its attention mass", seen.uniform_first_token_mass)
+
+
 def _head_estimates(
     found: DetectedHeads, seen: AttentionProfile, again: AttentionProfile, maps: AttentionMaps, seed: int
 ) -> list[Estimate]:
     heads = found.mass.size
-    layer, head = (int(x) for x in np.unravel_index(found.mass.argmax(), found.mass.shape))
-    place = seen.offsets.index(int(found.offset[layer, head]))
-    name = f"layer {layer + 1}, head {head + 1}, {_format_offset(found.offset[layer, head])}"
-    ends, near = {"null": seen.uniform_mass, "unit": "of its attention mass"}, float(len(found.decaying_heads))
-    back, nearest = float(len(found.offset_heads)), seen.distance.mean(0)
-    own = np.corrcoef(seen.mass.mean(0).ravel(), again.mass.mean(0).ravel())[0, 1] if seen.mass.std() > 0 else 1.0
+    counts = {
+        "heads that attend to a fixed offset": found.offset_heads,
+        "heads that attend to the first token": found.first_token_heads,
+        "heads whose attention decays with distance": found.decaying_heads,
+        "heads that attend to a fixed offset weakly": found.weak_offset_heads,
+        "heads that attend to their own token": found.own_token_heads,
+    }
+    nearest = seen.distance.mean(0)
+    shared = [offset for offset in seen.offsets if offset in again.offsets]
+    one, other = (own.mass.mean(0)[..., [own.offsets.index(x) for x in shared]].ravel() for own in (seen, again))
+    alike = np.corrcoef(one, other)[0, 1] if one.std() > 0 and other.std() > 0 else 1.0
     return [
-        Estimate(name="heads that attend to a fixed offset", value=back, null=0.0, unit=f"of {heads}"),
-        Estimate(name="heads that attend to the first token", value=float(len(found.first_token_heads)),
-                 unit=f"of {heads}"),
-        Estimate(name="heads whose attention decays with distance", value=near, null=0.0, unit=f"of {heads}"),
-        mean_estimate(f"largest attention mass at an offset: {name}", seen.mass[:, layer, head, place], seed, **ends),
-        mean_estimate(f"the same with shuffled tokens: {name}", again.mass[:, layer, head, place], seed, **ends),
-        Estimate(name="correlation of attention profiles with those on shuffled tokens", value=float(own),
+        *(Estimate(name=name, value=float(len(own)), null=0.0, unit=f"of {heads}") for name, own in counts.items()),
+        *_clearest(found, seen, again, seed),
+        Estimate(name="correlation of attention profiles with those on shuffled tokens", value=float(alike),
                  unit="correlation"),
         Estimate(name="score variance common to all texts, median head",
                  value=float(maps.common_variance_share.median()), null=0.0, unit="of the variance"),
         Estimate(name="mean attention distance, most local head", value=float(nearest.min()), unit="tokens"),
         Estimate(name="mean attention distance, least local head", value=float(nearest.max()), unit="tokens"),
     ]  # fmt: skip
+
+
+def _clearest(found: DetectedHeads, seen: AttentionProfile, again: AttentionProfile, seed: int) -> list[Estimate]:
+    """The largest mass at an offset, also with shuffled tokens, and the steepest detected decay."""
+    # chosen and measured on different texts: the largest of many numbers is too large on its own
+    chosen = seen.mass[::2].mean(0)
+    layer, head, place = (int(x) for x in np.unravel_index(chosen.argmax(), chosen.shape))
+    offset, estimates = seen.offsets[place], []
+    name = f"layer {layer + 1}, head {head + 1}, {_format_offset(offset)}"
+    for start, own, rows in (
+        ("largest attention mass at an offset", seen, slice(1, None, 2)),
+        ("the same with shuffled tokens", again, slice(None)),
+    ):
+        if offset in own.offsets:
+            place = own.offsets.index(offset)
+            values, null = own.mass[rows, layer, head, place], float(own.uniform_mass[place])
+            estimates.append(mean_estimate(f"{start}: {name}", values, seed, "of its attention mass", null))
+    if found.decaying_heads:
+        layer, head = max(found.decaying_heads, key=lambda place: found.decay.slope[place])
+        value, low, high = (float(x[layer, head]) for x in (found.decay.slope, found.decay.low, found.decay.high))
+        name = f"steepest decay of attention with distance: layer {layer + 1}, head {head + 1}"
+        estimates.append(Estimate(name=name, value=value, low=low, high=high, null=0.0, unit="nats per token"))
+    return estimates
 
 
 def _replacement_estimates(
@@ -165,29 +245,37 @@ def _format_offset(offset: float) -> str:
 def _table(found: DetectedHeads, seen: AttentionProfile, again: AttentionProfile, maps: AttentionMaps) -> Table:
     rows = []
     for layer, head in _sorted_heads(found, len(found.mass.ravel())):
-        place = seen.offsets.index(int(found.offset[layer, head]))
-        own = (found.mass[layer, head], again.mass[:, layer, head, place].mean(), found.adjusted_p[layer, head])
+        place = _place(found, again, layer, head)
+        shuffled = None if place is None else float(again.mass[:, layer, head, place].mean())
+        own = (found.mass[layer, head], found.offset_p[layer, head])
         rest = (
-            found.slope[layer, head],
+            found.decay.slope[layer, head],
+            found.decay.explained[layer, head],
+            found.decay_p[layer, head],
             found.first_token_mass[layer, head],
+            seen.own_mass[:, layer, head].mean(),
             seen.distance[:, layer, head].mean(),
             maps.common_variance_share[layer, head],
         )
         where = _format_offset(found.offset[layer, head])
-        rows.append((layer + 1, head + 1, where, *(float(x) for x in (*own, *rest))))
+        mass, p, *others = (float(x) for x in (*own, *rest))
+        rows.append((layer + 1, head + 1, where, mass, shuffled, p, *others))
     columns = (
         "layer",
         "head",
         "main offset",
         "of its attention mass",
         "tokens shuffled",
-        "adjusted p",
+        "corrected p",
         "decay with distance",
+        "of its profile explained by the decay",
+        "corrected p of the decay",
         "on the first token",
+        "on its own token",
         "mean distance",
         "score variance common to all texts",
     )
-    caption = "Mass at an offset is a share of the mass that is not on the first token."
+    caption = "Mass at an offset, or on its own token, is a share of the mass that is not on the first token."
     return Table(title="Attention of each head by offset", columns=columns, rows=tuple(rows), caption=caption)
 
 
@@ -204,9 +292,7 @@ def _profile_chart(found: DetectedHeads, seen: AttentionProfile) -> Chart:
         Line(name=f"layer {layer + 1}, head {head + 1}", x=across, y=tuple(means[layer, head].tolist()))
         for layer, head in heads
     ]
-    even = Line(
-        name="uniform attention", x=(across[0], across[-1]), y=(seen.uniform_mass, seen.uniform_mass), null=True
-    )
+    even = Line(name="uniform attention", x=across, y=tuple(seen.uniform_mass.tolist()), null=True)
     title = "Attention mass by offset, in the heads with the largest mass at one offset"
     return Chart(title=title, x="offset (query - key)", y="share of attention mass", lines=(*lines, even))
 
@@ -226,26 +312,30 @@ def _pattern_heatmaps(found: DetectedHeads, maps: AttentionMaps) -> HeatmapGrid:
     return HeatmapGrid(title=title, x="key", y="query", panels=tuple(panels))
 
 
-def _answer(found: DetectedHeads, estimates: dict[str, Estimate]) -> str:
-    count = found.mass.size
-    sentences = []
-    if found.offset_heads:
-        kinds, counts = np.unique([found.offset[place] for place in found.offset_heads], return_counts=True)
-        listed = ", ".join(f"{number} at {_format_offset(kind)}" for kind, number in zip(kinds, counts, strict=True))
-        sentences.append(f"Of {count} heads, {len(found.offset_heads)} attend to a fixed offset ({listed}).")
-    else:
-        sentences.append(f"None of {count} heads attends to a fixed offset.")
-    sentences.append(
-        f"{len(found.first_token_heads)} attend to the first token, {len(found.decaying_heads)} decay with distance."
-    )
-    closed, even = (
-        estimates.get(f"increase, {name}")
-        for name in (
-            "detected heads replaced by closed-form patterns",
-            "detected heads replaced by uniform attention",
+def _answer(
+    found: DetectedHeads, seen: AttentionProfile, again: AttentionProfile, mass: float, estimates: dict[str, Estimate]
+) -> str:
+    reach = f"Offsets up to {max(map(abs, seen.offsets))} were tested, farther ones were not."
+    kinds = []
+    for phrase, heads in (("a fixed offset", found.offset_heads), ("one offset weakly", found.weak_offset_heads)):
+        offsets, counts = np.unique([found.offset[place] for place in heads], return_counts=True)
+        listed = ", ".join(
+            f"{number} at {_format_offset(kind)}" for kind, number in zip(offsets, counts, strict=True)
         )
-    )
-    if closed is not None and even is not None:
-        done = {"Replacing them by closed-form patterns": closed, "replacing them by uniform attention": even}
-        sentences.append(f"{describe_effects(done)}.")
-    return " ".join(sentences)
+        kinds += [f"{len(heads)} attend to {phrase} ({listed})"] if heads else []
+    kinds += [f"{len(found.first_token_heads)} attend to the first token"] if found.first_token_heads else []
+    kinds += [f"{len(found.decaying_heads)} decay with distance"] if found.decaying_heads else []
+    if not kinds:
+        return f"None of {found.mass.size} heads attends to a fixed offset, to the first token, or nearby. {reach}"
+    sentences = [f"Of {found.mass.size} heads, {'; '.join(kinds)}.", reach]
+    if found.heads:
+        kept = len(_persistent(found, again, mass))
+        sentences.insert(1, f"With shuffled tokens {kept} of these {len(found.heads)} do the same.")
+    names = {"closed-form patterns": "Replacing them by closed-form patterns",
+             "uniform attention": "replacing them by uniform attention"}  # fmt: skip
+    done = {
+        words: estimates[name]
+        for end, words in names.items()
+        if (name := f"increase, detected heads replaced by {end}") in estimates
+    }
+    return " ".join([*sentences, *([f"{describe_effects(done)}."] if len(done) == 2 else [])])

@@ -5,18 +5,24 @@ import time
 import numpy as np
 from numpy import ndarray
 
-from ordinate.core.finding import Chart, Estimate, Finding, HeatmapGrid, Line, Table
+from ordinate.core.finding import Chart, Estimate, Finding, Grade, HeatmapGrid, Line, Table
 from ordinate.core.progress import OnProgress, fraction, ignore
 from ordinate.probing._adapter import Hooks, ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
 from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures import relative_symmetry
 from ordinate.probing.measures.alternative_normalisers import SINKHORN_ITERATIONS
-from ordinate.probing.measures.formatting import describe_effects, heatmap_of, mean_estimate, mean_line
+from ordinate.probing.measures.formatting import (
+    describe_effects,
+    format_percent,
+    heatmap_of,
+    mean_estimate,
+    mean_line,
+)
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.qk_ablations import ablation_ranks, qk_ablations
 from ordinate.probing.measures.qk_interventions import MAX_TOKENS, score_symmetry
-from ordinate.probing.measures.qk_symmetry import ENERGY, QKSymmetry, measure_qk_symmetry
+from ordinate.probing.measures.qk_symmetry import ENERGY, EXCHANGEABLE, QKSymmetry, measure_qk_symmetry
 from ordinate.probing.measures.samples import (
     ForwardBudget,
     Sample,
@@ -28,6 +34,10 @@ from ordinate.probing.measures.score_scale import relative_entropy, share_outsid
 
 METHOD = (
     "Weights: s = tr(M M) / |M|^2 of M = W_q W_k^T of each head, with the weight of the preceding norm folded in; "
+    "(1 + s) / 2 of the squared norm is symmetric, (1 - s) / 2 antisymmetric; the positive part of the symmetric "
+    "part is that of its positive eigenvalues; queries and keys could be exchanged where scores before and after "
+    "the exchange have a cosine of {exchangeable:g} or more at every measured offset, and could be one matrix where "
+    "the symmetric part is also positive to {exchangeable:.0%}; "
     "under grouped-query attention each query head with its key head; p-values against random heads with the same "
     "singular values but independent queries and keys, adjusted over heads by Benjamini and Hochberg; under RoPE "
     "also at offsets, with M = W_q R W_k^T and R the relative rotation between two tokens, or patches, at that "
@@ -43,7 +53,16 @@ METHOD = (
     "separates it from all of them. Each time the {what} of {few} is compared with that of the unchanged model. "
     "Intervals: 95 %, bootstrap over {noun}."
 )
-NULL = "Independent queries and keys: s of 1 / {width}, with a standard deviation of {spread:.2g} per head."
+NULL = (
+    "Independent queries and keys: s of 1 / {width}, with a standard deviation of {spread:.2g} per head; half of the "
+    "symmetric part is positive. Ablations: 0; rotating queries randomly shows how much the model relies on scores."
+)
+# an effect below this share of that of random rotation is no difference between queries and keys
+MIN_EFFECT = 0.1
+ANTISYMMETRIC = "antisymmetric part of W_q W_k^T, median head"
+EXCHANGEABLE_HEADS = "heads whose queries and keys could be exchanged"
+MERGEABLE_HEADS = "heads whose queries and keys could be one matrix"
+MERGING_ARMS = ("queries and keys swapped", "queries replaced by keys", "keys replaced by queries")
 # arms after which outputs are tested against the convex hull of the values
 HULL_ARMS = ("scale after the softmax", "sigmoid instead of softmax", "Sinkhorn instead of softmax")
 
@@ -75,23 +94,26 @@ class QKRoles(Probe):
         if weights is None and like is None and not harm:
             raise NotApplicable("; ".join(dict.fromkeys(reasons.values())))
         estimates = [*_weight_estimates(weights, facts.width), *_token_estimates(like, seed), *harm]
+        named = {one.name: one for one in estimates}
         words = {"whole": whole.description, "few": few.description, "noun": few.noun}
-        words |= {"what": metric_for(model, few, seed).name, "divisions": SINKHORN_ITERATIONS}
+        words["what"] = metric_for(model, few, seed).name
+        grade, effect = _grade(named, weights)
         return Finding(
             question="qk_roles",
             title=self.title,
-            answer=_answer({one.name: one for one in estimates}, facts.width),
+            grade=grade,
+            effect=effect,
+            answer=_answer(named),
             estimates=tuple(estimates),
             tables=() if weights is None else (_table(weights, like),),
-            charts=(*_charts(weights, like, seed), *_rank_charts(weights, {one.name: one for one in estimates})),
+            charts=(*_charts(weights, like, seed), *_rank_charts(weights, named)),
             pictures=_pictures(weights, like),
-            method=METHOD.format(**words),
+            method=METHOD.format(**words, exchangeable=EXCHANGEABLE, divisions=SINKHORN_ITERATIONS),
             null=NULL.format(width=facts.width, spread=2**0.5 / facts.width),
             caveats=(
                 "The model was not trained with these ablations: a model trained that way may perform well.",
                 "The symmetry of the weights ignores biases of queries and keys, and norms applied to them.",
-                *whole.subsampling_notes,
-                *few.subsampling_notes,
+                *(*whole.subsampling_notes, *few.subsampling_notes),
                 *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
             ),
             seed=seed,
@@ -162,10 +184,19 @@ def _weight_estimates(weights: QKSymmetry | None, width: int) -> list[Estimate]:
     sure = weights.adjusted_p <= 0.05
     heads, each = weights.projections[0].query.shape[0], weights.projections[0].query.shape[-1]
     kept = (heads + len(weights.projections[0].key)) * each
-    ends = {"null": 1 / width, "null_low": weights.null_interval[0], "null_high": weights.null_interval[1]}
+    odd, chance = (1 - float(np.median(weights.symmetry))) / 2, (1 - 1 / width) / 2
+    low, high = ((1 - end) / 2 for end in reversed(weights.null_interval))
     count, more = f"of {weights.symmetry.size}", weights.symmetry > 1 / width
     found = [
-        Estimate(name="symmetry of W_q W_k^T, median head", value=float(np.median(weights.symmetry)), **ends),
+        Estimate(name=ANTISYMMETRIC, value=odd, null=chance, null_low=low,
+                 null_high=high, unit="of its squared norm"),
+        Estimate(name="symmetric part of W_q W_k^T, median head", value=1 - odd, null=1 - chance,
+                 null_low=1 - high, null_high=1 - low, unit="of its squared norm"),
+        Estimate(name="positive part of the symmetric part, median head", value=float(np.median(weights.positive)),
+                 null=0.5, unit="of its squared norm"),
+        *(Estimate(name=name, value=float(own.sum()), unit=count)
+          for name, own in ((EXCHANGEABLE_HEADS, weights.exchangeable), (MERGEABLE_HEADS, weights.mergeable))
+          if own is not None),
         Estimate(name="heads more symmetric than chance", value=float((sure & more).sum()), null=0.0, unit=count),
         Estimate(name="heads less symmetric than chance", value=float((sure & ~more).sum()), null=0.0, unit=count),
         Estimate(name="symmetry of the sum of heads, median layer", value=float(np.median(weights.symmetry_of_sum)),
@@ -184,14 +215,21 @@ def _token_estimates(like: ndarray | None, seed: int) -> list[Estimate]:
 def _table(weights: QKSymmetry, like: ndarray | None) -> Table:
     seen, rows = None if like is None else like.mean(0), []
     for layer, head in np.ndindex(*weights.symmetry.shape):
+        s = float(weights.symmetry[layer, head])
         own = (
-            float(weights.symmetry[layer, head]),
+            (1 + s) / 2,
+            (1 - s) / 2,
+            float(weights.positive[layer, head]),
+            None if weights.exchange is None else float(weights.exchange[layer, head]),
+            s,
             float(weights.adjusted_p[layer, head]),
             float(weights.symmetry_without_norm[layer, head]),
         )
         on_tokens = None if seen is None else float(seen[layer, head])
         rows.append((layer + 1, head + 1, *own, on_tokens, weights.rank[layer][head]))
-    columns = ("layer", "head", "symmetry", "adjusted p", "without the norm weight", "on tokens", "rank")
+    columns = ("layer", "head", "symmetric part", "antisymmetric part", "positive, of the symmetric part",
+               "cosine of scores before and after the exchange", "symmetry", "adjusted p", "without the norm weight",
+               "on tokens", "rank")  # fmt: skip
     return Table(title="Symmetry of each head", columns=columns, rows=tuple(rows))
 
 
@@ -241,19 +279,43 @@ def _pictures(weights: QKSymmetry | None, like: ndarray | None) -> tuple[Heatmap
     return whole, *relative_symmetry.symmetry_heatmaps(weights)
 
 
-def _answer(found: dict[str, Estimate], width: int) -> str:
+def _grade(found: dict[str, Estimate], weights: QKSymmetry | None) -> tuple[Grade, Estimate]:
+    """Whether queries and keys differ: by the least harmful way to exchange or merge them, or by the weights."""
+    arms = [found[name] for arm in MERGING_ARMS if (name := f"increase, {arm}") in found]
+    control = found.get("increase, queries randomly rotated")
+    if arms and control is not None:
+        least = min(arms, key=lambda one: one.value)
+        # where even random queries do no harm, the model does not rely on its scores
+        relies = control.graded(0.0) == "yes"
+        return least.graded(MIN_EFFECT * control.value) if relies else "cannot be told", least
+    same = None if weights is None else weights.exchangeable
+    if same is None:
+        return "cannot be told", next(iter(found.values()))
+    return "no" if same.all() else "weakly" if same.any() else "yes", found[ANTISYMMETRIC]
+
+
+def _answer(found: dict[str, Estimate]) -> str:
     sentences = []
-    if middle := found.get("symmetry of W_q W_k^T, median head"):
+    if odd := found.get(ANTISYMMETRIC):
         more = found["heads more symmetric than chance"]
         sentences.append(
-            f"The median head has symmetry {middle.value:.2g} (1: W_q and W_k could be shared; chance: "
-            f"{1 / width:.1g}); {more.value:.0f} {more.unit} heads are more symmetric than chance."
+            f"By their weights {format_percent(odd.value)} of W_q W_k^T is antisymmetric in the median head (chance: "
+            f"{format_percent(odd.null or 0.0)}); {more.value:.0f} {more.unit} heads are more symmetric than chance."
+        )
+    if EXCHANGEABLE_HEADS in found:
+        one, other = found[EXCHANGEABLE_HEADS], found[MERGEABLE_HEADS]
+        sentences.append(
+            f"Queries and keys could be exchanged in {one.value:.0f} {one.unit} heads, and be one matrix in "
+            f"{other.value:.0f}."
         )
     done = {
         "queries replaced by keys": "Replacing queries by keys",
+        "queries and keys swapped": "exchanging both",
         "scores symmetrised": "symmetrising the scores",
+        "scores antisymmetrised": "antisymmetrising them",
         "queries randomly rotated": "rotating queries randomly",
         "scale removed": "removing the scale",
+        "scale after the softmax": "moving it behind the softmax",
         "sigmoid instead of softmax": "replacing the softmax by a sigmoid",
     }
     harm = describe_effects(

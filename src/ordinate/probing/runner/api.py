@@ -1,6 +1,7 @@
 """Python API: run one probe on a model; the result displays itself in a notebook."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ordinate.core.finding import Estimate, Finding, find_estimate
@@ -8,7 +9,8 @@ from ordinate.core.progress import ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._attach import attach
 from ordinate.probing._probe import DEFAULT_BUDGET, ProbeData
-from ordinate.probing.runner.probe_data import check_image_size, sample_text
+from ordinate.probing.runner.default_text import default_text
+from ordinate.probing.runner.probe_data import check_input, sample_text
 from ordinate.probing.runner.probe_runner import ProbeSpec, run_probe
 from ordinate.report.findings import notebook_card
 
@@ -28,7 +30,7 @@ class ProbeResult:
         return find_estimate([self.finding], self.finding.question, name)
 
     def __str__(self) -> str:
-        return f"{self.finding.title}\n{self.finding.answer}"
+        return f"{self.finding.title}\n{self.finding.headline}"
 
     def _repr_html_(self) -> str:
         return notebook_card(self.finding)
@@ -38,7 +40,7 @@ def probe(
     model: object,
     probe_name: str,
     *,
-    text: str = "stdlib",
+    text: str | None = None,
     data: ProbeData | None = None,
     samples: int = 64,
     length: int = 512,
@@ -52,7 +54,8 @@ def probe(
         model: an Ordinate or transformers model, the folder of one (which includes its tokenizer), or a
             `ModelAdapter`.
         probe_name: name of the probe: order_sensitivity, privacy, ... (`ordinate list probes`).
-        text: input text: a corpus by name, or a file or folder.
+        text: input text: a corpus by name, or a file or folder. None: the text of the model's study, the standard
+            library for another Ordinate model, English prose for any other (`default_text`).
         data: prepared input in place of `text`: images or token ids.
         samples: maximum number of text samples.
         length: tokens of a sample; limited to the maximum length of the model.
@@ -62,15 +65,17 @@ def probe(
         options: options of the probe.
 
     Raises:
-        ValueError: an unknown probe or option, or images of another size than the model takes.
+        ValueError: an unknown probe or option, images of another size than the model takes, or token ids beyond its
+            vocabulary.
         NotApplicable: the model cannot be instrumented.
     """
     asked = ProbeSpec(probe_name, options)
     asked.build()
     subject = model if isinstance(model, ModelAdapter) else attach(model)
-    read = data or text_data(subject, text, sequences=samples, length=length)
+    folder = Path(model) if isinstance(model, str | Path) else None
+    read = data or text_data(subject, text, sequences=samples, length=length, folder=folder)
     if isinstance(read, ProbeData):
-        read = replace(check_image_size(subject, read), budget=budget)
+        read = replace(check_input(subject, read), budget=budget)
     return ProbeResult(run_probe(asked, subject, read, seed, ignore))
 
 
@@ -83,12 +88,29 @@ def try_attach(model: object, name: str | None = None, stage: int | None = None)
 
 
 def text_data(
-    subject: ModelAdapter | NotApplicable, text: str, *, sequences: int, length: int
+    subject: ModelAdapter | NotApplicable,
+    text: str | None,
+    *,
+    sequences: int,
+    length: int,
+    folder: Path | None = None,
 ) -> ProbeData | NotApplicable:
-    """Return text samples for a model, or the reason why there are none."""
+    """Return text samples for a model, or the reason why there are none.
+
+    Args:
+        subject: the model, or the reason why it cannot be instrumented.
+        text: a corpus by name, or a file or folder; None: the default text of the model, whose source says why.
+        sequences: maximum number of samples.
+        length: tokens of a sample.
+        folder: the folder of the model; None: it has none.
+    """
     try:
         if isinstance(subject, NotApplicable):
             return subject
-        return sample_text(subject, text, sequences=sequences, length=length)
+        if text is not None:
+            return sample_text(subject, text, sequences=sequences, length=length)
+        chosen = default_text(subject, folder)
+        found = sample_text(subject, chosen.text, sequences=sequences, length=length)
+        return replace(found, source=f"{found.source} ({chosen.reason})") if found.natural else found
     except NotApplicable as reason:
         return reason

@@ -19,11 +19,11 @@ from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._attach import attach
 from ordinate.probing.activations.inputs import model_inputs
 from ordinate.probing.activations.recording import record
+from ordinate.probing.instrumentation.trained_length import model_name
 from ordinate.probing.measures.head_effects import HeadEffect, effects_table, head_effects
 from ordinate.probing.measures.head_kinds import HeadKinds, head_kinds
 from ordinate.probing.measures.score_split import ScoreSplit, score_split
 from ordinate.probing.runner.look_finding import look_finding
-from ordinate.probing.runner.trained_length import model_name
 from ordinate.report.finding_page import finding_page
 from ordinate.report.findings import notebook_card
 

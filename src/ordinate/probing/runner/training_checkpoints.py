@@ -9,7 +9,7 @@ from ordinate.core.checks import need
 from ordinate.pretrained.checkpoint_files import CONFIG
 from ordinate.probing._adapter import ModelAdapter
 from ordinate.probing._attach import attach
-from ordinate.probing.runner.trained_length import model_name
+from ordinate.probing.instrumentation.trained_length import model_name
 from ordinate.training.checkpoint import CorruptCheckpointError, SafetensorsCheckpointIO, list_checkpoints, step_of
 
 CHECKPOINTS = "checkpoints"

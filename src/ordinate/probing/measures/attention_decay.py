@@ -1,0 +1,75 @@
+"""Decay of attention with distance: an exponential fitted to each head, and how much of its profile that explains."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+
+from ordinate.ops.stats.bootstrap import mean_intervals
+from ordinate.probing.measures.attention_by_offset import AttentionProfile, Pairs, offset_sums
+
+# slopes at which the expected distance is tabulated, between which it is interpolated [per token]
+SLOPES = np.geomspace(1e-5, 20.0, 160)
+
+HeadValues = Float[ndarray, "layers h"]
+
+
+@dataclass(frozen=True)
+class DecayFit:
+    """Exponential decay fitted to each head.
+
+    Args:
+        slope: decrease of log(attention) per token of distance; negative: attention grows with distance.
+        low: lower end of its 95 % confidence interval.
+        high: upper end.
+        explained: share of the profile's divergence from uniform attention that the decay explains; at most 1.
+    """
+
+    slope: HeadValues
+    low: HeadValues
+    high: HeadValues
+    explained: HeadValues
+
+
+def fit_decay(seen: AttentionProfile, seed: int) -> DecayFit:
+    """Fit an exponential decay over the keys other than a query's own and the first, by maximum likelihood.
+
+        a(i, j) proportional to exp(-slope |i - j|),    sum_ij a |i - j| = the mean distance measured
+
+    An exponential family is fitted where it has the measured mean distance. The share explained is 1 - KL(p | fit) /
+    KL(p | uniform), with p the attention by offset: 1 for ALiBi alone.
+
+    Args:
+        seen: attention by offset.
+        seed: seed of the bootstrap over texts.
+    """
+    slopes = np.concatenate([-SLOPES[::-1], [0.0], SLOPES])
+    distance = seen.pairs.distance
+    of_rows = torch.stack([(seen.pairs.decaying(slope) * distance).sum(-1) for slope in slopes]).numpy()
+    # how each text divides its attention between queries moves its mean distance too: taken off to first order
+    moved = seen.distance - seen.uniform_distance + seen.uniform_distance.mean(0)
+    slope, low, high = (np.empty(seen.distance.shape[1:]) for _ in range(3))
+    explained = np.empty_like(slope)
+    for place in np.ndindex(*slope.shape):
+        # falls as the slope rises
+        expected = of_rows @ seen.rows[place]
+        measured = [float(x) for x in mean_intervals(moved[:, *place], seed)]
+        slope[place], high[place], low[place] = (np.interp(x, expected[::-1], slopes[::-1]) for x in measured)
+        explained[place] = _explained(seen.pairs, seen.rows[place], seen.shares[place], slope[place])
+    return DecayFit(slope, low, high, explained)
+
+
+def _explained(pairs: Pairs, rows: Float[ndarray, "n"], shares: Float[ndarray, "all_offsets"], slope: float) -> float:
+    weights = torch.from_numpy(rows)
+    fitted = offset_sums(weights[:, None] * pairs.decaying(slope)).numpy()
+    even = pairs.over_queries(weights / pairs.keys.clamp(min=1)).numpy()
+    whole = _divergence(shares, even)
+    return 1 - _divergence(shares, fitted) / whole if whole > 1e-12 else 0.0
+
+
+def _divergence(one: Float[ndarray, "n"], other: Float[ndarray, "n"]) -> float:
+    """KL(one | other) of two distributions [nats]."""
+    kept = one > 0
+    return float((one[kept] * np.log(one[kept] / np.maximum(other[kept], 1e-300))).sum())
