@@ -46,7 +46,7 @@ def measured(question: str, models: dict[str, ProbedModel]) -> str:
         found: Finding | None = next((one for one in model.findings if one.question == question), None)
         if found is None:
             continue
-        parts += [f"**{MODELS[name]}.** {found.answer}", ""]
+        parts += [f"**{MODELS[name]}.** {found.headline}", ""]
         if found.status == "measured":
             shown = card_context(found)
             parts += [*lines(shown), ""]
@@ -59,7 +59,7 @@ def measured(question: str, models: dict[str, ProbedModel]) -> str:
 def answered(model: ProbedModel) -> str:
     """The answers for one model, a row for each probe."""
     rows = [
-        f"| [{one.question}](questions/{one.question}.md) | {one.answer} |" for one in sort_findings(model.findings)
+        f"| [{one.question}](questions/{one.question}.md) | {one.headline} |" for one in sort_findings(model.findings)
     ]
     return "\n".join(["| question | answer |", "|---|---|", *rows])
 

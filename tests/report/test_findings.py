@@ -24,8 +24,9 @@ def finding(text="text", question="order_sensitivity"):
     )
     table = Table(title=text, columns=(text, "b"), rows=((text, 1.5),), caption=text)
     estimate = Estimate(name=text, value=0.25, low=0.1, high=0.4, null=0.0, unit=text)
-    return Finding(question=question, title=text, answer=text, estimates=(estimate,) * 8, tables=(table,),
-                   charts=(chart,), pictures=(picture,), method=text, null=text, caveats=(text,))  # fmt: skip
+    return Finding(question=question, title=text, grade="weakly", effect=estimate, answer=text,
+                   estimates=(estimate,) * 8, tables=(table,), charts=(chart,), pictures=(picture,), method=text,
+                   null=text, caveats=(text,))  # fmt: skip
 
 
 @pytest.fixture
@@ -40,6 +41,7 @@ def test_the_page_has_every_part_and_fetches_nothing(folder):
     folder.save("qk_roles", {}, Finding(question="qk_roles", title="Q and K?", status="skipped", answer="no heads"))
     folder.save_failure("positional_heads", "Two to the left?", "Traceback\nValueError: it broke")
     page = build_findings(folder.path).read_text(encoding="utf-8")
+    assert page.count("<strong>Weakly. Text: 0.2 [0.1, 0.4] text (without effect: 0).</strong> text") == 2
     for part in ("What does position do inside tiny?", "0.25", "<span>0.1</span> to <span>0.4</span>",
                  "no heads", "ValueError: it broke",
                  "2 more numbers", "ordinate probe tiny", "prefers-color-scheme: dark", "@media print"):  # fmt: skip

@@ -6,6 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+Grade = Literal["yes", "weakly", "no", "cannot be told"]
+"""Answer to the question of a probe."""
+
 
 class Record(BaseModel):
     """Base class of immutable JSON records; unknown fields raise an error."""
@@ -44,6 +47,37 @@ class Estimate(Record):
         # last digit shown: the leading digit of half the interval, but at most three significant digits of the value
         last = min(-math.floor(math.log10(half)), 2 - math.floor(math.log10(size)))
         return _rounded(self.value, last), _rounded(self.low, last), _rounded(self.high, last)
+
+    @property
+    def described(self) -> str:
+        """Name, value, unit, interval and null as a phrase: "share: 0.71 [0.68, 0.74] (without effect: 0.1)"."""
+        value, low, high = self.formatted
+        interval = f" [{low}, {high}]" if low else ""
+        null = "" if self.null is None else format_number(self.null)
+        if self.null_low is not None and self.null_high is not None:
+            null = f"{format_number(self.null_low)} to {format_number(self.null_high)}"
+        return f"{self.name}: {value}{interval} {self.unit}".rstrip() + (f" (without effect: {null})" if null else "")
+
+    def graded(self, size: float) -> Grade:
+        """Grade an effect that is above its null if it is there, by its interval.
+
+        - yes: the interval is above the null, and the value at least `size`;
+        - weakly: the interval is above the null, but the value below `size`;
+        - no: the interval includes the null and excludes `size`;
+        - cannot be told: it includes both, or there is a number that is not finite.
+
+        An estimate without an interval is exact: its value is its interval.
+
+        Args:
+            size: smallest effect that matters, in the unit of the estimate.
+        """
+        low, high = (self.value if end is None else end for end in (self.low, self.high))
+        null = self.null if self.null_high is None else self.null_high
+        if not all(map(math.isfinite, (self.value, low, high))):
+            return "cannot be told"
+        if low > (null or 0.0):
+            return "yes" if self.value >= size else "weakly"
+        return "no" if high < size else "cannot be told"
 
 
 class Table(Record):
@@ -119,8 +153,12 @@ class Finding(Record):
     title: str
     """The question that the probe answers, as a reader would ask it."""
     status: Literal["measured", "skipped"] = "measured"
+    grade: Grade | None = None
+    """The answer in a word; None: skipped or failed."""
+    effect: Estimate | None = None
+    """The estimate that the grade rests on."""
     answer: str
-    """The answer in a sentence or two, with its uncertainty; for a skipped probe, the reason."""
+    """What the grade means, in a few sentences that do not repeat it; for a skipped probe, the reason."""
     estimates: tuple[Estimate, ...] = ()
     """The numbers behind the answer, the most important first."""
     tables: tuple[Table, ...] = ()
@@ -134,6 +172,19 @@ class Finding(Record):
     seed: int = 0
     seconds: float = 0.0
     """Run time [s]."""
+
+    @property
+    def verdict(self) -> str:
+        """Grade and the estimate that it rests on, as a sentence; empty if there is no grade."""
+        if self.grade is None:
+            return ""
+        effect = "" if self.effect is None else f" {self.effect.described[:1].upper()}{self.effect.described[1:]}."
+        return f"{self.grade.capitalize()}.{effect}"
+
+    @property
+    def headline(self) -> str:
+        """Grade, effect with interval and null, and what they mean."""
+        return f"{self.verdict} {self.answer}".lstrip()
 
 
 def find_estimate(findings: Sequence[Finding], question: str, name: str) -> Estimate:

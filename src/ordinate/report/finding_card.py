@@ -25,6 +25,7 @@ def card_context(finding: Finding, failure: str = "") -> dict[str, Any]:
         "name": name,
         "title": finding.title,
         "status": "failed" if failure else finding.status,
+        "verdict": finding.verdict,
         "answer": finding.answer,
         "failure": failure,
         "estimates": rows[:MAX_ESTIMATES_SHOWN],

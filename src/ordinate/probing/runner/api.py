@@ -28,7 +28,7 @@ class ProbeResult:
         return find_estimate([self.finding], self.finding.question, name)
 
     def __str__(self) -> str:
-        return f"{self.finding.title}\n{self.finding.answer}"
+        return f"{self.finding.title}\n{self.finding.headline}"
 
     def _repr_html_(self) -> str:
         return notebook_card(self.finding)

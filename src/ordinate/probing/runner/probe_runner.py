@@ -124,5 +124,5 @@ def run_probes(
             on_progress(Progress(question.name, "failed", message=f"{type(error).__name__}: {error}"))
             failed.append(question.name)
         else:
-            on_progress(Progress(question.name, finding.status, 1.0, 1.0, message=finding.answer))
+            on_progress(Progress(question.name, finding.status, 1.0, 1.0, message=finding.headline))
     return failed
