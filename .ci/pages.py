@@ -21,6 +21,7 @@ SCRIPTS = (
     "fewer_pairs",
     "mixers",
     "parity",
+    "probe_calibration",
     "questions",
     "refusals",
     "scale",
