@@ -14,45 +14,64 @@ ROWS = 1024
 PENALTIES = tuple(10.0**power for power in range(-4, 5))
 
 
-def nearest_mean_accuracy(x: Float[Tensor, "texts places width"]) -> Float[Tensor, "texts"]:
-    """Accuracy of classifying positions by the nearest class mean, with means over the other texts."""
-    wide = x.double()
-    total, count, found = wide.sum(0), len(wide), []
-    for own in wide:
-        means = (total - own) / (count - 1)
-        # |x - m|^2 without |x|^2, which is the same for all means
-        apart = means.square().sum(1) - 2 * own @ means.T
-        found.append((apart.argmin(1) == torch.arange(len(own))).double().mean())
-    return torch.stack(found)
+def nearest_mean_accuracy(x: Float[Tensor, "texts places width"]) -> Float[Tensor, "tested"]:
+    """Accuracy of classifying positions by the nearest class mean, on every second text; the means are of the others.
+
+    Tested texts share one classifier, in which none of them has taken part: given the classifier their accuracies are
+    independent, and an interval over them covers its accuracy on new texts.
+    """
+    return held_out_accuracy(x[0::2], x[1::2])
+
+
+def held_out_accuracy(
+    known: Float[Tensor, "others places width"], x: Float[Tensor, "tested places width"]
+) -> Float[Tensor, "tested"]:
+    """Accuracy of classifying the positions of each text by the nearest class mean over the known texts."""
+    means = known.double().mean(0)
+    # |x - m|^2 without |x|^2, which is the same for all means
+    apart = means.square().sum(1) - 2 * x.double() @ means.T
+    return (apart.argmin(2) == torch.arange(x.shape[1])).double().mean(1)
 
 
 def ridge_r2(
     x: Float[Tensor, "texts places width"], targets: Float[Tensor, "texts places"], *, squares: bool = False
-) -> Float[Tensor, "texts"]:
-    """R^2 of ridge regression on each text, fitted to the other half of the texts (two-fold cross-validation).
+) -> Float[Tensor, "tested"]:
+    """R^2 of ridge regression on every second text, fitted to the others; the arguments are those of `held_out_r2`.
 
-        R^2 = 1 - |y - y^|^2 / |y - mean y|^2,    the denominator averaged over the texts of a half
+    Given the regression the values of the tested texts are independent, and an interval over them covers its R^2 on
+    new texts.
+    """
+    return held_out_r2(x[0::2], targets[0::2], x[1::2], targets[1::2], squares=squares)
 
-    The penalty is selected by cross-validation between two halves of the training texts. Rows of one text are
+
+def held_out_r2(
+    known: Float[Tensor, "others places width"],
+    told: Float[Tensor, "others places"],
+    x: Float[Tensor, "tested places width"],
+    targets: Float[Tensor, "tested places"],
+    *,
+    squares: bool = False,
+) -> Float[Tensor, "tested"]:
+    """R^2 of ridge regression on each text, fitted to the known texts.
+
+        R^2 = 1 - |y - y^|^2 / |y - mean y|^2,    the denominator averaged over the tested texts
+
+    The penalty is selected by cross-validation between two halves of the known texts. Rows of one text are
     correlated, so that leaving out single rows would select too small a penalty.
 
     Args:
-        x: vectors.
-        targets: a number for each vector.
+        known: vectors that are fitted to.
+        told: a number for each of them.
+        x: vectors that are tested.
+        targets: a number for each of them.
         squares: whether to add the squares of all columns as features: the norm of an average over ever more tokens
             shrinks with the position, which is not a linear function of the vector.
     """
-    count, step = len(x), max(1, -(-(len(x) // 2 + 1) * x.shape[1] // ROWS))
-    wide, wanted = x[:, ::step].double(), targets[:, ::step].double()
-    found = torch.empty(count, dtype=torch.float64)
-    for turn in range(2):
-        known = torch.arange(count) % 2 == turn
-        features = _features(wide, wide[known], squares)
-        seen, told = features[known], wanted[known]
-        guess = _fitted(seen, told, features[~known], [_strength(seen, told)])[0]
-        spread = (wanted[~known] - wanted[known].mean()).square().sum(1).mean()
-        found[~known] = 1 - (wanted[~known] - guess).square().sum(1) / spread
-    return found
+    step = max(1, -(-(len(known) + 1) * known.shape[1] // ROWS))
+    known, told, x, targets = (one[:, ::step].double() for one in (known, told, x, targets))
+    seen, features = _features(known, known, squares), _features(x, known, squares)
+    guess = _fitted(seen, told, features, [_strength(seen, told)])[0]
+    return 1 - (targets - guess).square().sum(1) / (targets - told.mean()).square().sum(1).mean()
 
 
 def similarity_by_distance(

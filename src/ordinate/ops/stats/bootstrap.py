@@ -67,7 +67,7 @@ def small_sample_level(level: float, texts: int) -> float:
 
     Source: Hesterberg 2015, What teachers should know about the bootstrap, section 3.3.
     """
-    t = _student(NormalDist().inv_cdf((1 + level) / 2), texts - 1)
+    t = student_quantile((1 + level) / 2, texts - 1)
     return 1 - 2 * NormalDist().cdf(-math.sqrt(texts / (texts - 1)) * t)
 
 
@@ -94,11 +94,12 @@ def mean_interval(values: Float[ndarray, "texts"], seed: int, level: float = LEV
     return MeanEstimate(middle, None, None) if math.isnan(low) else MeanEstimate(middle, low, high)
 
 
-def _student(z: float, degrees: int) -> float:
-    """Convert a normal quantile to the quantile of Student's t distribution.
+def student_quantile(probability: float, degrees: float) -> float:
+    """Return a quantile of Student's t distribution.
 
-    Source: Abramowitz and Stegun 1964, 26.7.5; within 2 % from 3 degrees of freedom on.
+    Source: Abramowitz and Stegun 1964, 26.7.5; that of 0.975 within 2 % from 3 degrees of freedom on.
     """
+    z = NormalDist().inv_cdf(probability)
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,

@@ -7,19 +7,31 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from ordinate.core.finding import Estimate, Heatmap, Line
-from ordinate.ops.stats.bootstrap import mean_interval, mean_intervals
+from ordinate.ops.stats.bootstrap import LEVEL, mean_interval, mean_intervals
+from ordinate.ops.stats.variance_components import ShareEstimate
 from ordinate.probing.measures.samples import Sample
 
 RELATIVE_UNIT = "of its norm"
 """Unit of changes of vectors: relative to the norm of the unchanged vector."""
+VARIANCE_UNIT = "of the variance"
 
 
 def mean_estimate(
-    name: str, values: Float[ndarray, "texts"], seed: int, unit: str, null: float | None = 0.0
+    name: str,
+    values: Float[ndarray, "texts"],
+    seed: int,
+    unit: str,
+    null: float | None = 0.0,
+    level: float = LEVEL,
 ) -> Estimate:
     """Mean over texts with its confidence interval."""
-    mean = mean_interval(values, seed)
+    mean = mean_interval(values, seed, level)
     return Estimate(name=name, value=mean.value, low=mean.low, high=mean.high, null=null, unit=unit)
+
+
+def share_estimate(name: str, found: ShareEstimate) -> Estimate:
+    """Share of the variance with its confidence interval."""
+    return Estimate(name=name, value=found.value, low=found.low, high=found.high, null=0.0, unit=VARIANCE_UNIT)
 
 
 def mean_line(
@@ -32,6 +44,14 @@ def mean_line(
         return Line(name=name, x=places, y=tuple(middle.tolist()), null=null)
     ends = {"low": tuple(low.tolist()), "high": tuple(high.tolist())}
     return Line(name=name, x=places, y=tuple(middle.tolist()), **ends, null=null)
+
+
+def interval_line(
+    name: str, across: Sequence[float], found: Sequence[tuple[float, float, float]], null: bool = False
+) -> Line:
+    """Values with the ends of their intervals at each x as a line with a confidence band."""
+    middle, low, high = (tuple(map(float, column)) for column in zip(*found, strict=True))
+    return Line(name=name, x=tuple(map(float, across)), y=middle, low=low, high=high, null=null)
 
 
 def format_value(estimate: Estimate) -> str:

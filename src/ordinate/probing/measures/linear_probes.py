@@ -1,5 +1,7 @@
 """Linear probes: position read from the residual stream by ridge regression, beside control tasks."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -9,7 +11,7 @@ from torch import Tensor
 from ordinate.core.finding import Chart, Estimate
 from ordinate.ops.linear_readout import nearest_mean_accuracy, ridge_r2, similarity_by_distance
 from ordinate.ops.stats.variance_components import position_share
-from ordinate.probing.measures.formatting import mean_estimate, mean_line
+from ordinate.probing.measures.formatting import mean_estimate, mean_line, share_estimate
 from ordinate.probing.measures.residual_stream import Positions, ResidualStreams
 from ordinate.probing.measures.samples import Sample
 
@@ -22,12 +24,25 @@ CAPTION = (
 )
 
 Targets = Float[Tensor, "texts places"]
-Numbers = Float[ndarray, "texts layers"]
+Numbers = Float[ndarray, "tested layers"]
 
 
-def linear_probes(
-    plain: ResidualStreams, chosen: Sample, places: Positions, seed: int
-) -> tuple[list[Estimate], Chart]:
+@dataclass(frozen=True)
+class LinearProbes:
+    """What linear probes read.
+
+    Args:
+        estimates: at the input and after the last layer.
+        chart: R^2 by layer.
+        final: R^2 for position of each tested text after the last layer, by name of the estimate.
+    """
+
+    estimates: list[Estimate]
+    chart: Chart
+    final: dict[str, Float[ndarray, "tested"]]
+
+
+def linear_probes(plain: ResidualStreams, chosen: Sample, places: Positions, seed: int) -> LinearProbes:
     """Decode position by ridge regression, nearest class mean and cosine similarity, beside controls.
 
     Args:
@@ -36,18 +51,15 @@ def linear_probes(
         places: positions of the vectors.
         seed: seed of controls and intervals.
     """
-    draw = torch.Generator().manual_seed(seed)
     layers = np.unique(np.linspace(0, len(plain) - 1, min(MAX_LAYERS, len(plain))).round().astype(int))
     spread = places.double().expand(chosen.count, -1)
-    orders = torch.rand(spread.shape, generator=draw).argsort(1)
+    orders = torch.rand(spread.shape, generator=torch.Generator().manual_seed(seed)).argsort(1)
     targets = _targets(chosen, spread)
-    tasks: dict[str, Targets] = dict(targets)
-    if chosen.ids is not None:
-        drawn = torch.rand(int(chosen.ids.max()) + 1, generator=torch.Generator().manual_seed(seed))
-        tasks["control task"] = drawn[chosen.ids[:, places]].double()
-    tasks["shuffled positions"] = spread.gather(1, orders)
-    read = {name: _by_layer(plain, layers, target) for name, target in tasks.items()}
-    found = []
+    read = {
+        name: _by_layer(plain, layers, target)
+        for name, target in _tasks(chosen, places, targets, spread.gather(1, orders), seed).items()
+    }
+    found, final = list[Estimate](), dict[str, Float[ndarray, "tested"]]()
     for end, layer in LAYER_ENDS:
         for name, values in read.items():
             null = None if name == "control task" else 0.0
@@ -55,6 +67,9 @@ def linear_probes(
         for name, target in targets.items():
             values = ridge_r2(plain[layer], target, squares=True).numpy()
             found.append(mean_estimate(f"R^2 of a linear probe with squares for {name}, {end}", values, seed, ""))
+            if layer == -1:
+                final[f"R^2 of a linear probe for {name}, {end}"] = read[name][:, layer]
+                final[f"R^2 of a linear probe with squares for {name}, {end}"] = values
         exchanged = plain[layer].gather(1, orders[..., None].expand_as(plain[layer]))
         values, unit = nearest_mean_accuracy(exchanged).numpy(), "share"
         found.append(
@@ -66,7 +81,18 @@ def linear_probes(
         found.append(
             mean_estimate(f"rank correlation of cosine distance and token distance, {end}", values, seed, "rho")
         )
-    return [*found, *_without_largest(plain, seed)], _chart(read, layers, seed)
+    return LinearProbes([*found, *_without_largest(plain)], _chart(read, layers, seed), final)
+
+
+def _tasks(
+    chosen: Sample, places: Positions, targets: dict[str, Targets], exchanged: Targets, seed: int
+) -> dict[str, Targets]:
+    """Targets of the linear probes: position, and the controls."""
+    tasks = dict(targets)
+    if chosen.ids is not None:
+        drawn = torch.rand(int(chosen.ids.max()) + 1, generator=torch.Generator().manual_seed(seed))
+        tasks["control task"] = drawn[chosen.ids[:, places]].double()
+    return {**tasks, "shuffled positions": exchanged}
 
 
 def _targets(chosen: Sample, spread: Targets) -> dict[str, Targets]:
@@ -79,7 +105,7 @@ def _by_layer(plain: ResidualStreams, layers: ndarray, target: Targets) -> Numbe
     return np.stack([ridge_r2(plain[layer], target).numpy() for layer in layers], 1)
 
 
-def _without_largest(plain: ResidualStreams, seed: int) -> list[Estimate]:
+def _without_largest(plain: ResidualStreams) -> list[Estimate]:
     """Variance held by the largest dimensions, and variance explained by position without them."""
     found = []
     for end, layer in LAYER_ENDS:
@@ -90,9 +116,8 @@ def _without_largest(plain: ResidualStreams, seed: int) -> list[Estimate]:
         share = float(sizes[few].sum() / sizes.sum().clamp(min=1e-300))
         name = f"variance in the {OUTLIER_DIMENSIONS} largest dimensions, {end}"
         found.append(Estimate(name=name, value=share, null=OUTLIER_DIMENSIONS / len(sizes), unit="of the variance"))
-        values = position_share(x[..., rest]).numpy()
         name = f"variance explained by position without the {OUTLIER_DIMENSIONS} largest dimensions, {end}"
-        found.append(mean_estimate(name, values, seed, "of the variance"))
+        found.append(share_estimate(name, position_share(x[..., rest])))
     return found
 
 

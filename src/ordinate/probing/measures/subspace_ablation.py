@@ -1,12 +1,17 @@
 """Subspace ablation: project the directions that encode position out of the residual stream."""
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy import ndarray
 from torch import Tensor
 
 from ordinate.core.finding import Estimate
 from ordinate.core.shapes import Tokens
+from ordinate.ops.stats.bootstrap import LEVEL, student_quantile
 from ordinate.probing._adapter import Hooks, ModelAdapter, NotApplicable
 from ordinate.probing.measures.formatting import mean_estimate
 from ordinate.probing.measures.intervention import InterventionAdapter
@@ -17,7 +22,7 @@ from ordinate.probing.measures.samples import Sample
 # most directions that are ablated, and the share of the variance of position means that they hold
 MAX_DIRECTIONS, ENERGY = 16, 0.9
 # number of control ablations
-CONTROLS = 3
+CONTROLS = 5
 
 
 class AblatedSubspace(Hooks):
@@ -69,10 +74,33 @@ def ablate_position_subspace(
             reasons[f"ablation of the position subspace before layer {layer + 1}"] = str(reason)
             continue
         name = f"position subspace ablated before layer {layer + 1} ({len(own)} directions)"
-        control = np.mean(rises[1:], 0)
-        # each control against the mean of the other controls: d_i * n / (n - 1) from the mean of all n
-        chance = np.abs(np.mean(rises[1:], 1) - control.mean()).max() * CONTROLS / (CONTROLS - 1)
         found.append(mean_estimate(f"increase, {name}", rises[0], seed, base.unit))
-        excess = mean_estimate(f"increase minus control, {name}", rises[0] - control, seed, base.unit)
-        found.append(excess.model_copy(update={"null_low": -float(chance), "null_high": float(chance)}))
+        found.append(excess_over_controls(f"increase minus control, {name}", rises[0], rises[1:], base.unit))
     return found
+
+
+def excess_over_controls(
+    name: str, own: Float[ndarray, "texts"], controls: Sequence[Float[ndarray, "texts"]], unit: str
+) -> Estimate:
+    """Mean of an effect minus that of its controls, whose interval has two components of variance.
+
+        half width = sqrt(t_(n - 1)^2 V_texts + t_(C - 1)^2 s^2 (1 + 1 / C))
+
+    V_texts: of the mean over n texts; s: standard deviation of the means of C controls. Directions without any
+    meaning differ in their effect, and the measured ones would be one more draw: an interval over texts alone would
+    call that a difference.
+
+    Args:
+        name: name of the estimate.
+        own: effect on each text.
+        controls: effect of each control on the same texts.
+        unit: unit of the effects.
+    """
+    count, draws = len(own), len(controls)
+    excess = own - np.mean(controls, 0)
+    between = np.std(np.mean(controls, 1), ddof=1) * math.sqrt(1 + 1 / draws)
+    chance = student_quantile((1 + LEVEL) / 2, draws - 1) * float(between)
+    texts = student_quantile((1 + LEVEL) / 2, count - 1) * float(np.std(excess, ddof=1)) / math.sqrt(count)
+    value, half = float(excess.mean()), math.hypot(chance, texts)
+    return Estimate(name=name, value=value, low=value - half, high=value + half, null=0.0, null_low=-chance,
+                    null_high=chance, unit=unit)  # fmt: skip

@@ -1,28 +1,31 @@
 """Position retention: position information in the residual stream by layer, and the branches that carry it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from torch import Tensor
 
 from ordinate.core.finding import Chart, Estimate, Finding, Line
 from ordinate.core.progress import OnProgress, fraction, ignore
-from ordinate.ops.linear_readout import nearest_mean_accuracy
-from ordinate.ops.stats.variance_components import position_share
+from ordinate.ops.linear_readout import nearest_mean_accuracy, similarity_by_distance
+from ordinate.ops.stats.variance_components import ShareEstimate, position_share
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
 from ordinate.probing.measures.formatting import (
     format_percent,
     format_value,
+    interval_line,
     mean_estimate,
     mean_line,
+    share_estimate,
     too_few_samples,
 )
-from ordinate.probing.measures.linear_probes import linear_probes
+from ordinate.probing.measures.grading import Evidence, corrected_level, decide
+from ordinate.probing.measures.linear_probes import LinearProbes, linear_probes
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.residual_stream import (
     BranchRatios,
@@ -49,22 +52,27 @@ BRANCH_SCALES = (
     BranchScale(skip=0.0),
     BranchScale(skip=0.0, without_mask=True),
 )
-VARIANCE_UNIT = "of the variance"
+# smallest effects after the last layer that matter: in R^2, rho and share of positions, and share of the variance
+SIZE, VARIANCE_SIZE = 0.1, 0.01
+RHO_NAME = "rank correlation of cosine distance and token distance, shuffled tokens, final layer"
 # values below this are rounding errors
 ROUNDING = 1e-9
 # arms without rescaled branches
 UNSCALED_ARMS = ("unchanged", "shuffled")
 METHOD = (
     "{whole}, {places} positions of each, evenly spaced{front}; the residual stream at the input of each layer and "
-    "after the last. Explained variance: two-way analysis of variance over positions and {noun}, bias-corrected. "
-    "Decoding: nearest class mean of the same position in the other {noun}; and ridge regression of {targets} fitted "
-    "to one half of the {noun}, scored on the other, beside a control task (a random number for each token) and "
-    "beside positions shuffled within each of the {noun}. Branches: norm(attention output) / norm(residual); then "
-    "both are rescaled in every layer, and all is measured again on {few}, unchanged and with shuffled tokens. "
-    "Ablation: the principal directions of the position means are projected out before a layer, and the {what} on "
-    "{few} is compared with projecting out as many directions estimated after shuffling positions within each of the "
-    "{noun}, three times; the null interval is the deviation of each of the three from the others. Intervals: 95 %, "
-    "bootstrap over {noun}; of explained variance, over jackknife pseudo-values."
+    "after the last. Explained variance: two-way analysis of variance over positions and {noun}, bias-corrected; "
+    "its interval is that of a ratio of U-statistics. Decoding: nearest class mean of a position, and ridge "
+    "regression of {targets}, both fitted to one half of the {noun} and scored on the other, beside a control "
+    "task (a random number for each token) and beside positions shuffled within each of the {noun}. Grade: explained "
+    "variance, nearest mean, R^2 without and with squares, and the rank correlation with shuffled tokens, all after "
+    "the last layer, at {level:.3f} confidence each (Bonferroni); yes from R^2 of {size}, {size} more positions than "
+    "by chance, rho of {size} or {variance_size} of the variance on, weakly below. Branches: norm(attention output) "
+    "/ norm(residual); then both are rescaled in every layer, and all is measured again on {few}, unchanged and with "
+    "shuffled tokens. Ablation: the principal directions of the position means are projected out before a layer, and "
+    "the {what} on {few} is compared with projecting out as many directions estimated after shuffling positions "
+    "within each of the {noun}, five times; the interval counts the differences between these controls, and the null "
+    "interval is that of one more control. Intervals: 95 %, over {noun}."
 )
 SCALING_CAVEAT = (
     "A model with rescaled branches is not the model that was trained; these arms show what carries position, not "
@@ -80,8 +88,24 @@ NULL = (
     "can be decoded."
 )
 
-# one column per layer, or per layer boundary
-Numbers = Float[ndarray, "texts _"]
+# one for each layer boundary
+Shares = list[ShareEstimate]
+Accuracies = Float[ndarray, "tested _"]
+
+
+@dataclass(frozen=True)
+class Arms:
+    """Measurements by arm: unchanged, shuffled tokens, rescaled branches.
+
+    Args:
+        shares: variance explained by position.
+        decoded: positions recovered by the nearest mean; not of shuffled tokens.
+        rho: rank correlation of cosine distance and token distance of shuffled tokens, after the last layer.
+    """
+
+    shares: dict[str, Shares]
+    decoded: dict[str, Accuracies]
+    rho: Float[ndarray, "texts"]
 
 
 class PositionRetention(Probe):
@@ -101,31 +125,39 @@ class PositionRetention(Probe):
     ) -> Finding:
         began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
         whole = observation_sample(facts, data, ForwardBudget(without_logits=1))
-        few = intervention_sample(facts, data, ForwardBudget(with_logits=9, without_logits=8))
+        few = intervention_sample(facts, data, ForwardBudget(with_logits=13, without_logits=8))
         if few.count < 4:
             raise NotApplicable(too_few_samples(few, "estimating position means needs 4 texts or more"))
         places = choose_positions(whole, facts)
         plain, ratios = residual_and_branch_ratios(model, whole, places, reasons)
         on_progress(fraction(0.3))
-        read, curves = linear_probes(plain, whole, places, seed)
+        read = linear_probes(plain, whole, places, seed)
         on_progress(fraction(0.4))
         same = few.description == whole.description
         usual = plain if same else residual_at_positions(model, few, choose_positions(few, facts))
-        few_arms, few_decoded = self._rescaled(model, few, usual, seed, reasons)
-        arms = few_arms | {"unchanged": _shares(plain)}
-        decoded = few_decoded | {"unchanged": _by(nearest_mean_accuracy, plain)}
-        estimates = _retention_estimates(arms, decoded, len(places), seed) + read
-        estimates += _rescaled_estimates(arms, decoded, usual[0].shape[1], seed) + _ratio_estimates(ratios, seed)
+        rescaled = self._rescaled(model, few, usual, seed, reasons)
+        # unchanged: of all texts
+        arms = replace(
+            rescaled,
+            shares=rescaled.shares | {"unchanged": _shares(plain)},
+            decoded=rescaled.decoded | {"unchanged": _decoded(plain)},
+        )
+        estimates = _retention_estimates(arms, len(places), seed) + read.estimates
+        estimates += _rescaled_estimates(arms, usual[0].shape[1], seed) + _ratio_estimates(ratios, seed)
         on_progress(fraction(0.8))
         estimates += ablate_position_subspace(model, few, plain, seed, reasons)
-        charts = _charts(arms, decoded, ratios, len(places), seed)
+        evidence = _evidence(arms, plain, read, len(places), seed)
+        grade, effect = decide(evidence)
+        charts = _charts(arms, ratios, len(places), seed)
         return Finding(
             question="position_retention",
             title=self.title,
-            answer=_answer({one.name: one for one in estimates}, len(places)),
+            grade=grade,
+            effect=effect,
+            answer=_answer({one.name: one for one in (*estimates, *(one.estimate for one in evidence))}, len(places)),
             estimates=tuple(estimates),
-            charts=(*charts, curves, *_rescaling_chart(few_arms, few_decoded, self.doses, seed)),
-            method=_method(whole, few, len(places), metric_for(model, few, seed).name),
+            charts=(*charts, read.chart, *_rescaling_chart(rescaled, self.doses, seed)),
+            method=_method(whole, few, len(places), metric_for(model, few, seed).name, len(evidence)),
             null=NULL.format(places=len(places)),
             caveats=(
                 *(SCALING_CAVEAT, OUTLIER_CAVEAT, *whole.subsampling_notes, *few.subsampling_notes),
@@ -137,15 +169,13 @@ class PositionRetention(Probe):
 
     def _rescaled(
         self, subject: ModelAdapter, few: Sample, usual: ResidualStreams, seed: int, reasons: dict[str, str]
-    ) -> tuple[dict[str, Numbers], dict[str, Numbers]]:
+    ) -> Arms:
         """Explained variance and decoding accuracy of each arm; of shuffled tokens only the explained variance."""
         places = choose_positions(few, subject.info)
         order = random_permutation(few, few.length, torch.Generator().manual_seed(seed))
-        arms = {
-            "unchanged": _shares(usual),
-            "shuffled": _shares(residual_at_positions(subject, few, places, order=order)),
-        }
-        decoded = {"unchanged": _by(nearest_mean_accuracy, usual)}
+        shuffled = residual_at_positions(subject, few, places, order=order)
+        shares = {"unchanged": _shares(usual), "shuffled": _shares(shuffled)}
+        decoded = {"unchanged": _decoded(usual)}
         for dose in self.doses:
             if dose.without_mask and not subject.info.causal:
                 continue
@@ -154,67 +184,67 @@ class PositionRetention(Probe):
             except NotApplicable as reason:
                 reasons[dose.name] = str(reason)
                 continue
-            arms[dose.name], decoded[dose.name] = _shares(streams), _by(nearest_mean_accuracy, streams)
-        return arms, decoded
+            shares[dose.name], decoded[dose.name] = _shares(streams), _decoded(streams)
+        return Arms(shares, decoded, similarity_by_distance(shuffled[-1], places.double()))
 
 
-def _method(whole: Sample, few: Sample, places: int, what: str) -> str:
+def _method(whole: Sample, few: Sample, places: int, what: str, tests: int) -> str:
     words = {"whole": whole.description, "few": few.description, "noun": few.noun, "places": places, "what": what}
+    words |= {"level": corrected_level(tests), "size": SIZE, "variance_size": VARIANCE_SIZE}
     words["front"] = ", the first token left out" if few.grid is None else ", class tokens left out"
     words["targets"] = "the position" if few.grid is None else "the row and the column"
     return METHOD.format(**words)
 
 
-def _by(measure: Callable[[Tensor], Tensor], streams: ResidualStreams) -> Numbers:
-    return np.stack([measure(x).numpy() for x in streams], 1)
+def _decoded(streams: ResidualStreams) -> Accuracies:
+    return np.stack([nearest_mean_accuracy(x).numpy() for x in streams], 1)
 
 
-def _shares(streams: ResidualStreams) -> Numbers:
-    return _by(position_share, streams)
+def _shares(streams: ResidualStreams) -> Shares:
+    return [position_share(x) for x in streams]
 
 
-def _retention_estimates(
-    arms: dict[str, Numbers], decoded: dict[str, Numbers], places: int, seed: int
-) -> list[Estimate]:
+def _evidence(arms: Arms, plain: ResidualStreams, read: LinearProbes, places: int, seed: int) -> list[Evidence]:
+    """All measures of position after the last layer, with their 95 % intervals and the corrected ones."""
+    decoded = {
+        "positions recovered by nearest mean, final layer": (arms.decoded["unchanged"][:, -1], "share", 1 / places),
+        **{name: (values, "", 0.0) for name, values in read.final.items()},
+        RHO_NAME: (arms.rho, "rho", 0.0),
+    }
+    level = corrected_level(len(decoded) + 1)
+    name = "variance explained by position, final layer"
+    shares = (arms.shares["unchanged"][-1], position_share(plain[-1], level))
+    own, corrected = (share_estimate(name, one) for one in shares)
+    return [Evidence(own, corrected, VARIANCE_SIZE)] + [
+        Evidence(
+            mean_estimate(name, values, seed, unit, null),
+            mean_estimate(name, values, seed, unit, null, level),
+            SIZE,
+        )
+        for name, (values, unit, null) in decoded.items()
+    ]
+
+
+def _retention_estimates(arms: Arms, places: int, seed: int) -> list[Estimate]:
     found = []
     for name, layer in (("input", 0), ("final layer", -1)):
-        found.append(
-            mean_estimate(f"variance explained by position, {name}", arms["unchanged"][:, layer], seed, VARIANCE_UNIT)
-        )
-        found.append(
-            mean_estimate(f"the same with shuffled tokens, {name}", arms["shuffled"][:, layer], seed, VARIANCE_UNIT)
-        )
-        found.append(
-            mean_estimate(
-                f"positions recovered by nearest mean, {name}",
-                decoded["unchanged"][:, layer],
-                seed,
-                "share",
-                1 / places,
-            )
-        )
-    return found
+        right, what = arms.decoded["unchanged"][:, layer], f"positions recovered by nearest mean, {name}"
+        found += [
+            share_estimate(f"variance explained by position, {name}", arms.shares["unchanged"][layer]),
+            share_estimate(f"the same with shuffled tokens, {name}", arms.shares["shuffled"][layer]),
+            mean_estimate(what, right, seed, "share", 1 / places),
+        ]
+    return [*found, mean_estimate(RHO_NAME, arms.rho, seed, "rho")]
 
 
-def _rescaled_estimates(
-    arms: dict[str, Numbers], decoded: dict[str, Numbers], places: int, seed: int
-) -> list[Estimate]:
+def _rescaled_estimates(arms: Arms, places: int, seed: int) -> list[Estimate]:
     found = []
-    for name in list(decoded)[1:]:
-        found.append(
-            mean_estimate(
-                f"variance explained by position, final layer, {name}", arms[name][:, -1], seed, VARIANCE_UNIT
-            )
-        )
-        found.append(
-            mean_estimate(
-                f"positions recovered by nearest mean, final layer, {name}",
-                decoded[name][:, -1],
-                seed,
-                "share",
-                1 / places,
-            )
-        )
+    for name, right in list(arms.decoded.items())[1:]:
+        what = f"positions recovered by nearest mean, final layer, {name}"
+        found += [
+            share_estimate(f"variance explained by position, final layer, {name}", arms.shares[name][-1]),
+            mean_estimate(what, right[:, -1], seed, "share", 1 / places),
+        ]
     return found
 
 
@@ -225,14 +255,15 @@ def _ratio_estimates(ratios: dict[str, BranchRatios], seed: int) -> list[Estimat
     ]
 
 
-def _charts(
-    arms: dict[str, Numbers], decoded: dict[str, Numbers], ratios: dict[str, BranchRatios], places: int, seed: int
-) -> list[Chart]:
-    layers = range(next(iter(arms.values())).shape[1])
+def _charts(arms: Arms, ratios: dict[str, BranchRatios], places: int, seed: int) -> list[Chart]:
+    layers = range(len(next(iter(arms.shares.values()))))
     ends = (0.0, float(layers[-1]))
     chance = Line(name="by chance", x=ends, y=(1 / places, 1 / places), null=True)
-    shares = [_line(name, values, seed) for name, values in arms.items()]
-    right = [_line(name, values, seed) for name, values in decoded.items()]
+    shares = [
+        _plain_if_rescaled(interval_line(name, layers, own, null=name == "shuffled"))
+        for name, own in arms.shares.items()
+    ]
+    right = [_plain_if_rescaled(mean_line(name, layers, own, seed)) for name, own in arms.decoded.items()]
     found = [
         Chart(title="Variance of the residual stream explained by position", x="after layer",
               y="share of the variance", lines=tuple(shares),
@@ -248,48 +279,40 @@ def _charts(
     return found
 
 
-def _rescaling_chart(
-    arms: dict[str, Numbers], decoded: dict[str, Numbers], doses: tuple[BranchScale, ...], seed: int
-) -> list[Chart]:
+def _rescaling_chart(arms: Arms, doses: Sequence[BranchScale], seed: int) -> list[Chart]:
     """Position information in the final layer by the ratio of attention and skip scales."""
     kept = {
         one.attention / one.skip: one.name for one in (BranchScale(), *doses) if one.skip and not one.without_mask
     }
-    some = sorted((ratio, name) for ratio, name in kept.items() if name in decoded)
+    some = sorted((ratio, name) for ratio, name in kept.items() if name in arms.decoded)
     if len(some) < 2:
         return []
-    ratios, last = (
-        [ratio for ratio, _ in some],
-        {"variance explained by position": arms, "positions recovered by nearest mean": decoded},
+    ratios, names = [ratio for ratio, _ in some], [name for _, name in some]
+    right = np.stack([arms.decoded[name][:, -1] for name in names], 1)
+    lines = (
+        interval_line("variance explained by position", ratios, [arms.shares[name][-1] for name in names]),
+        mean_line("positions recovered by nearest mean", ratios, right, seed),
     )
-    lines = [
-        mean_line(what, ratios, np.stack([values[name][:, -1] for _, name in some], 1), seed)
-        for what, values in last.items()
-    ]
     caption = "1: the unchanged model. Attention is scaled up, or the skip down, in every layer."
     words = {"title": "Position in the final layer by strength of attention", "y": "share", "caption": caption}
-    return [Chart(x="attention / skip [factor]", lines=tuple(lines), across="log", **words)]
+    return [Chart(x="attention / skip [factor]", lines=lines, across="log", **words)]
 
 
-def _line(name: str, values: Numbers, seed: int) -> Line:
-    """Line by layer; without bands for rescaled arms, which would overlap (the table lists the intervals)."""
-    line = mean_line(name, range(values.shape[1]), values, seed, null=name == "shuffled")
-    return line if name in UNSCALED_ARMS else line.model_copy(update={"low": None, "high": None})
+def _plain_if_rescaled(line: Line) -> Line:
+    """Drop the bands of rescaled arms, which would overlap (the table lists the intervals)."""
+    return line if line.name in UNSCALED_ARMS else line.model_copy(update={"low": None, "high": None})
 
 
 def _answer(found: dict[str, Estimate], places: int) -> str:
     first, last = (found[f"variance explained by position, {name}"] for name in ("input", "final layer"))
     right = found["positions recovered by nearest mean, final layer"]
-    sure = last.low is not None and last.low > 0
+    read = [f"{format_value(one)} for {name}" for name, one in _final_probes(found).items()]
     parts = [
         f"Position explains {format_value(first)} of the variance at the input, and {format_value(last)} after the "
-        "last layer."
-        if sure
-        else f"No position information is left after the last layer: it explains {format_value(last)} of the "
-        "variance.",
-        f"The nearest class mean recovers {format_percent(right.value)} of {places} positions there (chance: "
-        f"{100 / places:.1f} %).",
-    ]  # fmt: skip
+        "last layer.",
+        f"There the nearest class mean recovers {format_percent(right.value)} of {places} positions (chance: "
+        f"{100 / places:.1f} %), and linear probes have an R^2 of {', '.join(read)}.",
+    ]
     ratio = found.get("norm of attention output / norm of residual, mean of layers")
     if ratio is not None:
         parts.append(f"The norm of the attention output is {format_value(ratio)} times that of the residual stream.")
@@ -299,3 +322,13 @@ def _answer(found: dict[str, Estimate], places: int) -> str:
         amount = "position explains nothing" if left < ROUNDING else f"position explains {format_value(severed)}"
         parts.append(f"Without the skip connection {amount} after the last layer.")
     return " ".join(parts)
+
+
+def _final_probes(found: dict[str, Estimate]) -> dict[str, Estimate]:
+    """R^2 of linear probes for position after the last layer, by what they read."""
+    short = {
+        f"R^2 of a linear probe{how} for {what}, final layer": f"{what}{how}"
+        for what in ("position", "row", "column")
+        for how in ("", " with squares")
+    }
+    return {words: found[name] for name, words in short.items() if name in found}
