@@ -78,7 +78,7 @@ def probe(
     """
     from ordinate.probing.runner.api import text_data, try_attach
     from ordinate.probing.runner.default_model import model_fingerprint
-    from ordinate.probing.runner.probe_data import check_image_size
+    from ordinate.probing.runner.probe_data import check_input
     from ordinate.probing.runner.probe_folder import ProbeFolder
     from ordinate.probing.runner.probe_runner import parse_probes as parsed
     from ordinate.probing.runner.probe_runner import run_probes
@@ -95,7 +95,7 @@ def probe(
         sizes = {"sequences": amount.samples, "length": amount.length}
         material = _images(images) if images else text_data(subject, text, **sizes)
         if not isinstance(material, Exception):
-            material = replace(check_image_size(subject, material), budget=amount.budget)
+            material = replace(check_input(subject, material), budget=amount.budget)
             console.print(f"input: {material.source}", markup=False, soft_wrap=True)
         inputs = {"model": _name(place), "files": model_fingerprint(place), "text": str(images or text)}
         inputs |= {**sizes, "budget": amount.budget, "seed": seed, "read": _digest(material), **part}
@@ -175,6 +175,6 @@ def _about(
     facts = subject.info
     known = {name: getattr(facts, name) for name in facts.__dataclass_fields__}
     read = str(material) if isinstance(material, Exception) else material.source
-    known |= {"dtype": str(facts.dtype).removeprefix("torch.")}
+    known |= {"trained_length": subject.trained_length, "dtype": str(facts.dtype).removeprefix("torch.")}
     known |= {name: list(known[name]) for name in ("grid", "image") if known[name]}
     return {"facts": known, "read": read, "command": command}

@@ -216,6 +216,8 @@ class ModelAdapter(ABC):
     """The model, or its part that is probed."""
     tokenizer: Tokenizer | None
     """The tokenizer of the model; None: none."""
+    trained_length: int | None = None
+    """Tokens of its training sequences, as its study or its config.json says; None: not known."""
     priority: ClassVar[int]
     """Adapters are tried in ascending order."""
 

@@ -6,6 +6,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+from torch import nn
+
 from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.data.tokenizer import FILE, load_tokenizer
@@ -14,6 +17,7 @@ from ordinate.pretrained.checkpoint_sizes import check_sizes
 from ordinate.pretrained.read_model import check_own
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing.instrumentation.ordinate_layout import ORDINATE_MODELS
+from ordinate.probing.instrumentation.trained_length import training_of
 
 _FOLDER = "ordinate.probing.adapters"
 EXPLICIT_ATTENTION = ("eager", "sdpa")
@@ -39,21 +43,37 @@ def attach(model: Any, *, name: str | None = None, stage: int | None = None) -> 
         NotApplicable: the model cannot be instrumented, or an instrumented pass does not reproduce its output.
         ValueError: the folder has no such model, or the model no such stage.
     """
-    tokenizer = None
+    tokenizer = folder = None
     if isinstance(model, str | Path):
         folder = Path(model)
         name = folder.resolve().name if name is None else name
         model = _read(folder)
         tokenizer = load_tokenizer(folder) if (folder / FILE).is_file() else None
     name = type(model).__name__ if name is None else name
+    _check_finite(model, name)
     kinds = [catalog.load(_FOLDER, ModelAdapter, member) for member in catalog.names(_FOLDER)]
     refused = []
     for kind in sorted(kinds, key=lambda kind: kind.priority):
         reason = kind.unsupported_reason(model)
         if reason is None:
-            return cast(Any, kind)(model, name, tokenizer, stage)
+            adapter: ModelAdapter = cast(Any, kind)(model, name, tokenizer, stage)
+            adapter.trained_length = _trained_length(adapter, model, folder)
+            return adapter
         refused.append(reason)
     raise NotApplicable(f"{name} cannot be probed: {'; '.join(dict.fromkeys(refused))}")
+
+
+def _check_finite(model: object, name: str) -> None:
+    weights = model.named_parameters() if isinstance(model, nn.Module) else ()
+    damaged = next((which for which, own in weights if not torch.isfinite(own).all()), None)
+    if damaged is not None:
+        raise NotApplicable(f"the weights of {name} must be finite; {damaged} has nan or inf; load or train it again")
+
+
+def _trained_length(adapter: ModelAdapter, model: object, folder: Path | None) -> int | None:
+    found, longest = training_of(model, folder).length, adapter.info.max_length
+    # RoBERTa's configuration counts rows of its table that no token can have
+    return found if found is None or longest is None else min(found, longest)
 
 
 def _read(folder: Path) -> Any:

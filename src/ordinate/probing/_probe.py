@@ -38,11 +38,13 @@ class ProbeData:
 class Probe(ABC):
     """A question about position in a model.
 
-    Must: `title` and `measure`. Constructor keywords are the options, with defaults.
+    Must: `title` and `measure`. May: `beyond_training`. Constructor keywords are the options, with defaults.
     """
 
     title: ClassVar[str]
-    """The question in plain words."""
+    """The question in plain words, to be answered by yes or no."""
+    beyond_training: ClassVar[bool] = False
+    """Whether it reads texts beyond the trained length of the model; others get texts cut to it."""
 
     @abstractmethod
     def measure(

@@ -37,6 +37,19 @@ def test_a_checkpoint_is_read_with_its_head(name, tmp_path):
         one.tokenize("a")
 
 
+def test_the_trained_length_is_that_of_the_configuration():
+    assert attach(make("gpt2")).trained_length == make("gpt2").config.n_positions
+    assert attach(Decoder(Shape(vocabulary=9, width=8, heads=2, layers=1)).eval()).trained_length is None
+
+
+def test_weights_that_are_not_finite_are_named():
+    model = Decoder(Shape(vocabulary=9, width=8, heads=2, layers=1)).eval()
+    with torch.no_grad():
+        list(model.parameters())[2].view(-1)[1] = float("nan")
+    with pytest.raises(NotApplicable, match=r"weights of Decoder must be finite; .* has nan or inf; load or train"):
+        attach(model)
+
+
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
 def test_a_folder_of_ours_is_read_with_its_tokenizer(kind, tmp_path):
     sizes = {"vocabulary": 256, "width": 16, "layers": 2, "heads": 2}

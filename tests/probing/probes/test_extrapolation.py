@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate.probing._adapter import ForwardOutput, NotApplicable
+from ordinate.probing._adapter import ForwardOutput, Inputs, NotApplicable
 from ordinate.probing._probe import ProbeData
+from ordinate.probing.measures.longer_context import (
+    half_window,
+    increase_by_context,
+    token_losses_by_position,
+    windowed_losses,
+)
 from ordinate.probing.measures.position_precision import (
     POSITIONS,
     embedding_rounding_errors,
@@ -14,7 +20,7 @@ from ordinate.probing.measures.position_precision import (
     sinusoid_error,
 )
 from ordinate.probing.measures.samples import ForwardBudget, subsample
-from ordinate.probing.probes.extrapolation import Extrapolation, token_losses_by_position
+from ordinate.probing.probes.extrapolation import Extrapolation
 from ordinate.testing.analytic_model import AnalyticModel, random_sequences
 
 
@@ -39,7 +45,7 @@ def test_learned_positions_change_under_a_shift():
 class Lost(AnalyticModel):
     """Predicts the same token up to a position, and nothing beyond."""
 
-    end = 24
+    end = 16
 
     def forward(self, inputs, watch=None):
         found = super().forward(inputs, watch)
@@ -48,28 +54,76 @@ class Lost(AnalyticModel):
         return ForwardOutput(found.residual, logits)
 
 
-def test_failure_beyond_a_length_is_detected():
-    material = ProbeData(torch.full((16, 24), 3), None, "threes")
-    finding = Extrapolation(times=(2,), shifts=(1,)).measure(Lost(), material)
-    rise = named(finding)["increase, context 2 times as long"]
-    # from ln(1 + 49 e^-5) to ln 50
-    assert abs(rise.value - (np.log(50) - np.log(1 + 49 * np.exp(-5)))) < 1e-6
-    assert rise.low > 0
-    assert "It fails" in finding.answer
+# from ln(1 + 49 e^-5) to ln 50
+LOSS_OF_LOST = np.log(50) - np.log(1 + 49 * np.exp(-5))
 
 
-def test_a_model_without_positions_shows_no_increase():
-    # a bigram table: only the last token matters, so neither the earlier context nor segment boundaries do
-    material, increases = random_sequences(64, 24), []
+def threes(length):
+    return ProbeData(torch.full((16, length), 3), None, "threes")
 
-    class Pairs(AnalyticModel):
+
+def test_failure_beyond_the_trained_length_is_detected():
+    finding = Extrapolation(times=(2, 4), shifts=(1,), trained_length=16).measure(Lost(), threes(64))
+    for length in (32, 64):
+        rise = named(finding)[f"increase with {length} tokens of context in place of 16"]
+        assert abs(rise.value - LOSS_OF_LOST) < 1e-6
+    assert (finding.grade, finding.effect.name) == ("no", "increase with 32 tokens of context in place of 16")
+    assert finding.headline.startswith("No. Increase with 32 tokens")
+
+
+def test_a_model_that_fails_only_far_beyond_reads_weakly():
+    class Later(Lost):
+        end = 32
+
+    finding = Extrapolation(times=(2, 4), shifts=(1,), trained_length=16).measure(Later(), threes(64))
+    assert (finding.grade, finding.effect.name) == ("weakly", "increase with 64 tokens of context in place of 16")
+
+
+def test_a_change_of_document_is_no_failure():
+    # each text repeats a token of its own, which the model predicts: another document before it would do harm
+    class Same(AnalyticModel):
         def forward(self, inputs, watch=None):
             found = super().forward(inputs, watch)
-            return ForwardOutput(found.residual, self.tokens[inputs.ids] @ torch.ones(16, 50, dtype=torch.float64))
+            seen = torch.nn.functional.one_hot(inputs.ids, 50).double().cumsum(1)
+            return ForwardOutput(found.residual, 8 * seen / seen.sum(2, keepdim=True))
 
-    found = named(Extrapolation(times=(2, 4), shifts=(1,)).measure(Pairs(), material))
-    increases += [abs(found[f"increase, context {times} times as long"].value) for times in (2, 4)]
-    assert max(increases) < 1e-6
+    ids = torch.arange(16)[:, None].expand(-1, 64).contiguous()
+    finding = Extrapolation(shifts=(1,), trained_length=16).measure(Same(), ProbeData(ids, None, "repeated"))
+    assert (finding.grade, finding.effect.value) == ("yes", 0.0)
+    # pieces that are no longer than the trained length cannot answer
+    finding = Extrapolation(shifts=(1,), trained_length=128).measure(Same(), ProbeData(ids, None, "repeated"))
+    assert finding.grade == "cannot be told"
+    assert "trained at 128 tokens, and the texts have 64: give texts of 2 times" in finding.answer
+
+
+def test_without_a_trained_length_nothing_is_claimed():
+    finding = Extrapolation(shifts=(1,)).measure(AnalyticModel("rope"), random_sequences())
+    assert (finding.grade, finding.effect) == ("cannot be told", None)
+    assert "give it as trained_length=128" in finding.answer
+    with pytest.raises(ValueError, match="the trained length must be above zero; got 0"):
+        Extrapolation(trained_length=0)
+
+
+@pytest.mark.parametrize("first_token", [None, 7])
+def test_windowed_losses_are_those_of_the_same_tokens_in_their_windows(first_token):
+    subject, ids = AnalyticModel("rope", first_token=first_token), random_sequences(3, 29).ids
+    fixed = int(first_token is not None)
+    if fixed:
+        ids[:, 0] = first_token
+    chosen = subsample(subject.info, ProbeData(ids, None, ""), ForwardBudget(1))
+    read, windowed = token_losses_by_position(subject, chosen), windowed_losses(subject, chosen, 11)
+    half = half_window(chosen, 11)
+    assert half == 5
+    for token in (fixed + half, 17, fixed + half + windowed.shape[1] - 1):
+        start = fixed + ((token - fixed) // half - 1) * half
+        window = torch.cat([ids[:, :fixed], ids[:, start : start + 2 * half]], 1)
+        logits = subject.forward(Inputs(window)).logits[:, fixed + token - start - 1]
+        want = torch.nn.functional.cross_entropy(logits.float(), ids[:, token], reduction="none").numpy()
+        np.testing.assert_allclose(windowed[:, token - fixed - half], want, rtol=1e-5)
+        rise = increase_by_context(read, windowed, chosen, 11)[:, token - fixed - half]
+        np.testing.assert_allclose(rise, read[:, token - 2] - want, atol=1e-5)
+    # the first window is the beginning of the text
+    np.testing.assert_allclose(increase_by_context(read, windowed, chosen, 11)[:, :half], 0, atol=1e-6)
 
 
 def test_loss_by_position_is_that_of_each_token():
@@ -87,11 +141,13 @@ def test_lengths_beyond_the_maximum_are_skipped_with_a_reason():
         "increase, positions shifted by 1",
         "increase, positions shifted by 4",
     ]
-    assert any("of at most 30 tokens" in caveat for caveat in finding.caveats)
     with pytest.raises(NotApplicable, match="needs texts"):
         Extrapolation().measure(AnalyticModel(), ProbeData(None, torch.zeros(3, 1, 4, 4), "nothing"))
-    with pytest.raises(NotApplicable, match="no positions beyond 24"):
-        Extrapolation().measure(AnalyticModel("learned", head=False, max_length=24), random_sequences())
+    full = AnalyticModel("learned", max_length=24)
+    finding = Extrapolation(trained_length=24).measure(full, random_sequences())
+    assert (finding.grade, finding.effect) == ("no", None)
+    assert "no positions beyond its trained length of 24 tokens" in finding.headline
+    assert any("no positions beyond 24, and texts of 24" in caveat for caveat in finding.caveats)
 
 
 def test_low_precision_positions_collide():

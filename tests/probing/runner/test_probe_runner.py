@@ -5,9 +5,11 @@ import pytest
 from ordinate.core import catalog
 from ordinate.core.finding import Finding
 from ordinate.core.folder_lock import FolderLockedError
+from ordinate.core.progress import ignore
 from ordinate.probing._adapter import NotApplicable
+from ordinate.probing.runner.probe_data import check_input
 from ordinate.probing.runner.probe_folder import OtherInputsError, ProbeFolder
-from ordinate.probing.runner.probe_runner import ProbeSpec, parse_probes, run_probes
+from ordinate.probing.runner.probe_runner import ProbeSpec, parse_probes, run_probe, run_probes
 from ordinate.testing.analytic_model import AnalyticModel, random_sequences
 
 ORDER = ProbeSpec("order_sensitivity", {"windows": "2;8"})
@@ -108,6 +110,25 @@ def test_names_and_options_are_checked_before_anything_runs():
         parse_probes(["order_sensitivity:window=2"])
     with pytest.raises(ValueError, match="may be given once"):
         parse_probes(["order_sensitivity", "order_sensitivity"])
+
+
+def test_texts_are_cut_to_the_trained_length_unless_a_probe_reads_beyond_it():
+    subject = AnalyticModel("rope")
+    subject.trained_length = 16
+    material = random_sequences(12, 32)
+    order = run_probe(ProbeSpec("order_sensitivity", {"windows": "2"}), subject, material, 0, ignore)
+    assert "12 of 16 tokens" in order.method
+    assert "Texts of 32 tokens were cut to 16, the trained length of the model." in order.caveats
+    beyond = run_probe(ProbeSpec("extrapolation", {"shifts": "1"}), subject, material, 0, ignore)
+    assert beyond.effect.name == "increase with 32 tokens of context in place of 16"
+    assert not any("were cut" in caveat for caveat in beyond.caveats)
+
+
+def test_tokens_outside_the_vocabulary_are_refused():
+    beyond = random_sequences(4, 12, vocabulary=90)
+    with pytest.raises(ValueError, match=r"token ids must be in the vocabulary of plain, 0 to 49; got 0 to 89"):
+        check_input(AnalyticModel(), beyond)
+    assert check_input(AnalyticModel(), random_sequences()) is not None
 
 
 def test_a_finding_comes_back_as_it_was(folder):

@@ -1,6 +1,7 @@
 """Variance components of vectors: position, text and residual (two-way analysis of variance)."""
 
 import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -88,18 +89,19 @@ def position_share(x: Float[Tensor, "texts places width"], level: float = LEVEL)
     """Share of position in the variance, with its confidence interval over texts.
 
         share = U / W,    U, W: means over pairs of texts of k_ij = <x_i, x_j> / (places - 1) and of w_ij
-        V = (4 (n - 2) z_1 + 2 z_2) / (n (n - 1)),    r_ij = (k_ij - share w_ij) / W
-        z_2 = mean r_ij^2,    z_1 = n / (n - 4) mean over i and j != l of r_ij r_il, at least 0
+        half width^2 = (4 (n - 2) t^2 v_1 + 2 z^2 v_2) / (n (n - 1)),    r_ij = (k_ij - share w_ij) / W
+        v_2 = mean r_ij^2,    v_1 = n / (n - 4) mean over i and j != l of r_ij r_il, at least 0
 
-    x_i is text i less its mean, w_ij the variance within and between two texts. The estimate is a ratio of
-    U-statistics: without position each text by itself says nothing (z_1 = 0), and only pairs of texts contribute. A
-    bootstrap would draw texts twice, and duplicates look like an effect of position; the jackknife counts z_2 twice.
+    x_i is text i less its mean, w_ij the variance within and between two texts, t and z the quantiles of Student's
+    distribution of n - 1 degrees and of the normal one. The estimate is a ratio of U-statistics: without position
+    each text by itself says nothing (v_1 = 0), and only pairs of texts contribute. A bootstrap would draw texts
+    twice, and duplicates look like an effect of position; the jackknife counts v_2 twice.
 
     Args:
         x: vectors, three texts or more.
         level: of confidence.
     Source: Hoeffding 1948, A class of statistics with asymptotically normal distribution, section 5.
-    Departs: z_1 is corrected for the residuals r_ij, whose mean is 0; of 12 texts and more.
+    Departs: v_1 is corrected for the residuals r_ij, whose mean is 0.
     """
     found, count = inner_products(x), len(x)
     apart = ~torch.eye(count, dtype=torch.bool)
@@ -113,6 +115,7 @@ def position_share(x: Float[Tensor, "texts places width"], level: float = LEVEL)
     squares, rows = float(residual.square().sum()), float(residual.sum(1).square().sum())
     pairs = count * (count - 1)
     by_text = max(0.0, rows - squares) / (pairs * (count - 2)) * count / max(count - 4, 1)
-    variance = (4 * (count - 2) * by_text + 2 * squares / pairs) / pairs
-    half = student_quantile((1 + level) / 2, count - 1) * math.sqrt(variance)
+    # pairs are many: their part has a normal quantile
+    t, z = student_quantile((1 + level) / 2, count - 1), NormalDist().inv_cdf((1 + level) / 2)
+    half = math.sqrt((t**2 * 4 * (count - 2) * by_text + z**2 * 2 * squares / pairs) / pairs)
     return ShareEstimate(value, value - half, value + half)

@@ -1,48 +1,112 @@
-"""Length extrapolation: loss by position, longer contexts, shifted positions, and precision of large positions."""
+"""Length extrapolation: longer contexts of one document, shifted positions, and precision of large positions."""
 
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
 
-from ordinate.core.finding import Chart, Estimate, Finding
+from ordinate.core.checks import need_positive
+from ordinate.core.finding import Chart, Estimate, Finding, Grade
 from ordinate.core.progress import OnProgress, fraction, ignore
 from ordinate.probing._adapter import ModelAdapter, ModelInfo, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
-from ordinate.probing.measures.formatting import describe_effects, format_estimate, mean_estimate, mean_line
-from ordinate.probing.measures.perturbation_loss import Metric, NextTokenLoss, PerText, metric_for, token_losses
+from ordinate.probing.measures.formatting import (
+    describe_effects,
+    format_estimate,
+    format_value,
+    mean_estimate,
+    mean_line,
+)
+from ordinate.probing.measures.grading import corrected_level
+from ordinate.probing.measures.longer_context import (
+    half_window,
+    increase_by_context,
+    token_losses_by_position,
+    windowed_losses,
+)
+from ordinate.probing.measures.perturbation_loss import Metric, NextTokenLoss, PerText, metric_for
 from ordinate.probing.measures.position_precision import measure_precision, precision_table
-from ordinate.probing.measures.samples import ForwardBudget, Sample, intervention_sample, observation_sample
+from ordinate.probing.measures.samples import (
+    ForwardBudget,
+    Sample,
+    intervention_sample,
+    observation_sample,
+    truncated,
+)
 
-BINS = 16
+BINS = 32
+# increase of the loss that counts as failure [nats per token]
+SIZE = 0.1
 METHOD = (
-    "By position: the loss of each token of {whole}, and of concatenations {times} times as long. Context: the "
-    "tokens of a text are read after other texts and alone, and compared. Shifted: all position ids of {few} are "
-    "increased, and the {what} is compared. Precision: the error of a position, and of its sines and cosines, in "
-    "low-precision types, by arithmetic; for the model, the error of its relative rotations at large positions "
-    "compared with position 0, or the rounding error of its position embeddings. Intervals: 95 %, bootstrap over "
-    "texts. Position 0 is left out."
+    "Context: {whole}; the same tokens of a document are read from its beginning, and from windows no longer than "
+    "the trained length, which overlap by half, and the losses of the last half window before each length are "
+    "compared. Grade: at {level:.3f} confidence for each length (Bonferroni); an increase of {size} nats per token "
+    "is a failure. Shifted: all position ids of {few} are increased, and the {what} is compared. Precision: the "
+    "error of a position, and of its sines and cosines, in low-precision types, by arithmetic; for the model, the "
+    "error of its relative rotations at large positions compared with position 0, or the rounding error of its "
+    "position embeddings. Intervals: 95 %, bootstrap over texts."
 )
 NULL = (
-    "A model that does not depend on absolute position or context: no increase under any shift, and none after other "
-    "texts."
+    "A model that reads as well beyond its trained length: no increase when a document is read from its beginning, "
+    "and none under any shift."
 )
+
+
+@dataclass(frozen=True)
+class LongerContext:
+    """What becomes of the loss with more context than in training.
+
+    Args:
+        estimates: the increase at each length, the shortest first.
+        corrected: the same with corrected intervals.
+        charts: loss by position.
+        reason: why nothing was measured; empty: it was.
+    """
+
+    estimates: tuple[Estimate, ...] = ()
+    corrected: tuple[Estimate, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    reason: str = ""
+
+    def decide(self) -> tuple[Grade, Estimate | None]:
+        """Yes: no length fails. No: the shortest fails. Weakly: it degrades, or only longer ones fail."""
+        if not self.estimates:
+            return "cannot be told", None
+        failing = [one.graded(SIZE) for one in self.corrected]
+        if set(failing) == {"no"}:
+            return "yes", self.estimates[-1]
+        worst = failing.index("yes") if "yes" in failing else failing.index("weakly") if "weakly" in failing else -1
+        if failing[0] == "cannot be told" or worst < 0:
+            return "cannot be told", self.estimates[failing.index("cannot be told")]
+        return "no" if failing[0] == "yes" else "weakly", self.estimates[worst]
 
 
 class Extrapolation(Probe):
     """Length extrapolation of a model, and precision of its positions.
 
     Args:
-        times: numbers of texts that are concatenated; those beyond the model's maximum length are left out.
+        times: lengths of context, as multiples of the trained length; those beyond the texts or the model's maximum
+            length are left out.
         shifts: shifts of all position ids [tokens]; None: 1, 8, 64 ... 32768, up to the model's maximum length.
+        trained_length: tokens of a training sequence; None: as the study or config.json of the model says.
     """
 
-    title = "What becomes of it beyond the length it was trained at?"
+    title = "Can it read beyond the length it was trained at?"
+    beyond_training = True
 
-    def __init__(self, *, times: tuple[int, ...] = (2, 4), shifts: tuple[int, ...] | None = None) -> None:
-        self.times, self.shifts = times, shifts
+    def __init__(
+        self,
+        *,
+        times: tuple[int, ...] = (2, 4),
+        shifts: tuple[int, ...] | None = None,
+        trained_length: int | None = None,
+    ) -> None:
+        if trained_length is not None:
+            need_positive("the trained length", trained_length)
+        self.times, self.shifts, self.trained_length = times, shifts, trained_length
 
     def measure(
         self, model: ModelAdapter, data: ProbeData, seed: int = 0, on_progress: OnProgress = ignore
@@ -50,40 +114,74 @@ class Extrapolation(Probe):
         began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
         if data.ids is None:
             raise NotApplicable("this probe needs texts; images have a fixed size")
-        fitting = [times for times in self.times if _fits(facts, data.ids.shape, times)]
-        whole = observation_sample(facts, data, ForwardBudget(1 + len(fitting)))
-        fitting = [times for times in fitting if whole.count >= 2 * times]
-        few = intervention_sample(facts, data, ForwardBudget(1 + len(self._allowed_shifts(facts))))
+        trained = self.trained_length or model.trained_length
+        # one pass over whole texts, and windows that cover every token twice
+        whole = observation_sample(facts, data, ForwardBudget(3))
+        short = truncated(data, max(8, trained or data.ids.shape[1]))
+        few = intervention_sample(facts, short, ForwardBudget(1 + len(self._allowed_shifts(facts))))
         scale = metric_for(model, few, seed)
-        charts, estimates = _by_position(scale, whole, fitting, seed, reasons)
-        for times in sorted({*self.times} - {*fitting}):
-            reasons[f"texts {times} times as long"] = (
-                f"two such texts are needed, of at most {facts.max_length} tokens (the maximum length)"
-            )
+        context = self._context(scale, whole, trained, seed)
         on_progress(fraction(0.5))
         shifts = self._shifts(scale, seed, reasons, on_progress)
-        estimates += [
+        shifted = [
             mean_estimate(f"increase, positions shifted by {by:,}", values, seed, scale.unit)
             for by, values in shifts.items()
         ]
-        if not estimates:
-            raise NotApplicable("; ".join(f"{what}: {reason}" for what, reason in reasons.items()))
         exact, more = measure_precision(model, data.ids[0], reasons)
-        estimates += exact
-        words = {"whole": whole.description, "few": few.description, "what": scale.name}
+        grade, effect = context.decide()
+        if trained is not None and facts.max_length is not None and facts.max_length <= trained:
+            grade = "no"
+        words = {"whole": whole.description, "few": few.description, "what": scale.name, "size": SIZE}
         return Finding(
             question="extrapolation",
             title=self.title,
-            answer=_answer(facts, estimates),
-            estimates=tuple(estimates),
+            grade=grade,
+            effect=effect,
+            answer=_answer(facts, trained, context, shifted),
+            estimates=(*context.estimates, *shifted, *exact),
             tables=(precision_table(),),
-            charts=(*charts, *_shift_chart(scale, shifts, seed), *more),
-            method=METHOD.format(times=" and ".join(map(str, fitting)) or "no", **words),
+            charts=(*context.charts, *_shift_chart(scale, shifts, seed), *more),
+            method=METHOD.format(level=corrected_level(max(1, len(context.estimates))), **words),
             null=NULL,
-            caveats=(*whole.subsampling_notes, *few.subsampling_notes, *_caveats(fitting, reasons)),
+            caveats=(
+                *whole.subsampling_notes,
+                *few.subsampling_notes,
+                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+            ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
+
+    def _context(self, scale: Metric, whole: Sample, trained: int | None, seed: int) -> LongerContext:
+        """Loss of the same tokens with a context beyond the trained length and within it."""
+        if not isinstance(scale, NextTokenLoss):
+            return LongerContext(
+                reason="It does not predict the next token, so its loss has no context to grow with."
+            )
+        if trained is None:
+            return LongerContext(
+                reason="The length of its training texts is not known: give it as trained_length=128 (or the like)."
+            )
+        lengths = [times * trained for times in sorted(self.times) if times * trained <= whole.length]
+        if not lengths or half_window(whole, trained) < 2:
+            return LongerContext(
+                reason=f"It was trained at {trained:,} tokens, and the texts have {whole.length:,}: give texts of "
+                f"{min(self.times, default=2)} times its trained length or more."
+            )
+        read = token_losses_by_position(scale.subject, whole)
+        windowed = windowed_losses(scale.subject, whole, trained)
+        rise, half = increase_by_context(read, windowed, whole, trained), half_window(whole, trained)
+        estimates, corrected = [], []
+        for length in lengths:
+            # the last whole chunk before this length; the first one begins after half a window
+            end = ((length - whole.fixed) // half - 1) * half
+            values = rise[:, end - half : end].mean(1)
+            name = f"increase with {length:,} tokens of context in place of {trained:,}"
+            estimates.append(mean_estimate(name, values, seed, "nats per token"))
+            level = corrected_level(len(lengths))
+            corrected.append(mean_estimate(name, values, seed, "nats per token", level=level))
+        chart = _position_chart(read, windowed, whole, trained, seed)
+        return LongerContext(tuple(estimates), tuple(corrected), (chart,))
 
     def _allowed_shifts(self, facts: ModelInfo) -> list[int]:
         """Shifts below the maximum length."""
@@ -110,74 +208,26 @@ class Extrapolation(Probe):
         return found
 
 
-def token_losses_by_position(subject: ModelAdapter, chosen: Sample) -> Float[ndarray, "texts places"]:
-    """Loss of each token from the third on [nats]."""
-    found = []
-    for rows in chosen.batches(subject.info):
-        given = chosen.inputs(rows)
-        logits = subject.forward(given).logits
-        if logits is None or given.ids is None:
-            raise NotApplicable("the model does not predict the next token")
-        found.append(token_losses(logits[:, :-1], given.ids[:, 1:])[:, 1:].double().cpu())
-    return torch.cat(found).numpy()
-
-
-def _by_position(
-    scale: Metric, chosen: Sample, fitting: list[int], seed: int, reasons: dict[str, str]
-) -> tuple[list[Chart], list[Estimate]]:
-    """Loss by position, of texts and of their concatenations."""
-    if not isinstance(scale, NextTokenLoss):
-        reasons["loss by position"] = "the model does not predict the next token"
-        return [], []
-    own = token_losses_by_position(scale.subject, chosen)
-    longer = {times: _concatenated_losses(scale.subject, chosen, times, reasons) for times in fitting}
-    found = {times: values for times, values in longer.items() if values is not None}
-    estimates = [_context_effect(times, values, own, seed) for times, values in found.items()]
-    return [_position_chart({1: own, **found}, seed, scale.subject.info)], estimates
-
-
-def _fits(facts: ModelInfo, size: tuple[int, ...], times: int) -> bool:
-    texts, length = size
-    return times * length <= (facts.max_length or times * length) and texts >= 2 * times
-
-
-def _concatenated_losses(
-    subject: ModelAdapter, chosen: Sample, times: int, reasons: dict[str, str]
-) -> ndarray | None:
-    """Loss of each token of concatenated texts; the first token (BOS) is kept only at the beginning."""
-    ids = chosen.inputs(slice(0, chosen.count // times * times)).ids
-    if ids is None:
-        return None
-    body = ids[:, chosen.fixed :].reshape(len(ids) // times, -1)
-    long = Sample(torch.cat([ids[::times, : chosen.fixed], body], 1), None, chosen.fixed, None)
-    try:
-        return token_losses_by_position(subject, long)
-    except NotApplicable as reason:
-        reasons[f"texts {times} times as long"] = str(reason)
-        return None
-
-
-def _context_effect(times: int, values: ndarray, own: ndarray, seed: int) -> Estimate:
-    """Loss increase of the last text of each concatenation over the same text alone, at the positions of both."""
-    alone = own[times - 1 : len(values) * times : times]
-    # the second half only: the first tokens of a text profit from any context before them
-    later = alone.shape[1] // 2
-    rise = values[:, -later:].mean(1) - alone[:, -later:].mean(1)
-    return mean_estimate(f"increase, context {times} times as long", rise, seed, "nats per token")
-
-
-def _position_chart(lengths: dict[int, ndarray], seed: int, facts: ModelInfo) -> Chart:
+def _position_chart(
+    read: Float[ndarray, "texts places"],
+    windowed: Float[ndarray, "texts scored"],
+    chosen: Sample,
+    trained: int,
+    seed: int,
+) -> Chart:
+    first = chosen.fixed + half_window(chosen, trained)
     lines = []
-    for times, values in lengths.items():
-        edges = np.unique(np.linspace(0, values.shape[1], BINS * times + 1).round().astype(int))
+    for name, values, start in (
+        ("from the beginning", read, 2),
+        (f"from the last {trained:,} tokens at most", windowed, first),
+    ):
+        edges = np.unique(np.linspace(0, values.shape[1], BINS + 1).round().astype(int))
         means = np.add.reduceat(values, edges[:-1], 1) / np.diff(edges)
-        across = (edges[:-1] + edges[1:] + 3) / 2
-        lines.append(
-            mean_line("texts" if times == 1 else f"{times} texts concatenated", across.tolist(), means, seed)
-        )
-    end = f" Its maximum length is {facts.max_length:,} tokens." if facts.max_length else ""
+        across = (edges[:-1] + edges[1:] - 1) / 2 + start
+        lines.append(mean_line(name, across.tolist(), means, seed))
     caption = (
-        f"Mean loss by position.{end} A line that rises beyond the training length shows that the model fails there."
+        f"Mean loss of the same documents. It was trained at {trained:,} tokens: where the first line is above the "
+        "second beyond that, more context than in training does harm."
     )
     return Chart(title="Loss by position", x="position [tokens]", y="loss [nats per token]", lines=tuple(lines),
                  caption=caption)  # fmt: skip
@@ -192,16 +242,17 @@ def _shift_chart(scale: Metric, shifts: dict[int, PerText], seed: int) -> list[C
                   lines=(line,), caption=caption, across="log")]  # fmt: skip
 
 
-def _answer(facts: ModelInfo, estimates: list[Estimate]) -> str:
-    further = [one for one in estimates if one.name.startswith("increase, context")]
-    shifted = [one for one in estimates if one.name.startswith("increase, positions shifted")]
+def _answer(facts: ModelInfo, trained: int | None, context: LongerContext, shifted: list[Estimate]) -> str:
     sentences = []
-    if further:
-        one = further[-1]
-        worse = one.low is not None and one.low > 0
-        how = "It fails" if worse and one.value > 0.5 else "It degrades" if worse else "It does not degrade"
+    if trained is not None and facts.max_length is not None and facts.max_length <= trained:
+        sentences.append(f"It has no positions beyond its trained length of {trained:,} tokens.")
+    elif context.reason:
+        sentences.append(context.reason)
+    else:
+        rises = [f"{format_value(one)} {one.name.removeprefix('increase ')}" for one in context.estimates]
         sentences.append(
-            f"{how} at longer contexts: {describe_effects({'a ' + one.name.removeprefix('increase, '): one})}."
+            f"It was trained at {trained:,} tokens. The loss of the same tokens of a document increases by "
+            f"{', by '.join(rises)} [nats per token]."
         )
     if shifted:
         one = shifted[-1]
@@ -213,16 +264,6 @@ def _answer(facts: ModelInfo, estimates: list[Estimate]) -> str:
             sentences.append(f"{shift} has no measurable effect: {format_estimate(one)}.")
         else:
             sentences.append(f"{describe_effects({shift: one})}.")
-    if facts.max_length:
+    if facts.max_length and facts.max_length != trained:
         sentences.append(f"Its maximum length is {facts.max_length:,} tokens.")
     return " ".join(sentences)
-
-
-def _caveats(fitting: list[int], reasons: dict[str, str]) -> list[str]:
-    found = [f"Not measured, {what}: {reason}." for what, reason in reasons.items()]
-    found += ["The length of the training texts is not recorded in a model; its maximum length is only a hint."]
-    if fitting:
-        found.append(
-            "Concatenated texts are unrelated: an increase may be due to distracting content as well as to length."
-        )
-    return found

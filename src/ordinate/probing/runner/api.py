@@ -8,7 +8,7 @@ from ordinate.core.progress import ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._attach import attach
 from ordinate.probing._probe import DEFAULT_BUDGET, ProbeData
-from ordinate.probing.runner.probe_data import check_image_size, sample_text
+from ordinate.probing.runner.probe_data import check_input, sample_text
 from ordinate.probing.runner.probe_runner import ProbeSpec, run_probe
 from ordinate.report.findings import notebook_card
 
@@ -70,7 +70,7 @@ def probe(
     subject = model if isinstance(model, ModelAdapter) else attach(model)
     read = data or text_data(subject, text, sequences=samples, length=length)
     if isinstance(read, ProbeData):
-        read = replace(check_image_size(subject, read), budget=budget)
+        read = replace(check_input(subject, read), budget=budget)
     return ProbeResult(run_probe(asked, subject, read, seed, ignore))
 
 

@@ -18,7 +18,7 @@ from ordinate.evaluation.subject import Subject
 from ordinate.evaluation.text_sample import CorpusText, HeldOutText, TextSource
 from ordinate.probing._adapter import Inputs, ModelAdapter
 from ordinate.probing._attach import attach
-from ordinate.probing.runner.trained_length import Training, distinct_names, training_of
+from ordinate.probing.instrumentation.trained_length import Training, distinct_names, training_of
 
 DEFAULT_SAMPLES = 64
 DEFAULT_TEXT = "stdlib"

@@ -21,7 +21,7 @@ from ordinate.evaluation.quantity import ACCURACY
 from ordinate.evaluation.side_by_side import MeasuredModel, differences_of
 from ordinate.models.vision import VisionTransformer
 from ordinate.pretrained.read_model import read_model
-from ordinate.probing.runner.trained_length import distinct_names, shared_study, training_of
+from ordinate.probing.instrumentation.trained_length import distinct_names, shared_study, training_of
 
 DEFAULT_SAMPLES = 512
 

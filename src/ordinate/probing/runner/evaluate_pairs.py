@@ -20,7 +20,7 @@ from ordinate.evaluation.side_by_side import MeasuredModel, differences_of
 from ordinate.evaluation.translation import choose_pairs, loss_at
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.pretrained.read_model import read_model
-from ordinate.probing.runner.trained_length import Training, distinct_names, shared_study, training_of
+from ordinate.probing.instrumentation.trained_length import Training, distinct_names, shared_study, training_of
 
 DEFAULT_SAMPLES = 256
 DEFAULT_MULTIPLES = (1, 2)

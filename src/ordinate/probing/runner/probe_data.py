@@ -63,12 +63,20 @@ def sample_text(subject: ModelAdapter, text: str, *, sequences: int = 64, length
     return ProbeData(rows, None, f"{len(rows)} samples of {size} tokens from {corpus.name}")
 
 
-def check_image_size(subject: ModelAdapter | NotApplicable, material: ProbeData) -> ProbeData:
-    """Return the material after checking that images have the size of the model.
+def check_input(subject: ModelAdapter | NotApplicable, material: ProbeData) -> ProbeData:
+    """Return the material after checking that images have the size of the model, and tokens are in its vocabulary.
 
     Raises:
-        ValueError: images of another size or number of channels.
+        ValueError: images of another size or number of channels, or token ids outside the vocabulary.
     """
+    if isinstance(subject, ModelAdapter) and material.ids is not None and material.ids.numel():
+        least, most, size = int(material.ids.min()), int(material.ids.max()), subject.info.vocabulary
+        need(
+            size == 0 or (least >= 0 and most < size),
+            f"token ids must be in the vocabulary of {subject.info.name}, 0 to {size - 1}",
+            f"got {least} to {most} in {material.source}",
+            "use its own tokenizer",
+        )
     if isinstance(subject, NotApplicable) or subject.info.image is None or material.images is None:
         return material
     (channels, rows, columns), came = subject.info.image, tuple(material.images.shape[1:])

@@ -12,9 +12,12 @@ from ordinate.core.finding import Finding
 from ordinate.core.progress import OnProgress, Progress, for_item
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
+from ordinate.probing.measures.samples import truncated
 from ordinate.probing.runner.probe_folder import ProbeFolder
 
 PACKAGE = "ordinate.probing.probes"
+# fewest tokens of a text that a probe reads
+MIN_TOKENS = 8
 RANDOM_INPUT_CAVEAT = "The input was random tokens: the effect of order and position in real text was not measured."
 
 
@@ -54,12 +57,20 @@ def parse_probes(listed: Sequence[str] = ()) -> list[ProbeSpec]:
     return found
 
 
-def _complete(found: Finding, subject: ModelAdapter, material: ProbeData) -> Finding:
-    """Add caveats on parts of the model that are not measured, and on random input."""
-    left = [f"Of this model, {subject.info.left_out}."] if subject.info.left_out else []
-    return found.model_copy(
-        update={"caveats": (*left, *(() if material.natural else (RANDOM_INPUT_CAVEAT,)), *found.caveats)}
-    )
+def _complete(found: Finding, subject: ModelAdapter, material: ProbeData, cut: str) -> Finding:
+    """Add caveats on parts of the model that are not measured, on random input and on cut texts."""
+    left = f"Of this model, {subject.info.left_out}." if subject.info.left_out else ""
+    added = (left, "" if material.natural else RANDOM_INPUT_CAVEAT, cut)
+    return found.model_copy(update={"caveats": (*filter(None, added), *found.caveats)})
+
+
+def _within_training(subject: ModelAdapter, material: ProbeData) -> tuple[ProbeData, str]:
+    """Cut texts to the trained length of the model, beyond which a probe would measure how it fails; and say so."""
+    trained = subject.trained_length
+    if material.ids is None or trained is None or material.ids.shape[1] <= max(trained, MIN_TOKENS):
+        return material, ""
+    cut = f"Texts of {material.ids.shape[1]:,} tokens were cut to {trained:,}, the trained length of the model."
+    return truncated(material, max(trained, MIN_TOKENS)), cut
 
 
 def run_probe(
@@ -76,7 +87,8 @@ def run_probe(
             raise subject
         if isinstance(material, NotApplicable):
             raise material
-        return _complete(probe.measure(subject, material, seed, on_progress), subject, material)
+        read, cut = (material, "") if probe.beyond_training else _within_training(subject, material)
+        return _complete(probe.measure(subject, read, seed, on_progress), subject, read, cut)
     except NotApplicable as reason:
         seconds = time.perf_counter() - began
         answered = {"status": "skipped", "answer": str(reason), "seed": seed, "seconds": seconds}
