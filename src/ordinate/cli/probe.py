@@ -43,7 +43,7 @@ class SampleOptions:
 def probe(
     model: Path | None = None,
     *,
-    text: str = "stdlib",
+    text: str | None = None,
     images: Path | None = None,
     probes: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
     out: Path | None = None,
@@ -61,7 +61,8 @@ def probe(
         Folder of a model: an Ordinate model, as printed by `ordinate train`, or a transformers checkpoint. Default:
         the best decoder of the last study in runs/; if there is none, a small one is trained first.
     text
-        Input text: a corpus by name (see `ordinate list corpora`), or a file or folder.
+        Input text: a corpus by name (see `ordinate list corpora`), or a file or folder. Default: source code for an
+        Ordinate model (stdlib), English prose for others (docs).
     images
         Input of a vision model: an .npy file of shape (images, channels, rows, columns).
     probes
@@ -78,7 +79,7 @@ def probe(
     """
     from ordinate.probing.runner.api import text_data, try_attach
     from ordinate.probing.runner.default_model import model_fingerprint
-    from ordinate.probing.runner.probe_data import check_input
+    from ordinate.probing.runner.probe_data import check_input, default_text
     from ordinate.probing.runner.probe_folder import ProbeFolder
     from ordinate.probing.runner.probe_runner import parse_probes as parsed
     from ordinate.probing.runner.probe_runner import run_probes
@@ -91,6 +92,7 @@ def probe(
     part = {} if layer_stack is None else {"stage": layer_stack}
     ending = "" if layer_stack is None else f"-stage-{layer_stack}"
     folder = ProbeFolder(out or Path("runs") / f"probe-{_name(place)}{ending}")
+    text = text or default_text(subject)
     with folder.lock():
         sizes = {"sequences": amount.samples, "length": amount.length}
         material = _images(images) if images else text_data(subject, text, **sizes)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ordinate.probing._adapter import NotApplicable
-from ordinate.probing.runner.probe_data import sample_text
+from ordinate.probing.runner.probe_data import default_text, sample_text
 from ordinate.testing.analytic_model import AnalyticModel
 
 
@@ -88,3 +88,10 @@ def test_a_model_of_images_asks_for_some(folder):
 
     with pytest.raises(NotApplicable, match="takes images; give them by --images"):
         sample_text(Seer(), folder)
+
+
+def test_a_published_model_reads_english_prose_unless_told_otherwise():
+    assert default_text(AnalyticModel()) == "docs"
+    own = AnalyticModel()
+    own._facts = replace(own.info, family="ours")
+    assert default_text(own) == default_text(NotApplicable("no model")) == "stdlib"

@@ -8,7 +8,7 @@ from ordinate.core.progress import ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._attach import attach
 from ordinate.probing._probe import DEFAULT_BUDGET, ProbeData
-from ordinate.probing.runner.probe_data import check_input, sample_text
+from ordinate.probing.runner.probe_data import check_input, default_text, sample_text
 from ordinate.probing.runner.probe_runner import ProbeSpec, run_probe
 from ordinate.report.findings import notebook_card
 
@@ -38,7 +38,7 @@ def probe(
     model: object,
     probe_name: str,
     *,
-    text: str = "stdlib",
+    text: str | None = None,
     data: ProbeData | None = None,
     samples: int = 64,
     length: int = 512,
@@ -52,7 +52,8 @@ def probe(
         model: an Ordinate or transformers model, the folder of one (which includes its tokenizer), or a
             `ModelAdapter`.
         probe_name: name of the probe: order_sensitivity, privacy, ... (`ordinate list probes`).
-        text: input text: a corpus by name, or a file or folder.
+        text: input text: a corpus by name, or a file or folder; None: source code for an Ordinate model (stdlib),
+            English prose for others (docs).
         data: prepared input in place of `text`: images or token ids.
         samples: maximum number of text samples.
         length: tokens of a sample; limited to the maximum length of the model.
@@ -68,7 +69,7 @@ def probe(
     asked = ProbeSpec(probe_name, options)
     asked.build()
     subject = model if isinstance(model, ModelAdapter) else attach(model)
-    read = data or text_data(subject, text, sequences=samples, length=length)
+    read = data or text_data(subject, text or default_text(subject), sequences=samples, length=length)
     if isinstance(read, ProbeData):
         read = replace(check_input(subject, read), budget=budget)
     return ProbeResult(run_probe(asked, subject, read, seed, ignore))

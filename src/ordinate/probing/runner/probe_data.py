@@ -63,6 +63,14 @@ def sample_text(subject: ModelAdapter, text: str, *, sequences: int = 64, length
     return ProbeData(rows, None, f"{len(rows)} samples of {size} tokens from {corpus.name}")
 
 
+def default_text(subject: ModelAdapter | NotApplicable) -> str:
+    """Return the corpus that fits a model for which no text is given: source code or English prose.
+
+    Ordinate trains on Python's standard library unless told otherwise; published models were trained on prose.
+    """
+    return "docs" if isinstance(subject, ModelAdapter) and subject.info.family != "ours" else "stdlib"
+
+
 def check_input(subject: ModelAdapter | NotApplicable, material: ProbeData) -> ProbeData:
     """Return the material after checking that images have the size of the model, and tokens are in its vocabulary.
 
