@@ -24,7 +24,7 @@ from ordinate.probing.measures.formatting import (
     share_estimate,
     too_few_samples,
 )
-from ordinate.probing.measures.grading import Evidence, corrected_level, decide
+from ordinate.probing.measures.grading import Evidence, corrected_level, decide, mean_evidence
 from ordinate.probing.measures.linear_probes import LinearProbes, linear_probes
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.residual_stream import (
@@ -211,16 +211,11 @@ def _evidence(arms: Arms, plain: ResidualStreams, read: LinearProbes, places: in
         **{name: (values, "", 0.0) for name, values in read.final.items()},
         RHO_NAME: (arms.rho, "rho", 0.0),
     }
-    level = corrected_level(len(decoded) + 1)
-    name = "variance explained by position, final layer"
-    shares = (arms.shares["unchanged"][-1], position_share(plain[-1], level))
+    name, tests = "variance explained by position, final layer", len(decoded) + 1
+    shares = (arms.shares["unchanged"][-1], position_share(plain[-1], corrected_level(tests)))
     own, corrected = (share_estimate(name, one) for one in shares)
     return [Evidence(own, corrected, VARIANCE_SIZE)] + [
-        Evidence(
-            mean_estimate(name, values, seed, unit, null),
-            mean_estimate(name, values, seed, unit, null, level),
-            SIZE,
-        )
+        mean_evidence(name, values, seed, unit, null=null, tests=tests, size=SIZE)
         for name, (values, unit, null) in decoded.items()
     ]
 

@@ -15,7 +15,7 @@ from ordinate.core.progress import OnProgress, fraction, ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
 from ordinate.probing.measures.formatting import RELATIVE_UNIT, format_percent, mean_estimate, mean_line
-from ordinate.probing.measures.grading import Evidence, corrected_level, decide
+from ordinate.probing.measures.grading import Evidence, corrected_level, decide, mean_evidence
 from ordinate.probing.measures.input_obfuscation import (
     FeatureErrors,
     frequency_analysis,
@@ -143,7 +143,7 @@ class Privacy(Probe):
             estimates=tuple(estimates),
             charts=tuple(_chart(what, attacks, seed) for what in ("positions", "tokens")),
             method=METHOD.format(**words),
-            null=NULL.format(length=chosen.length),
+            null=NULL.format(length=chosen.length - chosen.fixed),
             caveats=(
                 "These attacks are simple; a failed attack does not show privacy.",
                 *chosen.subsampling_notes,
@@ -262,13 +262,8 @@ def _evidence(attacks: Sequence[Attack], searched: CandidateSearch | None, seed:
     values = {one.name: (one.excess, 0.0) for one in attacks}
     if searched is not None:
         values[f"tokens recovered by candidate search, layer {searched.layer}"] = (searched.shares, searched.chance)
-    level = corrected_level(len(values))
     return [
-        Evidence(
-            mean_estimate(name, own, seed, "share", null),
-            mean_estimate(name, own, seed, "share", null, level),
-            SIZE,
-        )
+        mean_evidence(name, own, seed, "share", null=null, tests=len(values), size=SIZE)
         for name, (own, null) in values.items()
     ]
 
