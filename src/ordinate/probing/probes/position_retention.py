@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from ordinate.probing.measures.formatting import (
     interval_line,
     mean_estimate,
     mean_line,
+    sample_caveats,
     share_estimate,
     too_few_samples,
 )
@@ -107,6 +108,11 @@ class Arms:
     decoded: dict[str, Accuracies]
     rho: Float[ndarray, "texts"]
 
+    def with_unchanged(self, plain: ResidualStreams) -> "Arms":
+        """Replace the measurements of the unchanged arm by those of more texts."""
+        shares, decoded = self.shares | {"unchanged": _shares(plain)}, self.decoded | {"unchanged": _decoded(plain)}
+        return Arms(shares, decoded, self.rho)
+
 
 class PositionRetention(Probe):
     """Measure position information in the residual stream by layer, and what preserves it.
@@ -136,12 +142,7 @@ class PositionRetention(Probe):
         same = few.description == whole.description
         usual = plain if same else residual_at_positions(model, few, choose_positions(few, facts))
         rescaled = self._rescaled(model, few, usual, seed, reasons)
-        # unchanged: of all texts
-        arms = replace(
-            rescaled,
-            shares=rescaled.shares | {"unchanged": _shares(plain)},
-            decoded=rescaled.decoded | {"unchanged": _decoded(plain)},
-        )
+        arms = rescaled.with_unchanged(plain)
         estimates = _retention_estimates(arms, len(places), seed) + read.estimates
         estimates += _rescaled_estimates(arms, usual[0].shape[1], seed) + _ratio_estimates(ratios, seed)
         on_progress(fraction(0.8))
@@ -159,10 +160,7 @@ class PositionRetention(Probe):
             charts=(*charts, read.chart, *_rescaling_chart(rescaled, self.doses, seed)),
             method=_method(whole, few, len(places), metric_for(model, few, seed).name, len(evidence)),
             null=NULL.format(places=len(places)),
-            caveats=(
-                *(SCALING_CAVEAT, OUTLIER_CAVEAT, *whole.subsampling_notes, *few.subsampling_notes),
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
-            ),
+            caveats=(SCALING_CAVEAT, OUTLIER_CAVEAT, *sample_caveats([whole, few], reasons)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )

@@ -14,7 +14,13 @@ from ordinate.core.finding import Chart, Estimate, Finding, Grade, Line
 from ordinate.core.progress import OnProgress, fraction, ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._probe import Probe, ProbeData
-from ordinate.probing.measures.formatting import RELATIVE_UNIT, format_percent, mean_estimate, mean_line
+from ordinate.probing.measures.formatting import (
+    RELATIVE_UNIT,
+    format_percent,
+    mean_estimate,
+    mean_line,
+    sample_caveats,
+)
 from ordinate.probing.measures.grading import Evidence, corrected_level, decide, mean_evidence
 from ordinate.probing.measures.input_obfuscation import (
     FeatureErrors,
@@ -57,6 +63,7 @@ NULL = (
     "Equivariance: rounding error. Reconstruction: one position in {length}; tokens as many as by always guessing "
     "the most frequent one."
 )
+ATTACKS_CAVEAT = "These attacks are simple; a failed attack does not show privacy."
 # share of tokens or positions beyond guessing from which an attack succeeds
 SIZE = 0.1
 # the grade of "is it hidden" by that of "does an attack succeed"
@@ -132,8 +139,6 @@ class Privacy(Probe):
         estimates += [] if searched is None else searched.distances
         estimates += _equivariance_estimates(equivariance, seed) + others
         estimates += _renaming_estimates(model, data.ids[: chosen.count, chosen.fixed :], half, seed)
-        words = {"public": public.count, "secret": secret.count, "tried": SEARCHED_TOKENS, "size": SIZE}
-        words |= {"searched": min(SEARCHED_TEXTS, secret.count), "level": corrected_level(len(evidence))}
         return Finding(
             question="privacy",
             title=self.title,
@@ -142,13 +147,9 @@ class Privacy(Probe):
             answer=_answer(equivariance, attacks, searched, HIDDEN[found]),
             estimates=tuple(estimates),
             charts=tuple(_chart(what, attacks, seed) for what in ("positions", "tokens")),
-            method=METHOD.format(**words),
+            method=_method(secret, public, len(evidence)),
             null=NULL.format(length=chosen.length - chosen.fixed),
-            caveats=(
-                "These attacks are simple; a failed attack does not show privacy.",
-                *chosen.subsampling_notes,
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
-            ),
+            caveats=(ATTACKS_CAVEAT, *sample_caveats([chosen], reasons)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
@@ -191,6 +192,11 @@ class CandidateSearch:
         """The distance of the correct candidate beside that of the nearest wrong one."""
         what = "distance of the correct candidate"
         return [Estimate(name=what, value=self.own, null=self.other, unit="null: nearest wrong candidate")]
+
+
+def _method(secret: Sample, public: Sample, tests: int) -> str:
+    words = {"public": public.count, "secret": secret.count, "tried": SEARCHED_TOKENS, "size": SIZE}
+    return METHOD.format(**words, searched=min(SEARCHED_TEXTS, secret.count), level=corrected_level(tests))
 
 
 def _remaining(chosen: Sample, first: int) -> Sample:
