@@ -1,7 +1,7 @@
 """Calibration of the probes by simulation: coverage of 95 % intervals, and false positives, where the truth is known.
 
 Each file of this package has the cells of one probe, `CELLS`. Run those of some probes only by
-`python -m benchmarks.probe_calibration [--save] [--quick] [PROBE ...]`.
+`python -m benchmarks.probe_calibration [--save] [--quick] [--draws 200] [PROBE ...]`.
 """
 
 import hashlib
@@ -26,8 +26,15 @@ def probes() -> list[str]:
     return sorted(one.name for one in pkgutil.iter_modules(__path__) if not one.name.startswith("_"))
 
 
-def main(save_it: bool, quick: bool = False, names: Sequence[str] = ()) -> None:
-    """Simulate the cells of the named probes, or of all, print each row, and save a result for each probe."""
+def main(save_it: bool, quick: bool = False, names: Sequence[str] = (), most: int | None = None) -> None:
+    """Simulate the cells of the named probes, or of all, print each row, and save a result for each probe.
+
+    Args:
+        save_it: whether to save.
+        quick: draw a twentieth.
+        names: the probes; none: all.
+        most: draws of a cell, at most.
+    """
     torch.set_num_threads(1)
     for name in names or probes():
         module = importlib.import_module(f"{__name__}.{name}")
@@ -35,7 +42,8 @@ def main(save_it: bool, quick: bool = False, names: Sequence[str] = ()) -> None:
         title = f"probe_calibration-{name}"
         kept, rows = Unfinished(f"{title}-quick" if quick else title), list[dict[str, Any]]()
         for cell in cells:
-            draws, began = cell.draws // (QUICK if quick else 1), time.perf_counter()
+            draws = min(cell.draws // (QUICK if quick else 1), most or cell.draws)
+            began = time.perf_counter()
             # an unfinished run is resumed only with the same cells
             part = (cell.model, draws, hashlib.sha256(inspect.getsource(module).encode()).hexdigest())
             found = kept.get(*part)

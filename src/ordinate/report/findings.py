@@ -12,7 +12,7 @@ from ordinate.core.finding import Finding
 from ordinate.report.finding_card import card_context
 from ordinate.report.html import chart_context, package_text, template_environment
 
-FORMATS = (1,)
+FORMATS = (1, 2)
 REMEDY = "repeat the command of the probes, which measures it again"
 # order of the probes in a report; others follow by name
 PROBE_ORDER = (

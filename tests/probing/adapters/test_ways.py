@@ -54,7 +54,7 @@ def test_positions_do_not_change_the_output_of_a_model_without_positions(make):
     assert "no position encoding was found" in close.answer
     assert "other sources of order" not in order.answer
     assert "positions and mask are its only sources of order" in order.answer
-    assert secret.answer.startswith("Same output: tokens")
+    assert secret.answer.startswith("Undone, nothing is lost: tokens")
     further = asked("extrapolation", one)
     assert "only relative positions matter" not in further.answer
 

@@ -275,11 +275,15 @@ def test_ablating_random_directions_equals_the_control():
 
 
 def test_the_interval_of_an_excess_counts_the_differences_between_controls():
-    random, held = np.random.default_rng(0), []
-    for _ in range(400):
-        # the measured directions are one more draw of the controls; texts hardly vary
-        rises = random.normal(size=(6, 1)) + 0.01 * random.normal(size=(6, 20))
-        found = excess_over_controls("", rises[0], list(rises[1:]), "")
-        held.append(found.low <= 0 <= found.high)
-        assert found.null_high == -found.null_low > 0
-    assert 0.92 <= np.mean(held) <= 0.98
+    random = np.random.default_rng(0)
+    for directions in (1.0, 0.0):
+        held = []
+        for _ in range(400):
+            # the measured directions are one more draw of the controls, on the same texts
+            rises = (
+                directions * random.normal(size=(6, 1)) + random.normal(size=(1, 20)) + random.normal(size=(6, 20))
+            )
+            found = excess_over_controls("", rises[0], list(rises[1:]), "")
+            held.append(found.low <= 0 <= found.high)
+            assert found.null_high == -found.null_low > 0
+        assert 0.91 <= np.mean(held) <= 0.98

@@ -12,7 +12,7 @@ from ordinate.probing.measures.input_obfuscation import (
 )
 from ordinate.probing.measures.reconstruction_attack import AttackData, candidate_search_attack, nearest_mean_attack
 from ordinate.probing.measures.samples import ForwardBudget, Sample, subsample
-from ordinate.probing.probes.privacy import Privacy
+from ordinate.probing.probes.privacy import Privacy, _attacks
 from ordinate.testing.analytic_model import AnalyticModel, random_sequences
 
 
@@ -99,8 +99,8 @@ def test_the_finding_reports_equal_output_and_no_privacy():
     found = named(finding)
     assert found["change, tokens, positions and mask permuted and undone"].value < 1e-13
     assert found["change, tokens and positions permuted and undone"].value > 0.01
-    assert "Same output: tokens, positions and mask" in finding.answer
-    assert "not private" in finding.answer
+    assert "nothing is lost: tokens, positions and mask" in finding.answer
+    assert finding.headline.startswith("No. Tokens recovered")
     assert "100 % of tokens by candidate search" in finding.answer
     assert (
         Privacy(candidates=9).measure(AnalyticModel("rope"), random_sequences(24, 16)).estimates == finding.estimates
@@ -111,6 +111,45 @@ def test_an_encoder_has_no_candidate_search():
     finding = Privacy().measure(AnalyticModel("learned", causal=False), random_sequences(24, 16))
     assert any("depends on later tokens" in caveat for caveat in finding.caveats)
     assert "candidate search" not in finding.answer
+
+
+def test_a_model_that_shows_nothing_is_not_called_insecure():
+    # all tokens have one vector, and there is no position: nothing can be read
+    subject = AnalyticModel("none", causal=False)
+    subject.tokens[:] = subject.tokens[0]
+    finding = Privacy().measure(subject, random_sequences(24, 16))
+    assert finding.grade == "cannot be told"
+    assert "That is not surely more than guessing" in finding.headline
+    assert "not private" not in finding.headline
+    # one vector for all: the correct candidate is as near as every other, which is no recovery
+    subject = AnalyticModel("none", layers=1)
+    subject.tokens[:] = subject.tokens[0]
+    assert candidate_search_attack(subject, random_sequences().ids[0], 0, 20, 0)[0] == 0.0
+
+
+def test_guessing_the_most_frequent_token_is_no_attack():
+    # nine of ten tokens are the same, and all vectors too: an attacker who always says it is right nine times in ten
+    ids = (torch.rand(40, 24, generator=torch.Generator().manual_seed(0)) < 0.1).long()
+    subject = AnalyticModel("none", causal=False)
+    subject.tokens[:] = subject.tokens[0]
+    finding = Privacy().measure(subject, ProbeData(ids, None, "zeros and ones"))
+    assert finding.grade == "cannot be told"
+    read = AttackData([], ids[:20], [], ids[20:], 0)
+    assert abs(float(read.guessed().mean()) - 0.9) < 0.03
+
+
+def test_the_layer_is_chosen_without_the_secret_texts():
+    draw = torch.Generator().manual_seed(0)
+    layers = [torch.randn(24, 12, 8, generator=draw) for _ in range(40)]
+    known, ids = (torch.randint(50, (24, 12), generator=draw) for _ in range(2))
+    secret = [torch.randn(24, 12, 8, generator=draw) for _ in range(40)]
+    tokens, positions = _attacks(AttackData(secret, ids, layers, known, 0))[:2]
+    for one in (tokens, positions):
+        # the best of 40 layers by chance is better than that: choosing it on the secret texts would overstate it
+        assert one.shares.mean(0)[one.layer] < one.shares.mean(0).max()
+        assert abs(one.shares[:, one.layer].mean() - 1 / (50 if one is tokens else 12)) < 0.05
+    other = _attacks(AttackData([x + 1 for x in secret], ids.flip(0), layers, known, 0))
+    assert [one.layer for one in other[:2]] == [tokens.layer, positions.layer]
 
 
 def test_unsupported_inputs_are_rejected():

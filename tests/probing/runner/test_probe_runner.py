@@ -3,6 +3,7 @@ import json
 import pytest
 
 from ordinate.core import catalog
+from ordinate.core.atomic_files import write_checksummed
 from ordinate.core.finding import Finding
 from ordinate.core.folder_lock import FolderLockedError
 from ordinate.core.progress import ignore
@@ -47,6 +48,14 @@ def test_a_probe_with_a_finding_is_skipped(folder):
     assert run(folder)[1] == ["already done"]
     other = ProbeSpec("order_sensitivity", {"windows": "2"})
     assert run(folder, (other,))[1] == ["measuring", "measured"]
+
+
+def test_a_finding_of_an_earlier_format_is_measured_again(folder):
+    run(folder)
+    path = folder.finding("order_sensitivity")
+    written = json.loads(path.read_text())
+    write_checksummed(path, {**{name: written[name] for name in written if name != "checksum"}, "format": 1})
+    assert run(folder)[1] == ["measuring", "measured"]
 
 
 def test_a_damaged_finding_is_measured_again(folder):

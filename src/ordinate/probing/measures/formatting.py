@@ -108,6 +108,17 @@ def heatmap_of(name: str, matrix: Float[ndarray, "rows columns"], side: int = 64
     return Heatmap(name=name, values=values, whole=(matrix.shape[0], matrix.shape[1]), note=note)
 
 
+def sample_caveats(samples: Sequence[Sample], reasons: Mapping[str, str]) -> tuple[str, ...]:
+    """Caveats on what was left out of the samples, and on what could not be measured.
+
+    Args:
+        samples: the samples of a probe.
+        reasons: the reason of each measurement that was not possible.
+    """
+    notes = (note for sample in samples for note in sample.subsampling_notes)
+    return (*notes, *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()))
+
+
 def too_few_samples(few: Sample, need: str) -> str:
     """Error message for too few texts, with what the budget left out."""
     return " ".join([f"{need}; got {few.count}; pass more, or a larger budget.", *few.subsampling_notes])

@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jaxtyping import Float
+from numpy import ndarray
+
 from ordinate.core.finding import Estimate, Grade
 from ordinate.ops.stats.bootstrap import LEVEL
+from ordinate.probing.measures.formatting import mean_estimate
 
 # the grade of several estimates is the first of these that one of them has
 ORDER: tuple[Grade, ...] = ("yes", "weakly", "cannot be told", "no")
@@ -38,6 +42,33 @@ class Evidence:
     def strength(self) -> float:
         """Effect in units of the smallest one that matters."""
         return (self.estimate.value - (self.estimate.null or 0.0)) / self.size
+
+
+def mean_evidence(
+    name: str,
+    values: Float[ndarray, "texts"],
+    seed: int,
+    unit: str,
+    *,
+    null: float,
+    tests: int,
+    size: float,
+) -> Evidence:
+    """Mean over texts as evidence, one of several tests.
+
+    Args:
+        name: name of the estimate.
+        values: one number for each text.
+        seed: of the bootstrap.
+        unit: unit of the numbers.
+        null: expected value without effect.
+        tests: number of tests that the grade rests on.
+        size: smallest effect that matters, above the null.
+    """
+    own, corrected = (
+        mean_estimate(name, values, seed, unit, null, level) for level in (LEVEL, corrected_level(tests))
+    )
+    return Evidence(own, corrected, size)
 
 
 def decide(evidence: Sequence[Evidence]) -> tuple[Grade, Estimate]:

@@ -114,9 +114,9 @@ class MaskedTokenLoss(Metric):
 
 
 class OutputChange(Metric):
-    """Relative change of the final residual stream, each token compared with itself.
+    """Relative change of the final residual stream, each token compared with itself; the median over tokens.
 
-    |f(changed) - f(text)| / |f(text)|
+    |f(changed)_i - f(text)_i| / |f(text)_i|
     """
 
     name, unit = "change of the output", RELATIVE_UNIT
@@ -130,7 +130,17 @@ class OutputChange(Metric):
         _, stream = final_residual(self.subject, inputs)
         own = self.plain[rows].double()
         found = stream if moved is None else unpermuted(stream, moved)
-        return ((found - own).flatten(1).norm(dim=1) / own.flatten(1).norm(dim=1)).numpy()
+        return relative_changes(found, own).median(1).values.numpy()
+
+
+def relative_changes(
+    changed: Float[Tensor, "texts *n width"], plain: Float[Tensor, "texts *n width"]
+) -> Float[Tensor, "texts *n"]:
+    """Change of each vector relative to its own norm.
+
+    A norm over all tokens of a text would be that of the few with massive activations, such as the first one.
+    """
+    return (changed - plain).norm(dim=-1) / plain.norm(dim=-1).clamp(min=torch.finfo(plain.dtype).tiny)
 
 
 def metric_for(subject: ModelAdapter, sample: Sample, seed: int) -> Metric:

@@ -9,8 +9,8 @@ from torch import Tensor
 from ordinate.probing._adapter import Inputs, ModelAdapter, ModelInfo
 from ordinate.probing.measures.samples import Sample, residual_streams
 
-# candidate search: vectors of one text that are attacked, and tokens before the first of them
-SEARCHED_TOKENS, CONTEXT_TOKENS = 6, 4
+# candidate search: texts, vectors of each that are attacked, and tokens before the first of them
+SEARCHED_TEXTS, SEARCHED_TOKENS, CONTEXT_TOKENS = 4, 6, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,16 @@ class AttackData:
             raise ValueError("the attack needs texts; got images; pass texts")
         own, others = (_all_streams(subject, texts) for texts in (secret, public))
         return cls(own, secret.ids, others, public.ids, secret.fixed)
+
+    def rehearsal(self) -> "AttackData":
+        """The attack of one half of the public texts by the other: what an attacker can try beforehand."""
+        secret, public = ([layer[half::2] for layer in self.public] for half in (1, 0))
+        return AttackData(secret, self.known[1::2], public, self.known[0::2], self.fixed)
+
+    def guessed(self) -> Float[Tensor, "texts"]:
+        """Fraction of tokens recovered without any vector: always guessing the most frequent public token."""
+        tokens, counts = self.known[:, self.fixed :].unique(return_counts=True)
+        return (self.ids == tokens[counts.argmax()])[:, self.fixed :].double().mean(1)
 
 
 def nearest_mean_attack(
@@ -73,8 +83,8 @@ def candidate_search_attack(
     and include the correct token.
 
     Returns:
-        The fraction of positions where the nearest (candidate, row) pair is the correct one; the median distance of
-        the correct pair; and that of the nearest wrong one.
+        The fraction of positions where the correct (candidate, row) pair is nearer than every other; the median
+        distance of the correct pair; and that of the nearest wrong candidate.
     """
     facts, length = subject.info, CONTEXT_TOKENS + SEARCHED_TOKENS
     rows = residual_streams(subject, Inputs(text[None, :length]))[layer][0]
@@ -88,7 +98,8 @@ def candidate_search_attack(
         made = residual_streams(subject, Inputs(tried))[layer][:, -1]
         distances = torch.cdist(made, rows[order], compute_mode="donot_use_mm_for_euclid_dist")
         spot = int((order == place).nonzero())
-        right.append(int(distances.argmin()) == spot)
+        # a tie is no recovery: it would be a guess
+        right.append(int((distances <= distances[0, spot]).sum()) == 1)
         own.append(float(distances[0, spot]))
         others.append(float(distances[1:].min()))
     return sum(right) / len(right), float(torch.tensor(own).median()), float(torch.tensor(others).median())

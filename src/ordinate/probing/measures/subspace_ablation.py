@@ -84,11 +84,13 @@ def excess_over_controls(
 ) -> Estimate:
     """Mean of an effect minus that of its controls, whose interval has two components of variance.
 
-        half width = sqrt(t_(n - 1)^2 V_texts + t_(C - 1)^2 s^2 (1 + 1 / C))
+        half width = sqrt(t_(n - 1)^2 V_texts + t_(C - 1)^2 V_controls (1 + 1 / C))
+        V_controls = s^2 - e^2 / n, at least 0
 
-    V_texts: of the mean over n texts; s: standard deviation of the means of C controls. Directions without any
-    meaning differ in their effect, and the measured ones would be one more draw: an interval over texts alone would
-    call that a difference.
+    V_texts: of the mean over n texts; s^2: variance of the means of C controls; e^2: residual variance of controls
+    and texts, which V_texts counts. Directions without any meaning differ in their effect, and the measured ones
+    would be one more draw: an interval over texts alone would call that a difference. The null interval is that of
+    one more control, t_(C - 1) s sqrt(1 + 1 / C).
 
     Args:
         name: name of the estimate.
@@ -97,10 +99,14 @@ def excess_over_controls(
         unit: unit of the effects.
     """
     count, draws = len(own), len(controls)
-    excess = own - np.mean(controls, 0)
-    between = np.std(np.mean(controls, 1), ddof=1) * math.sqrt(1 + 1 / draws)
-    chance = student_quantile((1 + LEVEL) / 2, draws - 1) * float(between)
-    texts = student_quantile((1 + LEVEL) / 2, count - 1) * float(np.std(excess, ddof=1)) / math.sqrt(count)
-    value, half = float(excess.mean()), math.hypot(chance, texts)
+    table = np.stack(controls)
+    means, excess = table.mean(1), own - table.mean(0)
+    residual = table - table.mean(0) - means[:, None] + table.mean()
+    between = float(means.var(ddof=1))
+    apart = max(0.0, between - float(residual.var()) * draws / (draws - 1) / max(1, count - 1))
+    t = student_quantile((1 + LEVEL) / 2, draws - 1) * math.sqrt(1 + 1 / draws)
+    chance = t * math.sqrt(between)
+    texts = student_quantile((1 + LEVEL) / 2, count - 1) * float(excess.std(ddof=1)) / math.sqrt(count)
+    value, half = float(excess.mean()), math.hypot(t * math.sqrt(apart), texts)
     return Estimate(name=name, value=value, low=value - half, high=value + half, null=0.0, null_low=-chance,
                     null_high=chance, unit=unit)  # fmt: skip

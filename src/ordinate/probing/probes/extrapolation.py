@@ -19,6 +19,7 @@ from ordinate.probing.measures.formatting import (
     format_value,
     mean_estimate,
     mean_line,
+    sample_caveats,
 )
 from ordinate.probing.measures.grading import corrected_level
 from ordinate.probing.measures.longer_context import (
@@ -143,11 +144,7 @@ class Extrapolation(Probe):
             charts=(*context.charts, *_shift_chart(scale, shifts, seed), *more),
             method=METHOD.format(level=corrected_level(max(1, len(context.estimates))), **words),
             null=NULL,
-            caveats=(
-                *whole.subsampling_notes,
-                *few.subsampling_notes,
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
-            ),
+            caveats=sample_caveats([whole, few], reasons),
             seed=seed,
             seconds=time.perf_counter() - began,
         )

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
-from ordinate.core.finding import Chart, Estimate, Finding, Table
+from ordinate.core.finding import Chart, Estimate, Finding, Grade, Table
 from ordinate.core.progress import OnProgress, fraction, ignore
-from ordinate.ops.stats.bootstrap import mean_intervals, percentiles, resampled_means
+from ordinate.ops.stats.bootstrap import LEVEL, mean_intervals, percentiles, resampled_means, small_sample_level
 from ordinate.ops.stats.multiple_testing import benjamini_hochberg
 from ordinate.ops.stats.permutation_tests import sign_flip_test
 from ordinate.probing._adapter import ModelAdapter, ModelInfo, NotApplicable
@@ -26,26 +26,31 @@ from ordinate.probing.measures.permutation_equivariance import (
     ARMS,
     SHORT_LENGTH,
     SHORT_TEXTS,
+    Equivariance,
     equivariance_errors,
     prefix_permutation_changes,
-    rounding_tolerance,
 )
 from ordinate.probing.measures.perturbation_loss import Metric, OutputChange, PerText, metric_for
 from ordinate.probing.measures.samples import ForwardBudget, Sample, intervention_sample, random_permutation
 
 METHOD = (
     "Equivariance: on {short} short {noun}, tokens, position ids and the attention mask are permuted, the output is "
-    "permuted back and compared with that of the unchanged text. Depth: the tokens before the last one are permuted, "
-    "and its vector is compared after each layer. Shuffling: tokens are shuffled within windows, and the {what} is "
-    "compared with that of the same {noun} in order ({texts} of {length} tokens). Sources of order: the causal mask "
-    "and the position encoding are removed, each and both, and their joint effect is attributed by Shapley values. "
-    "Intervals: 95 %, bootstrap over {noun}; p-values: sign-flip permutation test, adjusted by Benjamini and "
-    "Hochberg."
+    "permuted back, and each token compared with itself in the unchanged text; the median over tokens of the change "
+    "relative to its norm, beside the change by rounding the residual stream once more in each layer. Grade: by the "
+    "increase under complete shuffling, of random tokens by the change when tokens are permuted; yes from {size} "
+    "on, weakly below; no if permuting tokens alone changes no more than permuting every source of order. Depth: "
+    "the tokens before the last one are permuted, and its vector is compared after each layer. Shuffling: tokens "
+    "are shuffled within windows, and the {what} is compared with that of the same {noun} in order ({texts} of "
+    "{length} tokens). Sources of order: the causal mask and the position encoding are removed, each and both, and "
+    "their joint effect is attributed by Shapley values. Intervals: 95 %, bootstrap over {noun}; p-values: "
+    "sign-flip permutation test, adjusted by Benjamini and Hochberg."
 )
 NULL = (
-    "A model that ignores order: equivariance errors at the level of rounding, and no increase at any window. Tokens "
-    "that are already shuffled are shuffled again: the grey line."
+    "A model that ignores order: equivariance errors at the level of rounding (of this model in its data type, "
+    "measured), and no increase at any window. Tokens that are already shuffled are shuffled again: the grey line."
 )
+# smallest increase of the loss [nats per token], or change of the output [of its norm], that matters
+SIZE = 0.1
 DEPTH_CAPTION = (
     "Change of the last token's vector when the preceding tokens are permuted. If their position ids are permuted "
     "too, only the causal mask carries order: no change after one layer, a change after two, since the preceding "
@@ -71,7 +76,8 @@ class OrderSensitivity(Probe):
         began = time.perf_counter()
         chosen = intervention_sample(model.info, data, ForwardBudget(14 if model.info.causal else 12))
         short = chosen.truncated(SHORT_TEXTS, SHORT_LENGTH)
-        errors, reasons = equivariance_errors(model, short, seed)
+        equivariance = equivariance_errors(model, short, seed)
+        reasons = equivariance.reasons
         on_progress(fraction(0.1))
         depths = _depth_effects(model, short, seed, reasons)
         on_progress(fraction(0.2))
@@ -80,21 +86,21 @@ class OrderSensitivity(Probe):
         rises, again = self._shuffling_effects(scale, plain, seed, on_progress)
         shares = _source_effects(scale, plain, seed, reasons)
         on_progress(fraction(1.0))
-        estimates = [
-            *_equivariance_estimates(errors, seed),
-            *_depth_estimates(depths, seed),
-            *_shuffling_estimates(scale, rises, again, seed),
-            *shares,
-        ]
+        changed = _equivariance_estimates(equivariance, seed)
+        shuffled = _shuffling_estimates(scale, rises, again, equivariance, seed)
+        estimates = [*shuffled, *changed.values(), *_depth_estimates(depths, seed), *shares]
+        grade, effect = _grade(equivariance, changed, shuffled[-1], natural=data.natural)
         sizes = {"texts": chosen.count, "length": chosen.length, "short": short.count, "noun": chosen.noun}
         return Finding(
             question="order_sensitivity",
             title=self.title,
-            answer=_answer(model.info, estimates),
+            grade=grade,
+            effect=effect,
+            answer=_answer(model.info, equivariance, {one.name: one for one in estimates}),
             estimates=tuple(estimates),
             tables=(_table(scale, rises, seed),),
             charts=(_shuffling_chart(scale, rises, again, seed), *_by_depth(depths, seed)),
-            method=METHOD.format(what=scale.name, **sizes),
+            method=METHOD.format(what=scale.name, size=SIZE, **sizes),
             null=NULL,
             caveats=(
                 *chosen.subsampling_notes,
@@ -161,10 +167,10 @@ def _source_effects(scale: Metric, plain: PerText, seed: int, reasons: dict[str,
         return found
     found += [_rise("without causal mask", mask, scale, seed), _rise("without both", both, scale, seed)]
     by_code = (code + both - mask) / 2
-    drawn = resampled_means(np.stack([by_code, both], 1), seed)
+    drawn, level = resampled_means(np.stack([by_code, both], 1), seed), small_sample_level(LEVEL, len(both))
     # the ratio is undefined if the joint effect may be 0
     if (drawn[:, 1] > 0).all():
-        low, high = (float(end) for end in percentiles(drawn[:, 0] / drawn[:, 1]))
+        low, high = (float(end) for end in percentiles(drawn[:, 0] / drawn[:, 1], level))
         share = float(by_code.mean() / both.mean())
         found.append(
             Estimate(
@@ -178,8 +184,25 @@ def _rise(name: str, values: PerText, scale: Metric, seed: int) -> Estimate:
     return mean_estimate(f"increase, {name}", values, seed, scale.unit)
 
 
-def _equivariance_estimates(errors: Mapping[str, PerText], seed: int) -> list[Estimate]:
-    return [mean_estimate(f"change, {name} permuted", values, seed, RELATIVE_UNIT) for name, values in errors.items()]
+def _equivariance_estimates(found: Equivariance, seed: int) -> dict[str, Estimate]:
+    """Change of each arm, with that by rounding as its null."""
+    null = None if found.noise is None else float(found.noise.mean())
+    return {
+        name: mean_estimate(f"change, {name} permuted", values, seed, RELATIVE_UNIT, null)
+        for name, values in found.errors.items()
+    }
+
+
+def _grade(
+    found: Equivariance, changed: Mapping[str, Estimate], shuffled: Estimate, *, natural: bool
+) -> tuple[Grade, Estimate]:
+    alone = changed.get(ARMS[0].name)
+    if found.ignores_order and alone is not None:
+        return "no", alone
+    if natural or alone is None:
+        return shuffled.graded(SIZE), shuffled
+    # random tokens have no order that a loss could use
+    return alone.graded(SIZE), alone
 
 
 def _depth_estimates(depths: Mapping[str, ndarray], seed: int) -> list[Estimate]:
@@ -191,12 +214,13 @@ def _depth_estimates(depths: Mapping[str, ndarray], seed: int) -> list[Estimate]
 
 
 def _shuffling_estimates(
-    scale: Metric, rises: Mapping[int, PerText], again: PerText | None, seed: int
+    scale: Metric, rises: Mapping[int, PerText], again: PerText | None, found: Equivariance, seed: int
 ) -> list[Estimate]:
-    null_interval = {}
+    # the null of a change of the output, a distance, is that by rounding
+    null_interval = {"null": None if found.noise is None else float(found.noise.mean())}
     if again is not None:
         low, high = (float(end) for end in percentiles(sign_flip_test(again, seed)[1]))
-        null_interval = {"null_low": low, "null_high": high}
+        null_interval = {"null": 0.0, "null_low": low, "null_high": high}
     shown = {"shuffled in pairs": min(rises), "shuffled completely": max(rises)}
     return [
         _rise(name, rises[window], scale, seed).model_copy(update=null_interval) for name, window in shown.items()
@@ -236,18 +260,16 @@ def _by_depth(depths: Mapping[str, ndarray], seed: int) -> list[Chart]:
     return [Chart(title=title, x="after layer", y=y, lines=tuple(lines), caption=DEPTH_CAPTION)] if lines else []
 
 
-def _answer(facts: ModelInfo, estimates: list[Estimate]) -> str:
-    found, sentences = {estimate.name: estimate for estimate in estimates}, []
-    names = [f"change, {arm.name} permuted" for arm in ARMS]
-    blind = rounding_tolerance(facts.dtype)
-    exact = names[3] if facts.causal else names[2]
-    if names[0] in found and found[names[0]].value <= blind:
+def _answer(facts: ModelInfo, equivariance: Equivariance, found: Mapping[str, Estimate]) -> str:
+    sentences = []
+    exact = f"change, {equivariance.exact} permuted"
+    if equivariance.ignores_order:
         sentences.append(
             "It ignores order: permuting the tokens only permutes the output (permutation equivariance)."
         )
     elif exact in found:
         sources = "positions and mask" if facts.causal else "positions"
-        only = found[exact].value <= blind
+        only = equivariance.is_rounding(equivariance.exact)
         end = f"{sources} are its only sources of order" if only else "it has other sources of order"
         sentences.append(
             f"Permuting tokens together with their {sources} changes the output by {found[exact].value:.1g} of its "

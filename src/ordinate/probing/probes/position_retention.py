@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,10 +21,11 @@ from ordinate.probing.measures.formatting import (
     interval_line,
     mean_estimate,
     mean_line,
+    sample_caveats,
     share_estimate,
     too_few_samples,
 )
-from ordinate.probing.measures.grading import Evidence, corrected_level, decide
+from ordinate.probing.measures.grading import Evidence, corrected_level, decide, mean_evidence
 from ordinate.probing.measures.linear_probes import LinearProbes, linear_probes
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.residual_stream import (
@@ -107,6 +108,11 @@ class Arms:
     decoded: dict[str, Accuracies]
     rho: Float[ndarray, "texts"]
 
+    def with_unchanged(self, plain: ResidualStreams) -> "Arms":
+        """Replace the measurements of the unchanged arm by those of more texts."""
+        shares, decoded = self.shares | {"unchanged": _shares(plain)}, self.decoded | {"unchanged": _decoded(plain)}
+        return Arms(shares, decoded, self.rho)
+
 
 class PositionRetention(Probe):
     """Measure position information in the residual stream by layer, and what preserves it.
@@ -136,12 +142,7 @@ class PositionRetention(Probe):
         same = few.description == whole.description
         usual = plain if same else residual_at_positions(model, few, choose_positions(few, facts))
         rescaled = self._rescaled(model, few, usual, seed, reasons)
-        # unchanged: of all texts
-        arms = replace(
-            rescaled,
-            shares=rescaled.shares | {"unchanged": _shares(plain)},
-            decoded=rescaled.decoded | {"unchanged": _decoded(plain)},
-        )
+        arms = rescaled.with_unchanged(plain)
         estimates = _retention_estimates(arms, len(places), seed) + read.estimates
         estimates += _rescaled_estimates(arms, usual[0].shape[1], seed) + _ratio_estimates(ratios, seed)
         on_progress(fraction(0.8))
@@ -159,10 +160,7 @@ class PositionRetention(Probe):
             charts=(*charts, read.chart, *_rescaling_chart(rescaled, self.doses, seed)),
             method=_method(whole, few, len(places), metric_for(model, few, seed).name, len(evidence)),
             null=NULL.format(places=len(places)),
-            caveats=(
-                *(SCALING_CAVEAT, OUTLIER_CAVEAT, *whole.subsampling_notes, *few.subsampling_notes),
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
-            ),
+            caveats=(SCALING_CAVEAT, OUTLIER_CAVEAT, *sample_caveats([whole, few], reasons)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
@@ -211,16 +209,11 @@ def _evidence(arms: Arms, plain: ResidualStreams, read: LinearProbes, places: in
         **{name: (values, "", 0.0) for name, values in read.final.items()},
         RHO_NAME: (arms.rho, "rho", 0.0),
     }
-    level = corrected_level(len(decoded) + 1)
-    name = "variance explained by position, final layer"
-    shares = (arms.shares["unchanged"][-1], position_share(plain[-1], level))
+    name, tests = "variance explained by position, final layer", len(decoded) + 1
+    shares = (arms.shares["unchanged"][-1], position_share(plain[-1], corrected_level(tests)))
     own, corrected = (share_estimate(name, one) for one in shares)
     return [Evidence(own, corrected, VARIANCE_SIZE)] + [
-        Evidence(
-            mean_estimate(name, values, seed, unit, null),
-            mean_estimate(name, values, seed, unit, null, level),
-            SIZE,
-        )
+        mean_evidence(name, values, seed, unit, null=null, tests=tests, size=SIZE)
         for name, (values, unit, null) in decoded.items()
     ]
 

@@ -11,7 +11,8 @@ from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.finding import Finding
 from ordinate.core.folder_lock import LOCK, OWNER, exclusive_lock
 
-FORMAT = 1
+# 2: findings have a grade; those of format 1 are shown, but measured again
+FORMAT = 2
 
 
 class OtherInputsError(ValueError):
