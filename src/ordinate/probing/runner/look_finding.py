@@ -76,7 +76,7 @@ def _kinds_answer(kinds: HeadKinds | None, reason: str) -> str:
     places = list(np.ndindex(*kinds.offset.shape))
     found = [(one, said) for place in places for one, said in kinds.labels(*place)]
     unclear = sum(bool(kinds.unclear(*place)) for place in places)
-    rest = f" Of {unclear} heads it cannot be told for some kind." if unclear else ""
+    rest = f" Some kind cannot be told for {unclear} {'head' if unclear == 1 else 'heads'}." if unclear else ""
     if not found:
         whole = f"none of {len(places)} heads has a tenth of its attention above the null"
         return f"{'Cannot be told' if unclear else 'No'}: {whole}.{rest}"
