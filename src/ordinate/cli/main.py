@@ -36,6 +36,7 @@ for name, help_line in {
     "status": "Show the progress of a study, from another terminal.",
     "probe": "Probe how a model uses position.",
     "evaluate": "Evaluate trained or published models on a text at several lengths.",
+    "replicate": "Measure published claims about position again.",
     "report": "Rebuild the report of a study or a probed model from its results.",
     "reproduce": "Train a run of a finished study again, and compare the results.",
     "train": "Train one model.",
