@@ -24,6 +24,7 @@ SCRIPTS = (
     "probe_calibration",
     "questions",
     "refusals",
+    "replications",
     "scale",
     "speeds",
     "studies",

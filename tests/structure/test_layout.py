@@ -30,15 +30,16 @@ PACKAGES = {
         "study",
         "report",
     ),
-    *("probing", "testing", "cli"),
+    *("probing", "replications", "testing", "cli"),
 }
 FACE = {"__init__.py", "__main__.py", "__init__.pyi", "py.typed", "spectra.py"}
 # where the tests and the page of a member are, below tests/ and docs/, if not in the folder of its kind
 TESTS = {kind: package.replace(".", "/") for kind, (package, _, _) in CONTRACTS.items()}
 PAGES = {"probes": "questions"}
-# families share a page and one test file for each direction
-OWN_PAGE = [kind for kind in CONTRACTS if kind != "families"]
-MEMBERS = [(kind, name) for kind in OWN_PAGE for name in catalog.names(f"ordinate.{CONTRACTS[kind][0]}")]
+# families share a page and one test file for each direction; replications share a page
+OWN_TESTS = [kind for kind in CONTRACTS if kind != "families"]
+MEMBERS = [(kind, name) for kind in OWN_TESTS for name in catalog.names(f"ordinate.{CONTRACTS[kind][0]}")]
+OWN_PAGE = [(kind, name) for kind, name in MEMBERS if kind != "replications"]
 
 
 def dotted(path):
@@ -107,7 +108,7 @@ def test_a_member_has_its_tests():
 
 
 def test_a_member_has_its_page_with_an_example_that_runs():
-    paths = [ROOT / "docs" / PAGES.get(kind, kind) / f"{name}.md" for kind, name in MEMBERS]
+    paths = [ROOT / "docs" / PAGES.get(kind, kind) / f"{name}.md" for kind, name in OWN_PAGE]
     missing = [path for path in paths if not path.is_file() or "```python" not in path.read_text(encoding="utf-8")]
     assert not missing, f"write {[str(path.relative_to(ROOT)) for path in missing]}, each with an example"
 

@@ -12,7 +12,18 @@ from ordinate.core import catalog
 if TYPE_CHECKING:
     from ordinate.mixers._mixer import Mixer
 
-Kind = Literal["schemes", "spectra", "mixers", "backends", "corpora", "tokenizers", "tasks", "families", "probes"]
+Kind = Literal[
+    "schemes",
+    "spectra",
+    "mixers",
+    "backends",
+    "corpora",
+    "tokenizers",
+    "tasks",
+    "families",
+    "probes",
+    "replications",
+]
 # the package of each kind's members, the module of their contract, and the contract
 CONTRACTS: dict[Kind, tuple[str, str, str]] = {
     "schemes": ("schemes", "schemes._scheme", "Scheme"),
@@ -24,6 +35,7 @@ CONTRACTS: dict[Kind, tuple[str, str, str]] = {
     "tasks": ("data.tasks", "data.task", "Task"),
     "families": ("pretrained.families", "pretrained._family", "Family"),
     "probes": ("probing.probes", "probing._probe", "Probe"),
+    "replications": ("replications.papers", "replications.replication", "Replication"),
 }
 
 COLUMNS: dict[Kind, tuple[str, ...]] = {"schemes": ("enters at",), "mixers": ("direction", "default scheme")}

@@ -38,6 +38,7 @@ for name, help_line in {
     "look": "Look at the heads of a model on one sentence.",
     "evaluate": "Evaluate trained or published models on a text at several lengths.",
     "compare": "Compare models, or the checkpoints of a training run, on the same texts.",
+    "replicate": "Measure published claims about position again.",
     "report": "Rebuild the report of a study or a probed model from its results.",
     "reproduce": "Train a run of a finished study again, and compare the results.",
     "train": "Train one model.",

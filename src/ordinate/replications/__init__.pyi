@@ -1,0 +1,2 @@
+from .replication import Replication as Replication
+from .runner import replicate as replicate

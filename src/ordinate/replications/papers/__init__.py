@@ -1,0 +1,1 @@
+"""Replications: one file a paper."""
