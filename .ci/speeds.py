@@ -51,7 +51,9 @@ LENGTHS = ("1024", "4096", "16384")
 
 def newest(name: str) -> tuple[Path, dict[str, Any]]:
     """Return the newest results of a benchmark."""
-    dated = [path for path in RESULTS.glob(f"{name}_*.json") if re.search(r"_\d{4}-\d\d-\d\d\.json$", path.name)]
+    # the name of a machine has no hyphen before its number of cores, unlike that of a benchmark with several parts
+    form = re.compile(rf"{name}_\w+-\d+-cores_\d{{4}}-\d\d-\d\d\.json")
+    dated = [path for path in RESULTS.glob(f"{name}_*.json") if form.fullmatch(path.name)]
     if not dated:
         raise SystemExit(f"there is no result of {name}; run ./dev bench --save {name}")
     path = max(dated, key=lambda path: path.stem[-10:])
