@@ -143,7 +143,10 @@ def _compared(claim: Claim, ours: Estimate) -> tuple[Verdict, str]:
         return "agrees", f"the interval is {claim.side} the null, by {claim.size:g} or more"
     if high < null + claim.size:
         return "does not", f"the interval excludes an effect of {claim.size:g}"
-    return "cannot be told", "the interval excludes neither the null nor the claim"
+    return (
+        "cannot be told",
+        f"the interval neither excludes an effect of {claim.size:g} nor is beyond it and the null",
+    )
 
 
 def _beside_number(claim: Claim, interval: tuple[float, float], null: tuple[float, float]) -> tuple[Verdict, str]:

@@ -1,5 +1,6 @@
 """Barbero et al. 2025: what rotary frequencies can do, exactly."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -73,13 +74,13 @@ class Barbero(Replication):
 
     def controls(self, seed: int) -> Sequence[Control]:
         # its scores repeat after 8 tokens, so that none of them is the largest alone
-        still = torch.zeros(1, 1, 3, 8)
+        keys = torch.tensor([0.0, math.log(2), 0.0], dtype=torch.float64)[None, None, :, None]
         turning = torch.tensor([2 * torch.pi / 8], dtype=torch.float64)
         return (
             Control(name="distances found with one frequency that repeats after 8 tokens", expected=0.0,
                     got=peak_share(turning, seed, 64), tolerance=1e-9),
-            Control(name="uniform head, difference of the two weights", expected=0.0,
-                    got=last_weights(still, still, NoPosition()), tolerance=1e-12),
+            Control(name="difference of the weights of keys with the scores 0, ln 2, 0", expected=0.25,
+                    got=last_weights(torch.ones_like(keys), keys, NoPosition()), tolerance=1e-12),
         )  # fmt: skip
 
     def measure(self, subject: Subject) -> Mapping[str, Estimate]:

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy import ndarray
 from torch import Tensor
 
 from ordinate.core.finding import Estimate
-from ordinate.ops.stats.bootstrap import percentiles, small_sample_level
+from ordinate.replications.estimates import over_seeds
 from ordinate.replications.random_models import attention_outputs, random_decoder, random_texts
 from ordinate.replications.replication import Replication, Subject
 from ordinate.replications.result import Claim, Control, Paper
@@ -80,10 +79,10 @@ class Chi(Replication):
         means = [variance_slope(own.cumsum(1) / counts) for own in drawn]
         # all outputs of bidirectional averaging are one vector
         whole = [variance_slope(own.mean(1, keepdim=True).expand_as(own)) for own in drawn]
-        found = {"uniform attention": over_seeds("slope", means, whole)}
+        found = {"uniform attention": over_seeds("slope", means, whole, subject.seed)}
         causal, free = np.array([_slopes(subject.seed + turn) for turn in range(SEEDS)]).swapaxes(0, 1)
         for name, layer in (("at initialisation", 0), ("last layer", -1)):
-            found[name] = over_seeds("slope", causal[:, layer], free[:, layer])
+            found[name] = over_seeds("slope", causal[:, layer], free[:, layer], subject.seed)
         return found
 
 
@@ -92,17 +91,6 @@ def variance_slope(x: Float[Tensor, "texts places width"]) -> float:
     spread = (x - x.mean(0)).square().mean((0, 2))
     places = torch.arange(1, x.shape[1] + 1)
     return float(np.polyfit(places[FIRST:].log().numpy(), spread[FIRST:].log().numpy(), 1)[0])
-
-
-def over_seeds(name: str, values: Sequence[float] | ndarray, null: Sequence[float] | ndarray) -> Estimate:
-    """Mean over seeds with its interval, beside the range of the null over seeds."""
-    own, other = np.asarray(values, float), np.asarray(null, float)
-    rng = np.random.default_rng(0)
-    drawn = own[rng.integers(len(own), size=(1000, len(own)))].mean(1)
-    low, high = percentiles(drawn, small_sample_level(0.95, len(own)))
-    null_low, null_high = percentiles(other)
-    return Estimate(name=name, value=float(own.mean()), low=float(low), high=float(high), null=float(other.mean()),
-                    null_low=float(null_low), null_high=float(null_high))  # fmt: skip
 
 
 def _values(seed: int) -> Float[Tensor, "texts places width"]:

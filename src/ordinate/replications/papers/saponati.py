@@ -13,6 +13,7 @@ from ordinate.ops.heads import repeat_for_heads
 from ordinate.ops.stats.bootstrap import percentiles
 from ordinate.ops.symmetry import summed_symmetry, symmetry
 from ordinate.probing._adapter import ModelAdapter
+from ordinate.probing._probe import ProbeData
 from ordinate.probing.measures.qk_symmetry import measure_qk_symmetry
 from ordinate.probing.measures.samples import ForwardBudget, observation_sample
 from ordinate.replications.replication import Replication, Subject
@@ -110,7 +111,7 @@ class Saponati(Replication):
         found = {"grouped queries": _range("published score", scores, chance)}
         model = subject.model
         if model is not None and subject.texts is not None and model.info.kind in ("encoder", "decoder"):
-            found[model.info.kind] = _of_model(model, subject)
+            found |= _of_model(model, subject.texts, subject.seed)
         return found
 
 
@@ -138,19 +139,17 @@ def published_symmetry(query: Heads, key: Float[Tensor, "g width d"]) -> float:
     return summed_symmetry(query, tiled)
 
 
-def _of_model(model: ModelAdapter, subject: Subject) -> Estimate:
-    reasons: dict[str, str] = {}
-    assert subject.texts is not None
-    sample = observation_sample(model.info, subject.texts, ForwardBudget(1))
-    found = measure_qk_symmetry(model, sample, subject.seed, reasons)
+def _of_model(model: ModelAdapter, texts: ProbeData, seed: int) -> dict[str, Estimate]:
+    """Symmetry of the median head, by the claim that it concerns; empty if the projections are unknown."""
+    sample = observation_sample(model.info, texts, ForwardBudget(1))
+    found = measure_qk_symmetry(model, sample, seed, {})
     if found is None:
-        return Estimate(name="; ".join(reasons.values()), value=float("nan"))
-    median = float(np.median(found.symmetry))
+        return {}
+    name, median = "symmetry of the median head", float(np.median(found.symmetry))
     if model.info.causal:
-        return Estimate(name="symmetry of the median head", value=median, null=1.0)
+        return {"decoder": Estimate(name=name, value=median, null=1.0)}
     low, high = found.null_interval
-    return Estimate(name="symmetry of the median head", value=median, null=1 / model.info.width, null_low=low,
-                    null_high=high)  # fmt: skip
+    return {"encoder": Estimate(name=name, value=median, null=1 / model.info.width, null_low=low, null_high=high)}
 
 
 def _range(name: str, values: Sequence[float], null: Sequence[float]) -> Estimate:

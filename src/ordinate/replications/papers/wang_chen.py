@@ -38,7 +38,7 @@ class WangChen(Replication):
         title="What Do Position Embeddings Learn? An Empirical Study of Pre-Trained Language Model Positional "
         "Encoding",
     )  # fmt: skip
-    order = 19
+    order = 20
     claims = (
         Claim(
             name="absolute",
