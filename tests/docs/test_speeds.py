@@ -22,9 +22,10 @@ def test_the_newest_result_of_that_name_is_taken(tmp_path, monkeypatch):
     monkeypatch.setitem(script["newest"].__globals__, "RESULTS", tmp_path)
     with pytest.raises(SystemExit, match=r"run ./dev bench --save mixers"):
         script["newest"]("mixers")
-    for name, number in (("mixers_b_2026-01-02", 1), ("mixers_a_2026-01-10", 2), ("mixers-shared_b_2026-02-01", 3)):
-        (tmp_path / f"{name}.json").write_text(json.dumps({"number": number}))
-    assert script["newest"]("mixers")[1] == {"number": 2}
+    names = ("mixers_x86_64", "mixers_arm", "mixers-shared_x86_64", "mixers_parts-linear_x86_64")
+    for number, name in enumerate(names):
+        (tmp_path / f"{name}-2-cores_2026-01-0{number + 1}.json").write_text(json.dumps({"number": number}))
+    assert script["newest"]("mixers")[1] == {"number": 1}
 
 
 def test_what_is_missing_is_named():
