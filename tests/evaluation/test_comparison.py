@@ -40,7 +40,7 @@ def best_is_sure(tables):
     return all(found[best, other].significant for other in tables if other != best)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_no_winner_is_found_among_equals_more_often_than_once_in_twenty(seeds):
     random = np.random.default_rng(seeds)

@@ -15,6 +15,11 @@ FAMILIES = runpy.run_path(str(Path(__file__).parent / "families.py"))
 ALL, DECODERS, ENCODERS, IMAGES = (FAMILIES[name] for name in ("ALL", "DECODERS", "ENCODERS", "IMAGES"))
 make, subject = FAMILIES["make"], FAMILIES["subject"]
 TOKENS = 9
+# one for each way in which attention and its parts are found; the others are in the extended tier
+WAYS = ("gpt2", "llama", "gptj", "bloom", "falcon", "deberta_v2", "t5", "dinov3")
+each_model = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in WAYS else pytest.mark.extended) for name in ALL]
+)
 
 
 def given(name, rows=2):
@@ -53,7 +58,7 @@ class Headless(All):
     skip_head = True
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_model
 def test_a_pass_without_a_head_ends_with_the_last_layer_and_leaves_nothing_behind(name):
     seen, inputs, one, called = Headless(), given(name), subject(name), []
     whole = one.forward(inputs)
@@ -227,7 +232,7 @@ class Same(All):
         return a
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_model
 def test_attention_patterns_are_patched_as_requested(name):
     one, inputs = subject(name), given(name)
     for kind in (Uniform, Mean):
@@ -257,7 +262,7 @@ def test_vectors_stand_in_the_place_of_tokens(name):
     assert off(other, one.forward(inputs).residual.flip(0)) < 1e-12
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_model
 def test_matrices_make_the_queries(name):
     one, inputs, watch = subject(name), given(name), All()
     one.forward(inputs, watch)

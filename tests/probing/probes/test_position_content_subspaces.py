@@ -230,6 +230,7 @@ def test_planted_position_is_detected_in_the_scores():
     assert abs(sum(one.value for name, one in found.items() if name.startswith("share of score variance")) - 1) < 1e-9
 
 
+@pytest.mark.extended
 def test_null_coverage_without_position():
     held = []
     for seed in range(20):

@@ -260,6 +260,7 @@ def test_the_same_seed_gives_the_same_finding():
     assert one.model_validate_json(one.model_dump_json()) == one
 
 
+@pytest.mark.extended
 def test_ablating_random_directions_equals_the_control():
     held = []
     for seed in range(12):

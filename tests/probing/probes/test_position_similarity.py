@@ -124,6 +124,7 @@ def test_a_distant_pair_that_is_closer_than_by_chance_is_a_collision():
     assert "is at offset 19" in finding.answer
 
 
+@pytest.mark.extended
 def test_a_random_table_is_no_reason_to_call_swaps_better_or_worse_than_chance():
     held = []
     for seed in range(12):

@@ -58,10 +58,15 @@ class Reader(AnalyticModel):
         return torch.tensor(list(text.encode()))
 
 
-def test_other_models_are_probed_on_english_prose_by_default_and_ours_on_source():
+@pytest.mark.extended
+def test_the_source_of_a_default_text_says_why():
     read = text_data(Reader(vocabulary=256), None, sequences=4, length=16)
     assert "from docs (English prose, the default for models that were not trained by a study)" in read.source
     assert "from stdlib" in text_data(Reader(vocabulary=256), "stdlib", sequences=4, length=16).source
+
+
+def test_other_models_are_probed_on_english_prose_by_default_and_ours_on_source():
+    assert default_text.default_text(Reader(vocabulary=256)).text == "docs"
     ours = attach(Decoder(Shape(vocabulary=256, width=16, heads=2, layers=1, scheme="rope", max_length=32)))
     assert default_text.default_text(ours).text == "stdlib"
 
