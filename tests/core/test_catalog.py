@@ -169,7 +169,7 @@ class Sized:
         ({"count": "9" * 500}, "option count of Sized must be at most 16777216; got a number of 1661 bits"),
         ({"share": "nan"}, "option share of Sized must be finite; got nan; give a number"),
         ({"share": "-inf"}, "option share of Sized must be finite; got -inf; give a number"),
-        ({"count": "x" * 5000}, r"option count of Sized must be int; got 'x{79}\.\.\.; input should be"),
+        ({"count": "x" * 5000}, r"option count of Sized must be int; got 'x{79}\.\.\.; give a whole number"),
     ],
 )
 def test_impossible_numbers_are_refused_in_short(options, message):

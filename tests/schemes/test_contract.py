@@ -33,12 +33,12 @@ class AsksMore(Asks):
     [
         (
             {"form": "fin"},
-            r"option form of Asks must be typing.Literal\['plain', 'fine'\]; got 'fin'; input should be",
+            r"option form of Asks must be Literal\['plain', 'fine'\]; got 'fin'; give one of 'plain', 'fine'",
         ),
         ({"form": None}, "option form of Asks must be .*; got None"),
         ({"heads": 4.0}, "option heads of Asks must be int; got 4.0"),
         ({"heads": "4"}, "option heads of Asks must be int; got '4'"),
-        ({"rate": "1"}, "option rate of Asks must be float; got '1'; input should be a valid number"),
+        ({"rate": "1"}, "option rate of Asks must be float; got '1'; give a number"),
     ],
 )
 def test_an_option_of_another_type_than_annotated_raises_an_error(options, match):

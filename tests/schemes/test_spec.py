@@ -106,7 +106,7 @@ def test_schemes_that_embed_tokens_act_before_the_first_layer():
         ("", "no scheme is named ''"),
         ("rope++none", "no scheme is named"),
         ("rope:spectrum=yran", "no spectrum is named 'yran'; .* did you mean 'yarn'"),
-        ("rope:spectrum=linear", "linear needs factor"),
+        ("rope:spectrum=linear", "Linear needs factor"),
         ("rope:spectrum.factor=2", "a spectrum is given by its name"),
     ],
 )

@@ -1,6 +1,8 @@
-"""Plugin registry by file name: find the classes of a package, parse `name:option=value`, bind constructor options.
+"""Find the classes of a kind by name, parse `name:option=value`, bind constructor options.
 
-A new file in the package registers its class; there is no list to edit.
+A new file in a package of Ordinate adds its class; there is no list to edit. Installed packages add classes by entry
+points, in the group `ordinate.schemes` for the package `ordinate.schemes`, `ordinate.tasks` for `ordinate.data.tasks`:
+the last part of the name. Any other class is named by its module: `my_schemes:Spiral`.
 """
 
 import inspect
@@ -12,9 +14,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar, get_args, get_origin
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
-
+from ordinate.core import class_reference
 from ordinate.core.checks import need, need_known, plain_number, shown
+from ordinate.core.option_values import describe_kind, read_value
 
 Member = TypeVar("Member")
 # largest whole number of an option: no table is longer, and no model has longer inputs
@@ -24,7 +26,12 @@ SEED = "seed"
 
 
 def names(package: str) -> list[str]:
-    """Return the sorted names of all member modules of a package, given by dotted name, without importing them."""
+    """Return the sorted names of all members of a package, those of installed packages included; imports none."""
+    return sorted({*own_names(package), *class_reference.plugins(_group(package))})
+
+
+def own_names(package: str) -> list[str]:
+    """Return the sorted names of the member modules of a package, given by dotted name, without importing them."""
     try:
         spec = find_spec(package)
     except ModuleNotFoundError:
@@ -35,13 +42,31 @@ def names(package: str) -> list[str]:
     return sorted(module.name for module in found if not (module.ispkg or module.name.startswith("_")))
 
 
+def origin(package: str, name: str) -> str | None:
+    """Return the installed package that a member comes from, with its version; None: Ordinate's own."""
+    point = None if name in own_names(package) else class_reference.plugins(_group(package)).get(name)
+    return None if point is None else class_reference.origin(point)
+
+
 def load(package: str, kind: type[Member], name: str) -> type[Member]:
-    """Import the module `name` of a package and return the one subclass of `kind` that it defines.
+    """Import a member and return its class.
+
+    Args:
+        package: dotted name of the package of Ordinate's own members.
+        kind: the base class of the members.
+        name: a module of the package, which defines one subclass of `kind`; an entry point of an installed package; or
+            `module:Class`, whose module is imported.
 
     Raises:
-        ValueError: no such module (the closest name is suggested), or not exactly one subclass in it.
+        ValueError: no such member (the closest name is suggested), or not exactly one subclass in its module.
     """
-    need_known(kind.__name__.lower(), name, names(package))
+    if class_reference.is_reference(name):
+        return class_reference.load_reference(name, kind)
+    own = own_names(package)
+    if name not in own:
+        added = class_reference.plugins(_group(package))
+        need_known(kind.__name__.lower(), name, [*own, *added])
+        return class_reference.load_plugin(added[name], kind)
     module = import_module(f"{package}.{name}")
     members = [
         value
@@ -56,13 +81,20 @@ def load(package: str, kind: type[Member], name: str) -> type[Member]:
     return members[0]
 
 
+def _group(package: str) -> str:
+    return f"ordinate.{package.rpartition('.')[2]}"
+
+
 def parse(text: str) -> tuple[str, dict[str, Any]]:
     """Parse `name` or `name:option=value,option=value` into the name and a dict of options.
+
+    The name may be that of a class outside of Ordinate: `my_schemes:Spiral:turns=3`.
 
     An option whose value is itself a registered class is given by name; its own options use dotted keys:
     `rope:spectrum=linear,spectrum.factor=4`.
     """
-    name, _, rest = text.partition(":")
+    reference = class_reference.REFERENCE.match(text)
+    name, rest = (reference[0], text[reference.end() + 1 :]) if reference else text.partition(":")[::2]
     found: dict[str, Any] = {}
     for part in rest.split(",") if rest else []:
         key, equals, value = part.partition("=")
@@ -70,7 +102,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
             bool(key and equals and value),
             "options must be written name=value",
             f"got {part!r} in {text!r}",
-            "write for example rope:theta=500000,layout=interleaved",
+            "write for example rope:theta=500000,layout=interleaved, and a class as my_schemes:Spiral",
         )
         outer, dot, inner = key.partition(".")
         target, slot = found, outer
@@ -85,7 +117,12 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 
 def options(member: type) -> dict[str, inspect.Parameter]:
     """Return the keyword-only parameters of a constructor: the options of a registered class."""
-    parameters = inspect.signature(member).parameters.values()
+    try:
+        # modules with `from __future__ import annotations` have texts for annotations
+        signature = inspect.signature(member, eval_str=True)
+    except NameError:
+        signature = inspect.signature(member)
+    parameters = signature.parameters.values()
     return {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
 
 
@@ -176,25 +213,16 @@ def _read(member: type, option: inspect.Parameter, value: Any, strict: bool = Fa
     if isinstance(value, str) and not strict and any(kind in (tuple, Sequence) for kind in kinds):
         value = value.split(";")
     try:
-        found = _adapter(option.annotation).validate_python(value, strict=strict)
-    except ValidationError as error:
-        problem = error.errors()[0]["msg"]
-        wanted = option.annotation.__name__ if isinstance(option.annotation, type) else str(option.annotation)
-        raise ValueError(f"{what} must be {wanted}; got {shown(value)}; {problem.lower()[:200]}") from None
+        found = read_value(option.annotation, value, strict=strict)
+    except ValueError as error:
+        wanted = describe_kind(option.annotation)
+        raise ValueError(f"{what} must be {wanted}; got {shown(value)}; {str(error)[:200]}") from None
     for number in found if isinstance(found, tuple | list) else (found,):
         if isinstance(number, int) and not strict and option.name != SEED:
             _check_size(what, number)
         if isinstance(number, float) and not strict:
             need(math.isfinite(number), f"{what} must be finite", f"got {number}", "give a number")
     return found
-
-
-def _adapter(annotation: Any) -> Any:
-    try:
-        return TypeAdapter(annotation)
-    except PydanticUserError:
-        # a class of another library: only its instances are accepted
-        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
 
 
 def _check_size(what: str, value: int) -> None:

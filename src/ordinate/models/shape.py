@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import nn
 
 from ordinate.core import catalog
@@ -18,6 +17,7 @@ from ordinate.core.checks import (
     plain_number,
     shown,
 )
+from ordinate.core.option_values import describe_kind, read_value
 from ordinate.core.tensors import build_module
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
@@ -334,9 +334,9 @@ def read_shape(kind: type[ShapeType], fields: Mapping[str, Any]) -> ShapeType:
             # the shape itself lists the choices, and suggests the nearest
             continue
         try:
-            TypeAdapter(types[name], config=ConfigDict(strict=True)).validate_python(values[name])
-        except ValidationError:
-            wanted = str(types[name]).replace("typing.", "") if get_args(types[name]) else types[name].__name__
+            read_value(types[name], values[name], strict=True)
+        except ValueError:
+            wanted = describe_kind(types[name])
             raise ValueError(
                 f"{name} of a shape must be {wanted}; got {shown(value)}; correct it, or write the model again"
             ) from None

@@ -3,14 +3,15 @@
 The default of a key has its type. For keys that may be null, or have several types, it is listed here.
 """
 
+import math
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from typing import Any, get_args
 
 from ordinate.core.checks import need, shown
+from ordinate.core.option_values import read_value
 
-PAIR = Annotated[list[int], Field(min_length=2, max_length=2)]
+# JSON has lists in place of tuples
+PAIR = tuple[int, int]
 OPTIONAL: Mapping[str, Any] = {
     **dict.fromkeys(
         ("head_dim", "n_inner", "num_key_value_heads", "num_decoder_layers", "decoder_vocab_size", "rotary_dim",
@@ -59,8 +60,9 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
+    pair = PAIR in get_args(kind) and isinstance(value, list)
     try:
-        TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False)).validate_python(value)
-    except ValidationError:
+        read_value(kind, tuple(value) if pair else value, strict=True)
+    except ValueError:
         return False
-    return True
+    return not isinstance(value, float) or math.isfinite(value)

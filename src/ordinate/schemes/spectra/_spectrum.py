@@ -6,8 +6,6 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
 from torch import Tensor
 
 from ordinate.core import catalog
@@ -104,11 +102,6 @@ class Spectrum:
         """Fill in missing fields from `max_length` and drop ignored ones, as transformers does."""
         wanted = "trained_length" in catalog.options(cls) and max_length is not None
         return {"trained_length": max_length} | numbers if wanted else numbers
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        # accept names and dictionaries where a field is annotated as Spectrum: studies, command line, files
-        return core_schema.no_info_plain_validator_function(cls.parse)
 
 
 def _members() -> list[type[Spectrum]]:

@@ -1,0 +1,130 @@
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from ordinate.core.option_values import describe_kind, read_value
+
+
+@dataclass(frozen=True)
+class Pair:
+    first: int = 1
+    second: float | None = None
+
+
+class Doubled:
+    @classmethod
+    def parse(cls, given):
+        return given * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "found"),
+    [
+        (int, "-8", -8),
+        (int, 8.0, 8),
+        (int, np.int64(3), 3),
+        (float, "5e5", 5e5),
+        (float, 3, 3.0),
+        (bool, "True", True),
+        (bool, "off", False),
+        (str, "8", "8"),
+        (int | None, None, None),
+        (float | None, "2", 2.0),
+        (int | str, "8", "8"),
+        (str | int, 8, 8),
+        (bool | None, "no", False),
+        (Literal["a", "b"] | None, "b", "b"),
+        (tuple[int, ...], ["1", 2], (1, 2)),
+        (tuple[float, float], [1, "2"], (1.0, 2.0)),
+        (list[int], ["1"], [1]),
+        (Sequence[float], ("1",), (1.0,)),
+        (Sequence[float], ["1"], [1.0]),
+        (int | tuple[int, ...] | None, ["1", "2"], (1, 2)),
+        (dict[str, int], {"a": "1"}, {"a": 1}),
+        (Path, "x/y", Path("x/y")),
+        (Pair, {"first": "3", "second": "4"}, Pair(3, 4.0)),
+        (Pair | None, {}, Pair()),
+        (Doubled, "ab", "abab"),
+        (Any, "x", "x"),
+        ("Unknown", 3, 3),
+    ],
+)
+def test_a_value_is_converted_to_the_annotated_type(kind, given, found):
+    read = read_value(kind, given)
+    assert read == found
+    assert type(read) is type(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "says"),
+    [
+        (int, "8.5", "give a whole number"),
+        (int, 8.5, "give a whole number"),
+        (int, True, "give a whole number"),
+        (int, math.nan, "give a whole number"),
+        (int, "9" * 5000, "give a whole number"),
+        (float, "much", "give a number"),
+        (float, True, "give a number"),
+        (float, 10**400, "give a smaller number"),
+        (float, None, "give a number"),
+        (bool, 2, "give true or false"),
+        (bool, "maybe", "give true or false"),
+        (str, 8, "give a text"),
+        (int | None, "x", "give a whole number"),
+        (int | float, "x", "give a whole number or give a number"),
+        (Literal["a", "b"], "c", "give one of 'a', 'b'"),
+        (Literal[1], True, "give one of 1"),
+        (tuple[int, int], [1, 2, 3], "give 2 values"),
+        (tuple[int, ...], "12", "give several values"),
+        (dict[str, int], [1], "give names and values"),
+        (np.ndarray, [1], "give a ndarray"),
+        (Pair, {"frist": 3}, "did you mean 'first'"),
+        (Pair, {"first": "x"}, "first must be int, not 'x': give a whole number"),
+    ],
+)
+def test_a_value_of_another_type_raises_an_error(kind, given, says):
+    with pytest.raises(ValueError, match=says):
+        read_value(kind, given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "found"),
+    [
+        (int, 3, 3),
+        (float, 3, 3.0),
+        (tuple[int, ...], (1, 2), (1, 2)),
+        (int | None, None, None),
+        (Pair, Pair(), Pair()),
+    ],
+)
+def test_a_strict_reader_takes_what_has_the_type(kind, given, found):
+    assert read_value(kind, given, strict=True) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [(int, "3"), (int, 3.0), (float, "3"), (bool, "true"), (bool, 1), (tuple[int, ...], [1]), (list[int], (1,)),
+     (list[int], [1.0]), (Path, "x"), (Pair, {}), (int | None, "3"), (dict[str, str], {"a": 1})],
+)  # fmt: skip
+def test_a_strict_reader_converts_nothing(kind, given):
+    with pytest.raises(ValueError, match="give "):
+        read_value(kind, given, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (int, "int"),
+        (int | None, "int | None"),
+        (Literal["a.b"], "Literal['a.b']"),
+        (Path | None, "Path | None"),
+        (tuple[int, ...], "tuple[int, ...]"),
+    ],
+)
+def test_an_annotation_is_described_without_modules(kind, says):
+    assert describe_kind(kind) == says
