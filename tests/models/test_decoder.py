@@ -246,8 +246,11 @@ def test_weights_that_lack_a_tensor_are_refused(tmp_path):
 
 
 def test_a_pickle_is_never_read(tmp_path):
-    with pytest.raises(ValueError, match=r"weights must be in safetensors format; got .*pytorch_model.bin"):
-        Decoder._load_as_pickle(build(), str(tmp_path / "pytorch_model.bin"), "cpu", True)
+    model = build()
+    model.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"weights of other formats are not read; .* has no model.safetensors"):
+        Decoder.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_per_layer_schemes_match_smollm3(attention, record):
     old = [layer.self_attn for layer in model.model.layers]
 
     def ours(plan):
-        recipe = SchemeSpec.build(plan, SIZES)
+        recipe = SchemeSpec(plan).build(SIZES)
         for block, was, scheme in zip(model.model.layers, old, recipe.scheme_of_layer, strict=True):
             pairs = [(part.weight, None) for part in (was.q_proj, was.k_proj, was.v_proj)]
             block.self_attn = attention(pairs, was.o_proj, recipe.schemes[scheme], 12)
@@ -41,7 +41,7 @@ def test_per_layer_schemes_match_smollm3(attention, record):
 
 def test_alibi_on_half_of_the_heads_matches_x_transformers(record):
     kind = pytest.importorskip("x_transformers.x_transformers").AlibiPositionalBias
-    scheme = SchemeSpec.build("alibi/none", {**SIZES, "heads": 8, "kv_heads": 8}).schemes[0]
+    scheme = SchemeSpec("alibi/none").build({**SIZES, "heads": 8, "kv_heads": 8}).schemes[0]
     record(
         scheme.bias(Geometry.full(20))[0],
         kind(4, total_heads=8)(20, 20),
@@ -71,6 +71,6 @@ def test_length_scaling_of_layers_without_positions_matches_llama4(attention, re
     kind, x = llama4.modeling_llama4.Llama4TextAttention, torch.randn(2, 40, 48).double()
     layer = kind(config, 0).double().eval()
     pairs = [(part.weight, None) for part in (layer.q_proj, layer.k_proj, layer.v_proj)]
-    scheme = SchemeSpec.build("log_length:form=llama4,trained_length=8", SIZES).schemes[0]
+    scheme = SchemeSpec("log_length:form=llama4,trained_length=8").build(SIZES).schemes[0]
     ours, _ = attention(pairs, layer.o_proj, scheme, 12)(x)
     record(ours, layer(x, None, None)[0], scheme="log_length:form=llama4", oracle=kind, what="output of a layer")

@@ -23,7 +23,7 @@ SMALL = {"vocabulary": 11, "width": 16, "layers": 4, "heads": 4, "max_length": 3
 
 
 def read(text, **sizes):
-    return SchemeSpec.build(text, SIZES | sizes)
+    return SchemeSpec(text).build(SIZES | sizes)
 
 
 def kinds(recipe):

@@ -1,8 +1,8 @@
 """Find the classes of a kind by name, parse `name:option=value`, bind constructor options.
 
 A new file in a package of Ordinate adds its class; there is no list to edit. Installed packages add classes by entry
-points, in the group `ordinate.schemes` for the package `ordinate.schemes`, `ordinate.tasks` for `ordinate.data.tasks`:
-the last part of the name. Any other class is named by its module: `my_schemes:Spiral`.
+points, in the group named by the last part of the package: `ordinate.schemes` for `ordinate.schemes`,
+`ordinate.tasks` for `ordinate.data.tasks`. Any other class is named by its module: `my_schemes:Spiral`.
 """
 
 import inspect
@@ -54,8 +54,8 @@ def load(package: str, kind: type[Member], name: str) -> type[Member]:
     Args:
         package: dotted name of the package of Ordinate's own members.
         kind: the base class of the members.
-        name: a module of the package, which defines one subclass of `kind`; an entry point of an installed package; or
-            `module:Class`, whose module is imported.
+        name: a module of the package, which defines one subclass of `kind`; an entry point of an installed package;
+            or `module:Class`, whose module is imported.
 
     Raises:
         ValueError: no such member (the closest name is suggested), or not exactly one subclass in its module.

@@ -1,6 +1,5 @@
 """Values of options: converted to the annotated type, or checked against it."""
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -21,9 +20,9 @@ class WrongTypeError(ValueError):
 def read_value(kind: Any, value: Any, *, strict: bool = False) -> Any:
     """Return a value as the type of an annotation.
 
-    Texts are converted ("5e5" to a float, "true" to a bool), lists to tuples, and dictionaries to dataclasses. A class
-    with a classmethod `parse` reads its values itself. Of a union, the first type that the value has is taken, or else
-    the first that it can be converted to.
+    Texts are converted ("5e5" to a float, "true" to a bool), lists to tuples, and dictionaries to dataclasses. A
+    class with a classmethod `parse` reads its values itself. Of a union, the first type that the value has is taken,
+    or else the first that it can be converted to.
 
     Args:
         kind: the annotation; classes that are not listed here accept their instances only.
@@ -99,9 +98,9 @@ def _read_int(value: Any, strict: bool) -> int:
         # not a number, or one of more digits than Python reads
         except ValueError:
             raise WrongTypeError("give a whole number") from None
-    if isinstance(value, Real) and not strict and math.isfinite(value) and value == int(value):
-        value = int(value) if not isinstance(value, bool) else value
-    return _accepted(isinstance(value, Integral) and not isinstance(value, bool), value, "give a whole number")
+    if isinstance(value, Real) and not strict and float(value).is_integer() and not isinstance(value, Integral):
+        value = int(float(value))
+    return int(_accepted(isinstance(value, Integral) and not isinstance(value, bool), value, "give a whole number"))
 
 
 def _read_float(value: Any, strict: bool) -> float:

@@ -1,9 +1,9 @@
-"""Common parts of all models: token embeddings, layer stack, initialisation, loading and saving."""
+"""Common parts of all models: token embeddings, layer stack, initialisation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from ordinate.core.tensors import has_values, need_device, need_tensor
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.reversible import RUNNERS
-from ordinate.models.shape import INITIAL_STD, Shape, read_shape
+from ordinate.models.shape import INITIAL_STD, Shape
 from ordinate.schemes._scheme import Placed, Scheme
 
 
@@ -168,29 +168,3 @@ def need_ids(name: str, ids: Ids, table: nn.Embedding) -> None:
             f"got {low} to {high}",
             "use the tokenizer that the model was made for",
         )
-
-
-class StrictSafetensors:
-    """Strict loading for `PyTorchModelHubMixin`: safetensors only, all weights present, known config fields only."""
-
-    def save_pretrained(self, save_directory: Any, *, config: Any = None, **rest: Any) -> Any:
-        """Write model.safetensors and config.json, including the class name, to a folder."""
-        given: Any = self
-        named = {"architectures": [type(self).__name__], **given._hub_mixin_config} if config is None else config
-        return super().save_pretrained(save_directory, config=named, **rest)  # type: ignore[misc]
-
-    @classmethod
-    def _decode_arg(cls, expected_type: Any, value: Any) -> Any:
-        if isinstance(expected_type, type) and issubclass(expected_type, Shape):
-            # the mixin would silently ignore unknown fields
-            return read_shape(expected_type, value)
-        return super()._decode_arg(expected_type, value)  # type: ignore[misc]
-
-    @classmethod
-    def _load_as_safetensor(cls, model: Any, model_file: str, map_location: str, strict: bool) -> Any:
-        # strict=True: the mixin's default would silently leave missing weights at their random initial values
-        return super()._load_as_safetensor(model, model_file, map_location, True)  # type: ignore[misc]
-
-    @classmethod
-    def _load_as_pickle(cls, model: Any, model_file: str, map_location: str, strict: bool) -> Any:
-        raise ValueError(f"weights must be in safetensors format; got {model_file}; save it by save_pretrained")

@@ -3,7 +3,6 @@
 from typing import cast
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -11,15 +10,16 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Ids, Logits, Tokens
 from ordinate.data.batch import Batch
-from ordinate.models.backbone import Backbone, StrictSafetensors
+from ordinate.models.backbone import Backbone
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
+from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import CLASSIFIERS, class_count, last_token, need_head, span_logits, text_mask
 from ordinate.ops.linear_layer import Linear, linear
 
 
-class Decoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
+class Decoder(Backbone, SavedModel):
     """Decoder-only (causal) language model: next-token logits at each position; or classes of texts or tokens.
 
         x = embedding_scale * table[ids], with position embeddings if the scheme has any;  layers of Block;

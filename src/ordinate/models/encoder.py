@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -13,9 +12,10 @@ from ordinate.core.checks import need, need_known
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Ids, Logits, Tokens
 from ordinate.data.batch import Batch
-from ordinate.models.backbone import Backbone, StrictSafetensors
+from ordinate.models.backbone import Backbone
 from ordinate.models.block import Block
 from ordinate.models.feedforward import ACTIVATIONS, Activation
+from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import Shape
 from ordinate.models.text_head import (
     CLASSIFIERS,
@@ -126,7 +126,7 @@ class MaskedTokenHead(HeadTransform):
         return nn.functional.linear(self(x), table, self.bias)
 
 
-class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
+class Encoder(Backbone, SavedModel):
     """Bidirectional encoder: a contextual vector for each token.
 
         x = norm(embedding_scale * table[ids] + kinds[token_types], with position embeddings);
@@ -142,6 +142,8 @@ class Encoder(Backbone, StrictSafetensors, PyTorchModelHubMixin):
             mixer without a bidirectional form.
     Source: Devlin et al. 2019, BERT, https://arxiv.org/abs/1810.04805.
     """
+
+    shape_class = EncoderShape
 
     def __init__(self, shape: EncoderShape) -> None:
         if not isinstance(shape, EncoderShape):

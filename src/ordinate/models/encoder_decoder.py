@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import cast
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Int
 from torch import Tensor, nn
 
@@ -15,11 +14,12 @@ from ordinate.core.seeds import derive_seed
 from ordinate.core.shapes import Ids, Logits, SourceIds, Tokens
 from ordinate.data.batch import Batch
 from ordinate.mixers._mixer import MixerState
-from ordinate.models.backbone import LayerStack, StrictSafetensors, check_geometry, need_ids, scaled
+from ordinate.models.backbone import LayerStack, check_geometry, need_ids, scaled
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource, cross_geometry
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
+from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import INITIAL_STD
 from ordinate.models.text_head import token_mask
 from ordinate.ops.linear_layer import Linear, linear
@@ -28,7 +28,7 @@ from ordinate.schemes._scheme import Placed, Scheme
 TargetLengths = Int[Tensor, "b"] | int
 
 
-class EncoderDecoder(nn.Module, StrictSafetensors, PyTorchModelHubMixin):
+class EncoderDecoder(nn.Module, SavedModel):
     """Encoder-decoder transformer: next-token logits of a target sequence, given a source sequence.
 
         encoder:  y = layers of Block over the source, bidirectional
@@ -47,6 +47,8 @@ class EncoderDecoder(nn.Module, StrictSafetensors, PyTorchModelHubMixin):
             mixer without a bidirectional form (encoder), causal form (decoder) or cross-attention.
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
     """
+
+    shape_class = EncoderDecoderShape
 
     def __init__(self, shape: EncoderDecoderShape) -> None:
         seed = int(torch.randint(2**62, (), device="cpu"))

@@ -1,12 +1,15 @@
 """Hyperparameters of an encoder-decoder."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.member_spec import MemberSpec
 from ordinate.mixers._projections import AttentionMixer
+from ordinate.mixers._spec import MixerForm, MixerSpec
 from ordinate.models.shape import SchemeLocation, Shape
-from ordinate.schemes._spec import SchemeSpec
+from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 CrossAxis = Literal["shared", "scaled"]
 CROSS_AXES: tuple[CrossAxis, ...] = ("shared", "scaled")
@@ -41,13 +44,19 @@ class EncoderDecoderShape(Shape):
         ValueError: besides those of `Shape`, an option without effect, or special tokens outside of the vocabulary.
     """
 
+    SPECS: ClassVar[Mapping[str, type[MemberSpec]]] = {
+        **Shape.SPECS,
+        **dict.fromkeys(("source_scheme", "cross_scheme"), SchemeSpec),
+        **dict.fromkeys(("source_mixer", "cross_mixer"), MixerSpec),
+    }
+
     source_vocabulary: int | None = None
     source_layers: int | None = None
-    source_scheme: str | None = None
-    source_mixer: str | None = None
+    source_scheme: SchemeForm | None = None
+    source_mixer: MixerForm | None = None
     source_sliding_windows: tuple[int | None, ...] | None = None
-    cross_mixer: str = "softmax"
-    cross_scheme: str = "none"
+    cross_mixer: MixerForm = "softmax"
+    cross_scheme: SchemeForm = "none"
     cross_axis: CrossAxis = "shared"
     cross_ratio: float | None = None
     logit_scale: float = 1.0
@@ -111,11 +120,11 @@ class EncoderDecoderShape(Shape):
 
     def make_cross_attention(self, layer: int) -> AttentionMixer:
         """Build the cross-attention mixer of a decoder layer."""
-        mixer = self._mixer(self.cross_mixer, layer)
+        mixer = self._mixer(MixerSpec.of(self.cross_mixer, self.bindable_sizes), layer)
         mixer.check_cross_attention()
         return cast(AttentionMixer, mixer)
 
-    def make_cross_attention_schemes(self) -> SchemeSpec:
+    def make_cross_attention_schemes(self) -> LayerSchemes:
         """Build the schemes of cross-attention, with the scheme index of each layer."""
         recipe = self.scheme_locations["cross"].shape.make_schemes()
         for scheme in recipe.schemes:

@@ -6,14 +6,14 @@ from typing import Any, get_args
 
 from ordinate.core import catalog
 from ordinate.core.checks import need_known, need_positive
+from ordinate.core.member_spec import write_member
 from ordinate.models.shape import Shape, ShapeType
-from ordinate.schemes._scheme import Scheme
-from ordinate.schemes._spec import SchemeSpec
+from ordinate.schemes._spec import SchemeForm, SchemeSpec
 from ordinate.schemes.spectra._spectrum import Spectrum
 
 
 def replace_schemes(
-    shape: ShapeType, spec: str, *, locations: Sequence[str] | None = None, max_length: int | None = None
+    shape: ShapeType, spec: SchemeForm, *, locations: Sequence[str] | None = None, max_length: int | None = None
 ) -> ShapeType:
     """Replace the schemes of a shape.
 
@@ -41,24 +41,26 @@ def replace_schemes(
     return replace(shape, **lines, max_length=max_length or shape.max_length)
 
 
-def complete_scheme_options(spec: str, shape: Shape, max_length: int | None = None) -> str:
+def complete_scheme_options(spec: SchemeForm, shape: Shape, max_length: int | None = None) -> SchemeSpec:
     """Complete a scheme specification with the options of the existing model.
 
-    A scheme that the same layer has already keeps its options, except spectra.
+    A scheme that the same layer has already keeps its options, except spectra. Instances stay as they are.
 
     Args:
         spec: new scheme specification.
         shape: hyperparameters of the existing model.
         max_length: new maximum input length; None: unchanged [tokens].
     """
-    old = SchemeSpec.split_layers(shape.scheme)
+    old, new = shape.scheme_spec, SchemeSpec.of(spec, shape.bindable_sizes)
+    if any(template is not None for template in new.templates):
+        return new
 
     def complete(text: str, layer: int) -> str:
         name, given = catalog.parse(text)
-        kind = catalog.load("ordinate.schemes", Scheme, name)
+        kind = SchemeSpec.class_named(name)
         known = catalog.options(kind)
         before: dict[str, Any] = {}
-        for part in SchemeSpec.split_schemes(old[layer % len(old)]):
+        for part in old.split_schemes(layer):
             other, had = catalog.parse(part)
             if other == name:
                 before = {key: value for key, value in had.items() if not _is_spectrum(known[key].annotation)}
@@ -67,9 +69,9 @@ def complete_scheme_options(spec: str, shape: Shape, max_length: int | None = No
             for key, value in given.items()
             if key in known and _is_spectrum(known[key].annotation)
         }
-        return _formatted(name, before | given | spectra)
+        return write_member(name, before | given | spectra)
 
-    return SchemeSpec.map_schemes(spec, complete)
+    return new.map_schemes(complete)
 
 
 def _spectrum(given: Any, trained: int, longest: int | None) -> dict[str, Any]:
@@ -90,12 +92,3 @@ def _spectrum(given: Any, trained: int, longest: int | None) -> dict[str, Any]:
 
 def _is_spectrum(annotation: Any) -> bool:
     return Spectrum in (annotation, *get_args(annotation))
-
-
-def _formatted(name: str, options: dict[str, Any]) -> str:
-    parts = []
-    for key, value in options.items():
-        inner = dict(value) if isinstance(value, dict) else {"name": value}
-        parts.append(f"{key}={inner.pop('name')}")
-        parts += [f"{key}.{part}={number}" for part, number in inner.items()]
-    return f"{name}:{','.join(parts)}" if parts else name

@@ -1,8 +1,8 @@
 """Hyperparameters of a model, and construction of its layers from them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_origin, get_type_hints
 
 from torch import nn
 
@@ -17,15 +17,17 @@ from ordinate.core.checks import (
     plain_number,
     shown,
 )
+from ordinate.core.class_reference import need_allowed
+from ordinate.core.member_spec import MemberSpec
 from ordinate.core.option_values import describe_kind, read_value
-from ordinate.core.tensors import build_module
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
+from ordinate.mixers._spec import MixerForm, MixerSpec
 from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
 from ordinate.models.feedforward import GATED, UNGATED, FeedForward, FeedForwardKind, default_hidden_width
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
-from ordinate.schemes._spec import SchemeSpec
+from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 ShapeType = TypeVar("ShapeType", bound="Shape")
 Norm = Literal["rms", "layer"]
@@ -64,7 +66,7 @@ class Shape:
         heads: query heads.
         kv_heads: key and value heads; None: as many as query heads.
         head_width: channels of a head; None: width / heads.
-        scheme: positional scheme with options inline, or several: see `SchemeSpec.build`.
+        scheme: positional scheme, or several: a text, an instance, a class, or a list of these, see `SchemeSpec`.
         mixer: token mixer with options inline; a list is cycled over the layers: `window,window,softmax`.
         sliding_windows: sliding window of each layer, including the token itself; cycled over the layers; None: no
             window [tokens].
@@ -96,14 +98,17 @@ class Shape:
         ValueError: sizes that do not fit, or a choice that does not exist or has no effect.
     """
 
+    SPECS: ClassVar[Mapping[str, type[MemberSpec]]] = {"scheme": SchemeSpec, "mixer": MixerSpec}
+    """The fields that are specifications of schemes or mixers."""
+
     vocabulary: int
     width: int = 128
     layers: int = 4
     heads: int = 4
     kv_heads: int | None = None
     head_width: int | None = None
-    scheme: str = "rope"
-    mixer: str = "softmax"
+    scheme: SchemeForm = "rope"
+    mixer: MixerForm = "softmax"
     sliding_windows: tuple[int | None, ...] = (None,)
     max_length: int = 1024
     norm: Norm = "rms"
@@ -129,6 +134,10 @@ class Shape:
             # NumPy's numbers cannot be written to a config.json
             object.__setattr__(self, field.name, plain_number(getattr(self, field.name)))
         self._check_sizes()
+        for name, spec in self.SPECS.items():
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, spec.of(getattr(self, name), self.bindable_sizes))
+        self._check_layer_lists()
         for kind, name, known in (
             ("norm", self.norm, NORMS),
             ("norm_position", self.norm_position, BLOCK_CLASSES),
@@ -184,13 +193,23 @@ class Shape:
         """Sliding window of each layer."""
         return [self.sliding_windows[layer % len(self.sliding_windows)] for layer in range(self.layers)]
 
-    def make_schemes(self) -> SchemeSpec:
+    @property
+    def scheme_spec(self) -> SchemeSpec:
+        """Specification of the schemes."""
+        return SchemeSpec.of(self.scheme, self.bindable_sizes)
+
+    @property
+    def mixer_spec(self) -> MixerSpec:
+        """Specification of the mixers."""
+        return MixerSpec.of(self.mixer, self.bindable_sizes)
+
+    def make_schemes(self) -> LayerSchemes:
         """Build the positional schemes, with the scheme index of each layer."""
-        return SchemeSpec.build(self.scheme, self.bindable_sizes)
+        return self.scheme_spec.build(self.bindable_sizes)
 
     def make_mixer(self, layer: int) -> Mixer[Any]:
         """Build the token mixer of a layer, counted from 0."""
-        return self._mixer(self.mixer, layer)
+        return self._mixer(self.mixer_spec, layer)
 
     def with_defaults(self: ShapeType) -> ShapeType:
         """Return a copy with all defaults filled in."""
@@ -203,18 +222,15 @@ class Shape:
             sliding_windows=tuple(self.layer_windows),
         )
 
-    def _mixer(self, line: str, layer: int) -> Mixer[Any]:
-        entries = SchemeSpec.split_layers(line)
-        name, options = catalog.parse(entries[layer % len(entries)])
-        kind = catalog.load("ordinate.mixers", Mixer, name)
+    def _mixer(self, spec: MixerSpec, layer: int) -> Mixer[Any]:
+        kind = spec.class_of(layer)
         need(
             self.head_width is None or "head_width" in catalog.options(kind),
             "head_width needs a mixer with that option",
-            f"got head_width={self.head_width} for {name}",
+            f"got head_width={self.head_width} for {kind.__name__}",
             "leave it out, or choose an attention mixer",
         )
-        bound = catalog.bind(kind, options, {**self.bindable_sizes, "layer": layer})
-        return build_module(lambda: kind(**bound), options, f"the mixer {shown(line)}")
+        return spec.build(layer, self.bindable_sizes)
 
     def make_norm(self, width: int) -> nn.Module:
         """Build a norm for this number of columns."""
@@ -260,13 +276,12 @@ class Shape:
         need_fraction("dropout", self.dropout)
         for window in self.sliding_windows:
             need_window(window)
-        self._check_layer_lists()
 
     def _check_layer_lists(self) -> None:
         """Raise unless lists that are cycled over the layers divide their number."""
         for name, count in (
             ("sliding windows", len(self.sliding_windows)),
-            ("mixers", len(SchemeSpec.split_layers(self.mixer))),
+            ("mixers", len(self.mixer_spec.entries)),
         ):
             need(
                 count > 0 and self.layers % count == 0,
@@ -315,15 +330,16 @@ class Shape:
         )
 
 
-def read_shape(kind: type[ShapeType], fields: Mapping[str, Any]) -> ShapeType:
+def read_shape(kind: type[ShapeType], fields: Mapping[str, Any], *, allow: Sequence[str] = ()) -> ShapeType:
     """Build a shape from the fields in a config.json, whose types are checked.
 
     Args:
         kind: the class of the shape.
         fields: its fields; lists take the place of tuples.
+        allow: classes outside of Ordinate that the fields may name, as `module:Class`: see `need_allowed`.
 
     Raises:
-        ValueError: an unknown field, a value of another type, or sizes that do not fit.
+        ValueError: an unknown field, a value of another type, a class that is not allowed, or sizes that do not fit.
     """
     types, values = get_type_hints(kind), dict[str, Any]()
     for name, value in fields.items():
@@ -342,6 +358,7 @@ def read_shape(kind: type[ShapeType], fields: Mapping[str, Any]) -> ShapeType:
             ) from None
     required = [name for name, field in kind.__dataclass_fields__.items() if field.default is MISSING]
     lacking = [name for name in required if name not in values]
+    need_allowed("the shape of the model", [str(values.get(name)) for name in kind.SPECS], allow)
     came = f"{', '.join(lacking)} missing"
     need(not lacking, f"a shape must have {', '.join(required)}", came, "write the model again")
     return kind(**values)

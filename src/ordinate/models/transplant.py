@@ -14,7 +14,7 @@ from ordinate.models.scheme_defaults import replace_schemes
 from ordinate.models.shape import Shape
 from ordinate.schemes._composition import Composition
 from ordinate.schemes._scheme import Scheme
-from ordinate.schemes._spec import SchemeSpec
+from ordinate.schemes._spec import LayerSchemes, SchemeForm
 from ordinate.schemes.learned import Learned
 
 Model = TypeVar("Model", bound=LayerStack | EncoderDecoder)
@@ -41,7 +41,7 @@ class Transplant(Generic[Model]):
 
 def transplant(
     model: Model,
-    scheme: str,
+    scheme: SchemeForm,
     *,
     locations: Sequence[str] | None = None,
     max_length: int | None = None,
@@ -51,7 +51,7 @@ def transplant(
 
         rope:spectrum=yarn        RoPE with YaRN scaling, for longer inputs
         none                      no positions (NoPE) besides the causal mask
-        rope,rope,rope,none       schemes cycled over the layers, see `SchemeSpec.build`
+        rope,rope,rope,none       schemes cycled over the layers, see `SchemeSpec`
 
     Options of a scheme that the model has already are kept unless the specification sets them. A spectrum is always
     set anew; if left out, its trained length is the old `max_length`, its factor the new over the old one. Parameters
@@ -59,7 +59,7 @@ def transplant(
 
     Args:
         model: model; it is not changed.
-        scheme: scheme specification.
+        scheme: schemes: a text, an instance, a class, or a list of these, see `SchemeSpec`.
         locations: where to replace the scheme of an encoder-decoder: `encoder`, `decoder`, `cross`, or several; None:
             in the self-attention of encoder and decoder. Other models have one side.
         max_length: maximum input length of the new model; None: unchanged [tokens].
@@ -116,7 +116,7 @@ def transplant_to(model: Model, shape: Shape, *, seed: int = 0) -> Transplant[Mo
     return Transplant(other.train(model.training), tuple(taken_over.kept), tuple(taken_over.resized), born, dropped)
 
 
-def _built(model: Model, shape: Shape, seed: int) -> tuple[Model, list[tuple[SchemeSpec, SchemeSpec]]]:
+def _built(model: Model, shape: Shape, seed: int) -> tuple[Model, list[tuple[LayerSchemes, LayerSchemes]]]:
     """Build the new model and the old schemes on the meta device, and the new schemes with values, for each side."""
     with torch.random.fork_rng(devices=[]):
         with torch.device("meta"):

@@ -5,7 +5,6 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from einops import rearrange
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -14,8 +13,9 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Tokens
 from ordinate.core.tensors import in_float64, need_device, need_tensor, on_device, widest_float
 from ordinate.data.batch import Batch
-from ordinate.models.backbone import LayerStack, StrictSafetensors
+from ordinate.models.backbone import LayerStack
 from ordinate.models.block import Block
+from ordinate.models.saved_model import SavedModel
 from ordinate.models.shape import INITIAL_STD, BiasLocation, Shape
 from ordinate.schemes._scheme import Scheme
 
@@ -130,7 +130,7 @@ class VisionShape(Shape):
         return rows, columns
 
 
-class VisionTransformer(LayerStack, StrictSafetensors, PyTorchModelHubMixin):
+class VisionTransformer(LayerStack, SavedModel):
     """Vision transformer: patch embeddings, class token and registers, bidirectional layers, classification head.
 
         x = [class token, registers, W patches + b with position embeddings];  layers of Block, bidirectional;
@@ -151,6 +151,8 @@ class VisionTransformer(LayerStack, StrictSafetensors, PyTorchModelHubMixin):
     Source: Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, https://arxiv.org/abs/2010.11929; registers from
         Darcet et al. 2024, Vision Transformers Need Registers, https://arxiv.org/abs/2309.16588.
     """
+
+    shape_class = VisionShape
 
     def __init__(self, shape: VisionShape) -> None:
         seed = int(torch.randint(2**62, (), device="cpu"))

@@ -133,9 +133,9 @@ class BertLike(Family):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         need(
-            isinstance(shape, EncoderShape) and shape.scheme == "learned" and shape.mixer == MIXER,
+            isinstance(shape, EncoderShape) and shape.scheme_spec == "learned" and shape.mixer_spec == MIXER,
             f"a {self.model_type} must be an encoder with scheme learned and mixer {MIXER}",
-            f"got {type(shape).__name__}, {shape.scheme}, {shape.mixer}",
+            f"got {type(shape).__name__}, {shape.scheme_spec}, {shape.mixer_spec}",
             "use save_pretrained instead",
         )
         padding, kinds = cast(EncoderShape, shape).padding, cast(EncoderShape, shape).token_types

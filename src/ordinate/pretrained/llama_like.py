@@ -86,12 +86,12 @@ class LlamaLike(DecoderLike):
         )
         mixers = {self._mixer(shape.norm_eps, biased=biased): biased for biased in (True, False)}
         need(
-            shape.mixer in mixers,
+            shape.mixer_spec in mixers,
             f"a {self.model_type} requires the mixer {self._mixer(shape.norm_eps, biased=False)!r}",
-            f"got {shape.mixer!r}",
+            f"got {shape.mixer_spec!r}",
             "choose another family, or use save_pretrained",
         )
-        biases = {"attention_bias": mixers[shape.mixer], "mlp_bias": "feedforward" in shape.bias}
+        biases = {"attention_bias": mixers[shape.mixer_spec], "mlp_bias": "feedforward" in shape.bias}
         plain = shape.head == "token_classes" and "head" not in shape.bias
         return {
             "vocab_size": shape.vocabulary,
@@ -105,7 +105,7 @@ class LlamaLike(DecoderLike):
             **{name: biases[name] for name in self.optional_biases},
             "max_position_embeddings": shape.max_length,
             "rms_norm_eps": shape.norm_eps,
-            "rope_parameters": spec_to_rope_parameters(shape.scheme, width),
+            "rope_parameters": spec_to_rope_parameters(shape.scheme_spec, width),
             "tie_word_embeddings": shape.tie_embeddings,
             **({"token_classification_bias": False} if plain else {}),
             **self.window_config(shape),
@@ -129,7 +129,9 @@ class LlamaLike(DecoderLike):
         there, here = "model.layers.{}", "blocks.{}"
         parts = [f"{there}.self_attn.{part}_proj" for part in "qkv"]
         gates = [f"{there}.mlp.{part}_proj" for part in ("gate", "up")]
-        biased = "attention_bias" in self.optional_biases and shape.mixer == self._mixer(shape.norm_eps, biased=True)
+        biased = "attention_bias" in self.optional_biases and shape.mixer_spec == self._mixer(
+            shape.norm_eps, biased=True
+        )
         wide = "feedforward" in shape.bias
         rules = [
             TensorRule("tokens.weight", ("model.embed_tokens.weight",)),

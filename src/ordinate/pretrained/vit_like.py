@@ -130,9 +130,11 @@ class VitLike(Family):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         need(
-            isinstance(shape, VisionShape) and shape.scheme == self.scheme and shape.mixer in (BIASED, PLAIN),
+            isinstance(shape, VisionShape)
+            and shape.scheme_spec == self.scheme
+            and shape.mixer_spec in (BIASED, PLAIN),
             f"a {self.model_type} must be a vision model with scheme {self.scheme} and mixer {BIASED} or {PLAIN}",
-            f"got {type(shape).__name__}, {shape.scheme}, {shape.mixer}",
+            f"got {type(shape).__name__}, {shape.scheme_spec}, {shape.mixer_spec}",
             "use save_pretrained instead",
         )
         vision = cast(VisionShape, shape)
@@ -142,7 +144,7 @@ class VitLike(Family):
             "hidden_size": vision.width,
             "num_hidden_layers": vision.layers,
             "num_attention_heads": vision.heads,
-            "qkv_bias": vision.mixer == BIASED,
+            "qkv_bias": vision.mixer_spec == BIASED,
             "layer_norm_eps": vision.norm_eps,
             "image_size": vision.image[0] if len(set(vision.image)) == 1 else list(vision.image),
             "patch_size": vision.patch[0] if len(set(vision.patch)) == 1 else list(vision.patch),
@@ -163,7 +165,7 @@ class VitLike(Family):
             PatchPositions("schemes.0.table", (f"{table}.position_embeddings",)),
             ClassTokenPosition("class_position.weight", (f"{table}.position_embeddings",)),
             *linear_rules("norm", f"{self.prefix}layernorm", bias=True),
-            *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=vision.mixer == BIASED),
+            *linear_rules(f"{here}.mixer.project", *parts, kind=StackedQKV, bias=vision.mixer_spec == BIASED),
             *linear_rules(f"{here}.mixer.out", f"{there}.attention.output.dense", bias=True),
             *self.layer_rules(vision, there, here),
         ]

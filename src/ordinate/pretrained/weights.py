@@ -31,7 +31,6 @@ from ordinate.pretrained.checkpoint_files import (
     resolve_checkpoint,
 )
 from ordinate.pretrained.checkpoint_sizes import check_sizes
-from ordinate.schemes._scheme import Scheme
 from ordinate.schemes._spec import SchemeSpec
 
 _FOLDER = "ordinate.pretrained.families"
@@ -176,16 +175,16 @@ def _comparable(shape: Shape, kind: torch.dtype) -> dict[str, object]:
     return same
 
 
-def _canonical_plan(plan: str, shape: Shape) -> list[tuple[str, dict[str, object]]]:
+def _canonical_plan(plan: SchemeSpec, shape: Shape) -> list[tuple[str, dict[str, object]]]:
     """Return the scheme of each layer, with all options."""
-    entries = SchemeSpec.split_layers(plan)
+    entries = plan.entries
     return [_canonical_scheme(entries[layer % len(entries)], shape) for layer in range(shape.layers)]
 
 
 def _canonical_scheme(entry: str, shape: Shape) -> tuple[str, dict[str, object]]:
     """Return a scheme's name and all of its options, defaults included."""
     name, options = catalog.parse(entry)
-    kind = catalog.load("ordinate.schemes", Scheme, name)
+    kind = SchemeSpec.class_named(name)
     usual = {name: option.default for name, option in catalog.options(kind).items()}
     return name, usual | catalog.bind(kind, options, shape.bindable_sizes)
 

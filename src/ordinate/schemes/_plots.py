@@ -60,8 +60,8 @@ class LinePlotData:
 
 def build_scheme(text: str) -> Scheme:
     """Build the first layer's scheme of a specification such as `rope+alibi`, with the sizes used for plots."""
-    entries = SchemeSpec.split_layers(text)
-    return SchemeSpec.build(entries[0], PLOT_SIZES).schemes[0]
+    entries = SchemeSpec(text).entries
+    return SchemeSpec(entries[0]).build(PLOT_SIZES).schemes[0]
 
 
 def scheme_plots(scheme: Scheme) -> list[HeatmapData | LinePlotData]:

@@ -1,7 +1,7 @@
-"""Specification of a model's positional schemes as a string, such as `rope:theta=5e5,learned+alibi`."""
+"""Specification of a model's positional schemes, such as `rope:theta=5e5,learned+alibi`."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,20 +9,21 @@ import torch
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, shown
+from ordinate.core.member_spec import MemberSpec, copied
 from ordinate.core.tensors import build_module
 from ordinate.schemes._composition import HeadGroups, Sum
 from ordinate.schemes._scheme import Scheme
 
-_FOLDER = "ordinate.schemes"
-# `,`, `/` and `+` separate only before a letter; before a digit they belong to an option value (1e+5)
-_LAYERS = re.compile(r",(?=[a-z]\w*(?:[:+/,]|$))")
-_HEADS = re.compile(r"/(?=[a-z])")
-_PARTS = re.compile(r"\+(?=[a-z])")
+SchemeForm = str | Scheme | type[Scheme] | Sequence[str | Scheme | type[Scheme]]
+"""What is taken for the schemes of a model: see `SchemeSpec`."""
+# `/` and `+` separate only before a name; before a digit they belong to an option value (1e+5)
+_HEADS = re.compile(r"/(?=[A-Za-z_])")
+_PARTS = re.compile(r"\+(?=[A-Za-z_])")
 
 
 @dataclass(frozen=True, eq=False)
-class SchemeSpec:
-    """Schemes built from a specification string, for a model of given sizes.
+class LayerSchemes:
+    """Schemes of the layers of a model.
 
     Args:
         schemes: the distinct scheme instances.
@@ -32,28 +33,50 @@ class SchemeSpec:
     schemes: list[Scheme]
     scheme_of_layer: list[int]
 
+
+class SchemeSpec(MemberSpec):
+    """Specification of the schemes of a model.
+
+        rope                         one scheme
+        rope:theta=5e5               with an option; further options after commas
+        learned+alibi                sum of two schemes
+        rope/none                    one for the first half of the heads, one for the second
+        rope,rope,rope,none          one for each layer; repeated if there are more layers
+        my_schemes:Spiral:turns=3    a class of the module `my_schemes`, with an option
+        Spiral(turns=3)              an instance, each model gets a copy; or the class itself
+        [Rope(...), "none"]          a list with one for each layer
+
+    The names are those of `ordinate list`; packages that are installed can add to them by entry points in the group
+    `ordinate.schemes`.
+    """
+
+    kind = Scheme
+    package = "ordinate.schemes"
+
     @classmethod
-    def build(cls, text: str, sizes: Mapping[str, Any]) -> "SchemeSpec":
-        """Build the schemes of a specification string.
+    def text_of(cls, given: Any, sizes: Mapping[str, Any]) -> str:
+        """Return the text of an instance or a class; that of a sum or of head groups names their parts."""
+        if isinstance(given, Sum):
+            return "+".join(cls.text_of(part, sizes) for part in given.members)
+        if isinstance(given, HeadGroups):
+            share = {name: sizes.get(name) and sizes[name] // len(given.members) for name in ("heads", "kv_heads")}
+            return "/".join(cls.text_of(part, {**sizes, **share}) for part in given.members)
+        return super().text_of(given, sizes)
 
-            rope                     one scheme
-            rope:theta=5e5           with an option; further options after commas
-            learned+alibi            sum of two schemes
-            rope/none                one for the first half of the heads, one for the second
-            rope,rope,rope,none      one for each layer; repeated if there are more layers
+    def build(self, sizes: Mapping[str, Any]) -> LayerSchemes:
+        """Build the schemes.
 
-        Schemes are initialised under a forked random number generator, so that later random numbers do not depend on
-        the specification.
+        They are initialised under a forked random number generator, so that later random numbers do not depend on the
+        specification.
 
         Args:
-            text: the specification.
             sizes: model sizes, passed to schemes by parameter name; must include `layers`, `heads` and `kv_heads`.
 
         Raises:
             ValueError: an unknown scheme or option, layers or heads that cannot be split evenly, or a scheme listed
                 for a later layer that acts before the first layer.
         """
-        entries, count = cls.split_layers(text), int(sizes["layers"])
+        entries, count = self.entries, int(sizes["layers"])
         need(
             count % len(entries) == 0,
             "the number of schemes in a per-layer list must divide the number of layers",
@@ -62,37 +85,46 @@ class SchemeSpec:
         )
         schemes: list[Scheme] = []
         layers: list[int] = []
-        shared: dict[str, int] = {}
+        shared: dict[Any, int] = {}
         with torch.random.fork_rng(devices=[]):
             for layer in range(count):
-                entry = entries[layer % len(entries)]
-                if entry not in shared:
-                    shared[entry] = len(schemes)
-                    schemes.append(_entry(entry, sizes) if not layer else _later(entry, entries[0], sizes))
-                layers.append(shared[entry])
-                if schemes[shared[entry]].per_layer:
-                    del shared[entry]
-        return cls(schemes, layers)
+                entry, template = entries[layer % len(entries)], self.template(layer)
+                key = entry, id(template)
+                if key not in shared:
+                    shared[key] = len(schemes)
+                    made = _copied(template, layer) if template is not None else None
+                    schemes.append(made or (_entry(entry, sizes) if not layer else _later(entry, entries[0], sizes)))
+                layers.append(shared[key])
+                if schemes[shared[key]].per_layer:
+                    del shared[key]
+        return LayerSchemes(schemes, layers)
 
-    @staticmethod
-    def split_layers(text: str) -> list[str]:
-        """Split a specification into its per-layer entries."""
-        return _LAYERS.split(text)
-
-    @staticmethod
-    def split_schemes(entry: str) -> list[str]:
-        """Split the entry of one layer into its single schemes, with their options."""
+    def split_schemes(self, layer: int) -> list[str]:
+        """Return the single schemes of the entry of a layer, with their options."""
+        entry = self.entries[layer % len(self.entries)]
         return [single for part in _PARTS.split(entry) for single in _HEADS.split(part)]
 
-    @classmethod
-    def map_schemes(cls, text: str, rewrite: Callable[[str, int], str]) -> str:
-        """Replace each single scheme of a specification by `rewrite(scheme, index of its entry)`."""
-        return ",".join(
-            "+".join(
-                "/".join(rewrite(single, layer) for single in _HEADS.split(part)) for part in _PARTS.split(entry)
+    def map_schemes(self, rewrite: Callable[[str, int], str]) -> "SchemeSpec":
+        """Replace each single scheme by `rewrite(scheme, index of its entry)`."""
+        return SchemeSpec(
+            ",".join(
+                "+".join(
+                    "/".join(rewrite(single, layer) for single in _HEADS.split(part)) for part in _PARTS.split(entry)
+                )
+                for layer, entry in enumerate(self.entries)
             )
-            for layer, entry in enumerate(cls.split_layers(text))
         )
+
+
+def _copied(template: Any, layer: int) -> Scheme:
+    early = sorted({"remap_positions", "embed"} & set(template.hooks)) if layer else []
+    need(
+        not early,
+        "a scheme that acts on token embeddings or positions must be listed for the first layer",
+        f"got an instance of {type(template).__name__} for layer {layer + 1}, which uses {', '.join(early)}",
+        "list it first, or give it as text",
+    )
+    return copied(template)
 
 
 def _entry(text: str, sizes: Mapping[str, Any]) -> Scheme:
@@ -132,6 +164,6 @@ def _later(text: str, first: str, sizes: Mapping[str, Any]) -> Scheme:
 
 def _single(text: str, sizes: Mapping[str, Any]) -> Scheme:
     name, options = catalog.parse(text)
-    kind = catalog.load(_FOLDER, Scheme, name)
+    kind = SchemeSpec.class_named(name)
     bound = catalog.bind(kind, options, sizes)
     return build_module(lambda: kind(**bound), options, f"the scheme {shown(text)}")

@@ -134,9 +134,9 @@ def initial_model(plan: Plan, run: Run, shape: Shape) -> Model:
 def _schemes(plan: Plan, shape: Shape) -> str:
     """Return the scheme of those parts of the trained model whose scheme would be replaced."""
     # with its own schemes this changes nothing, but raises for a part that the model lacks
-    replace_schemes(shape, shape.scheme, locations=plan.scheme_location)
+    replace_schemes(shape, shape.scheme_spec, locations=plan.scheme_location)
     lines = {
-        side.shape.scheme
+        side.shape.scheme_spec
         for name, side in shape.scheme_locations.items()
         if (not side.is_cross_attention if plan.scheme_location is None else name in plan.scheme_location)
     }

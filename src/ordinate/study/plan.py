@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ordinate.core import catalog
 from ordinate.study.options import FORMER_VALUES, Options, unset_fields
 from ordinate.study.run import FIRST_TUNING_SEED, Cell, Run, digest
 
@@ -138,10 +137,9 @@ class Plan(Options):
 
 def default_scheme(mixer: str, model: str) -> str:
     """The scheme that a mixer (that of the first layer) is paired with where no scheme is given."""
-    from ordinate.mixers._mixer import Mixer
-    from ordinate.schemes._spec import SchemeSpec
+    from ordinate.mixers._spec import MixerSpec
 
-    usual = catalog.load("ordinate.mixers", Mixer, catalog.parse(SchemeSpec.split_layers(mixer)[0])[0]).default_scheme
+    usual = MixerSpec(mixer).class_of(0).default_scheme
     # rope rotates by one coordinate only; images have two
     return "axial" if (model, usual) == ("vision", "rope") else usual
 

@@ -49,7 +49,7 @@ class MixerCase:
 
     def scheme(self) -> Scheme:
         """Build the default scheme of the mixer."""
-        return SchemeSpec.build(self.kind.default_scheme, SIZES).schemes[0]
+        return SchemeSpec(self.kind.default_scheme).build(SIZES).schemes[0]
 
     def tokens(self, batch: int, count: int, dtype: torch.dtype = torch.float64) -> Tokens:
         """Random token vectors."""

@@ -66,9 +66,9 @@ class Bloom(DecoderLike):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         need(
-            shape.scheme == "alibi" and shape.mixer == MIXER and shape.hidden_width == 4 * shape.width,
+            shape.scheme_spec == "alibi" and shape.mixer_spec == MIXER and shape.hidden_width == 4 * shape.width,
             f"a bloom requires scheme alibi, mixer {MIXER} and a hidden width of 4 * width",
-            f"got {shape.scheme}, {shape.mixer}, {shape.hidden_width}",
+            f"got {shape.scheme_spec}, {shape.mixer_spec}, {shape.hidden_width}",
             "use save_pretrained instead",
         )
         return {

@@ -122,9 +122,9 @@ class DebertaV2(Family):
     def config(self, shape: Shape) -> dict[str, Any]:
         scheme = self._scheme(shape)
         need(
-            isinstance(shape, EncoderShape) and shape.mixer == MIXER and scheme is not None and scheme.shared,
+            isinstance(shape, EncoderShape) and shape.mixer_spec == MIXER and scheme is not None and scheme.shared,
             f"a deberta-v2 must be an encoder with scheme deberta:version.shared=true and mixer {MIXER}",
-            f"got {type(shape).__name__}, {shape.scheme}, {shape.mixer}",
+            f"got {type(shape).__name__}, {shape.scheme_spec}, {shape.mixer_spec}",
             "use save_pretrained instead",
         )
         deberta = cast(Deberta, scheme)
@@ -211,5 +211,5 @@ class DebertaV2(Family):
 
     def _scheme(self, shape: Shape) -> Deberta | None:
         """Return the scheme of a shape if it is a `Deberta`, else None."""
-        name, options = catalog.parse(shape.scheme)
+        name, options = catalog.parse(shape.scheme_spec)
         return Deberta(**catalog.bind(Deberta, options, shape.bindable_sizes)) if name == "deberta" else None

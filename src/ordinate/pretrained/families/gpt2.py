@@ -76,11 +76,11 @@ class Gpt2(DecoderLike):
             ((True, False), (True, True), (False, False), (False, True)),
         )
         scalings = [dict(zip(SCALING, choice, strict=True)) for choice in choices]
-        found = [scaling for scaling in scalings if shape.mixer == _mixer(shape.layers, width, **scaling)]
+        found = [scaling for scaling in scalings if shape.mixer_spec == _mixer(shape.layers, width, **scaling)]
         need(
-            shape.scheme == "learned" and len(found) > 0,
+            shape.scheme_spec == "learned" and len(found) > 0,
             f"a gpt2 requires scheme learned and mixer {MIXER}",
-            f"got {shape.scheme}, {shape.mixer}",
+            f"got {shape.scheme_spec}, {shape.mixer_spec}",
             "use save_pretrained instead",
         )
         return {

@@ -70,9 +70,9 @@ class GptNeox(DecoderLike):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         need(
-            shape.norm_position in ("parallel", "pre") and shape.mixer in (BIASED, PLAIN),
+            shape.norm_position in ("parallel", "pre") and shape.mixer_spec in (BIASED, PLAIN),
             f"a gpt_neox requires norm_position parallel or pre, and mixer {BIASED} or {PLAIN}",
-            f"got {shape.norm_position}, {shape.mixer}",
+            f"got {shape.norm_position}, {shape.mixer_spec}",
             "use save_pretrained instead",
         )
         return {
@@ -84,15 +84,15 @@ class GptNeox(DecoderLike):
             "max_position_embeddings": shape.max_length,
             "layer_norm_eps": shape.norm_eps,
             "use_parallel_residual": shape.norm_position == "parallel",
-            "attention_bias": shape.mixer == BIASED,
+            "attention_bias": shape.mixer_spec == BIASED,
             "hidden_act": activation_name(shape.feedforward),
             "rope_parameters": {"partial_rotary_factor": 1.0}
-            | spec_to_rope_parameters(shape.scheme, shape.width // shape.heads, partial=True),
+            | spec_to_rope_parameters(shape.scheme_spec, shape.width // shape.heads, partial=True),
             "tie_word_embeddings": shape.tie_embeddings,
         }
 
     def rules(self, shape: Shape) -> Sequence[TensorRule]:
-        there, here, biased = "gpt_neox.layers.{}", "blocks.{}", shape.mixer == BIASED
+        there, here, biased = "gpt_neox.layers.{}", "blocks.{}", shape.mixer_spec == BIASED
         rules = [
             TensorRule("tokens.weight", ("gpt_neox.embed_in.weight",)),
             *linear_rules("norm", "gpt_neox.final_layer_norm", bias=True),

@@ -70,11 +70,13 @@ class Gptj(DecoderLike):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         head_width = shape.width // shape.heads
-        parameters = spec_to_rope_parameters(shape.scheme, head_width, partial=True)
+        parameters = spec_to_rope_parameters(shape.scheme_spec, head_width, partial=True)
         need(
-            shape.norm_position == "shared" and shape.mixer == "softmax" and parameters["rope_theta"] == 10_000.0,
+            shape.norm_position == "shared"
+            and shape.mixer_spec == "softmax"
+            and parameters["rope_theta"] == 10_000.0,
             "a gptj requires norm_position shared, mixer softmax, and rope with theta 10000",
-            f"got {shape.norm_position}, {shape.mixer}, {shape.scheme}",
+            f"got {shape.norm_position}, {shape.mixer_spec}, {shape.scheme_spec}",
             "use save_pretrained instead",
         )
         return {

@@ -19,7 +19,6 @@ from ordinate.pretrained._family import (
 )
 from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec, spec_to_rope_parameters
 from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
-from ordinate.schemes._spec import SchemeSpec
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 # default RoPE theta of each layer type
@@ -99,11 +98,11 @@ class Modernbert(Family):
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        fits = isinstance(shape, EncoderShape) and shape.mixer in (BIASED, PLAIN) and shape.feedforward in GATED
-        came = f"got {type(shape).__name__}, {shape.mixer}, {shape.feedforward}"
+        fits = isinstance(shape, EncoderShape) and shape.mixer_spec in (BIASED, PLAIN) and shape.feedforward in GATED
+        came = f"got {type(shape).__name__}, {shape.mixer_spec}, {shape.feedforward}"
         wanted = f"a modernbert must be a gated encoder with mixer {BIASED} or {PLAIN}"
         need(fits, wanted, came, "use save_pretrained instead")
-        plan, top = SchemeSpec.split_layers(shape.scheme), cast(EncoderShape, shape)
+        plan, top = shape.scheme_spec.entries, cast(EncoderShape, shape)
         kinds = [FULL if window is None else SLIDING for window in shape.layer_windows]
         sizes = {window for window in shape.layer_windows if window is not None}
         turns = {(kind, plan[layer % len(plan)]) for layer, kind in enumerate(kinds)}
@@ -128,7 +127,7 @@ class Modernbert(Family):
             "max_position_embeddings": shape.max_length,
             "norm_eps": shape.norm_eps,
             "norm_bias": "norm" in shape.bias,
-            "attention_bias": shape.mixer == BIASED,
+            "attention_bias": shape.mixer_spec == BIASED,
             "mlp_bias": "feedforward" in shape.bias,
             "layer_types": kinds,
             "local_attention": 2 * (sizes.pop() - 1) if sizes else self.defaults["local_attention"],
@@ -143,8 +142,8 @@ class Modernbert(Family):
             TensorRule("tokens.weight", ("model.embeddings.tok_embeddings.weight",)),
             *linear_rules("embedding_norm", "model.embeddings.norm", bias=norms),
             *linear_rules("norm", "model.final_norm", bias=norms),
-            *linear_rules(f"{here}.mixer.project", f"{there}.attn.Wqkv", bias=shape.mixer == BIASED),
-            *linear_rules(f"{here}.mixer.out", f"{there}.attn.Wo", bias=shape.mixer == BIASED),
+            *linear_rules(f"{here}.mixer.project", f"{there}.attn.Wqkv", bias=shape.mixer_spec == BIASED),
+            *linear_rules(f"{here}.mixer.out", f"{there}.attn.Wo", bias=shape.mixer_spec == BIASED),
             *linear_rules(f"{here}.feedforward_norm", f"{there}.mlp_norm", bias=norms),
             *linear_rules(f"{here}.feedforward.widen", f"{there}.mlp.Wi", bias=wide),
             *linear_rules(f"{here}.feedforward.narrow", f"{there}.mlp.Wo", bias=wide),

@@ -60,11 +60,11 @@ class Mpt(DecoderLike):
         )
 
     def config(self, shape: Shape) -> dict[str, Any]:
-        scaled = shape.mixer.startswith(SCALED) and "," not in shape.mixer
+        scaled = shape.mixer_spec.startswith(SCALED) and "," not in shape.mixer_spec
         need(
-            shape.scheme == "alibi" and (shape.mixer == MIXER or scaled) and set(shape.bias) <= {"head"},
+            shape.scheme_spec == "alibi" and (shape.mixer_spec == MIXER or scaled) and set(shape.bias) <= {"head"},
             f"an mpt requires scheme alibi, mixer {MIXER} or {SCALED}NUMBER, and no bias",
-            f"got {shape.scheme}, {shape.mixer}, {shape.bias}",
+            f"got {shape.scheme_spec}, {shape.mixer_spec}, {shape.bias}",
             "use save_pretrained instead",
         )
         return {
@@ -76,7 +76,8 @@ class Mpt(DecoderLike):
             "expansion_ratio": 4,
             "layer_norm_epsilon": shape.norm_eps,
             "no_bias": True,
-            "attn_config": {"alibi": True} | ({"softmax_scale": float(shape.mixer[len(SCALED) :])} if scaled else {}),
+            "attn_config": {"alibi": True}
+            | ({"softmax_scale": float(shape.mixer_spec[len(SCALED) :])} if scaled else {}),
             "tie_word_embeddings": shape.tie_embeddings,
         }
 

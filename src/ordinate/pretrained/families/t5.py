@@ -107,10 +107,10 @@ class T5(EncoderDecoderLike):
 
     def config(self, shape: Shape) -> dict[str, Any]:
         full = need_encoder_decoder(
-            self, shape, mixer=MIXER, source_mixer=MIXER, cross_mixer=MIXER, source_scheme=shape.scheme, bias=()
+            self, shape, mixer=MIXER, source_mixer=MIXER, cross_mixer=MIXER, source_scheme=shape.scheme_spec, bias=()
         )
-        name, options = catalog.parse(shape.scheme)
-        need(name == "t5", "a t5 requires the scheme t5", f"got {shape.scheme!r}", "use save_pretrained instead")
+        name, options = catalog.parse(shape.scheme_spec)
+        need(name == "t5", "a t5 requires the scheme t5", f"got {shape.scheme_spec!r}", "use save_pretrained instead")
         return {
             "vocab_size": shape.vocabulary,
             "d_model": shape.width,

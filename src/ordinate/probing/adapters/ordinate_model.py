@@ -82,7 +82,7 @@ class OrdinateModel(ModelAdapter):
             width=shape.width,
             vocabulary=0 if body.tokens is None else body.tokens.num_embeddings,
             max_length=self._longest(schemes),
-            position=shape.scheme.partition(":")[0],
+            position=shape.scheme_spec.partition(":")[0],
             first_token=None if tokenizer is None else tokenizer.prefix_token,
             mask_token=self._mask(),
             start_token=model.shape.start if isinstance(model, EncoderDecoder) else None,

@@ -1,0 +1,57 @@
+"""Specification of a model's token mixers, such as `softmax:window=64,softmax`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from ordinate.core import catalog
+from ordinate.core.checks import shown
+from ordinate.core.member_spec import MemberSpec, copied
+from ordinate.core.tensors import build_module
+from ordinate.mixers._mixer import Mixer
+
+MixerForm = str | Mixer[Any] | type[Mixer[Any]] | Sequence[str | Mixer[Any] | type[Mixer[Any]]]
+"""What is taken for the mixers of a model: see `MixerSpec`."""
+
+
+class MixerSpec(MemberSpec):
+    """Specification of the mixers of a model.
+
+        softmax                      one mixer, built anew for each layer
+        performer:features=64        with an option; further options after commas
+        softmax,rwkv6                one for each layer; repeated if there are more layers
+        my_mixers:Fold:depth=2       a class of the module `my_mixers`, with an option
+        Fold(width=64, depth=2)      an instance, each layer gets a copy; or the class itself
+        [Fold(width=64), "softmax"]  a list with one for each layer
+
+    The names are those of `ordinate list mixers`; packages that are installed can add to them by entry points in the
+    group `ordinate.mixers`.
+    """
+
+    kind = Mixer
+    package = "ordinate.mixers"
+
+    def class_of(self, layer: int) -> type[Mixer[Any]]:
+        """Return the class of the mixer of a layer, counted from 0."""
+        template = self.template(layer)
+        return self.class_named(self._parsed(layer)[0]) if template is None else cast(Any, type(template))
+
+    def build(self, layer: int, sizes: Mapping[str, Any]) -> Mixer[Any]:
+        """Build the mixer of a layer.
+
+        Args:
+            layer: the layer, counted from 0.
+            sizes: model sizes, passed to the mixer by parameter name.
+
+        Raises:
+            ValueError: an unknown mixer or option.
+        """
+        template = self.template(layer)
+        if template is not None:
+            return copied(template)
+        name, options = self._parsed(layer)
+        kind = self.class_named(name)
+        bound = catalog.bind(kind, options, {**sizes, "layer": layer})
+        return build_module(lambda: kind(**bound), options, f"the mixer {shown(str(self))}")
+
+    def _parsed(self, layer: int) -> tuple[str, dict[str, Any]]:
+        return catalog.parse(self.entries[layer % len(self.entries)])
