@@ -25,7 +25,7 @@ from ordinate.models.beam import beam_search
 from ordinate.models.cross_attention_weights import cross_attention_weights
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
-from ordinate.models.translate import translate
+from ordinate.models._translate import translate
 from ordinate.report.translation import translation_page
 from ordinate.training.loop import train
 from ordinate.training.metrics import Metrics

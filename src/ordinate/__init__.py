@@ -10,9 +10,9 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     if _module.removeprefix("-m").partition(".")[0] == __name__:
         del sys.path[0]
 
-import lazy_loader
+from ordinate._public_names import public_names
 
 __version__ = "0.1.0"
 
 # names live in __init__.pyi, so that `ordinate --help` does not import torch
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -8,7 +8,7 @@ import tokenizers
 import torch
 
 from ordinate import attach, evaluate
-from ordinate.cli.main import app
+from ordinate.cli.application import app
 from ordinate.core.atomic_files import read_checksummed
 from ordinate.data.tokenizers.bytes import Bytes
 from ordinate.models.decoder import Decoder

@@ -3,7 +3,7 @@
 import fsspec
 import pytest
 
-from ordinate.cli.main import app
+from ordinate.cli.application import app
 from ordinate.core.atomic_files import read_checksummed
 
 SIZES = {

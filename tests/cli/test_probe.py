@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate.cli.main import app
+from ordinate.cli.application import app
 from ordinate.cli.probe import _listed
 from ordinate.core import catalog
 from ordinate.core.atomic_files import write_checksummed

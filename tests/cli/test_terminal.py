@@ -9,8 +9,9 @@ import pytest
 from rich.table import Table
 
 from ordinate.cli import main as command_line
+from ordinate.cli.application import app
 from ordinate.cli.console import SafeConsole, escape_controls, escape_on_terminal
-from ordinate.cli.main import INTERRUPTED, app, main
+from ordinate.cli.main import INTERRUPTED, main
 from ordinate.study.options import Options
 
 
@@ -73,7 +74,7 @@ def test_ctrl_c_says_how_to_resume(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     assert not app.suppress_keyboard_interrupt
-    monkeypatch.setattr(command_line, "app", interrupted)
+    monkeypatch.setattr(command_line, "_application", lambda: interrupted)
     assert told(capsys, monkeypatch) == (INTERRUPTED, "interrupted; run the same command again to resume\n")
 
 
@@ -90,7 +91,7 @@ def test_errors_of_files_say_what_to_do(monkeypatch, capsys, error, message):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(command_line, "app", fail)
+    monkeypatch.setattr(command_line, "_application", lambda: fail)
     code, said = told(capsys, monkeypatch)
     assert code == 2
     assert message in said
@@ -103,7 +104,7 @@ def test_a_user_without_a_home_folder_has_the_name_of_one(monkeypatch, capsys):
 
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr(command_line, "app", lambda *_, **__: print(Path.home()))
+    monkeypatch.setattr(command_line, "_application", lambda: lambda _: print(Path.home()))
     assert told(capsys, monkeypatch) == (0, f"{command_line.NO_HOME}\n")
     monkeypatch.delenv("HOME")
 
@@ -112,7 +113,7 @@ def test_a_terminal_without_utf8_shows_escapes(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     monkeypatch.setattr(sys, "argv", ["ordinate"])
-    monkeypatch.setattr(command_line, "app", lambda *_, **__: print("“none” wins"))
+    monkeypatch.setattr(command_line, "_application", lambda: lambda _: print("“none” wins"))
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0

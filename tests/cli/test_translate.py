@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from ordinate.cli.main import app
+from ordinate.cli.application import app
 from ordinate.data.tokenizers.bytes import Bytes
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder_decoder import EncoderDecoder

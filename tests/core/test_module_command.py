@@ -14,7 +14,7 @@ from ordinate.core.module_command import module_command
 
 SOURCE = Path(ordinate.__file__).parent
 # modules of Python that are imported at the start, some of them before any line of ours is read
-NAMES = ("ast", "json", "socket", "ctypes", "tempfile", "dataclasses", "inspect", "argparse", "numpy", "lazy_loader")
+NAMES = ("ast", "json", "socket", "ctypes", "tempfile", "dataclasses", "inspect", "argparse", "numpy")
 
 
 @pytest.fixture

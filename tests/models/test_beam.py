@@ -3,10 +3,10 @@ from itertools import product
 import pytest
 import torch
 
+from ordinate.models._translate import translate
 from ordinate.models.beam import beam_search
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
-from ordinate.models.translate import translate
 
 SOURCE = torch.randint(0, 7, (2, 4), generator=torch.Generator().manual_seed(1))
 START, END = 0, 1

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ordinate import Cache, Decoder, Shape, generate
-from ordinate.models.generate import sample, truncate_at
+from ordinate.models._generate import sample, truncate_at
 from ordinate.models.prompt import Prompt
 
 SHAPE = Shape(vocabulary=13, width=16, layers=2, heads=4)

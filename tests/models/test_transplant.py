@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ordinate import Decoder, Encoder, EncoderShape, Shape
+from ordinate.models._transplant import transplant
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.scheme_defaults import complete_scheme_options
-from ordinate.models.transplant import transplant
 
 IDS = torch.randint(0, 29, (2, 9), generator=torch.Generator().manual_seed(0))
 SIZES = {"vocabulary": 29, "width": 16, "layers": 4, "heads": 4, "max_length": 32}

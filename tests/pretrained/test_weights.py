@@ -437,7 +437,7 @@ def test_the_tokens_that_end_a_text_are_read(config, writing, ends, tmp_path):
 @torch.no_grad()
 def test_batches_of_prompts_are_written_as_transformers_does(folders):
     from ordinate import generate
-    from ordinate.models.generate import truncate_at
+    from ordinate.models._generate import truncate_at
     from ordinate.models.prompt import Prompt
 
     model, other = load(folders("llama")), theirs("llama")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ordinate import Geometry
+from ordinate.models._translate import translate
 from ordinate.models.beam import beam_search
-from ordinate.models.translate import translate
 from ordinate.pretrained.weights import load
 
 pytest.importorskip("transformers")

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from ordinate.cli.main import app
+from ordinate.cli.application import app
 from ordinate.report.build import build_side_by_side
 from ordinate.report.read import load_study
 from ordinate.report.side_by_side import agreement_lines

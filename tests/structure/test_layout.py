@@ -32,7 +32,7 @@ PACKAGES = {
     ),
     *("probing", "replications", "testing", "cli"),
 }
-FACE = {"__init__.py", "__main__.py", "__init__.pyi", "py.typed", "spectra.py"}
+FACE = {"__init__.py", "__main__.py", "_public_names.py", "__init__.pyi", "py.typed", "spectra.py"}
 # where the tests and the page of a member are, below tests/ and docs/, if not in the folder of its kind
 TESTS = {kind: package.replace(".", "/") for kind, (package, _, _) in CONTRACTS.items()}
 PAGES = {"probes": "questions"}

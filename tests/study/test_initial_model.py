@@ -112,7 +112,7 @@ def test_a_study_measures_and_fine_tunes_a_trained_model(text, llama, tmp_path):
 
 def test_training_from_a_model_is_one_command(text, llama, tmp_path, monkeypatch, capsys):
     from ordinate.cli import train
-    from ordinate.cli.main import app
+    from ordinate.cli.application import app
 
     found = []
     monkeypatch.setattr(
@@ -141,7 +141,7 @@ def test_training_from_a_model_is_one_command(text, llama, tmp_path, monkeypatch
 
 def test_a_preset_does_not_change_the_sizes_of_a_trained_model(text, llama, tmp_path, monkeypatch):
     from ordinate.cli import study
-    from ordinate.cli.main import app
+    from ordinate.cli.application import app
 
     found = []
     monkeypatch.setattr(

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from ordinate.cli import status
-from ordinate.cli.main import app
+from ordinate.cli.application import app
 from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.progress import ignore
 from ordinate.report.build import build_report

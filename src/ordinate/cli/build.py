@@ -3,18 +3,12 @@
 import time
 from typing import TYPE_CHECKING
 
-from cyclopts import App
-from rich.text import Text
-
-from ordinate.cli.console import SafeConsole
+from ordinate.cli.plain_text import styled, write_line
 
 if TYPE_CHECKING:
     from ordinate.ops.native.build import KernelBuild
 
-app = App(name="build", help="Compile the C++ kernels ahead of time.")
 
-
-@app.default
 def build(*, check: bool = False) -> int:
     """Compile the C++ kernels that are not compiled yet, in parallel; exits with 1 if a kernel is not available.
 
@@ -28,33 +22,32 @@ def build(*, check: bool = False) -> int:
     from ordinate.ops.native.build import build_kernels, built_kernels
     from ordinate.ops.native.compiler import UnavailableError
 
-    console, begin = SafeConsole(), time.perf_counter()
+    begin = time.perf_counter()
     try:
-        kernels = built_kernels() if check else build_kernels(on_built=lambda built: _show(console, built))
+        kernels = built_kernels() if check else build_kernels(on_built=_show)
     except UnavailableError as why:
-        console.print("not available:", style="yellow", end=" ")
-        console.print(str(why), markup=False, soft_wrap=True)
+        write_line(styled("not available:", "yellow"), styled(str(why)))
         return 1
     seconds = time.perf_counter() - begin
     for kernel in kernels:
         if kernel.seconds is None:
-            _show(console, kernel)
+            _show(kernel)
     ready = [kernel.path for kernel in kernels if kernel.path is not None]
     made = sum(kernel.seconds is not None for kernel in kernels if kernel.path is not None)
     when = f", {made} compiled now in {seconds:.1f} s" if made else ""
     where = f", in {ready[0].parent}" if ready else ""
-    console.print(f"{len(ready)} of {len(kernels)} kernels are ready{when}{where}", markup=False, soft_wrap=True)
+    write_line(styled(f"{len(ready)} of {len(kernels)} kernels are ready{when}{where}"))
     return 0 if len(ready) == len(kernels) else 1
 
 
-def _show(console: SafeConsole, kernel: "KernelBuild") -> None:
+def _show(kernel: "KernelBuild") -> None:
+    style: tuple[str, ...] = ("green",)
     if kernel.problem is not None:
-        state, style = f"failed    {kernel.seconds:.1f} s", "bold red"
+        state, style = f"failed    {kernel.seconds:.1f} s", ("bold", "red")
     elif kernel.path is None:
-        state, style = "not compiled", "yellow"
+        state, style = "not compiled", ("yellow",)
     else:
         state = "ready" if kernel.seconds is None else f"compiled  {kernel.seconds:.1f} s"
-        style = "green"
-    console.print(Text.assemble(f"{kernel.name:<12} ", (state, style)))
+    write_line(f"{kernel.name:<12}", styled(state, *style))
     if kernel.problem is not None:
-        console.print(kernel.problem, markup=False, soft_wrap=True)
+        write_line(styled(kernel.problem))

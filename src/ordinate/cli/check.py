@@ -1,24 +1,15 @@
 """`ordinate check`: the contract suite on a class of your own."""
 
-import importlib
-import inspect
-import os
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import App
-
-from ordinate.cli.console import SafeConsole
+from ordinate.cli.plain_text import styled, write_line
 from ordinate.core.checks import need
+from ordinate.core.class_reference import import_user_module
 
 if TYPE_CHECKING:
     from ordinate.testing import Outcome
 
-app = App(name="check", help="Run the contract suite on a scheme or mixer of your own.")
 
-
-@app.default
 def check(target: str) -> int:
     """Run the contract suite on a scheme or mixer of your own; exits with 1 if a check fails.
 
@@ -27,19 +18,12 @@ def check(target: str) -> int:
     target
         The class as module:Class, e.g. my_schemes.spiral:Spiral. The module is imported, which runs its code.
     """
-    console = SafeConsole()
     outcomes = _outcomes(target)
     for outcome in outcomes:
-        mark = (
-            "[dim]skipped[/]"
-            if outcome.skipped_reason
-            else "[green]passed [/]"
-            if outcome.passed
-            else "[bold red]FAILED [/]"
-        )
-        console.print(mark, outcome.name, end="", markup=True)
+        style = ("dim",) if outcome.skipped_reason else ("green",) if outcome.passed else ("bold", "red")
+        mark = "skipped" if outcome.skipped_reason else "passed " if outcome.passed else "FAILED "
         details = outcome.skipped_reason or outcome.message
-        console.print(f": {details}" if details else "", markup=False, soft_wrap=True)
+        write_line(styled(mark, *style), styled(f"{outcome.name}: {details}" if details else outcome.name))
     need(
         any(not outcome.skipped_reason for outcome in outcomes),
         "at least one check must apply to the class",
@@ -47,7 +31,7 @@ def check(target: str) -> int:
         "override a hook, or declare a form",
     )
     failed = sum(not outcome.passed and not outcome.skipped_reason for outcome in outcomes)
-    console.print(f"{len(outcomes)} checks, {failed} failed")
+    write_line(f"{len(outcomes)} checks, {failed} failed")
     return 1 if failed else 0
 
 
@@ -63,32 +47,13 @@ def _outcomes(target: str) -> "list[Outcome]":
         f"got {target!r}",
         "for example my_schemes:Spiral",
     )
-    module = _imported(module_name)
+    module = import_user_module(module_name)
     found: Any = getattr(module, name, None)
     kinds = "ordinate.schemes.Scheme or ordinate.mixers.Mixer"
-    known = inspect.isclass(found) and issubclass(found, Scheme | Mixer)
+    known = isinstance(found, type) and issubclass(found, Scheme | Mixer)
     must = f"{name} must be a subclass of {kinds} in {module_name}"
     need(known, must, f"got {found!r}", "name the class")
     try:
         return check_scheme(found) if issubclass(found, Scheme) else check_mixer(found)
     except SystemExit as error:
         raise ValueError(f"the class must not exit; {name} called exit({error.code}); remove it") from None
-
-
-def _imported(name: str) -> ModuleType:
-    """Import a module of the user, from the current folder or installed."""
-    dotted = all(part.isidentifier() for part in name.split("."))
-    must = "a module must be given by its dotted name, without .py"
-    need(dotted, must, f"got {name!r}", "run the command in its folder: ordinate check my_schemes:Spiral")
-    # last: a file of the folder must not replace a module of Python or of an installed package
-    sys.path.append(os.getcwd())
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"the module must be importable; {error}; run the command in its folder, or install it"
-        ) from None
-    # a module may do anything when it is imported, such as exit with code 0 before any check
-    except (Exception, SystemExit) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise ValueError(f"the module must be importable; {name} raised {what}; correct it") from None

@@ -2,14 +2,9 @@
 
 import sys
 
-from cyclopts import App
-
 from ordinate.core import catalog
 
-app = App(name="cite", help="Print the BibTeX entry of a scheme.")
 
-
-@app.default
 def cite(scheme: str) -> int:
     """Print the BibTeX entry of a scheme's source.
 
@@ -18,7 +13,7 @@ def cite(scheme: str) -> int:
     scheme
         Its name (see `ordinate list`).
     """
-    from ordinate.schemes._scheme import Scheme
+    from ordinate.schemes._spec import SchemeSpec
 
-    sys.stdout.write(catalog.load("ordinate.schemes", Scheme, scheme).citation + "\n")
+    sys.stdout.write(SchemeSpec.class_named(catalog.parse(scheme)[0]).citation + "\n")
     return 0

@@ -1,15 +1,12 @@
 """The console of all commands: text of models, files and other people's results cannot control the terminal."""
 
-import re
 import sys
 from collections.abc import Iterable
 
 from rich.console import Console
 from rich.segment import Segment
 
-# control characters, except tab and line feed: with them a text could move the cursor, or write to the clipboard;
-# and those that change the direction of the text after them
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+from ordinate.cli.plain_text import escape_controls
 
 
 class SafeConsole(Console):
@@ -29,11 +26,6 @@ class SafeConsole(Console):
         return super()._render_buffer(
             part if part.control else Segment(escape_controls(part.text), part.style) for part in buffer
         )
-
-
-def escape_controls(text: str) -> str:
-    """Return a text with its control characters written out in hexadecimal."""
-    return CONTROL.sub(lambda found: f"\\x{code:02x}" if (code := ord(found[0])) < 256 else f"\\u{code:04x}", text)
 
 
 def escape_on_terminal(text: str) -> str:

@@ -84,7 +84,7 @@ def _check_room(model: "Decoder", prompt: int, tokens: int) -> None:
 def _draw(model: "Decoder", ids: list[int], tokens: int, *, seed: int, **settings: Any) -> Iterator[int]:
     import torch
 
-    from ordinate.models.generate import generate as write
+    from ordinate.models._generate import generate as write
 
     generator = torch.Generator().manual_seed(seed)
     return (int(token) for token in write(model, torch.tensor([ids]), tokens, generator=generator, **settings))

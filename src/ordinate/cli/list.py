@@ -1,12 +1,10 @@
 """`ordinate list`: schemes, mixers, backends, corpora and the other members of each package."""
 
 import inspect
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import App
-from rich.table import Table
-
-from ordinate.cli.console import SafeConsole
+from ordinate.cli.plain_text import write_table
 from ordinate.core import catalog
 
 if TYPE_CHECKING:
@@ -40,26 +38,19 @@ CONTRACTS: dict[Kind, tuple[str, str, str]] = {
 
 COLUMNS: dict[Kind, tuple[str, ...]] = {"schemes": ("enters at",), "mixers": ("direction", "default scheme")}
 
-app = App(name="list", help="List schemes, mixers, tasks, attention backends, corpora.")
 
-
-@app.default
 def show_list(kind: Kind = "schemes") -> int:
     """List the members of a kind; schemes with the hooks they use, mixers with their direction and default scheme.
+
+    Members of installed packages are listed with the name of their package.
 
     Parameters
     ----------
     kind
         The kind to list.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("name", no_wrap=True)
-    for column in COLUMNS.get(kind, ()):
-        table.add_column(column)
-    table.add_column("description")
-    for name in catalog.names(f"ordinate.{CONTRACTS[kind][0]}"):
-        table.add_row(name, *_cells(kind, name))
-    SafeConsole().print(table)
+    names = catalog.names(f"ordinate.{CONTRACTS[kind][0]}")
+    write_table(("name", *COLUMNS.get(kind, ()), "description"), ((name, *_cells(kind, name)) for name in names))
     return 0
 
 
@@ -79,11 +70,11 @@ def direction(member: "type[Mixer[Any]]") -> str:
 
 
 def _cells(kind: Kind, name: str) -> list[str]:
-    from importlib import import_module
-
     package, module, contract = CONTRACTS[kind]
     member = catalog.load(f"ordinate.{package}", getattr(import_module(f"ordinate.{module}"), contract), name)
-    summary = (inspect.getdoc(member) or "").splitlines()[0]
+    summary = (inspect.getdoc(member) or "").partition("\n")[0]
+    origin = catalog.origin(f"ordinate.{package}", name)
+    summary += f" (of {origin})" if origin else ""
     if kind == "schemes":
         return [entry_points(member), summary]
     return [direction(member), member.default_scheme, summary] if kind == "mixers" else [summary]

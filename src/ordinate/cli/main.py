@@ -1,17 +1,17 @@
-"""The command line: `ordinate COMMAND`."""
+"""The command line: `ordinate COMMAND`. It needs the standard library only, its commands more."""
 
 import errno
 import io
 import os
 import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from cyclopts import App, CycloptsError
-from pydantic import ValidationError
-
-from ordinate import __version__
-from ordinate.cli.console import SafeConsole
-from ordinate.cli.option_errors import describe_option_error
+from ordinate._public_names import missing_package
+from ordinate.cli.commands import COMMANDS
+from ordinate.cli.plain_text import escape_controls
 
 GOOD, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 # a full disk, a quota, a limit of the size of files
@@ -19,41 +19,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_HOME = "/nonexistent"
 # most characters of a message
 LONGEST = 2000
-
-app = App(
-    name="ordinate",
-    help="Position in attention: compare positional schemes and token mixers for transformers on your own text.",
-    help_epilogue="Start with: ordinate study   (about five minutes; trains eight schemes and writes one report)",
-    version=__version__,
-    version_flags=["--version"],
-    result_action="return_value",
-    # main() says how to resume
-    suppress_keyboard_interrupt=False,
-)
-# given by name, so that `ordinate --help` does not import torch
-for name, help_line in {
-    "study": "Train schemes and mixers under equal conditions and report which is best.",
-    "status": "Show the progress of a study, from another terminal.",
-    "probe": "Probe how a model uses position.",
-    "look": "Look at the heads of a model on one sentence.",
-    "evaluate": "Evaluate trained or published models on a text at several lengths.",
-    "compare": "Compare models, or the checkpoints of a training run, on the same texts.",
-    "replicate": "Measure published claims about position again.",
-    "report": "Rebuild the report of a study or a probed model from its results.",
-    "reproduce": "Train a run of a finished study again, and compare the results.",
-    "train": "Train one model.",
-    "generate": "Generate text from a prompt with a trained model.",
-    "translate": "Translate sentences with a trained model.",
-    "fill": "Predict masked tokens of a text with a trained encoder.",
-    "classify": "Classify images or texts with a trained model.",
-    "verify": "Compare a published checkpoint in Ordinate and in transformers.",
-    "list": "List schemes, mixers, tasks, attention backends, corpora.",
-    "show": "Describe and plot a scheme.",
-    "cite": "Print the BibTeX entry of a scheme.",
-    "check": "Run the contract suite on a scheme or mixer of your own.",
-    "build": "Compile the C++ kernels ahead of time.",
-}.items():
-    app.command(f"ordinate.cli.{name}:app", name=name, help=help_line)
+RED, YELLOW = "1;31", "33"
 
 
 def main() -> None:
@@ -66,17 +32,45 @@ def main() -> None:
         # a terminal without UTF-8 must not end a finished study
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    errors = SafeConsole(stderr=True)
     try:
-        code = app(sys.argv[1:], exit_on_error=False, print_error=False)
+        code = _application()(sys.argv[1:])
     except KeyboardInterrupt:
-        errors.print("interrupted; run the same command again to resume", style="yellow")
+        _say("interrupted; run the same command again to resume", "", YELLOW)
         code = INTERRUPTED
-    except (ValueError, OSError, CycloptsError) as error:
-        errors.print("error:", style="bold red", end=" ")
-        errors.print(_shortened(_message(error)), markup=False, soft_wrap=True)
+    except (ValueError, OSError) as error:
+        _say("error:", _shortened(_message(error)), RED)
+        code = BAD_INPUT
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "ordinate":
+            raise
+        _say("error:", str(_with_remedy(error)), RED)
         code = BAD_INPUT
     sys.exit(code if isinstance(code, int) else GOOD)
+
+
+def _application() -> Callable[[Sequence[str]], Any]:
+    """Return the command line with all commands, or that of the light core."""
+    if find_spec("cyclopts") is None or find_spec("pydantic") is None or find_spec("rich") is None:
+        from ordinate.cli.core_application import run
+    else:
+        from ordinate.cli.application import run
+    return run
+
+
+def _with_remedy(error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return the error of a missing package, with the line that installs it."""
+    if "pip install" in str(error):
+        return error
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    extra = COMMANDS[name].extra if name in COMMANDS else None
+    return missing_package(error, f"`ordinate {name}`".replace(" `", "`"), extra or "study")
+
+
+def _say(first: str, text: str, colour: str) -> None:
+    """Write a line to standard error, its first part in a colour if that is a terminal."""
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    begin = f"\x1b[{colour}m{first}\x1b[0m" if coloured else first
+    sys.stderr.write(f"{begin} {escape_controls(text)}".rstrip() + "\n")
 
 
 def _settle_home() -> None:
@@ -87,10 +81,8 @@ def _settle_home() -> None:
         os.environ["HOME"] = NO_HOME
 
 
-def _message(error: ValueError | OSError | CycloptsError) -> str:
+def _message(error: ValueError | OSError) -> str:
     """Return what is wrong, what came, and what to do."""
-    if isinstance(error, CycloptsError | ValidationError):
-        return describe_option_error(error)
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     if "; " in error.strerror:

@@ -50,7 +50,7 @@ def reproduce(
         made = train_again(folder, chosen, stored, place, display.on_progress, steps)
     finally:
         display.close()
-    now = made.result.get("provenance") or run_provenance(made.folder.threads())
+    now = made.result.get("provenance") or run_provenance(plan, made.folder.threads())
     found = compare(about, plan.model_dump(mode="json"), stored, made.result, now, steps)
     console.print(f"{chosen.name}: {found.answer}", style=STYLES[found.outcome], markup=False, soft_wrap=True)
     for line in found.details:

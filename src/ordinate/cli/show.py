@@ -4,12 +4,8 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cyclopts import App
-from rich.console import Console
-from rich.text import Text
-
-from ordinate.cli.console import SafeConsole
 from ordinate.cli.list import entry_points
+from ordinate.cli.plain_text import has_colours, styled, write_line
 from ordinate.core import catalog
 
 if TYPE_CHECKING:
@@ -19,10 +15,7 @@ if TYPE_CHECKING:
 SHADES = " ░▒▓█"
 STEPS = "▁▂▃▄▅▆▇█"
 
-app = App(name="show", help="Describe and plot a scheme.")
 
-
-@app.default
 def show(scheme: str, *, save: Path | None = None) -> int:
     """Print the description and options of a scheme, and plot what it adds, rotates or biases.
 
@@ -34,6 +27,7 @@ def show(scheme: str, *, save: Path | None = None) -> int:
         Write the plot to this file instead: .png, .svg or .html.
     """
     from ordinate.schemes._plots import build_scheme, scheme_plots
+    from ordinate.schemes._spec import SchemeSpec
 
     drawn = scheme_plots(build_scheme(scheme))
     if save is not None:
@@ -41,78 +35,72 @@ def show(scheme: str, *, save: Path | None = None) -> int:
 
         save_plot(save, scheme, drawn)
         return 0
-    console = SafeConsole()
-    for name in dict.fromkeys(catalog.parse(part)[0] for part in scheme.replace("/", "+").split("+")):
-        _describe(console, name)
+    spec = SchemeSpec(scheme)
+    for name in dict.fromkeys(catalog.parse(single)[0] for single in spec.split_schemes(0)):
+        _describe(name)
     for picture in drawn:
-        console.print(f"\n[bold]{picture.title}[/]", markup=True)
-        console.print(_drawn(picture, colours=console.color_system is not None))
+        write_line("\n" + styled(picture.title, "bold"))
+        write_line(_drawn(picture))
     return 0
 
 
-def _describe(console: Console, name: str) -> None:
+def _describe(name: str) -> None:
     from ordinate.schemes._plots import PLOT_SIZES
-    from ordinate.schemes._scheme import Scheme
+    from ordinate.schemes._spec import SchemeSpec
 
-    kind = catalog.load("ordinate.schemes", Scheme, name)
-    console.print(f"[bold]{name}[/] enters at: {entry_points(kind)}", markup=True)
-    console.print(f"shift invariant: {'yes' if kind.shift_invariant else 'no'}\n")
-    console.print(Text(inspect.getdoc(kind) or ""))
-    console.print("\n[bold]options[/]", markup=True)
+    kind = SchemeSpec.class_named(name)
+    write_line(styled(name, "bold"), "enters at:", entry_points(kind))
+    write_line(f"shift invariant: {'yes' if kind.shift_invariant else 'no'}\n")
+    write_line(styled(inspect.getdoc(kind) or ""))
+    write_line("\n" + styled("options", "bold"))
     for option in catalog.options(kind).values():
         default = "(the model's)" if option.name in PLOT_SIZES else repr(option.default)
-        console.print(f"  {option.name} = {default}", markup=False)
-    console.print()
+        write_line(styled(f"  {option.name} = {default}"))
+    write_line()
 
 
-def _drawn(picture: "HeatmapData | LinePlotData", *, colours: bool) -> Text:
+def _drawn(picture: "HeatmapData | LinePlotData") -> str:
     from ordinate.schemes._plots import HeatmapData
 
     if isinstance(picture, HeatmapData):
-        legend = f"rows: {picture.rows}, columns: {picture.columns}\n"
-        return Text(legend, style="dim").append_text(heat_map(picture.numbers, colours=colours))
-    return Text(f"from left to right: {picture.along}, starting at 0\n", style="dim").append_text(
-        sparklines(picture.lines)
-    )
+        legend = f"rows: {picture.rows}, columns: {picture.columns}"
+        return f"{styled(legend, 'dim')}\n{heat_map(picture.numbers, colours=has_colours())}"
+    along = f"from left to right: {picture.along}, starting at 0"
+    return f"{styled(along, 'dim')}\n{sparklines(picture.lines)}"
 
 
-def heat_map(table: list[list[float]], *, colours: bool = True) -> Text:
+def heat_map(table: list[list[float]], *, colours: bool = True) -> str:
     """Render a matrix as a heat map, two characters a cell: blue (low) over grey to red (high), or shades."""
     finite = [number for row in table for number in row if number == number]
     # adding 0.0 turns -0.0 into 0.0
     low, high = min(finite) + 0.0, max(finite) + 0.0
-    text = Text()
-    for row in table:
-        for number in row:
-            text.append_text(_cell((number - low) / ((high - low) or 1), colours))
-        text.append("\n")
+    lines = ["".join(_cell((number - low) / ((high - low) or 1), colours) for number in row) for row in table]
     ends = ("blue", "red") if colours else ("light", "dark")
-    text.append(f"from {low:.3g} ({ends[0]}) to {high:.3g} ({ends[1]})")
-    return text
+    return "\n".join([*lines, f"from {low:.3g} ({ends[0]}) to {high:.3g} ({ends[1]})"])
 
 
-def sparklines(lines: dict[str, list[float]]) -> Text:
+def sparklines(lines: dict[str, list[float]]) -> str:
     """Render each series as a sparkline on a common scale, with its first and last value."""
     finite = [number for line in lines.values() for number in line if number == number]
     low, span = min(finite), (max(finite) - min(finite)) or 1
-    widest, text = max(len(name) for name in lines), Text()
+    widest, drawn = max(len(name) for name in lines), []
     for name, line in lines.items():
         bars = "".join(" " if x != x else STEPS[round((x - low) / span * (len(STEPS) - 1))] for x in line)
-        text.append(f"{name:{widest}} {bars}  {line[0] + 0.0:.3g} to {line[-1] + 0.0:.3g}\n")
-    text.rstrip()
-    return text
+        drawn.append(f"{name:{widest}} {bars}  {line[0] + 0.0:.3g} to {line[-1] + 0.0:.3g}")
+    return "\n".join(drawn)
 
 
-def _cell(share: float, colours: bool) -> Text:
+def _cell(share: float, colours: bool) -> str:
     # NaN
     if share != share:
-        return Text("  ")
+        return "  "
     if colours:
-        return Text("  ", style=f"on {_colour(share)}")
-    return Text(SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)] * 2)
+        return f"\x1b[48;2;{_colour(share)}m  \x1b[0m"
+    return SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)] * 2
 
 
 def _colour(share: float) -> str:
+    """Red, green and blue of a colour between blue, grey and red, as terminals take them."""
     blue, grey, red = (33, 102, 172), (240, 240, 240), (178, 24, 43)
     start, stop, part = (blue, grey, share * 2) if share < 0.5 else (grey, red, share * 2 - 1)
-    return "rgb({},{},{})".format(*(round(a + (b - a) * part) for a, b in zip(start, stop, strict=True)))
+    return ";".join(str(round(a + (b - a) * part)) for a, b in zip(start, stop, strict=True))

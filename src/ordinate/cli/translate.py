@@ -154,8 +154,8 @@ def _written(model: "EncoderDecoder", memory: "EncodedSource", writing: SearchOp
     """Token ids of each translation, without end token and padding."""
     import torch
 
+    from ordinate.models._translate import translate as write
     from ordinate.models.beam import beam_search
-    from ordinate.models.translate import translate as write
 
     if writing.beams > 1:
         found = beam_search(

@@ -1,8 +1,7 @@
 """Find the classes of a kind by name, parse `name:option=value`, bind constructor options.
 
-A new file in a package of Ordinate adds its class; there is no list to edit. Installed packages add classes by entry
-points, in the group named by the last part of the package: `ordinate.schemes` for `ordinate.schemes`,
-`ordinate.tasks` for `ordinate.data.tasks`. Any other class is named by its module: `my_schemes:Spiral`.
+A new file in a package of Ordinate adds its class; there is no list to edit. Installed packages add classes to some
+of them by entry points. Any other class is named by its module: `my_schemes:Spiral`.
 """
 
 import inspect
@@ -11,6 +10,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -19,6 +19,14 @@ from ordinate.core.checks import need, need_known, plain_number, shown
 from ordinate.core.option_values import describe_kind, read_value
 
 Member = TypeVar("Member")
+ENTRY_POINT_GROUPS: Mapping[str, str] = {
+    "ordinate.schemes": "ordinate.schemes",
+    "ordinate.schemes.spectra": "ordinate.spectra",
+    "ordinate.mixers": "ordinate.mixers",
+    "ordinate.data.tasks": "ordinate.tasks",
+    "ordinate.probing.probes": "ordinate.probes",
+}
+"""The packages to which installed packages can add members, with the group of their entry points."""
 # largest whole number of an option: no table is longer, and no model has longer inputs
 LARGEST = 1 << 24
 # the one option whose value is no size
@@ -27,7 +35,7 @@ SEED = "seed"
 
 def names(package: str) -> list[str]:
     """Return the sorted names of all members of a package, those of installed packages included; imports none."""
-    return sorted({*own_names(package), *class_reference.plugins(_group(package))})
+    return sorted({*own_names(package), *_added(package)})
 
 
 def own_names(package: str) -> list[str]:
@@ -44,7 +52,7 @@ def own_names(package: str) -> list[str]:
 
 def origin(package: str, name: str) -> str | None:
     """Return the installed package that a member comes from, with its version; None: Ordinate's own."""
-    point = None if name in own_names(package) else class_reference.plugins(_group(package)).get(name)
+    point = None if name in own_names(package) else _added(package).get(name)
     return None if point is None else class_reference.origin(point)
 
 
@@ -64,7 +72,7 @@ def load(package: str, kind: type[Member], name: str) -> type[Member]:
         return class_reference.load_reference(name, kind)
     own = own_names(package)
     if name not in own:
-        added = class_reference.plugins(_group(package))
+        added = _added(package)
         need_known(kind.__name__.lower(), name, [*own, *added])
         return class_reference.load_plugin(added[name], kind)
     module = import_module(f"{package}.{name}")
@@ -81,8 +89,9 @@ def load(package: str, kind: type[Member], name: str) -> type[Member]:
     return members[0]
 
 
-def _group(package: str) -> str:
-    return f"ordinate.{package.rpartition('.')[2]}"
+def _added(package: str) -> dict[str, EntryPoint]:
+    """Return the members that installed packages add to a package."""
+    return class_reference.plugins(ENTRY_POINT_GROUPS[package]) if package in ENTRY_POINT_GROUPS else {}
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:

@@ -115,6 +115,15 @@ def source_digest(name: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()[:8]
 
 
+def external_classes(texts: Iterable[str]) -> list[str]:
+    """Return the classes outside of Ordinate that specifications use, as `module:Class`."""
+    texts = list(texts)
+    words = {word for text in texts for word in re.findall(r"[a-z]\w*", text)}
+    groups = ("schemes", "mixers", "spectra", "tasks")
+    named = [point.value for group in groups for name, point in plugins(f"ordinate.{group}").items() if name in words]
+    return sorted({*references(*texts), *named})
+
+
 def plugins(group: str) -> dict[str, EntryPoint]:
     """Return the entry points of installed packages in a group, by name; none is imported.
 

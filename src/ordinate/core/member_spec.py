@@ -101,14 +101,15 @@ class MemberSpec(str):
         if given is kind:
             return cls._name_of(kind)
         known, written = catalog.options(kind), {}
-        for name, value in given.options_given.items():
+        for name, value in getattr(given, "options_given", {}).items():
             if name in sizes and value is not None:
                 came = f"got {kind.__name__}({name}={value}) for a model with {name}={sizes[name]}"
                 fits = sizes[name] in (None, value)
                 need(fits, "an instance must be built for the sizes of the model", came, "give it the same")
             elif value is not None or known[name].default is not None:
                 written[name] = writable_value(value)
-        positional = len(inspect.signature(kind).parameters) > len(known)
+        own = kind.__init__ is not nn.Module.__init__
+        positional = own and len(inspect.signature(kind).parameters) > len(known)
         return f"{cls._name_of(kind)}:{UNWRITABLE}" if positional else write_member(cls._name_of(kind), written)
 
     @classmethod

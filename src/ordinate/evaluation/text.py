@@ -17,9 +17,9 @@ from ordinate.evaluation.losses import (
 )
 from ordinate.evaluation.quantity import BITS_PER_BYTE
 from ordinate.evaluation.settings import EvaluationSettings
+from ordinate.models._generate import generate
 from ordinate.models.block import Block
 from ordinate.models.decoder import Decoder
-from ordinate.models.generate import generate
 
 # bins of the loss by position
 POSITION_BINS = 32

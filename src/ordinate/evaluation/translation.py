@@ -15,9 +15,9 @@ from ordinate.evaluation.quantity import BITS_PER_BYTE
 from ordinate.evaluation.settings import EvaluationSettings
 from ordinate.evaluation.statistics import Floats, nats_to_bits
 from ordinate.evaluation.task import MAX_BINS, accuracy_by
+from ordinate.models._translate import translate
 from ordinate.models.cross_attention_weights import cross_attention_weights
 from ordinate.models.encoder_decoder import EncoderDecoder
-from ordinate.models.translate import translate
 
 # batch size of generation [sentences]
 GENERATION_BATCH = 64

@@ -1,4 +1,5 @@
 from ._mixer import Mixer as Mixer
+from ._mixer import MixerState as MixerState
 from ._projections import AttentionOptions as AttentionOptions
 from ._sequence import SequenceMixer as SequenceMixer
 from .block_linformer import BlockLinformer as BlockLinformer

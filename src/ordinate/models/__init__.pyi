@@ -1,3 +1,7 @@
+from ._generate import generate as generate
+from ._generate import truncate_at as truncate_at
+from ._translate import translate as translate
+from ._transplant import transplant as transplant
 from .beam import beam_search as beam_search
 from .cache import Cache as Cache
 from .decoder import Decoder as Decoder
@@ -5,13 +9,9 @@ from .encoder import Encoder as Encoder
 from .encoder import EncoderShape as EncoderShape
 from .encoder_decoder import EncoderDecoder as EncoderDecoder
 from .encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
-from .generate import generate as generate
-from .generate import truncate_at as truncate_at
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .prompt import Prompt as Prompt
 from .shape import Shape as Shape
 from .text_head import mean_pool as mean_pool
-from .translate import translate as translate
-from .transplant import transplant as transplant
 from .vision import VisionShape as VisionShape
 from .vision import VisionTransformer as VisionTransformer

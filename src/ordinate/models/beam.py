@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.checks import need, need_number, need_positive, need_whole
+from ordinate.models._generate import check_supports_cache, evaluation_mode
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource
 from ordinate.models.encoder_decoder import EncoderDecoder
-from ordinate.models.generate import check_supports_cache, evaluation_mode
 
 MINUS_INFINITY = float("-inf")
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Ids, Tokens, Weights
 from ordinate.mixers._projections import AttentionMixer
+from ordinate.models._generate import evaluation_mode
 from ordinate.models.block import CrossAttentionInput
 from ordinate.models.encoded_source import EncodedSource
 from ordinate.models.encoder_decoder import EncoderDecoder
-from ordinate.models.generate import evaluation_mode
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ from typing import Any, cast
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_known
 from ordinate.data.tokenizer import FILE, Tokenizer, load_tokenizer
+from ordinate.models._transplant import transplant_to
 from ordinate.models.registry import MODEL_KINDS, Model
 from ordinate.models.scheme_defaults import replace_schemes
 from ordinate.models.shape import Shape
-from ordinate.models.transplant import transplant_to
 from ordinate.pretrained.checkpoint_files import read_config, resolve_checkpoint
 from ordinate.pretrained.read_model import read_model
 from ordinate.pretrained.weights import published_shape

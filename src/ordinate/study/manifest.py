@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ordinate import __version__
+from ordinate.core.class_reference import external_classes, source_digest
 from ordinate.core.memory import machine_memory
 from ordinate.study.options import data_fields
 from ordinate.study.plan import RESUMABLE_FIELDS, RUN_LIST_FIELDS, Plan, differences
@@ -21,9 +22,9 @@ SOURCE_SUFFIXES = (".py", ".h", ".cpp")
 PLAN_KEYS = ("values", "compared", "plan", "runs")
 
 
-def provenance() -> dict[str, Any]:
-    """What a run is made by: a hash of the source code, library versions, Python and processor."""
-    about = environment()
+def provenance(plan: Plan) -> dict[str, Any]:
+    """What the runs of a plan are made by: a hash of the source code, library versions, Python and processor."""
+    about = environment(plan)
     return {
         "code": about["code"],
         "versions": about["versions"],
@@ -32,17 +33,18 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def run_provenance(threads: int | None = None) -> dict[str, Any]:
+def run_provenance(plan: Plan, threads: int | None = None) -> dict[str, Any]:
     """What decides the bits of a run: its provenance, threads, and the processor's vector instructions in use.
 
     Args:
+        plan: the plan of the run.
         threads: threads of the run; None: those of this process.
     """
     # commands that only read results need no torch
     import torch
 
     instructions = torch.backends.cpu.get_cpu_capability()
-    return {**provenance(), "instructions": instructions, "threads": threads or torch.get_num_threads()}
+    return {**provenance(plan), "instructions": instructions, "threads": threads or torch.get_num_threads()}
 
 
 def provenance_differences(about: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -59,10 +61,13 @@ def provenance_differences(about: dict[str, Any], now: dict[str, Any]) -> list[s
 
 
 def _provenance_lines(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    # classes outside of Ordinate that only one of them has were added to the study, or left out
+    added = sorted(name for name in old["versions"].keys() & new["versions"].keys() if ":" in name)
+    names = [name for name in ("ordinate", *LIBRARIES, *added) if name not in REPORT_ONLY]
     first, second = (
         {
             "code": str(one["code"])[:12],
-            **{name: one["versions"].get(name) for name in ("ordinate", *LIBRARIES) if name not in REPORT_ONLY},
+            **{name: one["versions"].get(name) for name in names},
             "python": one["python"],
         }
         for one in (old, new)
@@ -70,9 +75,13 @@ def _provenance_lines(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return differences(first, second)
 
 
-def environment() -> dict[str, Any]:
-    """What determines results besides the plan: machine, library versions, and a hash of the source code."""
+def environment(plan: Plan) -> dict[str, Any]:
+    """What determines results besides the plan: machine, library versions, and a hash of the source code.
+
+    The version of a class outside of Ordinate is a hash of its source file.
+    """
     versions = {"ordinate": __version__, **{name: version(name) for name in LIBRARIES}}
+    versions |= {name: source_digest(name) for name in external_classes(plan.specifications)}
     return {"machine": machine(), "versions": versions, "code": code_digest()}
 
 

@@ -30,6 +30,11 @@ class Plan(Options):
         """The plan with these fields of a study.json; what a plan of an earlier version lacks is as it was then."""
         return cls.model_validate({**FORMER_VALUES, **fields})
 
+    @property
+    def specifications(self) -> tuple[str, ...]:
+        """The texts that name schemes, mixers and the task."""
+        return (*(self.schemes or ()), *(self.mixers or ()), self.task)
+
     def left_open_as(self, old: "Plan") -> "Plan":
         """The plan; if it leaves the factor of token embeddings open, with that of a study it resumes."""
         return self if self.embedding_scale else self.model_copy(update={"embedding_scale": old.embedding_scale})

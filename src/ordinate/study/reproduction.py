@@ -56,7 +56,7 @@ def sample_run(
     Raises:
         ValueError: no such run, or none with a result that can be read.
     """
-    runs = {run.name: run for run in study.plan().runs()}
+    runs = {run.name: run for run in study.trusted_plan().runs()}
     if name is not None:
         need_known("run of this study", name, runs)
         need(
@@ -108,7 +108,7 @@ def train_again(
         ValueError: the data is not that of the study, or `steps` is not below those of the run.
         OtherStudyError: the folder holds other files, or a reproduction of another study.
     """
-    plan, again = study.plan(), StudyFolder(out)
+    plan, again = study.trusted_plan(), StudyFolder(out)
     whole = plan.for_run(run).steps
     need(
         steps is None or 0 < steps < whole,
@@ -165,7 +165,7 @@ def _prepare(study: StudyFolder, again: StudyFolder, plan: Plan, run: Run, on_pr
         own = MARK in again.read()
         need(own, "a reproduction needs a folder of its own", f"{again.path} holds a study", "give another --out")
     again.check(plan)
-    if again.study.exists() and provenance_differences(again.read(), provenance()):
+    if again.study.exists() and provenance_differences(again.read(), provenance(plan)):
         # begun by other code, which cannot be resumed
         shutil.rmtree(again.path / "runs", ignore_errors=True)
         again.study.unlink()
@@ -178,7 +178,7 @@ def _prepare(study: StudyFolder, again: StudyFolder, plan: Plan, run: Run, on_pr
             shutil.copyfile(study.result(trial), again.result(trial))
     if not again.study.exists():
         about = {name: value for name, value in study.read().items() if name not in ("machine", "versions", "code")}
-        about |= {"format": FORMAT_VERSION, "plan": plan.model_dump(mode="json"), **environment()}
+        about |= {"format": FORMAT_VERSION, "plan": plan.model_dump(mode="json"), **environment(plan)}
         about |= {MARK: str(study.path.resolve())}
         about.pop("resumed_by", None)
         write_checksummed(again.study, about)

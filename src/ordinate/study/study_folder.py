@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ordinate.core.atomic_files import read_checksummed, unfinished_files, write_checksummed
+from ordinate.core.class_reference import need_allowed
 from ordinate.core.folder_lock import LOCK, OWNER, exclusive_lock
 from ordinate.data.dataset_folder import beside
 from ordinate.study.manifest import (
@@ -78,7 +79,20 @@ class StudyFolder:
 
     def plan(self) -> Plan:
         """Return the plan stored in study.json."""
-        return Plan.stored(self.read()["plan"])
+        plan = Plan.stored(self.read()["plan"])
+        # which schemes there are then depends on the classes of the mixers
+        need_allowed(str(self.study), (plan.mixers or ()) if plan.schemes is None else ())
+        return plan
+
+    def trusted_plan(self) -> Plan:
+        """Return the plan stored in study.json, to build its models.
+
+        Raises:
+            ValueError: a class outside of Ordinate that is neither imported nor allowed: see `need_allowed`.
+        """
+        plan = self.plan()
+        need_allowed(str(self.study), plan.specifications)
+        return plan
 
     def status(self, run: Run) -> State:
         """Final state of a run; `pending` if it has no result, or a damaged one."""
@@ -177,7 +191,7 @@ class StudyFolder:
         Raises:
             OtherStudyError: they differ, and that is not allowed.
         """
-        about, now = self.read(), provenance()
+        about, now = self.read(), provenance(self.plan())
         lines = provenance_differences(about, now)
         if lines and not allow_changed:
             listed = "\n  ".join(lines)
@@ -210,7 +224,7 @@ class StudyFolder:
             "plan": plan.model_dump(mode="json"),
             **({"cells": cells} if plan.cells else {"compared": cells[0]["compared"], **source}),
             "command": command,
-            **environment(),
+            **environment(plan),
         }
         if self.study.exists():
             old, parts = self.read(), plan.cell_plans()

@@ -12,6 +12,7 @@ from ordinate.core.atomic_files import read_checksummed
 from ordinate.core.module_command import module_command
 from ordinate.study.plan import Run
 from ordinate.study.study_folder import StudyFolder
+from ordinate.study.worker_process import allowing
 
 # total number of steps from which measuring pays off
 MIN_STEPS_TO_TUNE = 2000
@@ -126,7 +127,8 @@ def _trials(folder: StudyFolder, run: Run, count: int) -> Iterator[list[subproce
     """Start processes that are ready to measure."""
     command = module_command("ordinate.study.speed_trial", str(folder.path), run.name)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    trials = [subprocess.Popen(command, text=True, **pipes) for _ in range(count)]
+    environment = {**os.environ, **allowing(folder.trusted_plan())}
+    trials = [subprocess.Popen(command, text=True, env=environment, **pipes) for _ in range(count)]
     try:
         for trial in trials:
             _read_line(trial)

@@ -50,7 +50,7 @@ def main() -> int:
     if len(sys.argv) > 3:
         hardware = Hardware(**json.loads(sys.argv[3]))
         end_with_parent()
-    whole = folder.plan()
+    whole = folder.trusted_plan()
     (run,) = [run for run in whole.runs() if run.name == name]
     torch.set_num_threads(folder.threads() or 1)
     folder.run(run).mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def train_and_evaluate(folder: StudyFolder, whole: Plan, run: Run, hardware: Har
         "status": "done",
         "step": plan.steps,
         "message": "",
-        "provenance": run_provenance(),
+        "provenance": run_provenance(plan),
         "parameters": parameter_counts(plan, run, shape, model),
         **_token_embeddings(shape),
         **({"tuning": tuning.as_record} if tuning else {}),

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from types import FrameType
 from typing import IO, Any
 
+from ordinate.core.class_reference import ALLOW_VARIABLE, references
 from ordinate.core.module_command import module_command
 from ordinate.core.progress import OnProgress, Progress, for_item
 from ordinate.study.fork_server import ForkedProcess, ForkServer
@@ -165,9 +166,15 @@ def run_in_subprocess(
 
 
 def worker_environment(folder: StudyFolder) -> dict[str, str]:
-    """Return the environment of a worker: this process's, with the run's number of threads."""
+    """Return the environment of a worker: this process's, with the threads and the classes that it may import."""
     number = str(folder.threads() or 1)
-    return {**os.environ, "OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
+    return {**os.environ, "OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number, **allowing(folder.trusted_plan())}
+
+
+def allowing(plan: Plan) -> dict[str, str]:
+    """Return the environment variable by which a process may import the classes of a plan, as this one may."""
+    named = references(*plan.specifications)
+    return {ALLOW_VARIABLE: ",".join([*named, *filter(None, [os.environ.get(ALLOW_VARIABLE)])])} if named else {}
 
 
 def worker_command(folder: StudyFolder, name: str, hardware: Hardware) -> list[str]:

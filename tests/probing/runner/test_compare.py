@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate.cli.main import app
+from ordinate.cli.application import app
 from ordinate.data.tokenizers.bytes import Bytes
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape

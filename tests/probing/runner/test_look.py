@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from ordinate.cli.application import app
 from ordinate.cli.look import parse_head
-from ordinate.cli.main import app
 from ordinate.core.geometry import Geometry
 from ordinate.data.tokenizers.bytes import Bytes
 from ordinate.models.decoder import Decoder

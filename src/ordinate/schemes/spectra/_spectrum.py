@@ -1,7 +1,7 @@
 """RoPE frequencies and frequency scaling for longer contexts: the base class, which is the unscaled spectrum."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -72,6 +72,14 @@ class Spectrum:
         need(named, "a spectrum is given by its name", f"got {given!r}", "see ordinate list spectra")
         kind = catalog.load(_FOLDER, Spectrum, numbers.pop("name"))
         return kind(**catalog.bind(kind, numbers, {}))
+
+    def as_options(self) -> dict[str, Any]:
+        """Return what `parse` reads: the name, and the numbers that are not the defaults."""
+        name = type(self).__module__.rpartition(".")[2]
+        own = name if name in catalog.own_names(_FOLDER) else f"{type(self).__module__}:{type(self).__name__}"
+        numbers = {field.name: getattr(self, field.name) for field in fields(self)}
+        usual = {field.name: field.default for field in fields(self)}
+        return {"name": own} | {key: value for key, value in numbers.items() if value != usual[key]}
 
     @classmethod
     def from_rope_parameters(cls, parameters: Mapping[str, Any], *, max_length: int | None = None) -> "Spectrum":

@@ -5,10 +5,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.core.checks import need_positive, need_whole
+from ordinate.models._generate import check_sampling, check_supports_cache, evaluation_mode, sample
 from ordinate.models.cache import Cache
 from ordinate.models.encoded_source import EncodedSource
 from ordinate.models.encoder_decoder import EncoderDecoder
-from ordinate.models.generate import check_sampling, check_supports_cache, evaluation_mode, sample
 
 
 def translate(

@@ -1,0 +1,1 @@
+"""A positional scheme and a token mixer for Ordinate."""

@@ -1,0 +1,37 @@
+"""The command line with all commands, which needs the extra `study` or `probe`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cyclopts import App, CycloptsError
+from pydantic import ValidationError
+
+from ordinate import __version__
+from ordinate.cli.commands import COMMANDS, EPILOGUE, SUMMARY
+from ordinate.cli.option_errors import describe_option_error
+
+app = App(
+    name="ordinate",
+    help=SUMMARY,
+    help_epilogue=EPILOGUE,
+    version=__version__,
+    version_flags=["--version"],
+    result_action="return_value",
+    # main() says how to resume
+    suppress_keyboard_interrupt=False,
+)
+for name, command in COMMANDS.items():
+    # given by name, so that `ordinate --help` does not import torch
+    app.command(f"ordinate.cli.{name}:{command.function or 'app'}", name=name, help=command.help)
+
+
+def run(arguments: Sequence[str]) -> Any:
+    """Run a command.
+
+    Raises:
+        ValueError: options that do not exist or do not fit, and every wrong input that the command refuses.
+    """
+    try:
+        return app(list(arguments), exit_on_error=False, print_error=False)
+    except (CycloptsError, ValidationError) as error:
+        raise ValueError(describe_option_error(error)) from error
