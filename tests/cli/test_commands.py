@@ -253,8 +253,13 @@ class Broken(Scheme):
 @pytest.mark.extended
 def test_check_fails_a_scheme_that_breaks_the_contract(tmp_path):
     (tmp_path / "mine.py").write_text(SCHEME)
-    code, said, _ = ordinate("check", "mine:Broken", folder=tmp_path)
+    code, said, _ = ordinate("check", "mine:Broken", "--badge", "badge.svg", folder=tmp_path)
     assert code == 1
+    assert "Broken does not keep the contract of a scheme" in said
+    assert re.search(r"NO +Shift invariance, as declared \(\d of \d\)", said)
+    assert re.search(r"yes +Causality \(2 of 2\)", said)
+    assert re.search(r"53 checks: \d+ passed, \d+ skipped, \d failed\n$", said)
+    assert re.search(r"ordinate check: \d of \d+ checks failed", (tmp_path / "badge.svg").read_text())
     assert re.search(r"FAILED +shift_invariance_is_as_declared", said)
     assert re.search(r"passed +padding_on_the_left", said)
     for target, message in (
@@ -292,6 +297,7 @@ if __name__.endswith("divides"):
         ("it_quits:Quits", r"the module must be importable; it_quits raised SystemExit: 0; correct it"),
         ("it_divides:Quits", "it_divides raised ZeroDivisionError: division by zero"),
         ("it_stays:QuitsAtOnce", r"the class must not exit; QuitsAtOnce called exit\(0\)"),
+        ("ordinate.schemes:Rope --badge x.png", r"--badge needs a file that ends in .svg; got x.png"),
         ("../x:Y", r"must be given by its dotted name, without .py; got '../x'"),
         ("no_such_x:Y", "must be importable; No module named 'no_such_x'"),
     ],
@@ -301,7 +307,7 @@ def test_check_without_any_check_is_an_error(tmp_path, monkeypatch, target, mess
     for name in ("it_quits", "it_divides", "it_stays"):
         (tmp_path / f"{name}.py").write_text(EXITS)
     with pytest.raises(ValueError, match=message):
-        app(["check", target], result_action="return_value")
+        app(["check", *target.split()], result_action="return_value")
 
 
 MIXER = """
