@@ -3,6 +3,8 @@ from ._projections import AttentionOptions as AttentionOptions
 from ._sequence import SequenceMixer as SequenceMixer
 from .block_linformer import BlockLinformer as BlockLinformer
 from .channelwise_shared_qk import ChannelwiseSharedQK as ChannelwiseSharedQK
+from .deltanet import DeltaNet as DeltaNet
+from .gated_deltanet import GatedDeltaNet as GatedDeltaNet
 from .gru import Gru as Gru
 from .h3 import H3 as H3
 from .linear import LinearAttention as LinearAttention
