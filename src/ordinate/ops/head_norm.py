@@ -21,11 +21,16 @@ def head_norm(y: Outputs, weight: Float[Tensor, " e"] | None, gate: Tokens | Non
         gate: gates before the activation, heads concatenated; None: no gate.
         epsilon: added to the mean square.
     """
-    y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + epsilon)
+    y = rms_norm(y, epsilon)
     if weight is not None:
         y = y * at_least_float32(weight)
     rows = rearrange(y, "b h n e -> b n (h e)")
     return rows if gate is None else rows.to(gate.dtype) * silu(gate)
+
+
+def rms_norm(x: Float[Tensor, "*rest channels"], epsilon: float = 1e-5) -> Float[Tensor, "*rest channels"]:
+    """Divide each vector by its root mean square, x / sqrt(mean of x^2 + epsilon)."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon)
 
 
 def unit_norm(x: Outputs, epsilon: float = 1e-6) -> Outputs:
