@@ -4,6 +4,7 @@ from ._sequence import SequenceMixer as SequenceMixer
 from .block_linformer import BlockLinformer as BlockLinformer
 from .channelwise_shared_qk import ChannelwiseSharedQK as ChannelwiseSharedQK
 from .deltanet import DeltaNet as DeltaNet
+from .fox import ForgettingAttention as ForgettingAttention
 from .gated_deltanet import GatedDeltaNet as GatedDeltaNet
 from .gla import GatedLinearAttention as GatedLinearAttention
 from .gru import Gru as Gru

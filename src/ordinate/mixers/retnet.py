@@ -81,8 +81,8 @@ class Retention(SequenceMixer[RetentionState]):
             sizes = [new.q.shape[3], new.k.shape[3], v.shape[3]]
 
             def read(rows: Tokens) -> Tokens:
-                parts = rearrange(rows, "b n (h d) -> b h n d", h=self.heads).split(sizes, -1)
-                return rearrange(self._read(*parts, None)[0], "b h n d -> b n (h d)")
+                q, k, v = rearrange(rows, "b n (h d) -> b h n d", h=self.heads).split(sizes, -1)
+                return rearrange(self._read(q, k, v, None)[0], "b h n d -> b n (h d)")
 
             y, matrices = rearrange(bidirectional(read, joined, real), "b n (h d) -> b h n d", h=self.heads), None
         y = linear(head_norm(y, None, gate).to(x.dtype), self.out)
