@@ -16,6 +16,7 @@ from .lstm import Lstm as Lstm
 from .mamba2 import Mamba2 as Mamba2
 from .merged_qk import MergedQK as MergedQK
 from .mlp import MlpMixer as MlpMixer
+from .path import PathAttention as PathAttention
 from .performer import Performer as Performer
 from .reformer import Reformer as Reformer
 from .retnet import Retention as Retention
