@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from ordinate.ops.delta_rule import delta_rule
+from ordinate.ops.delta_rule import delta_rule, gated_delta_rule
 from ordinate.ops.native import build, scan
 from ordinate.testing import assert_as_close
 from ordinate.testing.assert_close import assert_max_close
@@ -117,3 +117,49 @@ def test_what_does_not_fit_is_refused(untyped):
             delta_rule(r, *wrong, start)
     with pytest.raises(ValueError, match="start must"):
         delta_rule(r, *rest, start[:1])
+
+
+def gated_loop(q, k, v, rates, logs, state):
+    """Equation 10 of the gated DeltaNet, token by token, the state with a row for each channel of the keys."""
+    means = []
+    for t in range(q.shape[2]):
+        key, share = k[:, :, t, :, None], rates[:, :, t, None, None]
+        state = torch.exp(logs[:, :, t, None, None]) * state
+        state = state - share * key * (key * state).sum(2, keepdim=True) + share * key * v[:, :, t, None]
+        means.append((q[:, :, t, :, None] * state).sum(2))
+    return torch.stack(means, 2), state
+
+
+def draw_gated(tokens, width=8, depth=8, strong=False):
+    r, k, v, _, _, _, start = draw(tokens, width, depth)
+    rates, logs = torch.rand(2, 3, tokens), -torch.rand(2, 3, tokens)
+    return r, normalize(k, dim=-1), v, 2 * rates if strong else rates, 50 * logs if strong else logs, start
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("strong", [False, True])
+@pytest.mark.parametrize("tokens", [1, 2, 7, 64, 65, 130])
+def test_with_one_decay_a_head_it_agrees_with_the_recurrence(tokens, strong, dtype):
+    assert_agrees(gated_delta_rule, gated_loop, draw_gated(tokens, strong=strong), dtype)
+
+
+@pytest.mark.parametrize("strong", [False, True])
+def test_with_one_decay_a_head_in_cpp_it_agrees_with_the_recurrence(strong, native_on):
+    assert_agrees(gated_delta_rule, gated_loop, draw_gated(70, 33, 20, strong), torch.float32)
+
+
+def test_without_decay_the_last_value_of_each_key_is_read():
+    address = torch.eye(4, dtype=torch.float64)[[0, 1, 0, 2, 1]][None, None]
+    values = torch.randn(1, 1, 5, 3, dtype=torch.float64)
+    start = torch.zeros(1, 1, 4, 3, dtype=torch.float64)
+    _, state = gated_delta_rule(address, address, values, torch.ones_like(address[..., 0]), None, start)
+    torch.testing.assert_close(state[0, 0], torch.stack([*values[0, 0, [2, 4, 3]], torch.zeros(3).double()]))
+
+
+def test_what_does_not_fit_the_gated_rule_is_refused(untyped):
+    q, *rest, start = draw_gated(9)
+    for place, name in enumerate(("k", "v", "rates", "logs")):
+        wrong = [x[:1] if place == other else x for other, x in enumerate(rest)]
+        with pytest.raises(ValueError, match=f"{name} must have the batch, tokens and heads of the other inputs"):
+            gated_delta_rule(q, *wrong, start)

@@ -49,6 +49,24 @@ def decaying_linear_attention(
     return _in_chunks(r, w, k, v, bonus, start)
 
 
+def read_after_update(q: Queries, k: Queries, v: Outputs, w: Queries, start: Matrices) -> tuple[Outputs, Matrices]:
+    """Return the output of each token and the final state, each token being read after it is stored (GLA).
+
+        S_t = diag(e^{w_t}) S_{t-1} + k_t^T v_t,     y_t = q_t S_t
+
+    Args:
+        q: queries, in float32 or wider, as are the others.
+        k: keys; 0 at padding.
+        v: values.
+        w: log decay of each channel, not positive.
+        start: initial state, after earlier tokens; zeros if there are none.
+    """
+    # what is stored before has decayed once more by the time of reading; the token itself has not
+    bonus = q.new_zeros(q.shape[1], q.shape[3])
+    y, last = decaying_linear_attention(q * torch.exp(w), k, v, w, bonus, start)
+    return y + (q * k).sum(-1, keepdim=True) * v, last
+
+
 def _in_chunks(
     r: Queries, w: Queries, k: Queries, v: Outputs, bonus: Bonus, start: Matrices
 ) -> tuple[Outputs, Matrices]:

@@ -1,4 +1,4 @@
-"""Generalised delta rule with data-dependent decay (RWKV-7), in chunks.
+"""Generalised delta rule with data-dependent decay (RWKV-7, DeltaNet, gated DeltaNet), in chunks.
 
     S_t = diag(e^{w_t}) S_{t-1} + b_t^T (a_t S_{t-1}) + k_t^T v_t,     y_t = r_t S_t
 
@@ -13,6 +13,7 @@ from ordinate.ops.decay import decayed_products, exclusive_cumsum, reverse_exclu
 from ordinate.ops.native import recurrence
 from ordinate.ops.native.recurrence import Matrices
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
+from ordinate.ops.scalar_decay import LogDecays, chunk_decays
 
 
 def delta_rule(
@@ -62,4 +63,59 @@ def _in_chunks(
         states, last = scan_chunks(start, kept, (moved * left).mT @ of_chunk + (keys * left).mT @ values)
         saw = of_state @ states + of_chunk
         y = (late * decay_before) @ states + asks_moved @ saw + asks_keys @ values
+        return y.flatten(2, 3)[:, :, : v.shape[2]], last
+
+
+def gated_delta_rule(
+    q: Queries, k: Queries, v: Outputs, rates: LogDecays, logs: LogDecays | None, start: Matrices
+) -> tuple[Outputs, Matrices]:
+    """Delta rule with one decay per head and token (gated DeltaNet; without decay DeltaNet).
+
+        S_t = e^{w_t} (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t,     y_t = q_t S_t
+
+    Args:
+        q: queries, in float32 or wider, as are the others.
+        k: keys, of norm 1; 0 at padding.
+        v: values.
+        rates: beta, the share of what is stored at the key that the value replaces.
+        logs: w, log decay, not positive; None: no decay.
+        start: initial state, after earlier tokens; zeros if there are none.
+    Returns:
+        The output of each token, and the final state.
+    """
+    batch, heads, tokens, width = q.shape
+    logs = torch.zeros_like(rates) if logs is None else logs
+    check_shapes(
+        k=(k, q.shape),
+        v=(v, (batch, heads, tokens, v.shape[-1])),
+        rates=(rates, (batch, heads, tokens)),
+        logs=(logs, (batch, heads, tokens)),
+        start=(start, (batch, heads, width, v.shape[-1])),
+    )
+    # one pass in C++ where there is a compiler, as the general rule with equal decays; results agree up to rounding
+    if unsupported_reason("recurrence", q, k, v, rates, logs, start) is None:
+        w, moved = logs[..., None].expand_as(k), k * rates[..., None]
+        seen = -k * torch.exp(logs)[..., None]
+        return recurrence.delta_rule(_in_chunks, q, k, v * rates[..., None], w, (seen, moved), start)
+    return _gated_in_chunks(q, k, v, rates, logs, start)
+
+
+def _gated_in_chunks(
+    q: Queries, k: Queries, v: Outputs, rates: LogDecays, logs: LogDecays, start: Matrices
+) -> tuple[Outputs, Matrices]:
+    # long sums need float32: autocast would compute these products in 16 bits
+    with torch.autocast(q.device.type, enabled=False):
+        asks, keys, values, shares, fades = (split_chunks(x) for x in (q, k, v, rates[..., None], logs[..., None]))
+        enter, leave, pairs = chunk_decays(fades[..., 0])
+        # what each token writes at its key, as a linear function of the state before the chunk, plus a part from the
+        # chunk's own values; both right-hand sides share one triangular solve
+        overlap = (shares * (keys @ keys.mT) * pairs).tril(-1)
+        known = torch.cat([shares * enter[..., None] * keys, shares * values], -1)
+        solved = torch.linalg.solve_triangular(overlap, known, upper=False, unitriangular=True)
+        of_state, of_chunk = solved.split([k.shape[3], v.shape[3]], -1)
+        late = keys * leave[..., None]
+        kept = torch.diag_embed(enter[..., -1:].expand_as(keys[..., 0, :])) - late.mT @ of_state
+        states, last = scan_chunks(start, kept, late.mT @ of_chunk)
+        written = of_chunk - of_state @ states
+        y = (asks * enter[..., None]) @ states + (asks @ keys.mT * pairs) @ written
         return y.flatten(2, 3)[:, :, : v.shape[2]], last

@@ -1,0 +1,41 @@
+"""Step size and log decay of each token, as Mamba-2 and gated DeltaNet parametrise them."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from ordinate.core.tensors import at_least_float32
+
+# initial step sizes are drawn log-uniformly between these, as published [1 / token]
+STEPS = (1e-3, 1e-1)
+
+
+class StepDecay(nn.Module):
+    """The step size of each head and token, and the log decay that it makes.
+
+        step = softplus(x + bias),   log decay = -rate step
+
+    The rate is stored as its logarithm, and initialised uniformly; the bias so that the step sizes at x = 0 are
+    log-uniform between 0.001 and 0.1.
+
+    Args:
+        heads: heads.
+        rates: smallest and largest initial rate.
+    """
+
+    def __init__(self, heads: int, rates: tuple[float, float]) -> None:
+        super().__init__()
+        rate = torch.empty(heads).uniform_(*rates)
+        # a rate of exactly 0 has no logarithm
+        self.log_rate = nn.Parameter(rate.clamp(min=1e-4).log())
+        step = torch.empty(heads).uniform_(*map(math.log, STEPS)).exp()
+        # the inverse of softplus
+        self.bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))
+
+    def forward(self, x: Float[Tensor, "b n h"]) -> tuple[Float[Tensor, "b h n"], Float[Tensor, "b h n"]]:
+        """Return the step sizes and the log decays, in float32 or wider."""
+        step = softplus(at_least_float32(x) + at_least_float32(self.bias)).mT
+        return step, -at_least_float32(self.log_rate).exp()[:, None] * step

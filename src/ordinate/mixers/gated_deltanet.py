@@ -1,0 +1,57 @@
+"""Gated DeltaNet: the delta rule with data-dependent decay."""
+
+from torch import nn
+
+from ordinate.core.checks import need_positive
+from ordinate.core.shapes import Tokens
+from ordinate.mixers._delta_rule import DeltaRuleMixer, DeltaRuleSizes
+from ordinate.mixers._step_decay import StepDecay
+from ordinate.ops.scalar_decay import LogDecays
+
+
+class GatedDeltaNet(DeltaRuleMixer):
+    """Gated DeltaNet: the delta rule with a data-dependent decay of each head's state.
+
+        q, k = unit(silu(conv(x W_q))), unit(silu(conv(x W_k)));   v = silu(conv(x W_v));   beta = sigmoid(x W_b)
+        w = -e^a softplus(x W_a + b)                                                           (log decay)
+        S_t = e^{w_t} (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t;   y_t = q_t S_t / sqrt(d)     (for each head)
+        out = W_o (RMS norm of each head(y) * silu(x W_g))
+
+    unit(x) = x / |x|, and conv is a causal convolution of each channel over the last `taps` tokens.
+
+    Args:
+        width: columns of the model.
+        heads: heads.
+        key_width: channels of a head's queries and keys, d; None: 0.75 width / heads rounded down, as published.
+        value_ratio: channels of a head's values for each channel of its keys.
+        taps: tokens that the short convolution spans, the current one included.
+        gate: whether the output is multiplied by silu(x W_g).
+        negative_eigenvalues: whether beta = 2 sigmoid(x W_b), with which a state can change its sign.
+    Source: Yang, Kautz and Hatamizadeh 2024, Gated Delta Networks, https://arxiv.org/abs/2412.06464, section 3, and
+        the layer of https://github.com/fla-org/flash-linear-attention; e^a and b initialised as there: uniform up to
+        16, and so that softplus(b) is log-uniform between 0.001 and 0.1.
+    Departs: the filters of the convolution are initialised as those of `torch.nn.Conv1d`. The bidirectional form (our
+        extension) runs in both directions with the same weights and adds the two results.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        heads: int,
+        key_width: int | None = None,
+        value_ratio: int = 2,
+        taps: int = 4,
+        gate: bool = True,
+        negative_eigenvalues: bool = False,
+    ) -> None:
+        for name, size in (("width", width), ("heads", heads), ("value_ratio", value_ratio)):
+            need_positive(name, size)
+        size = max(1, 3 * width // (4 * heads)) if key_width is None else key_width
+        super().__init__(DeltaRuleSizes(width, heads, size, value_ratio * size, taps, gate, negative_eigenvalues))
+        self.step = nn.Linear(width, heads, bias=False)
+        self.decay = StepDecay(heads, (0.0, 16.0))
+
+    def log_decay(self, x: Tokens) -> LogDecays:
+        """Return the log decay of each head and token."""
+        return self.decay(self.step(x))[1]

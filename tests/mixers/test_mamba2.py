@@ -1,0 +1,87 @@
+import pytest
+import torch
+from torch.nn.functional import softplus
+
+from ordinate import Geometry
+from ordinate.mixers.mamba2 import Mamba2
+from ordinate.schemes import NoPosition
+
+
+def silu(x):
+    return x * torch.sigmoid(x)
+
+
+def convolved(x, weight, bias):
+    taps = weight.shape[1]
+    rows = torch.cat([x.new_zeros(taps - 1, x.shape[1]), x])
+    return silu(torch.stack([(rows[t : t + taps] * weight.T).sum(0) for t in range(len(x))]) + bias)
+
+
+def paper(mixer, u):
+    """The recurrence of section 3 of the paper and its block of section 7, token by token."""
+    inner, heads, groups = mixer.widths[0], mixer.heads, mixer.groups
+    states, channels = mixer.widths[1] // groups, inner // heads
+    z, mixed, steps = (u @ mixer.project.weight.T).split([inner, sum(mixer.widths), heads], 1)
+    rows = convolved(mixed, mixer.convolution.weight, mixer.convolution.bias)
+    rates, state = torch.exp(mixer.decay.log_rate), u.new_zeros(heads, channels, states)
+    out = []
+    for row, gate, step in zip(rows, z, steps, strict=True):
+        x, b, c = row.split(mixer.widths)
+        x, b, c = x.view(heads, channels), b.view(groups, states), c.view(groups, states)
+        b, c = (part.repeat_interleave(heads // groups, 0) for part in (b, c))
+        step = softplus(step + mixer.decay.bias)
+        state = torch.exp(-rates * step)[:, None, None] * state + step[:, None, None] * x[:, :, None] * b[:, None]
+        y = (state * c[:, None]).sum(2) + mixer.skip[:, None] * x
+        y = (y.flatten() * silu(gate)).view(groups, -1)
+        y = y / torch.sqrt((y * y).mean(1, keepdim=True) + 1e-5)
+        out.append(mixer.out.weight @ (y.flatten() * mixer.norm_scale))
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize(
+    "options", [{"head_dim": 3, "states": 5}, {"head_dim": 4, "states": 3, "groups": 2, "taps": 2}]
+)
+def test_it_is_what_the_paper_writes_gradients_too(options):
+    mixer = Mamba2(width=6 if options["head_dim"] == 3 else 8, **options).double()
+    x = torch.randn(2, 23, mixer.width, dtype=torch.float64, requires_grad=True)
+    ours, _ = mixer(x, NoPosition().at(Geometry.causal(23)))
+    theirs = torch.stack([paper(mixer, row) for row in x])
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
+    leaves, asked = [x, *mixer.parameters()], torch.randn_like(ours)
+    for one, other in zip(
+        torch.autograd.grad(ours, leaves, asked), torch.autograd.grad(theirs, leaves, asked), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+
+
+def test_padding_does_not_enter_the_state_by_the_bias_of_the_convolution():
+    mixer, x = Mamba2(width=6, states=5).double(), torch.randn(1, 7, 6, dtype=torch.float64)
+    real = torch.tensor([[False, False, False, True, True, True, True]])
+    padded, _ = mixer(x, NoPosition().at(Geometry.padded(real)))
+    alone, _ = mixer(x[:, 3:], NoPosition().at(Geometry.causal(4)))
+    torch.testing.assert_close(padded[:, 3:], alone)
+
+
+def test_published_sizes_and_initial_decays():
+    mixer = Mamba2(width=768)
+    assert (mixer.heads, mixer.project.out_features) == (24, 2 * 1536 + 2 * 128 + 24)
+    assert Mamba2(width=50).heads == 2
+    decay = Mamba2(width=128, head_dim=2).decay
+    steps, rates = softplus(decay.bias), decay.log_rate.exp()
+    assert 0.00099 < steps.min() < 0.002 < 0.05 < steps.max() < 0.1001
+    assert 1 <= rates.min() < 3 < 14 < rates.max() < 16.001
+    assert (mixer.skip == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "match"),
+    [
+        ({"width": 8, "head_dim": 3}, "head_dim must divide expand x width; got 3 and 16"),
+        ({"width": 8, "head_dim": 4, "groups": 3}, "groups must divide the heads; got 3 and 4"),
+        ({"width": 8, "states": 0}, "states must be above zero; got 0"),
+        ({"width": 8, "taps": 0}, "taps must be above zero; got 0"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(sizes, match):
+    with pytest.raises(ValueError, match=match):
+        Mamba2(**sizes)
