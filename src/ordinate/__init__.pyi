@@ -17,6 +17,7 @@ from .attention._attend import explain as explain
 from .core.geometry import Geometry as Geometry
 from .models.cache import Cache as Cache
 from .models.decoder import Decoder as Decoder
+from .models.drop_in_attention import DropInAttention as DropInAttention
 from .models.encoder import Encoder as Encoder
 from .models.encoder import EncoderShape as EncoderShape
 from .models.encoder_decoder import EncoderDecoder as EncoderDecoder
@@ -24,6 +25,7 @@ from .models.encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderS
 from .models.generate import generate as generate
 from .models.multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .models.prompt import Prompt as Prompt
+from .models.replace_attention import replace_attention as replace_attention
 from .models.shape import Shape as Shape
 from .models.translate import translate as translate
 from .models.transplant import transplant as transplant

@@ -1,6 +1,7 @@
 from .beam import beam_search as beam_search
 from .cache import Cache as Cache
 from .decoder import Decoder as Decoder
+from .drop_in_attention import DropInAttention as DropInAttention
 from .encoder import Encoder as Encoder
 from .encoder import EncoderShape as EncoderShape
 from .encoder_decoder import EncoderDecoder as EncoderDecoder
@@ -9,6 +10,7 @@ from .generate import generate as generate
 from .generate import truncate_at as truncate_at
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .prompt import Prompt as Prompt
+from .replace_attention import replace_attention as replace_attention
 from .shape import Shape as Shape
 from .text_head import mean_pool as mean_pool
 from .translate import translate as translate
