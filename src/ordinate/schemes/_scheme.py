@@ -29,6 +29,7 @@ from ordinate.core.tensors import (
     need_positions_below,
     need_size,
     need_supported_positions,
+    need_tensor,
     need_tokens,
     need_vectors,
 )
@@ -95,6 +96,25 @@ class Scheme(nn.Module):
     def extra_repr(self) -> str:
         """Return the options, for repr."""
         return catalog.describe_options(self)
+
+    def forward(self, x: Queries, pos: Tensor | None = None) -> EncodedQueries:
+        """Encode position into queries, or into keys, by a scheme that treats them alike: RoPE's rotation alone.
+
+        For attention of your own. `attend` encodes by itself: the result must not be given to it. To compute the
+        cosines once for several layers, keep a placed scheme: `scheme.at(where).encode(q, k).pair`.
+
+        Args:
+            x: queries or keys.
+            pos: positions (tokens), (batch, tokens) or (batch, tokens, axes); None: 0, 1, 2 ...
+
+        Raises:
+            ValueError: a scheme that enters elsewhere, or encodes queries and keys differently.
+        """
+        need_vectors("x", x, "batch, heads, tokens, head width")
+        places = torch.arange(x.shape[2], device=x.device) if pos is None else pos
+        need_tensor("pos", places)
+        places = places[None] if places.ndim == 1 else places
+        return self.at(Geometry.from_positions(places[..., None] if places.ndim == 2 else places)).encode_alike(x)
 
     def remap_positions(self, where: Geometry) -> Geometry:
         """Remap positions: return the geometry that this scheme, and those it is summed with, use instead."""
@@ -313,6 +333,18 @@ class Placed:
         encode_query, _ = self._encoders
         _, encode_key = self.cached("key encoders", lambda: self.scheme.make_encoders(self.where.k_pos))
         return Encoded(encode_query(q), encode_key(k))
+
+    def encode_alike(self, x: Queries) -> EncodedQueries:
+        """Encode position into queries or keys by a scheme that treats them alike, see `Scheme.forward`."""
+        of_q, of_k = self._encoders
+        need(
+            of_q is of_k and self.scheme.hooks == ("encode_query", "encode_key"),
+            "only a scheme that encodes queries and keys alike, and does nothing else, can be called",
+            f"got {type(self.scheme).__name__}, with the hooks {', '.join(self.scheme.hooks) or 'of none'}",
+            "place it, at = scheme.at(where), and use attend, at.encode(q, k).pair, at.bias or at.embed",
+        )
+        self._need_encodable("x", x, self.where.q_pos)
+        return of_q(x)
 
     @property
     def _encoders(self) -> tuple[Encoder, Encoder]:
