@@ -1,7 +1,6 @@
 """Position encoding schemes: the base class and a scheme bound to the positions of a forward pass."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,6 +34,8 @@ from ordinate.core.tensors import (
 )
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.relative import RelativeVectors
+from ordinate.schemes._display import scheme_html
+from ordinate.schemes._encoded import Encoded as Encoded
 
 Encoder = Callable[[Tensor], Tensor]
 Result = TypeVar("Result")
@@ -96,6 +97,9 @@ class Scheme(nn.Module):
     def extra_repr(self) -> str:
         """Return the options, for repr."""
         return catalog.describe_options(self)
+
+    def _repr_html_(self) -> str:
+        return scheme_html(self)
 
     def forward(self, x: Queries, pos: Tensor | None = None) -> EncodedQueries:
         """Encode position into queries, or into keys, by a scheme that treats them alike: RoPE's rotation alone.
@@ -217,37 +221,6 @@ class Scheme(nn.Module):
         need_positions_below(type(self).__name__, pos, self.max_length or 0)
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """Queries and keys in which position is encoded: what `Placed.encode` returns and `attend_encoded` takes.
-
-    It is no pair of tensors, so that it cannot be given to `attend`, which would encode it a second time.
-
-    Args:
-        q: encoded queries.
-        k: encoded keys, those of a cache included.
-    """
-
-    q: EncodedQueries
-    k: EncodedKeys
-
-    @property
-    def pair(self) -> tuple[EncodedQueries, EncodedKeys]:
-        """The two tensors, for attention of another library."""
-        return self.q, self.k
-
-    def __iter__(self) -> Any:
-        """Refuse to be unpacked, as in `attend(*at.encode(q, k), v, at)`.
-
-        Raises:
-            TypeError: always.
-        """
-        raise TypeError(
-            "encoded queries and keys are not unpacked; attend(q, k, v, at) takes raw ones and encodes them itself; "
-            "attend_encoded(encoded, v, at) takes encoded ones; the tensors are encoded.pair"
-        )
-
-
 class Placed:
     """A scheme bound to a geometry: mixers and `attend` use it for one forward pass.
 
@@ -271,6 +244,9 @@ class Placed:
         """Name the scheme and the numbers of queries and keys."""
         queries, keys = self.where.shape
         return f"Placed({self.scheme!r}, queries={queries}, keys={keys})"
+
+    def _repr_html_(self) -> str:
+        return scheme_html(self.scheme) + self.where._repr_html_()
 
     def cached(self, name: Hashable, make: Callable[[], Result]) -> Result:
         """Compute a result that depends on positions alone at the first call, and return the cached one later.
