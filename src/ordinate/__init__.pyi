@@ -20,12 +20,14 @@ from .models._translate import translate as translate
 from .models._transplant import transplant as transplant
 from .models.cache import Cache as Cache
 from .models.decoder import Decoder as Decoder
+from .models.drop_in_attention import DropInAttention as DropInAttention
 from .models.encoder import Encoder as Encoder
 from .models.encoder import EncoderShape as EncoderShape
 from .models.encoder_decoder import EncoderDecoder as EncoderDecoder
 from .models.encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
 from .models.multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .models.prompt import Prompt as Prompt
+from .models.replace_attention import replace_attention as replace_attention
 from .models.shape import Shape as Shape
 from .models.vision import VisionShape as VisionShape
 from .models.vision import VisionTransformer as VisionTransformer

@@ -24,7 +24,10 @@ TASKS = [
     name for name in catalog.names("ordinate.data.tasks") if name not in ("text", "translation", "masked", "images")
 ]
 # pages whose examples check, train or decode much
-SLOW = ("docs/extend.md", "docs/vision.md", "docs/spectra/dynamic.md")
+SLOW = (
+    *("docs/extend.md", "docs/vision.md", "docs/spectra/dynamic.md"),
+    *(f"docs/notebooks/{name}.md" for name in ("own_scheme", "probe", "published_model", "study")),
+)
 SPECTRA = catalog.names("ordinate.schemes.spectra")
 
 

@@ -3,7 +3,8 @@ import math
 import pytest
 
 from ordinate.core import catalog
-from ordinate.schemes._plots import TOKENS, HeatmapData, LinePlotData, build_scheme, scheme_plots
+from ordinate.schemes._plot_data import TOKENS, HeatmapData, LinePlotData, scheme_plots
+from ordinate.schemes._plots import build_scheme
 
 SCHEMES = catalog.names("ordinate.schemes")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ordinate import Geometry
-from ordinate.schemes import Rope
+from ordinate.schemes import Alibi, Axial, LogLength, Rope, Sections, Xpos
 from ordinate.schemes.spectra._spectrum import Spectrum
 from ordinate.schemes.spectra.dynamic import Dynamic
 from ordinate.schemes.spectra.linear import Linear
@@ -341,3 +341,46 @@ def test_each_type_of_layer_of_gemma_4_has_a_rope(layers, head_width):
     theirs = getattr(modeling.Gemma4TextRotaryEmbedding(config), f"{layers}_inv_freq").double()
     scheme = Rope.from_rope_parameters(config.rope_parameters[layers], head_width=head_width)
     assert torch.allclose(scheme.angles(torch.ones(1, 1, 1))[0, 0], theirs, rtol=3e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        Rope(head_width=8, layout="interleaved", rotary_dim=4),
+        Rope(head_width=8, spectrum=Dynamic(factor=2, trained_length=3, rates_by="sequence")),
+        Sections(head_width=8),
+    ],
+    ids=lambda scheme: f"{scheme}",
+)
+def test_a_scheme_is_called_for_the_rotation_alone(scheme):
+    q = torch.randn(2, 3, 7, 8).double()
+    pos = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [0, 0, 1, 2, 9, 11, 30]])
+    expected = scheme.at(Geometry.from_positions(pos[..., None])).encode(q, q).pair
+    assert torch.equal(scheme(q, pos), expected[0])
+    assert torch.equal(scheme(q, pos), expected[1])
+    assert torch.equal(scheme(q, pos[..., None]), expected[0])
+    assert torch.equal(scheme(q[:1], pos[0]), scheme(q[:1]))
+
+
+def test_patches_of_an_image_are_rotated_alone():
+    axial, where = Axial(head_width=8), Geometry.grid(3, 2)
+    q = torch.randn(1, 2, 6, 8)
+    assert torch.equal(axial(q, where.q_pos), axial.at(where).encode(q, q).pair[0])
+
+
+def test_a_scheme_that_does_more_than_encode_alike_cannot_be_called(untyped):
+    q = torch.randn(1, 4, 7, 8)
+    # a bias, a scheme that encodes queries only, one that encodes both in different ways, one that replaces q.k
+    for scheme in (Alibi(heads=4), LogLength(heads=4, trained_length=4), Xpos(head_width=8), rope_by_query()):
+        with pytest.raises(ValueError, match=f"can be called; got {type(scheme).__name__}, with the hooks"):
+            scheme(q)
+    with pytest.raises(ValueError, match="x must have as many tokens as the geometry; got 7"):
+        Rope(head_width=8)(q, torch.arange(6))
+    with pytest.raises(TypeError, match="pos must be a tensor; got int"):
+        Rope(head_width=8)(q, 7)
+    with pytest.raises(ValueError, match=r"x needs the axes \(batch, heads, tokens, head width\); got \(7, 8\)"):
+        Rope(head_width=8)(q[0, 0])
+
+
+def rope_by_query():
+    return Rope(head_width=8, spectrum=Dynamic(factor=2, trained_length=3))

@@ -6,10 +6,19 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ordinate.attention._backend import AttentionCall, ScoreOptions, backends
+from ordinate.attention._backend import AttentionCall, ScoreOptions, backends, reference_attention_with_weights
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need, need_fraction, need_known, need_number
-from ordinate.core.shapes import EncodedKeys, EncodedQueries, Keys, LogSumExp, Outputs, Queries, Values
+from ordinate.core.shapes import (
+    EncodedKeys,
+    EncodedQueries,
+    Keys,
+    LogSumExp,
+    Outputs,
+    Queries,
+    Values,
+    WeightsAndSink,
+)
 from ordinate.core.tensors import need_size, need_vectors, without_autocast
 from ordinate.schemes._scheme import Encoded, Placed
 
@@ -139,6 +148,27 @@ def attend_with_lse(
     name, _ = _choose(call, backend)
     with without_autocast(q):
         return BACKENDS[name].run_with_lse(call)
+
+
+def attend_with_weights(
+    q: Queries,
+    k: Keys,
+    v: Values,
+    at: Placed,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    score_options: ScoreOptions = STANDARD,
+) -> tuple[Outputs, WeightsAndSink]:
+    """Compute attention and its weights, by the plain formula: all query-key pairs are held in memory.
+
+    The weights are those that the values are multiplied by: after dropout. With attention sinks the last column is
+    the weight of the sink. Arguments and errors are those of `attend`, which encodes queries and keys too.
+    """
+    call = _call(q, k, v, at, scale, dropout, score_options)
+    at.need_embedded()
+    with without_autocast(q):
+        return reference_attention_with_weights(call)
 
 
 def attend_cached(

@@ -15,7 +15,7 @@ from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_positive
 from ordinate.core.geometry import Geometry
-from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values, Visible, Weights
+from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values, Visible, Weights, WeightsAndSink
 from ordinate.core.tensors import need_vectors
 from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed
@@ -150,6 +150,23 @@ def reference_attention(call: AttentionCall) -> Outputs:
         return finite_attention(replace(call, q=q, k=k, v=v))
 
     return confine_nonfinite(call.q, call.k, call.v, call.where.visible, attention)
+
+
+def reference_attention_with_weights(call: AttentionCall) -> tuple[Outputs, WeightsAndSink]:
+    """Compute `reference_attention` and the weights of the values; the last column is the sink's, if there is one."""
+    kept: list[Tensor] = []
+
+    def attention(q: Queries, k: Keys, v: Values) -> Outputs:
+        part = replace(call, q=q, k=k, v=v.repeat_interleave(call.groups, 1))
+        weights = attention_weights(attention_scores(part), part.where.visible, part.score_options)
+        if call.score_options.sinks is not None:
+            weights = torch.cat([weights, 1 - weights.sum(-1, keepdim=True)], -1)
+        kept.append(nn.functional.dropout(weights.to(v.dtype), call.dropout))
+        own = kept[0][..., : k.shape[2]]
+        carried = call.at.scheme.value_bias(own, call.where)
+        return own @ part.v if carried is None else own @ part.v + carried
+
+    return confine_nonfinite(call.q, call.k, call.v, call.where.visible, attention), kept[0]
 
 
 def confine_nonfinite(

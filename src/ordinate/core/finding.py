@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from html import escape
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from ordinate.core.html_display import html_table
 
 Grade = Literal["yes", "weakly", "no", "cannot be told"]
 """Answer to the question of a probe."""
@@ -185,6 +188,12 @@ class Finding(Record):
     def headline(self) -> str:
         """Grade, effect with interval and null, and what they mean."""
         return f"{self.verdict} {self.answer}".lstrip()
+
+    def _repr_html_(self) -> str:
+        """Show the question, the headline and the estimates, in a notebook."""
+        rows = [[one.name, *one.formatted, one.unit] for one in self.estimates]
+        table = html_table(("", "value", "low", "high", "unit"), rows) if rows else ""
+        return f"<div><b>{escape(self.title)}</b><p>{escape(self.headline)}</p>{table}</div>"
 
 
 def find_estimate(findings: Sequence[Finding], question: str, name: str) -> Estimate:

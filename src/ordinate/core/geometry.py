@@ -8,10 +8,13 @@ from jaxtyping import Bool, Int, Real
 from torch import Tensor
 
 from ordinate.core.checks import need, need_counts, need_each_count, need_whole, need_window
+from ordinate.core.html_display import beside, heatmap
 from ordinate.core.shapes import Visible
 from ordinate.core.tensors import need_documents, need_mask, need_positions
 
 PADDING = -1
+# most queries and keys of the picture of a geometry
+SHOWN_TOKENS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,16 +201,38 @@ class Geometry:
     @property
     def visible(self) -> Visible:
         """Boolean attention mask: True where a query may attend to a key."""
-        queries, keys, device = *self.shape, self.q_pos.device
-        index = torch.arange(self.start, self.start + queries, device=device)
-        behind = index[:, None] - torch.arange(keys, device=device)
+        queries, keys = (torch.arange(tokens, device=self.q_pos.device) for tokens in self.shape)
+        return self._visible(queries, keys)
+
+    def _visible(self, queries: Tensor, keys: Tensor) -> Visible:
+        """The attention mask of these queries and keys, by index."""
+        behind = self.start + queries[:, None] - keys
         seen = behind >= 0 if self.is_causal else torch.ones_like(behind, dtype=torch.bool)
         if self.window is not None:
             seen = seen & (behind.abs() < self.window)
         if self.q_document is None or self.k_document is None:
             return seen[None]
-        same = self.q_document[:, :, None] == self.k_document[:, None]
-        return seen & same & (self.k_document != PADDING)[:, None]
+        q_document, k_document = self.q_document[:, queries], self.k_document[:, keys]
+        return seen & (q_document[:, :, None] == k_document[:, None]) & (k_document != PADDING)[:, None]
+
+    def __repr__(self) -> str:
+        """Name the sizes and the structure of the mask, not every position."""
+        queries, keys = self.shape
+        parts = [f"queries={queries}", f"keys={keys}"]
+        parts += [f"{name}={x}" for name, x in (("axes", self.q_pos.shape[-1]), ("batch", self.batch_size)) if x > 1]
+        parts += [f"{name}={x}" for name, x in (("start", self.start), ("window", self.window)) if x]
+        packed = ["documents"] if self.q_document is not None else []
+        return f"Geometry({', '.join([*parts, *(['causal'] if self.is_causal else []), *packed])})"
+
+    def _repr_html_(self) -> str:
+        """Show who sees whom, in a notebook: of large geometries some queries and keys, of a batch its first row."""
+        rows, columns = (_evenly(tokens).to(self.q_pos.device) for tokens in self.shape)
+        numbers = torch.where(self._visible(rows, columns)[0], 1.0, float("nan")).tolist()
+        parts = [] if max(self.shape) <= SHOWN_TOKENS else [f"{SHOWN_TOKENS} of the tokens"]
+        parts += ["the first of the batch"] if self.batch_size > 1 else []
+        axis = f"keys 0 to {self.shape[1] - 1}"
+        plots = [heatmap(numbers, title="visible keys of each query", rows="query", columns=axis)]
+        return beside(repr(self), plots if all(self.shape) else [], f"Shown: {', '.join(parts)}." if parts else "")
 
     def block(self, queries: slice, keys: slice = slice(None)) -> "Geometry":
         """Restrict the geometry to contiguous slices of the queries and keys."""
@@ -258,6 +283,11 @@ class Geometry:
         pos = last + torch.arange(1, tokens + 1, device=last.device)[None, :, None]
         own = {"q_pos": pos, "k_pos": pos, "q_document": document, "k_document": document}
         return replace(self, **own, is_causal=True, start=0, continues=(self.k_pos, pos))
+
+
+def _evenly(tokens: int) -> Tensor:
+    """Indices of at most so many tokens as are shown, from the first to the last."""
+    return torch.linspace(0, max(0, tokens - 1), min(tokens, SHOWN_TOKENS)).round().long()
 
 
 def _documents(where: Geometry) -> tuple[Int[Tensor, "#b i"], Int[Tensor, "#b j"]]:

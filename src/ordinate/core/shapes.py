@@ -35,4 +35,6 @@ Bias = Float[Tensor, "#b #h i j"]
 # a bias by offset in memory order: entry x is for keys x - queries + 1 tokens after the query
 OffsetTable = Float[Tensor, "h offsets"]
 Weights = Float[Tensor, "b h i j"]
+# one more column if there is an attention sink: its weight
+WeightsAndSink = Float[Tensor, "b h i weighed"]
 Visible = Bool[Tensor, "#b i j"]

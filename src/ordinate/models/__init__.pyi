@@ -5,12 +5,14 @@ from ._transplant import transplant as transplant
 from .beam import beam_search as beam_search
 from .cache import Cache as Cache
 from .decoder import Decoder as Decoder
+from .drop_in_attention import DropInAttention as DropInAttention
 from .encoder import Encoder as Encoder
 from .encoder import EncoderShape as EncoderShape
 from .encoder_decoder import EncoderDecoder as EncoderDecoder
 from .encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .prompt import Prompt as Prompt
+from .replace_attention import replace_attention as replace_attention
 from .shape import Shape as Shape
 from .text_head import mean_pool as mean_pool
 from .vision import VisionShape as VisionShape

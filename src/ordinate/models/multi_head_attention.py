@@ -5,11 +5,11 @@ import torch
 from ordinate.core.checks import need, need_window
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Context, Tokens
-from ordinate.core.tensors import need_size, need_vectors
+from ordinate.core.tensors import need_vectors
 from ordinate.mixers._mixer import KVCache
 from ordinate.mixers._projections import AttentionOptions, AttentionProjections
+from ordinate.models.attention_scheme import attention_scheme
 from ordinate.schemes._scheme import Scheme
-from ordinate.schemes.none import NoPosition
 
 
 class MultiHeadAttention(AttentionProjections):
@@ -24,7 +24,7 @@ class MultiHeadAttention(AttentionProjections):
         width: columns of the model.
         heads: query heads.
         kv_heads: key and value heads; None: as many as query heads. Fewer: grouped-query attention.
-        scheme: positional scheme; None: no positions (NoPE).
+        scheme: positional scheme, by name with options, as a class, or as an instance; None: no positions (NoPE).
         causal: whether to apply a causal mask: each token attends to itself and earlier tokens only.
         window: sliding window, how many tokens each one attends to at most [tokens], itself included; None: all.
         dropout: dropout probability of the attention weights.
@@ -44,7 +44,7 @@ class MultiHeadAttention(AttentionProjections):
         heads: int,
         *,
         kv_heads: int | None = None,
-        scheme: Scheme | None = None,
+        scheme: str | Scheme | type[Scheme] | None = None,
         causal: bool = True,
         window: int | None = None,
         dropout: float = 0.0,
@@ -52,16 +52,9 @@ class MultiHeadAttention(AttentionProjections):
     ) -> None:
         super().__init__(width, heads, kv_heads, dropout, variant)
         need_window(window)
-        self.scheme = NoPosition() if scheme is None else scheme
+        sizes = {"width": width, "heads": heads, "kv_heads": kv_heads or heads, "head_width": self.head_width}
+        self.scheme = attention_scheme(scheme, sizes)
         self.causal, self.window = causal, window
-        need(
-            "embed" not in self.scheme.hooks,
-            "MultiHeadAttention needs a scheme that acts inside attention",
-            f"got {type(self.scheme).__name__}, which adds position embeddings to the tokens before the first layer",
-            "apply it to the input instead: x = scheme.at(where).embed(x), and leave the scheme out here",
-        )
-        need_size("the attention", self.scheme, "heads", heads)
-        need_size("the attention", self.scheme, "head_width", self.head_width)
 
     def forward(
         self,

@@ -47,7 +47,9 @@ class Composition(Scheme):
         self.integer_positions = any(part.integer_positions for part in parts)
         self.per_layer = any(part.per_layer for part in parts)
         self.shift_invariant = all(part.shift_invariant and "remap_positions" not in part.hooks for part in parts)
-        self.max_length = min((part.max_length for part in parts if part.max_length is not None), default=None)
+        # torch.compile cannot trace `min` with a default
+        lengths = [part.max_length for part in parts if part.max_length is not None]
+        self.max_length = min(lengths) if lengths else None
         self.appended_width = sum(part.appended_width for part in parts)
         # a size that any part was built for is required of the input of the whole
         for part in parts:

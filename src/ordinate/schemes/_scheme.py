@@ -1,7 +1,6 @@
 """Position encoding schemes: the base class and a scheme bound to the positions of a forward pass."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,11 +28,14 @@ from ordinate.core.tensors import (
     need_positions_below,
     need_size,
     need_supported_positions,
+    need_tensor,
     need_tokens,
     need_vectors,
 )
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.relative import RelativeVectors
+from ordinate.schemes._display import scheme_html
+from ordinate.schemes._encoded import Encoded as Encoded
 
 Encoder = Callable[[Tensor], Tensor]
 Result = TypeVar("Result")
@@ -95,6 +97,28 @@ class Scheme(nn.Module):
     def extra_repr(self) -> str:
         """Return the options, for repr."""
         return catalog.describe_options(self)
+
+    def _repr_html_(self) -> str:
+        return scheme_html(self)
+
+    def forward(self, x: Queries, pos: Tensor | None = None) -> EncodedQueries:
+        """Encode position into queries, or into keys, by a scheme that treats them alike: RoPE's rotation alone.
+
+        For attention of your own. `attend` encodes by itself: the result must not be given to it. To compute the
+        cosines once for several layers, keep a placed scheme: `scheme.at(where).encode(q, k).pair`.
+
+        Args:
+            x: queries or keys.
+            pos: positions (tokens), (batch, tokens) or (batch, tokens, axes); None: 0, 1, 2 ...
+
+        Raises:
+            ValueError: a scheme that enters elsewhere, or encodes queries and keys differently.
+        """
+        need_vectors("x", x, "batch, heads, tokens, head width")
+        places = torch.arange(x.shape[2], device=x.device) if pos is None else pos
+        need_tensor("pos", places)
+        places = places[None] if places.ndim == 1 else places
+        return self.at(Geometry.from_positions(places[..., None] if places.ndim == 2 else places)).encode_alike(x)
 
     def remap_positions(self, where: Geometry) -> Geometry:
         """Remap positions: return the geometry that this scheme, and those it is summed with, use instead."""
@@ -197,37 +221,6 @@ class Scheme(nn.Module):
         need_positions_below(type(self).__name__, pos, self.max_length or 0)
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """Queries and keys in which position is encoded: what `Placed.encode` returns and `attend_encoded` takes.
-
-    It is no pair of tensors, so that it cannot be given to `attend`, which would encode it a second time.
-
-    Args:
-        q: encoded queries.
-        k: encoded keys, those of a cache included.
-    """
-
-    q: EncodedQueries
-    k: EncodedKeys
-
-    @property
-    def pair(self) -> tuple[EncodedQueries, EncodedKeys]:
-        """The two tensors, for attention of another library."""
-        return self.q, self.k
-
-    def __iter__(self) -> Any:
-        """Refuse to be unpacked, as in `attend(*at.encode(q, k), v, at)`.
-
-        Raises:
-            TypeError: always.
-        """
-        raise TypeError(
-            "encoded queries and keys are not unpacked; attend(q, k, v, at) takes raw ones and encodes them itself; "
-            "attend_encoded(encoded, v, at) takes encoded ones; the tensors are encoded.pair"
-        )
-
-
 class Placed:
     """A scheme bound to a geometry: mixers and `attend` use it for one forward pass.
 
@@ -251,6 +244,9 @@ class Placed:
         """Name the scheme and the numbers of queries and keys."""
         queries, keys = self.where.shape
         return f"Placed({self.scheme!r}, queries={queries}, keys={keys})"
+
+    def _repr_html_(self) -> str:
+        return scheme_html(self.scheme) + self.where._repr_html_()
 
     def cached(self, name: Hashable, make: Callable[[], Result]) -> Result:
         """Compute a result that depends on positions alone at the first call, and return the cached one later.
@@ -313,6 +309,18 @@ class Placed:
         encode_query, _ = self._encoders
         _, encode_key = self.cached("key encoders", lambda: self.scheme.make_encoders(self.where.k_pos))
         return Encoded(encode_query(q), encode_key(k))
+
+    def encode_alike(self, x: Queries) -> EncodedQueries:
+        """Encode position into queries or keys by a scheme that treats them alike, see `Scheme.forward`."""
+        of_q, of_k = self._encoders
+        need(
+            of_q is of_k and self.scheme.hooks == ("encode_query", "encode_key"),
+            "only a scheme that encodes queries and keys alike, and does nothing else, can be called",
+            f"got {type(self.scheme).__name__}, with the hooks {', '.join(self.scheme.hooks) or 'of none'}",
+            "place it, at = scheme.at(where), and use attend, at.encode(q, k).pair, at.bias or at.embed",
+        )
+        self._need_encodable("x", x, self.where.q_pos)
+        return of_q(x)
 
     @property
     def _encoders(self) -> tuple[Encoder, Encoder]:

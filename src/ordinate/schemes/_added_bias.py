@@ -1,0 +1,87 @@
+"""A scheme at a geometry with a further bias, given as a tensor: a mask without structure, a learned bias."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ordinate.core.checks import need
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias
+from ordinate.schemes._composition import Sum
+from ordinate.schemes._scheme import Placed, Scheme
+
+
+class AddedBias(Scheme):
+    """The tensor as a scheme, so that backends see a bias and return its gradient; `PlacedWithBias` adds its values.
+
+    Enters at: scores.
+    Args:
+        given: the bias (b or 1, heads or 1, n_q, n_k); -inf hides a pair.
+    """
+
+    axes = (1, 2, 3)
+    shift_invariant = False
+    given: Tensor
+
+    def __init__(self, given: Bias) -> None:
+        super().__init__()
+        # not an nn.Parameter, which would be detached from its graph; backends look up its gradient by this name
+        self._parameters["given"] = given  # type: ignore[assignment]
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """The scores, although `bias` adds nothing: which entries belong to a block, only `PlacedWithBias` knows."""
+        return ("bias",)
+
+
+class PlacedWithBias(Placed):
+    """A scheme at a geometry, or at a block of one, whose scores get a further bias, given as a tensor.
+
+    Args:
+        scheme: the sum of a scheme and an `AddedBias`.
+        added: that `AddedBias`.
+        where: the geometry.
+        queries: which queries of the tensor they are.
+        keys: which keys.
+    """
+
+    def __init__(self, scheme: Scheme, added: AddedBias, where: Geometry, queries: range, keys: range) -> None:
+        super().__init__(scheme, where)
+        self._added, self._queries, self._keys = added, queries, keys
+
+    @property
+    def bias(self) -> Bias:
+        """The bias of the scheme and the entries of the tensor that belong to these queries and keys."""
+        return self.cached("bias", self._sum)
+
+    def block(self, queries: slice, keys: slice = slice(None)) -> "PlacedWithBias":
+        """Bind the scheme and the tensor to a block of the queries and keys."""
+        return PlacedWithBias(
+            self.scheme, self._added, self.where.block(queries, keys), self._queries[queries], self._keys[keys]
+        )
+
+    def _sum(self) -> Bias:
+        rows, columns = (slice(part.start, part.stop) for part in (self._queries, self._keys))
+        own, added = self.scheme.bias(self.where), self._added.given[:, :, rows, columns]
+        return added if own is None else own + added
+
+
+def place_with_bias(scheme: Scheme, where: Geometry, added: Bias) -> Placed:
+    """Bind a scheme to a geometry, with a further bias on the scores.
+
+    Args:
+        scheme: the scheme.
+        where: the geometry.
+        added: the bias (b or 1, heads or 1, queries, keys); -inf hides a pair.
+
+    Raises:
+        ValueError: a bias for other numbers of queries and keys.
+    """
+    came = f"got {tuple(added.shape)} for {where.shape[0]} queries and {where.shape[1]} keys"
+    need(tuple(added.shape[2:]) == where.shape, "an added bias needs a number for each pair", came, "expand it")
+    # the positions may be consecutive, but the sum is no function of the offset
+    at = scheme.at(replace(where, consecutive=False))
+    own = AddedBias(torch.as_tensor(added))
+    queries, keys = (range(tokens) for tokens in where.shape)
+    return PlacedWithBias(Sum(scheme, own), own, at.where, queries, keys)
