@@ -35,6 +35,7 @@ for name, help_line in {
     "study": "Train schemes and mixers under equal conditions and report which is best.",
     "status": "Show the progress of a study, from another terminal.",
     "probe": "Probe how a model uses position.",
+    "explore": "Open a page in which small trained models run live.",
     "look": "Look at the heads of a model on one sentence.",
     "evaluate": "Evaluate trained or published models on a text at several lengths.",
     "compare": "Compare models, or the checkpoints of a training run, on the same texts.",
