@@ -1,6 +1,7 @@
 /** Long computations, run in a worker: each takes models and arguments and returns plain data. */
-import {lossByPosition} from "./text.js";
+import {dot} from "./arrays.js";
 import {run} from "./model.js";
+import {lossByPosition} from "./text.js";
 
 /** Loss of each byte of a text [bits], read by one model; `scaling` as in `run`. */
 export function readText({model, ids, scaling}) {
@@ -18,27 +19,37 @@ export function positionShares({model, texts, changes}) {
   return streams[0].map((_, depth) => explainedShare(streams.map((layers) => layers[depth]), texts[0].length, model.width));
 }
 
-/** Share of variance explained by the row, of several matrices (rows, width): (S_p - S_e) / (S_p - S_e + R S_e) with
- * S_p, S_e the mean squares between and within rows and R the number of matrices. The first row is left out: many
- * models treat the first token apart. */
+/** Share of position in the variance of several matrices (rows, width), a ratio of means over pairs of texts, as
+ * `position_share` of the library: vectors without position information give 0 on average. The first row is left out,
+ * since models treat the first token unlike others. */
 export function explainedShare(matrices, rows, width) {
-  const count = matrices.length, used = rows - 1;
-  let between = 0, within = 0;
-  for (let c = 0; c < width; c++) {
-    let grand = 0;
-    const means = new Float64Array(rows);
-    for (let p = 1; p < rows; p++) {
-      for (const x of matrices) means[p] += x[p * width + c] / count;
-      grand += means[p] / used;
-    }
-    for (let p = 1; p < rows; p++) {
-      between += count * (means[p] - grand) ** 2;
-      for (const x of matrices) within += (x[p * width + c] - means[p]) ** 2;
+  const places = rows - 1, count = matrices.length;
+  const {moving, means} = centred(matrices.map((x) => x.subarray(width)), places, width);
+  const alike = (i, j) => dot(moving[i], 0, moving[j], 0, places * width) / (places - 1);
+  const apart = (i, j) => dot(means[i], 0, means[j], 0, width);
+  const own = moving.map((_, i) => alike(i, i)), sizes = means.map((_, i) => apart(i, i));
+  let part = 0, whole = 0;
+  for (let i = 0; i < count; i++) {
+    for (let j = 0; j < i; j++) {
+      const common = alike(i, j), both = (own[i] + own[j]) / 2;
+      part += common;
+      whole += both - (both - common) / places + (sizes[i] + sizes[j]) / 2 - apart(i, j);
     }
   }
-  const position = between / (used - 1), rest = within / (used * (count - 1));
-  const variance = (position - rest) / count;
-  return variance / (variance + rest);
+  return part / whole;
+}
+
+/** Matrices less the mean of all rows of all: their own means, and what is left without them. */
+function centred(matrices, rows, width) {
+  const all = new Float64Array(width);
+  for (const x of matrices) for (let i = 0; i < rows * width; i++) all[i % width] += x[i] / rows / matrices.length;
+  const means = matrices.map((x) => {
+    const mean = new Float64Array(width);
+    for (let i = 0; i < rows * width; i++) mean[i % width] += (x[i] - all[i % width]) / rows;
+    return mean;
+  });
+  const moving = matrices.map((x, text) => Float64Array.from({length: rows * width}, (_, i) => x[i] - all[i % width] - means[text][i % width]));
+  return {moving, means};
 }
 
 export const JOBS = {readText, positionShares};

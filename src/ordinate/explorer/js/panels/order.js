@@ -10,6 +10,14 @@ import {heatmap} from "../view/heatmap.js";
 import {decoderField, decoders, titles} from "../view/menus.js";
 
 const MOST = 48;
+// bytes whose names fit beside a map
+const LABELLED = 32;
+// next bytes of each model
+const SHOWN = 6;
+const KEPT = 48;
+const READ_SO = "Without positions one layer sees the letters before the last as a set: swap two of them, and nothing changes, not even the last digit. "
+  + "From the second layer on it sees vectors that each depend on another set, since the causal mask lets the second letter see two letters and the third three. "
+  + "With any position scheme the first layer notices already.";
 
 export function fields(entries) {
   const layers = Math.max(...entries.map((entry) => entry.layers));
@@ -41,13 +49,26 @@ export function swapLastTwo(ids) {
 }
 
 /** How much the last vector changes after each layer, relative to its norm. */
-export function lastChanges(model, ids, other, changes) {
-  const [one, two] = [run(model, ids, changes), run(model, other, changes)], at = (ids.length - 1) * model.width;
+export function lastChanges(model, ids, other, runs = run) {
+  const [one, two] = [runs(model, ids), runs(model, other)], at = (ids.length - 1) * model.width;
   return one.layers.map((layer, depth) => relativeChange(two.layers[depth].residual, at, layer.residual, at, model.width));
 }
 
+/** `run` that keeps its latest results: of two texts mostly one changes, and all views share them. */
+export function kept(most = KEPT) {
+  const found = new Map();
+  return (model, ids, changes = {}) => {
+    const key = `${model.name} ${ids} ${changes.causal} ${changes.skip} ${changes.position}`;
+    if (!found.has(key)) {
+      if (found.size >= most) found.delete(found.keys().next().value);
+      found.set(key, run(model, ids, changes));
+    }
+    return found.get(key);
+  };
+}
+
 export function render({state, el, tools}) {
-  const parts = {words: element("div", {class: "chips", role: "group", "aria-label": "Words: choose one, then move it"}), sides: [side(tools), side(tools)],
+  const parts = {runs: kept(), turn: 0, words: element("div", {class: "chips", role: "group", "aria-label": "Words: choose one, then move it"}), sides: [side(tools), side(tools)],
     table: changeTable(), encoder: element("p", {class: "note"})};
   const names = titles(tools.entries);
   el.append(
@@ -55,7 +76,7 @@ export function render({state, el, tools}) {
     controls(button("Swap two letters", () => state.set({moved: textOf(swapLastTwo(toBytes(state.get("text"), MOST)))})),
       button("Swap two letters far back", () => state.set({moved: textOf(swapFarBack(toBytes(state.get("text"), MOST)))})),
       button("Same order", () => state.set({moved: state.get("text")}))),
-    parts.words, parts.table.node, parts.encoder,
+    parts.words, element("div", {class: "two"}, parts.table.node, element("div", {}, element("p", {class: "note"}, READ_SO), parts.encoder)),
     controls(choice(state, "left", "Left", names), choice(state, "right", "Right", names), slider(state, "depth", "After layer"), slider(state, "head", "Head")),
     controls(flag(state, "mask", "Causal mask", {ablation: true}), flag(state, "skip", "Skip connections", {ablation: true}),
       flag(state, "position", "Position", {ablation: true})),
@@ -78,6 +99,8 @@ function textOf(ids) {
 /** Words of the rearranged text as chips: drag them, or choose one and move it by buttons or Alt and arrow keys. */
 function drawWords(host, state, picked, pick) {
   const words = state.get("moved").split(" "), many = words.length > 1;
+  // what replaces the focused button takes its focus
+  const focused = host.contains(document.activeElement) ? document.activeElement.textContent : null;
   const chosen = picked >= 0 && picked < words.length ? picked : -1;
   const moveTo = (from, to) => {
     if (to < 0 || to >= words.length || from === to) return;
@@ -90,7 +113,6 @@ function drawWords(host, state, picked, pick) {
     const chip = button(word || "␣", () => {
       pick(chosen === index ? -1 : index);
       drawWords(host, state, chosen === index ? -1 : index, pick);
-      host.querySelector("[aria-pressed=true]")?.focus();
     }, {class: "chip", "aria-pressed": String(chosen === index), disabled: !many});
     chip.addEventListener("keydown", (event) => {
       const step = {ArrowLeft: -1, ArrowRight: 1}[event.key];
@@ -104,6 +126,7 @@ function drawWords(host, state, picked, pick) {
   const tools = chosen < 0 ? [] : [button("←", () => moveTo(chosen, chosen - 1), {class: "chip move", "aria-label": "Move the word to the left"}),
     button("→", () => moveTo(chosen, chosen + 1), {class: "chip move", "aria-label": "Move the word to the right"})];
   host.replaceChildren(...chips, ...tools);
+  if (focused !== null) (tools.find((one) => one.textContent === focused) ?? chips[chosen] ?? chips[0]).focus();
   return chosen;
 }
 
@@ -125,7 +148,7 @@ function dragged(chip, host, drop) {
 function changeTable() {
   const body = element("tbody"), head = element("tr");
   const node = element("div", {class: "scroll"}, element("table", {class: "plain"},
-    element("caption", {}, "Change of the last byte’s vector, relative to its norm, in models trained as they are"), element("thead", {}, head), body));
+    element("caption", {}, "Change of the last byte’s vector by the new order, relative to its norm; no ablation"), element("thead", {}, head), body));
   return {node, show: (rows, layers) => {
     head.replaceChildren(element("th", {scope: "col"}, "trained with"), ...Array.from({length: layers}, (_, depth) => element("th", {scope: "col"}, `layer ${depth + 1}`)));
     body.replaceChildren(...rows.map(({name, changes}) => element("tr", {}, element("th", {scope: "row"}, swatch(name), name),
@@ -146,26 +169,21 @@ function swatch(name) {
 }
 
 function side() {
-  const title = element("h3"), map = heatmap("Attention: rows attend to columns"), bars = barTable("Most probable next bytes", {head: ["byte", "", "text", "rearranged"]});
-  const rows = bars.node.querySelector("tbody");
-  return {node: element("section", {class: "side"}, title, map.node, bars.node), title, map, rows};
+  const title = element("h3"), map = heatmap("Attention: rows attend to columns"), bars = barTable("Most probable next bytes", ["byte", "text", "rearranged"]);
+  return {node: element("section", {class: "side"}, title, map.node, bars.node), title, map, bars};
 }
 
-function drawSide(side, model, title, {ids, other}, state, changes) {
+function drawSide(side, model, title, {ids, other}, state, changes, runs) {
   const depth = Math.min(state.get("depth"), model.layers) - 1, head = Math.min(state.get("head"), model.heads) - 1, n = ids.length;
-  const [plain, moved] = [run(model, ids, changes), run(model, other, changes)];
+  const [plain, moved] = [runs(model, ids, changes), runs(model, other, changes)];
   side.title.textContent = title;
   const values = moved.layers[depth].pattern.slice(head * n * n, (head + 1) * n * n);
-  values.forEach((_, i) => { if (changes.causal && i % n > Math.floor(i / n)) values[i] = NaN; });
-  side.map.show({rows: n, columns: n, values, names: (i, j) => `“${byteLabel(other[i])}” (${i}) attends to “${byteLabel(other[j])}” (${j})`});
+  values.forEach((_, i) => { if (changes.causal !== false && i % n > Math.floor(i / n)) values[i] = NaN; });
+  const texts = n <= LABELLED ? other.map(byteName) : [];
+  side.map.show({rows: n, columns: n, values, rowTexts: texts, columnTexts: texts, names: (i, j) => `“${byteLabel(other[i])}” (${i}) attends to “${byteLabel(other[j])}” (${j})`});
   const [before, after] = [plain, moved].map((trace) => topBytes(earlyLogits(model, trace, depth), n - 1, model.vocabulary, model.vocabulary));
   const was = new Map(before.map(({byte, share}) => [byte, share]));
-  side.rows.replaceChildren(...after.slice(0, 6).map(({byte, share}) => {
-    const bar = element("span", {class: "bar"});
-    bar.style.width = `${100 * share}%`;
-    return element("tr", {}, element("th", {scope: "row", "aria-label": byteLabel(byte)}, byteName(byte)), element("td", {class: "track", "aria-hidden": "true"}, bar),
-      element("td", {}, percent(was.get(byte))), element("td", {}, percent(share)));
-  }));
+  side.bars.show(after.slice(0, SHOWN).map(({byte, share}) => ({name: byteName(byte), label: byteLabel(byte), share, cells: [percent(was.get(byte)), percent(share)]})));
 }
 
 function percent(share) {
@@ -179,16 +197,33 @@ function draw(state, tools, parts) {
     parts.encoder.textContent = "Write three letters or more.";
     return;
   }
-  const shown = decoders(tools.entries).map((name) => ({name, changes: lastChanges(tools.model(name), ids, other, {})}));
-  parts.table.show(shown, Math.max(...tools.entries.map((entry) => entry.layers)));
-  const changes = {causal: state.get("mask"), skip: state.get("skip") ? 1 : 0, position: state.get("position")};
+  const causal = state.get("mask"), skip = state.get("skip") ? 1 : 0, position = state.get("position");
+  const changes = causal && skip && position ? {} : {causal, skip, position};
   [state.get("left"), state.get("right")].forEach((name, i) => {
-    const title = tools.entries.find((entry) => entry.name === name).title;
-    drawSide(parts.sides[i], tools.model(name), title, texts, state, changes);
+    const {title} = tools.entries.find((entry) => entry.name === name);
+    drawSide(parts.sides[i], tools.model(name), title, texts, state, changes, parts.runs);
   });
-  parts.encoder.textContent = encoderLine(tools, ids, other, texts.same);
-  const none = shown.find(({name}) => name === "none");
-  if (none) tools.say(`Without positions the last vector changes by ${said(none.changes[0])} after layer 1, and by ${said(none.changes.at(-1))} after the last.`);
+  drawTable(tools, parts, texts);
+}
+
+/** The table of all models, one after another, so that the maps above never wait for it. */
+function drawTable(tools, parts, {ids, other, same}) {
+  const names = decoders(tools.entries), layers = Math.max(...tools.entries.map((entry) => entry.layers)), mine = ++parts.turn;
+  const rows = names.map((name) => ({name, changes: []}));
+  const next = (at) => {
+    // another text has come
+    if (mine !== parts.turn) return;
+    if (at < names.length) {
+      rows[at].changes = lastChanges(tools.model(names[at]), ids, other, parts.runs);
+      parts.table.show(rows, layers);
+      setTimeout(() => next(at + 1), 0);
+      return;
+    }
+    parts.encoder.textContent = encoderLine(tools, ids, other, same);
+    const none = rows.find(({name}) => name === "none");
+    if (none) tools.say(`Without positions the last vector changes by ${said(none.changes[0])} after layer 1, and by ${said(none.changes.at(-1))} after the last.`);
+  };
+  next(0);
 }
 
 /** In an encoder without positions and mask, outputs move with their tokens. */

@@ -2,6 +2,7 @@
 import {mergedMatrix, mergedProduct, symmetricShare} from "../core/merge.js";
 import {run} from "../core/model.js";
 import {byteLabel, byteName, lossByPosition, mean, toBytes} from "../core/text.js";
+import {barTable} from "../view/bars.js";
 import {choice, controls, slider, textField} from "../view/controls.js";
 import {element, shortNumber} from "../view/dom.js";
 import {heatmap, largest} from "../view/heatmap.js";
@@ -38,17 +39,17 @@ export function fields(entries) {
 const name = (part) => Object.fromEntries(Object.entries(part).map(([key, [title]]) => [key, title]));
 
 export function render({state, el, tools}) {
-  const parts = {bytes: element("div", {class: "bytes", role: "group", "aria-label": "The query: choose a byte"}),
+  const parts = {later: 0, bytes: element("div", {class: "bytes", role: "group", "aria-label": "The query: choose a byte"}),
     input: heatmap("X, normalised: a row for each byte, a column for each of the model’s channels", {wide: true, pick: (row) => state.set({query: row})}),
     maps: ["Q = X W_Q", "K = X W_K", "V = X W_V"].map((title) => heatmap(title, {wide: true, pick: (row) => state.set({query: row})})),
-    row: element("tbody"), sum: element("div", {class: "formula"}), channels: element("tbody"), effect: element("dl", {class: "facts"}), merged: element("p", {class: "note"}), source: element("p", {class: "note"})};
+    row: barTable("One row of attention", ["key", "q·k/√d + bias", "share"]), sum: element("div", {class: "formula"}), channels: element("tbody"), effect: element("dl", {class: "facts"}), merged: element("p", {class: "note"}), source: element("p", {class: "note"})};
   const table = (caption, head, body) => element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption},
     element("table", {class: "bars"}, element("caption", {}, caption), element("thead", {}, element("tr", {}, head.map((one) => element("th", {scope: "col"}, one)))), body));
   el.append(
     controls(textField(state, "text", "Text"), choice(state, "model", "Model", titles(tools.entries)), slider(state, "layer", "Layer"), slider(state, "head", "Head")),
     element("p", {class: "note"}, "Choose the byte that asks, then a key: every number below is the model’s own."), parts.bytes,
     parts.input.node, element("div", {class: "three"}, parts.maps.map((map) => map.node)),
-    element("div", {class: "two"}, table("One row of attention", ["key", "", "q·k/√d + bias", "share"], parts.row), element("div", {}, parts.sum, table("The inner product, channel by channel", ["channel", "q", "k", "q × k"], parts.channels))),
+    element("div", {class: "two"}, parts.row.node, element("div", {}, parts.sum, table("The inner product, channel by channel", ["channel", "q", "k", "q × k"], parts.channels))),
     element("h3", {}, "What if they were exchanged?"),
     controls(choice(state, "change", "In all layers and heads", name(CHANGES)), element("span", {class: "tag"}, "ablation")), parts.effect, parts.merged,
     element("h3", {}, "Where do they come from?"), controls(choice(state, "source", "Kind of attention", name(SOURCES))), parts.source);
@@ -70,7 +71,9 @@ function draw(state, tools, parts) {
   });
   drawRow(parts.row, stages, ids, {head, query, key, n}, state);
   drawProduct(parts, stages, {head, query, key, n, size}, ids);
-  drawEffect(parts.effect, model, ids, state, tools);
+  clearTimeout(parts.later);
+  // what needs two more passes waits for the picture
+  parts.later = setTimeout(() => drawEffect(parts.effect, model, ids, state, tools), 60);
   drawMerged(parts.merged, model, stages, {layer, head, query, key, n, size});
   parts.source.textContent = SOURCES[state.get("source")][1] + (state.get("source") === "cached" ? ` ${cacheCheck(model, ids, trace)}` : "");
 }
@@ -82,14 +85,11 @@ function drawBytes(host, ids, query, key, state) {
   if (focused) host.children[query].focus();
 }
 
-function drawRow(body, {scores, pattern}, ids, {head, query, key, n}, state) {
+function drawRow(table, {scores, pattern}, ids, {head, query, key, n}, state) {
   const from = (head * n + query) * n;
-  body.replaceChildren(...ids.slice(0, query + 1).map((id, j) => {
-    const bar = element("span", {class: "bar"});
-    bar.style.width = `${100 * pattern[from + j]}%`;
+  table.show(ids.slice(0, query + 1).map((id, j) => {
     const pick = element("button", {type: "button", class: "quiet", "aria-pressed": String(j === key), "aria-label": `key ${byteLabel(id)}, position ${j}`, on: {click: () => state.set({key: j})}}, `${byteName(id)} ${j}`);
-    return element("tr", {}, element("th", {scope: "row"}, pick), element("td", {class: "track", "aria-hidden": "true"}, bar),
-      element("td", {}, shortNumber(scores[from + j])), element("td", {}, `${(100 * pattern[from + j]).toFixed(1)} %`));
+    return {name: pick, share: pattern[from + j], cells: [shortNumber(scores[from + j]), `${(100 * pattern[from + j]).toFixed(1)} %`]};
   }));
 }
 

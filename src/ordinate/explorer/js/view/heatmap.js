@@ -3,11 +3,12 @@ import {isDark, rampColour} from "./colours.js";
 import {element, shortNumber, uniqueId} from "./dom.js";
 
 /** A heat map: {node, show}. `show({rows, columns, values, low, high, ramp, names})` draws; `values` is row-major,
- * -Infinity and NaN are left blank; `names(i, j)` says which number it is. `pick(i, j)` hears of clicks and Enter. */
+ * -Infinity and NaN are left blank; `names(i, j)` says which number it is; rowTexts and columnTexts stand at the sides.
+ * `pick(i, j)` hears of clicks and Enter. */
 export function heatmap(label, {pick = null, wide = false} = {}) {
   const canvas = element("canvas", {class: wide ? "map stretched" : "map", tabindex: "0", role: "img"}), id = uniqueId("map");
   const read = element("p", {class: "read", id}, "\u00a0"), bar = element("span", {class: "ramp", "aria-hidden": "true"});
-  const ends = [element("span"), element("span")];
+  const ends = [element("span"), element("span")], down = element("div", {class: "names down", "aria-hidden": "true"}), across = element("div", {class: "names across", "aria-hidden": "true"});
   const key = element("div", {class: "key"}, ends[0], bar, ends[1]);
   canvas.setAttribute("aria-describedby", id);
   let shown = null, place = {row: 0, column: 0};
@@ -44,13 +45,15 @@ export function heatmap(label, {pick = null, wide = false} = {}) {
     shown = {low: 0, high: 1, ramp: "share", names: (i, j) => `row ${i}, column ${j}`, ...data};
     paint(canvas, shown);
     paintRamp(bar, shown.ramp);
+    down.replaceChildren(...(shown.rowTexts ?? []).map((text) => element("span", {}, text)));
+    across.replaceChildren(...(shown.columnTexts ?? []).map((text) => element("span", {}, text)));
     ends[0].textContent = shortNumber(shown.low);
     ends[1].textContent = shortNumber(shown.high);
     canvas.setAttribute("aria-label", `${label}, ${shown.rows} by ${shown.columns}. Arrow keys read single numbers.`);
     place = {row: clamp(place.row, shown.rows), column: clamp(place.column, shown.columns)};
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (shown) show(shown); });
-  const node = element("figure", {class: "plot"}, element("figcaption", {}, label), element("div", {class: "frame"}, canvas), key, read);
+  const node = element("figure", {class: "plot"}, element("figcaption", {}, label), element("div", {class: "frame"}, down, canvas, across), key, read);
   return {node, canvas, show};
 }
 

@@ -97,7 +97,7 @@ export function ticks({low, high, log}) {
   const span = high - low || 1, rough = span / 5, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough);
   const found = [];
-  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + 1e-9 * span; n++) found.push(n * step);
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + 1e-9 * span; n++) found.push(n * step + 0);
   return found;
 }
 

@@ -36,6 +36,9 @@ class Page {
       if (other === name) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
+    // on a phone the list is one row
+    const current = document.getElementById(`link-${name}`), list = current.closest("ol");
+    list.scrollLeft = current.offsetLeft - list.offsetLeft - 24;
     document.title = `${document.getElementById(`link-${name}`).dataset.title} · Ordinate`;
     if (this.shown[name]) this.shown[name].set({...initials(this.shown[name]), ...known(this.shown[name], values)});
     else this.open(name, values);
