@@ -11,7 +11,7 @@ from ordinate import Decoder, Geometry, Shape, attach
 from ordinate.explorer.model_facts import packed_model
 from ordinate.explorer.packing import PackedModel, load_models, pack
 from ordinate.explorer.page import MODELS, _folder
-from ordinate.explorer.rounding import restore_rows
+from ordinate.explorer.rounding import restore_rows, rounded_copy
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.ops.analytic_heads import first_token_head, offset_head_rope, offset_head_sinusoidal
 from ordinate.ops.buckets import log_buckets
@@ -19,7 +19,7 @@ from ordinate.ops.sinusoids import sinusoids
 from ordinate.ops.slopes import alibi_slopes
 from ordinate.ops.stats.variance_components import position_share
 from ordinate.probing import activation_names, record
-from ordinate.schemes import Fire, Kerple
+from ordinate.schemes import Fire, Kerple, Rope
 from ordinate.spectra import Linear, Llama3, Ntk, Yarn
 
 # several bytes of one character, all kinds of them, a single one
@@ -42,10 +42,8 @@ def restored(packed: PackedModel):
     given = {name: value for name, value in facts["options"].items() if name in ("theta", "buckets", "max_distance")}
     scheme = facts["scheme"] + "".join(f"{',' if n else ':'}{k}={v}" for n, (k, v) in enumerate(given.items()))
     sizes |= {"scheme": scheme, "embedding_scale": facts["scale"], "norm_eps": facts["eps"]}
-    if facts["kind"] == "encoder":
-        model = Encoder(EncoderShape(**sizes, head="none"))
-    else:
-        model = Decoder(Shape(**sizes))
+    encodes = facts["kind"] == "encoder"
+    model = Encoder(EncoderShape(**sizes, head="none")) if encodes else Decoder(Shape(**sizes))
     arrays = {name: torch.from_numpy(np.array(array)) for name, array in packed.arrays.items()}
     state = {
         name: restore_rows(array, arrays[f"{name}.scales"]) if array.dtype == torch.int8 else array
@@ -67,7 +65,7 @@ def stages(model, text):
     ids = torch.tensor([list(text.encode())])
     lab = attach(model)
     known = activation_names(lab)
-    names = [f"rot_{name}" if f"rot_{name}" in known and known[f"rot_{name}"] else name for name in STAGES]
+    names = [f"rot_{name}" if known.get(f"rot_{name}") else name for name in STAGES]
     seen = record(lab, ids, [*names, "resid_pre", "resid_post"])
     layers = range(model.shape.layers)
     found = {
@@ -142,8 +140,6 @@ def handmade(n=20):
     for name, head in {"offset": sinusoidal, "first": first}.items():
         q, k = head.marks(table[None])
         found[name] = numbers(q[0, 0] @ k[0, 0].T / 4)
-    from ordinate.schemes import Rope
-
     at = Rope(head_width=16).at(Geometry.causal(n))
     encoded = at.encode(*rope.marks(torch.zeros(1, n, 1, dtype=torch.float64)))
     return {**found, "rope": numbers(encoded.q[0, 0] @ encoded.k[0, 0].T / 4)}
@@ -179,8 +175,6 @@ def golden(tmp_path_factory):
 
 def rounded(model):
     """A model with the weights that the page would have."""
-    from ordinate.explorer.rounding import rounded_copy
-
     other = rounded_copy(model)
     for module in other.modules():
         if isinstance(module, torch.nn.RMSNorm):

@@ -1,4 +1,4 @@
-"""The page in Chromium, from disk: every panel opens, moves, and shows the library's numbers; nothing is asked for."""
+"""The page in Chromium, from disk: every panel opens, moves, shows the library's numbers; nothing is asked for."""
 
 import importlib.util
 import json
@@ -175,6 +175,27 @@ def test_a_view_is_in_the_address_and_said_once(visit):
     assert page.title() == "The matrix P · Ordinate"
 
 
+def test_the_link_to_the_panel_does_not_leave_it(visit):
+    page = visit("privacy")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(200)
+    assert page.locator("#panel-privacy").is_visible()
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_a_browser_that_cannot_unpack_is_told_so(browser, path):
+    page = browser.new_page()
+    page.add_init_script("delete globalThis.DecompressionStream")
+    page.goto(path.as_uri())
+    alert = page.locator("#panel-order [role=alert]")
+    alert.wait_for()
+    assert "The models cannot be unpacked" in alert.inner_text()
+    assert "It depends." in page.locator("#panel-order").inner_text()
+    page.close()
+
+
 def test_text_is_never_read_as_html(visit):
     attack = "%3Cimg+src%3Dx+onerror%3Dalert(1)%3E"
     page = visit(f"order&text={attack}&moved={attack}")
@@ -198,8 +219,7 @@ def test_a_model_of_ones_own_stands_beside_the_others(visit, tmp_path):
     assert "<b>mine</b> (yours)" in menu.inner_text()
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_nothing_overflows_and_axe_finds_nothing(visit, width, scheme):
     pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python, which has axe")
     axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")

@@ -41,7 +41,7 @@ const name = (part) => Object.fromEntries(Object.entries(part).map(([key, [title
 export function render({state, el, tools}) {
   const parts = {later: 0, bytes: element("div", {class: "bytes", role: "group", "aria-label": "The query: choose a byte"}),
     input: heatmap("X, normalised: a row for each byte, a column for each of the model’s channels", {wide: true, pick: (row) => state.set({query: row})}),
-    maps: ["Q = X W_Q", "K = X W_K", "V = X W_V"].map((title) => heatmap(title, {wide: true, pick: (row) => state.set({query: row})})),
+    maps: ["Q = X W_Q, rotated by RoPE if the model has it", "K = X W_K, rotated likewise", "V = X W_V"].map((title) => heatmap(title, {wide: true, pick: (row) => state.set({query: row})})),
     row: barTable("One row of attention", ["key", "q·k/√d + bias", "share"]), sum: element("div", {class: "formula"}), channels: element("tbody"), effect: element("dl", {class: "facts"}), merged: element("p", {class: "note"}), source: element("p", {class: "note"})};
   const table = (caption, head, body) => element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption},
     element("table", {class: "bars"}, element("caption", {}, caption), element("thead", {}, element("tr", {}, head.map((one) => element("th", {scope: "col"}, one)))), body));
@@ -86,11 +86,13 @@ function drawBytes(host, ids, query, key, state) {
 }
 
 function drawRow(table, {scores, pattern}, ids, {head, query, key, n}, state) {
-  const from = (head * n + query) * n;
+  const from = (head * n + query) * n, focused = table.node.contains(document.activeElement);
   table.show(ids.slice(0, query + 1).map((id, j) => {
     const pick = element("button", {type: "button", class: "quiet", "aria-pressed": String(j === key), "aria-label": `key ${byteLabel(id)}, position ${j}`, on: {click: () => state.set({key: j})}}, `${byteName(id)} ${j}`);
     return {name: pick, share: pattern[from + j], cells: [shortNumber(scores[from + j]), `${(100 * pattern[from + j]).toFixed(1)} %`]};
   }));
+  // the rows are new; the key that was chosen by keyboard keeps the focus
+  if (focused) table.node.querySelector("[aria-pressed=true]").focus();
 }
 
 function drawProduct(parts, {q, k, scores, pattern}, {head, query, key, n, size}, ids) {

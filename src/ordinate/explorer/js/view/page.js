@@ -28,7 +28,9 @@ class Page {
 
   /** Show the panel of a fragment. */
   follow(fragment) {
-    const {panel, values} = readFragment(fragment), name = panel in this.panels ? panel : this.names[0];
+    const {panel, values} = readFragment(fragment), name = this.names.includes(panel) ? panel : this.names[0];
+    // a link within the page, such as the one to its main part
+    if (!panel && this.unpacked) return;
     forget();
     for (const other of this.names) {
       document.getElementById(`panel-${other}`).hidden = other !== name;
@@ -36,9 +38,6 @@ class Page {
       if (other === name) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    // on a phone the list is one row
-    const current = document.getElementById(`link-${name}`), list = current.closest("ol");
-    list.scrollLeft = current.offsetLeft - list.offsetLeft - 24;
     document.title = `${document.getElementById(`link-${name}`).dataset.title} · Ordinate`;
     if (this.shown[name]) this.shown[name].set({...initials(this.shown[name]), ...known(this.shown[name], values)});
     else this.open(name, values);
@@ -49,14 +48,20 @@ class Page {
     const {fields, render} = this.panels[name], host = document.querySelector(`#panel-${name} .stage`);
     const state = this.shown[name] = new State(name, fields(this.entries), values);
     this.bytes ??= inflate(document.getElementById("weights").textContent);
-    this.unpacked = await this.bytes;
+    try {
+      this.unpacked = await this.bytes;
+    } catch (error) {
+      host.removeAttribute("aria-busy");
+      host.append(failed(`The models cannot be unpacked: ${error.message}. Chrome 80, Firefox 113 and Safari 16.4 or newer can.`));
+      return;
+    }
     const draw = render({state, el: host, tools: this.tools(name)});
     const live = () => {
       try {
         draw();
         host.removeAttribute("aria-busy");
       } catch (error) {
-        host.replaceChildren(element("p", {class: "failed", role: "alert"}, `This view cannot be computed: ${error.message}. Reset it, or reload the page.`));
+        host.replaceChildren(failed(`This view cannot be computed: ${error.message}. Open it anew from the list of questions, and reload the page.`));
         throw error;
       }
     };
@@ -99,6 +104,10 @@ class Page {
     }
     return this.models.get(name);
   }
+}
+
+function failed(text) {
+  return element("p", {class: "failed", role: "alert"}, text);
 }
 
 function readJson(id) {
