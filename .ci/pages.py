@@ -17,6 +17,7 @@ SCRIPTS = (
     "calibration",
     "canaries",
     "compared",
+    "explorer",
     "families",
     "fewer_pairs",
     "gallery",

@@ -10,6 +10,7 @@ stale, --check draws none and lists what is stale. The report needs Chromium.
 """
 
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -40,6 +41,7 @@ from benchmarks.mixers import plot as mixers
 from ordinate.cli.save_plot import scheme_chart
 from ordinate.core import catalog
 from ordinate.core.checks import need
+from ordinate.explorer.page import explorer_page
 from ordinate.report.page import study_page
 from ordinate.report.read import load_study
 from ordinate.report.summary import summarise
@@ -54,6 +56,8 @@ TOGETHER = {"none": "none+rope/none", "randomized": "randomized+sinusoidal"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SIGNATURE, CHUNK, KEYWORD = b"\x89PNG\r\n\x1a\n", b"zTXt", b"Source"
 DIGITS = 6
+# time in the page until it is drawn [ms]
+STILL_AFTER = 15_000
 # processors round differently by less, and nobody sees more
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
 # characters shown of two texts that differ
@@ -88,6 +92,26 @@ class Picture:
         else:
             drawn = vl_convert.vegalite_to_png(self.source, scale=self.settings["scale"])
         return with_record(drawn, self.record)
+
+
+@dataclass(frozen=True)
+class LivePicture(Picture):
+    """A picture of a page whose script draws; its record is a digest of all but the weights of its models.
+
+    How weights are deflated depends on the version of zlib, and the page is too large to be kept in a picture.
+    """
+
+    @property
+    def record(self) -> Any:
+        """Settings, and a digest of the page."""
+        before, _, rest = str(self.source).partition('id="weights">')
+        digest = hashlib.sha256((before + rest.partition("</script>")[2]).encode()).hexdigest()
+        return {"settings": self.settings, "page": digest}
+
+    def png(self) -> bytes:
+        """Draw the picture once the page has been still; the digest is kept in it."""
+        size = (int(self.settings["width"]), int(self.settings["height"]))
+        return with_record(screenshot(str(self.source), *size, wait=STILL_AFTER), self.record)
 
 
 def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -151,8 +175,14 @@ def _texts(old: Any, new: Any) -> str:
     return f"{one[start : start + SHOWN]!r} -> {other[start : start + SHOWN]!r}"
 
 
-def screenshot(page: str, width: int, height: int) -> bytes:
+def screenshot(page: str, width: int, height: int, wait: int = 0) -> bytes:
     """Draw the top of an HTML page with Chromium.
+
+    Args:
+        page: its text.
+        width: of the window [pixels].
+        height: of the window [pixels].
+        wait: time that its script may take; 0: there is none [ms].
 
     Raises:
         ValueError: there is no Chromium.
@@ -167,6 +197,7 @@ def screenshot(page: str, width: int, height: int) -> bytes:
         # root has no sandbox
         root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         view = [f"--window-size={width},{height}", "--force-device-scale-factor=1", "--hide-scrollbars"]
+        view += [f"--virtual-time-budget={wait}"] if wait else []
         command = [browser, "--headless", "--disable-gpu", *root, *view, f"--user-data-dir={name}/profile"]
         subprocess.run([*command, f"--screenshot={out}", source.as_uri()], check=True, capture_output=True)
         return out.read_bytes()
@@ -195,6 +226,7 @@ def pictures() -> dict[Path, Picture]:
     found = {
         IMAGES / "attention.png": Picture(spec(attention.chart(newest_curve("attention"))), {"scale": 2}),
         IMAGES / "mixers.png": Picture(spec(mixers.chart(newest_curve("mixers"))), {"scale": 1.5}),
+        IMAGES / "explorer.png": LivePicture(explorer_page(), {"width": 1240, "height": 1450}),
         IMAGES / "report.png": Picture(report_page(REPORT), {"width": 1100, "height": 1470}),
     }
     for name in catalog.names("ordinate.schemes"):

@@ -21,11 +21,11 @@ from ordinate.data.sentence_pair_sources import resolve_parallel_corpus
 from ordinate.data.sentence_pair_store import PairStore, prepare_pairs
 from ordinate.data.tasks.translation import Translation
 from ordinate.data.tokenizer import Tokenizer, make_tokenizer
+from ordinate.models._translate import translate
 from ordinate.models.beam import beam_search
 from ordinate.models.cross_attention_weights import cross_attention_weights
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
-from ordinate.models._translate import translate
 from ordinate.report.translation import translation_page
 from ordinate.training.loop import train
 from ordinate.training.metrics import Metrics

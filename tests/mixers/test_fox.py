@@ -4,7 +4,7 @@ import torch
 from ordinate import Decoder, Geometry, Shape
 from ordinate.mixers import Softmax
 from ordinate.mixers.fox import ForgettingAttention
-from ordinate.models.generate import generate
+from ordinate.models._generate import generate
 from ordinate.schemes import Alibi, NoPosition, Rope
 from ordinate.testing.assert_close import assert_max_close
 

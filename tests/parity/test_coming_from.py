@@ -108,4 +108,4 @@ def test_an_option_is_the_scheme_of_a_row_of_parity(option, here):
     rows = [row["scheme"].partition(":")[::2] for row in RESULTS if row["package"] == "x-transformers"]
     assert any(kind == row and set(given.split(",")) <= {*options.split(","), ""} for row, options in rows), scheme
     complete = scheme + ",spectrum.factor=2" * ("spectrum" in scheme)
-    assert SchemeSpec.build(complete, SIZES).schemes
+    assert SchemeSpec(complete).build(SIZES).schemes

@@ -30,7 +30,7 @@ PACKAGES = {
         "study",
         "report",
     ),
-    *("probing", "replications", "testing", "cli"),
+    *("probing", "replications", "explorer", "testing", "cli"),
 }
 FACE = {"__init__.py", "__main__.py", "_public_names.py", "__init__.pyi", "py.typed", "spectra.py"}
 # where the tests and the page of a member are, below tests/ and docs/, if not in the folder of its kind

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, Command] = {
     "study": Command("Train schemes and mixers under equal conditions and report which is best.", "study"),
     "status": Command("Show the progress of a study, from another terminal.", "study"),
     "probe": Command("Probe how a model uses position.", "probe"),
+    "explore": Command("Open a page in which small trained models run live.", "probe"),
     "look": Command("Look at the heads of a model on one sentence.", "probe"),
     "evaluate": Command("Evaluate trained or published models on a text at several lengths.", "study"),
     "compare": Command("Compare models, or the checkpoints of a training run, on the same texts.", "probe"),

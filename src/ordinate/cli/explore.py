@@ -1,0 +1,49 @@
+"""`ordinate explore`: write and open the explorer, one offline page in which trained models run live."""
+
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from ordinate.cli.console import SafeConsole
+
+if TYPE_CHECKING:
+    from ordinate.explorer.packing import PackedModel
+
+app = App(name="explore", help="Open a page in which small trained models run live.")
+
+
+@app.default
+def explore(model: Path | None = None, *, out: Path | None = None, open: bool = True) -> int:
+    """Write the explorer and open it: questions about position, each with an answer and something to move.
+
+    One HTML file, under 4 MB, that needs no network.
+
+    Parameters
+    ----------
+    model
+        Folder of a small byte-level decoder of your own, as printed by `ordinate train`, to show beside the six.
+    out
+        The file. Default: explorer.html, with a model runs/explorer-NAME.html.
+    open
+        Whether to open it in the browser.
+    """
+    from ordinate.core.atomic_files import write_text
+    from ordinate.explorer.page import explorer_page
+
+    own = [] if model is None else [_own(model)]
+    path = out or Path("explorer.html" if model is None else f"runs/explorer-{model.resolve().name}.html")
+    page = explorer_page(own)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, page)
+    SafeConsole().print(f"page: {path} ({len(page.encode()) / 1e6:.1f} MB)", soft_wrap=True, markup=False)
+    if open:
+        webbrowser.open(path.resolve().as_uri())
+    return 0
+
+
+def _own(folder: Path) -> "PackedModel":
+    from ordinate.explorer.own_model import read_own_model
+
+    return read_own_model(folder)

@@ -1,0 +1,29 @@
+/** Reading permuted vectors back: what entered the first layer is a token's vector, plus a position's if the scheme adds one. */
+import {addedPositions} from "./positions.js";
+
+/** The nearest candidate to each row of x (n, width): {byte, place} for each; place is null if the scheme adds nothing. */
+export function readVectors(model, x, n) {
+  const {width, vocabulary, scale, tensors} = model, table = tensors["tokens.weight"].data, added = addedPositions(model, n);
+  const found = [], candidate = new Float64Array(width);
+  const best = Array.from({length: n}, () => Infinity);
+  for (let byte = 0; byte < vocabulary; byte++) {
+    for (let place = 0; place < (added ? n : 1); place++) {
+      for (let c = 0; c < width; c++) candidate[c] = table[byte * width + c] * scale + (added ? added[place * width + c] : 0);
+      for (let row = 0; row < n; row++) {
+        const gap = distanceWithin(x, row * width, candidate, width, best[row]);
+        if (gap < best[row]) {
+          best[row] = gap;
+          found[row] = {byte, place: added ? place : null};
+        }
+      }
+    }
+  }
+  return found;
+}
+
+/** Squared distance, given up once it exceeds a limit. */
+function distanceWithin(x, from, y, size, limit) {
+  let sum = 0;
+  for (let c = 0; c < size && sum < limit; c++) sum += (x[from + c] - y[c]) ** 2;
+  return sum;
+}

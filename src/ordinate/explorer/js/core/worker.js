@@ -1,0 +1,51 @@
+/** Both ends of the worker: the page keeps one, made of its own script, so that nothing is loaded. */
+import {JOBS} from "./jobs.js";
+
+/** Answer the messages of a page: {id, job, given} by {id, result} or {id, error}. */
+export function serve() {
+  self.addEventListener("message", ({data: {id, job, given}}) => {
+    try {
+      self.postMessage({id, result: JOBS[job](given)});
+    } catch (error) {
+      self.postMessage({id, error: String(error.message ?? error)});
+    }
+  });
+}
+
+/** Runs jobs in a worker; where a browser allows none for a page from disk, in the page itself. */
+export class Workshop {
+  constructor(script) {
+    this.waiting = new Map();
+    this.next = 0;
+    try {
+      this.worker = new Worker(URL.createObjectURL(new Blob([script], {type: "text/javascript"})));
+      this.worker.addEventListener("message", ({data}) => this.settle(data));
+      this.worker.addEventListener("error", () => this.fallBack());
+    } catch {
+      this.worker = null;
+    }
+  }
+
+  /** The result of a job, later. */
+  run(job, given) {
+    if (!this.worker) return new Promise((done) => { setTimeout(() => done(JOBS[job](given)), 20); });
+    const id = this.next++;
+    return new Promise((done, failed) => {
+      this.waiting.set(id, {done, failed, job, given});
+      this.worker.postMessage({id, job, given});
+    });
+  }
+
+  settle({id, result, error}) {
+    const {done, failed} = this.waiting.get(id);
+    this.waiting.delete(id);
+    if (error === undefined) done(result);
+    else failed(new Error(error));
+  }
+
+  fallBack() {
+    this.worker = null;
+    for (const {done, job, given} of this.waiting.values()) this.run(job, given).then(done);
+    this.waiting.clear();
+  }
+}

@@ -1,0 +1,97 @@
+/** Further: loss by position of all decoders beyond their trained length, and rotations scaled for it. */
+import {mean, toBytes} from "../core/text.js";
+import {SCHEMES} from "../view/colours.js";
+import {button, choice, controls, slider} from "../view/controls.js";
+import {element, shortNumber} from "../view/dom.js";
+import {lineChart} from "../view/lines.js";
+import {decoderField, decoders, titles} from "../view/menus.js";
+
+const SCALINGS = {none: "none", linear: "linear (interpolation)", ntk: "NTK-aware", yarn: "YaRN", llama3: "Llama 3"};
+const LENGTHS = [64, 128, 256, 512, 1024];
+const TRAINED = 128;
+// bytes in each point of the curve
+const STEP = 32;
+
+export function fields(entries) {
+  return {
+    length: {kind: "number", initial: 3, low: 0, high: LENGTHS.length - 1, step: 1},
+    model: decoderField(entries, "rope", {own: true}),
+    scaling: {kind: "choice", initial: "ntk", among: Object.keys(SCALINGS)},
+    factor: {kind: "number", initial: 4, low: 1, high: 16, step: 1},
+  };
+}
+
+export function render({state, el, tools}) {
+  const chart = lineChart("Loss of each byte by its position, held-out text", {height: 340}), table = lengthTable(tools);
+  const live = {chart: lineChart("Read now, in this page", {height: 300}), status: element("p", {class: "note", role: "status"}), busy: false, curves: new Map()};
+  const text = tools.measured.text;
+  el.append(chart.node, table,
+    element("h3", {}, "Read it now"),
+    element("p", {class: "note"}, "A file that no model was trained on, ", element("code", {}, text.name), ", is read byte by byte. Scaling changes the rotations of the trained model, without training; it has an effect on RoPE only."),
+    controls(choice(state, "model", "Model", titles(tools.entries)), slider(state, "length", "Length", (i) => `${LENGTHS[i]} bytes`), choice(state, "scaling", "Scaling", SCALINGS), slider(state, "factor", "Factor", (factor) => `${factor}×`),
+      button("Read", () => read(state, tools, live)), button("Clear", () => { live.curves.clear(); showLive(live); })),
+    live.status, live.chart.node);
+  showLive(live);
+  drawMeasured(chart, tools);
+  read(state, tools, live);
+  return () => {};
+}
+
+function drawMeasured(chart, tools) {
+  const {models} = tools.measured, names = decoders(tools.entries).filter((name) => models[name]);
+  const lines = names.map((name) => ({name, xs: models[name].positions.map((p) => p + STEP / 2), ys: models[name].bits_by_position, ...SCHEMES[name]}));
+  const last = (name) => shortNumber(models[name].bits_by_position.at(-1));
+  chart.show({lines, x: {label: "position [bytes]", low: 0, high: 1024}, y: {label: "bits per byte", low: 1, high: 6}, marks: [{at: TRAINED, name: "trained length"}],
+    said: `At the end of 1024 bytes: ${names.map((name) => `${name} ${last(name)}`).join(", ")}.`});
+}
+
+function lengthTable(tools) {
+  const {models} = tools.measured, names = decoders(tools.entries).filter((name) => models[name]), lengths = models[names[0]].lengths;
+  return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Loss by length"}, element("table", {class: "plain"}, element("caption", {}, "Bits per byte on held-out text, 95 % interval"),
+    element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "trained with"), lengths.map(({length}) => element("th", {scope: "col"}, `${length} bytes`)))),
+    element("tbody", {}, names.map((name) => element("tr", {}, element("th", {scope: "row"}, name),
+      models[name].lengths.map(({bits_per_byte: bits, interval}) => element("td", {}, `${bits.toFixed(2)} [${interval.map((end) => end.toFixed(2)).join(", ")}]`)))))));
+}
+
+/** Read the text by the worker, and add its curve. */
+async function read(state, tools, live) {
+  if (live.busy) return;
+  const name = state.get("model"), model = tools.model(name), factor = state.get("factor"), rotated = model.scheme === "rope";
+  const scaling = rotated ? {name: state.get("scaling"), factor, trained: TRAINED} : {name: "none"};
+  const runs = rotated && scaling.name !== "none" ? [{name: "none"}, scaling] : [scaling];
+  const ids = toBytes(tools.measured.text.content, LENGTHS[state.get("length")]);
+  const {title} = tools.entries.find((entry) => entry.name === name);
+  live.busy = true;
+  try {
+    for (const one of runs) {
+      const label = one.name === "none" ? title : `${title}, ${SCALINGS[one.name]} ${factor}×`;
+      live.status.textContent = `Reading ${ids.length} bytes with ${label} …`;
+      const start = performance.now(), bits = await tools.compute("readText", {model, ids, scaling: one});
+      live.curves.set(label, {bits, scheme: model.scheme, scaled: one.name !== "none"});
+      live.status.textContent = `${label}: ${shortNumber(mean(bits))} bits per byte over ${ids.length} bytes, read in ${Math.round(performance.now() - start)} ms.`;
+      showLive(live);
+    }
+  } catch (error) {
+    live.status.textContent = `It cannot be read: ${error.message}. Choose a shorter length.`;
+  } finally {
+    live.busy = false;
+  }
+}
+
+function showLive({chart, curves}) {
+  const lines = [...curves].map(([name, {bits, scheme, scaled}]) => ({name, ...smoothed(bits), ...(SCHEMES[scheme] ?? {}), ...(scaled ? {colour: "var(--scheme-t5)"} : {})}));
+  chart.node.hidden = !lines.length;
+  if (!lines.length) return;
+  chart.show({lines, x: {label: "position [bytes]", low: 0, high: Math.max(...lines.map((line) => line.xs.at(-1))) + STEP / 2}, y: {label: "bits per byte", low: 0}, marks: lines.some((line) => line.xs.at(-1) > TRAINED) ? [{at: TRAINED, name: "trained length"}] : []});
+}
+
+/** Means of stretches of bytes. */
+function smoothed(bits) {
+  const xs = [], ys = [];
+  for (let from = 0; from < bits.length; from += STEP) {
+    const part = bits.slice(from, from + STEP);
+    xs.push(from + part.length / 2);
+    ys.push(mean(part));
+  }
+  return {xs, ys};
+}

@@ -1,0 +1,240 @@
+/** Order: letters and words change places; what does the last byte notice, layer by layer? */
+import {relativeChange} from "../core/arrays.js";
+import {earlyLogits, run} from "../core/model.js";
+import {byteLabel, byteName, toBytes, topBytes} from "../core/text.js";
+import {barTable} from "../view/bars.js";
+import {SCHEMES} from "../view/colours.js";
+import {button, choice, controls, flag, slider, textField} from "../view/controls.js";
+import {element, shortNumber} from "../view/dom.js";
+import {heatmap} from "../view/heatmap.js";
+import {decoderField, decoders, titles} from "../view/menus.js";
+
+const MOST = 48;
+// bytes whose names fit beside a map
+const LABELLED = 32;
+// next bytes of each model
+const SHOWN = 6;
+const KEPT = 48;
+const READ_SO = "Without positions one layer sees the letters before the last as a set: swap two of them, and nothing changes, not even the last digit. "
+  + "From the second layer on it sees vectors that each depend on another set, since the causal mask lets the second letter see two letters and the third three. "
+  + "With any position scheme the first layer notices already.";
+
+export function fields(entries) {
+  const layers = Math.max(...entries.map((entry) => entry.layers));
+  return {
+    text: {kind: "text", initial: "return self.name", most: MOST},
+    moved: {kind: "text", initial: "return self.nmae", most: MOST},
+    left: decoderField(entries, "none"),
+    right: decoderField(entries, "rope", {own: true}),
+    depth: {kind: "number", initial: 3, low: 1, high: layers, step: 1},
+    head: {kind: "number", initial: 1, low: 1, high: Math.max(...entries.map((entry) => entry.heads)), step: 1},
+    mask: {kind: "flag", initial: true},
+    skip: {kind: "flag", initial: true},
+    position: {kind: "flag", initial: true},
+  };
+}
+
+/** Bytes of the text and of the rearranged text, which must have the same letters; the last byte stays in its place. */
+export function bothTexts(text, moved) {
+  const ids = toBytes(text, MOST), other = toBytes(moved, MOST);
+  const same = ids.length === other.length && [...ids].sort().join() === [...other].sort().join();
+  return {ids, other: same ? other : swapLastTwo(ids), same};
+}
+
+/** The two bytes before the last one, exchanged. */
+export function swapLastTwo(ids) {
+  const n = ids.length;
+  if (n < 3) return [...ids];
+  return [...ids.slice(0, n - 3), ids[n - 2], ids[n - 3], ids[n - 1]];
+}
+
+/** How much the last vector changes after each layer, relative to its norm. */
+export function lastChanges(model, ids, other, runs = run) {
+  const [one, two] = [runs(model, ids), runs(model, other)], at = (ids.length - 1) * model.width;
+  return one.layers.map((layer, depth) => relativeChange(two.layers[depth].residual, at, layer.residual, at, model.width));
+}
+
+/** `run` that keeps its latest results: of two texts mostly one changes, and all views share them. */
+export function kept(most = KEPT) {
+  const found = new Map();
+  return (model, ids, changes = {}) => {
+    const key = `${model.name} ${ids} ${changes.causal} ${changes.skip} ${changes.position}`;
+    if (!found.has(key)) {
+      if (found.size >= most) found.delete(found.keys().next().value);
+      found.set(key, run(model, ids, changes));
+    }
+    return found.get(key);
+  };
+}
+
+export function render({state, el, tools}) {
+  const parts = {runs: kept(), turn: 0, words: element("div", {class: "chips", role: "group", "aria-label": "Words: choose one, then move it"}), sides: [side(tools), side(tools)],
+    table: changeTable(), encoder: element("p", {class: "note"})};
+  const names = titles(tools.entries);
+  el.append(
+    controls(textField(state, "text", "Text"), textField(state, "moved", "The same letters in another order")),
+    controls(button("Swap two letters", () => state.set({moved: textOf(swapLastTwo(toBytes(state.get("text"), MOST)))})),
+      button("Swap two letters far back", () => state.set({moved: textOf(swapFarBack(toBytes(state.get("text"), MOST)))})),
+      button("Same order", () => state.set({moved: state.get("text")}))),
+    parts.words, element("div", {class: "two"}, parts.table.node, element("div", {}, element("p", {class: "note"}, READ_SO), parts.encoder)),
+    controls(choice(state, "left", "Left", names), choice(state, "right", "Right", names), slider(state, "depth", "After layer"), slider(state, "head", "Head")),
+    controls(flag(state, "mask", "Causal mask", {ablation: true}), flag(state, "skip", "Skip connections", {ablation: true}),
+      flag(state, "position", "Position", {ablation: true})),
+    element("div", {class: "two"}, parts.sides.map((one) => one.node)));
+  let picked = -1;
+  return () => {
+    picked = drawWords(parts.words, state, picked, (index) => { picked = index; });
+    draw(state, tools, parts);
+  };
+}
+
+function swapFarBack(ids) {
+  return ids.length < 4 ? [...ids] : [ids[1], ids[0], ...ids.slice(2)];
+}
+
+function textOf(ids) {
+  return new TextDecoder().decode(Uint8Array.from(ids));
+}
+
+/** Words of the rearranged text as chips: drag them, or choose one and move it by buttons or Alt and arrow keys. */
+function drawWords(host, state, picked, pick) {
+  const words = state.get("moved").split(" "), many = words.length > 1;
+  // what replaces the focused button takes its focus
+  const focused = host.contains(document.activeElement) ? document.activeElement.textContent : null;
+  const chosen = picked >= 0 && picked < words.length ? picked : -1;
+  const moveTo = (from, to) => {
+    if (to < 0 || to >= words.length || from === to) return;
+    const next = [...words];
+    next.splice(to, 0, ...next.splice(from, 1));
+    pick(to);
+    state.set({moved: next.join(" ")});
+  };
+  const chips = words.map((word, index) => {
+    const chip = button(word || "␣", () => {
+      pick(chosen === index ? -1 : index);
+      drawWords(host, state, chosen === index ? -1 : index, pick);
+    }, {class: "chip", "aria-pressed": String(chosen === index), disabled: !many});
+    chip.addEventListener("keydown", (event) => {
+      const step = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+      if (!event.altKey || !step) return;
+      event.preventDefault();
+      moveTo(index, index + step);
+    });
+    dragged(chip, host, (to) => moveTo(index, to));
+    return chip;
+  });
+  const tools = chosen < 0 ? [] : [button("←", () => moveTo(chosen, chosen - 1), {class: "chip move", "aria-label": "Move the word to the left"}),
+    button("→", () => moveTo(chosen, chosen + 1), {class: "chip move", "aria-label": "Move the word to the right"})];
+  host.replaceChildren(...chips, ...tools);
+  if (focused !== null) (tools.find((one) => one.textContent === focused) ?? chips[chosen] ?? chips[0]).focus();
+  return chosen;
+}
+
+/** Call `drop(index)` with the place of the chip above which a dragged one is released. */
+function dragged(chip, host, drop) {
+  chip.addEventListener("pointerdown", (event) => {
+    const start = event.clientX;
+    const release = (up) => {
+      removeEventListener("pointerup", release);
+      if (Math.abs(up.clientX - start) < 12) return;
+      const chips = [...host.querySelectorAll(".chip:not(.move)")];
+      const target = chips.findIndex((one) => up.clientX < one.getBoundingClientRect().right);
+      drop(target < 0 ? chips.length - 1 : target);
+    };
+    addEventListener("pointerup", release);
+  });
+}
+
+function changeTable() {
+  const body = element("tbody"), head = element("tr");
+  const node = element("div", {class: "scroll"}, element("table", {class: "plain"},
+    element("caption", {}, "Change of the last byte’s vector by the new order, relative to its norm; no ablation"), element("thead", {}, head), body));
+  return {node, show: (rows, layers) => {
+    head.replaceChildren(element("th", {scope: "col"}, "trained with"), ...Array.from({length: layers}, (_, depth) => element("th", {scope: "col"}, `layer ${depth + 1}`)));
+    body.replaceChildren(...rows.map(({name, changes}) => element("tr", {}, element("th", {scope: "row"}, swatch(name), name),
+      Array.from({length: layers}, (_, depth) => element("td", {class: changes[depth] < 1e-9 ? "zero" : null},
+        depth < changes.length ? said(changes[depth]) : "–")))));
+  }};
+}
+
+/** Rounding of double precision is no change. */
+function said(change) {
+  return change < 1e-9 ? "0" : shortNumber(change);
+}
+
+function swatch(name) {
+  const dot = element("span", {class: "swatch", "aria-hidden": "true"});
+  dot.style.background = SCHEMES[name]?.colour ?? "var(--accent)";
+  return dot;
+}
+
+function side() {
+  const title = element("h3"), map = heatmap("Attention: rows attend to columns"), bars = barTable("Most probable next bytes", ["byte", "text", "rearranged"]);
+  return {node: element("section", {class: "side"}, title, map.node, bars.node), title, map, bars};
+}
+
+function drawSide(side, model, title, {ids, other}, state, changes, runs) {
+  const depth = Math.min(state.get("depth"), model.layers) - 1, head = Math.min(state.get("head"), model.heads) - 1, n = ids.length;
+  const [plain, moved] = [runs(model, ids, changes), runs(model, other, changes)];
+  side.title.textContent = title;
+  const values = moved.layers[depth].pattern.slice(head * n * n, (head + 1) * n * n);
+  values.forEach((_, i) => { if (changes.causal !== false && i % n > Math.floor(i / n)) values[i] = NaN; });
+  const texts = n <= LABELLED ? other.map(byteName) : [];
+  side.map.show({rows: n, columns: n, values, rowTexts: texts, columnTexts: texts, names: (i, j) => `“${byteLabel(other[i])}” (${i}) attends to “${byteLabel(other[j])}” (${j})`});
+  const [before, after] = [plain, moved].map((trace) => topBytes(earlyLogits(model, trace, depth), n - 1, model.vocabulary, model.vocabulary));
+  const was = new Map(before.map(({byte, share}) => [byte, share]));
+  side.bars.show(after.slice(0, SHOWN).map(({byte, share}) => ({name: byteName(byte), label: byteLabel(byte), share, cells: [percent(was.get(byte)), percent(share)]})));
+}
+
+function percent(share) {
+  return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+}
+
+function draw(state, tools, parts) {
+  const texts = bothTexts(state.get("text"), state.get("moved")), {ids, other} = texts;
+  if (ids.length < 3) {
+    tools.say("Three bytes or more are needed.");
+    parts.encoder.textContent = "Write three letters or more.";
+    return;
+  }
+  const causal = state.get("mask"), skip = state.get("skip") ? 1 : 0, position = state.get("position");
+  const changes = causal && skip && position ? {} : {causal, skip, position};
+  [state.get("left"), state.get("right")].forEach((name, i) => {
+    const {title} = tools.entries.find((entry) => entry.name === name);
+    drawSide(parts.sides[i], tools.model(name), title, texts, state, changes, parts.runs);
+  });
+  drawTable(tools, parts, texts);
+}
+
+/** The table of all models, one after another, so that the maps above never wait for it. */
+function drawTable(tools, parts, {ids, other, same}) {
+  const names = decoders(tools.entries), layers = Math.max(...tools.entries.map((entry) => entry.layers)), mine = ++parts.turn;
+  const rows = names.map((name) => ({name, changes: []}));
+  const next = (at) => {
+    // another text has come
+    if (mine !== parts.turn) return;
+    if (at < names.length) {
+      rows[at].changes = lastChanges(tools.model(names[at]), ids, other, parts.runs);
+      parts.table.show(rows, layers);
+      setTimeout(() => next(at + 1), 0);
+      return;
+    }
+    parts.encoder.textContent = encoderLine(tools, ids, other, same);
+    const none = rows.find(({name}) => name === "none");
+    if (none) tools.say(`Without positions the last vector changes by ${said(none.changes[0])} after layer 1, and by ${said(none.changes.at(-1))} after the last.`);
+  };
+  next(0);
+}
+
+/** In an encoder without positions and mask, outputs move with their tokens. */
+function encoderLine(tools, ids, other, same) {
+  const entry = tools.entries.find(({kind}) => kind === "encoder");
+  if (!entry) return "";
+  const model = tools.model(entry.name), [one, two] = [run(model, ids), run(model, other)];
+  // each byte of the rearranged text is paired with one of the same kind in the text
+  const free = new Map();
+  ids.forEach((id, p) => free.set(id, [...(free.get(id) ?? []), p]));
+  const gaps = other.map((id, p) => relativeChange(two.final, p * model.width, one.final, free.get(id).shift() * model.width, model.width));
+  const note = same ? "" : " The second text has other letters: in its place the two letters before the last are swapped.";
+  return `An encoder without positions and without a mask: every output moves with its token and changes by ${said(Math.max(...gaps))}.${note}`;
+}

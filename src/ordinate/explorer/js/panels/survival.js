@@ -1,0 +1,66 @@
+/** Does it survive? The share of the residual stream that position explains, layer by layer. */
+import {randomOrder} from "../core/random.js";
+import {toBytes} from "../core/text.js";
+import {SCHEMES, SERIES} from "../view/colours.js";
+import {choice, controls, flag, slider} from "../view/controls.js";
+import {element, shortNumber} from "../view/dom.js";
+import {lineChart} from "../view/lines.js";
+import {decoders} from "../view/menus.js";
+
+const TEXTS = 16;
+const LENGTH = 32;
+const SUBJECTS = {minilm: "MiniLM, an encoder of 6 layers", rope: "a decoder with RoPE, 3 layers"};
+const DASHES = ["", "", "2 3", "8 3", "5 2 1 2", "10 2", "3 3", "1 3"];
+
+export function fields() {
+  return {
+    skip: {kind: "number", initial: 1, low: 0, high: 2, step: 0.1},
+    mask: {kind: "flag", initial: true},
+    subject: {kind: "choice", initial: "minilm", among: Object.keys(SUBJECTS)},
+  };
+}
+
+export function render({state, el, tools}) {
+  const live = lineChart("Variance explained by position, in the six models of this page"), status = element("p", {class: "note", role: "status"}), lab = lineChart("Variance explained by position, measured in the lab");
+  const texts = shuffledTexts(tools.measured.text.content), cache = new Map();
+  const turn = {asked: 0}, tag = element("span", {class: "tag"}, "ablation");
+  el.append(
+    element("p", {class: "note"}, `${TEXTS} texts of ${LENGTH} bytes, their bytes in random order, so that only position can be common to a place. `, element("strong", {}, "skip"), " multiplies the residual stream beside every branch: 1 is the model as trained."),
+    controls(slider(state, "skip", "Skip connection", (skip) => `× ${skip.toFixed(1)}`), flag(state, "mask", "Causal mask"), tag), live.node, status,
+    element("h3", {}, "Measured, with other texts and models"), controls(choice(state, "subject", "Model", SUBJECTS)), lab.node);
+  return () => {
+    tag.hidden = state.get("mask") && Math.abs(state.get("skip") - 1) < 0.01;
+    drawLab(lab, tools, state.get("subject"));
+    drawLive(state, tools, {live, status, texts, cache, turn});
+  };
+}
+
+/** Texts of the letters of one text in random order. */
+function shuffledTexts(content) {
+  const ids = toBytes(content, TEXTS * LENGTH), order = randomOrder(ids.length, 7), mixed = order.map((p) => ids[p]);
+  return Array.from({length: TEXTS}, (_, row) => mixed.slice(row * LENGTH, (row + 1) * LENGTH));
+}
+
+function drawLab(chart, tools, subject) {
+  const [, found] = Object.entries(tools.measured.charts).find(([name]) => name.includes(`/${subject}/`));
+  chart.show({x: {label: found.x, low: 0, high: Math.max(...found.lines[0].x)}, y: {label: found.y, low: Math.min(0, ...found.lines.flatMap((line) => line.y))},
+    lines: found.lines.map(({name, x, y}, i) => ({name, xs: x, ys: y, colour: SERIES[i % SERIES.length], dash: DASHES[i]}))});
+}
+
+async function drawLive(state, tools, {live, status, texts, cache, turn}) {
+  const mine = ++turn.asked, changes = {skip: state.get("skip"), causal: state.get("mask")};
+  const lines = [];
+  for (const name of decoders(tools.entries)) {
+    const key = `${name} ${changes.skip.toFixed(1)} ${changes.causal}`;
+    if (!cache.has(key)) {
+      status.textContent = `Running ${name} …`;
+      cache.set(key, await tools.compute("positionShares", {model: tools.model(name), texts, changes}));
+    }
+    // the controls have moved on
+    if (mine !== turn.asked) return;
+    const shares = cache.get(key);
+    lines.push({name, xs: shares.map((_, depth) => depth), ys: shares, ...(SCHEMES[name] ?? {colour: "var(--accent)"})});
+    live.show({lines, x: {label: "after layer", low: 0, high: shares.length - 1}, y: {label: "share of the variance", low: Math.min(0, ...lines.flatMap(({ys}) => ys)), high: Math.max(0.1, ...lines.flatMap(({ys}) => ys)) * 1.05}});
+  }
+  status.textContent = `After the last layer: ${lines.map(({name, ys}) => `${name} ${shortNumber(ys.at(-1))}`).join(", ")}.`;
+}

@@ -1,0 +1,140 @@
+"""What the page must know of a model, and which models it can run."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ordinate.core import catalog
+from ordinate.core.checks import need
+from ordinate.explorer.packing import SCALES, PackedModel
+from ordinate.explorer.rounding import is_rounded, round_rows
+from ordinate.models.backbone import Backbone
+from ordinate.models.decoder import Decoder
+from ordinate.models.shape import Shape
+from ordinate.schemes._scheme import Scheme
+from ordinate.schemes.alibi import Alibi
+from ordinate.schemes.learned import Learned
+from ordinate.schemes.none import NoPosition
+from ordinate.schemes.rope import Rope
+from ordinate.schemes.sinusoidal import Sinusoidal
+from ordinate.schemes.t5 import T5
+
+# one for each byte
+VOCABULARY = 256
+# numbers of a model that is shown beside the six, and of its longest row of attention patterns
+MOST_PARAMETERS = 1_500_000
+# the schemes whose formulas the page has, and the options it reads
+OPTIONS: Mapping[type[Scheme], Callable[[Any], dict[str, Any]]] = {
+    NoPosition: lambda scheme: {},
+    Sinusoidal: lambda scheme: {"theta": scheme.theta, "scale": scheme.scale},
+    Learned: lambda scheme: {"max_length": scheme.max_length},
+    Rope: lambda scheme: {"theta": scheme.theta},
+    Alibi: lambda scheme: {"flattest": 8.0},
+    T5: lambda scheme: {"buckets": scheme.buckets, "max_distance": scheme.max_distance},
+}
+# options of theirs that change its numbers, not its formulas
+READ_OPTIONS = {"width", "heads", "head_width", "max_length", "scale", "theta", "buckets", "max_distance"}
+# what the page's forward pass has; a model of other settings is refused
+SETTINGS: Mapping[str, Any] = {
+    "norm": "rms",
+    "norm_position": "pre",
+    "feedforward": "gelu",
+    "mixer": "softmax",
+    "kv_heads": None,
+    "head_width": None,
+    "embedding_norm": False,
+    "layer_scale": None,
+    "tie_embeddings": True,
+    "first_norm": True,
+    "blocks": "plain",
+    "sliding_windows": (None,),
+}
+
+
+def check_model(model: Backbone) -> None:
+    """Raise unless the page can run this model.
+
+    Raises:
+        ValueError: the setting that it cannot, or the size that is too large.
+    """
+    shape = model.shape
+    for name, wanted in SETTINGS.items():
+        came = getattr(shape, name)
+        need(
+            came == wanted, f"the explorer runs models with {name}={wanted!r}", f"got {came!r}", "give another model"
+        )
+    _check_sizes(model, shape)
+    scheme = model.first_scheme
+    known = ", ".join(sorted(kind.__name__ for kind in OPTIONS))
+    need(
+        len(model.schemes) == 1 and type(scheme) in OPTIONS and _plain(scheme),
+        f"the explorer runs one scheme in all layers, with its default form: {known}",
+        f"got {shape.scheme!r}",
+        "give a model with one of these",
+    )
+
+
+def _check_sizes(model: Backbone, shape: Shape) -> None:
+    count = sum(weight.numel() for weight in model.parameters())
+    need(
+        count <= MOST_PARAMETERS,
+        f"a model of the explorer has at most {MOST_PARAMETERS:,} parameters, so that it answers while you type",
+        f"got {count:,}",
+        "use `ordinate look` or `ordinate probe` for larger ones",
+    )
+    wide = isinstance(model, Decoder) and shape.vocabulary == VOCABULARY
+    came = f"got {shape.vocabulary} tokens"
+    need(
+        wide, f"the explorer reads bytes: a decoder with {VOCABULARY} tokens", came, "train one with tokenizer=bytes"
+    )
+
+
+def _plain(scheme: Scheme) -> bool:
+    """Whether a scheme has no option that the page's formula lacks."""
+    known, given = catalog.options(type(scheme)), getattr(scheme, "options_given", {})
+    return all(value == known[name].default for name, value in given.items() if name not in READ_OPTIONS)
+
+
+def packed_model(model: Backbone, name: str, *, kind: str = "decoder", title: str = "") -> PackedModel:
+    """Return a model as the page reads it, its weights in 8 bits.
+
+    Args:
+        model: a model that the page can run.
+        name: its name in the page.
+        kind: decoder or encoder.
+        title: what it is called in menus; empty: its name.
+    """
+    shape, scheme = model.shape, model.first_scheme
+    facts = {
+        "name": name,
+        "title": title or name,
+        "kind": kind,
+        # the page's formulas by their name, whatever the name of the model
+        "scheme": type(scheme).__module__.rpartition(".")[2],
+        "options": OPTIONS[type(scheme)](scheme),
+        "width": shape.width,
+        "heads": shape.heads,
+        "layers": shape.layers,
+        "vocabulary": shape.vocabulary,
+        "scale": shape.embedding_scale,
+        # PyTorch's default is that of the type in use, here float32, in which the model was trained
+        "eps": torch.finfo(torch.float32).eps if shape.norm_eps is None else shape.norm_eps,
+    }
+    return PackedModel(facts, _arrays(model))
+
+
+def _arrays(model: Backbone) -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {}
+    for name, weight in cast(dict[str, Tensor], dict(model.named_parameters())).items():
+        # an encoder's head for masked tokens is not run
+        if name.startswith("masked."):
+            continue
+        if is_rounded(weight):
+            rounded, scales = round_rows(weight)
+            arrays[name], arrays[name + SCALES] = rounded.numpy(), scales.numpy()
+        else:
+            arrays[name] = weight.detach().float().numpy()
+    return arrays

@@ -1,0 +1,109 @@
+// Numbers of the page beside those of the library: GOLDEN names a file that tests/explorer/conftest.py has written.
+import assert from "node:assert/strict";
+import {readFileSync} from "node:fs";
+import test from "node:test";
+import {alibiSlopes, fireShare, kerpleLog, kerplePower, t5Bucket} from "../../../src/ordinate/explorer/js/core/biases.js";
+import {erf} from "../../../src/ordinate/explorer/js/core/erf.js";
+import {firstScores, offsetScores} from "../../../src/ordinate/explorer/js/core/handmade.js";
+import {explainedShare} from "../../../src/ordinate/explorer/js/core/jobs.js";
+import {mergedMatrix, mergedProduct} from "../../../src/ordinate/explorer/js/core/merge.js";
+import {run} from "../../../src/ordinate/explorer/js/core/model.js";
+import {sinusoids} from "../../../src/ordinate/explorer/js/core/sinusoids.js";
+import {scaledRates} from "../../../src/ordinate/explorer/js/core/spectra.js";
+import {toBytes} from "../../../src/ordinate/explorer/js/core/text.js";
+import {inflate, readModel} from "../../../src/ordinate/explorer/js/core/weights.js";
+
+const golden = JSON.parse(readFileSync(process.env.GOLDEN, "utf8"));
+const bytes = await inflate(golden.weights);
+const models = new Map(golden.entries.map((entry) => [entry.name, readModel(entry, bytes)]));
+const {formulas} = golden;
+const TOLERANCE = 1e-6;
+
+/** Fails with the place of the largest difference, relative to the largest number. */
+function near(found, wanted, what, tolerance = 1e-9) {
+  assert.equal(found.length, wanted.length, what);
+  let scale = 1;
+  for (const value of wanted) scale = Math.max(scale, Math.abs(value ?? 0));
+  wanted.forEach((value, i) => {
+    if (value === null) assert.ok(!Number.isFinite(found[i]), `${what}[${i}] is hidden`);
+    else assert.ok(Math.abs(found[i] - value) <= tolerance * scale, `${what}[${i}]: ${found[i]}, not ${value}`);
+  });
+}
+
+for (const [name, texts] of Object.entries(golden.models)) {
+  test(`every stage of ${name} is PyTorch's`, () => {
+    for (const wanted of texts) {
+      const trace = run(models.get(name), wanted.ids), what = `${name}, ${wanted.ids.length} bytes`;
+      near(trace.embedding, wanted.embedding, `${what}: embedding`, TOLERANCE);
+      wanted.layers.forEach((layer, depth) => {
+        const mine = trace.layers[depth];
+        for (const [stage, key] of [["q", "q"], ["k", "k"], ["v", "v"], ["scores", "attn_scores"], ["pattern", "pattern"], ["z", "z"], ["residual", "residual"]]) {
+          near(mine[stage], layer[key], `${what}: ${stage} of layer ${depth}`, TOLERANCE);
+        }
+      });
+      if (wanted.logits) near(trace.logits, wanted.logits, `${what}: logits`, TOLERANCE);
+      if (wanted.final) near(trace.final, wanted.final, `${what}: final`, TOLERANCE);
+    }
+  });
+}
+
+test("a wrong forward pass fails the comparison", () => {
+  const [wanted] = golden.models.rope, model = models.get("rope");
+  for (const changes of [{causal: false}, {skip: 1.001}, {position: false}, {scale: "none"}, {queriesKeys: (q, k) => [k, q]}, {scaling: {name: "linear", factor: 1.01}}]) {
+    assert.throws(() => near(run(model, wanted.ids, changes).logits, wanted.logits, "logits", TOLERANCE));
+  }
+  const [biased] = golden.models.alibi, changed = {...models.get("alibi"), options: {flattest: 8.1}};
+  assert.throws(() => near(run(changed, biased.ids).logits, biased.logits, "logits", TOLERANCE));
+});
+
+test("sinusoids, for odd widths too", () => {
+  for (const [width, wanted] of Object.entries(formulas.sinusoids)) near(sinusoids(9, Number(width), 100), wanted, `width ${width}`);
+});
+
+test("slopes of ALiBi, also where heads are no power of two", () => {
+  for (const [heads, wanted] of Object.entries(formulas.slopes)) near(alibiSlopes(Number(heads)), wanted, `${heads} heads`);
+});
+
+test("buckets of T5", () => {
+  assert.deepEqual(formulas.buckets.map((_, far) => t5Bucket(far)), formulas.buckets);
+});
+
+test("scaled rotations", () => {
+  for (const [name, wanted] of Object.entries(formulas.rates)) {
+    near(scaledRates(name, {width: 24, theta: 10000, factor: 4, trained: 128}).rates, wanted, name);
+  }
+  assert.ok(Math.abs(scaledRates("yarn", {width: 24, theta: 10000, factor: 4, trained: 128}).magnitude - formulas.magnitude) < 1e-12);
+});
+
+test("KERPLE and FIRE", () => {
+  for (const [form, bias] of [["log", kerpleLog], ["power", kerplePower]]) {
+    const {p, a, bias: wanted} = formulas.kerple[form];
+    near(wanted.map((_, far) => bias(far, p, a)), wanted, form);
+  }
+  for (const {query, far, share} of formulas.fire) near(far.map((one) => fireShare(one, query, Math.fround(0.1))), share, `query ${query}`);
+});
+
+test("the error function", () => {
+  near(formulas.erf.map(([x]) => erf(x)), formulas.erf.map(([, y]) => y), "erf", 1e-14);
+});
+
+test("heads in closed form", () => {
+  near(offsetScores(20, {width: 16, base: 10000, offset: 2, strength: 4}), formulas.heads.offset, "sinusoids");
+  near(offsetScores(20, {width: 16, base: 10000, offset: 2, strength: 4}), formulas.heads.rope, "rotation", 1e-6);
+  near(firstScores(20, {width: 16, base: 10000, strength: 0.5}), formulas.heads.first, "first token");
+});
+
+test("the share of position", () => {
+  const {x, rows, width, share} = formulas.share;
+  near([explainedShare(x.map((one) => Float64Array.from(one)), rows, width)], [share], "share");
+});
+
+test("W_Q and W_K merge where no rotation lies between", () => {
+  const ids = toBytes("abc de");
+  for (const [name, same] of [["none", true], ["alibi", true], ["rope", false]]) {
+    const model = models.get(name), stages = run(model, ids).layers[1], size = model.width / model.heads, merged = mergedMatrix(model, 1, 2);
+    let direct = 0;
+    for (let c = 0; c < size; c++) direct += stages.q[(2 * 6 + 5) * size + c] * stages.k[(2 * 6 + 3) * size + c];
+    assert.equal(Math.abs(mergedProduct(merged, stages.input, model.width, 5, 3) - direct) < 1e-9, same, name);
+  }
+});

@@ -1,0 +1,234 @@
+"""The page in Chromium, from disk: every panel opens, moves, shows the library's numbers; nothing is asked for."""
+
+import importlib.util
+import json
+import re
+import shutil
+from importlib import resources
+
+import pytest
+
+from ordinate.explorer.measured import panels
+from ordinate.explorer.model_facts import packed_model
+from ordinate.explorer.page import explorer_page
+
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
+)
+NAMES = [name for name, _ in panels()]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="needs playwright"),
+    pytest.mark.skipif(not BROWSER, reason="needs Chromium"),
+    # playwright closes its pipes late
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+# what can be moved: a first view, and one that differs in every kind of control
+MOVES = {
+    "order": "text=abcdef&moved=bacdef&left=t5&right=alibi&depth=1&mask=0",
+    "matrix": "width=7&base=1&length=40&row=3&terms=9",
+    "adding": "code=scalar&way=concatenate&share=30",
+    "qkv": "text=abc+abc&model=alibi&layer=2&head=1&query=4&key=2&change=swapped&source=cached",
+    "rotation": "offset=100&theta=4&width=1&scaling=llama3&factor=16&slope=5",
+    "heads": "relation=first&means=rotation&offset=5&strength=2",
+    "survival": "skip=0.5&mask=0&subject=rope",
+    "privacy": "text=pass&model=rope&seed=3&mask=0",
+    "further": "length=0&model=alibi&scaling=none",
+}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as running:
+        found = running.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "explorer.html"
+    file.write_text(explorer_page(), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def visit(browser, path):
+    """Open a panel; at the end nothing may have been asked for, refused, or said in the console."""
+    opened, said, asked = [], [], []
+
+    def at(fragment, file=path, **settings):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{file.as_uri()}#panel={fragment}")
+        name = fragment.partition("&")[0]
+        page.wait_for_selector(f"#panel-{name} .stage[data-ready]", timeout=60_000)
+        opened.append(context)
+        return page
+
+    yield at
+    for context in opened:
+        context.close()
+    assert not said
+    assert all(url.startswith(("file:", "blob:")) for url in asked)
+    assert len([url for url in asked if url.startswith("file:")]) == len(opened)
+
+
+def settled(page, name):
+    """The text of a panel once its long work is done."""
+    stage = page.locator(f"#panel-{name} .stage")
+    page.wait_for_timeout(300)
+    for _ in range(600):
+        text = stage.inner_text()
+        if not re.search(r"Running \w+ …|Reading \d+ bytes", text):
+            return text
+        # by a wait for a function the policy of the page would be violated
+        page.wait_for_timeout(100)
+    raise AssertionError(f"{name} is still at work")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_panel_opens_and_moves(visit, name):
+    page = visit(name)
+    assert page.locator("article:visible").count() == 1
+    first = settled(page, name)
+    assert page.locator(f"#panel-{name} [role=alert]").count() == 0
+    page.evaluate(f"location.hash = '#panel={name}&{MOVES[name]}'")
+    page.wait_for_timeout(300)
+    assert settled(page, name) != first
+    page.get_by_role("button", name="Back to the first view").locator("visible=true").click()
+    page.wait_for_timeout(300)
+    timed = re.compile(r"in \d+ ms")
+    if name != "further":
+        assert timed.sub("", settled(page, name)) == timed.sub("", first)
+
+
+def test_every_stage_in_the_browser_is_pytorchs(visit, golden):
+    told = json.loads(golden.read_text())
+    page = visit("order")
+    gaps = page.evaluate(
+        """async (told) => {
+          const {"core/weights.js": {inflate, readModel}, "core/model.js": {run}} = globalThis.ordinate;
+          const bytes = await inflate(told.weights), gaps = {};
+          const stages = [["q", "q"], ["k", "k"], ["v", "v"], ["scores", "attn_scores"], ["pattern", "pattern"],
+            ["z", "z"], ["residual", "residual"]];
+          for (const entry of told.entries) {
+            const model = readModel(entry, bytes);
+            let gap = 0;
+            const near = (found, wanted) => wanted.forEach((value, i) => {
+              gap = Math.max(gap, value === null ? (Number.isFinite(found[i]) ? 1 : 0) : Math.abs(found[i] - value));
+            });
+            for (const wanted of told.models[entry.name]) {
+              const trace = run(model, wanted.ids);
+              near(trace.embedding, wanted.embedding);
+              wanted.layers.forEach((layer, depth) => {
+                for (const [mine, theirs] of stages) near(trace.layers[depth][mine], layer[theirs]);
+              });
+              near(wanted.logits ? trace.logits : trace.final, wanted.logits ?? wanted.final);
+            }
+            gaps[entry.name] = gap;
+          }
+          return gaps;
+        }""",
+        {key: told[key] for key in ("entries", "weights", "models")},
+    )
+    assert len(gaps) == len(told["entries"])
+    assert max(gaps.values()) < 1e-6, gaps
+
+
+def test_the_first_view_shows_that_depth_one_cannot_see_a_swap(visit):
+    page = visit("order")
+    row = page.locator("#panel-order table.plain tbody tr").first.locator("td").all_inner_texts()
+    assert row[0] == "0"
+    assert all(float(cell) > 0.001 for cell in row[1:])
+
+
+def test_keys_move_words_and_read_maps(visit):
+    page = visit("order&moved=one+two+three&text=two+one+three")
+    page.locator(".chip", has_text="one").first.click()
+    page.keyboard.press("Alt+ArrowRight")
+    page.wait_for_timeout(200)
+    # the word keeps the focus, so that it can be moved on
+    page.keyboard.press("Alt+ArrowRight")
+    page.wait_for_timeout(200)
+    assert page.locator("#panel-order .chip:not(.move)").all_inner_texts() == ["two", "three", "one"]
+    page.locator("#panel-order canvas").first.focus()
+    page.keyboard.press("ArrowDown")
+    assert "attends to" in page.locator("#panel-order .read").first.inner_text()
+
+
+def test_a_view_is_in_the_address_and_said_once(visit):
+    page = visit("heads")
+    page.get_by_label("Attend to", exact=True).select_option("first")
+    page.wait_for_timeout(1000)
+    assert page.evaluate("location.hash") == "#panel=heads&relation=first"
+    assert "attention to the first token" in page.locator("#panel-heads .said").inner_text()
+    page.locator("#link-matrix").click()
+    page.wait_for_selector("#panel-matrix .stage[data-ready]")
+    assert page.title() == "The matrix P · Ordinate"
+
+
+def test_the_link_to_the_panel_does_not_leave_it(visit):
+    page = visit("privacy")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(200)
+    assert page.locator("#panel-privacy").is_visible()
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_a_browser_that_cannot_unpack_is_told_so(browser, path):
+    page = browser.new_page()
+    page.add_init_script("delete globalThis.DecompressionStream")
+    page.goto(path.as_uri())
+    alert = page.locator("#panel-order [role=alert]")
+    alert.wait_for()
+    assert "The models cannot be unpacked" in alert.inner_text()
+    assert "It depends." in page.locator("#panel-order").inner_text()
+    page.close()
+
+
+def test_text_is_never_read_as_html(visit):
+    attack = "%3Cimg+src%3Dx+onerror%3Dalert(1)%3E"
+    page = visit(f"order&text={attack}&moved={attack}")
+    assert page.locator("#panel-order img").count() == 0
+    assert "<img" in page.locator("#panel-order .chips").inner_text()
+
+
+def test_a_model_of_ones_own_stands_beside_the_others(visit, tmp_path):
+    import torch
+
+    from ordinate import Decoder, Shape
+
+    torch.manual_seed(0)
+    model = Decoder(Shape(vocabulary=256, width=36, heads=6, layers=2, scheme="rope:theta=500", hidden=50))
+    file = tmp_path / "own.html"
+    file.write_text(explorer_page([packed_model(model, "own", title="<b>mine</b> (yours)")]), encoding="utf-8")
+    for name in ("order", "survival", "further"):
+        settled(visit(name, file), name)
+    menu = visit("qkv", file).locator("#panel-qkv select").first
+    assert menu.input_value() == "own"
+    assert "<b>mine</b> (yours)" in menu.inner_text()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_nothing_overflows_and_axe_finds_nothing(visit, width, scheme):
+    pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python, which has axe")
+    axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    found = {}
+    for name in NAMES:
+        page = visit(name, viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce")
+        settled(page, name)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        page.evaluate(axe)
+        for violation in page.evaluate("axe.run()")["violations"]:
+            found[name, violation["id"]] = [node["html"][:200] for node in violation["nodes"]][:3]
+    assert not found
