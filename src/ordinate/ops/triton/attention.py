@@ -90,6 +90,7 @@ class Prepared(NamedTuple):
         return Form(
             tile.rows,
             tile.columns,
+            given.q.shape[1] // given.k.shape[1],
             width,
             depth,
             padded(width),
@@ -136,8 +137,8 @@ def prepare(given: Problem) -> Prepared:
         asks, holds = (x.expand(max(len(asks), len(holds)), -1).contiguous() for x in (asks, holds))
     entries = 1 if given.table is None else given.table.shape[1]
     bias = Bias(given.table, given.slopes, given.sinks, given.origin, entries - 1)
-    sizes = q.shape[1], q.shape[1] // k.shape[1], q.shape[2], k.shape[2], given.start, given.window
-    where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, 0, poison)
+    sizes = q.shape[1], k.shape[1], q.shape[2], k.shape[2], given.start, given.window
+    where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, poison)
     # the interpreter multiplies the bits of bfloat16
     ready = Prepared(given, bias, where, found, kind == "interpreter" and q.dtype == torch.bfloat16)
     grid = -(-k.shape[2] // ROWS.rows), ready.grid[1]

@@ -7,11 +7,14 @@ Two kernels, each of which owns what it writes: no atomic additions, the same bi
 import triton.language as tl
 
 from ordinate.ops.triton.kernel import kernel
-from ordinate.ops.triton.ranges import key_range, query_range
+from ordinate.ops.triton.ranges import key_range, one_range, query_range, tile_begin, tile_count
 from ordinate.ops.triton.scores import (
+    FUTURE,
     INFINITY,
+    NEAR,
+    PAST,
     base,
-    ends_of_table,
+    end_of_table,
     load_documents,
     load_poison,
     load_tile,
@@ -32,8 +35,8 @@ def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexp
     COLUMNS: tl.constexpr = FORM.columns
     q, k, v, gradient = given
     dk, dv = made
-    tile, key_heads = tl.program_id(0), where.heads // where.groups
-    batch, key_head = tl.program_id(1) // key_heads, tl.program_id(1) % key_heads
+    tile = tl.program_id(0)
+    batch, key_head = tl.program_id(1) // where.key_heads, tl.program_id(1) % where.key_heads
     j = tile * COLUMNS + tl.arange(0, COLUMNS)
     poison = load_poison(where, batch, key_head, j, True)
     # NaN of a key stays in its own row
@@ -43,10 +46,8 @@ def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexp
     rows = keys, values, j, holds, poison
     to_keys = tl.zeros([COLUMNS, FORM.padded_width], tl.float32)
     to_values = tl.zeros([COLUMNS, FORM.padded_depth], tl.float32)
-    state = to_keys, to_values
-    for member in tl.range(0, where.groups):
-        head = key_head * where.groups + member
-        state = add_head(state, rows, (q, gradient, softmax), (bias, where, head), batch, tile, FORM)
+    held = q, gradient, softmax
+    state = add_query_ranges((to_keys, to_values), rows, held, (bias, where, batch, key_head), tile, FORM)
     to_keys, to_values = state
     to_keys *= where.scale
     store_tile(base(dk, batch, key_head), dk.row, tile * COLUMNS, where.keys, to_keys, FORM, False)
@@ -54,46 +55,49 @@ def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexp
 
 
 @kernel
-def add_head(state, rows, held, inputs, batch, tile, FORM: tl.constexpr):
-    """Add the queries of one head to the gradients of a tile of keys and values."""
-    low, first, second, third, end, high = query_range(tile * FORM.columns, batch, inputs, FORM)
-    past, future = ends_of_table(inputs, FORM)
-    if FORM.windowed or FORM.causal or FORM.documents:
-        if FORM.far and FORM.causal and not FORM.documents:
-            first = third
-        state = add_queries(state, rows, held, inputs, (low, first, 0.0, batch), FORM, FORM.biased, True)
+def add_query_ranges(state, rows, held, inputs, tile, FORM: tl.constexpr):
+    """Add all queries of a group of heads to the gradients of a tile of keys and values."""
+    bias, where, batch, _head = inputs
+    bounds = query_range(tile * FORM.columns, batch, bias, where, FORM)
+    _low, first, second, third, end, _high = bounds
     if not FORM.documents:
         if FORM.far:
+            state = add_queries(state, rows, held, inputs, one_range(third, end), FORM, PAST, False)
             if not FORM.causal:
-                state = add_queries(state, rows, held, inputs, (first, second, future, batch), FORM, False, False)
-                state = add_queries(state, rows, held, inputs, (second, third, 0.0, batch), FORM, FORM.biased, True)
-            state = add_queries(state, rows, held, inputs, (third, end, past, batch), FORM, False, False)
+                state = add_queries(state, rows, held, inputs, one_range(first, second), FORM, FUTURE, False)
         else:
-            state = add_queries(state, rows, held, inputs, (first, end, 0.0, batch), FORM, FORM.biased, False)
-        state = add_queries(state, rows, held, inputs, (end, high, 0.0, batch), FORM, FORM.biased, True)
-    return state
+            state = add_queries(state, rows, held, inputs, one_range(first, end), FORM, NEAR, False)
+    return add_queries(state, rows, held, inputs, bounds, FORM, NEAR, True)
 
 
 @kernel
-def add_queries(state, rows, held, inputs, span, FORM: tl.constexpr, BIASED: tl.constexpr, MASKED: tl.constexpr):
-    """Add a range of queries to the gradients of a tile of keys and values."""
+def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.constexpr, MASKED: tl.constexpr):
+    """Add a range of queries of all heads of a group to the gradients of a tile of keys and values."""
     ROWS: tl.constexpr = FORM.rows
+    BIASED: tl.constexpr = FORM.biased and SIDE == NEAR
     STAGES: tl.constexpr = 2 if BIASED else None
     to_keys, to_values = state
     keys, values, j, holds, poison = rows
     q, gradient, softmax = held
-    _bias, where, head = inputs
-    first, stop, constant, batch = span
-    queries_base, upstream_base = base(q, batch, head), base(gradient, batch, head)
-    shift = (poison + constant)[:, None]
-    for begin in tl.range(first, stop, ROWS, num_stages=STAGES):
+    bias, where, batch, key_head = inputs
+    tiles = tile_count(bounds, ROWS)
+    # one loop over heads and tiles: around an inner loop, what it does not change would fill the registers
+    for step in tl.range(0, FORM.groups * tiles, num_stages=STAGES):
+        head, tile = key_head, step
+        if FORM.groups > 1:
+            head, tile = key_head * FORM.groups + step // tiles, step % tiles
+        begin = tile_begin(tile, bounds, ROWS)
         i = begin + tl.arange(0, ROWS)
         norm, delta = load_softmax(softmax, batch, i, where, head, MASKED)
-        queries = load_tile(queries_base, q.row, begin, where.queries, FORM, ROWS, False, MASKED)
+        queries = load_tile(base(q, batch, head), q.row, begin, where.queries, FORM, ROWS, False, MASKED)
         products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
-        score, squashed = score_tile(products, i[None, :], j[:, None], inputs, shift, FORM, BIASED)
+        shift = poison + end_of_table(bias, head, FORM, SIDE)
+        given = bias, where, head
+        score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, BIASED)
         weights = tl.exp2(score - norm[None, :])
-        upstream = load_tile(upstream_base, gradient.row, begin, where.queries, FORM, ROWS, True, MASKED)
+        upstream = load_tile(
+            base(gradient, batch, head), gradient.row, begin, where.queries, FORM, ROWS, True, MASKED
+        )
         if MASKED:
             asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
             seen = visible_tile(i[None, :], j[:, None], asks[None, :], holds[:, None], where, FORM)
@@ -162,37 +166,30 @@ def attention_backward_queries(given, softmax, made, bias, where, FORM: tl.const
 @kernel
 def add_key_ranges(state, rows, held, inputs, tile, FORM: tl.constexpr):
     """Add all keys to the gradients of a tile of queries."""
-    low, first, second, third, end, high = key_range(tile * FORM.rows, held[2], inputs, FORM)
-    past, future = ends_of_table(inputs, FORM)
-    if FORM.windowed or FORM.documents:
-        state = add_scores(state, rows, held, inputs, (low, first, 0.0), FORM, FORM.biased, True)
+    bounds = key_range(tile * FORM.rows, held[2], inputs[0], inputs[1], FORM)
+    _low, first, second, third, end, _high = bounds
     if not FORM.documents:
-        NEAR: tl.constexpr = FORM.biased and not FORM.far
-        state = add_scores(state, rows, held, inputs, (first, second, past), FORM, NEAR, False)
-        if FORM.far and not FORM.causal:
-            state = add_scores(state, rows, held, inputs, (second, third, 0.0), FORM, FORM.biased, True)
-            ahead = add_scores(
-                (state[0], state[2], state[1]), rows, held, inputs, (third, end, future), FORM, False, False
-            )
-            state = ahead[0], ahead[2], ahead[1]
-            second = end
-        state = add_scores(state, rows, held, inputs, (second, high, 0.0), FORM, FORM.biased, True)
-    return state
+        state = add_scores(state, rows, held, inputs, one_range(first, second), FORM, PAST, False)
+    if FORM.far and not FORM.causal and not FORM.documents:
+        state = add_scores(state, rows, held, inputs, one_range(third, end), FORM, FUTURE, False)
+    return add_scores(state, rows, held, inputs, bounds, FORM, NEAR, True)
 
 
 @kernel
-def add_scores(state, rows, held, inputs, span, FORM: tl.constexpr, BIASED: tl.constexpr, MASKED: tl.constexpr):
-    """Add a range of keys to the gradients of a tile of queries; without BIASED the bias is constant, if any."""
+def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.constexpr, MASKED: tl.constexpr):
+    """Add a range of keys to the gradients of a tile of queries."""
     COLUMNS: tl.constexpr = FORM.columns
+    BIASED: tl.constexpr = FORM.biased and (SIDE == NEAR or not FORM.far)
     STAGES: tl.constexpr = 2 if BIASED else None
     to_queries, behind, ahead = state
     queries, upstream, i, asks, norm, delta = rows
     k, v, batch = held
-    _bias, where, head = inputs
-    first, stop, constant = span
-    key_head = head // where.groups
+    bias, where, head = inputs
+    constant = end_of_table(bias, head, FORM, SIDE)
+    key_head = head // FORM.groups
     keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
-    for begin in tl.range(first, stop, COLUMNS, num_stages=STAGES):
+    for step in tl.range(0, tile_count(bounds, COLUMNS), num_stages=STAGES):
+        begin = tile_begin(step, bounds, COLUMNS)
         j = begin + tl.arange(0, COLUMNS)
         keys = load_tile(keys_base, k.row, begin, where.keys, FORM, COLUMNS, False, MASKED)
         values = load_tile(values_base, v.row, begin, where.keys, FORM, COLUMNS, True, MASKED)
@@ -209,7 +206,7 @@ def add_scores(state, rows, held, inputs, span, FORM: tl.constexpr, BIASED: tl.c
             seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
             change = tl.where(seen, change, 0.0)
         if FORM.learned:
-            one, other = bias_change(change, i[:, None], j[None, :], inputs, BIASED)
+            one, other = bias_change(change, i[:, None], j[None, :], inputs, BIASED, SIDE)
             behind += one
             ahead += other
         if FORM.capped:
@@ -221,7 +218,7 @@ def add_scores(state, rows, held, inputs, span, FORM: tl.constexpr, BIASED: tl.c
 
 
 @kernel
-def bias_change(change, i, j, inputs, BIASED: tl.constexpr):
+def bias_change(change, i, j, inputs, BIASED: tl.constexpr, SIDE: tl.constexpr):
     """Sums of each row for the two slopes, or for the two ends of the table."""
     bias, where, _head = inputs
     if bias.slopes is not None:
@@ -233,6 +230,8 @@ def bias_change(change, i, j, inputs, BIASED: tl.constexpr):
         one = tl.sum(tl.where(entry <= 0, change, 0.0), 1)
         other = tl.sum(tl.where(entry >= bias.last, change, 0.0), 1)
     else:
-        one = tl.sum(change, 1)
-        other = tl.zeros_like(one)
+        all_of_it = tl.sum(change, 1)
+        none_of_it = tl.zeros_like(all_of_it)
+        one = all_of_it if SIDE == PAST else none_of_it
+        other = none_of_it if SIDE == PAST else all_of_it
     return one, other

@@ -63,7 +63,7 @@ def score_change(given, softmax, place, inputs, biased, FORM: tl.constexpr):
     batch, query, key = place
     i, j = query + tl.arange(0, SIZE), key + tl.arange(0, SIZE)
     _bias, where, head = inputs
-    key_head = head // where.groups
+    key_head = head // FORM.groups
     poison = load_poison(where, batch, key_head, j, True)
     queries = load_tile(base(q, batch, head), q.row, query, where.queries, FORM, SIZE, False, True)
     keys = without(load_tile(base(k, batch, key_head), k.row, key, where.keys, FORM, SIZE, False, True), poison)

@@ -4,12 +4,15 @@
 import triton.language as tl
 
 from ordinate.ops.triton.kernel import kernel
-from ordinate.ops.triton.ranges import key_range
+from ordinate.ops.triton.ranges import key_range, one_range, tile_begin, tile_count
 from ordinate.ops.triton.scores import (
+    FUTURE,
     INFINITY,
     LOG2E,
+    NEAR,
+    PAST,
     base,
-    ends_of_table,
+    end_of_table,
     load_documents,
     load_poison,
     load_tile,
@@ -43,18 +46,13 @@ def attention_forward(given, out, lse, bias, where, FORM: tl.constexpr):
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
     rows = queries, i, asks
     inputs = bias, where, head
-    low, first, second, third, end, high = key_range(tile * ROWS, batch, inputs, FORM)
-    past, future = ends_of_table(inputs, FORM)
-    if FORM.windowed or FORM.documents:
-        state = add_keys(state, rows, (k, v, batch), inputs, (low, first, 0.0), FORM, FORM.biased, True)
+    bounds = key_range(tile * ROWS, batch, bias, where, FORM)
+    _low, first, second, third, end, _high = bounds
     if not FORM.documents:
-        NEAR: tl.constexpr = FORM.biased and not FORM.far
-        state = add_keys(state, rows, (k, v, batch), inputs, (first, second, past), FORM, NEAR, False)
-        if FORM.far and not FORM.causal:
-            state = add_keys(state, rows, (k, v, batch), inputs, (second, third, 0.0), FORM, FORM.biased, True)
-            state = add_keys(state, rows, (k, v, batch), inputs, (third, end, future), FORM, False, False)
-            second = end
-        state = add_keys(state, rows, (k, v, batch), inputs, (second, high, 0.0), FORM, FORM.biased, True)
+        state = add_keys(state, rows, (k, v, batch), inputs, one_range(first, second), FORM, PAST, False)
+    if FORM.far and not FORM.causal and not FORM.documents:
+        state = add_keys(state, rows, (k, v, batch), inputs, one_range(third, end), FORM, FUTURE, False)
+    state = add_keys(state, rows, (k, v, batch), inputs, bounds, FORM, NEAR, True)
     made, top, total = state
     made = made / tl.where(total == 0.0, 1.0, total)[:, None]
     store_tile(base(out, batch, head), out.row, tile * ROWS, where.queries, made, FORM, True)
@@ -63,19 +61,21 @@ def attention_forward(given, out, lse, bias, where, FORM: tl.constexpr):
 
 
 @kernel
-def add_keys(state, rows, held, inputs, span, FORM: tl.constexpr, BIASED: tl.constexpr, MASKED: tl.constexpr):
+def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.constexpr, MASKED: tl.constexpr):
     """Add a range of keys to the running sums: weighted values, highest score and sum of weights of each query."""
     COLUMNS: tl.constexpr = FORM.columns
+    BIASED: tl.constexpr = FORM.biased and (SIDE == NEAR or not FORM.far)
     # more stages would hold more tiles of biases in shared memory
     STAGES: tl.constexpr = 2 if BIASED else None
     made, top, total = state
     queries, i, asks = rows
     k, v, batch = held
-    _bias, where, head = inputs
-    first, stop, constant = span
-    key_head = head // where.groups
+    bias, where, head = inputs
+    constant = end_of_table(bias, head, FORM, SIDE)
+    key_head = head // FORM.groups
     keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
-    for begin in tl.range(first, stop, COLUMNS, num_stages=STAGES):
+    for step in tl.range(0, tile_count(bounds, COLUMNS), num_stages=STAGES):
+        begin = tile_begin(step, bounds, COLUMNS)
         j = begin + tl.arange(0, COLUMNS)
         keys = load_tile(keys_base, k.row, begin, where.keys, FORM, COLUMNS, False, MASKED)
         products = tl.dot(queries, tl.trans(keys), input_precision="ieee")

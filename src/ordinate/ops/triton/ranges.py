@@ -19,9 +19,8 @@ def round_up(x, SIZE: tl.constexpr):
 
 
 @kernel
-def key_range(first, batch, inputs, FORM: tl.constexpr):
+def key_range(first, batch, bias, where, FORM: tl.constexpr):
     """Bounds of the keys of a tile of queries: see `in_order`."""
-    bias, where, head = inputs
     ROWS: tl.constexpr = FORM.rows
     COLUMNS: tl.constexpr = FORM.columns
     earliest = first + where.start
@@ -42,14 +41,16 @@ def key_range(first, batch, inputs, FORM: tl.constexpr):
     past = first - bias.origin + 1 if FORM.far else end
     future = first + ROWS - 1 - bias.origin + bias.last if FORM.far else end
     if where.spans is not None:
-        low, high = narrowed(low, high, first // ROWS, batch, head, where)
-    return in_order((low, high), whole, end, (past, future), COLUMNS, FORM)
+        low, high = narrowed(low, high, first // ROWS, batch, where)
+    low, first, second, third, end, high = in_order((low, high), whole, end, (past, future), COLUMNS, FORM)
+    # nothing lies in the future
+    third = end if FORM.causal else third
+    return low, first, second, third, end, high
 
 
 @kernel
-def query_range(first, batch, inputs, FORM: tl.constexpr):
+def query_range(first, batch, bias, where, FORM: tl.constexpr):
     """Bounds of the queries of a tile of keys: see `in_order`. Future and past are exchanged."""
-    bias, where, head = inputs
     ROWS: tl.constexpr = FORM.rows
     COLUMNS: tl.constexpr = FORM.columns
     earliest = first - where.start
@@ -70,14 +71,16 @@ def query_range(first, batch, inputs, FORM: tl.constexpr):
     future = first + bias.origin - bias.last + 1 if FORM.far else end
     past = first + COLUMNS - 1 + bias.origin if FORM.far else end
     if where.spans is not None:
-        low, high = narrowed(low, high, first // COLUMNS, batch, head, where)
-    return in_order((low, high), whole, end, (future, past), ROWS, FORM)
+        low, high = narrowed(low, high, first // COLUMNS, batch, where)
+    low, first, second, third, end, high = in_order((low, high), whole, end, (future, past), ROWS, FORM)
+    second = first if FORM.causal and FORM.far else second
+    return low, first, second, third, end, high
 
 
 @kernel
-def narrowed(low, high, tile, batch, head, where):
+def narrowed(low, high, tile, batch, where):
     """Narrow a range to the span of a tile."""
-    place = where.spans + batch * where.span_batch + head * where.span_head + 2 * tile
+    place = where.spans + batch * where.span_batch + 2 * tile
     return tl.maximum(low, tl.load(place)), tl.minimum(high, tl.load(place + 1))
 
 
@@ -100,3 +103,27 @@ def in_order(limits, whole, end, constant, SIZE: tl.constexpr, FORM: tl.constexp
     second = tl.maximum(first, tl.minimum(round_down(near, SIZE), end))
     third = tl.maximum(second, tl.minimum(round_up(far, SIZE), end))
     return low, first, second, third, end, high
+
+
+@kernel
+def one_range(first, stop):
+    """A single range in the form of `in_order`, for `tile_count` and `tile_begin`."""
+    return first, stop, stop, stop, stop, stop
+
+
+@kernel
+def tile_count(bounds, SIZE: tl.constexpr):
+    """Number of tiles in the first, third and fifth range of `in_order`: those whose bias or mask is read."""
+    low, first, second, third, end, high = bounds
+    rest = tl.cdiv(tl.maximum(high - end, 0), SIZE)
+    return tl.cdiv(tl.maximum(first - low, 0), SIZE) + tl.cdiv(tl.maximum(third - second, 0), SIZE) + rest
+
+
+@kernel
+def tile_begin(step, bounds, SIZE: tl.constexpr):
+    """First token of one of these tiles; one loop over three ranges needs fewer registers than three loops."""
+    low, first, second, third, end, _high = bounds
+    begin = low + step * SIZE
+    begin = tl.where(begin < first, begin, begin - tl.cdiv(tl.maximum(first - low, 0), SIZE) * SIZE - low + second)
+    behind = begin - tl.cdiv(tl.maximum(third - second, 0), SIZE) * SIZE - second + end
+    return tl.where((low + step * SIZE < first) | (begin < third), begin, behind)

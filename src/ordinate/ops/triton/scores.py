@@ -12,6 +12,8 @@ from ordinate.ops.triton.kernel import kernel
 
 LOG2E = tl.constexpr(1.4426950408889634)
 INFINITY = tl.constexpr(float("inf"))
+# sides of a tile: its bias is read, or all of its keys lie beyond one end of the table
+NEAR, PAST, FUTURE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 class Bias(NamedTuple):
@@ -37,7 +39,7 @@ class Structure(NamedTuple):
 
     Args:
         heads: query heads.
-        groups: query heads per key head.
+        key_heads: heads of keys and values.
         queries: number of queries.
         keys: number of keys.
         start: index of the first query among the keys.
@@ -48,14 +50,13 @@ class Structure(NamedTuple):
         k_document: document of each key; that of padding is one that no query has.
         document_rows: 1 if documents differ between sequences, else 0.
         spans: for each tile the first token on the other side that it needs and the end of its range, int32
-            (batch or 1, heads or 1, tiles, 2); None: what causal mask and window leave.
+            (batch or 1, tiles, 2); None: what causal mask and window leave.
         span_batch: stride of the batch in `spans`; 0 if all sequences share them.
-        span_head: likewise of the heads.
         poison: 0 for finite keys with finite values, else NaN, float32 (batch, key heads, keys).
     """
 
     heads: Any
-    groups: Any
+    key_heads: Any
     queries: Any
     keys: Any
     start: Any
@@ -67,7 +68,6 @@ class Structure(NamedTuple):
     document_rows: Any
     spans: Any
     span_batch: Any
-    span_head: Any
     poison: Any
 
 
@@ -77,6 +77,7 @@ class Form(NamedTuple):
     Args:
         rows: queries per tile.
         columns: keys per tile.
+        groups: query heads per key head.
         width: channels of queries and keys.
         depth: channels of values.
         padded_width: the next power of two, at least 16.
@@ -94,6 +95,7 @@ class Form(NamedTuple):
 
     rows: int
     columns: int
+    groups: int
     width: int
     depth: int
     padded_width: int
@@ -224,7 +226,7 @@ def load_documents(documents, where, batch, token, limit, FORM: tl.constexpr):
 @kernel
 def load_poison(where, batch, head, token, MASKED: tl.constexpr):
     """Poison of a tile of keys: see `Structure`."""
-    place = where.poison + (batch * (where.heads // where.groups) + head).to(tl.int64) * where.keys + token
+    place = where.poison + (batch * where.key_heads + head).to(tl.int64) * where.keys + token
     poison = tl.load(place, mask=token < where.keys, other=0.0) if MASKED else tl.load(place)
     return poison
 
@@ -236,13 +238,11 @@ def without(x, poison):
 
 
 @kernel
-def ends_of_table(inputs, FORM: tl.constexpr):
-    """The bias before the first and after the last entry of the table, in units of log2; 0 without far tiles."""
-    bias, _where, head = inputs
-    past = 0.0
-    future = 0.0
-    if FORM.far:
-        entries = bias.table + head.to(tl.int64) * (bias.last + 1)
-        past = tl.load(entries) * LOG2E
-        future = tl.load(entries + bias.last) * LOG2E
-    return past, future
+def end_of_table(bias, head, FORM: tl.constexpr, SIDE: tl.constexpr):
+    """The bias before the first or after the last entry of the table, in units of log2; 0 where tiles are near."""
+    end = 0.0
+    if FORM.far and SIDE == PAST:
+        end = tl.load(bias.table + head.to(tl.int64) * (bias.last + 1)) * LOG2E
+    if FORM.far and SIDE == FUTURE:
+        end = tl.load(bias.table + head.to(tl.int64) * (bias.last + 1) + bias.last) * LOG2E
+    return end

@@ -8,7 +8,7 @@ from ordinate.core.geometry import PADDING
 from ordinate.ops.triton.tiles import Tile
 
 
-def document_spans(asks: Tensor, holds: Tensor, tile: Tile, of_keys: bool) -> Int[Tensor, "b 1 tiles 2"]:
+def document_spans(asks: Tensor, holds: Tensor, tile: Tile, of_keys: bool) -> Int[Tensor, "b tiles 2"]:
     """Return the first token on the other side that a tile needs, and the end of its range; never synchronises.
 
     A tile is skipped if the documents of the two tiles lie in ranges of ids that do not meet.
@@ -28,7 +28,7 @@ def document_spans(asks: Tensor, holds: Tensor, tile: Tile, of_keys: bool) -> In
     index = torch.arange(meet.shape[2], device=meet.device)
     first = torch.where(meet, index, meet.shape[2]).amin(2)
     stop = torch.where(meet, index + 1, 0).amax(2)
-    return (torch.stack([first, stop], -1) * size).int()[:, None]
+    return (torch.stack([first, stop], -1) * size).int()
 
 
 def _extremes(document: Tensor, hidden: Tensor, size: int) -> tuple[Tensor, Tensor]:
