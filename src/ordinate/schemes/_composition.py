@@ -5,6 +5,7 @@ from functools import partial, reduce
 from typing import cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.core.checks import need
@@ -51,6 +52,9 @@ class Composition(Scheme):
         lengths = [part.max_length for part in parts if part.max_length is not None]
         self.max_length = min(lengths) if lengths else None
         self.appended_width = sum(part.appended_width for part in parts)
+        reaches = [part.bias_reach for part in parts if "bias" in part.hooks]
+        known = [reach for reach in reaches if reach is not None]
+        self.bias_reach = max(known) if known and len(known) == len(reaches) else None
         # a size that any part was built for is required of the input of the whole
         for part in parts:
             vars(self).update({size: vars(part)[size] for size in MODEL_SIZES if size in vars(part)})
@@ -131,6 +135,12 @@ class Sum(Composition):
     def bias(self, where: Geometry) -> Bias | None:
         """Sum the biases of the parts."""
         return _total(part.bias(where) for part in self.members)
+
+    def linear_bias(self) -> Float[Tensor, "2 h"] | None:
+        """Sum the slopes of the parts, if the biases of all are linear."""
+        slopes = [part.linear_bias() for part in self.members if "bias" in part.hooks]
+        known = [x for x in slopes if x is not None]
+        return sum(known[1:], known[0]) if known and len(known) == len(slopes) else None
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """Sum the content-dependent biases of the parts."""

@@ -81,6 +81,8 @@ class Scheme(nn.Module):
     """Supported positions are below this; None: unlimited."""
     appended_width: int = 0
     """Number of columns that `embed` appends to the token embedding, which is narrower by as many."""
+    bias_reach: int | None = None
+    """Distance from which on the bias of either side is the same number for all keys [tokens]; None: not known."""
     width: int
     """Model width (d_model); set from the constructor argument of this name, if there is one."""
     heads: int
@@ -153,6 +155,15 @@ class Scheme(nn.Module):
 
     def bias(self, where: Geometry) -> Bias | None:
         """Return a bias for the scores that depends on positions alone; called for a geometry or any block of one."""
+        return None
+
+    def linear_bias(self) -> Float[Tensor, "2 h"] | None:
+        """Return the slopes of a bias that is linear in the distance: a faster way to compute it. None: it is not.
+
+            bias(h, i, j) = -slopes[0, h] * max(p_i - p_j, 0) - slopes[1, h] * max(p_j - p_i, 0)
+
+        Override it together with `bias`, with equal results, for one position axis.
+        """
         return None
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:

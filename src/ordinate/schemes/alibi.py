@@ -126,6 +126,18 @@ class Alibi(Scheme):
         rest = self.heads - len(self.initial_slopes)
         return nn.functional.pad(bias, (0, 0, 0, 0, 0, rest)) if rest else bias
 
+    def linear_bias(self) -> Float[Tensor, "2 h"] | None:
+        if self.direction == "split_heads":
+            return None
+        if self._trainable:
+            slopes = self.log_slopes.to(torch.promote_types(self.log_slopes.dtype, torch.float32)).exp().expand(2, -1)
+        else:
+            slopes = torch.tensor(self.initial_slopes).expand(2, -1)
+        if self.direction == "signed":
+            slopes = slopes * slopes.new_tensor([[1.0], [-1.0]])
+        rest = self.heads - len(self.initial_slopes)
+        return nn.functional.pad(slopes, (0, rest)) if rest else slopes
+
     def _rates(self, far: Float[Tensor, "#b 1 i j"], behind: Real[Tensor, "#b 1 i j"]) -> Float[Tensor, "..."]:
         """The slope of each sloped head, or of each pair where past and future have their own."""
         if not self._trainable:

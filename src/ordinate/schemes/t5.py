@@ -56,6 +56,7 @@ class T5(Scheme):
             f"give more than {buckets // 2}",
         )
         self.heads, self.buckets, self.max_distance = heads, buckets, max_distance
+        self.bias_reach = max_distance
         self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
     def bias(self, where: Geometry) -> Bias:

@@ -53,6 +53,7 @@ class Toeplitz(Scheme):
         need_known("out_of_range of toeplitz", out_of_range, ("error", "clamp"))
         self.out_of_range, self.reach = out_of_range, max_length - 1
         self.max_length = None if out_of_range == "clamp" else max_length
+        self.bias_reach = self.reach
         self.table = nn.Parameter(torch.randn(2 * max_length - 1, heads) * 0.02)
 
     def bias(self, where: Geometry) -> Bias:

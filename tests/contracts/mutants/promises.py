@@ -113,6 +113,19 @@ class VectorsOffByOne(Shaw):
         return made._replace(query_vectors=made.query_vectors.roll(1, 1))
 
 
+class SlopesOfTheWrongSide(Alibi):
+    def linear_bias(self):
+        return super().linear_bias().flip(0) * torch.tensor([[1.0], [2.0]])
+
+
+class BiasReachTooShort(T5):
+    bias_reach = 100
+
+    def __setattr__(self, name, value):
+        if name != "bias_reach":
+            super().__setattr__(name, value)
+
+
 class ReachTooShort(Shaw):
     def relative_vectors(self, where):
         return super().relative_vectors(where)._replace(reach=3)

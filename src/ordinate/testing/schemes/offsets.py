@@ -1,4 +1,6 @@
-"""Agreement of the relative vectors with the pairwise hooks."""
+"""Agreement of what schemes say of their offsets with the pairwise hooks."""
+
+from dataclasses import replace
 
 import torch
 
@@ -44,3 +46,27 @@ def relative_vectors_agree_with_the_pairwise_hooks(case: SchemeCase) -> None:
             assert carried is not None, "value_bias returns a term that its vectors do not have"
             found = torch.einsum("bhij,hije->bhie", weights * seen, carried)
             assert_as_close(found, exact, exact, what="the output term from its vectors")
+
+
+def the_declared_form_of_the_bias_agrees_with_it(case: SchemeCase) -> None:
+    """Beyond `bias_reach` the bias of a side is one number, and `linear_bias` gives the same bias."""
+    case.skip_unless_hook("bias")
+    scheme = case.scheme()
+    slopes, reach = scheme.linear_bias(), scheme.bias_reach
+    if slopes is None and reach is None:
+        raise InapplicableError("it declares no form")
+    for where in (Geometry.causal(TOKENS), Geometry.full(TOKENS)):
+        # offsets from -2 reach to 2 reach; keys after the query are masked under a causal mask
+        tokens = TOKENS if reach is None else 4 * reach + 1
+        line = offset_geometry(replace(where, start=tokens // 2 - TOKENS + 1), 0, tokens)
+        bias, offset = scheme.bias(line), line.offset[0, 0, :, 0]
+        assert bias is not None, "bias_reach or linear_bias is declared, but there is no bias"
+        seen = offset >= (0 if where.is_causal else -tokens)
+        bias = bias[0, :, 0]
+        if slopes is not None:
+            made = -slopes[:1].T * offset.clamp(min=0) - slopes[1:].T * (-offset).clamp(min=0)
+            assert_as_close(made.to(bias) * seen, bias * seen, bias * seen, what="the bias from its slopes")
+        if reach is not None:
+            for side in (offset >= reach, (offset <= -reach) & seen):
+                far = bias[:, side]
+                assert (far == far[:, :1]).all(), f"the bias changes beyond its reach of {reach}"

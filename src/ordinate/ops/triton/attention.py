@@ -1,0 +1,239 @@
+"""Attention by the Triton kernels: forward, backward, and the gradients of biases and sinks."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ordinate.core.geometry import PADDING
+from ordinate.ops.triton.backward import attention_backward_keys, attention_backward_queries
+from ordinate.ops.triton.diagonals import add_tiles, join
+from ordinate.ops.triton.forward import attention_forward
+from ordinate.ops.triton.kernel import contiguous_channels, launch, matrix
+from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
+from ordinate.ops.triton.rows import find_delta, find_poison
+from ordinate.ops.triton.scores import Bias, Form, Structure
+from ordinate.ops.triton.spans import document_spans
+from ordinate.ops.triton.tiles import Tile, Tiles, device_class, tiles
+
+# programs of the gradient of a table that keep a large device busy; fixed, so that all devices sum in one order
+PROGRAMS = 512
+# rows per program of the kernels that go through memory once
+ROWS = Tile(64, 64, 4, 1)
+
+
+class Problem(NamedTuple):
+    """One attention computation.
+
+    Args:
+        q: queries (batch, heads, queries, channels).
+        k: keys (batch, key heads, keys, channels).
+        v: values (batch, key heads, keys, channels of values).
+        table: bias by memory offset, float32 (heads, entries); offsets beyond its ends have its ends. Or None.
+        slopes: by which the bias falls with each token behind and ahead, float32 (2, heads). Or None.
+        sinks: scores of a further key without value, float32 (heads). Or None.
+        q_document: documents of the queries (1 or batch, queries), None: one document.
+        k_document: documents of the keys.
+        causal: causal mask.
+        start: index of the first query among the keys.
+        window: sliding window; 0: none.
+        origin: entry of the table whose offset is zero: key index minus query index, both from 0.
+        far: whether pairs lie beyond the ends of the table.
+        scale: multiplies q.k.
+        cap: soft cap; 0: none.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    table: Tensor | None
+    slopes: Tensor | None
+    sinks: Tensor | None
+    q_document: Tensor | None
+    k_document: Tensor | None
+    causal: bool
+    start: int
+    window: int
+    origin: int
+    far: bool
+    scale: float
+    cap: float
+
+
+class Prepared(NamedTuple):
+    """A problem as the kernels take it.
+
+    Args:
+        problem: the problem, with contiguous channels.
+        bias: its bias.
+        where: its sizes and visibility, without spans.
+        tiles: configurations of the kernels.
+        upcast: whether 16-bit numbers are widened before products.
+    """
+
+    problem: Problem
+    bias: Bias
+    where: Structure
+    tiles: Tiles
+    upcast: bool
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Numbers of batch times heads, of queries and of keys."""
+        q, k = self.problem.q, self.problem.k
+        return q.shape[0] * q.shape[1], k.shape[0] * k.shape[1]
+
+    def form(self, tile: Tile, learned: bool = False) -> Form:
+        """Return what a kernel is compiled for."""
+        given, (width, depth) = self.problem, (self.problem.q.shape[3], self.problem.v.shape[3])
+        return Form(
+            tile.rows,
+            tile.columns,
+            given.q.shape[1] // given.k.shape[1],
+            width,
+            depth,
+            padded(width),
+            padded(depth),
+            given.causal,
+            given.window > 0,
+            given.q_document is not None,
+            given.cap > 0,
+            given.table is not None or given.slopes is not None,
+            given.sinks is not None,
+            given.far,
+            learned,
+            self.upcast,
+        )
+
+    def structure(self, tile: Tile, of_keys: bool = False) -> Structure:
+        """Return sizes and visibility with the spans of tiles of this size."""
+        given = self.problem
+        if given.q_document is None or given.k_document is None:
+            return self.where
+        spans = document_spans(self.where.q_document, self.where.k_document, tile, of_keys)
+        return self.where._replace(spans=spans, span_batch=spans.stride(0) if len(spans) > 1 else 0)
+
+
+def padded(channels: int) -> int:
+    """Return the power of two from 16 on that holds so many channels."""
+    return max(16, 1 << (channels - 1).bit_length())
+
+
+def prepare(given: Problem) -> Prepared:
+    """Find NaN and infinity among the keys, and describe tensors and sizes."""
+    q, k, v = (contiguous_channels(x) for x in (given.q, given.k, given.v))
+    given = given._replace(q=q, k=k, v=v)
+    kind = device_class(q.device)
+    found = tiles(kind, q.dtype, max(padded(q.shape[3]), padded(v.shape[3])))
+    poison = q.new_empty(k.shape[:3], dtype=torch.float32)
+    rows = 0
+    asks, holds = given.q_document, given.k_document
+    if asks is not None and holds is not None:
+        asks, holds = (x.long() for x in (asks, holds))
+        # no query has this document, so that padding attends to nothing either
+        holds = holds.masked_fill(holds == PADDING, torch.iinfo(torch.int64).min)
+        rows = int(max(len(asks), len(holds)) > 1)
+        asks, holds = (x.expand(max(len(asks), len(holds)), -1).contiguous() for x in (asks, holds))
+    entries = 1 if given.table is None else given.table.shape[1]
+    bias = Bias(given.table, given.slopes, given.sinks, given.origin, entries - 1)
+    sizes = q.shape[1], k.shape[1], q.shape[2], k.shape[2], given.start, given.window
+    where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, poison)
+    # the interpreter multiplies the bits of bfloat16
+    ready = Prepared(given, bias, where, found, kind == "interpreter" and q.dtype == torch.bfloat16)
+    grid = -(-k.shape[2] // ROWS.rows), ready.grid[1]
+    arguments = matrix(k), matrix(v), poison, k.shape[1], k.shape[2], ready.form(ROWS)
+    launch(find_poison, grid, arguments, ROWS.options)
+    return ready
+
+
+def forward(given: Problem) -> tuple[Tensor, Tensor]:
+    """Return the output, laid out as (batch, queries, heads, channels), and the log-sum-exp in units of log2."""
+    ready = prepare(given)
+    q, k, v = ready.problem[:3]
+    out, lse = empty_outputs(q, v)
+    tile = ready.tiles.forward
+    grid = -(-q.shape[2] // tile.rows), ready.grid[0]
+    arguments = (matrix(q), matrix(k), matrix(v)), matrix(out), lse, ready.bias, ready.structure(tile)
+    launch(attention_forward, grid, (*arguments, ready.form(tile)), tile.options)
+    return out, lse
+
+
+class Gradients(NamedTuple):
+    """Gradients of a problem's inputs; None where there is no such input, or where none is needed."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    table: Tensor | None
+    slopes: Tensor | None
+    sinks: Tensor | None
+
+
+def backward(gradient: Tensor, given: Problem, out: Tensor, lse: Tensor, learned: bool) -> Gradients:
+    """Return the gradients; weights are computed again from the log-sum-exp.
+
+    Args:
+        gradient: of the output.
+        given: the problem.
+        out: the output of `forward`.
+        lse: its log-sum-exp.
+        learned: whether the table or the slopes need a gradient.
+    """
+    ready = prepare(given)
+    gradient = contiguous_channels(gradient)
+    q, k, v = ready.problem[:3]
+    delta = torch.empty_like(lse)
+    grid = -(-q.shape[2] // ROWS.rows), ready.grid[0]
+    arguments = matrix(out), matrix(gradient), lse, delta, q.shape[1], q.shape[2], ready.form(ROWS)
+    launch(find_delta, grid, arguments, ROWS.options)
+    tensors, softmax = tuple(matrix(x) for x in (q, k, v, gradient)), (lse, delta)
+    dk, dv = empty_gradients(given.k, given.v)
+    tile = ready.tiles.keys
+    grid = -(-k.shape[2] // tile.columns), ready.grid[1]
+    arguments = tensors, softmax, (matrix(dk), matrix(dv)), ready.bias, ready.structure(tile, of_keys=True)
+    launch(attention_backward_keys, grid, (*arguments, ready.form(tile)), tile.options)
+    dq, sums = _backward_queries(ready, tensors, softmax, learned)
+    table = _table_gradient(ready, tensors, softmax, sums) if learned and given.table is not None else None
+    slopes = sums if learned and given.slopes is not None else None
+    return Gradients(dq, dk, dv, table, slopes, _sinks_gradient(given.sinks, lse, delta))
+
+
+def _backward_queries(
+    ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor], learned: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the queries, and the sums for slopes or the ends of the table: (2, heads)."""
+    given, tile = ready.problem, ready.tiles.queries
+    batch, heads, queries, _ = given.q.shape
+    (dq,) = empty_gradients(given.q)
+    grid = -(-queries // tile.rows), batch * heads
+    summed = learned and (given.slopes is not None or given.far)
+    sums = dq.new_empty(batch, heads, grid[0] if summed else 0, 2, dtype=torch.float32)
+    arguments = tensors, softmax, (matrix(dq), sums), ready.bias, ready.structure(tile)
+    launch(attention_backward_queries, grid, (*arguments, ready.form(tile, summed)), tile.options)
+    return dq, sums.sum((0, 2)).T.contiguous()
+
+
+def _table_gradient(ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor], ends: Tensor) -> Tensor:
+    """Return the gradient of the table: sums along diagonals, and at its ends those of all that lies beyond."""
+    given, tile, bias = ready.problem, ready.tiles.diagonals, ready.bias
+    batch, heads = given.q.shape[:2]
+    lowest = -bias.origin // tile.rows
+    distances = -((bias.origin - bias.last) // tile.rows) - lowest + 1
+    count = batch * min(-(-given.q.shape[2] // tile.rows), -(-given.k.shape[2] // tile.rows))
+    chunks = max(1, min(count, PROGRAMS // (heads * distances)))
+    sums = given.q.new_empty(heads, chunks, distances, 2, tile.rows, dtype=torch.float32)
+    arguments = tensors, softmax, sums, bias, ready.where, (lowest, batch, chunks), ready.form(tile)
+    launch(add_tiles, (distances, heads, chunks), arguments, tile.options)
+    made = join(sums, lowest, bias.origin, bias.last + 1)
+    if given.far:
+        made[:, 0], made[:, -1] = ends
+    return made
+
+
+def _sinks_gradient(sinks: Tensor | None, lse: Tensor, delta: Tensor) -> Tensor | None:
+    """Return the gradient of the sinks: minus the weight of the sink times delta, over all queries."""
+    if sinks is None:
+        return None
+    weights = torch.exp2(sinks[:, None] * math.log2(math.e) - lse)
+    return -(weights.nan_to_num(0.0) * delta).sum((0, 2))

@@ -1,0 +1,237 @@
+# pyrefly: ignore-errors
+"""Backward kernels of attention: gradients of keys and values, of queries, and of what a bias is constant in.
+
+Two kernels, each of which owns what it writes: no atomic additions, the same bits at each call.
+"""
+
+import triton.language as tl
+
+from ordinate.ops.triton.kernel import kernel
+from ordinate.ops.triton.ranges import key_range, one_range, query_range, tile_begin, tile_count
+from ordinate.ops.triton.scores import (
+    FUTURE,
+    INFINITY,
+    NEAR,
+    PAST,
+    base,
+    end_of_table,
+    load_documents,
+    load_poison,
+    load_tile,
+    score_tile,
+    store_tile,
+    visible_tile,
+    without,
+)
+
+
+@kernel
+def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexpr):
+    """Gradients of a tile of keys and values, over all queries of their group of heads.
+
+    `given` are queries, keys, values and the outputs' gradient; `softmax` the log-sum-exp and delta of each query;
+    `made` the gradients of keys and values. Tiles are transposed: keys in rows.
+    """
+    COLUMNS: tl.constexpr = FORM.columns
+    q, k, v, gradient = given
+    dk, dv = made
+    tile = tl.program_id(0)
+    batch, key_head = tl.program_id(1) // where.key_heads, tl.program_id(1) % where.key_heads
+    j = tile * COLUMNS + tl.arange(0, COLUMNS)
+    poison = load_poison(where, batch, key_head, j, True)
+    # NaN of a key stays in its own row
+    keys = load_tile(base(k, batch, key_head), k.row, tile * COLUMNS, where.keys, FORM, COLUMNS, False, True)
+    values = load_tile(base(v, batch, key_head), v.row, tile * COLUMNS, where.keys, FORM, COLUMNS, True, True)
+    holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
+    rows = keys, values, j, holds, poison
+    to_keys = tl.zeros([COLUMNS, FORM.padded_width], tl.float32)
+    to_values = tl.zeros([COLUMNS, FORM.padded_depth], tl.float32)
+    held = q, gradient, softmax
+    state = add_query_ranges((to_keys, to_values), rows, held, (bias, where, batch, key_head), tile, FORM)
+    to_keys, to_values = state
+    to_keys *= where.scale
+    store_tile(base(dk, batch, key_head), dk.row, tile * COLUMNS, where.keys, to_keys, FORM, False)
+    store_tile(base(dv, batch, key_head), dv.row, tile * COLUMNS, where.keys, to_values, FORM, True)
+
+
+@kernel
+def add_query_ranges(state, rows, held, inputs, tile, FORM: tl.constexpr):
+    """Add all queries of a group of heads to the gradients of a tile of keys and values."""
+    bias, where, batch, _head = inputs
+    bounds = query_range(tile * FORM.columns, batch, bias, where, FORM)
+    _low, first, second, third, end, _high = bounds
+    if not FORM.documents:
+        if FORM.far:
+            state = add_queries(state, rows, held, inputs, one_range(third, end), FORM, PAST, False)
+            if not FORM.causal:
+                state = add_queries(state, rows, held, inputs, one_range(first, second), FORM, FUTURE, False)
+        else:
+            state = add_queries(state, rows, held, inputs, one_range(first, end), FORM, NEAR, False)
+    return add_queries(state, rows, held, inputs, bounds, FORM, NEAR, True)
+
+
+@kernel
+def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.constexpr, MASKED: tl.constexpr):
+    """Add a range of queries of all heads of a group to the gradients of a tile of keys and values."""
+    ROWS: tl.constexpr = FORM.rows
+    BIASED: tl.constexpr = FORM.biased and SIDE == NEAR
+    STAGES: tl.constexpr = 2 if BIASED else None
+    to_keys, to_values = state
+    keys, values, j, holds, poison = rows
+    q, gradient, softmax = held
+    bias, where, batch, key_head = inputs
+    tiles = tile_count(bounds, ROWS)
+    # one loop over heads and tiles: around an inner loop, what it does not change would fill the registers
+    for step in tl.range(0, FORM.groups * tiles, num_stages=STAGES):
+        head, tile = key_head, step
+        if FORM.groups > 1:
+            head, tile = key_head * FORM.groups + step // tiles, step % tiles
+        begin = tile_begin(tile, bounds, ROWS)
+        i = begin + tl.arange(0, ROWS)
+        norm, delta = load_softmax(softmax, batch, i, where, head, MASKED)
+        queries = load_tile(base(q, batch, head), q.row, begin, where.queries, FORM, ROWS, False, MASKED)
+        products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
+        shift = poison + end_of_table(bias, head, FORM, SIDE)
+        given = bias, where, head
+        score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, BIASED)
+        weights = tl.exp2(score - norm[None, :])
+        upstream = load_tile(
+            base(gradient, batch, head), gradient.row, begin, where.queries, FORM, ROWS, True, MASKED
+        )
+        if MASKED:
+            asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
+            seen = visible_tile(i[None, :], j[:, None], asks[None, :], holds[:, None], where, FORM)
+            weights = tl.where(seen, weights, 0.0)
+            finite = tl.where(norm < INFINITY, 0.0, 1.0)
+            queries, upstream = without(queries, finite), without(upstream, finite)
+        to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision="ieee")
+        slope = tl.dot(values, tl.trans(upstream), input_precision="ieee")
+        change = weights * (slope - delta[None, :])
+        if FORM.capped:
+            change *= 1.0 - squashed * squashed
+        if MASKED:
+            change = tl.where(seen, change, 0.0)
+        to_keys = tl.dot(change.to(queries.dtype), queries, to_keys, input_precision="ieee")
+    return to_keys, to_values
+
+
+@kernel
+def load_softmax(softmax, batch, i, where, head, MASKED: tl.constexpr):
+    """Log-sum-exp of queries, infinite where they see nothing so that their weights are 0, and their delta."""
+    lse, delta = softmax
+    place = (batch * where.heads + head).to(tl.int64) * where.queries + i
+    if MASKED:
+        norm = tl.load(lse + place, mask=i < where.queries, other=INFINITY)
+        shares = tl.load(delta + place, mask=i < where.queries, other=0.0)
+    else:
+        norm, shares = tl.load(lse + place), tl.load(delta + place)
+    return tl.where(norm == -INFINITY, INFINITY, norm), shares
+
+
+@kernel
+def attention_backward_queries(given, softmax, made, bias, where, FORM: tl.constexpr):
+    """Gradients of a tile of queries, and its share of the gradients of slopes or of the ends of the table.
+
+    `made` are the gradients of the queries, and of the bias by sequence, head and tile: two sums for each, of what
+    lies behind and ahead.
+    """
+    ROWS: tl.constexpr = FORM.rows
+    q, k, v, gradient = given
+    dq, sums = made
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    batch, head = tl.program_id(1) // where.heads, tl.program_id(1) % where.heads
+    i = tile * ROWS + tl.arange(0, ROWS)
+    queries = load_tile(base(q, batch, head), q.row, tile * ROWS, where.queries, FORM, ROWS, False, True)
+    upstream = load_tile(
+        base(gradient, batch, head), gradient.row, tile * ROWS, where.queries, FORM, ROWS, True, True
+    )
+    norm, delta = load_softmax(softmax, batch, i, where, head, True)
+    asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
+    rows = queries, upstream, i, asks, norm, delta
+    state = (
+        tl.zeros([ROWS, FORM.padded_width], tl.float32),
+        tl.zeros([ROWS], tl.float32),
+        tl.zeros([ROWS], tl.float32),
+    )
+    state = add_key_ranges(state, rows, (k, v, batch), (bias, where, head), tile, FORM)
+    to_queries, behind, ahead = state
+    to_queries *= where.scale
+    store_tile(base(dq, batch, head), dq.row, tile * ROWS, where.queries, to_queries, FORM, False)
+    if FORM.learned:
+        place = sums + 2 * (tl.program_id(1) * tl.num_programs(0) + tile)
+        tl.store(place, tl.sum(behind, 0))
+        tl.store(place + 1, tl.sum(ahead, 0))
+
+
+@kernel
+def add_key_ranges(state, rows, held, inputs, tile, FORM: tl.constexpr):
+    """Add all keys to the gradients of a tile of queries."""
+    bounds = key_range(tile * FORM.rows, held[2], inputs[0], inputs[1], FORM)
+    _low, first, second, third, end, _high = bounds
+    if not FORM.documents:
+        state = add_scores(state, rows, held, inputs, one_range(first, second), FORM, PAST, False)
+    if FORM.far and not FORM.causal and not FORM.documents:
+        state = add_scores(state, rows, held, inputs, one_range(third, end), FORM, FUTURE, False)
+    return add_scores(state, rows, held, inputs, bounds, FORM, NEAR, True)
+
+
+@kernel
+def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.constexpr, MASKED: tl.constexpr):
+    """Add a range of keys to the gradients of a tile of queries."""
+    COLUMNS: tl.constexpr = FORM.columns
+    BIASED: tl.constexpr = FORM.biased and (SIDE == NEAR or not FORM.far)
+    STAGES: tl.constexpr = 2 if BIASED else None
+    to_queries, behind, ahead = state
+    queries, upstream, i, asks, norm, delta = rows
+    k, v, batch = held
+    bias, where, head = inputs
+    constant = end_of_table(bias, head, FORM, SIDE)
+    key_head = head // FORM.groups
+    keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
+    for step in tl.range(0, tile_count(bounds, COLUMNS), num_stages=STAGES):
+        begin = tile_begin(step, bounds, COLUMNS)
+        j = begin + tl.arange(0, COLUMNS)
+        keys = load_tile(keys_base, k.row, begin, where.keys, FORM, COLUMNS, False, MASKED)
+        values = load_tile(values_base, v.row, begin, where.keys, FORM, COLUMNS, True, MASKED)
+        poison = load_poison(where, batch, key_head, j, MASKED)
+        if MASKED:
+            keys, values = without(keys, poison), without(values, poison)
+        products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+        shift = (poison + constant)[None, :]
+        score, squashed = score_tile(products, i[:, None], j[None, :], inputs, shift, FORM, BIASED)
+        slope = tl.dot(upstream, tl.trans(values), input_precision="ieee")
+        change = tl.exp2(score - norm[:, None]) * (slope - delta[:, None])
+        if MASKED:
+            holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
+            seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
+            change = tl.where(seen, change, 0.0)
+        if FORM.learned:
+            one, other = bias_change(change, i[:, None], j[None, :], inputs, BIASED, SIDE)
+            behind += one
+            ahead += other
+        if FORM.capped:
+            change *= 1.0 - squashed * squashed
+            if MASKED:
+                change = tl.where(seen, change, 0.0)
+        to_queries = tl.dot(change.to(keys.dtype), keys, to_queries, input_precision="ieee")
+    return to_queries, behind, ahead
+
+
+@kernel
+def bias_change(change, i, j, inputs, BIASED: tl.constexpr, SIDE: tl.constexpr):
+    """Sums of each row for the two slopes, or for the two ends of the table."""
+    bias, where, _head = inputs
+    if bias.slopes is not None:
+        distance = (i + where.start).to(tl.float32) - j.to(tl.float32)
+        one = tl.sum(change * tl.minimum(-distance, 0.0), 1)
+        other = tl.sum(change * tl.minimum(distance, 0.0), 1)
+    elif BIASED:
+        entry = j - i + bias.origin
+        one = tl.sum(tl.where(entry <= 0, change, 0.0), 1)
+        other = tl.sum(tl.where(entry >= bias.last, change, 0.0), 1)
+    else:
+        all_of_it = tl.sum(change, 1)
+        none_of_it = tl.zeros_like(all_of_it)
+        one = all_of_it if SIDE == PAST else none_of_it
+        other = none_of_it if SIDE == PAST else all_of_it
+    return one, other

@@ -1,0 +1,113 @@
+"""Attention by Triton as two operators that torch.compile does not look into.
+
+They are defined without Triton, which is imported when one of them runs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
+
+# others: table, slopes, sinks, documents of queries and of keys; structure: causal, start, window, origin, far;
+# numbers: scale, cap
+GIVEN = "Tensor?[] others, SymInt[] structure, float[] numbers"
+DEVICES = ("cpu", "cuda")
+Optional = Sequence[Tensor | None]
+Integers = Sequence[int | torch.SymInt]
+
+torch.library.define(
+    "ordinate::triton_attention", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
+)
+torch.library.define(
+    "ordinate::triton_attention_backward",
+    f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool learned) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """Return the output and the log-sum-exp in units of log2."""
+    return torch.ops.ordinate.triton_attention(q, k, v, others, structure, numbers)
+
+
+def attention_backward(
+    gradient: Tensor,
+    saved: Sequence[Tensor],
+    others: Optional,
+    structure: Integers,
+    numbers: Sequence[float],
+    learned: bool,
+) -> tuple[Tensor, ...]:
+    """Return the gradients of q, k, v, table, slopes and sinks; an empty tensor stands for none.
+
+    Args:
+        gradient: of the output.
+        saved: q, k, v, the output and the log-sum-exp.
+        others: as in `attention`.
+        structure: as in `attention`.
+        numbers: as in `attention`.
+        learned: whether table and slopes need a gradient.
+    """
+    return torch.ops.ordinate.triton_attention_backward(gradient, saved, others, structure, numbers, learned)
+
+
+@torch.library.impl("ordinate::triton_attention", DEVICES)
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    from ordinate.ops.triton.attention import forward
+
+    return forward(_problem((q, k, v), others, structure, numbers))
+
+
+@torch.library.register_fake("ordinate::triton_attention")
+def _shaped(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    return empty_outputs(q, v)
+
+
+@torch.library.impl("ordinate::triton_attention_backward", DEVICES)
+def _backward(
+    gradient: Tensor,
+    saved: Sequence[Tensor],
+    others: Optional,
+    structure: Integers,
+    numbers: Sequence[float],
+    learned: bool,
+) -> tuple[Tensor, ...]:
+    from ordinate.ops.triton.attention import backward
+
+    *inputs, out, lse = saved
+    made = backward(gradient, _problem(inputs, others, structure, numbers), out, lse, learned)
+    return tuple(lse.new_empty(0) if x is None else x for x in made)
+
+
+@torch.library.register_fake("ordinate::triton_attention_backward")
+def _shaped_backward(
+    gradient: Tensor,
+    saved: Sequence[Tensor],
+    others: Optional,
+    structure: Integers,
+    numbers: Sequence[float],
+    learned: bool,
+) -> tuple[Tensor, ...]:
+    q, k, v, _, lse = saved
+    table, slopes, sinks = others[:3]
+    asked = table if learned else None, slopes if learned else None, sinks
+    return *empty_gradients(q, k, v), *(lse.new_empty(0 if x is None else x.shape) for x in asked)
+
+
+def _problem(inputs: Sequence[Tensor], others: Optional, structure: Integers, numbers: Sequence[float]) -> Any:
+    from ordinate.ops.triton.attention import Problem
+
+    causal, start, window, origin, far = (int(x) for x in structure)
+    scale, cap = numbers
+    q, k, v = inputs
+    table, slopes, sinks, q_document, k_document = others
+    shape = bool(causal), start, window, origin, bool(far)
+    return Problem(q, k, v, table, slopes, sinks, q_document, k_document, *shape, scale, cap)

@@ -1,0 +1,85 @@
+"""Tiles, warps and stages of each kernel, by class of device, dtype and channels: fixed, nothing is tuned."""
+
+from typing import NamedTuple
+
+import torch
+
+
+class Tile(NamedTuple):
+    """Configuration of a kernel.
+
+    Args:
+        rows: queries per tile.
+        columns: keys per tile.
+        warps: warps of a program.
+        stages: tiles that are loaded ahead.
+    """
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Options of the launch."""
+        return {"num_warps": self.warps, "num_stages": self.stages}
+
+
+class Tiles(NamedTuple):
+    """Configurations of the kernels of attention.
+
+    Args:
+        forward: outputs.
+        keys: gradients of keys and values.
+        queries: gradients of queries.
+        diagonals: gradient of a table; rows equal columns.
+    """
+
+    forward: Tile
+    keys: Tile
+    queries: Tile
+    diagonals: Tile
+
+
+# of Triton's interpreter: so small that short sequences have several tiles
+INTERPRETED = Tiles(Tile(32, 16, 4, 1), Tile(16, 32, 4, 1), Tile(32, 16, 4, 1), Tile(16, 16, 4, 1))
+# for each class of device and size of a number, the configurations up to a number of channels
+TILES: dict[str, dict[int, dict[int, Tiles]]] = {
+    "hopper": {
+        2: {
+            64: Tiles(Tile(128, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2)),
+            128: Tiles(Tile(128, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2), Tile(64, 64, 4, 2)),
+            256: Tiles(Tile(64, 32, 4, 2), Tile(64, 32, 8, 1), Tile(64, 32, 8, 1), Tile(32, 32, 4, 1)),
+        },
+        4: {
+            64: Tiles(Tile(64, 32, 8, 2), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
+            128: Tiles(Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
+            256: Tiles(Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1)),
+        },
+    },
+}
+
+
+def device_class(device: torch.device) -> str:
+    """Return the class of a device, by which its configurations are chosen."""
+    if device.type == "cpu":
+        return "interpreter"
+    if torch.version.hip is not None:
+        return "cdna"
+    major, _ = torch.cuda.get_device_capability(device)
+    return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
+
+
+def tiles(kind: str, dtype: torch.dtype, channels: int) -> Tiles:
+    """Return the configurations for a class of device.
+
+    Args:
+        kind: class of device.
+        dtype: dtype of queries, keys and values.
+        channels: channels of the wider of keys and values, a power of two.
+    """
+    if kind == "interpreter":
+        return INTERPRETED
+    sizes = TILES[kind][dtype.itemsize]
+    return next(found for most, found in sizes.items() if channels <= most)

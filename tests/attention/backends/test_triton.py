@@ -1,0 +1,147 @@
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from ordinate import Geometry, attend, explain
+from ordinate.attention.backends import triton as backend
+from ordinate.ops.triton import availability
+from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Sum, Toeplitz
+from ordinate.testing.backend import GEOMETRIES, random_qkv
+
+ROOT = Path(__file__).parents[3]
+INTERPRETED = Path(__file__).with_name("triton_interpreted.py")
+installed = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+
+
+def interpreted(*command):
+    """Run Python with Triton's interpreter in a process of its own: it is chosen when Triton is imported."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def pytest_of(file, *options):
+    """Run tests in the interpreter, in which numpy warns of the NaN that a test is about."""
+    quiet = "-p", "no:cacheprovider", "-q", "--show-capture=no", "-W", "ignore::RuntimeWarning"
+    return interpreted("-m", "pytest", *quiet, str(file), *options)
+
+
+LEARNED_TABLE = """
+import torch
+from ordinate import Geometry
+from ordinate.schemes import T5
+from ordinate.testing.backend import assert_agrees, random_qkv
+
+torch.manual_seed(0)
+where, scheme = Geometry.causal(33, cached=9), T5(heads=2, buckets=8, max_distance=12)
+assert_agrees("triton", scheme, where, *random_qkv(where, batch=1, heads=2, kv_heads=1, dtype=torch.float32))
+"""
+
+
+@installed
+def test_a_learned_table_with_far_tiles_agrees_with_the_reference():
+    interpreted("-c", LEARNED_TABLE)
+
+
+@installed
+@pytest.mark.extended
+def test_the_kernels_agree_with_the_reference_and_their_mutants_do_not():
+    assert " passed" in pytest_of(INTERPRETED, "-m", "not extended")
+
+
+@installed
+@pytest.mark.extended
+def test_bad_input_is_right_as_in_every_backend():
+    # bfloat16 and huge scores in 16 bits are rounded wrongly by the interpreter
+    chosen = "(nan or infinity or without_visible or minus_infinity) and not bfloat16"
+    assert " passed" in pytest_of(INTERPRETED.with_name("test_bad_input.py"), "-m", "not extended", "-k", chosen)
+
+
+COMPILED = """
+import torch
+from ordinate import Geometry, attend
+from ordinate.schemes import T5
+
+where, scheme = Geometry.causal(35), T5(heads=4, buckets=8, max_distance=12)
+inputs = [torch.randn(1, h, 35, 8, requires_grad=True) for h in (4, 2, 2)]
+
+def attention(q, k, v):
+    return attend(q, k, v, scheme.at(where), backend="triton") * 2
+
+def results(function):
+    out = function(*inputs)
+    return out, *torch.autograd.grad(out.square().sum(), [*inputs, scheme.table])
+
+compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
+assert all(one.equal(other) for one, other in zip(results(attention), results(compiled), strict=True))
+"""
+
+
+@installed
+@pytest.mark.extended
+def test_torch_compile_takes_it_whole_forward_and_backward():
+    # the type checks of tests cannot be compiled
+    interpreted("-c", COMPILED)
+
+
+def test_nothing_imports_triton_before_a_kernel_runs():
+    program = "import torch, sys; had = 'triton' in sys.modules; from ordinate.attention._attend import BACKENDS; "
+    program += "assert 'triton' in BACKENDS; assert had or 'triton' not in sys.modules"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_a_gpu_or_triton_it_says_what_to_do(monkeypatch):
+    q, k, v = random_qkv(Geometry.causal(5), dtype=torch.float32)
+    at = NoPosition().at(Geometry.causal(5))
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match="only GPUs are supported"):
+        attend(q, k, v, at, backend="triton")
+    assert explain(q, k, v, at).backend != "triton"
+    monkeypatch.setattr(availability, "find_spec", lambda name: None)
+    missing = "Triton is not installed: pip install 'triton>=3.6'"
+    assert availability.unavailable_reason(torch.device("cuda")) == missing
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with pytest.raises(ValueError, match="Triton is not installed: pip install"):
+        attend(q, k, v, at, backend="triton")
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        T5(heads=4, buckets=8, max_distance=12),
+        Kerple(heads=4),
+        Toeplitz(heads=4, max_length=100),
+        Toeplitz(heads=4, max_length=7, out_of_range="clamp"),
+        Sum(Rope(head_width=8), T5(heads=4, buckets=8, max_distance=9)),
+        Alibi(heads=4, direction="split_heads"),
+    ],
+    ids=["t5", "kerple", "toeplitz", "clamped", "sum", "split"],
+)
+def test_the_short_table_gives_the_bias_of_every_visible_pair(geometry, scheme):
+    where = GEOMETRIES[geometry](35)
+    made, (queries, keys) = backend._bias(scheme.at(where)), where.shape
+    entry = torch.arange(keys) - torch.arange(queries)[:, None] + queries - 1 - made.first
+    if not made.far:
+        assert ((entry >= 0) & (entry < made.table.shape[1]))[where.visible[0]].all()
+    found = made.table.expand(4, -1)[:, entry.clamp(0, made.table.shape[1] - 1)]
+    exact = scheme.at(where).offset_table.expand(4, -1)[:, entry + made.first]
+    assert (found == exact)[:, where.visible.any(0)].all()
+
+
+def test_a_table_is_evaluated_near_the_diagonal_only():
+    where = Geometry.causal(5000)
+    made = backend._bias(T5(heads=4).at(where))
+    assert made.far
+    assert made.table.shape == (4, 129)
+    slopes = backend._bias(Sum(Rope(head_width=8), Alibi(heads=4)).at(where))
+    assert slopes.table is None
+    assert slopes.slopes[:, 0].tolist() == [0.25, 0.25]

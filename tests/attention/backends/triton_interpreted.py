@@ -1,0 +1,309 @@
+"""The Triton kernels on a CPU, in Triton's interpreter: run by test_triton.py in a process of its own.
+
+    TRITON_INTERPRET=1 python -m pytest -W ignore::RuntimeWarning tests/attention/backends/triton_interpreted.py
+
+bfloat16 is left out: the interpreter rounds it wrongly.
+"""
+
+import importlib
+import pkgutil
+import sys
+
+import pytest
+import torch
+
+import ordinate.ops.triton
+from ordinate import Geometry, attend, explain
+from ordinate.attention import ScoreOptions
+from ordinate.ops.triton import operators
+from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Sum, Toeplitz
+from ordinate.testing.backend import GEOMETRIES, assert_agrees, assert_second_gradients_agree, random_qkv
+from ordinate.testing.tolerance import assert_as_close
+
+TYPES = [torch.float32, torch.float16]
+SINKS = torch.tensor([0.5, -1.0, 2.0, 30.0])
+
+
+@pytest.fixture(autouse=True)
+def _interpreted():
+    assert importlib.import_module("triton").knobs.runtime.interpret
+
+
+def t5():
+    scheme = T5(heads=4, buckets=8, max_distance=12)
+    torch.nn.init.normal_(scheme.table)
+    return scheme
+
+
+def toeplitz():
+    scheme = Toeplitz(heads=4, max_length=200)
+    torch.nn.init.normal_(scheme.table)
+    return scheme
+
+
+SCHEMES = {
+    "none": NoPosition,
+    "alibi": lambda: Alibi(heads=4),
+    "slopes": lambda: Alibi(heads=4, direction="separate", trainable=True),
+    "t5": t5,
+    "kerple": lambda: Kerple(heads=4),
+    "toeplitz": toeplitz,
+}
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type):
+    where = GEOMETRIES[geometry](35)
+    assert_agrees("triton", SCHEMES[name](), where, *random_qkv(where, dtype=type))
+
+
+@pytest.mark.parametrize(("tokens", "width"), [(1, 16), (5, 1), (31, 40), (33, 72), (64, 80), (65, 96), (63, 100)])
+def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width):
+    for type, geometry, name in (
+        (TYPES[0], "causal", "t5"),
+        (TYPES[1], "window", "alibi"),
+        (TYPES[0], "left", "none"),
+    ):
+        # of one token the gradient of the table is nothing but rounding
+        scheme = SCHEMES["none" if tokens == 1 else name]()
+        where = GEOMETRIES[geometry](tokens)
+        assert_agrees("triton", scheme, where, *random_qkv(where, batch=2, width=width, dtype=type))
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (Geometry.causal(130, cached=37), "t5"),
+        (Geometry.causal(120, window=50), "t5"),
+        (Geometry.full(97), "t5"),
+        (Geometry.full(97, window=40), "slopes"),
+        (Geometry.cross(70, 41), "toeplitz"),
+        (Geometry.packed([70, 3, 40]), "t5"),
+        (Geometry.packed([5, 60, 40], causal=False), "alibi"),
+    ],
+    ids=lambda given: None if isinstance(given, Geometry) else given,
+)
+def test_it_agrees_over_many_tiles(where, name):
+    assert_agrees("triton", SCHEMES[name](), where, *random_qkv(where, batch=1, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 4])
+@pytest.mark.parametrize("depth", [3, 40])
+def test_groups_of_heads_and_other_widths_of_values(kv_heads, depth):
+    where = Geometry.causal(35)
+    q, k, _ = random_qkv(where, kv_heads=kv_heads, dtype=torch.float32)
+    v = torch.randn(2, kv_heads, 35, depth).requires_grad_()
+    assert_agrees("triton", t5(), where, q, k, v)
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("geometry", ["causal", "full", "window", "packed", "cached"])
+@pytest.mark.parametrize("name", ["none", "t5", "slopes"])
+@pytest.mark.parametrize("formula", [{"softcap": 0.7}, {"sinks": SINKS}, {"softcap": 20.0, "sinks": SINKS}])
+def test_caps_and_sinks_agree_forward_and_backward(formula, name, geometry, type):
+    where = GEOMETRIES[geometry](35)
+    assert_agrees("triton", SCHEMES[name](), where, *random_qkv(where, dtype=type), ScoreOptions(**formula))
+
+
+def test_soft_caps_are_exact_for_very_large_and_very_small_products():
+    where = Geometry.full(40)
+    for size in (1e-4, 1e-1, 1.0, 100.0):
+        q, k, v = random_qkv(where, batch=1, dtype=torch.float32)
+        q = (q.detach() * size).requires_grad_()
+        assert_agrees("triton", NoPosition(), where, q, k, v, ScoreOptions(softcap=3.0))
+
+
+def test_queries_without_visible_keys_give_zero_and_no_gradient():
+    where = Geometry(torch.arange(70)[None, :, None], torch.arange(5)[None, :, None], window=3, consecutive=True)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    for name in SCHEMES:
+        out = attend(q, k, v, SCHEMES[name]().at(where), backend="triton")
+        assert (out[:, :, 8:] == 0).all()
+        (slope,) = torch.autograd.grad(out.square().sum(), q)
+        assert (slope[:, :, 8:] == 0).all()
+        assert_agrees("triton", SCHEMES[name](), where, q, k, v)
+
+
+def test_nan_in_a_document_stays_there_forward_and_backward():
+    """Documents share tiles, so a weight of zero meets NaN in products."""
+    where, scheme = Geometry.packed([20, 15, 30]), t5()
+    inputs = [x.detach() for x in random_qkv(where, batch=1, dtype=torch.float32)]
+    clean = [x.clone().requires_grad_() for x in inputs]
+    for name, x in zip("qkv", inputs, strict=True):
+        dirty = [y.clone() for y in inputs]
+        dirty["qkv".index(name)][:, :, 22:24] = torch.tensor([float("nan"), float("inf")])[:, None]
+        dirty = [y.requires_grad_() for y in dirty]
+        rest = torch.arange(x.shape[2]) // 35 + torch.arange(x.shape[2]) // 20 != 1
+        results = []
+        for given in (clean, dirty):
+            out = attend(*given, scheme.at(where), backend="triton")
+            results.append((out, *torch.autograd.grad(out[:, :, rest].square().sum(), given)))
+        for one, other in zip(*results, strict=True):
+            assert one[:, :, rest].equal(other[:, :, rest])
+        hurt = results[1][0][0, :, 20:35].isnan()
+        seen = torch.arange(20, 35) >= 22 if name != "q" else (torch.arange(20, 35) - 22 < 2) & (torch.arange(15) > 1)
+        assert hurt.equal(seen[None, :, None].expand_as(hurt)), name
+
+
+def test_the_log_sum_exp_is_that_of_the_reference():
+    from ordinate.attention import attend_with_lse
+
+    where, options = Geometry.padded(torch.arange(40) >= torch.tensor([[0], [17]])), ScoreOptions(sinks=SINKS)
+    q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.float32))
+    for given in ({}, {"score_options": options}):
+        out, lse = attend_with_lse(q, k, v, t5().at(where), backend="triton", **given)
+        _, usual = attend_with_lse(q, k, v, t5().at(where), backend="reference", **given)
+        assert lse.shape == usual.shape
+        assert out.shape == v[:, :1].expand(-1, 4, -1, -1).shape
+    torch.manual_seed(0)
+    scheme = t5()
+    _, lse = attend_with_lse(q, k, v, scheme.at(where), backend="triton")
+    _, usual = attend_with_lse(q, k, v, scheme.at(where), backend="reference")
+    _, exact = attend_with_lse(q.double(), k.double(), v.double(), scheme.double().at(where), backend="reference")
+    assert_as_close(lse, usual, exact)
+
+
+def test_strided_inputs_and_other_rows_of_the_batch_change_no_bit():
+    where, scheme = Geometry.causal(35), t5()
+
+    def results(inputs, upstream):
+        inputs = [x.detach().requires_grad_() for x in inputs]
+        out = attend(*inputs, scheme.at(where), backend="triton")
+        return out, *torch.autograd.grad(out, [*inputs, scheme.table], upstream)
+
+    upstream = torch.randn(2, 35, 4, 8).transpose(1, 2)
+    fused = torch.randn(2, 35, 4, 24).transpose(1, 2)
+    strided = [fused[..., :8], fused[:, ::2, :, 8:16], torch.randn(1, 1, 35, 16).expand(2, 2, 35, 16)[..., ::2]]
+    usual = results([x.contiguous() for x in strided], upstream.contiguous())
+    assert all(a.equal(b) for a, b in zip(results(strided, upstream), usual, strict=True))
+    alone = results([x[:1] for x in strided], upstream[:1])
+    assert all(a[:1].equal(b) for a, b in zip(usual[:4], alone[:4], strict=True))
+
+
+def test_compositions_keep_the_form_of_the_bias():
+    where = Geometry.causal(40)
+    for scheme in (Sum(Rope(head_width=8), Alibi(heads=4)), Sum(Rope(head_width=8), t5())):
+        assert_agrees("triton", scheme, where, *random_qkv(where, batch=1, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("geometry", ["causal", "window", "left", "cached"])
+@pytest.mark.parametrize("name", ["none", "slopes", "t5"])
+def test_second_gradients_agree_with_the_reference(name, geometry, monkeypatch):
+    monkeypatch.setattr("ordinate.attention._double_backward.MAX_BLOCK_SCORES", 200)
+    given = {"score_options": ScoreOptions(2.0, torch.randn(4).requires_grad_())}
+    assert_second_gradients_agree("triton", SCHEMES[name](), GEOMETRIES[geometry](21), torch.float32, **given)
+
+
+def test_torch_compile_takes_it_whole():
+    where, scheme = Geometry.causal(35), t5()
+    inputs = random_qkv(where, batch=1, dtype=torch.float32)
+
+    def run(q, k, v, table):
+        scheme.table.data = table.data
+        return attend(q, k, v, scheme.at(where), backend="triton")
+
+    def results(function):
+        out = function(*inputs)
+        return out, *torch.autograd.grad(out.square().sum(), [*inputs, scheme.table])
+
+    def attention(q, k, v):
+        return attend(q, k, v, scheme.at(where), backend="triton") * 2
+
+    compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
+    for one, other in zip(results(attention), results(compiled), strict=True):
+        assert one.equal(other)
+
+
+def test_the_operators_say_the_right_shapes_and_strides():
+    q, k, v = (x.detach() for x in random_qkv(Geometry.causal(20), dtype=torch.float32))
+    others = [torch.randn(4, 39), None, SINKS, None, None]
+    given = others, [1, 0, 0, 19, 0], [0.3, 0.0]
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(torch.ops.ordinate.triton_attention.default, (q, k, v, *given), test_utils=checks)
+    out, lse = operators.attention(q, k, v, *given)
+    saved = torch.randn_like(out), [q, k, v, out, lse]
+    backward = torch.ops.ordinate.triton_attention_backward.default
+    torch.library.opcheck(backward, (*saved, *given, True), test_utils=checks)
+
+
+def test_unsupported_calls_are_rejected_with_a_reason():
+    where = Geometry.causal(3)
+    for type, width, says in ((torch.float64, 8, "float64"), (torch.float32, 257, "more than 256 channels")):
+        q, k, v = random_qkv(where, width=width, dtype=type)
+        with pytest.raises(ValueError, match=says):
+            attend(q, k, v, NoPosition().at(where), backend="triton")
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    with pytest.raises(ValueError, match="dropout is not supported"):
+        attend(q, k, v, NoPosition().at(where), dropout=0.5, backend="triton")
+    assert explain(q, k, v, t5().at(where), backend="triton").workspace_bytes < 4000
+
+
+# file, what stands there, what stands there in the mutant, and the case that finds it
+MUTANTS = [
+    ("scores", "behind >= 0", "behind > 0", "t5"),
+    ("scores", "behind < where.window", "behind <= where.window", "window"),
+    ("scores", "added = -behind *", "added = -1.1 * behind *", "slopes"),
+    ("scores", "x + x * y * series", "x", "formula"),
+    ("ranges", "round_up(whole, SIZE)", "round_down(whole, SIZE)", "window"),
+    ("ranges", "past = first - bias.origin + 1", "past = first - bias.origin + 17", "t5"),
+    ("ranges", "past = first + COLUMNS - 1 + bias.origin", "past = first - 1 + bias.origin", "t5"),
+    ("forward", "made * shrunk[:, None]", "made", "t5"),
+    ("forward", "top + tl.log2(total)", "top + total", "t5"),
+    ("forward", "        total += 1.0", "        total += 0.0", "formula"),
+    ("forward", "            values = without(values, poison)\n", "", "nan"),
+    ("backward", "    to_keys *= where.scale\n", "", "t5"),
+    ("backward", "    to_queries *= where.scale\n", "", "t5"),
+    ("backward", "entry <= 0", "entry < 0", "t5"),
+    ("backward", "tl.minimum(-distance, 0.0)", "tl.minimum(distance, 0.0)", "slopes"),
+    ("backward", "change *= 1.0 - squashed * squashed", "change *= 1.0", "formula"),
+    ("diagonals", "r[:, None] + c[None, :] < SIZE", "r[:, None] + c[None, :] <= SIZE", "t5"),
+    ("diagonals", "-origin - (lowest - 1) * size", "1 - origin - (lowest - 1) * size", "t5"),
+    ("rows", "made * upstream", "made", "t5"),
+    ("rows", " + tl.sum(values * 0.0, 1)", "", "nan"),
+    ("spans", "index + 1", "index", "packed"),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "other", "case"), MUTANTS, ids=lambda x: x if x.isidentifier() else "")
+def test_a_mutant_is_killed(file, text, other, case, monkeypatch, tmp_path):
+    where, options = Geometry.causal(70, cached=5), ScoreOptions()
+    if case == "nan":
+        mutate(file, text, other, monkeypatch, tmp_path)
+        with pytest.raises(AssertionError):
+            test_nan_in_a_document_stays_there_forward_and_backward()
+        return
+    if case == "packed":
+        where = Geometry.packed([40, 30])
+    if case == "window":
+        where = Geometry.causal(70, window=40)
+    if case == "formula":
+        options = ScoreOptions(softcap=2.0, sinks=SINKS)
+    scheme = SCHEMES["slopes" if case == "slopes" else "t5"]()
+    inputs = random_qkv(where, batch=1, dtype=torch.float32)
+    assert_agrees("triton", scheme, where, *inputs, options)
+    mutate(file, text, other, monkeypatch, tmp_path)
+    with pytest.raises(AssertionError):
+        assert_agrees("triton", scheme, where, *inputs, options)
+
+
+def mutate(file, text, other, monkeypatch, folder):
+    """Replace a text of a file of the kernels, and what it defines wherever that is imported."""
+    for part in pkgutil.iter_modules(ordinate.ops.triton.__path__):
+        importlib.import_module(f"ordinate.ops.triton.{part.name}")
+    module = sys.modules[f"ordinate.ops.triton.{file}"]
+    with open(module.__file__, encoding="utf-8") as source:
+        whole = source.read()
+    assert text in whole
+    changed = folder / f"{file}.py"
+    changed.write_text(whole.replace(text, other), encoding="utf-8")
+    namespace = {"__name__": module.__name__}
+    exec(compile(changed.read_text(encoding="utf-8"), changed, "exec"), namespace)
+    for user in [m for name, m in sys.modules.items() if name.startswith("ordinate.ops.triton.")]:
+        for name, value in namespace.items():
+            own = getattr(value, "__module__", "") == module.__name__
+            if own and vars(user).get(name) is vars(module)[name]:
+                monkeypatch.setattr(user, name, value)
