@@ -4,18 +4,21 @@ The minimal model uses PyTorch's 16-bit attention; ours computes it in float32 o
 """
 
 import statistics
-import time
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 
-from benchmarks.harness.saving import save
+from benchmarks.harness.device import Device
+from benchmarks.harness.saving import save, save_on
 from ordinate import Decoder, Shape
 from ordinate.core import catalog
 from ordinate.schemes import Scheme
 
 STEPS = 16
+# schemes of a rehearsal
+QUICK = ("none", "t5")
 VOCABULARY, WIDTH, LAYERS, HEADS, BATCH, TOKENS = 256, 96, 3, 4, 32, 128
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -63,34 +66,32 @@ class Bare(nn.Module):
         return nn.functional.linear(self.norm(x), self.tokens.weight)
 
 
-def step(model: nn.Module, optimiser: torch.optim.Optimizer, ids: Tensor, type: torch.dtype) -> float:
-    """Run one training step, and return its seconds."""
-    begin = time.perf_counter()
-    with torch.autocast("cpu", type, enabled=type != torch.float32):
+def step(model: nn.Module, optimiser: torch.optim.Optimizer, ids: Tensor, type: torch.dtype) -> None:
+    """Run one training step."""
+    with torch.autocast(ids.device.type, type, enabled=type != torch.float32):
         logits = model(ids[:, :-1])
     loss = cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
-    return time.perf_counter() - begin
 
 
-def measure(type: torch.dtype, steps: int) -> dict[str, dict[str, float]]:
+def measure(type: torch.dtype, steps: int, device: Device, schemes: Sequence[str]) -> dict[str, dict[str, float]]:
     """Median seconds of a step of each model, and the ratio to the minimal one, measured in turns."""
     torch.manual_seed(0)
-    models: dict[str, nn.Module] = {"bare": Bare()}
-    for scheme in catalog.names("ordinate.schemes"):
+    models: dict[str, nn.Module] = {"bare": Bare().to(device.name)}
+    for scheme in schemes:
         if 1 not in catalog.load("ordinate.schemes", Scheme, scheme).axes:
             continue
         models[scheme] = Decoder(
             Shape(vocabulary=VOCABULARY, width=WIDTH, layers=LAYERS, heads=HEADS, max_length=TOKENS, scheme=scheme)
-        )
+        ).to(device.name)
     optimisers = {name: torch.optim.AdamW(model.parameters()) for name, model in models.items()}
-    ids = torch.randint(0, VOCABULARY, (BATCH, TOKENS + 1))
+    ids = torch.randint(0, VOCABULARY, (BATCH, TOKENS + 1)).to(device.name)
     seconds: dict[str, list[float]] = {name: [] for name in models}
     for turn in range(steps + 2):
         for name, model in models.items():
-            spent = step(model, optimisers[name], ids, type)
+            spent = device.seconds(lambda model=model, name=name: step(model, optimisers[name], ids, type))
             if turn >= 2:
                 seconds[name].append(spent)
     bare = seconds["bare"]
@@ -104,13 +105,16 @@ def measure(type: torch.dtype, steps: int) -> dict[str, dict[str, float]]:
     }
 
 
-def main(keep: bool) -> None:
+def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
     """Measure, and print a table."""
     torch.set_num_threads(1)
-    results = {name: measure(type, STEPS) for name, type in TYPES.items()}
+    where = Device(device or "cpu")
+    schemes, steps = (QUICK, 2) if quick else (catalog.names("ordinate.schemes"), STEPS)
+    results = {name: measure(type, steps, where, schemes) for name, type in TYPES.items()}
+    what = "1 thread" if device is None else where.title
     for name, rows in results.items():
-        print(f"\n{name}: batch {BATCH} x {TOKENS} tokens, 1 thread\n{'model':14}{'ms':>8}{'ratio':>8}")
+        print(f"\n{name}: batch {BATCH} x {TOKENS} tokens, {what}\n{'model':14}{'ms':>8}{'ratio':>8}")
         for model, row in rows.items():
             print(f"{model:14}{row['seconds'] * 1e3:8.1f}{row['ratio']:8.3f}")
     if keep:
-        print(save("decoder", results))
+        print(save("decoder", results) if device is None else save_on(where, "decoder", results))

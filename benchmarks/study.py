@@ -13,10 +13,12 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from benchmarks.harness.saving import save
+from benchmarks.harness.device import Device
+from benchmarks.harness.saving import save, save_on
 from ordinate.core.progress import ignore
 from ordinate.core.seeds import derive_seed
 from ordinate.study.data_source import source_of
+from ordinate.study.device_allocation import max_parallel_runs
 from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.initial_model import initial_model
 from ordinate.study.model_sizing import shape_of
@@ -24,8 +26,9 @@ from ordinate.study.plan import Plan, Run
 from ordinate.study.resolve import resolve
 from ordinate.study.runner import run_study
 from ordinate.study.study_folder import StudyFolder
-from ordinate.study.thread_autotuning import available_cores, measure_threads
+from ordinate.study.thread_autotuning import measure_threads
 from ordinate.training.optimiser import learning_rate_at, make_optimiser
+from ordinate.training.settings import Hardware
 
 SCHEMES = ("rope", "alibi", "none", "sinusoidal")
 GOAL = 0.85
@@ -34,10 +37,11 @@ GOAL = 0.85
 def bare(plan: Plan, run: Run, data: Path) -> tuple[float, float]:
     """Seconds of training and of evaluation in a minimal loop."""
     torch.set_num_threads(1)
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
     source = source_of(plan)(plan, data)
     task = source.task
     torch.manual_seed(run.seed)
-    network = initial_model(plan, run, shape_of(plan, run, task.vocabulary))
+    network = initial_model(plan, run, shape_of(plan, run, task.vocabulary)).to(kind)
     began = time.perf_counter()
     optimiser = make_optimiser(network, plan.learning_rate, plan.weight_decay)
     for step in range(plan.steps):
@@ -45,9 +49,9 @@ def bare(plan: Plan, run: Run, data: Path) -> tuple[float, float]:
         for group in optimiser.param_groups:
             rate = learning_rate_at(step, peak=plan.learning_rate, warmup_steps=plan.warmup_steps, steps=plan.steps)
             group["lr"] = rate
-        with torch.autocast("cpu", torch.bfloat16, enabled=plan.precision == "bf16"):
-            logits = network(batch.inputs)
-        loss = cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten())
+        with torch.autocast(kind, torch.bfloat16, enabled=plan.precision == "bf16"):
+            logits = network(batch.inputs.to(kind))
+        loss = cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten().to(kind))
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), plan.grad_clip)
@@ -72,11 +76,14 @@ def barely(plan: Plan, data: Path, workers: int) -> tuple[float, list[tuple[floa
         return time.perf_counter() - began, parts
 
 
-def main(keep: bool, quick: bool = False) -> None:
-    """Run a study and bare loops of the same runs, and print the ratio."""
+def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
+    """Run a study and bare loops of the same runs, and print the ratio. Both take the GPU if there is one."""
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in (None, kind):
+        raise ValueError(f"a study trains on {kind} here; got --device {device}; leave it out, or hide the GPUs")
     plan = resolve(Plan(schemes=SCHEMES, threads=1, **({"steps": 100} if quick else {})))
     with tempfile.TemporaryDirectory() as place:
-        folder, workers = StudyFolder(Path(place) / "study"), available_cores()
+        folder, workers = StudyFolder(Path(place) / "study"), max_parallel_runs(Hardware(), 1)
         source = source_of(plan)(plan, folder.data)
         source.prepare(ignore)
         before, parts = barely(plan, folder.data, workers)
@@ -100,7 +107,8 @@ def main(keep: bool, quick: bool = False) -> None:
         found = {"runs_an_hour": 3600 * count / studied, "bare_runs_an_hour": 3600 * count / plain, "ratio": ratio}
         found |= {"ratio_before": before / studied, "ratio_after": after / studied}
         more = {"steps": plan.steps, "workers": workers, "measuring_share": measuring}
-        print(save("study", {**found, **more, "trial_seconds": paced, "pace": pace.as_record}))
+        results = {**found, **more, "trial_seconds": paced, "pace": pace.as_record}
+        print(save("study", results) if device is None else save_on(Device(device), "study", results))
 
 
 if __name__ == "__main__":

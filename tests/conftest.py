@@ -5,6 +5,7 @@ import inspect
 import os
 import socket
 from collections import defaultdict
+from contextlib import nullcontext
 from itertools import combinations
 
 import hypothesis
@@ -31,6 +32,18 @@ hypothesis.settings.register_profile("explore", deadline=None, database=None)
 # the same examples each time: what fails on one machine fails on all; `--hypothesis-profile=explore` looks further
 hypothesis.settings.register_profile("offline", hypothesis.settings.get_profile("explore"), derandomize=True)
 hypothesis.settings.load_profile("offline")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--device", default="cpu", help="where the tests make their tensors and modules, such as cuda")
+
+
+@pytest.fixture(autouse=True)
+def _device(request):
+    """Tensors and modules are made on the device of `--device`."""
+    device = request.config.getoption("--device")
+    with nullcontext() if device == "cpu" else torch.device(device):
+        yield
 
 
 @pytest.fixture(autouse=True)

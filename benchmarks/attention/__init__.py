@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
+from benchmarks.attention import on_device
 from benchmarks.attention.accuracy import accuracy
 from benchmarks.attention.contenders import BASE, PEERS, Prepare, Size, copied, flex, ours, plain, rotated, split
 from benchmarks.attention.correctness import is_green
 from benchmarks.attention.memory import contender, peak
 from benchmarks.attention.threads import scaling
+from benchmarks.harness.device import Device
 from benchmarks.harness.memory import keep_freed
 from benchmarks.harness.printing import show_errors, show_ratios
 from benchmarks.harness.saving import save
@@ -207,8 +209,11 @@ def curve(quick: bool) -> list[dict[str, Any]]:
     return points
 
 
-def main(keep: bool, quick: bool = False) -> None:
+def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
     """Run all measurements, and print them beside their goals."""
+    if device is not None:
+        on_device.main(keep, quick, Device(device))
+        return
     torch.set_num_threads(1)
     began = time.perf_counter()
     keep_freed()

@@ -1,6 +1,7 @@
 """Write results of benchmarks with the machine and the date, and resume unfinished ones."""
 
 import json
+import os
 import platform
 from datetime import date
 from pathlib import Path
@@ -8,9 +9,27 @@ from typing import Any
 
 import torch
 
+from benchmarks.harness.device import Device
 from ordinate.study.manifest import code_digest, machine
 
 RESULTS = Path(__file__).parents[1] / "results"
+# another folder for results of devices
+RESULTS_VARIABLE = "ORDINATE_BENCH_RESULTS"
+
+
+def save_on(device: Device, name: str, results: dict[str, Any]) -> Path:
+    """Write NAME-KIND_DEVICE_DATE.json to results/, or to the folder in ORDINATE_BENCH_RESULTS.
+
+    The kind is `cuda` or `rehearsal`, so that the result is never mistaken for that of a CPU.
+    """
+    folder = Path(os.environ.get(RESULTS_VARIABLE) or RESULTS)
+    kind = torch.device(device.name).type if device.is_gpu else "rehearsal"
+    path = folder / f"{name}-{kind}_{device.title}_{date.today()}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"machine": machine(), "device": device.title, "torch": torch.__version__, "cuda": torch.version.cuda}
+    about |= {"code": code_digest(), "results": results}
+    path.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 def save(name: str, results: dict[str, Any]) -> Path:

@@ -1,7 +1,8 @@
-"""Time contenders in turns, in CPU time."""
+"""Time contenders in turns, in CPU time, or by the clock of another device."""
 
 import statistics
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -26,17 +27,27 @@ def stepped(work: Work) -> Step:
     return step
 
 
-def in_turns(steps: dict[str, Step], *, rounds: int, base: str) -> dict[str, Row]:
-    """Median CPU seconds of each step, and its median ratio to the baseline of the same round."""
+def in_turns(
+    steps: dict[str, Step], *, rounds: int, base: str, clock: Callable[[Step, int], float] | None = None
+) -> dict[str, Row]:
+    """Median seconds of each step, and its median ratio to the baseline of the same round.
+
+    Args:
+        steps: the contenders by name.
+        rounds: number of rounds.
+        base: name of the baseline.
+        clock: returns the mean seconds of so many calls; None: CPU time.
+    """
+    clock = cpu_seconds if clock is None else clock
     order = [base, *(name for name in steps if name != base)]
-    once = {name: cpu_seconds(steps[name]) for name in order}
-    usual = once[base] if once[base] > LONG else cpu_seconds(steps[base])
+    once = {name: clock(steps[name], 1) for name in order}
+    usual = once[base] if once[base] > LONG else clock(steps[base], 1)
     # long steps need no warm-up, and are run once
     spent = {name: [(seconds, seconds / usual)] if seconds > LONG else [] for name, seconds in once.items()}
     for _ in range(rounds):
         for name in order:
             if once[name] <= LONG or (name == base and usual <= MUCH_LONGER):
-                seconds = cpu_seconds(steps[name], max(1, min(100, round(SHORT / max(once[name], 1e-5)))))
+                seconds = clock(steps[name], max(1, min(100, round(SHORT / max(once[name], 1e-5)))))
                 usual = seconds if name == base else usual
                 spent[name].append((seconds, seconds / usual))
     return {

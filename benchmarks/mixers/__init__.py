@@ -16,19 +16,24 @@ With `--save`, each length of a case is stored as soon as it is measured, so tha
 
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from benchmarks.harness.device import Device
 from benchmarks.harness.memory import keep_freed
 from benchmarks.harness.printing import Table, show_memory, show_times
-from benchmarks.harness.saving import Unfinished, save
+from benchmarks.harness.saving import Unfinished, save, save_on
+from benchmarks.harness.timing import stepped
 from benchmarks.mixers import memory
 from benchmarks.mixers.cases import GOALS, Case
 from benchmarks.mixers.contenders import beside
-from benchmarks.mixers.members import BASE, SOFTMAX, kind, mixing, names, plain, softmax, whole
+from benchmarks.mixers.members import BASE, SOFTMAX, Size, kind, mixing, names, plain, softmax, whole
 
 LENGTHS, SHORT = (1024, 4096, 16384), (256, 1024)
+# mixers of a rehearsal of another device
+QUICK_MEMBERS = ("linear", "window")
 BATCH = 8
 
 
@@ -56,8 +61,11 @@ def curve(members: list[str], timed: Table) -> list[dict[str, Any]]:
     return points
 
 
-def main(keep: bool, quick: bool = False) -> None:
+def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
     """Run all measurements, and print them beside their goals."""
+    if device is not None:
+        main_on(Device(device), keep, quick)
+        return
     torch.set_num_threads(1)
     began = time.perf_counter()
     keep_freed()
@@ -82,6 +90,29 @@ def main(keep: bool, quick: bool = False) -> None:
     if unfinished:
         print(save("mixers", results))
         unfinished.forget()
+
+
+def main_on(device: Device, keep: bool, quick: bool) -> None:
+    """Run all measurements on a device, without goals, which are for a CPU; of the memory, that of training."""
+    results: dict[str, Any] = {}
+    members = list(QUICK_MEMBERS) if quick else names()
+    for case in cases(members, quick):
+        on = replace(case, device=device, goals=False, lengths=case.lengths[:1] if quick else case.lengths)
+        table: Table = {}
+        for tokens in on.lengths:
+            table[str(tokens)] = on.rows(tokens, table, quick)
+        results[on.title] = table
+        show_times(on.title, table, without=())
+        if keep:
+            # after each case: a machine that is lent for a while may be gone before the last
+            path = save_on(device, "mixers", results)
+    results["bytes of training"] = {
+        name: device.peak_bytes(device.prepared(lambda name=name: stepped(whole(name)(Size(SHORT[-1]), True))))
+        for name in members
+    }
+    if keep:
+        path = save_on(device, "mixers", results)
+        print(path)
 
 
 def show_both(title: str, table: Table, apart: Collection[str]) -> None:

@@ -1,8 +1,9 @@
 """Measurements: contenders, batch size, sequence lengths, and the longest pass that is timed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from benchmarks.harness.device import Device
 from benchmarks.harness.printing import Table
 from benchmarks.harness.timing import in_turns, stepped
 from benchmarks.harness.workload import Row, Step
@@ -41,6 +42,7 @@ class Case:
         learn: whether to run the backward pass.
         lengths: sequence lengths, ascending [tokens].
         goals: whether the contenders have target ratios.
+        device: where it is timed, by its own clock; None: the CPU, in CPU time.
     """
 
     what: str
@@ -50,6 +52,7 @@ class Case:
     learn: bool
     lengths: tuple[int, ...]
     goals: bool = False
+    device: Device | None = None
 
     @property
     def title(self) -> str:
@@ -68,8 +71,8 @@ class Case:
         if tokens > LONG_TEXT:
             rows = self._one_by_one(chosen, size)
         else:
-            steps: dict[str, Step] = {who: stepped(build(size, self.learn)) for who, build in chosen.items()}
-            rows = in_turns(steps, rounds=2 if quick else 3, base=name)
+            steps = {who: self._step(build, size) for who, build in chosen.items()}
+            rows = in_turns(steps, rounds=2 if quick else 3, base=name, clock=self._clock)
         for member, goals in GOALS.items():
             if self.goals and member in rows and not quick and not (self.learn and member in FORWARD_ONLY):
                 rows[member]["goal"] = goals[self.lengths.index(tokens)]
@@ -79,9 +82,18 @@ class Case:
         """Time the baseline, then each contender alone: all together would not fit into memory."""
         rows: dict[str, Row] = {}
         for who, build in chosen.items():
-            row = in_turns({who: stepped(build(size, self.learn))}, rounds=1, base=who)[who]
+            row = in_turns({who: self._step(build, size)}, rounds=1, base=who, clock=self._clock)[who]
             rows[who] = {"seconds": row["seconds"], "ratio": row["seconds"] / rows.get(self.base[0], row)["seconds"]}
         return rows
+
+    @property
+    def _clock(self) -> Callable[[Step, int], float] | None:
+        return None if self.device is None else self.device.seconds
+
+    def _step(self, build: Prepare, size: Size) -> Step:
+        if self.device is None:
+            return stepped(build(size, self.learn))
+        return self.device.prepared(lambda: stepped(build(size, self.learn)))
 
     @staticmethod
     def _expected(shorter: Table, member: str) -> float:

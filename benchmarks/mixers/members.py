@@ -43,7 +43,8 @@ class Size:
     def draw(self, *shape: int, learn: bool, seed: int = 0) -> Tensor:
         """Draw a tensor with a fixed seed."""
         generator = torch.Generator().manual_seed(seed)
-        return torch.randn(self.batch, *shape, generator=generator).requires_grad_(learn)
+        drawn = torch.randn(self.batch, *shape, generator=generator, device="cpu")
+        return drawn.to(torch.get_default_device()).requires_grad_(learn)
 
 
 Prepare = Callable[[Size, bool], Work]

@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from ordinate.study.plan import DEFAULT_SCHEMES, Plan, Run, differences
-from ordinate.study.presets import TEXT_PRESETS
+from ordinate.study.presets import TEXT_PRESETS, preset
 
 
 def test_the_default_plan_compares_the_eight_schemes_once():
@@ -67,3 +67,9 @@ def test_each_kind_of_model_has_its_default_task():
     assert Plan(model="encoder").task == "masked"
     assert Plan(model="encoder", task="text").task == "text"
     assert Plan(model="vision").task == "images"
+
+
+def test_a_preset_that_a_task_does_not_have_raises_an_error():
+    with pytest.raises(ValueError, match="the task copy must have the preset; it has no gpu-1h; choose one of quick"):
+        preset("gpu-1h", "copy", None)
+    assert preset("gpu-1h", None, "encoder") == TEXT_PRESETS["gpu-1h"]

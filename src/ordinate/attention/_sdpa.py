@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool
 
 from ordinate.attention._backend import AttentionCall, confine_nonfinite
+from ordinate.core.devices import on_cpu
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.sdpa import sdpa
@@ -31,7 +32,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return "a tensor is empty"
     if call.scale == 0:
         return "the scale is 0, for which PyTorch's kernels return NaN"
-    if call.q.device.type != "cpu" or torch.compiler.is_compiling():
+    if not on_cpu(call.q) or torch.compiler.is_compiling():
         return None
     if not call.is_finite:
         return "q, k or v contains NaN or infinity"
@@ -77,9 +78,12 @@ def masked_attention(
     def attention(q: Queries, k: Keys, v: Values) -> Outputs:
         return sdpa(q, k, v, seen[:, None], dropout=dropout, scale=scale, grouped=q.shape[1] > k.shape[1])
 
+    # on a GPU reading a number would wait for the device: there NaN and infinity spread as PyTorch's kernels let them
+    if torch.compiler.is_compiling() or not on_cpu(q):
+        return attention(q, k, v)
     wide = torch.promote_types(q.dtype, torch.float32)
     totals = torch.stack([x.detach().sum(dtype=wide) for x in (q, k, v)])
-    if torch.compiler.is_compiling() or (untraceable(q) is None and bool(totals.isfinite().all())):
+    if untraceable(q) is None and bool(totals.isfinite().all()):
         return attention(q, k, v)
     return confine_nonfinite(q, k, v, seen, attention)
 
@@ -92,7 +96,7 @@ def unmasked_causal(call: AttentionCall) -> bool:
 def upcasts(call: AttentionCall) -> bool:
     """True if a 16-bit call is computed in float32."""
     # on a CPU, the backward pass of SDPA takes up to three times as long in 16 bits as in float32
-    return call.q.device.type == "cpu" and call.q.dtype.itemsize == 2 and call.q.requires_grad
+    return on_cpu(call.q) and call.q.dtype.itemsize == 2 and call.q.requires_grad
 
 
 def _concrete_bool(condition: bool) -> bool:
@@ -113,7 +117,7 @@ def _mask(call: AttentionCall) -> torch.Tensor | None:
     if mask is not None and mask.is_floating_point() and mask.dtype != call.q.dtype:
         # with 16-bit queries the CPU kernel accepts a float32 mask and keeps its precision; elsewhere both need one
         # dtype, and with float64 queries a float32 mask would silently be misread
-        narrow = call.q.device.type == "cpu" and call.q.dtype.itemsize == 2
+        narrow = on_cpu(call.q) and call.q.dtype.itemsize == 2
         keep = narrow and mask.dtype == torch.float32 and not mask.requires_grad
         return mask if keep else mask.to(call.q.dtype)
     return mask

@@ -32,7 +32,7 @@ from ordinate.training.settings import Hardware
 
 # preset options that a trained model (--from) determines itself
 BASE_DETERMINED = frozenset({"width", "layers", "heads", "length", "learning_rate"})
-Preset = Literal["quick", "standard", "thorough"]
+Preset = Literal["quick", "standard", "thorough", "gpu-10min", "gpu-1h", "gpu-night"]
 Logger = Literal["csv", "tensorboard", "wandb", "mlflow"]
 FACTOR_FIELDS = Options.model_fields.keys() - STUDY_WIDE
 PLAN_PARAMETER = Parameter(name="*", consume_multiple=True, negative="")
@@ -119,7 +119,8 @@ def study(
         them.
     preset
         Size of the study: with eight schemes on a text, about 5 minutes on two cores, or an estimated 2 hours or 5
-        days. Other options override the preset's.
+        days; those for texts on one GPU name an estimate that has not been measured. Other options override the
+        preset's.
     config
         A TOML file with options; the command line overrides it, and it overrides the preset. [[cells]] tables
         override options in some cells of a grid.

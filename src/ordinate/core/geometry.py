@@ -8,9 +8,10 @@ from jaxtyping import Bool, Int, Real
 from torch import Tensor
 
 from ordinate.core.checks import need, need_counts, need_each_count, need_whole, need_window
+from ordinate.core.devices import send
 from ordinate.core.html_display import beside, heatmap
 from ordinate.core.shapes import Visible
-from ordinate.core.tensors import need_documents, need_mask, need_positions
+from ordinate.core.tensors import need_documents, need_mask, need_positions, need_true
 
 PADDING = -1
 # most queries and keys of the picture of a geometry
@@ -42,6 +43,7 @@ class Geometry:
         k_document: document id of each key.
         consecutive: for every visible pair, q_pos - k_pos equals their offset in memory order, so that a bias can be
             read from a table by offset. Set by the constructors; False is always safe.
+        one_document: each row has one document and padding, no more; False: not known. Set by the constructors.
         continues: set by `next_tokens`: the key positions that it continues, and its own, by which `with_past`
             recognises a direct continuation.
     """
@@ -54,6 +56,7 @@ class Geometry:
     q_document: Int[Tensor, "#b i"] | None = None
     k_document: Int[Tensor, "#b j"] | None = None
     consecutive: bool = False
+    one_document: bool = False
     continues: tuple[Tensor, Tensor] | None = None
 
     def __post_init__(self) -> None:
@@ -104,7 +107,8 @@ class Geometry:
         plain = cls(q_pos[None, :, None], k_pos[None, :, None], consecutive=True)
         if real is None:
             return plain
-        return replace(plain, q_document=q_pos.new_zeros(1, queries), k_document=real.long() - 1)
+        q_document = q_pos.new_zeros(1, queries)
+        return replace(plain, q_document=q_document, k_document=real.long() - 1, one_document=True)
 
     @classmethod
     def packed(
@@ -126,9 +130,11 @@ class Geometry:
         need_each_count("document", lengths)
         filled = len(lengths) > 0 and min(lengths) > 0
         need(filled, "each packed document needs a token", f"got lengths {list(lengths)}", "omit empty documents")
-        pos = torch.cat([torch.arange(length, device=device) for length in lengths])[None, :, None]
-        sizes = torch.tensor(lengths, device=device)
-        document = torch.repeat_interleave(torch.arange(len(lengths), device=device), sizes)[None]
+        pos = torch.cat([torch.arange(length, device="cpu") for length in lengths])[None, :, None]
+        sizes = torch.tensor(lengths, device="cpu")
+        document = torch.repeat_interleave(torch.arange(len(lengths), device="cpu"), sizes)[None]
+        # made on the CPU, since repeat_interleave by a tensor of sizes would wait for a GPU
+        pos, document = send(pos, device), send(document, device)
         return cls(pos, pos, causal, 0, window, document, document, consecutive=True)
 
     @classmethod
@@ -142,11 +148,11 @@ class Geometry:
         """
         need_mask("real", real, "batch, tokens")
         begins = real.diff(dim=1, prepend=real.new_zeros(real.shape[0], 1)) & real
-        contiguous = bool((begins.sum(1) <= 1).all())
-        need(contiguous, "padding must be before or after a row's tokens", "got a gap between them", "close the gap")
+        must, came = "padding must be before or after a row's tokens", "got a gap between them"
+        need_true((begins.sum(1) <= 1).all(), must, came, "close the gap")
         pos = (real.long().cumsum(1) - 1).clamp(min=0)[..., None]
         document = real.long() - 1
-        return cls(pos, pos, causal, 0, window, document, document, consecutive=True)
+        return cls(pos, pos, causal, 0, window, document, document, consecutive=True, one_document=True)
 
     @classmethod
     def grid(cls, *sizes: int, device: torch.device | str | None = None) -> "Geometry":
@@ -268,6 +274,7 @@ class Geometry:
             q_document=None if plain else q_document,
             k_document=None if plain else torch.cat([_rows(past_document, batch), _rows(k_document, batch)], 1),
             consecutive=plain and continued and past.consecutive and self.consecutive,
+            one_document=self.one_document and past.one_document,
         )
 
     def next_tokens(self, tokens: int) -> "Geometry":

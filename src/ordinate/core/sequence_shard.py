@@ -11,6 +11,7 @@ from torch import Tensor
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Visible
+from ordinate.core.tensors import need_true
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +48,10 @@ class SequenceShard(Geometry):
     def __post_init__(self) -> None:
         super().__post_init__()
         own = self.sequence.q_pos[:, self.token_indices]
-        same = self.q_pos is self.k_pos and self.q_pos.shape == own.shape and bool((self.q_pos == own).all())
-        need(
-            same,
-            "a shard must have the positions of its tokens in the sequence",
-            "got others",
-            "change the positions of the whole geometry, before SequenceShard.of",
-        )
+        must = "a shard must have the positions of its tokens in the sequence"
+        remedy = "change the positions of the whole geometry, before SequenceShard.of"
+        need(self.q_pos is self.k_pos and self.q_pos.shape == own.shape, must, "got others", remedy)
+        need_true((self.q_pos == own).all(), must, "got others", remedy)
 
     @classmethod
     def of(cls, whole: Geometry, rank: int, world: int, group: dist.ProcessGroup | None = None) -> "SequenceShard":
@@ -63,13 +61,11 @@ class SequenceShard(Geometry):
             ValueError: a sequence that cannot be split evenly, or one that continues a KV cache.
         """
         queries, keys = whole.shape
-        uncached = whole.start == 0 and queries == keys and bool((whole.q_pos == whole.k_pos).all())
-        need(
-            uncached,
-            "only self-attention without a cache can be sharded",
-            f"got {queries} queries, {keys} keys",
-            "read the sequence without a cache",
-        )
+        must, came = "only self-attention without a cache can be sharded", f"got {queries} queries, {keys} keys"
+        remedy = "read the sequence without a cache"
+        need(whole.start == 0 and queries == keys, must, came, remedy)
+        if whole.q_pos is not whole.k_pos:
+            need_true((whole.q_pos == whole.k_pos).all(), must, came, remedy)
         need(0 <= rank < world, f"ranks of {world} processes lie in 0 to {world - 1}", f"got {rank}", "count from 0")
         chunks = world * (2 if whole.is_causal else 1)
         remedy = f"pad it to {-(-queries // chunks) * chunks}"

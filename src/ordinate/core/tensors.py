@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ordinate.core.checks import need
+from ordinate.core.devices import on_cpu, on_gpu
 from ordinate.core.memory import need_memory
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -157,14 +158,42 @@ def need_supported_positions(name: str, pos: Tensor, axes: tuple[int, ...], *, i
 
 def need_positions_below(name: str, pos: Tensor, length: int) -> None:
     """Raise unless all positions lie in 0 to `length` - 1, the table of the scheme called `name`."""
-    low, high = pos.min().item(), pos.max().item()
-    remedy = f"build it with max_length={int(high) + 1} or more, or shorten the input"
-    need(
-        low >= 0 and high < length,
-        f"{name} serves positions 0 to {length - 1} (max_length {length})",
-        f"got {low} to {high}",
-        "count from 0" if low < 0 else remedy,
-    )
+    low, high = pos.aminmax()
+    must = f"{name} serves positions 0 to {length - 1} (max_length {length})"
+    if not on_cpu(pos):
+        need_true((low >= 0) & (high < length), must, "got others", "build it for more, or shorten the input")
+        return
+    least, most = low.item(), high.item()
+    remedy = f"build it with max_length={int(most) + 1} or more, or shorten the input"
+    fits = least >= 0 and most < length
+    need(fits, must, f"got {least} to {most}", "count from 0" if least < 0 else remedy)
+
+
+def need_true(condition: Tensor, must: str, came: str | Callable[[], str], remedy: str | Callable[[], str]) -> None:
+    """Raise a ValueError unless a condition on the values of tensors holds.
+
+    Reading it on a GPU would wait for all work given to the device. There the device itself checks it when it gets
+    that far, as it checks indices: it prints what must hold and ends the process's use of the GPU. While
+    torch.compile traces, and for tensors without values, nothing is checked.
+
+    Args:
+        condition: the condition, without axes.
+        must: what must hold.
+        came: what came instead; a function where saying so reads values.
+        remedy: what to do; likewise.
+    """
+    if torch.compiler.is_compiling() or not has_values(condition):
+        return
+    if on_cpu(condition):
+        if not condition:
+            need(False, must, came, remedy if isinstance(remedy, str) else remedy())
+    elif on_gpu(condition):
+        torch._assert_async(condition, must)
+
+
+def has_free_values(x: Tensor) -> bool:
+    """Whether values can be read without waiting for a device: on a CPU, and where there are any to read."""
+    return on_cpu(x) and not torch.compiler.is_compiling() and has_values(x)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.seeds import derive_seed
 from ordinate.core.shapes import Ids, Tokens
-from ordinate.core.tensors import has_values, need_device, need_tensor
+from ordinate.core.tensors import has_free_values, need_device, need_tensor
 from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.reversible import RUNNERS
@@ -160,7 +160,8 @@ def need_ids(name: str, ids: Ids, table: nn.Embedding) -> None:
     need(ids.ndim == 2, f"{name} need the axes (batch, tokens)", f"got {shape}", "add a batch axis: ids[None]")
     whole = ids.dtype in (torch.int32, torch.int64)
     need(whole, f"{name} must be int32 or int64", f"got {ids.dtype}", "pass what the tokenizer returns")
-    if ids.numel() and not torch.compiler.is_compiling() and has_values(ids):
+    # on a GPU the embedding itself checks them
+    if ids.numel() and has_free_values(ids):
         low, high = int(ids.min()), int(ids.max())
         need(
             low >= 0 and high < table.num_embeddings,

@@ -10,7 +10,7 @@ from torch import Tensor
 from ordinate.core.checks import need
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Tokens
-from ordinate.core.tensors import has_values
+from ordinate.core.tensors import need_true
 
 DecoderHead = Literal["next_token", "classes", "token_classes", "spans", "none"]
 EncoderHead = Literal["masked", "pooler", "classes", "token_classes", "spans", "none"]
@@ -62,10 +62,10 @@ def text_mask(where: Geometry | None) -> Bool[Tensor, "#b n"] | None:
     if where is None or where.q_document is None:
         return None
     texts = where.q_document
-    if not torch.compiler.is_compiling() and has_values(texts):
+    if not where.one_document:
         last = texts.amax(-1, keepdim=True)
-        need(
-            bool(((texts == last) | (texts == PADDING)).all()),
+        need_true(
+            ((texts == last) | (texts == PADDING)).all(),
             "a head that reads whole texts needs one text in each row",
             "got a geometry with several",
             "give each text a row of its own: Geometry.padded",

@@ -77,7 +77,7 @@ def offset_geometry(where: Geometry, first: int, stop: int) -> Geometry:
     """
     device, last = where.q_pos.device, where.start + where.shape[0] - 1
     pos = torch.arange(first, max(first, stop), device=device)[None, :, None]
-    query = torch.tensor([[[last]]], device=device)
+    query = pos.new_full((1, 1, 1), last)
     return replace(where, q_pos=query, k_pos=pos, start=0, window=None, q_document=None, k_document=None)
 
 

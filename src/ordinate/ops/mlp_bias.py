@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ordinate.core.tensors import in_float64, on_device
+from ordinate.core.tensors import has_free_values, in_float64, on_device
 from ordinate.ops.double_backward import gradients, in_one, untraceable
 
 # columns of a tile, on whose range `_Network.straight` decides which units are linear
@@ -62,7 +62,8 @@ def scalar_relu_mlp(
         outer: U and d.
         dtype: dtype of the result.
     """
-    if torch.compiler.is_compiling() or untraceable(x):
+    # on a GPU, finding the units that are linear would wait for the device
+    if not has_free_values(x) or untraceable(x):
         made = mlp(x[..., None], (inner, outer), torch.relu).movedim(-1, 1)
         return on_device(made, dtype, inner.weight.device)
     inner_bias = inner.weight.new_zeros(inner.weight.shape[0]) if inner.bias is None else inner.bias

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
+from ordinate.core.devices import numbers_beside
 from ordinate.core.geometry import Geometry
 from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.rotate import Layout, join_pairs, rotate, split_pairs
@@ -29,7 +30,7 @@ def sinusoidal_offset_scores(
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     q_place, k_place = (in_float64(pos[..., :1]) for pos in (where.q_pos, where.k_pos))
-    speeds = _speeds(x.shape[-1], theta, k_place.device)
+    speeds = _speeds(x.shape[-1], theta, k_place)
     sines, cosines = split_pairs(x.to(wide), layout)
     turned = rotate(join_pairs(cosines, -sines, "half"), q_place * speeds, "half")
     angles = k_place * speeds
@@ -56,9 +57,9 @@ def offset_sinusoids(
         clamp: as in `sinusoidal_offset_scores` [tokens].
     """
     t = in_float64(offset) if clamp is None else in_float64(offset).clamp(-clamp, clamp)
-    angles = t[:, None] * _speeds(width, theta, t.device)
+    angles = t[:, None] * _speeds(width, theta, t)
     return join_pairs(angles.sin(), angles.cos(), layout)
 
 
-def _speeds(width: int, theta: float, device: torch.device) -> Float[Tensor, " pairs"]:
-    return torch.tensor(frequencies(width, theta, "vaswani", "paper"), dtype=torch.float64, device=device)
+def _speeds(width: int, theta: float, beside: Tensor) -> Float[Tensor, " pairs"]:
+    return numbers_beside(beside, frequencies(width, theta, "vaswani", "paper"), torch.float64)

@@ -1,14 +1,17 @@
 """PyTorch's scaled_dot_product_attention with second derivatives, which its fused kernels lack."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.core.checks import need
+from ordinate.core.devices import on_gpu
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops.double_backward import Tensors, gradients, untraceable
 
@@ -45,10 +48,18 @@ def sdpa(
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         return _rows(slice(0, q.shape[2]), q, k, v, mask, dropout=dropout, is_causal=is_causal, scale=scale)
     options: dict[str, Any] = {"dropout_p": dropout, "is_causal": is_causal, "scale": scale, "enable_gqa": grouped}
-    out = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
+    with _trusted_kernels(q, mask):
+        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
     if out.requires_grad and not torch.compiler.is_compiling():
         _watch(out)
     return out
+
+
+def _trusted_kernels(q: Tensor, mask: Tensor | None) -> AbstractContextManager[Any]:
+    """Context that excludes cuDNN's attention where a mask is given: with some it is wrong (PyTorch 2.11)."""
+    if mask is None or not on_gpu(q):
+        return nullcontext()
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 def _watch(out: Tensor) -> None:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.core.devices import numbers_beside
 from ordinate.core.shapes import Positions
 from ordinate.core.tensors import in_float64
 
@@ -51,7 +52,7 @@ def sinusoids(pos: Positions, width: int, *, theta: float, form: Form, odd: OddW
             next even width and drops its last column, `zero_pad` computes the even width below and adds a zero.
     """
     place = in_float64(pos[..., :1])
-    angles = place * torch.tensor(frequencies(width, theta, form, odd), dtype=torch.float64, device=place.device)
+    angles = place * numbers_beside(place, frequencies(width, theta, form, odd), torch.float64)
     if form == "vaswani":
         waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
     else:

@@ -24,12 +24,14 @@ from ordinate.core.shapes import (
     Weights,
 )
 from ordinate.core.tensors import (
+    has_free_values,
     has_values,
     need_positions_below,
     need_size,
     need_supported_positions,
     need_tensor,
     need_tokens,
+    need_true,
     need_vectors,
 )
 from ordinate.ops.blocks import offset_geometry
@@ -211,19 +213,22 @@ class Scheme(nn.Module):
         return Placed(self, where)
 
     def check_positions(self, pos: Positions) -> None:
-        """Raise a ValueError unless the scheme supports these positions."""
+        """Raise a ValueError unless the scheme supports these positions.
+
+        What depends on the numbers is checked at once on a CPU, and by the device itself on a GPU (`need_true`).
+        """
         name = type(self).__name__
         need_supported_positions(name, pos, self.axes, integer_only=self.integer_positions)
         # reading a tensor value would cause a graph break under torch.compile; in eager mode it only costs time
         if not pos.numel() or torch.compiler.is_compiling() or not has_values(pos):
             return
-        # reading values would synchronise other devices
-        if pos.dtype == torch.int64 and pos.device.type == "cpu":
+        if pos.dtype == torch.int64 and has_free_values(pos):
             low, high = (int(x) for x in pos.aminmax())
             must = f"{name} takes positions between -2^62 and 2^62, whose differences fit into int64"
             need(low >= -(2**62) and high <= 2**62, must, f"got {low} to {high}", "subtract a constant from all")
-        finite = not pos.is_floating_point() or bool(pos.isfinite().all())
-        need(finite, f"{name} takes finite positions", "got NaN or infinity", "give each token a finite position")
+        if pos.is_floating_point():
+            must, remedy = f"{name} takes finite positions", "give each token a finite position"
+            need_true(pos.isfinite().all(), must, "got NaN or infinity", remedy)
         if self.max_length is not None:
             self.check_length(pos)
 

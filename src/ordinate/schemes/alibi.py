@@ -7,6 +7,7 @@ from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
 from ordinate.core.tensors import in_float64
@@ -141,6 +142,6 @@ class Alibi(Scheme):
     def _rates(self, far: Float[Tensor, "#b 1 i j"], behind: Real[Tensor, "#b 1 i j"]) -> Float[Tensor, "..."]:
         """The slope of each sloped head, or of each pair where past and future have their own."""
         if not self._trainable:
-            return torch.tensor(self.initial_slopes, dtype=far.dtype, device=far.device)[:, None, None]
+            return numbers_beside(far, self.initial_slopes, far.dtype)[:, None, None]
         rates = self.log_slopes.to(far.dtype).exp()[..., None, None]
         return torch.where(behind < 0, rates[1], rates[0]) if self.direction == "separate" else rates[0]

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 from ordinate.core.checks import need, need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.core.shapes import Keys, Positions, Queries
 from ordinate.core.tensors import in_float64
 from ordinate.ops.axes import HEO, Spacing, axis_frequencies
@@ -132,8 +133,8 @@ class Axial(Scheme):
                 came,
                 "give one for each",
             )
-            place = place * 2 / (torch.tensor(self.sides, dtype=torch.float64, device=place.device) - 1) - 1
-        angles = place[..., None] * torch.tensor(table, dtype=torch.float64, device=place.device)
+            place = place * 2 / (numbers_beside(place, self.sides, torch.float64) - 1) - 1
+        angles = place[..., None] * numbers_beside(place, table, torch.float64)
         return (angles if self.order == "blocks" else angles.mT).flatten(-2)
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from ordinate.core.checks import need, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Queries, Weights
+from ordinate.core.tensors import has_free_values
 from ordinate.ops.contextual_counts import contextual_positions, interpolate_rows
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.relative import check_table
@@ -81,7 +82,7 @@ class Cope(Scheme):
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k, table = q.to(wide), k.to(wide), self.table.to(wide)
         products = q @ table.mT * self.bias_scale
-        if where.consecutive and not torch.compiler.is_compiling() and untraceable(q) is None:
+        if where.consecutive and has_free_values(q) and untraceable(q) is None:
             return self._backwards(q, k, products, where)
         count = contextual_positions(self._gates(q, k, where), where.k_pos[..., 0])
         return interpolate_rows(products, count.clamp(max=len(table) - 1))

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.core.shapes import Keys, Positions, Queries
 from ordinate.core.tensors import in_float64
 from ordinate.ops.heads import repeat_for_heads, resolve_kv_heads
@@ -99,7 +100,7 @@ class Fope(Scheme):
     def waves(self, pos: Positions, heads: int) -> tuple[FourierSeries, FourierSeries]:
         """Return the Fourier series that replace cosine and sine of each head's pairs at each position."""
         place = in_float64(pos[..., :1])
-        angles = place * torch.tensor(self.rates, dtype=torch.float64, device=place.device)
+        angles = place * numbers_beside(place, self.rates, torch.float64)
         cos = combine_sinusoids(angles.cos(), in_float64(repeat_for_heads(self.cosines, heads)))
         sin = combine_sinusoids(angles.sin(), in_float64(repeat_for_heads(self.sines, heads)))
         pad = nn.functional.pad

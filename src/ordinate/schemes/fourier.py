@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.core.shapes import Positions, Tokens
 from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.mlp_bias import mlp
@@ -107,7 +108,7 @@ class Fourier(Scheme):
         if self.seed is None:
             table = in_float64(self.frequencies)
         else:
-            table = torch.tensor(self.fixed, dtype=torch.float64, device=place.device)
+            table = numbers_beside(place, self.fixed, torch.float64)
         # not a matrix product: its rounding could depend on the number of tokens
         angles = ((place / self.unit)[..., None, :] * table).sum(-1)
         return torch.cat([angles.cos(), angles.sin()], -1)

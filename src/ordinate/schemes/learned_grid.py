@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Positions, Tokens
+from ordinate.core.tensors import need_true
 from ordinate.ops.resize import resize_plane, sample_plane
 from ordinate.schemes._scheme import Scheme
 
@@ -76,7 +77,10 @@ class LearnedGrid(Scheme):
         return x + (self._covered(pos) if self.antialias else sample_plane(self.table, pos)).to(x.dtype)
 
     def _covered(self, pos: Positions) -> Float[Tensor, "1 n width"]:
-        """Return the vectors of another grid's cells, interpolated with antialiasing."""
+        """Return the vectors of another grid's cells, interpolated with antialiasing.
+
+        The size of the other grid is read from the positions, which waits for a GPU.
+        """
         sizes, cells = self.table.shape[:2], [pos[..., axis].unique().tolist() for axis in range(2)]
         even = [
             [(cell + 0.5) * size / len(found) - 0.5 for cell in range(len(found))]
@@ -94,11 +98,16 @@ class LearnedGrid(Scheme):
     def check_length(self, pos: Positions) -> None:
         """Raise a ValueError unless all positions lie within the table."""
         rows, columns, _ = self.table.shape
-        low, high = pos.flatten(0, 1).amin(0).tolist(), pos.flatten(0, 1).amax(0).tolist()
-        need(
-            min(low) >= -0.5 and high[0] <= rows - 0.5 and high[1] <= columns - 0.5,
+        low, high = pos.flatten(0, 1).amin(0), pos.flatten(0, 1).amax(0)
+
+        def came() -> str:
+            (top, left), (bottom, right) = low.tolist(), high.tolist()
+            return f"got rows {top} to {bottom} and columns {left} to {right}"
+
+        need_true(
+            (low >= -0.5).all() & (high[0] <= rows - 0.5) & (high[1] <= columns - 0.5),
             f"LearnedGrid has {rows} rows and {columns} columns, counted from 0",
-            f"got rows {low[0]} to {high[0]} and columns {low[1]} to {high[1]}",
+            came,
             "resize the table: resized(rows, columns)",
         )
 

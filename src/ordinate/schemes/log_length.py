@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need, need_positive
 from ordinate.core.shapes import Positions, Queries
-from ordinate.core.tensors import has_values, in_float64, on_device
+from ordinate.core.tensors import in_float64, need_true, on_device
 from ordinate.schemes._scheme import Scheme
 
 
@@ -74,9 +74,10 @@ class LogLength(Scheme):
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError for negative positions, for which the number of tokens is undefined."""
         super().check_positions(pos)
-        if pos.numel() and not torch.compiler.is_compiling() and has_values(pos):
-            low = pos.min().item()
-            need(low >= 0, "log_length counts tokens from position 0", f"got {low}", "shift the positions")
+        if pos.numel():
+            low = pos.min()
+            must = "log_length counts tokens from position 0"
+            need_true(low >= 0, must, lambda: f"got {low.item()}", "shift the positions")
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
         """Scale the queries."""

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.core.checks import need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.core.shapes import EncodedKeys, EncodedQueries, Keys, Positions, Queries
 from ordinate.core.tensors import in_float64, on_device, widest_float
 from ordinate.ops.heads import repeat_for_heads, resolve_kv_heads
@@ -79,7 +80,7 @@ class Pope(Scheme):
         """Return the angle of each channel at each position [radians]."""
         rates = [self.theta ** (-c / self.head_width) for c in range(self.head_width)]
         place = in_float64(pos[..., :1])
-        return place * torch.tensor(rates, dtype=torch.float64, device=place.device)
+        return place * numbers_beside(place, rates, torch.float64)
 
 
 def _polar(x: Float[Tensor, "b h n d"], angles: Float[Tensor, "#b #h n d"]) -> Float[Tensor, "b h n twice"]:

@@ -9,8 +9,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.core.geometry import Geometry
-from ordinate.core.tensors import has_values
+from ordinate.core.tensors import need_true
 from ordinate.schemes._scheme import Scheme
 
 EvaluationPositions = Literal["unchanged", "evenly_spaced", "random"]
@@ -116,14 +117,15 @@ class Randomized(Scheme):
     def _fixed_ids(self, where: Geometry) -> Int[Tensor, "ids"]:
         served = len(self.fixed)
         for pos in (where.q_pos, where.k_pos):
-            far = 0 if torch.compiler.is_compiling() or not (pos.numel() and has_values(pos)) else int(pos.max())
-            need(
-                far < served,
-                f"Randomized serves positions 0 to {served - 1} in evaluation (eval_length {served})",
-                f"got {far}",
-                f"build it with eval_length={far + 1} or more",
-            )
-        return torch.tensor(self.fixed, device=where.q_pos.device)
+            if pos.numel():
+                far = pos.max()
+                need_true(
+                    far < served,
+                    f"Randomized serves positions 0 to {served - 1} in evaluation (eval_length {served})",
+                    lambda far=far: f"got {int(far)}",
+                    lambda far=far: f"build it with eval_length={int(far) + 1} or more",
+                )
+        return numbers_beside(where.q_pos, self.fixed, torch.int64)
 
 
 def _drawn(seed: int, longest: int, length: int) -> list[int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ordinate.core.checks import need, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Positions, Queries
-from ordinate.core.tensors import in_float64
+from ordinate.core.tensors import has_free_values, in_float64
 from ordinate.ops.per_query_rotation import per_query_rotary_scores
 from ordinate.ops.rotate import Angles, Layout, Rotation, rotate
 from ordinate.schemes._scheme import Encoder, Scheme
@@ -151,17 +151,14 @@ class Rope(Scheme):
     def angles(self, pos: Positions, length: float | Real[Tensor, ""] = 0.0) -> Angles:
         """Return the rotation angle of each channel pair at each position, at this sequence length [radians]."""
         place = in_float64(pos[..., :1])
-        if isinstance(length, Tensor):
-            read = in_float64(length)
-        else:
-            read = torch.tensor(length, dtype=torch.float64, device=place.device)
+        read = in_float64(length) if isinstance(length, Tensor) else place.new_full((), length)
         return place * self.spectrum.rates_at(read, self.rotary_dim, self.theta)
 
     def _scores_per_query(self, q: Queries, k: Keys, where: Geometry, rates: Float[Tensor, "#b i pairs"]) -> Bias:
         """Return the scores if each query has its own rates."""
         alike = (rates == rates[:, :1]).flatten(1).all(1)
         # sequences within the trained length, and single new tokens, have one set of rates: a matrix product suffices
-        some = not torch.compiler.is_compiling() and rates.shape[1] > 0 and bool(alike.any())
+        some = has_free_values(rates) and rates.shape[1] > 0 and bool(alike.any())
         if some and bool(alike.all()):
             return self._scores(q, k, where, rates[:, :1])
         scores = per_query_rotary_scores(
@@ -183,7 +180,7 @@ class Rope(Scheme):
     def _stages(self, length: Tensor) -> list[tuple[Bool[Tensor, "#b i"], float]]:
         """Return a mask of the queries beyond each break and an example length with their rates, in rising order."""
         stages = [(length > floor, floor + 1.0) for floor in (-1, *(self.spectrum.length_thresholds or ()))]
-        if torch.compiler.is_compiling():
+        if not has_free_values(length):
             return stages
         # skip stages that no query has reached, and those that all queries have passed
         reached = [stage for place, stage in enumerate(stages) if place == 0 or bool(stage[0].any())]

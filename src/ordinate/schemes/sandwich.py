@@ -3,6 +3,7 @@
 import torch
 
 from ordinate.core.checks import need, need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
 from ordinate.core.tensors import on_device
@@ -69,5 +70,5 @@ class Sandwich(Scheme):
             # 1 - cos(x) without cancellation near 0
             penalty = penalty + 2 * torch.sin(far * (rate / 2)).square()
         slopes = [self.heads / (8 * h) for h in range(1, self.heads + 1)]
-        wide = torch.tensor(slopes, dtype=torch.float64, device=far.device)[:, None, None]
+        wide = numbers_beside(far, slopes, torch.float64)[:, None, None]
         return on_device(-wide * penalty, torch.float32, where.q_pos.device)

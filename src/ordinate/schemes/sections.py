@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 
 from ordinate.core.checks import need, need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.core.shapes import Keys, Positions, Queries
 from ordinate.core.tensors import in_float64
 from ordinate.ops.rotate import Angles, Layout, Rotation
@@ -89,9 +90,11 @@ class Sections(Scheme):
         """The angle of each pair of channels at each position [radians]."""
         pairs = len(self.axis_of_pair)
         # one axis is the place of a text token on all three
-        place = in_float64(pos if pos.shape[-1] == 1 else pos[..., self.axis_of_pair])
+        place = in_float64(
+            pos if pos.shape[-1] == 1 else pos.index_select(-1, numbers_beside(pos, self.axis_of_pair, torch.int64))
+        )
         rates = [self.theta ** (-s / pairs) for s in range(pairs)]
-        return place * torch.tensor(rates, dtype=torch.float64, device=place.device)
+        return place * numbers_beside(place, rates, torch.float64)
 
 
 def _shares(order: SectionOrder, pairs: int) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ from torch import nn
 from ordinate.core.checks import need, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Positions
-from ordinate.core.tensors import has_values
+from ordinate.core.tensors import need_true
 from ordinate.ops.resize import resize_plane
 from ordinate.schemes._scheme import Scheme
 
@@ -62,11 +62,15 @@ class Swin(Scheme):
     def check_positions(self, pos: Positions) -> None:
         """Raise a ValueError unless rows and columns lie within the grid."""
         super().check_positions(pos)
-        if pos.numel() and not torch.compiler.is_compiling() and has_values(pos):
+        if pos.numel():
             for axis, (name, size) in enumerate((("rows", self.rows), ("columns", self.columns))):
-                high = int(pos[..., axis].max().item())
-                must = f"swin supports {name} 0 to {size - 1} ({name} {size})"
-                need(high < size, must, f"got {high}", f"build it with {name}={high + 1} or more, or resize it")
+                high = pos[..., axis].max()
+                need_true(
+                    high < size,
+                    f"swin supports {name} 0 to {size - 1} ({name} {size})",
+                    lambda high=high: f"got {int(high)}",
+                    lambda name=name, high=high: f"build it with {name}={int(high) + 1} or more, or resize it",
+                )
 
     def bias(self, where: Geometry) -> Bias:
         for pos in (where.q_pos, where.k_pos):

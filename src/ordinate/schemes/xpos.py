@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.checks import need, need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.core.shapes import Keys, Positions, Queries
-from ordinate.core.tensors import has_values, in_float64
+from ordinate.core.tensors import in_float64, need_true
 from ordinate.ops.rotate import Layout, Rotation
 from ordinate.schemes._scheme import Encoder, Scheme
 
@@ -103,18 +104,18 @@ class Xpos(Scheme):
         speeds = [self.theta ** (-2 * m / d) for m in pairs]
         fading = [math.log((2 * m / d + self.gamma) / (1 + self.gamma)) / self.scale_base for m in pairs]
         place = in_float64(pos[..., :1])
-        angles = place * torch.tensor(speeds, dtype=torch.float64, device=place.device)
-        powers = (place - self.centre) * torch.tensor(fading, dtype=torch.float64, device=place.device)
+        angles = place * numbers_beside(place, speeds, torch.float64)
+        powers = (place - self.centre) * numbers_beside(place, fading, torch.float64)
         scale = (sign * powers).exp()
         return angles.cos() * scale, angles.sin() * scale
 
     def _turn(self, pos: Positions, rotation: Rotation, x: Queries) -> Queries:
-        if x.dtype == torch.float16 and pos.numel() and not torch.compiler.is_compiling() and has_values(pos):
-            far, reach = (in_float64(pos) - self.centre).abs().max().item(), self.reach(MAX_LOG_16)
-            need(
+        if x.dtype == torch.float16 and pos.numel():
+            far, reach = (in_float64(pos) - self.centre).abs().max(), self.reach(MAX_LOG_16)
+            need_true(
                 far <= reach,
                 f"in float16 xpos supports positions up to {reach:.0f} tokens from its centre {self.centre:g}",
-                f"got {far:g}",
+                lambda: f"got {far.item():g}",
                 "use bfloat16 or float32, or raise scale_base",
             )
         return rotation(x)

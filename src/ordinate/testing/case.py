@@ -112,4 +112,6 @@ def hook_outputs(scheme: Scheme, where: Geometry, dtype: torch.dtype = torch.flo
 
 def _noise(seed: int, *shape: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+    # the same numbers on every device
+    drawn = torch.randn(*shape, generator=generator, dtype=torch.float64, device="cpu")
+    return drawn.to(torch.get_default_device())

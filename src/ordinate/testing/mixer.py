@@ -54,7 +54,9 @@ class MixerCase:
     def tokens(self, batch: int, count: int, dtype: torch.dtype = torch.float64) -> Tokens:
         """Random token vectors."""
         generator = torch.Generator().manual_seed(2)
-        return torch.randn(batch, count, WIDTH, generator=generator, dtype=torch.float64).to(dtype)
+        # the same numbers on every device
+        drawn = torch.randn(batch, count, WIDTH, generator=generator, dtype=torch.float64, device="cpu")
+        return drawn.to(torch.get_default_device(), dtype)
 
     def output(self, x: Tokens, where: Geometry, mixer: Mixer[Any] | None = None) -> Tokens:
         """Output of the mixer at a geometry with its default scheme."""

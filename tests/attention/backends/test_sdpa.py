@@ -6,7 +6,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate import Geometry, attend, explain
-from ordinate.attention import _sdpa
+from ordinate.attention import _proof, _sdpa
+from ordinate.attention.backends import sdpa as backend
+from ordinate.core.devices import as_if_on
+from ordinate.ops import sdpa
 from ordinate.schemes import T5, Alibi, NoPosition
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 
@@ -168,3 +171,30 @@ def test_a_scale_of_zero_is_left_to_others_and_gives_the_mean(geometry):
     mean = seen / seen.sum(-1, keepdim=True).clamp(min=1) @ v.repeat_interleave(2, 1)
     torch.testing.assert_close(out, mean)
     assert "the scale is 0" in explain(q, k, v, at, scale=0.0).unsupported["sdpa"]
+
+
+@pytest.mark.parametrize(("scheme", "excluded"), [(NoPosition(), False), (Alibi(heads=4), True)])
+def test_on_a_gpu_cudnn_is_excluded_where_a_mask_is_given(scheme, excluded):
+    where = Geometry.causal(9)
+    seen = []
+
+    def attention(*given, **options):
+        seen.append((torch.backends.cuda.cudnn_sdp_enabled(), options["attn_mask"] is None))
+        return scaled_dot_product_attention(*given, **options)
+
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    with mock.patch.object(sdpa, "scaled_dot_product_attention", attention), as_if_on("cuda"):
+        attend(q, k, v, scheme.at(where), backend="sdpa")
+    assert seen[-1] == (not excluded, not excluded)
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_on_a_gpu_a_mask_that_gives_wrong_numbers_is_refused(monkeypatch):
+    where = Geometry.causal(9)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    for reason, chosen in (("it differs", "reference"), (_proof.UNTESTED, "sdpa"), (None, "sdpa")):
+        monkeypatch.setattr(backend, "unproved_reason", lambda name, call, reason=reason: reason)
+        with as_if_on("cuda"):
+            assert explain(q, k, v, Alibi(heads=4).at(where)).backend == chosen
+            # without a mask it is taken as it is
+            assert explain(q, k, v, NoPosition().at(where)).backend == "sdpa"

@@ -244,7 +244,7 @@ def test_a_cache_folder_of_another_user_is_refused(machine, library, monkeypatch
     compiler(machine, copies(library))
     assert attempt(machine) is None
     owner = (machine / "cache").stat().st_uid
-    monkeypatch.setattr(library_cache, "_is_private", lambda path: path.name != "ordinate")
+    monkeypatch.setattr(library_cache, "is_private", lambda path: path.name != "ordinate")
     assert f"has mode 700 and owner {owner}; chmod go-w" in said(machine)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, backends, offset_bias_unsupported
+from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Outputs
 from ordinate.schemes._scheme import Placed, Scheme
@@ -31,7 +32,7 @@ class Compiled(Backend):
         """Reject eager calls, other devices, biases that depend on more than the offset, dropout, small inputs."""
         if not torch.compiler.is_compiling():
             return "the call is not inside torch.compile"
-        if call.q.device.type != "cpu":
+        if not on_cpu(call.q):
             return "only CPUs are supported"
         if call.dropout:
             return "dropout is not supported"

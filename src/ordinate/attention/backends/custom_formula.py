@@ -10,6 +10,7 @@ from torch import Tensor
 from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, finite_attention
 from ordinate.attention._double_backward import SchemeFormula, scheme_formula
 from ordinate.attention._workspace import row_workspace
+from ordinate.core.devices import on_gpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import query_blocks
@@ -18,10 +19,15 @@ from ordinate.schemes._scheme import Placed
 
 # scores per block
 MAX_BLOCK_SCORES = 2**22
+# largest mask of PyTorch's attention on a GPU, beyond which the blocks here are computed, slower [numbers]
+MAX_MASK = 2**30
 
 
 class CustomFormula(Backend):
     """Varied attention formula in blocks of query rows, for any scheme: no queries x keys tensor is held.
+
+    On GPUs also the standard formula, where PyTorch's attention cannot compute it, or needs a mask of more than 2^30
+    numbers.
 
     The backward pass recomputes each block. The scheme is evaluated for the rows of a block and the keys from the
     first to the last that causality and window leave to any of them.
@@ -32,7 +38,7 @@ class CustomFormula(Backend):
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject the standard formula, dropout, calls that fit in one block, and non-finite inputs."""
-        if not call.score_options.in_use:
+        if not (call.score_options.in_use or _outgrows_masks(call)):
             return "the formula is the standard one, which other backends compute faster"
         if torch.compiler.is_compiling():
             return "torch.compile cannot trace it"
@@ -68,6 +74,20 @@ class CustomFormula(Backend):
         with torch.no_grad():
             held = row_workspace(part, finite_attention)
         return max(held, out * call.where.shape[0])
+
+
+def _outgrows_masks(call: AttentionCall) -> bool:
+    """Whether on a GPU PyTorch's attention cannot compute the call, or only with a very large mask.
+
+    On CPUs other backends are there for these calls.
+    """
+    hooks = set(call.at.scheme.hooks)
+    if not on_gpu(call.q) or not hooks & {"score", "bias", "content_bias", "value_bias"}:
+        return False
+    # a bias by content has its own mask for each sequence, one by position serves all
+    batch = call.q.shape[0] if "content_bias" in hooks else call.where.batch_size
+    large = batch * call.q.shape[1] * math.prod(call.where.shape) > MAX_MASK
+    return large or bool(hooks & {"score", "value_bias"})
 
 
 class _Blocks(torch.autograd.Function):

@@ -9,6 +9,7 @@ from torch import Tensor
 from ordinate.attention._backend import AttentionCall, Backend, attention_weights, reference_attention
 from ordinate.attention._workspace import workspace_along
 from ordinate.core.checks import need
+from ordinate.core.devices import on_cpu
 from ordinate.core.shapes import Bias, KeyNorms, Keys, Outputs, Values
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.native import build, decode
@@ -55,7 +56,7 @@ class Decode(Backend):
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices, more queries, hooks that need each head's keys or weights, and dropout."""
-        if call.q.device.type != "cpu":
+        if not on_cpu(call.q):
             return "only CPUs are supported"
         if torch.compiler.is_compiling():
             return "torch.compile cannot trace it"

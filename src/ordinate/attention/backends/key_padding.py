@@ -7,6 +7,7 @@ import torch
 from ordinate.attention._backend import AttentionCall, Backend
 from ordinate.attention._sdpa import masked_attention, unsupported_reason, upcasts
 from ordinate.attention._workspace import row_workspace
+from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Outputs
 
@@ -33,7 +34,11 @@ class KeyPadding(Backend):
             return "there is no padding"
         if not replace(call.where, q_document=None, k_document=None).is_unmasked:
             return "causality or a window makes the mask differ between queries"
-        return unsupported_reason(call) if _single_document(call.where) else "a row contains several documents"
+        return (
+            unsupported_reason(call)
+            if _single_document(call.where)
+            else "a row contains several documents, or may do so"
+        )
 
     def run(self, call: AttentionCall) -> Outputs:
         """Call SDPA with the key padding mask."""
@@ -63,9 +68,12 @@ def _real(where: Geometry) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _single_document(where: Geometry) -> bool:
-    """True if all tokens of each row belong to one document, not counting padding."""
-    if where.q_document is None or where.k_document is None:
+    """True if all tokens of each row belong to one document, not counting padding, and this is known."""
+    if where.q_document is None or where.k_document is None or where.one_document:
         return True
+    if not on_cpu(where.q_document):
+        # reading ids would wait for the device
+        return False
     sizes = where.batch_size, -1
     found = torch.cat([where.q_document.expand(sizes), where.k_document.expand(sizes)], 1)
     highest = found.amax(1, keepdim=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import query_blocks
@@ -35,7 +36,7 @@ class Native(Backend):
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices, float64, other biases, dropout, small inputs, and machines without a compiler."""
-        if call.q.device.type != "cpu":
+        if not on_cpu(call.q):
             return "only CPUs are supported"
         if torch.compiler.is_compiling():
             return "torch.compile cannot trace it"

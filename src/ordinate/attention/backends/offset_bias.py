@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Outputs
 from ordinate.ops import offset_bias_attention
@@ -34,7 +35,7 @@ class OffsetBias(Backend):
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices, biases that depend on more than the offset, small inputs, and non-finite numbers."""
-        if call.q.device.type != "cpu":
+        if not on_cpu(call.q):
             return "only CPUs are supported"
         if torch.compiler.is_compiling():
             return "torch.compile cannot trace it"

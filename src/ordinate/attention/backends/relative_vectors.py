@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.core.devices import on_cpu
 from ordinate.core.shapes import Outputs
 from ordinate.ops import relative, relative_vector_attention
 from ordinate.ops.blocks import offset_geometry
@@ -33,7 +34,7 @@ class RelativeVectors(Backend):
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices, schemes or geometries without such vectors, dropout, small or non-finite inputs."""
-        if call.q.device.type != "cpu":
+        if not on_cpu(call.q):
             return "only CPUs are supported"
         if torch.compiler.is_compiling():
             return "torch.compile cannot trace it"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions
 from ordinate.attention._double_backward import scheme_formula
 from ordinate.attention._workspace import row_workspace
+from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 from ordinate.ops import row_block_attention
@@ -36,6 +37,8 @@ class RowBlocks(Backend):
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject schemes without a bias, dropout, small inputs, and non-finite numbers."""
+        if not on_cpu(call.q):
+            return "only CPUs are supported"
         if not QUADRATIC_HOOKS & set(call.at.scheme.hooks):
             return "the scheme adds nothing to the scores"
         if torch.compiler.is_compiling():

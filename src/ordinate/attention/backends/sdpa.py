@@ -5,8 +5,10 @@ import math
 import torch
 
 from ordinate.attention._backend import AttentionCall, Backend
+from ordinate.attention._proof import UNTESTED, unproved_reason
 from ordinate.attention._sdpa import sdpa_attention, unmasked_causal, unsupported_reason, upcasts
 from ordinate.attention._workspace import fused_kernel_bytes, row_workspace
+from ordinate.core.devices import on_cpu
 from ordinate.core.shapes import Outputs
 
 
@@ -17,14 +19,14 @@ class Sdpa(Backend):
     built once for all layers. On a CPU it rejects non-finite inputs, which PyTorch would hide (its CPU kernel turns a
     NaN query into zeros), and scores so large that the gradients of that kernel become infinite; inside
     `torch.compile` and on GPUs neither is checked. On a CPU, 16-bit inputs that require gradients are computed in
-    float32, which is faster there, and more accurate.
+    float32, which is faster there, and more accurate. On a GPU, calls with a mask or bias prove themselves first.
     """
 
     priority = 500
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject hooks that need the weights, non-finite inputs, and very large scores."""
-        return unsupported_reason(call)
+        return unsupported_reason(call) or _disproved(call)
 
     def run(self, call: AttentionCall) -> Outputs:
         """Call SDPA."""
@@ -36,13 +38,24 @@ class Sdpa(Backend):
         The buffers of the fused kernel on a CPU are counted; those of kernels on a GPU, which PyTorch chooses, are
         not known. Where PyTorch has no fused kernel (a learned bias, dropout on a CPU), scores and weights count.
         """
-        if not unmasked_causal(call) or (call.dropout and call.q.device.type == "cpu"):
+        if not unmasked_causal(call) or (call.dropout and on_cpu(call.q)):
             return row_workspace(call, sdpa_attention)
         queries, keys = call.where.shape
         log_sums = max(4, call.q.element_size()) * math.prod(call.q.shape[:3])
         if upcasts(call):
             copies = 4 * (2 * call.q.numel() + call.k.numel() + call.v.numel())
             return copies + log_sums + fused_kernel_bytes(queries, keys, call.q.shape[3], torch.float32)
-        if call.q.device.type != "cpu":
+        if not on_cpu(call.q):
             return log_sums
         return log_sums + fused_kernel_bytes(queries, keys, call.q.shape[3], call.q.dtype)
+
+
+def _disproved(call: AttentionCall) -> str | None:
+    """Return why PyTorch's attention is wrong for a call with a mask or bias on a GPU; None if it is right.
+
+    Where it cannot be tested now, it is trusted: only the reference formula comes after it.
+    """
+    if unmasked_causal(call) or (call.where.is_unmasked and "bias" not in call.at.scheme.hooks):
+        return None
+    reason = unproved_reason("sdpa", call)
+    return None if reason == UNTESTED else reason

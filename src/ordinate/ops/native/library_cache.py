@@ -29,7 +29,7 @@ def open_cache() -> Path:
 def unsafe_folder_reason(folder: Path) -> str | None:
     """Return why libraries in a folder must not be loaded: another user could put one there; None: nobody could."""
     unsafe = next((path for path in folder.parents if _is_open(path.stat().st_mode)), None)
-    if unsafe is None and _is_private(folder):
+    if unsafe is None and is_private(folder):
         return None
     found = (unsafe or folder).stat()
     came = f"{unsafe or folder} has mode {stat.S_IMODE(found.st_mode):o} and owner {found.st_uid}"
@@ -42,7 +42,7 @@ def find_library(folder: Path, name: str, compiler: Compiler) -> Path | None:
     for path in folder.glob(f"{name}-{_key(name, compiler)}-*.so"):
         # the file name contains a digest of the library: a truncated or changed file is never loaded; another user
         # may have written one while the folder was open to all
-        if _is_private(path) and path.stem.rpartition("-")[2] == _digest(path.read_bytes()):
+        if is_private(path) and path.stem.rpartition("-")[2] == _digest(path.read_bytes()):
             return path
     return None
 
@@ -69,7 +69,7 @@ def _is_open(mode: int) -> bool:
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
-def _is_private(path: Path) -> bool:
+def is_private(path: Path) -> bool:
     """Whether a file or folder belongs to this user or root, and nobody else may write to it."""
     found = path.stat()
     return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_known
+from ordinate.core.devices import numbers_beside
 
 RatesBy = Literal["query", "sequence"]
 """Whose length sets the rates."""
@@ -55,7 +56,7 @@ class Spectrum:
 
     def rates_at(self, length: Float[Tensor, "*any"], width: int, theta: float) -> Float[Tensor, "*any pairs"]:
         """Return the rates at a sequence length, in float64."""
-        fixed = torch.tensor(self.rates(width, theta), dtype=torch.float64, device=length.device)
+        fixed = numbers_beside(length, self.rates(width, theta), torch.float64)
         return fixed.expand(*length.shape, -1)
 
     @classmethod

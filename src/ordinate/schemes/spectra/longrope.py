@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.checks import need, need_known, need_positive
+from ordinate.core.devices import numbers_beside
 from ordinate.schemes.spectra._spectrum import RatesBy, Spectrum
 
 
@@ -105,7 +106,7 @@ class LongRope(Spectrum):
 
     def rates_at(self, length: Float[Tensor, "*any"], width: int, theta: float) -> Float[Tensor, "*any pairs"]:
         short, long = (
-            torch.tensor(self._divided(by, width, theta), dtype=torch.float64, device=length.device)
+            numbers_beside(length, self._divided(by, width, theta), torch.float64)
             for by in (self.short_factor, self.long_factor)
         )
         return torch.where((length > self.trained_length)[..., None], long, short)

@@ -37,7 +37,8 @@ def its_second_derivatives_are_right(case: MixerCase) -> None:
     for run, leaves in _functions(case, 4):
         # one direction in the space of all inputs: its product with the Hessian needs two gradients
         generator, step = torch.Generator().manual_seed(3), 1e-6
-        along = [torch.randn(x.shape, generator=generator, dtype=x.dtype) for x in leaves]
+        drawn = [torch.randn(x.shape, generator=generator, dtype=x.dtype, device="cpu") for x in leaves]
+        along = [one.to(x.device) for one, x in zip(drawn, leaves, strict=True)]
         near = [
             _gradient(run, [(x.detach() + side * one).requires_grad_() for x, one in zip(leaves, along, strict=True)])
             for side in (step, -step)

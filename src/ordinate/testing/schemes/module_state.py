@@ -36,7 +36,7 @@ def construction_on_the_meta_device_loses_nothing(case: SchemeCase) -> None:
     scheme = case.scheme(torch.float32)
     with torch.device("meta"):
         empty = case.scheme(torch.float32)
-    empty = empty.to_empty(device="cpu")
+    empty = empty.to_empty(device=torch.get_default_device())
     empty.load_state_dict(scheme.state_dict(), strict=True)
     _check_same(case, empty, scheme, "after construction on the meta device")
 

@@ -1,0 +1,77 @@
+"""Prints which backends of attention agree with the reference on a device, in small cases of many forms."""
+
+import argparse
+import itertools
+import json
+import os
+from pathlib import Path
+
+import torch
+
+from ordinate import Geometry
+from ordinate.attention._backend import AttentionCall, ScoreOptions, backends
+from ordinate.attention._proof_case import disagreement
+from ordinate.schemes import T5, Alibi, NoPosition, Shaw, Toeplitz
+
+TYPES = (torch.bfloat16, torch.float16, torch.float32)
+GEOMETRIES = {
+    "causal": lambda: Geometry.causal(2048),
+    "full": lambda: Geometry.full(2048),
+    "window": lambda: Geometry.causal(2048, window=256),
+    "packed": lambda: Geometry.packed([1000, 1048]),
+    "decoding": lambda: Geometry.causal(1, cached=2047),
+}
+
+
+def main() -> None:
+    """Test each backend in each form that it supports; print the reasons where it is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--quick", action="store_true")
+    chosen = parser.parse_args()
+    quick, found = chosen.quick, []
+    types, widths = (TYPES[-1:], (16,)) if quick else (TYPES, (64, 128, 40))
+    shapes = ["causal", "packed"] if quick else list(GEOMETRIES)
+    with torch.device(chosen.device):
+        for type, width, shape in itertools.product(types, widths, shapes):
+            found += tested(type, width, shape, quick=quick)
+    wrong = [row for row in found if row["reason"] is not None]
+    for row in wrong:
+        print(json.dumps(row))
+    print(f"{len(found)} forms, {len(wrong)} wrong")
+    folder = os.environ.get("ORDINATE_BENCH_RESULTS")
+    if folder:
+        (Path(folder) / "proofs-all.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def tested(type: torch.dtype, width: int, shape: str, *, quick: bool) -> list[dict[str, str | None]]:
+    """Test all backends with some schemes and options at one dtype, head width and geometry."""
+    made = {"none": NoPosition(), "t5": T5(heads=4), "alibi": Alibi(heads=4), "shaw": Shaw(head_width=width)}
+    made["toeplitz"] = Toeplitz(heads=4, max_length=4096)
+    made = {name: made[name] for name in ("none", "t5")} if quick else made
+    rows = []
+    options = {"": ScoreOptions(), "softcap, sinks": ScoreOptions(30.0, torch.zeros(4))}
+    for (name, scheme), (said, option), gradients in itertools.product(made.items(), options.items(), (True, False)):
+        where = GEOMETRIES[shape]()
+        q = torch.randn(1, 4, where.shape[0], width, dtype=type)
+        k, v = torch.randn(2, 1, 2, where.shape[1], width, dtype=type).unbind()
+        call = AttentionCall(q, k, v, scheme.at(where), width**-0.5, 0.0, option)
+        for backend, candidate in backends().items():
+            skipped = set(option.in_use) - candidate.supported_options
+            if skipped or backend in ("compiled", "context_parallel", "reference"):
+                continue
+            row = {"backend": backend, "scheme": name, "type": str(type), "width": str(width), "geometry": shape}
+            try:
+                # not asked for a proof: it is what is computed here
+                unfit = candidate.unsupported_reason(call)
+                if unfit is not None and "small case" not in unfit:
+                    continue
+                reason = disagreement(candidate, call, gradients=gradients)
+            except Exception as error:
+                reason = f"{error.__class__.__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            rows.append({**row, "options": said, "gradients": str(gradients), "reason": reason})
+    return rows
+
+
+if __name__ == "__main__":
+    main()

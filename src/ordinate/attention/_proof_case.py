@@ -1,0 +1,262 @@
+"""A small case of a form of attention call, computed by a backend and by the reference formula and compared."""
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ordinate.attention._backend import (
+    AttentionCall,
+    Backend,
+    ScoreOptions,
+    attention_scores,
+    attention_weights,
+    log_sum_exp,
+    reference_attention,
+)
+from ordinate.core.closeness import difference
+from ordinate.core.devices import as_if_on
+from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.tensors import without_autocast
+from ordinate.schemes._scheme import Placed, Scheme
+
+# tokens of a case, the first that the scheme supports: the last tile of 128 is half full, where kernels have failed
+SIZES = (192, 64)
+# keys before the first query, where there are some
+PAST = 128
+# up to so many queries beside more keys are a decoding step, which kernels treat apart
+FEW_QUERIES = 16
+WINDOW = 77
+# one that squashes the products of a case
+SOFTCAP = 2.0
+# twice the factors of `difference`, since the plain formula is computed in one order of summation only, whose error
+# may be small by chance; a wrong kernel is off by orders of magnitude
+RESULT_FACTOR, GRADIENT_FACTOR = 4.0, 6.0
+# gradients that are sums over all pairs
+SUMS = frozenset({"gradient of the scheme", "gradient of sinks"})
+SCORE_HOOKS = frozenset({"score", "bias", "content_bias", "value_bias"})
+
+
+class Case(NamedTuple):
+    """Inputs of a small case.
+
+    Args:
+        call: the call, without gradients.
+        upstream: gradient of the output; None: gradients are not asked for.
+    """
+
+    call: AttentionCall
+    upstream: Tensor | None
+
+
+class Unbiased(Scheme):
+    """A scheme that adds nothing to the scores."""
+
+    axes = tuple(range(1, 17))
+    shift_invariant = True
+
+
+def disagreement(backend: Backend, call: AttentionCall, *, gradients: bool) -> str | None:
+    """Return how a backend's result for a small case of a call's form differs from the reference; None: it agrees.
+
+    Output, gradients of q, k, v, of the sinks and of the scheme's parameters, and the log-sum-exp if the backend
+    computes its own, are compared with the reference formula in the same dtype and in float64, by the rule of
+    `ordinate.core.closeness`. Gradients of sinks and parameters, sums over all pairs, are compared with those of
+    scores rounded to the dtype of q as well, since kernels round the scores' gradients to it.
+    Global random numbers stay as they are.
+
+    Args:
+        backend: the backend in question.
+        call: a call of the form.
+        gradients: whether gradients are compared, too.
+
+    Raises:
+        ValueError: no small case exists, as where the scheme supports very few positions only.
+    """
+    # tensors made here must be usable with autograd, whatever the caller's mode
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        without_autocast(call.q),
+        torch.random.fork_rng(devices=[]),
+    ):
+        case = small_case(call, gradients=gradients)
+        exact = _results(reference_attention, log_sum_exp, _widened(case))
+        plain = _results(reference_attention, log_sum_exp, case)
+        own_lse = type(backend).run_with_lse is not Backend.run_with_lse
+        coarse = _results(coarse_attention, log_sum_exp, case)
+        made = _results(backend.run, (lambda call: backend.run_with_lse(call)[1]) if own_lse else log_sum_exp, case)
+    for name, out in made.items():
+        factor = RESULT_FACTOR if name in ("output", "log-sum-exp") else GRADIENT_FACTOR
+        usual = plain[name]
+        if name in SUMS:
+            usual = torch.where(
+                (usual - exact[name]).abs() >= (coarse[name] - exact[name]).abs(), usual, coarse[name]
+            )
+        found = difference(out, usual, exact[name], factor=factor)
+        if found is not None:
+            return f"its {name} differs from that of the reference in a small case: {found}"
+    return None
+
+
+def coarse_attention(call: AttentionCall) -> Tensor:
+    """Compute attention by the formula with scores, and so their gradients, rounded to the dtype of q."""
+    v = call.v.repeat_interleave(call.groups, 1)
+    scores = attention_scores(call).to(call.q.dtype)
+    weights = attention_weights(scores, call.where.visible, call.score_options).to(v.dtype)
+    carried = call.at.scheme.value_bias(weights, call.where)
+    return weights @ v if carried is None else weights @ v + carried
+
+
+def small_case(call: AttentionCall, *, gradients: bool) -> Case:
+    """Return a small case of a call's form: another scheme of the same kind, structure and options, random numbers.
+
+    Raises:
+        ValueError: the scheme supports none of the sizes.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to(call.q.device)
+
+    scheme = _scheme(call.at.scheme, noise)
+    where = small_geometry(call, scheme)
+    heads = call.q.shape[1] if SCORE_HOOKS & set(scheme.hooks) else 2 * call.groups
+    (queries, keys), (width, depth) = where.shape, (call.q.shape[3], call.v.shape[3])
+    # products of about 1, whatever the scale
+    size = min(1.0, 1 / (abs(call.scale) * math.sqrt(width))) if call.scale else 1.0
+    q = (size * noise(2, heads, queries, width)).to(call.q.dtype)
+    k = noise(2, heads // call.groups, keys, width).to(call.k.dtype)
+    v = noise(2, heads // call.groups, keys, depth).to(call.v.dtype)
+    given = call.score_options
+    options = ScoreOptions(
+        None if given.softcap is None else SOFTCAP,
+        None if given.sinks is None else noise(heads).to(given.sinks.dtype),
+        given.normaliser,
+    )
+    upstream = noise(2, heads, queries, depth) if gradients else None
+    return Case(AttentionCall(q, k, v, Placed(scheme, where), call.scale, 0.0, options), upstream)
+
+
+def small_geometry(call: AttentionCall, scheme: Scheme) -> Geometry:
+    """Return a small geometry of the same structure (causality, window, documents, cache), on the call's device.
+
+    Raises:
+        ValueError: the scheme supports none of the sizes.
+    """
+    refused = ""
+    for size in SIZES:
+        where = _geometry(call.where, size)
+        try:
+            # on the CPU, where values are checked: on a GPU a position out of range would end the process's use of it
+            with as_if_on("cpu"):
+                scheme.check_positions(where.q_pos)
+                scheme.check_positions(where.k_pos)
+        except ValueError as why:
+            refused = str(why)
+            continue
+        device, documents = call.q.device, (where.q_document, where.k_document)
+        q_document, k_document = (None if x is None else x.to(device) for x in documents)
+        return replace(
+            where,
+            q_pos=where.q_pos.to(device),
+            k_pos=where.k_pos.to(device),
+            q_document=q_document,
+            k_document=k_document,
+        )
+    raise ValueError(f"a small case needs {SIZES[-1]} positions; the scheme refuses them: {refused}; choose another")
+
+
+def is_decoding(where: Geometry) -> bool:
+    """Whether a few queries meet more keys, as in a decoding step."""
+    return where.shape[0] <= min(FEW_QUERIES, where.shape[1] - 1)
+
+
+def _geometry(like: Geometry, size: int) -> Geometry:
+    given, held = like.shape
+    past = like.start > 0 or held > given
+    queries = given if is_decoding(like) else size
+    keys = size + PAST if past else size
+    start = keys - queries if like.is_causal or like.start > 0 else 0
+    pos = torch.arange(keys)
+    if not like.consecutive:
+        # a gap, so that positions are not the indices in memory
+        pos = pos + (pos >= size // 2)
+    pos = pos.to(like.k_pos.dtype)[None, :, None].expand(1, -1, like.k_pos.shape[-1])
+    documents = None
+    if like.q_document is not None:
+        # three documents in one row; the first queries of the other, whose keys are padding, see nothing
+        index = torch.arange(keys)
+        documents = torch.stack([(index >= size // 4).long() + (index > size // 4), torch.zeros_like(index)])
+        documents[1, : size // 3] = PADDING
+    rows = slice(start, start + queries)
+    return replace(
+        like,
+        q_pos=pos[:, rows],
+        k_pos=pos,
+        start=start,
+        window=None if like.window is None else WINDOW,
+        q_document=None if documents is None else documents[:, rows],
+        k_document=documents,
+        continues=None,
+    )
+
+
+def _scheme(given: Scheme, noise: Callable[..., Tensor]) -> Scheme:
+    """Return a copy with other parameters: tables that start at zero would hide a bias that is not read."""
+    if not SCORE_HOOKS & set(given.hooks):
+        return Unbiased()
+    scheme = deepcopy(given).eval()
+    with torch.no_grad():
+        for x in scheme.parameters():
+            x.add_(0.1 * noise(*x.shape).to(x.dtype))
+    return scheme
+
+
+def _widened(case: Case) -> Case:
+    call = case.call
+    scheme = deepcopy(call.at.scheme).double()
+    q, k, v = (x.double() for x in (call.q, call.k, call.v))
+    sinks = call.score_options.sinks
+    options = replace(call.score_options, sinks=None if sinks is None else sinks.double())
+    upstream = None if case.upstream is None else case.upstream.double()
+    # the gradient that the others get, exactly
+    upstream = None if upstream is None else upstream.to(call.v.dtype).double()
+    return Case(replace(call, q=q, k=k, v=v, at=Placed(scheme, call.where), score_options=options), upstream)
+
+
+def _results(
+    run: Callable[[AttentionCall], Tensor], totals: Callable[[AttentionCall], Tensor], case: Case
+) -> dict[str, Tensor]:
+    call, options = case.call, case.call.score_options
+    leaves = {name: x.detach().requires_grad_(case.upstream is not None) for name, x in _inputs(call).items()}
+    scheme = call.at.scheme
+    call = replace(
+        call,
+        q=leaves["q"],
+        k=leaves["k"],
+        v=leaves["v"],
+        at=Placed(scheme, call.where),
+        score_options=replace(options, sinks=leaves.get("sinks")),
+    )
+    out = run(call)
+    found = {"output": out.detach()}
+    if case.upstream is None:
+        return found | {"log-sum-exp": totals(call).detach()}
+    learned = [x for x in scheme.parameters() if x.requires_grad]
+    wanted, upstream = [*leaves.values(), *learned], case.upstream.to(out.dtype)
+    gradients = torch.autograd.grad(out, wanted, upstream, allow_unused=True, materialize_grads=True)
+    found |= {f"gradient of {name}": gradient for name, gradient in zip(leaves, gradients, strict=False)}
+    if learned:
+        # all parameters together: the error of a single number may be small by chance
+        found["gradient of the scheme"] = torch.cat([x.flatten() for x in gradients[len(leaves) :]])
+    return found
+
+
+def _inputs(call: AttentionCall) -> dict[str, Tensor]:
+    sinks = call.score_options.sinks
+    return {"q": call.q, "k": call.k, "v": call.v} | ({} if sinks is None else {"sinks": sinks})

@@ -1,0 +1,87 @@
+"""A guard against reading numbers of tensors, for which a process waits until a GPU has done all its work."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ordinate.core.devices import as_if_on
+
+# operators whose result, or its shape, is read from numbers on the device
+READING = frozenset(
+    {
+        "aten::_local_scalar_dense",
+        "aten::item",
+        "aten::is_nonzero",
+        "aten::equal",
+        "aten::allclose",
+        "aten::nonzero",
+        "aten::masked_select",
+        "aten::_unique2",
+        "aten::unique_dim",
+        "aten::unique_consecutive",
+        "aten::repeat_interleave",
+        "aten::bincount",
+    }
+)
+# methods that leave PyTorch, or make a tensor of Python numbers, which is copied to the device from ordinary memory
+METHODS = frozenset(
+    {
+        Tensor.item,
+        Tensor.tolist,
+        Tensor.cpu,
+        Tensor.numpy,
+        Tensor.__bool__,
+        Tensor.__int__,
+        Tensor.__float__,
+        Tensor.__index__,
+        torch.tensor,
+        torch.as_tensor,
+    }
+)
+
+
+@contextmanager
+def no_waiting(kind: str = "cuda") -> Iterator[None]:
+    """Compute as on a GPU, and raise where a process would wait for it, or could not be captured in a CUDA graph.
+
+    It runs on tensors of any device: on CPU tensors everything is chosen as it is on a GPU (`as_if_on`). Constants
+    that are held from the first use on (`core.devices.numbers_beside`) count where they are made: compute once
+    before.
+
+    Args:
+        kind: the kind of device whose rules apply.
+
+    Raises:
+        AssertionError: a number was read, a shape depends on numbers, or a tensor was made of Python numbers.
+    """
+    with ExitStack() as stack:
+        for part in (as_if_on(kind), _Operators(), _Methods()):
+            stack.enter_context(part)
+        yield
+
+
+class _Operators(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        chooses = name == "aten::index" and any(
+            isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in tree_leaves(args[1:])
+        )
+        # with its size given, repeat_interleave reads nothing
+        sized = name == "aten::repeat_interleave" and (kwargs or {}).get("output_size") is not None
+        if (name in READING and not sized) or chooses:
+            raise AssertionError(f"{name} waits for a GPU; decide by metadata, or check with core.tensors.need_true")
+        return func(*args, **(kwargs or {}))
+
+
+class _Methods(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in METHODS:
+            called = getattr(func, "__name__", str(func))
+            raise AssertionError(f"{called} waits for a GPU; decide by metadata, or use core.devices.numbers_beside")
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,348 @@
+import json
+import re
+import warnings
+
+import pytest
+import torch
+
+from ordinate import Geometry, attend, explain
+from ordinate.attention import _attend, _proof
+from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, reference_attention
+from ordinate.attention._proof import Form, Proofs, unproved_reason
+from ordinate.attention._proof_case import small_case
+from ordinate.attention._proof_store import ProofStore
+from ordinate.core import catalog
+from ordinate.core.devices import as_if_on
+from ordinate.schemes import T5, Alibi, NoPosition, Rope, Scheme
+from ordinate.schemes.learned import Learned
+from ordinate.schemes.shaw import Shaw
+from ordinate.testing.backend import GEOMETRIES, random_qkv
+from ordinate.testing.case import HEAD_WIDTH, SchemeCase
+
+
+class Right(Backend):
+    """A backend that counts how often it runs; subclasses are wrong in one way each."""
+
+    priority = 0
+    supported_options = frozenset({"softcap", "sinks"})
+
+    def __init__(self):
+        self.runs = 0
+
+    def call_unsupported_reason(self, call):
+        return unproved_reason("fake", call)
+
+    def run(self, call):
+        self.runs += 1
+        return self.spoilt(call, reference_attention(call))
+
+    def spoilt(self, call, out):
+        return out
+
+    def workspace_bytes(self, call):
+        return 0
+
+
+class WrongOutput(Right):
+    def spoilt(self, call, out):
+        return out * 1.01
+
+
+class WrongLastTile(Right):
+    """Right but for the ragged end."""
+
+    def spoilt(self, call, out):
+        return torch.cat([out[:, :, :128], out[:, :, 128:] * 1.1], 2)
+
+
+class WrongGradient(Right):
+    def spoilt(self, call, out):
+        return out + 0.1 * (call.k.sum() - call.k.detach().sum())
+
+
+class NoGradientOfTheBias(Right):
+    def run(self, call):
+        self.runs += 1
+        with torch.no_grad():
+            held = call.at.scheme.bias(call.where)
+        call.at._made["bias"] = held
+        return reference_attention(call)
+
+
+class GivesNan(Right):
+    def spoilt(self, call, out):
+        return torch.where(torch.arange(out.shape[2])[:, None] == 130, float("nan"), out)
+
+
+class Crashes(Right):
+    def run(self, call):
+        self.runs += 1
+        raise RuntimeError("ptxas: out of registers\nsecond line")
+
+
+class WrongSumOfExponentials(Right):
+    def run_with_lse(self, call):
+        return self.run(call), torch.zeros(call.q.shape[:3])
+
+
+@pytest.fixture
+def chosen(monkeypatch, tmp_path):
+    """Install a fake backend before all others; returns it, as chosen on a pretended GPU."""
+
+    def install(kind, store=None):
+        proofs = Proofs(ProofStore(store), lambda device: {"device": "pretended"}, lambda: True)
+        monkeypatch.setattr(_proof, "_proofs", lambda: proofs)
+        fake = kind()
+        backends = {"fake": fake} | {name: kind for name, kind in _attend.BACKENDS.items() if name != "fake"}
+        monkeypatch.setattr(_attend, "BACKENDS", backends)
+        monkeypatch.setattr(_proof, "backends", lambda: backends)
+        return fake
+
+    return install
+
+
+def t5():
+    return T5(heads=4)
+
+
+def inputs(where, dtype=torch.float32, **options):
+    return random_qkv(where, dtype=dtype, width=16, **options)
+
+
+def test_a_backend_that_agrees_is_tested_once_for_each_form(chosen):
+    fake, where = chosen(Right), Geometry.causal(9)
+    q, k, v = inputs(where)
+    with as_if_on("cuda"):
+        for _ in range(3):
+            assert explain(q, k, v, t5().at(where)).backend == "fake"
+        assert fake.runs == 1
+        with torch.no_grad():
+            assert explain(q, k, v, t5().at(where)).backend == "fake"
+        assert fake.runs == 2
+        attend(q, k, v, t5().at(where))
+    assert fake.runs == 3
+
+
+def test_on_a_cpu_nothing_is_asked_to_prove_itself(chosen):
+    fake, where = chosen(Crashes), Geometry.causal(9)
+    q, k, v = inputs(where)
+    assert explain(q, k, v, t5().at(where)).backend == "fake"
+    assert fake.runs == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (WrongOutput, "its output differs from that of the reference in a small case: off by .*, allowed"),
+        (WrongLastTile, "its output differs"),
+        (WrongGradient, "its gradient of k differs"),
+        (NoGradientOfTheBias, "its gradient of the scheme differs"),
+        (GivesNan, "its output differs .*: non-finite values at other indices"),
+        (Crashes, "it failed in a small case: RuntimeError: ptxas: out of registers$"),
+    ],
+)
+def test_a_backend_that_does_not_agree_is_refused_with_one_warning_and_the_next_is_taken(chosen, kind, says):
+    fake, where, scheme = chosen(kind), Geometry.causal(40), t5()
+    q, k, v = inputs(where)
+    with as_if_on("cuda"):
+        with pytest.warns(
+            RuntimeWarning, match="the attention backend 'fake' is not used for float32, head width 16"
+        ):
+            told = explain(q, k, v, scheme.at(where))
+        assert told.backend != "fake"
+        assert re.search(says, told.unsupported["fake"])
+        # the second call neither warns nor tests
+        runs = fake.runs
+        out = attend(q, k, v, scheme.at(where))
+        assert fake.runs == runs
+    assert torch.allclose(out, attend(q, k, v, scheme.at(where), backend="reference"), atol=1e-5)
+
+
+def test_a_wrong_log_sum_exp_is_found_where_no_gradients_are_asked_for(chosen):
+    chosen(WrongSumOfExponentials)
+    where = Geometry.causal(9)
+    q, k, v = (x.detach() for x in inputs(where))
+    with as_if_on("cuda"), pytest.warns(RuntimeWarning, match="its log-sum-exp differs"):
+        assert explain(q, k, v, NoPosition().at(where)).backend != "fake"
+
+
+@pytest.mark.covering(2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("scheme", [NoPosition, t5, lambda: Alibi(heads=4), lambda: Shaw(heads=4, head_width=16)])
+@pytest.mark.parametrize("options", [{}, {"softcap": 30.0, "sinks": torch.zeros(4)}])
+@pytest.mark.extended
+def test_the_reference_proves_itself_in_every_form(chosen, scheme, geometry, dtype, options):
+    chosen(Right)
+    where = GEOMETRIES[geometry](9)
+    q, k, v = inputs(where, dtype)
+    with as_if_on("cuda"):
+        told = explain(q, k, v, scheme().at(where), score_options=ScoreOptions(**options))
+    assert told.backend == "fake", told.unsupported
+
+
+def call_of(scheme, where, dtype=torch.float32, **options):
+    q, k, v = inputs(where, dtype)
+    return AttentionCall(q, k, v, scheme.at(where), 0.25, 0.0, ScoreOptions(**options))
+
+
+def test_a_small_case_has_the_structure_of_its_form_and_a_ragged_length():
+    for name, make in GEOMETRIES.items():
+        call = call_of(Alibi(heads=4), make(40))
+        case, given = small_case(call, gradients=True).call.where, call.where
+        assert case.shape[1] % 128 == 64, name
+        assert (case.is_causal, case.start > 0) == (given.is_causal, given.start > 0), name
+        assert (case.window is None, case.q_document is None) == (given.window is None, given.q_document is None), (
+            name
+        )
+        visible = case.visible
+        # some pairs are hidden wherever the form hides any, and in every structure some are seen
+        assert bool(visible.any())
+        assert bool(visible.all()) == (given.is_unmasked and given.q_document is None)
+
+
+def test_a_small_case_has_other_parameters_than_the_scheme():
+    call = call_of(t5(), Geometry.causal(9))
+    torch.nn.init.zeros_(call.at.scheme.table)
+    case = small_case(call, gradients=True).call
+    assert bool((case.at.scheme.table != 0).all())
+    assert bool((call.at.scheme.table == 0).all())
+
+
+def test_schemes_with_parameters_of_any_shape_have_small_cases():
+    from ordinate.schemes.fire import Fire
+
+    case = small_case(call_of(Fire(heads=4), Geometry.causal(9)), gradients=True).call
+    assert case.at.scheme.c.ndim == 0
+
+
+def test_a_scheme_with_few_positions_has_a_smaller_case_or_none():
+    class Table(T5):
+        max_length = 70
+
+    call = call_of(Table(heads=4), Geometry.causal(40))
+    assert small_case(call, gradients=False).call.where.shape == (64, 64)
+    call.at.scheme.max_length = 20
+    with pytest.raises(
+        ValueError, match=r"a small case needs 64 positions; the scheme refuses them: .*; choose another"
+    ):
+        small_case(call, gradients=False)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", catalog.names("ordinate.schemes"))
+def test_every_scheme_has_a_small_case(name, chosen):
+    case = SchemeCase(catalog.load("ordinate.schemes", Scheme, name))
+    chosen(Right)
+    where = case.with_axes(Geometry.causal(20))
+    q, k, v = random_qkv(where, width=HEAD_WIDTH, dtype=torch.float32)
+    with as_if_on("cuda"):
+        at = case.scheme(torch.float32).at(where)
+        at._embedded = True
+        told = explain(q, k, v, at)
+    assert told.backend == "fake", told.unsupported["fake"]
+
+
+def test_schemes_that_add_nothing_to_the_scores_share_their_forms():
+    where = Geometry.causal(9)
+    forms = {
+        Form.of("fake", call_of(scheme, where))
+        for scheme in (NoPosition(), Rope(head_width=16), Learned(width=64, max_length=32))
+    }
+    assert len(forms) == 1
+    assert Form.of("fake", call_of(t5(), where)) not in forms
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dtype": torch.bfloat16},
+        {"where": Geometry.causal(9, window=3)},
+        {"where": Geometry.full(9)},
+        {"where": Geometry.packed([4, 5])},
+        {"where": Geometry.causal(9, cached=3)},
+        {"scheme": Alibi(heads=4)},
+        {"softcap": 30.0},
+        {"sinks": torch.zeros(4)},
+    ],
+)
+def test_what_a_kernel_may_treat_apart_is_another_form(changed):
+    given = {"scheme": t5(), "where": Geometry.causal(9)}
+    assert Form.of("fake", call_of(**given | changed)) != Form.of("fake", call_of(**given))
+
+
+def test_a_proof_is_stored_and_a_refusal_is_not(chosen, tmp_path):
+    tmp_path.chmod(0o700)
+    where = Geometry.causal(9)
+    q, k, v = inputs(where)
+    with as_if_on("cuda"):
+        chosen(Right, tmp_path)
+        explain(q, k, v, t5().at(where))
+        (stored,) = tmp_path.iterdir()
+        assert stored.stat().st_mode & 0o777 == 0o600
+        assert json.loads(stored.read_text())["environment"] == {"device": "pretended"}
+        # another process: the proof is read
+        again = chosen(Right, tmp_path)
+        assert explain(q, k, v, t5().at(where)).backend == "fake"
+        assert again.runs == 0
+        stored.write_text(stored.read_text().replace("pretended", "another"))
+        other = chosen(Right, tmp_path)
+        assert explain(q, k, v, t5().at(where)).backend == "fake"
+        assert other.runs == 1
+        for path in tmp_path.iterdir():
+            path.unlink()
+        chosen(WrongOutput, tmp_path)
+        with pytest.warns(RuntimeWarning, match="its output differs"):
+            explain(q, k, v, t5().at(where))
+    assert not [path for path in tmp_path.iterdir() if json.loads(path.read_text())["form"]["backend"] == "fake"]
+
+
+def test_a_proof_that_others_may_write_is_not_read(chosen, tmp_path):
+    where = Geometry.causal(9)
+    q, k, v = inputs(where)
+    with as_if_on("cuda"):
+        chosen(Right, tmp_path)
+        explain(q, k, v, t5().at(where))
+        (stored,) = tmp_path.iterdir()
+        stored.chmod(0o666)
+        again = chosen(Right, tmp_path)
+        explain(q, k, v, t5().at(where))
+    assert again.runs == 1
+
+
+def test_nothing_is_stored_where_the_cache_folder_is_open_to_others(monkeypatch, tmp_path):
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    store = ProofStore.of_user()
+    assert store.folder is None
+    store.add({"form": 1})
+    assert not store.has({"form": 1})
+    tmp_path.chmod(0o700)
+    assert ProofStore.of_user().folder == tmp_path / "ordinate" / "proofs"
+
+
+def test_while_a_graph_is_captured_only_earlier_proofs_count(chosen, monkeypatch):
+    fake, where = chosen(Right), Geometry.causal(9)
+    q, k, v = inputs(where)
+    proofs = _proof._proofs()
+    with as_if_on("cuda"):
+        proofs.can_compute = lambda: False
+        told = explain(q, k, v, t5().at(where))
+        assert told.backend != "fake"
+        assert "has not been tested for such calls on this device" in told.unsupported["fake"]
+        assert fake.runs == 0
+        proofs.can_compute = lambda: True
+        assert explain(q, k, v, t5().at(where)).backend == "fake"
+        proofs.can_compute = lambda: False
+        assert explain(q, k, v, t5().at(where)).backend == "fake"
+
+
+def test_a_proof_leaves_random_numbers_and_modes_as_they_are(chosen):
+    chosen(Right)
+    where = Geometry.causal(9)
+    q, k, v = (x.detach() for x in inputs(where))
+    scheme, state = t5(), torch.get_rng_state()
+    with as_if_on("cuda"), torch.inference_mode(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert explain(q, k, v, scheme.at(where)).backend == "fake"
+    assert torch.equal(state, torch.get_rng_state())
