@@ -27,7 +27,7 @@ from .models.encoder_decoder import EncoderDecoder as EncoderDecoder
 from .models.encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
 from .models.multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .models.prompt import Prompt as Prompt
-from .models.replace_attention import replace_attention as replace_attention
+from .models._replace_attention import replace_attention as replace_attention
 from .models.shape import Shape as Shape
 from .models.vision import VisionShape as VisionShape
 from .models.vision import VisionTransformer as VisionTransformer

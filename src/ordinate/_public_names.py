@@ -29,7 +29,8 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
     }
 
     # a module that is imported takes the place of a function of its name
-    assert not [name for name, module in origins.items() if module == name]
+    shadowed = [name for name, module in origins.items() if module == name]
+    assert not shadowed, f"rename the modules of {shadowed} in {package}: begin them with _"
 
     def get(name: str) -> Any:
         if name not in origins:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from ordinate.models.drop_in_attention import DropInAttention
-from ordinate.models.replace_attention import replace_attention
+from ordinate.models._replace_attention import replace_attention
 from ordinate.schemes import T5, Cope, Rope
 
 WIDTH, HEADS, SOURCE, TARGET = 16, 4, 7, 5

@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 import zlib
 from importlib.metadata import distribution
 from pathlib import Path
@@ -46,15 +48,8 @@ def top_level(name):
     return [Path(str(own.locate_file(part))) for part in parts]
 
 
-@pytest.fixture(scope="module")
-def core(tmp_path_factory):
-    """Run a program in an interpreter that has the requirements of the light core only."""
-    site = tmp_path_factory.mktemp("site")
-    for name in closure(required()):
-        for path in top_level(name):
-            if not (site / path.name).exists():
-                (site / path.name).symlink_to(path)
-    (site / "ordinate").symlink_to(ROOT / "src/ordinate")
+def runner(site):
+    """Run a program in an interpreter that has the packages of a folder only."""
 
     def run(program, *arguments, folder=None):
         code = f"import sys; sys.path.append({str(site)!r})\n{program}"
@@ -65,6 +60,23 @@ def core(tmp_path_factory):
         return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
 
     return run
+
+
+def requirements_in(site):
+    """Link the requirements of the light core into a folder."""
+    for name in closure(required()):
+        for path in top_level(name):
+            if not (site / path.name).exists():
+                (site / path.name).symlink_to(path)
+    return site
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory):
+    """Run a program with the sources, and the requirements of the light core."""
+    site = requirements_in(tmp_path_factory.mktemp("site"))
+    (site / "ordinate").symlink_to(ROOT / "src/ordinate")
+    return runner(site)
 
 
 def compressed(paths):
@@ -108,6 +120,39 @@ def test_a_name_of_an_extra_says_how_to_install_it(core, name, extra, package):
     done = core(f"import ordinate; ordinate.{name}")
     says = f'ordinate.{name} needs the package {package}; it is not installed; pip install "ordinate[{extra}]"'
     assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {says}"
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("form", ["wheel", "sdist"])
+def test_what_is_built_works_in_an_empty_environment(form, tmp_path):
+    """The wheel, and the wheel built from the source distribution, installed without anything else of ours."""
+    source = ROOT
+    if form == "sdist":
+        name = built("sdist", ROOT, tmp_path)
+        with tarfile.open(tmp_path / name) as archive:
+            archive.extractall(tmp_path / "unpacked", filter="data")
+        (source,) = (tmp_path / "unpacked").iterdir()
+    wheel = tmp_path / built("wheel", source, tmp_path)
+    assert wheel.stat().st_size < LARGEST
+    site = tmp_path / "site"
+    site.mkdir()
+    requirements_in(site)
+    with zipfile.ZipFile(wheel) as archive:
+        parts = {name.partition("/")[0] for name in archive.namelist()}
+        archive.extractall(site)
+    assert parts == {"ordinate", f"ordinate-{ordinate.__version__}.dist-info"}
+    run = runner(site)
+    done = run(MODELS)
+    assert (done.stdout, done.stderr) == ("whole False\n", ""), done.stderr
+    assert "rope " in run(MAIN, "list").stdout
+
+
+def built(form, source, folder):
+    """Build a wheel or a source distribution; returns the name of the file."""
+    program = f"from hatchling.build import build_{form} as build; print(build({str(folder)!r}))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
 
 
 MAIN = "from ordinate.cli.main import main; main()"

@@ -12,7 +12,7 @@ from .encoder_decoder import EncoderDecoder as EncoderDecoder
 from .encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .prompt import Prompt as Prompt
-from .replace_attention import replace_attention as replace_attention
+from ._replace_attention import replace_attention as replace_attention
 from .shape import Shape as Shape
 from .text_head import mean_pool as mean_pool
 from .vision import VisionShape as VisionShape
