@@ -35,8 +35,9 @@ class DapeAttention(AttentionMixer):
         dropout: dropout probability of the attention weights.
     Source: Zheng et al. 2024, DAPE, https://arxiv.org/abs/2405.14722, section 3, with the prior B of KERPLE, the main
         variant of the paper, and its hidden width of 32.
-    Departs: p and a are trained as logarithms; they are drawn as KERPLE draws them, uniformly up to 2 and 1. Masked pairs enter f as scores of 0 and get no gradient. The weights of f are initialised as those of
-        every linear layer of the model.
+    Departs: p and a are trained as logarithms; they are drawn as KERPLE draws them, uniformly up to 2 and 1. Masked
+        pairs enter f as scores of 0 and get no gradient. The weights of f are initialised as those of every linear
+        layer of the model.
     """
 
     supported_hooks = frozenset({"encode_query", "encode_key"})
