@@ -23,6 +23,8 @@ from ordinate.schemes import NoPosition
 from ordinate.testing import mixer_checks, run_check
 from ordinate.testing.mixer import MixerCase
 
+# replaced while mixers are timed without their projections
+LINEAR = functional.linear
 FOLDER = "ordinate.mixers"
 BASE = "sdpa, causal"
 SOFTMAX = "softmax by sdpa"
@@ -146,7 +148,14 @@ class Free:
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if weight is self.last:
-            return x if len(weight) == x.shape[-1] else x.repeat(*(1,) * (x.ndim - 1), len(weight) // x.shape[-1])
+            columns = len(weight)
+            if x.shape[-1] > columns:
+                # more channels than columns of the model: a sum, so that each of them has a gradient
+                return functional.pad(x, (0, -x.shape[-1] % columns)).unflatten(-1, (-1, columns)).sum(-2)
+            return x if columns == x.shape[-1] else x.repeat(*(1,) * (x.ndim - 1), columns // x.shape[-1])
+        if 4 * min(weight.shape) <= WIDTH:
+            # a factor of a low-rank product, or a few gates, which count as mixing
+            return LINEAR(x, weight, bias)
         return self._give(weight, *x.shape[:-1], len(weight))
 
     def _columns(self, layer: nn.Linear, x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from ._projections import AttentionOptions as AttentionOptions
 from ._sequence import SequenceMixer as SequenceMixer
 from .block_linformer import BlockLinformer as BlockLinformer
 from .channelwise_shared_qk import ChannelwiseSharedQK as ChannelwiseSharedQK
+from .dape import DapeAttention as DapeAttention
 from .deltanet import DeltaNet as DeltaNet
 from .fox import ForgettingAttention as ForgettingAttention
 from .gated_deltanet import GatedDeltaNet as GatedDeltaNet
