@@ -69,7 +69,12 @@ def pages_of(entries):
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.extended] * (named(page) in SLOW)) for page in PAGES if blocks(page)],
+    [
+        pytest.param(page, marks=[pytest.mark.extended] * (named(page) in SLOW))
+        for page in PAGES
+        # each recipe is a program of its own (test_recipes.py)
+        if blocks(page) and named(page) != "docs/recipes.md"
+    ],
     ids=named,
 )
 def test_every_example_runs(page, tmp_path, monkeypatch):

@@ -298,7 +298,7 @@ def test_an_encoder_made_of_such_layers_keeps_the_scheme():
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("layout", [torch.strided, pytest.param(torch.jagged, marks=pytest.mark.extended)])
 def test_nested_inputs_are_sequences_of_their_own(layout):
     module = drawn(DropInAttention(16, 4, batch_first=True, scheme="alibi"))
     rows = [torch.randn(5, 16), torch.randn(3, 16)]

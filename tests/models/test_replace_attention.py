@@ -30,6 +30,7 @@ def run(model, source, target):
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("cross_attention", [False, True])
 @pytest.mark.parametrize("scheme", [None, "rope", "t5"])
 def test_a_transformer_of_pytorch_gets_the_scheme(scheme, cross_attention):

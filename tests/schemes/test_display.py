@@ -14,7 +14,8 @@ from ordinate.schemes._plots import build_scheme
 SCHEMES = catalog.names("ordinate.schemes")
 
 
-@pytest.mark.covering(1)
+# in tier 1 the gallery draws every scheme
+@pytest.mark.extended
 @pytest.mark.parametrize("name", [*SCHEMES, "rope+alibi", "rope/alibi"])
 def test_every_scheme_shows_itself(name):
     shown = build_scheme(name)._repr_html_()

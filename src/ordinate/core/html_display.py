@@ -11,7 +11,7 @@ from html import escape
 WIDTH, HEIGHT = 280, 200
 # margins of the area that is plotted [pixels]
 LEFT, TOP, RIGHT, BOTTOM = 44, 24, 10, 36
-# told apart by people who see colours differently, legible on light and dark pages
+# distinguishable with any colour vision, legible on light and dark pages
 COLOURS = ("#3b8fd6", "#e07b39", "#3aa676", "#b56bd0", "#c9a227", "#d0608f")
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
 # steps of opacity of a heatmap

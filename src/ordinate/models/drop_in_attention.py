@@ -162,10 +162,10 @@ class DropInAttention(nn.MultiheadAttention):
         )
 
     def _reset_parameters(self) -> None:
-        # PyTorch reads from it which of the projections exist
-        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        # PyTorch reads from it which of the projections exist, too
+        before, self._qkv_same_embed_dim = self._qkv_same_embed_dim, self.in_proj_weight is not None
         super()._reset_parameters()
-        self._qkv_same_embed_dim = False
+        self._qkv_same_embed_dim = before
 
     def _use(self, scheme: str | Scheme | None) -> None:
         sizes = {"width": self.embed_dim, "heads": self.num_heads, "head_width": self.head_dim}
