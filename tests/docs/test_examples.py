@@ -24,7 +24,7 @@ TASKS = [
     name for name in catalog.names("ordinate.data.tasks") if name not in ("text", "translation", "masked", "images")
 ]
 # pages whose examples check, train or decode much
-SLOW = ("docs/extend.md", "docs/vision.md", "docs/spectra/dynamic.md")
+SLOW = ("docs/extend.md", "docs/questions/index.md", "docs/vision.md", "docs/spectra/dynamic.md")
 SPECTRA = catalog.names("ordinate.schemes.spectra")
 
 
