@@ -2,6 +2,7 @@
 
     python .ci/explorer.py train FOLDER     six decoders and an encoder, from a fixed seed, 20 minutes on one core
     python .ci/explorer.py pack FOLDER      their weights in 8 bits, what that costs, and their losses
+    python .ci/explorer.py page FOLDER      the page in a built documentation, with links into it
 
 `pages()`, for `.ci/pages.py`, returns measured.json, what the panels cite from results in studies/, and a table.
 """
@@ -19,7 +20,7 @@ from ordinate.core.atomic_files import write_json
 from ordinate.explorer.measured import FILE, collect
 from ordinate.explorer.model_facts import packed_model
 from ordinate.explorer.packing import save_models
-from ordinate.explorer.page import MODELS, RESULTS
+from ordinate.explorer.page import MODELS, RESULTS, explorer_page
 from ordinate.explorer.rounding import rounded_copy
 from ordinate.models.decoder import Decoder
 from ordinate.pretrained.read_model import read_model
@@ -108,6 +109,11 @@ def provenance(text: dict[str, Any]) -> str:
     )
 
 
+def page(folder: Path) -> None:
+    """Write the page beside the pages that it links."""
+    (folder / "live.html").write_text(explorer_page(docs=""), encoding="utf-8")
+
+
 def losses(run: Path) -> dict[str, Any]:
     """Return the held-out loss at each length and by position, of the model before rounding."""
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
@@ -142,7 +148,7 @@ def mean_bits(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    verbs = {"train": train, "pack": packed}
+    verbs = {"train": train, "pack": packed, "page": page}
     if len(sys.argv) != 3 or sys.argv[1] not in verbs:
         sys.exit(__doc__)
     verbs[sys.argv[1]](Path(sys.argv[2]))

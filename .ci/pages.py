@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = (
+    "answers",
     "baselines",
     "calibration",
     "canaries",

@@ -25,7 +25,7 @@ TASKS = [
 ]
 # pages whose examples check, train or decode much
 SLOW = (
-    *("docs/extend.md", "docs/vision.md", "docs/spectra/dynamic.md"),
+    *("docs/extend.md", "docs/questions/index.md", "docs/vision.md", "docs/spectra/dynamic.md"),
     *(f"docs/notebooks/{name}.md" for name in ("own_scheme", "probe", "published_model", "study")),
 )
 SPECTRA = catalog.names("ordinate.schemes.spectra")

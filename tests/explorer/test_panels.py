@@ -41,6 +41,8 @@ def test_the_numbers_are_those_of_the_committed_results():
         ((3.2, 3.1, 3.4), "3.2 [3.1, 3.4]"),
         ((0.011, -0.0008, 0.023), "0.01 [0.00, 0.02]"),
         ((1.26, None, None), "1.3"),
+        ((2.4e-7, 2.2e-7, 2.6e-7), "2.4e-07 [2.2e-07, 2.6e-07]"),
+        ((0, -2.2e-8, 1.5e-8), "0 [-2.2e-08, 1.5e-08]"),
     ],
 )
 def test_a_number_has_the_decimals_that_its_interval_supports(given, text):

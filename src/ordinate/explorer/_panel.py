@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 Word = Literal["Yes", "No", "It depends"]
+# below it numbers are written with a power of ten
+SMALL = 1e-3
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,13 @@ class Number:
     def __str__(self) -> str:
         if self.low is None or self.high is None:
             return f"{self.value:.2g}"
+        ends = (self.value, self.low, self.high)
+        if max(map(abs, ends)) < SMALL:
+            value, low, high = (f"{end:.1e}" if end else "0" for end in ends)
+            return f"{value} [{low}, {high}]"
         # as many decimals as the interval supports
         places = max(0, -math.floor(math.log10((self.high - self.low) / 2)))
-        value, low, high = (f"{round(end, places) + 0.0:.{places}f}" for end in (self.value, self.low, self.high))
+        value, low, high = (f"{round(end, places) + 0.0:.{places}f}" for end in ends)
         return f"{value} [{low}, {high}]"
 
 

@@ -32,7 +32,7 @@ def collect(root: Path) -> Record:
         ValueError: a file has no number or chart of this name.
     """
     shown = [panel for _, panel in panels()]
-    numbers = {panel.cited.key: vars(_number(root, panel.cited)) for panel in shown}
+    numbers = {panel.cited.key: vars(read_number(root, panel.cited)) for panel in shown}
     charts = {cited.key: _chart(root, cited) for panel in shown for cited in panel.charts}
     return {"numbers": numbers, "charts": charts}
 
@@ -47,7 +47,12 @@ def number(record: Record, cited: Citation) -> Number:
     return Number(**record["numbers"][cited.key])
 
 
-def _number(root: Path, cited: Citation) -> Number:
+def read_number(root: Path, cited: Citation) -> Number:
+    """Read a cited number from the results of a repository.
+
+    Raises:
+        ValueError: the file has no number of this name.
+    """
     path = root / cited.file
     if path.suffix == ".csv":
         row, column = cited.name.split(":")

@@ -113,6 +113,7 @@ test("a view is the same after a walk through the address", () => {
 test("what an address must not say is clamped or ignored", () => {
   const {values} = readFragment("#panel=order&n=1e9&on=maybe&way=__proto__&text=123456789&other=1");
   assert.deepEqual(new State("order", FIELDS, values).values, {n: 9, on: true, way: "a", text: "1234"});
+  assert.equal(readValue({kind: "number", initial: 1, low: 0, high: 2, step: 0.1}, "0.3"), 0.3);
   assert.deepEqual(["", "NaN", "Infinity", "-5", "4"].map((text) => readValue(FIELDS.n, text)), [3, 3, 3, 1, 5]);
 });
 

@@ -223,7 +223,7 @@ function drawTable(tools, parts, {ids, other, same}) {
     const none = rows.find(({name}) => name === "none");
     if (none) tools.say(`Without positions the last vector changes by ${said(none.changes[0])} after layer 1, and by ${said(none.changes.at(-1))} after the last.`);
   };
-  next(0);
+  setTimeout(() => next(0), 0);
 }
 
 /** In an encoder without positions and mask, outputs move with their tokens. */
@@ -235,6 +235,7 @@ function encoderLine(tools, ids, other, same) {
   const free = new Map();
   ids.forEach((id, p) => free.set(id, [...(free.get(id) ?? []), p]));
   const gaps = other.map((id, p) => relativeChange(two.final, p * model.width, one.final, free.get(id).shift() * model.width, model.width));
-  const note = same ? "" : " The second text has other letters: in its place the two letters before the last are swapped.";
+  let note = same ? "" : " The second text has other letters: in its place the two letters before the last are swapped.";
+  if (ids.at(-1) !== other.at(-1)) note += " The two texts end with different letters, which the table compares: keep the last one in its place.";
   return `An encoder without positions and without a mask: every output moves with its token and changes by ${said(Math.max(...gaps))}.${note}`;
 }

@@ -119,5 +119,5 @@ function initials(state) {
 }
 
 function known(state, values) {
-  return Object.fromEntries(Object.entries(values).filter(([name]) => name in state.fields));
+  return Object.fromEntries(Object.entries(values).filter(([name]) => Object.hasOwn(state.fields, name)));
 }

@@ -9,7 +9,9 @@ export function readValue(field, text) {
   if (field.kind === "number") {
     const number = Number(text);
     if (text === "" || !Number.isFinite(number)) return field.initial;
-    return Math.min(field.high, Math.max(field.low, field.low + Math.round((number - field.low) / field.step) * field.step));
+    const whole = field.low + Math.round((number - field.low) / field.step) * field.step;
+    // steps of a tenth are no whole numbers of binary digits, and would fill the address with them
+    return Number(Math.min(field.high, Math.max(field.low, whole)).toFixed(6));
   }
   if (field.kind === "flag") return text === "1" ? true : text === "0" ? false : field.initial;
   if (field.kind === "choice") return field.among.includes(text) ? text : field.initial;
