@@ -19,6 +19,7 @@ SCRIPTS = (
     "compared",
     "families",
     "fewer_pairs",
+    "gpu_code",
     "mixers",
     "parity",
     "probe_calibration",
