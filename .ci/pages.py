@@ -22,6 +22,7 @@ SCRIPTS = (
     "families",
     "fewer_pairs",
     "gallery",
+    "gpu_code",
     "mixers",
     "notebooks",
     "parity",

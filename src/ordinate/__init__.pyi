@@ -16,6 +16,7 @@ from .attention._attend import attend_with_lse as attend_with_lse
 from .attention._attend import explain as explain
 from .core.geometry import Geometry as Geometry
 from .models._generate import generate as generate
+from .models._replace_attention import replace_attention as replace_attention
 from .models._translate import translate as translate
 from .models._transplant import transplant as transplant
 from .models.cache import Cache as Cache
@@ -27,7 +28,6 @@ from .models.encoder_decoder import EncoderDecoder as EncoderDecoder
 from .models.encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
 from .models.multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .models.prompt import Prompt as Prompt
-from .models._replace_attention import replace_attention as replace_attention
 from .models.shape import Shape as Shape
 from .models.vision import VisionShape as VisionShape
 from .models.vision import VisionTransformer as VisionTransformer

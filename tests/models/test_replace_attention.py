@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from ordinate.models.drop_in_attention import DropInAttention
 from ordinate.models._replace_attention import replace_attention
+from ordinate.models.drop_in_attention import DropInAttention
 from ordinate.schemes import T5, Cope, Rope
 
 WIDTH, HEADS, SOURCE, TARGET = 16, 4, 7, 5

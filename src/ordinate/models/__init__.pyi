@@ -1,5 +1,6 @@
 from ._generate import generate as generate
 from ._generate import truncate_at as truncate_at
+from ._replace_attention import replace_attention as replace_attention
 from ._translate import translate as translate
 from ._transplant import transplant as transplant
 from .beam import beam_search as beam_search
@@ -12,7 +13,6 @@ from .encoder_decoder import EncoderDecoder as EncoderDecoder
 from .encoder_decoder_shape import EncoderDecoderShape as EncoderDecoderShape
 from .multi_head_attention import MultiHeadAttention as MultiHeadAttention
 from .prompt import Prompt as Prompt
-from ._replace_attention import replace_attention as replace_attention
 from .shape import Shape as Shape
 from .text_head import mean_pool as mean_pool
 from .vision import VisionShape as VisionShape

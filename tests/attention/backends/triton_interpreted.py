@@ -41,6 +41,11 @@ def toeplitz():
     return scheme
 
 
+def small_qkv(where, dtype):
+    """As few sequences and heads as show what may go wrong: the interpreter runs one program after the other."""
+    return random_qkv(where, batch=where.batch_size, heads=4, kv_heads=2, dtype=dtype)
+
+
 SCHEMES = {
     "none": NoPosition,
     "alibi": lambda: Alibi(heads=4),
@@ -57,7 +62,7 @@ SCHEMES = {
 @pytest.mark.parametrize("name", SCHEMES)
 def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type):
     where = GEOMETRIES[geometry](35)
-    assert_agrees("triton", SCHEMES[name](), where, *random_qkv(where, dtype=type))
+    assert_agrees("triton", SCHEMES[name](), where, *small_qkv(where, type))
 
 
 @pytest.mark.parametrize(("tokens", "width"), [(1, 16), (5, 1), (31, 40), (33, 72), (64, 80), (65, 96), (63, 100)])
@@ -106,7 +111,7 @@ def test_groups_of_heads_and_other_widths_of_values(kv_heads, depth):
 @pytest.mark.parametrize("formula", [{"softcap": 0.7}, {"sinks": SINKS}, {"softcap": 20.0, "sinks": SINKS}])
 def test_caps_and_sinks_agree_forward_and_backward(formula, name, geometry, type):
     where = GEOMETRIES[geometry](35)
-    assert_agrees("triton", SCHEMES[name](), where, *random_qkv(where, dtype=type), ScoreOptions(**formula))
+    assert_agrees("triton", SCHEMES[name](), where, *small_qkv(where, type), ScoreOptions(**formula))
 
 
 def test_soft_caps_are_exact_for_very_large_and_very_small_products():
@@ -198,26 +203,6 @@ def test_second_gradients_agree_with_the_reference(name, geometry, monkeypatch):
     assert_second_gradients_agree("triton", SCHEMES[name](), GEOMETRIES[geometry](21), torch.float32, **given)
 
 
-def test_torch_compile_takes_it_whole():
-    where, scheme = Geometry.causal(35), t5()
-    inputs = random_qkv(where, batch=1, dtype=torch.float32)
-
-    def run(q, k, v, table):
-        scheme.table.data = table.data
-        return attend(q, k, v, scheme.at(where), backend="triton")
-
-    def results(function):
-        out = function(*inputs)
-        return out, *torch.autograd.grad(out.square().sum(), [*inputs, scheme.table])
-
-    def attention(q, k, v):
-        return attend(q, k, v, scheme.at(where), backend="triton") * 2
-
-    compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
-    for one, other in zip(results(attention), results(compiled), strict=True):
-        assert one.equal(other)
-
-
 def test_the_operators_say_the_right_shapes_and_strides():
     q, k, v = (x.detach() for x in random_qkv(Geometry.causal(20), dtype=torch.float32))
     others = [torch.randn(4, 39), None, SINKS, None, None]
@@ -249,15 +234,17 @@ MUTANTS = [
     ("scores", "added = -behind *", "added = -1.1 * behind *", "slopes"),
     ("scores", "x + x * y * series", "x", "formula"),
     ("ranges", "round_up(whole, SIZE)", "round_down(whole, SIZE)", "window"),
+    ("ranges", "- second + end", "- second", "t5"),
     ("ranges", "past = first - bias.origin + 1", "past = first - bias.origin + 17", "t5"),
     ("ranges", "past = first + COLUMNS - 1 + bias.origin", "past = first - 1 + bias.origin", "t5"),
     ("forward", "made * shrunk[:, None]", "made", "t5"),
     ("forward", "top + tl.log2(total)", "top + total", "t5"),
     ("forward", "        total += 1.0", "        total += 0.0", "formula"),
-    ("forward", "            values = without(values, poison)\n", "", "nan"),
+    ("forward", " & (poison == 0.0)", "", "nan"),
     ("backward", "    to_keys *= where.scale\n", "", "t5"),
     ("backward", "    to_queries *= where.scale\n", "", "t5"),
     ("backward", "entry <= 0", "entry < 0", "t5"),
+    ("backward", "real = norm < INFINITY", "real = i < where.queries", "nan"),
     ("backward", "tl.minimum(-distance, 0.0)", "tl.minimum(distance, 0.0)", "slopes"),
     ("backward", "change *= 1.0 - squashed * squashed", "change *= 1.0", "formula"),
     ("diagonals", "r[:, None] + c[None, :] < SIZE", "r[:, None] + c[None, :] <= SIZE", "t5"),

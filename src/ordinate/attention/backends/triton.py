@@ -16,6 +16,7 @@ from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.triton import operators
 from ordinate.ops.triton.availability import unavailable_reason
+from ordinate.ops.triton.tiles import TILES, device_class
 from ordinate.schemes._scheme import Placed
 
 # widest heads of the kernels
@@ -43,6 +44,8 @@ class Triton(Backend):
         reason = unavailable_reason(call.q.device) or _unfit(call) or offset_bias_unsupported(call)
         if reason is not None or call.q.device.type != "cuda":
             return reason
+        if device_class(call.q.device) not in TILES:
+            return "there are no configurations of the kernels for this GPU"
         return unproved_reason("triton", call)
 
     def run(self, call: AttentionCall) -> Outputs:

@@ -21,7 +21,6 @@ from ordinate.ops.triton.scores import (
     score_tile,
     store_tile,
     visible_tile,
-    without,
 )
 
 
@@ -40,8 +39,8 @@ def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexp
     j = tile * COLUMNS + tl.arange(0, COLUMNS)
     poison = load_poison(where, batch, key_head, j, True)
     # NaN of a key stays in its own row
-    keys = load_tile(base(k, batch, key_head), k.row, tile * COLUMNS, where.keys, FORM, COLUMNS, False, True)
-    values = load_tile(base(v, batch, key_head), v.row, tile * COLUMNS, where.keys, FORM, COLUMNS, True, True)
+    keys = load_tile(base(k, batch, key_head), k.row, tile * COLUMNS, j < where.keys, FORM, COLUMNS, False, True)
+    values = load_tile(base(v, batch, key_head), v.row, tile * COLUMNS, j < where.keys, FORM, COLUMNS, True, True)
     holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
     rows = keys, values, j, holds, poison
     to_keys = tl.zeros([COLUMNS, FORM.padded_width], tl.float32)
@@ -89,21 +88,19 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
         begin = tile_begin(tile, bounds, ROWS)
         i = begin + tl.arange(0, ROWS)
         norm, delta = load_softmax(softmax, batch, i, where, head, MASKED)
-        queries = load_tile(base(q, batch, head), q.row, begin, where.queries, FORM, ROWS, False, MASKED)
+        # queries that see nothing, or NaN: a weight of zero would not hide them
+        real = norm < INFINITY
+        queries = load_tile(base(q, batch, head), q.row, begin, real, FORM, ROWS, False, MASKED)
         products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
         shift = poison + end_of_table(bias, head, FORM, SIDE)
         given = bias, where, head
         score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, BIASED)
         weights = tl.exp2(score - norm[None, :])
-        upstream = load_tile(
-            base(gradient, batch, head), gradient.row, begin, where.queries, FORM, ROWS, True, MASKED
-        )
+        upstream = load_tile(base(gradient, batch, head), gradient.row, begin, real, FORM, ROWS, True, MASKED)
         if MASKED:
             asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
             seen = visible_tile(i[None, :], j[:, None], asks[None, :], holds[:, None], where, FORM)
             weights = tl.where(seen, weights, 0.0)
-            finite = tl.where(norm < INFINITY, 0.0, 1.0)
-            queries, upstream = without(queries, finite), without(upstream, finite)
         to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision="ieee")
         slope = tl.dot(values, tl.trans(upstream), input_precision="ieee")
         change = weights * (slope - delta[None, :])
@@ -141,9 +138,9 @@ def attention_backward_queries(given, softmax, made, bias, where, FORM: tl.const
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     batch, head = tl.program_id(1) // where.heads, tl.program_id(1) % where.heads
     i = tile * ROWS + tl.arange(0, ROWS)
-    queries = load_tile(base(q, batch, head), q.row, tile * ROWS, where.queries, FORM, ROWS, False, True)
+    queries = load_tile(base(q, batch, head), q.row, tile * ROWS, i < where.queries, FORM, ROWS, False, True)
     upstream = load_tile(
-        base(gradient, batch, head), gradient.row, tile * ROWS, where.queries, FORM, ROWS, True, True
+        base(gradient, batch, head), gradient.row, tile * ROWS, i < where.queries, FORM, ROWS, True, True
     )
     norm, delta = load_softmax(softmax, batch, i, where, head, True)
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
@@ -191,11 +188,10 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
     for step in tl.range(0, tile_count(bounds, COLUMNS), num_stages=STAGES):
         begin = tile_begin(step, bounds, COLUMNS)
         j = begin + tl.arange(0, COLUMNS)
-        keys = load_tile(keys_base, k.row, begin, where.keys, FORM, COLUMNS, False, MASKED)
-        values = load_tile(values_base, v.row, begin, where.keys, FORM, COLUMNS, True, MASKED)
         poison = load_poison(where, batch, key_head, j, MASKED)
-        if MASKED:
-            keys, values = without(keys, poison), without(values, poison)
+        real = (j < where.keys) & (poison == 0.0)
+        keys = load_tile(keys_base, k.row, begin, real, FORM, COLUMNS, False, MASKED)
+        values = load_tile(values_base, v.row, begin, real, FORM, COLUMNS, True, MASKED)
         products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
         shift = (poison + constant)[None, :]
         score, squashed = score_tile(products, i[:, None], j[None, :], inputs, shift, FORM, BIASED)

@@ -19,7 +19,6 @@ from ordinate.ops.triton.scores import (
     load_tile,
     score_tile,
     visible_tile,
-    without,
 )
 
 
@@ -65,13 +64,13 @@ def score_change(given, softmax, place, inputs, biased, FORM: tl.constexpr):
     _bias, where, head = inputs
     key_head = head // FORM.groups
     poison = load_poison(where, batch, key_head, j, True)
-    queries = load_tile(base(q, batch, head), q.row, query, where.queries, FORM, SIZE, False, True)
-    keys = without(load_tile(base(k, batch, key_head), k.row, key, where.keys, FORM, SIZE, False, True), poison)
+    queries = load_tile(base(q, batch, head), q.row, query, i < where.queries, FORM, SIZE, False, True)
+    keys = load_tile(base(k, batch, key_head), k.row, key, j < where.keys, FORM, SIZE, False, True)
     products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
     shift = poison[None, :] + biased
     score, _ = score_tile(products, i[:, None], j[None, :], inputs, shift, FORM, False)
-    upstream = load_tile(base(gradient, batch, head), gradient.row, query, where.queries, FORM, SIZE, True, True)
-    values = without(load_tile(base(v, batch, key_head), v.row, key, where.keys, FORM, SIZE, True, True), poison)
+    upstream = load_tile(base(gradient, batch, head), gradient.row, query, i < where.queries, FORM, SIZE, True, True)
+    values = load_tile(base(v, batch, key_head), v.row, key, j < where.keys, FORM, SIZE, True, True)
     slope = tl.dot(upstream, tl.trans(values), input_precision="ieee")
     norm, delta = load_softmax(softmax, batch, i, where, head, True)
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)

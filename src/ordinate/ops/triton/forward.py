@@ -19,7 +19,6 @@ from ordinate.ops.triton.scores import (
     score_tile,
     store_tile,
     visible_tile,
-    without,
 )
 
 
@@ -33,7 +32,7 @@ def attention_forward(given, out, lse, bias, where, FORM: tl.constexpr):
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     batch, head = tl.program_id(1) // where.heads, tl.program_id(1) % where.heads
     i = tile * ROWS + tl.arange(0, ROWS)
-    queries = load_tile(base(q, batch, head), q.row, tile * ROWS, where.queries, FORM, ROWS, False, True)
+    queries = load_tile(base(q, batch, head), q.row, tile * ROWS, i < where.queries, FORM, ROWS, False, True)
     # a query with NaN or infinity becomes NaN: all that it sees is then NaN
     queries += tl.sum(queries.to(tl.float32) * 0.0, 1)[:, None].to(queries.dtype)
     top = tl.full([ROWS], -INFINITY, tl.float32)
@@ -77,17 +76,18 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
     for step in tl.range(0, tile_count(bounds, COLUMNS), num_stages=STAGES):
         begin = tile_begin(step, bounds, COLUMNS)
         j = begin + tl.arange(0, COLUMNS)
-        keys = load_tile(keys_base, k.row, begin, where.keys, FORM, COLUMNS, False, MASKED)
-        products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
         poison = load_poison(where, batch, key_head, j, MASKED)
+        # a weight of zero would not hide NaN
+        real = (j < where.keys) & (poison == 0.0)
+        keys = load_tile(keys_base, k.row, begin, real, FORM, COLUMNS, False, MASKED)
+        products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
         shift = (poison + constant)[None, :]
         score, _ = score_tile(products, i[:, None], j[None, :], inputs, shift, FORM, BIASED)
-        values = load_tile(values_base, v.row, begin, where.keys, FORM, COLUMNS, True, MASKED)
+        values = load_tile(values_base, v.row, begin, real, FORM, COLUMNS, True, MASKED)
         if MASKED:
             holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
             seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
             score = tl.where(seen, score, -INFINITY)
-            values = without(values, poison)
         higher = tl.maximum(top, tl.max(score, 1))
         # a row without any visible key so far has no finite pivot
         pivot = tl.where(higher == -INFINITY, 0.0, higher)

@@ -13,10 +13,10 @@ def find_poison(k, v, poison, heads, tokens, FORM: tl.constexpr):
     ROWS: tl.constexpr = FORM.rows
     batch, head = tl.program_id(1) // heads, tl.program_id(1) % heads
     j = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    keys = load_tile(base(k, batch, head), k.row, tl.program_id(0) * ROWS, tokens, FORM, ROWS, False, True).to(
+    keys = load_tile(base(k, batch, head), k.row, tl.program_id(0) * ROWS, j < tokens, FORM, ROWS, False, True).to(
         tl.float32
     )
-    values = load_tile(base(v, batch, head), v.row, tl.program_id(0) * ROWS, tokens, FORM, ROWS, True, True).to(
+    values = load_tile(base(v, batch, head), v.row, tl.program_id(0) * ROWS, j < tokens, FORM, ROWS, True, True).to(
         tl.float32
     )
     found = tl.sum(keys * 0.0, 1) + tl.sum(values * 0.0, 1)
@@ -29,11 +29,11 @@ def find_delta(out, gradient, lse, delta, heads, tokens, FORM: tl.constexpr):
     ROWS: tl.constexpr = FORM.rows
     batch, head = tl.program_id(1) // heads, tl.program_id(1) % heads
     i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    made = load_tile(base(out, batch, head), out.row, tl.program_id(0) * ROWS, tokens, FORM, ROWS, True, True).to(
+    made = load_tile(base(out, batch, head), out.row, tl.program_id(0) * ROWS, i < tokens, FORM, ROWS, True, True).to(
         tl.float32
     )
     upstream = load_tile(
-        base(gradient, batch, head), gradient.row, tl.program_id(0) * ROWS, tokens, FORM, ROWS, True, True
+        base(gradient, batch, head), gradient.row, tl.program_id(0) * ROWS, i < tokens, FORM, ROWS, True, True
     ).to(tl.float32)
     place = tl.program_id(1).to(tl.int64) * tokens + i
     norm = tl.load(lse + place, mask=i < tokens, other=-INFINITY)

@@ -119,9 +119,9 @@ def base(x, batch, head):
 
 @kernel
 def load_tile(
-    start, row, begin, limit, FORM: tl.constexpr, SIZE: tl.constexpr, VALUES: tl.constexpr, MASKED: tl.constexpr
+    start, row, begin, real, FORM: tl.constexpr, SIZE: tl.constexpr, VALUES: tl.constexpr, MASKED: tl.constexpr
 ):
-    """Load a tile of (tokens, channels); tokens from `limit` on and channels that do not exist are zero."""
+    """Load a tile of (tokens, channels); if MASKED, tokens that are not `real` are zero, as missing channels are."""
     WIDTH: tl.constexpr = FORM.depth if VALUES else FORM.width
     PADDED: tl.constexpr = FORM.padded_depth if VALUES else FORM.padded_width
     token = tl.arange(0, SIZE)
@@ -129,7 +129,7 @@ def load_tile(
     # one address of 64 bits, and offsets of 32
     place = start + tl.cast(begin, tl.int64) * row + (token[:, None] * row + channel[None, :])
     if MASKED:
-        x = tl.load(place, mask=(token < limit - begin)[:, None] & (channel < WIDTH)[None, :], other=0.0)
+        x = tl.load(place, mask=real[:, None] & (channel < WIDTH)[None, :], other=0.0)
     elif WIDTH != PADDED:
         x = tl.load(place, mask=(channel < WIDTH)[None, :], other=0.0)
     else:
@@ -229,12 +229,6 @@ def load_poison(where, batch, head, token, MASKED: tl.constexpr):
     place = where.poison + (batch * where.key_heads + head).to(tl.int64) * where.keys + token
     poison = tl.load(place, mask=token < where.keys, other=0.0) if MASKED else tl.load(place)
     return poison
-
-
-@kernel
-def without(x, poison):
-    """Tile with zeros in place of poisoned tokens: a weight of zero would not hide their NaN."""
-    return tl.where((poison == 0.0)[:, None], x, 0.0).to(x.dtype)
 
 
 @kernel

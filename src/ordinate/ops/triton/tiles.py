@@ -44,20 +44,27 @@ class Tiles(NamedTuple):
 
 # of Triton's interpreter: so small that short sequences have several tiles
 INTERPRETED = Tiles(Tile(32, 16, 4, 1), Tile(16, 32, 4, 1), Tile(32, 16, 4, 1), Tile(16, 16, 4, 1))
-# for each class of device and size of a number, the configurations up to a number of channels
+SINGLE = {
+    64: Tiles(Tile(32, 32, 4, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
+    128: Tiles(Tile(32, 32, 8, 1), Tile(16, 32, 8, 1), Tile(32, 16, 8, 1), Tile(32, 32, 8, 1)),
+    256: Tiles(Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1)),
+}
+LARGE = {
+    64: Tiles(Tile(128, 64, 8, 3), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2)),
+    128: Tiles(Tile(128, 64, 8, 3), Tile(32, 128, 8, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2)),
+    256: Tiles(Tile(64, 32, 8, 2), Tile(16, 32, 8, 1), Tile(32, 16, 8, 1), Tile(16, 16, 4, 1)),
+}
+SMALL = {
+    64: Tiles(Tile(64, 64, 8, 2), Tile(32, 64, 8, 2), Tile(64, 32, 8, 2), Tile(32, 32, 4, 2)),
+    128: Tiles(Tile(64, 32, 8, 2), Tile(16, 64, 8, 1), Tile(64, 16, 8, 1), Tile(32, 32, 4, 1)),
+    256: Tiles(Tile(32, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 4, 1)),
+}
+# for each class of device and size of a number [bytes], the configurations up to a number of channels
 TILES: dict[str, dict[int, dict[int, Tiles]]] = {
-    "hopper": {
-        2: {
-            64: Tiles(Tile(128, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2)),
-            128: Tiles(Tile(128, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2), Tile(64, 64, 4, 2)),
-            256: Tiles(Tile(64, 32, 4, 2), Tile(64, 32, 8, 1), Tile(64, 32, 8, 1), Tile(32, 32, 4, 1)),
-        },
-        4: {
-            64: Tiles(Tile(64, 32, 8, 2), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
-            128: Tiles(Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
-            256: Tiles(Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1)),
-        },
-    },
+    "ampere": {2: SMALL, 4: SINGLE},
+    "hopper": {2: LARGE, 4: SINGLE},
+    "blackwell": {2: LARGE, 4: SINGLE},
+    "cdna": {2: SMALL, 4: SINGLE},
 }
 
 

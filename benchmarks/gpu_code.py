@@ -1,0 +1,156 @@
+"""Code of the Triton kernels for GPUs that are not there: registers, spills and shared memory of each configuration.
+
+Triton compiles each shipped configuration as it would at the first launch, with the arguments that the host code
+passes; its tools then read the code. Nothing is timed.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.harness.printing import show
+from benchmarks.harness.saving import save
+from ordinate.ops.triton.tiles import TILES
+
+TOKENS = 1024
+# distance from which on the bias is constant, as T5's
+REACH = 128
+TENSOR_CORES = re.compile(r"\b(?:HGMMA|HMMA|UTCHMMA|v_mfma)")
+# shared memory that a program may have [bytes]
+SHARED = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448, "gfx942": 65_536}
+CLASSES = {"sm_80": "ampere", "sm_90": "hopper", "sm_100": "blackwell", "gfx942": "cdna"}
+
+
+class Code(NamedTuple):
+    """What the tools say of a compiled kernel.
+
+    Args:
+        registers: of a thread.
+        stack: bytes of a thread that do not fit into registers.
+        shared: shared memory of a program [bytes].
+        products: instructions of the tensor cores.
+    """
+
+    registers: int
+    stack: int
+    shared: int
+    products: int
+
+
+class Device:
+    """Stands for the driver of a GPU that is not there.
+
+    Args:
+        target: what Triton compiles for.
+    """
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+
+def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
+    """Compile the kernels of attention with a learned T5 bias and grouped heads, forward and backward.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        dtype: dtype of queries, keys and values.
+        channels: channels of a head.
+        on_code: called with the name, the options and the code of each kernel.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from ordinate.ops.triton import attention, kernel
+
+    hip = architecture.startswith("gfx")
+    target = GPUTarget("hip", architecture, 64) if hip else GPUTarget("cuda", int(architecture[3:]), 32)
+    triton.runtime.driver.set_active(Device(target))
+
+    def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
+        made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+        form = arguments[-1]
+        tile = {"rows": form.rows, "columns": form.columns, **options}
+        on_code(function.__name__, tile, _of_amd(made) if hip else _of_nvidia(made))
+
+    attention.launch, attention.device_class = launch, lambda device: CLASSES[architecture]
+    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    bias = torch.zeros(2, REACH + 1), None, None
+    shape = True, 0, 0, REACH, True
+    problem = attention.Problem(q, k, v, *bias, None, None, *shape, channels**-0.5, 0.0)
+    out, lse = attention.forward(problem)
+    attention.backward(torch.zeros_like(out), problem, out, lse, True)
+
+
+def _of_nvidia(made: Any) -> Code:
+    """Read a cubin by the tools of Triton's wheel."""
+    import triton
+
+    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        usage, code = (
+            subprocess.run([tools / tool, *options, file.name], capture_output=True, text=True, check=True).stdout
+            for tool, options in (("cuobjdump", ["-res-usage"]), ("nvdisasm", []))
+        )
+    registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
+    return Code(registers, stack, made.metadata.shared, len(TENSOR_CORES.findall(code)))
+
+
+def _of_amd(made: Any) -> Code:
+    code = made.asm["amdgcn"]
+    registers, spilled = (
+        int(re.search(rf"\.{name}:\s+(\d+)", code)[1]) for name in ("vgpr_count", "vgpr_spill_count")
+    )
+    return Code(registers, 4 * spilled, made.metadata.shared, len(TENSOR_CORES.findall(code)))
+
+
+def faults(architecture: str, code: Code) -> list[str]:
+    """Return what is wrong with a configuration: spilled registers, or more shared memory than there is."""
+    found = [f"{code.stack} bytes spilled"] if code.stack else []
+    return found + ([f"{code.shared} bytes of shared memory"] if code.shared > SHARED[architecture] else [])
+
+
+def measured(architecture: str) -> list[dict[str, Any]]:
+    """Compile all configurations of an architecture."""
+    rows: list[dict[str, Any]] = []
+    for dtype, size in ((torch.bfloat16, 2), (torch.float32, 4)):
+        for channels in TILES[CLASSES[architecture]][size]:
+
+            def add(name: str, tile: Any, code: Code, dtype: Any = dtype, channels: int = channels) -> None:
+                # the kernels that go through memory once have one configuration, and are compiled again and again
+                if name.startswith("find_"):
+                    return
+                about = {"type": str(dtype).removeprefix("torch."), "channels": channels, "kernel": name, **tile}
+                rows.append(about | code._asdict() | {"faults": faults(architecture, code)})
+                print(architecture, *about.values(), code, *faults(architecture, code), flush=True)
+
+            compiled(architecture, dtype, channels, add)
+    return rows
+
+
+def main(saved: bool) -> None:
+    """Compile, print and save."""
+    import triton
+
+    results = {name: measured(name) for name in CLASSES}
+    for architecture, rows in results.items():
+        heads = ("registers", "stack", "shared", "products")
+        cells = ((f"{x['kernel']} {x['type']} {x['channels']}", [f"{x[head]:>12}" for head in heads]) for x in rows)
+        show(architecture, heads, 12, cells)
+    if saved:
+        save("gpu_code", {"triton": triton.__version__, "architectures": results})

@@ -1,0 +1,45 @@
+"""The kernels compiled for GPUs that are not there."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from ordinate.ops.triton import tiles
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import json, sys
+from benchmarks import gpu_code
+rows = gpu_code.measured(sys.argv[1])
+print(json.dumps([len(rows), [row for row in rows if row["faults"]]]))
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+@pytest.mark.parametrize("architecture", ["sm_90"])
+def test_every_configuration_fits_into_registers_and_shared_memory(architecture):
+    # of its own, since Triton either compiles or interprets in a process
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    command = [sys.executable, "-c", PROGRAM, architecture]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    count, faulty = json.loads(done.stdout.splitlines()[-1])
+    assert count == 24
+    assert not faulty
+
+
+def test_a_table_has_configurations_for_all_channels_and_types():
+    for kind in tiles.TILES:
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            for channels in (16, 32, 64, 128, 256):
+                found = tiles.tiles(kind, dtype, channels)
+                assert found.diagonals.rows == found.diagonals.columns
+                assert all(min(tile.rows, tile.columns) >= 16 for tile in found)
