@@ -152,7 +152,7 @@ def canary(study: StudyFolder, threads: int = 1, most: int = MOST, **mutant: Any
             place.parent.mkdir(parents=True, exist_ok=True)
             losses[run.name] = first_losses(plan, trained, place, here.run(run), mutant.get("scale", 1))
             data[digest(run.cell) if run.cell else "all"] = identity(plan, place)
-    return {**_of(study), "data": data, "provenance": run_provenance(threads), "losses": losses}
+    return {**_of(study), "data": data, "provenance": run_provenance(threads=threads), "losses": losses}
 
 
 def _of(study: StudyFolder) -> Record:
@@ -332,7 +332,7 @@ def _write_measured(found: Mapping[str, Any]) -> None:
     before = read_checksummed(MEASURED)["studies"] if MEASURED.exists() else {}
     known = {study.path.name for study in folders()}
     kept = {name: one for name, one in sorted({**before, **found}.items()) if name in known}
-    write_checksummed(MEASURED, {"made_by": run_provenance(1), "studies": kept})
+    write_checksummed(MEASURED, {"made_by": run_provenance(threads=1), "studies": kept})
     print(f"{MEASURED.relative_to(ROOT)} is written; now run ./dev pages")
 
 

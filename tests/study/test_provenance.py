@@ -24,8 +24,8 @@ def changed(monkeypatch):
     """Another version of Ordinate, with other code."""
     before = manifest.provenance()
     after = {**before, "code": "0" * 64, "versions": {**before["versions"], "ordinate": "9.9"}}
-    monkeypatch.setattr(study_folder, "provenance", lambda: after)
-    monkeypatch.setattr(worker, "run_provenance", lambda: after)
+    monkeypatch.setattr(study_folder, "provenance", lambda *_: after)
+    monkeypatch.setattr(worker, "run_provenance", lambda *_: after)
     environment = {**manifest.environment(), "code": after["code"], "versions": after["versions"]}
     monkeypatch.setattr(study_folder, "environment", lambda: environment)
     return after

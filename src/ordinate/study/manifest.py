@@ -22,7 +22,7 @@ SOURCE_SUFFIXES = (".py", ".h", ".cpp")
 PLAN_KEYS = ("values", "compared", "plan", "runs")
 
 
-def provenance(plan: Plan) -> dict[str, Any]:
+def provenance(plan: Plan | None = None) -> dict[str, Any]:
     """What the runs of a plan are made by: a hash of the source code, library versions, Python and processor."""
     about = environment(plan)
     return {
@@ -33,11 +33,11 @@ def provenance(plan: Plan) -> dict[str, Any]:
     }
 
 
-def run_provenance(plan: Plan, threads: int | None = None) -> dict[str, Any]:
+def run_provenance(plan: Plan | None = None, threads: int | None = None) -> dict[str, Any]:
     """What decides the bits of a run: its provenance, threads, and the processor's vector instructions in use.
 
     Args:
-        plan: the plan of the run.
+        plan: the plan of the run; None: one without classes outside of Ordinate.
         threads: threads of the run; None: those of this process.
     """
     # commands that only read results need no torch
@@ -75,13 +75,13 @@ def _provenance_lines(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return differences(first, second)
 
 
-def environment(plan: Plan) -> dict[str, Any]:
+def environment(plan: Plan | None = None) -> dict[str, Any]:
     """What determines results besides the plan: machine, library versions, and a hash of the source code.
 
     The version of a class outside of Ordinate is a hash of its source file.
     """
     versions = {"ordinate": __version__, **{name: version(name) for name in LIBRARIES}}
-    versions |= {name: source_digest(name) for name in external_classes(plan.specifications)}
+    versions |= {name: source_digest(name) for name in external_classes(plan.specifications if plan else ())}
     return {"machine": machine(), "versions": versions, "code": code_digest()}
 
 
