@@ -20,10 +20,10 @@ from ordinate.ops.triton.tiles import TILES
 TOKENS = 1024
 # distance from which on the bias is constant, as T5's
 REACH = 128
-TENSOR_CORES = re.compile(r"\b(?:HGMMA|HMMA|UTCHMMA|v_mfma)")
+TENSOR_CORES = re.compile(r"\b(?:HGMMA|HMMA|UTCHMMA)")
 # shared memory that a program may have [bytes]
-SHARED = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448, "gfx942": 65_536}
-CLASSES = {"sm_80": "ampere", "sm_90": "hopper", "sm_100": "blackwell", "gfx942": "cdna"}
+SHARED = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448}
+CLASSES = {"sm_80": "ampere", "sm_90": "hopper", "sm_100": "blackwell"}
 
 
 class Code(NamedTuple):
@@ -46,14 +46,15 @@ class Device:
     """Stands for the driver of a GPU that is not there.
 
     Args:
+        number: of the device; Triton keeps what it has compiled by that number, so each target has its own.
         target: what Triton compiles for.
     """
 
-    def __init__(self, target: Any) -> None:
-        self.target = target
+    def __init__(self, number: int, target: Any) -> None:
+        self.number, self.target = number, target
 
     def get_current_device(self) -> int:
-        return 0
+        return self.number
 
     def get_current_stream(self, device: int) -> int:
         return 0
@@ -76,15 +77,14 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
 
     from ordinate.ops.triton import attention, kernel
 
-    hip = architecture.startswith("gfx")
-    target = GPUTarget("hip", architecture, 64) if hip else GPUTarget("cuda", int(architecture[3:]), 32)
-    triton.runtime.driver.set_active(Device(target))
+    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
 
     def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
         made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
         form = arguments[-1]
         tile = {"rows": form.rows, "columns": form.columns, **options}
-        on_code(function.__name__, tile, _of_amd(made) if hip else _of_nvidia(made))
+        on_code(function.__name__, tile, _read(made))
 
     attention.launch, attention.device_class = launch, lambda device: CLASSES[architecture]
     q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
@@ -95,7 +95,7 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
     attention.backward(torch.zeros_like(out), problem, out, lse, True)
 
 
-def _of_nvidia(made: Any) -> Code:
+def _read(made: Any) -> Code:
     """Read a cubin by the tools of Triton's wheel."""
     import triton
 
@@ -109,14 +109,6 @@ def _of_nvidia(made: Any) -> Code:
         )
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
     return Code(registers, stack, made.metadata.shared, len(TENSOR_CORES.findall(code)))
-
-
-def _of_amd(made: Any) -> Code:
-    code = made.asm["amdgcn"]
-    registers, spilled = (
-        int(re.search(rf"\.{name}:\s+(\d+)", code)[1]) for name in ("vgpr_count", "vgpr_spill_count")
-    )
-    return Code(registers, 4 * spilled, made.metadata.shared, len(TENSOR_CORES.findall(code)))
 
 
 def faults(architecture: str, code: Code) -> list[str]:

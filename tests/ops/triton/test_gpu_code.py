@@ -23,7 +23,7 @@ print(json.dumps([len(rows), [row for row in rows if row["faults"]]]))
 
 @pytest.mark.extended
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
-@pytest.mark.parametrize("architecture", ["sm_90"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 def test_every_configuration_fits_into_registers_and_shared_memory(architecture):
     # of its own, since Triton either compiles or interprets in a process
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

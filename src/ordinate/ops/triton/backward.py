@@ -32,6 +32,8 @@ def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexp
     `made` the gradients of keys and values. Tiles are transposed: keys in rows.
     """
     COLUMNS: tl.constexpr = FORM.columns
+    WIDTH: tl.constexpr = FORM.padded_width
+    DEPTH: tl.constexpr = FORM.padded_depth
     q, k, v, gradient = given
     dk, dv = made
     tile = tl.program_id(0)
@@ -43,8 +45,8 @@ def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexp
     values = load_tile(base(v, batch, key_head), v.row, tile * COLUMNS, j < where.keys, FORM, COLUMNS, True, True)
     holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
     rows = keys, values, j, holds, poison
-    to_keys = tl.zeros([COLUMNS, FORM.padded_width], tl.float32)
-    to_values = tl.zeros([COLUMNS, FORM.padded_depth], tl.float32)
+    to_keys = tl.zeros([COLUMNS, WIDTH], tl.float32)
+    to_values = tl.zeros([COLUMNS, DEPTH], tl.float32)
     held = q, gradient, softmax
     state = add_query_ranges((to_keys, to_values), rows, held, (bias, where, batch, key_head), tile, FORM)
     to_keys, to_values = state
@@ -133,6 +135,7 @@ def attention_backward_queries(given, softmax, made, bias, where, FORM: tl.const
     lies behind and ahead.
     """
     ROWS: tl.constexpr = FORM.rows
+    WIDTH: tl.constexpr = FORM.padded_width
     q, k, v, gradient = given
     dq, sums = made
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -146,7 +149,7 @@ def attention_backward_queries(given, softmax, made, bias, where, FORM: tl.const
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
     rows = queries, upstream, i, asks, norm, delta
     state = (
-        tl.zeros([ROWS, FORM.padded_width], tl.float32),
+        tl.zeros([ROWS, WIDTH], tl.float32),
         tl.zeros([ROWS], tl.float32),
         tl.zeros([ROWS], tl.float32),
     )

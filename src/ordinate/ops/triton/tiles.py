@@ -63,8 +63,10 @@ SMALL = {
 TILES: dict[str, dict[int, dict[int, Tiles]]] = {
     "ampere": {2: SMALL, 4: SINGLE},
     "hopper": {2: LARGE, 4: SINGLE},
-    "blackwell": {2: LARGE, 4: SINGLE},
-    "cdna": {2: SMALL, 4: SINGLE},
+    "blackwell": {
+        2: LARGE | {64: LARGE[64]._replace(diagonals=Tile(64, 64, 8, 2))},
+        4: SINGLE | {256: SINGLE[256]._replace(forward=Tile(16, 16, 4, 1))},
+    },
 }
 
 
@@ -73,7 +75,7 @@ def device_class(device: torch.device) -> str:
     if device.type == "cpu":
         return "interpreter"
     if torch.version.hip is not None:
-        return "cdna"
+        return "amd"
     major, _ = torch.cuda.get_device_capability(device)
     return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
 
