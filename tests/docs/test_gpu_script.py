@@ -66,6 +66,7 @@ def run_dev(*arguments):
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
+@pytest.mark.extended
 def test_the_development_script_runs_with_the_packages_that_are_here(tmp_path):
     done = run_dev("gpu", "--dry-run", "--out", str(tmp_path), "about")
     assert done.returncode == 0, done.stderr

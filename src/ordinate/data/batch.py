@@ -1,6 +1,6 @@
 """A training batch: inputs and targets."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
 import torch
@@ -39,9 +39,16 @@ class Batch:
         return {name: value for name, value in values.items() if value is not None}
 
     def to(self, device: torch.device) -> "Batch":
-        """Return a copy on this device."""
-        slices = {name: value.to(device) for name, value in self.slices.items()}
-        return Batch(**{name: value.to(device) for name, value in self.tensors.items()}, slices=slices)
+        """Return a copy on this device; from pinned memory it is made while the process goes on."""
+        return self._each(lambda x: x.to(device, non_blocking=x.is_pinned()))
+
+    def pin_memory(self) -> "Batch":
+        """Return a copy in pinned memory, from which a GPU copies by itself."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        slices = {name: change(value) for name, value in self.slices.items()}
+        return Batch(**{name: change(value) for name, value in self.tensors.items()}, slices=slices)
 
     def split(self, count: int) -> "list[Batch]":
         """Split into batches of at most `count` sequences."""

@@ -87,7 +87,9 @@ def _polar(x: Float[Tensor, "b h n d"], angles: Float[Tensor, "#b #h n d"]) -> F
     wide = torch.promote_types(x.dtype, torch.float32)
     # float64 where the device has it: in float32 on CPUs, softplus rounds differently in the vectorised part and the
     # tail of a tensor, so a token's result would depend on the other tokens
-    finite = x.to(widest_float(x.device)).nan_to_num(0.0, math.inf, -math.inf)
+    # contiguous, since torch.compile takes the gradient of softplus to have the layout of its input, which it has not
+    # (PyTorch 2.13)
+    finite = x.contiguous().to(widest_float(x.device)).nan_to_num(0.0, math.inf, -math.inf)
     magnitude = nn.functional.softplus(finite).to(wide)
     # (x - x) is NaN where x is: the NaN is restored as a constant, because the derivative of softplus at NaN would
     # turn the zero gradient of padding into NaN

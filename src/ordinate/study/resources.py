@@ -8,7 +8,12 @@ from ordinate.study.manifest import processor
 
 
 def peak_memory() -> int | None:
-    """Peak resident memory of this process [bytes]; None on systems that do not report it."""
+    """Peak memory of this process [bytes]: on a GPU, of PyTorch's allocator there; else its resident memory.
+
+    None on systems that do not report it.
+    """
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated()
     if sys.platform == "win32":
         return None
     import resource

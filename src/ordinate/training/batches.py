@@ -2,7 +2,8 @@
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,34 @@ class BatchStream(IterableDataset[Batch]):
         for step in range(self.start, self.settings.steps):
             generator = torch.Generator().manual_seed(derive_seed(self.settings.seed, "batch", step))
             yield self.task.sample(generator, self.settings.batch)
+
+
+class AheadStream(IterableDataset[Batch]):
+    """The same batches in the same order, each drawn by a thread while the one before is trained on, and pinned.
+
+    For GPUs: the processor draws the next batch while the device computes, and copies it without waiting.
+
+    Args:
+        batches: the batches.
+        pinned: whether they are put into pinned memory, which needs a GPU.
+    """
+
+    def __init__(self, batches: Iterable[Batch], *, pinned: bool = True) -> None:
+        self.batches, self.pinned = batches, pinned
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the batches; an error in drawing one is raised where that batch is due."""
+        source = iter(self.batches)
+
+        def draw() -> Batch | None:
+            batch = next(source, None)
+            return batch.pin_memory() if batch is not None and self.pinned else batch
+
+        with ThreadPoolExecutor(1) as other:
+            due = other.submit(draw)
+            while (batch := due.result()) is not None:
+                due = other.submit(draw)
+                yield batch
 
 
 def training_identity(model: nn.Module, task: Task, settings: TrainingSettings) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ordinate.core.seeds import derive_seed
 from ordinate.data.batch import Batch
 from ordinate.data.task import Task
 from ordinate.evaluation.prediction import batch_logits, has_target
-from ordinate.training.batches import BatchStream, ThroughputMeter, completed_steps, training_identity
+from ordinate.training.batches import AheadStream, BatchStream, ThroughputMeter, completed_steps, training_identity
 from ordinate.training.checkpoint import (
     SafetensorsCheckpointIO,
     checkpoint_path,
@@ -77,8 +77,9 @@ class TrainingModule(lightning.LightningModule):
             self.model = shard_model(self.model, self.device_mesh["data_parallel"])
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Return the remaining batches."""
-        return DataLoader(BatchStream(self.task, self.settings, self.global_step), batch_size=None)
+        """Return the remaining batches; for a GPU they are drawn ahead."""
+        batches = BatchStream(self.task, self.settings, self.global_step)
+        return DataLoader(AheadStream(batches) if torch.cuda.is_available() else batches, batch_size=None)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         return batch.to(device)
