@@ -2,6 +2,7 @@ from ._mixer import Mixer as Mixer
 from ._mixer import MixerState as MixerState
 from ._projections import AttentionOptions as AttentionOptions
 from ._sequence import SequenceMixer as SequenceMixer
+from ._spec import MixerSpec as MixerSpec
 from .block_linformer import BlockLinformer as BlockLinformer
 from .channelwise_shared_qk import ChannelwiseSharedQK as ChannelwiseSharedQK
 from .dape import DapeAttention as DapeAttention
