@@ -11,10 +11,14 @@ KINDS = {name: catalog.load("ordinate.mixers", Mixer, name) for name in catalog.
 ATTENTION = {name: kind for name, kind in KINDS.items() if issubclass(kind, AttentionMixer)}
 
 
+def where_of(name, tokens):
+    return Geometry.full(tokens) if ATTENTION[name].bidirectional else Geometry.causal(tokens)
+
+
 @pytest.mark.parametrize("name", ATTENTION)
 def test_heads_may_be_wider_than_width_over_heads(name):
     mixer = ATTENTION[name](width=16, heads=4, head_width=5)
-    y, _ = mixer(torch.randn(2, 7, 16), Alibi(heads=4).at(Geometry.full(7)))
+    y, _ = mixer(torch.randn(2, 7, 16), Alibi(heads=4).at(where_of(name, 7)))
     assert y.shape == (2, 7, 16)
     assert mixer.scale in (5**-0.5, 1.0)
 
@@ -22,7 +26,7 @@ def test_heads_may_be_wider_than_width_over_heads(name):
 @pytest.mark.parametrize("name", ATTENTION)
 def test_dropout_acts_in_training_only(name):
     mixer, x = ATTENTION[name](width=16, heads=4, dropout=0.5), torch.randn(2, 9, 16)
-    at = NoPosition().at(Geometry.full(9))
+    at = NoPosition().at(where_of(name, 9))
     assert not torch.equal(mixer(x, at)[0], mixer(x, at)[0])
     mixer.eval()
     assert torch.equal(mixer(x, at)[0], mixer(x, at)[0])

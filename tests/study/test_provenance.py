@@ -27,7 +27,7 @@ def changed(monkeypatch):
     monkeypatch.setattr(study_folder, "provenance", lambda *_: after)
     monkeypatch.setattr(worker, "run_provenance", lambda *_: after)
     environment = {**manifest.environment(), "code": after["code"], "versions": after["versions"]}
-    monkeypatch.setattr(study_folder, "environment", lambda: environment)
+    monkeypatch.setattr(study_folder, "environment", lambda *_: environment)
     return after
 
 

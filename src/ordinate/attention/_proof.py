@@ -160,13 +160,16 @@ def unproved_reason(name: str, call: AttentionCall) -> str | None:
     return _proofs().reason(backends()[name], form, call)
 
 
-@torch.compiler.assume_constant_result
 def _is_proved(*given: Any) -> bool:
     """Whether a form is proved already: a constant for torch.compile, given as the fields of `Form` and a device."""
     *fields, device = given
     form, proofs = Form(*fields), _proofs()
     key = form, torch.device(device)
     return proofs.known[key] is None if key in proofs.known else proofs.is_stored(*key)
+
+
+# torch.compiler.assume_constant_result, whose import of the compiler takes a second, sets this
+_is_proved._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_known
@@ -10,7 +10,7 @@ from ordinate.data.tokenizer import FILE, Tokenizer, load_tokenizer
 from ordinate.models._transplant import transplant_to
 from ordinate.models.registry import MODEL_KINDS, Model
 from ordinate.models.scheme_defaults import replace_schemes
-from ordinate.models.shape import Shape
+from ordinate.models.shape import Shape, read_shape
 from ordinate.pretrained.checkpoint_files import read_config, resolve_checkpoint
 from ordinate.pretrained.read_model import read_model
 from ordinate.pretrained.weights import published_shape
@@ -80,9 +80,7 @@ def base_shape(plan: Plan) -> Shape:
         (named,) = config.get("architectures", [MODEL_KINDS["decoder"].model.__name__])
         need_known("kind of model, as its config.json says,", named, kinds)
         found = kinds[named]
-        shape = cast(
-            Shape, cast(Any, MODEL_KINDS[found].model)._decode_arg(MODEL_KINDS[found].shape, config["shape"])
-        )
+        shape = read_shape(MODEL_KINDS[found].shape, config["shape"])
     came = f"{folder} holds a model of kind {found}"
     need(found == plan.model, f"a study of {plan.model} models needs one", came, f"give --model {found}")
     trained = type(shape).__dataclass_fields__["head"].default

@@ -92,7 +92,7 @@ def test_a_name_alone_builds_a_spectrum_with_defaults():
 def test_invalid_descriptions_raise_an_error(untyped, given, message):
     with pytest.raises(ValueError, match=message):
         Spectrum.parse(given)
-    with pytest.raises(ValueError, match="option spectrum of Rope must be ordinate"):
+    with pytest.raises(ValueError, match="option spectrum of Rope must be Spectrum"):
         catalog.bind(Rope, {"spectrum": given}, {"head_width": 8})
 
 
