@@ -114,7 +114,10 @@ def test_models_attention_schemes_and_mixers_work(core):
 
 @pytest.mark.parametrize(
     ("name", "extra", "package"),
-    [("attach", "probe", "tokenizers"), ("probe", "probe", "pydantic")],
+    [
+        pytest.param("attach", "probe", "tokenizers", marks=pytest.mark.extended),
+        ("probe", "probe", "pydantic"),
+    ],
 )
 def test_a_name_of_an_extra_says_how_to_install_it(core, name, extra, package):
     done = core(f"import ordinate; ordinate.{name}")
@@ -158,6 +161,16 @@ def built(form, source, folder):
 MAIN = "from ordinate.cli.main import main; main()"
 
 
+def test_a_command_of_the_core_and_one_of_an_extra(core):
+    done = core(MAIN, "list")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "rope " in done.stdout
+    done = core(MAIN, "study")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert 'pip install "ordinate[study]"' in done.stderr
+
+
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -177,6 +190,7 @@ def test_the_commands_of_the_core_work(core, arguments, says):
     assert says in done.stdout
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
