@@ -62,13 +62,15 @@ def outputs(model: Any) -> torch.Tensor:
     """Return what a model gives for a fixed input."""
     shape = model.shape
     if hasattr(shape, "image"):
-        return model(
-            torch.linspace(0, 1, shape.channels * shape.image[0] * shape.image[1]).reshape(
-                1, shape.channels, *shape.image
-            )
-        )
+        return model(pixels(shape))
     ids = torch.arange(5)[None] % min(shape.vocabulary, getattr(shape, "source_vocabulary", None) or shape.vocabulary)
     return model(ids, ids) if hasattr(shape, "end") else model(ids)
+
+
+def pixels(shape: Any) -> torch.Tensor:
+    """Return the fixed input of a vision model."""
+    count = shape.channels * shape.image[0] * shape.image[1]
+    return torch.linspace(0, 1, count).reshape(1, shape.channels, *shape.image)
 
 
 def config(draw: random.Random, folder: Path) -> Attempt:
@@ -92,9 +94,10 @@ def _config(name: str, draw: random.Random, folder: Path, *, compared: bool) -> 
     (there / CONFIG).write_bytes(raw)
 
     def ask() -> torch.Tensor:
-        came = outputs(read_model(there).eval())
+        model = read_model(there).eval()
+        came = outputs(model)
         if compared and not torch.equal(came, outputs(read_model(published(name)).eval())):
-            compare(there, came)
+            compare(there, came, model.shape)
         return came
 
     return Attempt(f"{name}: {what}", (CONFIG,), ask)
@@ -108,7 +111,7 @@ def warm() -> None:
         outputs(read_model(own(kind)).eval())
 
 
-def compare(folder: Path, came: torch.Tensor) -> None:
+def compare(folder: Path, came: torch.Tensor, shape: Any) -> None:
     """Raise `Wrong` unless transformers gives the same for the same folder, if it is installed."""
     import transformers
 
@@ -121,9 +124,8 @@ def compare(folder: Path, came: torch.Tensor) -> None:
         theirs, info = auto.from_pretrained(folder, output_loading_info=True, attn_implementation="eager")
         if info["missing_keys"] or info["mismatched_keys"]:
             raise ValueError("missing keys")
-        given = (
-            {"input_ids": ids, "decoder_input_ids": ids} if value.get("is_encoder_decoder") else {"input_ids": ids}
-        )
+        given = {"pixel_values": pixels(shape)} if hasattr(shape, "image") else {"input_ids": ids}
+        given |= {"decoder_input_ids": ids} if value.get("is_encoder_decoder") else {}
         with torch.no_grad():
             expected = theirs.eval()(**given)
     except Exception as error:
