@@ -46,7 +46,9 @@ def test_a_class_is_named_by_its_module(name):
     assert is_reference(name)
 
 
-@pytest.mark.parametrize("name", ["rope", "rope:theta=5", "a:b", "a:B:x=1", "a:B=1", ":B", "a:", "a/b:C", "a-b:C"])
+@pytest.mark.parametrize(
+    "name", ["rope", "rope:theta=5", "a:b", "a:B:x=1", "a:B=1", ":B", "a:", "a/b:C", "a-b:C", 1.5]
+)
 def test_other_names_are_no_classes(name):
     assert not is_reference(name)
 

@@ -21,9 +21,9 @@ REFERENCE = re.compile(r"[A-Za-z_][\w.]*:_*[A-Z]\w*(?![\w=])")
 _PLUGIN_NAME = re.compile(r"[a-z]\w*")
 
 
-def is_reference(name: str) -> bool:
-    """Whether a name is of the form `module:Class`."""
-    return REFERENCE.fullmatch(name) is not None
+def is_reference(name: Any) -> bool:
+    """Whether a name, which may come from a file, is of the form `module:Class`."""
+    return isinstance(name, str) and REFERENCE.fullmatch(name) is not None
 
 
 def load_reference(name: str, kind: type) -> type[Any]:
