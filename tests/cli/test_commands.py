@@ -258,7 +258,7 @@ def test_check_fails_a_scheme_that_breaks_the_contract(tmp_path):
     assert "Broken does not keep the contract of a scheme" in said
     assert re.search(r"NO +Shift invariance, as declared \(\d of \d\)", said)
     assert re.search(r"yes +Causality \(2 of 2\)", said)
-    assert re.search(r"53 checks: \d+ passed, \d+ skipped, \d failed\n$", said)
+    assert re.search(r"\d+ checks: \d+ passed, \d+ skipped, \d failed\n$", said)
     assert re.search(r"ordinate check: \d of \d+ checks failed", (tmp_path / "badge.svg").read_text())
     assert re.search(r"FAILED +shift_invariance_is_as_declared", said)
     assert re.search(r"passed +padding_on_the_left", said)

@@ -31,5 +31,5 @@ def with_key_bias(
         column = rest.to(type)
         columns.append(column.to(k.dtype))
         rest = rest - column.to(rest.dtype)
-    ones = q.new_full((*q.shape[:3], len(columns)), QUERY_COLUMN)
+    ones = torch.full_like(q[..., :1], QUERY_COLUMN).expand(-1, -1, -1, len(columns))
     return torch.cat([q, ones], -1), torch.cat([k, torch.stack(columns, -1)], -1)
