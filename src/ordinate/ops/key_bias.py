@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.shapes import EncodedKeys, EncodedQueries, Keys, Queries
+from ordinate.core.tensors import on_device
 
 # what the columns of the queries hold: a power of two, exact in every dtype, so that those of the keys stay small
 QUERY_COLUMN = 64.0
@@ -29,7 +30,7 @@ def with_key_bias(
     # three parts of 8 bits or more have the 24 of float32; their products are exact, and summed in float32
     for _ in range(1 if type.itemsize >= torch.float32.itemsize else 3):
         column = rest.to(type)
-        columns.append(column.to(k.dtype))
+        columns.append(on_device(column, k.dtype, k.device))
         rest = rest - column.to(rest.dtype)
     ones = torch.full_like(q[..., :1], QUERY_COLUMN).expand(-1, -1, -1, len(columns))
     return torch.cat([q, ones], -1), torch.cat([k, torch.stack(columns, -1)], -1)
