@@ -32,8 +32,8 @@ class MemberSpec(str):
     """Base class of the members."""
     package: ClassVar[str]
     """Package of Ordinate's own members."""
-    templates: tuple[nn.Module | None, ...] = ()
-    """For each entry, the instance that it was given as; None, or no item: it was given as text."""
+    templates: tuple[nn.Module | type[nn.Module] | None, ...] = ()
+    """For each entry, the instance or class that it was given as; None, or no item: it was given as text."""
 
     @classmethod
     def of(cls: type[Spec], given: Any, sizes: Mapping[str, Any]) -> Spec:
@@ -61,7 +61,7 @@ class MemberSpec(str):
                 "give its layers as entries of the list",
             )
             texts.append(text)
-            templates += [entry if isinstance(entry, nn.Module) else None] * count
+            templates += [None if isinstance(entry, str) else entry] * count
         made = cls(",".join(texts))
         made.templates = tuple(templates)
         return made
@@ -71,8 +71,8 @@ class MemberSpec(str):
         """The texts of its layers; they are repeated if there are more layers."""
         return LAYERS.split(self)
 
-    def template(self, layer: int) -> nn.Module | None:
-        """Return the instance that the entry of a layer was given as; None: a text."""
+    def template(self, layer: int) -> nn.Module | type[nn.Module] | None:
+        """Return the instance or class that the entry of a layer was given as; None: a text."""
         return self.templates[layer % len(self.templates)] if self.templates else None
 
     @classmethod
@@ -142,6 +142,8 @@ def writable_value(value: Any) -> Any:
     return UNWRITABLE if write is None else write()
 
 
-def copied(template: nn.Module) -> Any:
-    """Return a copy of an instance for a model."""
+def made_from(template: nn.Module | type[nn.Module], sizes: Mapping[str, Any]) -> Any:
+    """Return a copy of an instance for a model, or an instance of a class with these sizes."""
+    if isinstance(template, type):
+        return template(**catalog.bind(template, {}, sizes))
     return copy.deepcopy(template)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from ordinate.core import catalog
 from ordinate.core.checks import shown
-from ordinate.core.member_spec import MemberSpec, copied
+from ordinate.core.member_spec import MemberSpec, made_from
 from ordinate.core.tensors import build_module
 from ordinate.mixers._mixer import Mixer
 
@@ -33,7 +33,9 @@ class MixerSpec(MemberSpec):
     def class_of(self, layer: int) -> type[Mixer[Any]]:
         """Return the class of the mixer of a layer, counted from 0."""
         template = self.template(layer)
-        return self.class_named(self._parsed(layer)[0]) if template is None else cast(Any, type(template))
+        if template is None:
+            return self.class_named(self._parsed(layer)[0])
+        return cast(Any, template if isinstance(template, type) else type(template))
 
     def build(self, layer: int, sizes: Mapping[str, Any]) -> Mixer[Any]:
         """Build the mixer of a layer.
@@ -47,7 +49,7 @@ class MixerSpec(MemberSpec):
         """
         template = self.template(layer)
         if template is not None:
-            return copied(template)
+            return made_from(template, {**sizes, "layer": layer})
         name, options = self._parsed(layer)
         kind = self.class_named(name)
         bound = catalog.bind(kind, options, {**sizes, "layer": layer})

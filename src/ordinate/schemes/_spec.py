@@ -9,7 +9,7 @@ import torch
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, shown
-from ordinate.core.member_spec import MemberSpec, copied
+from ordinate.core.member_spec import MemberSpec, made_from
 from ordinate.core.tensors import build_module
 from ordinate.schemes._composition import HeadGroups, Sum
 from ordinate.schemes._scheme import Scheme
@@ -92,7 +92,7 @@ class SchemeSpec(MemberSpec):
                 key = entry, id(template)
                 if key not in shared:
                     shared[key] = len(schemes)
-                    made = _copied(template, layer) if template is not None else None
+                    made = None if template is None else _made(template, layer, sizes)
                     schemes.append(made or (_entry(entry, sizes) if not layer else _later(entry, entries[0], sizes)))
                 layers.append(shared[key])
                 if schemes[shared[key]].per_layer:
@@ -116,15 +116,16 @@ class SchemeSpec(MemberSpec):
         )
 
 
-def _copied(template: Any, layer: int) -> Scheme:
-    early = sorted({"remap_positions", "embed"} & set(template.hooks)) if layer else []
+def _made(template: Any, layer: int, sizes: Mapping[str, Any]) -> Scheme:
+    scheme: Scheme = made_from(template, sizes)
+    early = sorted({"remap_positions", "embed"} & set(scheme.hooks)) if layer else []
     need(
         not early,
         "a scheme that acts on token embeddings or positions must be listed for the first layer",
-        f"got an instance of {type(template).__name__} for layer {layer + 1}, which uses {', '.join(early)}",
+        f"got an instance of {type(scheme).__name__} for layer {layer + 1}, which uses {', '.join(early)}",
         "list it first, or give it as text",
     )
-    return copied(template)
+    return scheme
 
 
 def _entry(text: str, sizes: Mapping[str, Any]) -> Scheme:
