@@ -80,7 +80,7 @@ class Retention(SequenceMixer[RetentionState]):
             joined = rearrange(torch.cat([new.q, new.k, v], -1), "b h n d -> b n (h d)")
             sizes = [new.q.shape[3], new.k.shape[3], v.shape[3]]
 
-            def read(rows: Tokens) -> Tokens:
+            def read(rows: Float[Tensor, "b n joined"]) -> Float[Tensor, "b n values"]:
                 q, k, v = rearrange(rows, "b n (h d) -> b h n d", h=self.heads).split(sizes, -1)
                 return rearrange(self._read(q, k, v, None)[0], "b h n d -> b n (h d)")
 

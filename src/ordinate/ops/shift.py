@@ -48,7 +48,11 @@ def interpolate_previous(
     return _interpolated(x, first, shares, *extra)
 
 
-def bidirectional(read: Callable[[Tokens], Tokens], x: Tokens, real: Bool[Tensor, "b n"] | None) -> Tokens:
+def bidirectional(
+    read: Callable[[Float[Tensor, "b n d"]], Float[Tensor, "b n e"]],
+    x: Float[Tensor, "b n d"],
+    real: Bool[Tensor, "b n"] | None,
+) -> Float[Tensor, "b n e"]:
     """Apply a causal recurrence in both directions and add the results.
 
     Args:
