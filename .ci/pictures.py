@@ -46,7 +46,8 @@ from ordinate.report.page import study_page
 from ordinate.report.read import load_study
 from ordinate.report.summary import summarise
 from ordinate.report.table import table_rows
-from ordinate.schemes._plots import build_scheme, scheme_plots
+from ordinate.schemes._plot_data import scheme_plots
+from ordinate.schemes._plots import build_scheme
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"

@@ -16,7 +16,8 @@ from PIL import Image
 
 from ordinate.cli.save_plot import scheme_chart
 from ordinate.core.atomic_files import read_checksummed, write_checksummed
-from ordinate.schemes._plots import build_scheme, scheme_plots
+from ordinate.schemes._plot_data import scheme_plots
+from ordinate.schemes._plots import build_scheme
 
 CHART = {
     "$schema": "https://vega.github.io/schema/vega-lite/v6.json",

@@ -13,7 +13,8 @@ from ordinate.cli.save_plot import save_plot
 from ordinate.core.atomic_files import read_checksummed
 from ordinate.report.build import build_findings, build_report
 from ordinate.report.translation import translation_page
-from ordinate.schemes._plots import build_scheme, scheme_plots
+from ordinate.schemes._plot_data import scheme_plots
+from ordinate.schemes._plots import build_scheme
 
 ROOT = Path(__file__).parents[2]
 POLICY = re.compile(

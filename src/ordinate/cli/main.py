@@ -63,7 +63,7 @@ def _with_remedy(error: ModuleNotFoundError) -> ModuleNotFoundError:
         return error
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     extra = COMMANDS[name].extra if name in COMMANDS else None
-    return missing_package(error, f"`ordinate {name}`".replace(" `", "`"), extra or "study")
+    return missing_package(error, f"`ordinate {name}`" if name else "`ordinate`", extra or "study")
 
 
 def _say(first: str, text: str, colour: str) -> None:

@@ -9,7 +9,7 @@ from ordinate.core.atomic_files import write_text
 from ordinate.core.checks import need_known
 from ordinate.report.charts import COLOURS
 from ordinate.report.html import chart_page
-from ordinate.schemes._plots import HeatmapData, LinePlotData
+from ordinate.schemes._plot_data import HeatmapData, LinePlotData
 
 SIDE = 230
 

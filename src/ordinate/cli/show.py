@@ -9,7 +9,7 @@ from ordinate.cli.plain_text import has_colours, styled, write_line
 from ordinate.core import catalog
 
 if TYPE_CHECKING:
-    from ordinate.schemes._plots import HeatmapData, LinePlotData
+    from ordinate.schemes._plot_data import HeatmapData, LinePlotData
 
 # from low to high, for terminals without colours
 SHADES = " ░▒▓█"
@@ -26,7 +26,8 @@ def show(scheme: str, *, save: Path | None = None) -> int:
     save
         Write the plot to this file instead: .png, .svg or .html.
     """
-    from ordinate.schemes._plots import build_scheme, scheme_plots
+    from ordinate.schemes._plot_data import scheme_plots
+    from ordinate.schemes._plots import build_scheme
     from ordinate.schemes._spec import SchemeSpec
 
     drawn = scheme_plots(build_scheme(scheme))
@@ -45,7 +46,7 @@ def show(scheme: str, *, save: Path | None = None) -> int:
 
 
 def _describe(name: str) -> None:
-    from ordinate.schemes._plots import PLOT_SIZES
+    from ordinate.schemes._plot_data import PLOT_SIZES
     from ordinate.schemes._spec import SchemeSpec
 
     kind = SchemeSpec.class_named(name)
@@ -60,7 +61,7 @@ def _describe(name: str) -> None:
 
 
 def _drawn(picture: "HeatmapData | LinePlotData") -> str:
-    from ordinate.schemes._plots import HeatmapData
+    from ordinate.schemes._plot_data import HeatmapData
 
     if isinstance(picture, HeatmapData):
         legend = f"rows: {picture.rows}, columns: {picture.columns}"

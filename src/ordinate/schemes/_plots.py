@@ -1,9 +1,6 @@
 """Schemes built for plots by their specification; `_plot_data` computes what is plotted."""
 
-from ordinate.schemes._plot_data import PLOT_SIZES as PLOT_SIZES
-from ordinate.schemes._plot_data import HeatmapData as HeatmapData
-from ordinate.schemes._plot_data import LinePlotData as LinePlotData
-from ordinate.schemes._plot_data import scheme_plots as scheme_plots
+from ordinate.schemes._plot_data import PLOT_SIZES
 from ordinate.schemes._scheme import Scheme
 from ordinate.schemes._spec import SchemeSpec
 
