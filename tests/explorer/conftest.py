@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from ordinate import Decoder, Geometry, Shape, attach
-from ordinate.explorer.model_facts import packed_model
+from ordinate import Decoder, Geometry, Shape, attach, load
+from ordinate.explorer.model_facts import check_model, packed_model
 from ordinate.explorer.packing import PackedModel, load_models, pack
 from ordinate.explorer.page import MODELS, _folder
 from ordinate.explorer.rounding import restore_rows, rounded_copy
@@ -21,6 +21,7 @@ from ordinate.ops.stats.variance_components import position_share
 from ordinate.probing import activation_names, record
 from ordinate.schemes import Fire, Kerple, Rope
 from ordinate.spectra import Linear, Llama3, Ntk, Yarn
+from tests.explorer.checkpoints import SIZES, write_checkpoint
 
 # several bytes of one character, all kinds of them, a single one
 TEXTS = ("def f(x):", "naïve\tπ = 3\n", "a")
@@ -160,23 +161,32 @@ def golden(tmp_path_factory):
     torch.manual_seed(1)
     # a head width of six and two layers: sizes that no model of the page has
     own = Decoder(Shape(vocabulary=256, width=36, heads=6, layers=2, scheme="rope:theta=500", hidden=50))
-    models.append(packed_model(own, "own"))
+    whole = {"own": own, **published(tmp_path_factory.mktemp("published"))}
+    models.extend(packed_model(model, name) for name, model in whole.items())
     entries, weights = pack(models)
     with torch.no_grad():
-        found = {
-            model.name: [stages(restored(model) if model.name != "own" else rounded(own), text) for text in TEXTS]
-            for model in models
-        }
+        run = {model.name: rounded(whole[model.name]) if model.name in whole else restored(model) for model in models}
+        found = {name: [stages(model, text) for text in TEXTS] for name, model in run.items()}
     path = tmp_path_factory.mktemp("golden") / "golden.json"
     told = {"entries": entries, "weights": weights, "models": found, "formulas": formulas()}
     path.write_text(json.dumps(told))
     return path
 
 
+def published(folder):
+    """A small model of each family of decoders."""
+    models = {}
+    for family in SIZES:
+        write_checkpoint(family, folder / family)
+        models[family] = load(folder / family).eval()
+        check_model(models[family])
+    return models
+
+
 def rounded(model):
     """A model with the weights that the page would have."""
     other = rounded_copy(model)
     for module in other.modules():
-        if isinstance(module, torch.nn.RMSNorm):
+        if isinstance(module, torch.nn.RMSNorm) and module.eps is None:
             module.eps = torch.finfo(torch.float32).eps
     return other.double().eval()

@@ -74,14 +74,20 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"norm": "layer"}, "runs models with norm='rms'; got 'layer'"),
-        ({"feedforward": "swiglu"}, "feedforward='gelu'; got 'swiglu'"),
+        ({"norm_position": "post"}, "norm_position='pre' or norm_position='parallel' or .*; got 'post'"),
+        ({"layer_scale": 0.1}, "runs models with layer_scale=None; got 0.1"),
+        ({"blocks": "reversible"}, "blocks='plain'; got 'reversible'"),
+        (
+            {"mixer": "linear", "scheme": "none"},
+            "runs softmax attention without softcap and sinks; got mixer='linear'",
+        ),
+        ({"mixer": "softmax:variant.softcap=5"}, "without softcap and sinks; got mixer='softmax:variant.softcap"),
+        ({"mixer": "softmax:variant.sinks=true"}, "without softcap and sinks"),
         ({"vocabulary": 300}, "reads bytes: a decoder with 256 tokens; got 300 tokens"),
         ({"width": 512, "layers": 3}, "at most 1,500,000 parameters"),
         ({"scheme": "xpos"}, "one scheme in all layers, with its default form: .*got 'xpos'"),
         ({"scheme": "rope,none"}, "one scheme in all layers"),
-        ({"scheme": "rope:layout=interleaved"}, "one scheme in all layers, with its default form"),
-        ({"scheme": "rope:spectrum=linear,spectrum.factor=4"}, "with its default form"),
+        ({"scheme": "rope:spectrum=dynamic,spectrum.factor=4,spectrum.trained_length=64"}, "one scheme in all layers, with its default form"),
         ({"scheme": "alibi:trainable=true"}, "with its default form"),
     ],
 )
@@ -93,7 +99,8 @@ def test_what_the_page_cannot_run_is_refused(changes, message):
 
 
 @pytest.mark.parametrize(
-    "scheme", ["none", "sinusoidal:theta=100", "learned", "rope:theta=500", "alibi", "t5:buckets=8"]
+    "scheme",
+    ["none", "sinusoidal:theta=100", "learned", "rope:theta=500,layout=interleaved", "alibi", "t5:buckets=8"],
 )
 def test_what_it_can_run_is_not(scheme):
     check_model(small(scheme=scheme))

@@ -11,6 +11,7 @@ from ordinate.core import catalog
 from ordinate.core.checks import need
 from ordinate.explorer.packing import SCALES, PackedModel
 from ordinate.explorer.rounding import is_rounded, round_rows
+from ordinate.mixers.softmax import Softmax
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.shape import Shape
@@ -31,26 +32,26 @@ OPTIONS: Mapping[type[Scheme], Callable[[Any], dict[str, Any]]] = {
     NoPosition: lambda scheme: {},
     Sinusoidal: lambda scheme: {"theta": scheme.theta, "scale": scheme.scale},
     Learned: lambda scheme: {"max_length": scheme.max_length},
-    Rope: lambda scheme: {"theta": scheme.theta},
+    Rope: lambda scheme: {
+        "theta": scheme.theta,
+        "rotary_dim": scheme.rotary_dim,
+        "layout": scheme.layout,
+        "rates": scheme.spectrum.rates(scheme.rotary_dim, scheme.theta),
+        "magnitude": scheme.spectrum.query_key_scale,
+    },
     Alibi: lambda scheme: {"flattest": 8.0},
     T5: lambda scheme: {"buckets": scheme.buckets, "max_distance": scheme.max_distance},
 }
 # options of theirs that change its numbers, not its formulas
 READ_OPTIONS = {"width", "heads", "head_width", "max_length", "scale", "theta", "buckets", "max_distance"}
+READ_OPTIONS |= {"rotary_dim", "layout", "spectrum"}
 # what the page's forward pass has; a model of other settings is refused
-SETTINGS: Mapping[str, Any] = {
-    "norm": "rms",
-    "norm_position": "pre",
-    "feedforward": "gelu",
-    "mixer": "softmax",
-    "kv_heads": None,
-    "head_width": None,
-    "embedding_norm": False,
-    "layer_scale": None,
-    "tie_embeddings": True,
-    "first_norm": True,
-    "blocks": "plain",
-    "sliding_windows": (None,),
+SETTINGS: Mapping[str, tuple[Any, ...]] = {
+    "head": ("next_token",),
+    "norm_position": ("pre", "parallel", "shared"),
+    "layer_scale": (None,),
+    "first_norm": (True,),
+    "blocks": ("plain",),
 }
 
 
@@ -62,11 +63,10 @@ def check_model(model: Backbone) -> None:
     """
     shape = model.shape
     for name, wanted in SETTINGS.items():
-        came = getattr(shape, name)
-        need(
-            came == wanted, f"the explorer runs models with {name}={wanted!r}", f"got {came!r}", "give another model"
-        )
+        came, among = getattr(shape, name), " or ".join(f"{name}={value!r}" for value in wanted)
+        need(came in wanted, f"the explorer runs models with {among}", f"got {came!r}", "give another model")
     _check_sizes(model, shape)
+    _check_mixers(model)
     scheme = model.first_scheme
     known = ", ".join(sorted(kind.__name__ for kind in OPTIONS))
     need(
@@ -75,6 +75,19 @@ def check_model(model: Backbone) -> None:
         f"got {shape.scheme!r}",
         "give a model with one of these",
     )
+
+
+def _check_mixers(model: Backbone) -> None:
+    """Raise unless all layers have softmax attention, whose scores are neither capped nor beside a sink."""
+    for block in model.blocks:
+        mixer: Any = block.mixer
+        plain = type(mixer) is Softmax and mixer.softcap is None and mixer.sinks is None
+        must = "the explorer runs softmax attention without softcap and sinks"
+        need(plain, must, f"got mixer={model.shape.mixer!r}", "give another model")
+
+
+def _mixers(model: Backbone) -> list[Softmax]:
+    return [cast(Softmax, block.mixer) for block in model.blocks]
 
 
 def _check_sizes(model: Backbone, shape: Shape) -> None:
@@ -95,6 +108,9 @@ def _check_sizes(model: Backbone, shape: Shape) -> None:
 def _plain(scheme: Scheme) -> bool:
     """Whether a scheme has no option that the page's formula lacks."""
     known, given = catalog.options(type(scheme)), getattr(scheme, "options_given", {})
+    # rates that depend on the length of a text are none of its numbers
+    if isinstance(scheme, Rope) and (scheme.spectrum.length_thresholds != () or scheme.spectrum.whole_sequence):
+        return False
     return all(value == known[name].default for name, value in given.items() if name not in READ_OPTIONS)
 
 
@@ -115,15 +131,29 @@ def packed_model(model: Backbone, name: str, *, kind: str = "decoder", title: st
         # the page's formulas by their name, whatever the name of the model
         "scheme": type(scheme).__module__.rpartition(".")[2],
         "options": OPTIONS[type(scheme)](scheme),
-        "width": shape.width,
-        "heads": shape.heads,
-        "layers": shape.layers,
-        "vocabulary": shape.vocabulary,
         "scale": shape.embedding_scale,
-        # PyTorch's default is that of the type in use, here float32, in which the model was trained
-        "eps": torch.finfo(torch.float32).eps if shape.norm_eps is None else shape.norm_eps,
+        **_layer_facts(model),
     }
     return PackedModel(facts, _arrays(model))
+
+
+def _layer_facts(model: Backbone) -> dict[str, Any]:
+    """Sizes and settings of the layers."""
+    shape, mixers = model.shape, _mixers(model)
+    queries, keys, _ = mixers[0].widths
+    size = mixers[0].head_width
+    # PyTorch's default of RMSNorm is that of the type in use, here float32, in which the model was trained
+    usual = torch.finfo(torch.float32).eps if shape.norm == "rms" else 1e-5
+    return {
+        **{name: getattr(shape, name) for name in ("width", "heads", "layers", "vocabulary", "norm", "feedforward")},
+        "kv_heads": shape.heads * keys // queries,
+        "head_width": size,
+        "norm_position": shape.norm_position,
+        "eps": usual if shape.norm_eps is None else shape.norm_eps,
+        "qk_eps": getattr(mixers[0].q_norm, "eps", 0.0),
+        "score_scales": [mixer.scale for mixer in mixers],
+        "windows": shape.layer_windows,
+    }
 
 
 def _arrays(model: Backbone) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ import {firstScores, offsetScores} from "../../../src/ordinate/explorer/js/core/
 import {explainedShare} from "../../../src/ordinate/explorer/js/core/jobs.js";
 import {mergedMatrix, mergedProduct} from "../../../src/ordinate/explorer/js/core/merge.js";
 import {run} from "../../../src/ordinate/explorer/js/core/model.js";
+import {remembering} from "../../../src/ordinate/explorer/js/core/prefix.js";
 import {sinusoids} from "../../../src/ordinate/explorer/js/core/sinusoids.js";
 import {scaledRates} from "../../../src/ordinate/explorer/js/core/spectra.js";
 import {toBytes} from "../../../src/ordinate/explorer/js/core/text.js";
@@ -52,8 +53,36 @@ test("a wrong forward pass fails the comparison", () => {
   for (const changes of [{causal: false}, {skip: 1.001}, {position: false}, {scale: "none"}, {queriesKeys: (q, k) => [k, q]}, {scaling: {name: "linear", factor: 1.01}}]) {
     assert.throws(() => near(run(model, wanted.ids, changes).logits, wanted.logits, "logits", TOLERANCE));
   }
+  const wrong = {
+    llama: [{kv_heads: 1}, {eps: 1e-3}, {feedforward: "geglu"}], mistral: [{windows: [6, 6]}, {windows: [null, null]}], qwen3: [{qk_eps: 1e-2}, {feedforward: "geglu_tanh"}],
+    gpt2: [{score_scales: [0.288, 0.288]}, {norm: "rms"}, {feedforward: "gelu"}], gpt_neox: [{norm_position: "pre"}], gptj: [{norm_position: "pre"}], bloom: [{options: {flattest: 8.1}}], mpt: [{scale: 2}],
+  };
+  for (const [name, mutants] of Object.entries(wrong)) {
+    for (const mutant of mutants) {
+      const [text] = golden.models[name];
+      assert.throws(() => near(run({...models.get(name), ...mutant}, text.ids).logits, text.logits, "logits", TOLERANCE), `${name} ${JSON.stringify(mutant)}`);
+    }
+  }
+  for (const [name, change] of [["llama", {rates: [1, 0.1, 0.01]}], ["gptj", {layout: "half"}]]) {
+    const [text] = golden.models[name], one = models.get(name);
+    assert.throws(() => near(run({...one, options: {...one.options, ...change}}, text.ids).logits, text.logits, "logits", TOLERANCE), name);
+  }
   const [biased] = golden.models.alibi, changed = {...models.get("alibi"), options: {flattest: 8.1}};
   assert.throws(() => near(run(changed, biased.ids).logits, biased.logits, "logits", TOLERANCE));
+});
+
+test("an edited text, computed from the edit on, has the bits of the whole pass", () => {
+  for (const name of ["none", "learned", "rope", "t5", "mistral", "gptj", "bloom"]) {
+    const model = models.get(name), runs = remembering(3), whole = toBytes("return self.name");
+    for (const text of ["return self.name", "return self.nmae", "return self.nmae2", "return", "x", "return other", "return"]) {
+      const ids = toBytes(text), found = runs(model, ids);
+      assert.deepEqual(found, run(model, ids), `${name}: ${text}`);
+      assert.equal(runs(model, ids), found);
+    }
+    assert.notDeepEqual(run(model, toBytes("return self.nmae"), {}, run(model, whole, {skip: 0.5})), run(model, toBytes("return self.nmae")));
+    assert.deepEqual(runs(model, whole, {causal: false}), run(model, whole, {causal: false}));
+    assert.deepEqual(runs(model, toBytes("return self.nbme"), {causal: false}), run(model, toBytes("return self.nbme"), {causal: false}));
+  }
 });
 
 test("sinusoids, for odd widths too", () => {
@@ -101,7 +130,7 @@ test("the share of position", () => {
 test("W_Q and W_K merge where no rotation lies between", () => {
   const ids = toBytes("abc de");
   for (const [name, same] of [["none", true], ["alibi", true], ["rope", false]]) {
-    const model = models.get(name), stages = run(model, ids).layers[1], size = model.width / model.heads, merged = mergedMatrix(model, 1, 2);
+    const model = models.get(name), stages = run(model, ids).layers[1], size = model.head_width, merged = mergedMatrix(model, 1, 2);
     let direct = 0;
     for (let c = 0; c < size; c++) direct += stages.q[(2 * 6 + 5) * size + c] * stages.k[(2 * 6 + 3) * size + c];
     assert.equal(Math.abs(mergedProduct(merged, stages.input, model.width, 5, 3) - direct) < 1e-9, same, name);

@@ -1,5 +1,4 @@
 /** Linear algebra on row-major Float64Array matrices. */
-import {gelu} from "./erf.js";
 
 /** y = x W^T for x (n, inner) and W (outer, inner): four outputs at a time, so that each number of x is read less often. */
 export function linear(x, n, weight, outer, inner) {
@@ -43,10 +42,18 @@ export function rmsNorm(x, n, width, gain, eps) {
   return y;
 }
 
-/** GELU of each number, in place. */
-export function geluAll(x) {
-  for (let i = 0; i < x.length; i++) x[i] = gelu(x[i]);
-  return x;
+/** LayerNorm of each row of x (n, width): (x - mean) / sqrt(variance + eps) * gain + bias; no bias: undefined. */
+export function layerNorm(x, n, width, gain, bias, eps) {
+  const y = new Float64Array(n * width);
+  for (let row = 0; row < n; row++) {
+    const from = row * width;
+    let mean = 0, variance = 0;
+    for (let i = 0; i < width; i++) mean += x[from + i] / width;
+    for (let i = 0; i < width; i++) variance += (x[from + i] - mean) ** 2 / width;
+    const over = 1 / Math.sqrt(variance + eps);
+    for (let i = 0; i < width; i++) y[from + i] = (x[from + i] - mean) * over * gain[i] + (bias ? bias[i] : 0);
+  }
+  return y;
 }
 
 /** Softmax of `size` numbers from `from` on, written to `out` at the same place; -Infinity is allowed. */

@@ -1,4 +1,5 @@
 /** Reading permuted vectors back: what entered the first layer is a token's vector, plus a position's if the scheme adds one. */
+import {norm} from "./layers.js";
 import {addedPositions} from "./positions.js";
 
 /** The nearest candidate to each row of x (n, width): {byte, place} for each; place is null if the scheme adds nothing. */
@@ -9,8 +10,9 @@ export function readVectors(model, x, n) {
   for (let byte = 0; byte < vocabulary; byte++) {
     for (let place = 0; place < (added ? n : 1); place++) {
       for (let c = 0; c < width; c++) candidate[c] = table[byte * width + c] * scale + (added ? added[place * width + c] : 0);
+      const entered = norm(model, candidate, 1, "embedding_norm");
       for (let row = 0; row < n; row++) {
-        const gap = distanceWithin(x, row * width, candidate, width, best[row]);
+        const gap = distanceWithin(x, row * width, entered, width, best[row]);
         if (gap < best[row]) {
           best[row] = gap;
           found[row] = {byte, place: added ? place : null};

@@ -3,10 +3,11 @@ import {dot} from "./arrays.js";
 
 /** M = W_Q^T W_K of a head, row-major (width, width): x_i M x_j = q_i . k_j where nothing lies between the two. */
 export function mergedMatrix(model, layer, head) {
-  const {width, heads, tensors} = model, size = width / heads, {data} = tensors[`blocks.${layer}.mixer.project.weight`];
+  const {width, heads, head_width: size, tensors} = model, {data} = tensors[`blocks.${layer}.mixer.project.weight`];
+  const keyHead = heads + Math.floor(head * model.kv_heads / heads);
   const merged = new Float64Array(width * width);
   for (let c = 0; c < size; c++) {
-    const q = (head * size + c) * width, k = (width + head * size + c) * width;
+    const q = (head * size + c) * width, k = (keyHead * size + c) * width;
     for (let i = 0; i < width; i++) {
       for (let j = 0; j < width; j++) merged[i * width + j] += data[q + i] * data[k + j];
     }

@@ -25,11 +25,11 @@ export function offsetBiases(model, n) {
 }
 
 /** Rotation by RoPE: {cos, sin} of n positions and all pairs, times the magnitude of a scaling; null: none.
- * `scaling`: {name, factor, trained}, by default none. */
+ * `scaling`: {name, factor, trained}; "none" are the rates that the model was trained with. */
 export function rotations(model, n, scaling = {name: "none"}) {
   if (model.scheme !== "rope") return null;
-  const headWidth = model.width / model.heads;
-  const {rates, magnitude} = scaledRates(scaling.name, {width: headWidth, theta: model.options.theta, ...scaling});
+  const {theta, rotary_dim: width, layout, rates: own, magnitude: trained} = model.options;
+  const {rates, magnitude} = scaling.name === "none" ? {rates: own, magnitude: trained} : scaledRates(scaling.name, {width, theta, ...scaling});
   const pairs = rates.length, cos = new Float64Array(n * pairs), sin = new Float64Array(n * pairs);
   for (let p = 0; p < n; p++) {
     for (let m = 0; m < pairs; m++) {
@@ -37,17 +37,19 @@ export function rotations(model, n, scaling = {name: "none"}) {
       sin[p * pairs + m] = magnitude * Math.sin(p * rates[m]);
     }
   }
-  return {cos, sin, pairs};
+  return {cos, sin, pairs, layout};
 }
 
-/** Rotate x (heads, n, head width) in place, each row by its position; pairs are m and m + half. */
-export function rotate(x, places, headWidth, {cos, sin, pairs}) {
+/** Rotate x (heads, n, head width) in place, each row by its position; pairs are m and m + half of the rotated
+ * channels, or 2m and 2m + 1 where they are interleaved. */
+export function rotate(x, places, headWidth, {cos, sin, pairs, layout}) {
+  const [step, other] = layout === "interleaved" ? [2, 1] : [1, pairs];
   for (let row = 0; row * headWidth < x.length; row++) {
     const p = places[row % places.length], from = row * headWidth;
     for (let m = 0; m < pairs; m++) {
-      const a = x[from + m], b = x[from + m + pairs], c = cos[p * pairs + m], s = sin[p * pairs + m];
-      x[from + m] = a * c - b * s;
-      x[from + m + pairs] = b * c + a * s;
+      const at = from + step * m, a = x[at], b = x[at + other], c = cos[p * pairs + m], s = sin[p * pairs + m];
+      x[at] = a * c - b * s;
+      x[at + other] = b * c + a * s;
     }
   }
   return x;

@@ -1,6 +1,7 @@
 /** Order: letters and words change places; what does the last byte notice, layer by layer? */
 import {relativeChange} from "../core/arrays.js";
 import {earlyLogits, run} from "../core/model.js";
+import {remembering} from "../core/prefix.js";
 import {byteLabel, byteName, toBytes, topBytes} from "../core/text.js";
 import {barTable} from "../view/bars.js";
 import {SCHEMES} from "../view/colours.js";
@@ -14,7 +15,6 @@ const MOST = 48;
 const LABELLED = 32;
 // next bytes of each model
 const SHOWN = 6;
-const KEPT = 48;
 const READ_SO = "Without positions one layer sees the letters before the last as a set: swap two of them, and nothing changes, not even the last digit. "
   + "From the second layer on it sees vectors that each depend on another set, since the causal mask lets the second letter see two letters and the third three. "
   + "With any position scheme the first layer notices already.";
@@ -54,21 +54,8 @@ export function lastChanges(model, ids, other, runs = run) {
   return one.layers.map((layer, depth) => relativeChange(two.layers[depth].residual, at, layer.residual, at, model.width));
 }
 
-/** `run` that keeps its latest results: of two texts mostly one changes, and all views share them. */
-export function kept(most = KEPT) {
-  const found = new Map();
-  return (model, ids, changes = {}) => {
-    const key = `${model.name} ${ids} ${changes.causal} ${changes.skip} ${changes.position}`;
-    if (!found.has(key)) {
-      if (found.size >= most) found.delete(found.keys().next().value);
-      found.set(key, run(model, ids, changes));
-    }
-    return found.get(key);
-  };
-}
-
 export function render({state, el, tools}) {
-  const parts = {runs: kept(), turn: 0, words: element("div", {class: "chips", role: "group", "aria-label": "Words: choose one, then move it"}), sides: [side(tools), side(tools)],
+  const parts = {runs: remembering(), turn: 0, words: element("div", {class: "chips", role: "group", "aria-label": "Words: choose one, then move it"}), sides: [side(tools), side(tools)],
     table: changeTable(), encoder: element("p", {class: "note"})};
   const names = titles(tools.entries);
   el.append(

@@ -60,21 +60,24 @@ function draw(state, tools, parts) {
   const ids = toBytes(state.get("text"), MOST), n = ids.length, model = tools.model(state.get("model"));
   if (n < 2) return;
   const layer = Math.min(state.get("layer"), model.layers) - 1, head = Math.min(state.get("head"), model.heads) - 1;
-  const query = Math.min(state.get("query"), n - 1), key = Math.min(state.get("key"), query), size = model.width / model.heads;
+  const query = Math.min(state.get("query"), n - 1), key = Math.min(state.get("key"), query), size = model.head_width;
+  // with fewer key heads than query heads, several share one
+  const group = Math.floor(head * model.kv_heads / model.heads);
   const trace = run(model, ids), stages = trace.layers[layer];
   drawBytes(parts.bytes, ids, query, key, state);
   const limit = largest(stages.input);
   parts.input.show({rows: n, columns: model.width, values: stages.input, low: -limit, high: limit, ramp: "signed", names: (i, j) => `“${byteLabel(ids[i])}” (${i}), column ${j}`});
   ["q", "k", "v"].forEach((part, at) => {
-    const values = stages[part].subarray(head * n * size, (head + 1) * n * size), top = largest(values);
+    const one = part === "q" ? head : group, values = stages[part].subarray(one * n * size, (one + 1) * n * size), top = largest(values);
     parts.maps[at].show({rows: n, columns: size, values, low: -top, high: top, ramp: "signed", names: (i, j) => `${part} of “${byteLabel(ids[i])}” (${i}), channel ${j}`});
   });
   drawRow(parts.row, stages, ids, {head, query, key, n}, state);
-  drawProduct(parts, stages, {head, query, key, n, size}, ids);
+  const place = {layer, head, group, query, key, n, size, scale: model.score_scales[layer]};
+  drawProduct(parts, stages, place, ids);
   clearTimeout(parts.later);
   // what needs two more passes waits for the picture
   parts.later = setTimeout(() => drawEffect(parts.effect, model, ids, state, tools), 60);
-  drawMerged(parts.merged, model, stages, {layer, head, query, key, n, size});
+  drawMerged(parts.merged, model, stages, place);
   parts.source.textContent = SOURCES[state.get("source")][1] + (state.get("source") === "cached" ? ` ${cacheCheck(model, ids, trace)}` : "");
 }
 
@@ -95,18 +98,22 @@ function drawRow(table, {scores, pattern}, ids, {head, query, key, n}, state) {
   if (focused) table.node.querySelector("[aria-pressed=true]").focus();
 }
 
-function drawProduct(parts, {q, k, scores, pattern}, {head, query, key, n, size}, ids) {
-  const one = (head * n + query) * size, other = (head * n + key) * size;
+function drawProduct(parts, {q, k, scores, pattern}, {head, group, query, key, n, size, scale}, ids) {
+  const one = (head * n + query) * size, other = (group * n + key) * size;
   const products = Array.from({length: size}, (_, c) => q[one + c] * k[other + c]), sum = products.reduce((total, part) => total + part, 0);
-  const score = scores[(head * n + query) * n + key], bias = score - sum / Math.sqrt(size);
+  const score = scores[(head * n + query) * n + key], bias = score - sum * scale;
   const added = Math.abs(bias) > 1e-9 ? ` ${bias < 0 ? "−" : "+"} bias ${shortNumber(Math.abs(bias))}` : "";
-  parts.sum.textContent = `“${byteName(ids[query])}” (${query}) asks “${byteName(ids[key])}” (${key})\nq·k = ${shortNumber(sum)},  /√${size}${added} = ${shortNumber(score)}\nsoftmax over ${query + 1} keys: ${(100 * pattern[(head * n + query) * n + key]).toFixed(1)} %`;
+  parts.sum.textContent = `“${byteName(ids[query])}” (${query}) asks “${byteName(ids[key])}” (${key})\nq·k = ${shortNumber(sum)},  × ${shortNumber(scale)}${added} = ${shortNumber(score)}\nsoftmax over ${query + 1} keys: ${(100 * pattern[(head * n + query) * n + key]).toFixed(1)} %`;
   parts.channels.replaceChildren(...products.map((product, c) => element("tr", {}, element("th", {scope: "row"}, String(c)), element("td", {}, shortNumber(q[one + c])),
     element("td", {}, shortNumber(k[other + c])), element("td", {}, shortNumber(product)))));
 }
 
 function drawEffect(host, model, ids, state, tools) {
   const [title, changes] = CHANGES[state.get("change")];
+  if (changes.queriesKeys && model.kv_heads !== model.heads) {
+    host.replaceChildren(element("div", {}, element("dt", {}, title), element("dd", {}, `does not apply: this model has ${model.heads} query heads and ${model.kv_heads} key heads`)));
+    return;
+  }
   const loss = (how) => mean(lossByPosition(run(model, ids, {...how, keep: false}).logits, ids, model.vocabulary));
   const [before, after] = [loss({}), loss(changes)];
   const fact = (label, value) => element("div", {}, element("dt", {}, label), element("dd", {class: "big"}, value));
@@ -114,22 +121,28 @@ function drawEffect(host, model, ids, state, tools) {
   tools.say(`With ${title} the loss on this text changes from ${shortNumber(before)} to ${shortNumber(after)} bits per byte.`);
 }
 
-function drawMerged(host, model, stages, {layer, head, query, key, n, size}) {
+function drawMerged(host, model, stages, {layer, head, group, query, key, n, size}) {
   const merged = mergedMatrix(model, layer, head), product = mergedProduct(merged, stages.input, model.width, query, key);
   let direct = 0;
-  for (let c = 0; c < size; c++) direct += stages.q[(head * n + query) * size + c] * stages.k[(head * n + key) * size + c];
+  for (let c = 0; c < size; c++) direct += stages.q[(head * n + query) * size + c] * stages.k[(group * n + key) * size + c];
   const same = Math.abs(product - direct) < 1e-9 * Math.max(1, Math.abs(direct));
   const numbers = `M has ${(model.width ** 2).toLocaleString("en")} numbers, W_Q and W_K together ${(2 * model.width * size).toLocaleString("en")}; ${Math.round(100 * symmetricShare(merged, model.width))} % of its squared norm is symmetric.`;
   host.textContent = same
     ? `Merged: with M = W_Q W_Kᵀ, x M xᵀ = ${shortNumber(product)}, the same as q·k. ${numbers}`
-    : `Merged: x M xᵀ = ${shortNumber(product)}, but q·k = ${shortNumber(direct)}: a rotation by the offset lies between W_Q and W_K, so that no single M does for all offsets. ${numbers}`;
+    : `Merged: x M xᵀ = ${shortNumber(product)}, but q·k = ${shortNumber(direct)}: ${between(model)}. ${numbers}`;
+}
+
+/** What keeps one matrix from standing for W_Q and W_K. */
+function between(model) {
+  if (model.scheme === "rope") return "a rotation by the offset lies between W_Q and W_K, so that no single M does for all offsets";
+  return "the model adds a bias to queries and keys, or normalises them, and M stands for the two matrices alone";
 }
 
 /** The last row computed from the text without its last byte, and that byte. */
 function cacheCheck(model, ids, trace) {
-  const short = run(model, ids.slice(0, -1)), size = model.width / model.heads, n = ids.length;
+  const short = run(model, ids.slice(0, -1)), size = model.head_width, n = ids.length;
   let gap = 0;
-  for (let head = 0; head < model.heads; head++) {
+  for (let head = 0; head < model.kv_heads; head++) {
     for (let i = 0; i < (n - 1) * size; i++) {
       gap = Math.max(gap, Math.abs(short.layers.at(-1).k[head * (n - 1) * size + i] - trace.layers.at(-1).k[head * n * size + i]));
     }
