@@ -22,6 +22,7 @@ from ordinate.probing import activation_names, record
 from ordinate.schemes import Fire, Kerple, Rope
 from ordinate.spectra import Linear, Llama3, Ntk, Yarn
 from tests.explorer.checkpoints import SIZES, write_checkpoint
+from tests.explorer.chromium import BROWSER, FLAGS
 
 # several bytes of one character, all kinds of them, a single one
 TEXTS = ("def f(x):", "naïve\tπ = 3\n", "a")
@@ -181,6 +182,17 @@ def published(folder):
         models[family] = load(folder / family).eval()
         check_model(models[family])
     return models
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, without a window."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as running:
+        found = running.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield found
+        found.close()
 
 
 def rounded(model):

@@ -1,9 +1,7 @@
 """The page in Chromium, from disk: every panel opens, moves, shows the library's numbers; nothing is asked for."""
 
-import importlib.util
 import json
 import re
-import shutil
 from importlib import resources
 
 import pytest
@@ -11,42 +9,22 @@ import pytest
 from ordinate.explorer.measured import panels
 from ordinate.explorer.model_facts import packed_model
 from ordinate.explorer.page import explorer_page
+from tests.explorer.chromium import MARKS
 
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
-)
 NAMES = [name for name, _ in panels()]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
-pytestmark = [
-    pytest.mark.extended,
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="needs playwright"),
-    pytest.mark.skipif(not BROWSER, reason="needs Chromium"),
-    # playwright closes its pipes late
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 # what can be moved: a first view, and one that differs in every kind of control
 MOVES = {
     "order": "text=abcdef&moved=bacdef&left=t5&right=alibi&depth=1&mask=0",
     "matrix": "width=7&base=1&length=40&row=3&terms=9",
     "adding": "code=scalar&way=concatenate&share=30",
     "qkv": "text=abc+abc&model=alibi&layer=2&head=1&query=4&key=2&change=swapped&source=cached",
-    "rotation": "offset=100&theta=4&width=1&scaling=llama3&factor=16&slope=5",
+    "rotation": "offset=100&theta=4&width=1&scaling=llama3&factor=16&slope=5&map=fire",
     "heads": "relation=first&means=rotation&offset=5&strength=2",
     "survival": "skip=0.5&mask=0&subject=rope",
     "privacy": "text=pass&model=rope&seed=3&mask=0",
     "further": "length=0&model=alibi&scaling=none",
 }
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as running:
-        found = running.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +65,7 @@ def settled(page, name):
     page.wait_for_timeout(300)
     for _ in range(600):
         text = stage.inner_text()
-        if not re.search(r"Running \w+ …|Reading \d+ bytes", text):
+        if not re.search(r"Running [^…]+ …|Reading \d+ bytes", text):
             return text
         # by a wait for a function the policy of the page would be violated
         page.wait_for_timeout(100)

@@ -1,14 +1,18 @@
 import base64
 import hashlib
+import json
 import re
 
 import pytest
 import torch
 
 from ordinate import Decoder, Shape
+from ordinate.explorer.measured import panels
 from ordinate.explorer.model_facts import check_model, packed_model
 from ordinate.explorer.own_model import read_own_model
 from ordinate.explorer.page import LARGEST, content_policy, explorer_page, script
+
+NAMES = [name for name, _ in panels()]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +28,7 @@ def small(**changes):
 def test_the_page_is_small_and_asks_for_nothing(page):
     assert len(page.encode()) < LARGEST
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!#|data:)""", page.partition("<script")[0])
-    assert not re.search(r"\bimport\s*\(|\bfetch\s*\(|XMLHttpRequest|localStorage|innerHTML|\beval\b", script())
+    assert not re.search(r"\bimport\s*\(|\bfetch\s*\(|XMLHttpRequest|localStorage|innerHTML|\beval\b", script(NAMES))
 
 
 def test_the_policy_allows_this_script_and_style_and_no_other(page):
@@ -47,6 +51,15 @@ def test_questions_and_answers_stand_in_the_page_without_its_script(page):
 
 def test_the_documentation_is_linked_where_it_is_known():
     assert 'href="../questions/privacy.html"' in explorer_page(docs="../")
+
+
+def test_a_page_leaves_out_models_that_it_has_no_room_for():
+    page = explorer_page([packed_model(small(width=128, layers=6, heads=4), "own")])
+    assert len(page.encode()) < LARGEST
+    names = [entry["name"] for entry in json.loads(re.search(r'id="models">(.*?)</script>', page)[1])]
+    assert names == ["none", "learned", "t5", "encoder", "own"]
+    assert "5 small transformers" in page
+    assert "This page has no room for sinusoidal, alibi, rope beside the model that was given." in page
 
 
 def test_names_of_models_are_escaped(tmp_path):
@@ -87,7 +100,10 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path):
         ({"width": 512, "layers": 3}, "at most 1,500,000 parameters"),
         ({"scheme": "xpos"}, "one scheme in all layers, with its default form: .*got 'xpos'"),
         ({"scheme": "rope,none"}, "one scheme in all layers"),
-        ({"scheme": "rope:spectrum=dynamic,spectrum.factor=4,spectrum.trained_length=64"}, "one scheme in all layers, with its default form"),
+        (
+            {"scheme": "rope:spectrum=dynamic,spectrum.factor=4,spectrum.trained_length=64"},
+            "one scheme in all layers, with its default form",
+        ),
         ({"scheme": "alibi:trainable=true"}, "with its default form"),
     ],
 )

@@ -75,7 +75,7 @@ class Answer:
 class Panel(ABC):
     """One question. Its other half is `js/panels/NAME.js`, which exports `render`.
 
-    Must: `place`, `title`, `question`, `page`, `cited`, `answer`. May: `charts`.
+    Must: `place`, `title`, `question`, `page`, `cited`, `answer`. May: `charts`, `models`.
     """
 
     place: ClassVar[int]
@@ -89,6 +89,8 @@ class Panel(ABC):
     """Where the number of the answer comes from."""
     charts: ClassVar[tuple[Citation, ...]] = ()
     """Charts of committed results that the panel shows."""
+    models: ClassVar[tuple[str, ...] | None] = None
+    """The models that it runs, for a page of this panel alone; None: all."""
 
     @abstractmethod
     def answer(self, number: Number) -> Answer:

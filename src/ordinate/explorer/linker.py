@@ -24,16 +24,36 @@ def link(entry: str, read: Callable[[str], str]) -> str:
     Raises:
         ValueError: a statement that is not read, a name that is not exported, a circle; with file and line.
     """
-    bodies: dict[str, str] = {}
-    exported: dict[str, list[str]] = {}
-    _visit(entry, read, bodies, exported, ())
-    modules = "".join(f"modules[{_quoted(path)}] = (() => {{\n{body}}})();\n" for path, body in bodies.items())
-    script = f'(() => {{\n"use strict";\nconst modules = {{}};\n{modules}}})();\n'
+    script = f"{_joined(entry, read)};\n"
     # a script element ends at the first of these, wherever it stands
     for text in ("</script", "<!--"):
         if text in script.lower():
             raise ValueError(f"a script of the page must not contain {text!r}; it does; write it in two parts")
     return script
+
+
+def link_module(entry: str, read: Callable[[str], str], data: str) -> str:
+    """Return one ES module whose default export is `{render}` of a module, which is called with `data` besides.
+
+    Args:
+        entry: path of the first module, which exports `render`.
+        read: returns the text of a module by its path.
+        data: a JavaScript expression.
+
+    Raises:
+        ValueError: as `link`.
+    """
+    made = f"const {{render}} = {_joined(entry, read)};\nconst data = {data};\n"
+    return f"{made}export default {{render: (given) => render({{...given, data}})}};\n"
+
+
+def _joined(entry: str, read: Callable[[str], str]) -> str:
+    """Return an expression that runs all modules, and is what the first exports."""
+    bodies: dict[str, str] = {}
+    exported: dict[str, list[str]] = {}
+    _visit(entry, read, bodies, exported, ())
+    modules = "".join(f"modules[{_quoted(path)}] = (() => {{\n{body}}})();\n" for path, body in bodies.items())
+    return f'(() => {{\n"use strict";\nconst modules = {{}};\n{modules}return modules[{_quoted(entry)}];\n}})()'
 
 
 def _visit(

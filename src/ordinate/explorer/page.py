@@ -3,7 +3,8 @@
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_known
+from ordinate.explorer._panel import Panel
 from ordinate.explorer.linker import link
 from ordinate.explorer.measured import load as load_measured
 from ordinate.explorer.measured import number, panels
@@ -22,53 +24,140 @@ MODELS, RESULTS = "models.safetensors", "models.json"
 # bytes of the page
 LARGEST = 4_000_000
 ENTRY = "entry.js"
+# models without which every panel still answers its question, if somebody's own model needs their room
+SPARE = ("sinusoidal", "alibi", "rope", "encoder")
 
 
-def explorer_page(own: Sequence[PackedModel] = (), *, docs: str | None = None) -> str:
+def explorer_page(
+    own: Sequence[PackedModel] = (), *, docs: str | None = None, only: str | None = None, view: str = ""
+) -> str:
     """Return the page.
 
     Args:
-        own: models of the user, shown beside those of the package.
+        own: models of the user, shown beside those of the package; of these the page leaves out what it then has no
+            room for.
         docs: address of the documentation, before the path of a page; None: pages are named, not linked.
+        only: name of the one panel to show; None: all.
+        view: fragment of the address that the page opens with, if it has no address: `#panel=rotation&offset=5`.
 
     Raises:
-        ValueError: the page would be larger than 4 MB.
+        ValueError: no panel of this name, or a page that would be larger than 4 MB.
     """
-    models = [*load_models(Path(str(_folder().joinpath(MODELS)))), *own]
-    entries, weights = pack(models)
-    results, record = _results(), load_measured()
-    shown = [{**entry, "own": entry["name"] not in results["models"]} for entry in entries]
-    code, style = script(), _folder().joinpath("page.css").read_text(encoding="utf-8")
-    page = (
+    supplies = panel_supplies(own, only)
+    code, style = script(supplies.names), page_style()
+    while True:
+        page = _rendered(supplies, code, style, docs, view)
+        size = len(page.encode())
+        if size <= LARGEST or not supplies.spare:
+            break
+        supplies = supplies.without_one()
+    remedy = "give a smaller model"
+    need(size <= LARGEST, f"the page must have at most {LARGEST:,} bytes", f"got {size:,} with this model", remedy)
+    return page
+
+
+@dataclass(frozen=True, eq=False)
+class Supplies:
+    """What panels need: their models and measured numbers.
+
+    Args:
+        panels: names and panels, in their order.
+        models: in the order of menus.
+        left_out: names of models that there is no room for.
+    """
+
+    panels: Sequence[tuple[str, Panel]]
+    models: Sequence[PackedModel]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the panels."""
+        return [name for name, _ in self.panels]
+
+    @property
+    def own(self) -> list[PackedModel]:
+        """Models of the user."""
+        return [model for model in self.models if model.name not in _results()["models"]]
+
+    @property
+    def spare(self) -> list[str]:
+        """Models that may be left out, the first one first."""
+        return [name for name in SPARE if self.own and name in {model.name for model in self.models}]
+
+    def without_one(self) -> "Supplies":
+        """Leave a model out."""
+        gone = self.spare[0]
+        kept = [model for model in self.models if model.name != gone]
+        return replace(self, models=kept, left_out=(*self.left_out, gone))
+
+    def packed(self) -> tuple[list[dict[str, Any]], str]:
+        """Return the list of models, and their weights."""
+        entries, weights = pack(self.models)
+        known = _results()["models"]
+        return [{**entry, "own": entry["name"] not in known} for entry in entries], weights
+
+    def measured(self) -> dict[str, Any]:
+        """Return numbers and charts of results, and the text that models read."""
+        results = _results()
+        return {**load_measured(), "models": results["models"], "text": results["text"]}
+
+
+def panel_supplies(own: Sequence[PackedModel] = (), only: str | None = None) -> Supplies:
+    """Return all panels, or one, with the models that they run.
+
+    Args:
+        own: models of the user.
+        only: name of the one panel; None: all.
+
+    Raises:
+        ValueError: no panel of this name.
+    """
+    known = panels()
+    if only is not None:
+        need_known("panel", only, dict(known))
+    shown = [(name, panel) for name, panel in known if only in (None, name)]
+    packaged = load_models(Path(str(_folder().joinpath(MODELS))))
+    wanted = None if only is None else shown[0][1].models
+    return Supplies(shown, [*(model for model in packaged if wanted is None or model.name in wanted), *own])
+
+
+def page_style() -> str:
+    """Return the style sheet."""
+    return _folder().joinpath("page.css").read_text(encoding="utf-8")
+
+
+def _rendered(supplies: Supplies, code: str, style: str, docs: str | None, view: str) -> str:
+    entries, weights = supplies.packed()
+    return (
         _environment()
         .get_template("page.html.jinja")
         .render(
             policy=content_policy(code, style),
             style=style,
             code=code,
-            models=shown,
-            panels=[_panel(name, panel, record) for name, panel in panels()],
+            models=entries,
+            left_out=", ".join(supplies.left_out),
+            panels=[panel_facts(name, panel) for name, panel in supplies.panels],
             docs=docs,
-            model_list=script_safe_json(shown),
-            measured=script_safe_json({**record, "models": results["models"], "text": results["text"]}),
+            view=view,
+            model_list=script_safe_json(entries),
+            measured=script_safe_json(supplies.measured()),
             weights=weights,
-            provenance=results["provenance"],
+            provenance=_results()["provenance"],
         )
     )
-    size = len(page.encode())
-    remedy = "give a smaller model"
-    need(size <= LARGEST, f"the page must have at most {LARGEST:,} bytes", f"got {size:,} with this model", remedy)
-    return page
 
 
-def script() -> str:
-    """Return the script of the page: all modules joined."""
-    folder, entry = _folder().joinpath("js"), entry_module([name for name, _ in panels()])
+def script(names: Sequence[str]) -> str:
+    """Return the script of the page with these panels: all modules joined."""
+    return link(ENTRY, module_reader(entry_module(names)))
 
-    def read(path: str) -> str:
-        return entry if path == ENTRY else folder.joinpath(path).read_text(encoding="utf-8")
 
-    return link(ENTRY, read)
+def module_reader(entry: str) -> Callable[[str], str]:
+    """Return a function that reads a module by its path; `entry` is the text of the first."""
+    folder = _folder().joinpath("js")
+    return lambda path: entry if path == ENTRY else folder.joinpath(path).read_text(encoding="utf-8")
 
 
 def entry_module(names: Sequence[str]) -> str:
@@ -99,9 +188,9 @@ def content_policy(code: str, style: str) -> str:
     )
 
 
-def _panel(name: str, panel: Any, record: Mapping[str, Any]) -> dict[str, str]:
-    measured = number(record, panel.cited)
-    answer = panel.answer(measured)
+def panel_facts(name: str, panel: Panel) -> dict[str, str]:
+    """Return what stands above a panel: question, answer, where the number is from, and the page."""
+    answer = panel.answer(number(load_measured(), panel.cited))
     return {
         "name": name,
         "title": panel.title,

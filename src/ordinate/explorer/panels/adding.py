@@ -14,6 +14,7 @@ class Adding(Panel):
         "studies/probes/minilm/findings/position_content_subspaces.json",
         "position variance in the token subspace, input",
     )
+    models = ("learned",)
 
     def answer(self, number: Number) -> Answer:
         return Answer(

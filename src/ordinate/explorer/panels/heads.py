@@ -14,6 +14,7 @@ class HandmadeHeads(Panel):
         "studies/probes/minilm/findings/positional_heads.json",
         "largest attention mass at an offset: layer 1, head 3, 1 back",
     )
+    models = ()
 
     def answer(self, number: Number) -> Answer:
         return Answer(

@@ -13,6 +13,7 @@ class Matrix(Panel):
     cited = Citation(
         "studies/probes/minilm/findings/position_similarity.json", "increase, adjacent positions swapped"
     )
+    models = ()
 
     def answer(self, number: Number) -> Answer:
         return Answer(

@@ -11,6 +11,7 @@ class RotationAndBias(Panel):
     question = "Rotate queries and keys, or subtract from the scores: which is better?"
     page = "schemes/rope.md"
     cited = Citation("studies/quick/results.csv", "alibi:behind_best", "bits per byte")
+    models = ("t5",)
 
     def answer(self, number: Number) -> Answer:
         return Answer(

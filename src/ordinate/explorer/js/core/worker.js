@@ -36,6 +36,11 @@ export class Workshop {
     });
   }
 
+  /** End the worker; what it has not finished is never answered. */
+  close() {
+    this.worker?.terminate();
+  }
+
   settle({id, result, error}) {
     const {done, failed} = this.waiting.get(id);
     this.waiting.delete(id);

@@ -4,7 +4,7 @@ import {SCHEMES} from "../view/colours.js";
 import {button, choice, controls, slider} from "../view/controls.js";
 import {element, shortNumber} from "../view/dom.js";
 import {lineChart} from "../view/lines.js";
-import {decoderField, decoders, titles} from "../view/menus.js";
+import {decoderField, titles} from "../view/menus.js";
 
 const SCALINGS = {none: "none", linear: "linear (interpolation)", ntk: "NTK-aware", yarn: "YaRN", llama3: "Llama 3"};
 const LENGTHS = [64, 128, 256, 512, 1024];
@@ -37,8 +37,13 @@ export function render({state, el, tools}) {
   return () => {};
 }
 
+/** The models whose losses were measured, also those that the page has no room for. */
+function measuredNames(models) {
+  return Object.keys(models).filter((name) => models[name].lengths);
+}
+
 function drawMeasured(chart, tools) {
-  const {models} = tools.measured, names = decoders(tools.entries).filter((name) => models[name]);
+  const {models} = tools.measured, names = measuredNames(models);
   const lines = names.map((name) => ({name, xs: models[name].positions.map((p) => p + STEP / 2), ys: models[name].bits_by_position, ...SCHEMES[name]}));
   const last = (name) => shortNumber(models[name].bits_by_position.at(-1));
   chart.show({lines, x: {label: "position [bytes]", low: 0, high: 1024}, y: {label: "bits per byte", low: 1, high: 6}, marks: [{at: TRAINED, name: "trained length"}],
@@ -46,7 +51,7 @@ function drawMeasured(chart, tools) {
 }
 
 function lengthTable(tools) {
-  const {models} = tools.measured, names = decoders(tools.entries).filter((name) => models[name]), lengths = models[names[0]].lengths;
+  const {models} = tools.measured, names = measuredNames(models), lengths = models[names[0]].lengths;
   return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Loss by length"}, element("table", {class: "plain"}, element("caption", {}, "Bits per byte on held-out text, 95 % interval"),
     element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "trained with"), lengths.map(({length}) => element("th", {scope: "col"}, `${length} bytes`)))),
     element("tbody", {}, names.map((name) => element("tr", {}, element("th", {scope: "row"}, name),

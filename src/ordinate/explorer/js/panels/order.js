@@ -6,13 +6,15 @@ import {byteLabel, byteName, toBytes, topBytes} from "../core/text.js";
 import {barTable} from "../view/bars.js";
 import {SCHEMES} from "../view/colours.js";
 import {button, choice, controls, flag, slider, textField} from "../view/controls.js";
-import {element, shortNumber} from "../view/dom.js";
-import {heatmap} from "../view/heatmap.js";
+import {element, focusedIn, shortNumber} from "../view/dom.js";
+import {heatmap, largest} from "../view/heatmap.js";
 import {decoderField, decoders, titles} from "../view/menus.js";
 
 const MOST = 48;
 // bytes whose names fit beside a map
 const LABELLED = 32;
+// of a scale of differences
+const LEAST = 0.01;
 // next bytes of each model
 const SHOWN = 6;
 const READ_SO = "Without positions one layer sees the letters before the last as a set: swap two of them, and nothing changes, not even the last digit. "
@@ -87,7 +89,7 @@ function textOf(ids) {
 function drawWords(host, state, picked, pick) {
   const words = state.get("moved").split(" "), many = words.length > 1;
   // what replaces the focused button takes its focus
-  const focused = host.contains(document.activeElement) ? document.activeElement.textContent : null;
+  const focused = focusedIn(host)?.textContent ?? null;
   const chosen = picked >= 0 && picked < words.length ? picked : -1;
   const moveTo = (from, to) => {
     if (to < 0 || to >= words.length || from === to) return;
@@ -156,21 +158,27 @@ function swatch(name) {
 }
 
 function side() {
-  const title = element("h3"), map = heatmap("Attention: rows attend to columns"), bars = barTable("Most probable next bytes", ["byte", "text", "rearranged"]);
-  return {node: element("section", {class: "side"}, title, map.node, bars.node), title, map, bars};
+  const title = element("h3"), map = heatmap("Attention in the new order: rows attend to columns"), gap = heatmap("What the new order changes: after minus before, place by place"), bars = barTable("Most probable next bytes", ["byte", "text", "rearranged"]);
+  return {node: element("section", {class: "side"}, title, map.node, gap.node, bars.node), title, map, gap, bars};
 }
 
 function drawSide(side, model, title, {ids, other}, state, changes, runs) {
   const depth = Math.min(state.get("depth"), model.layers) - 1, head = Math.min(state.get("head"), model.heads) - 1, n = ids.length;
   const [plain, moved] = [runs(model, ids, changes), runs(model, other, changes)];
   side.title.textContent = title;
-  const values = moved.layers[depth].pattern.slice(head * n * n, (head + 1) * n * n);
-  values.forEach((_, i) => { if (changes.causal !== false && i % n > Math.floor(i / n)) values[i] = NaN; });
-  const texts = n <= LABELLED ? other.map(byteName) : [];
-  side.map.show({rows: n, columns: n, values, rowTexts: texts, columnTexts: texts, names: (i, j) => `“${byteLabel(other[i])}” (${i}) attends to “${byteLabel(other[j])}” (${j})`});
+  const [was, values] = [plain, moved].map((trace) => visible(trace.layers[depth].pattern, head, n, changes.causal !== false));
+  const texts = n <= LABELLED ? other.map(byteName) : [], about = (i, j) => `“${byteLabel(other[i])}” (${i}) attends to “${byteLabel(other[j])}” (${j})`;
+  side.map.show({rows: n, columns: n, values, rowTexts: texts, columnTexts: texts, names: about});
+  const change = values.map((value, i) => value - was[i]), limit = Math.max(largest(change), LEAST);
+  side.gap.show({rows: n, columns: n, values: change, low: -limit, high: limit, ramp: "signed", rowTexts: texts, columnTexts: texts, names: (i, j) => `${about(i, j)}, change`});
   const [before, after] = [plain, moved].map((trace) => topBytes(earlyLogits(model, trace, depth), n - 1, model.vocabulary, model.vocabulary));
-  const was = new Map(before.map(({byte, share}) => [byte, share]));
-  side.bars.show(after.slice(0, SHOWN).map(({byte, share}) => ({name: byteName(byte), label: byteLabel(byte), share, cells: [percent(was.get(byte)), percent(share)]})));
+  const shares = new Map(before.map(({byte, share}) => [byte, share]));
+  side.bars.show(after.slice(0, SHOWN).map(({byte, share}) => ({name: byteName(byte), label: byteLabel(byte), share, cells: [percent(shares.get(byte)), percent(share)]})));
+}
+
+/** Pattern of one head, (n, n); what a causal mask hides is NaN. */
+function visible(pattern, head, n, causal) {
+  return pattern.slice(head * n * n, (head + 1) * n * n).map((share, i) => (causal && i % n > Math.floor(i / n) ? NaN : share));
 }
 
 function percent(share) {

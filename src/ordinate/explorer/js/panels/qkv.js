@@ -4,7 +4,7 @@ import {run} from "../core/model.js";
 import {byteLabel, byteName, lossByPosition, mean, toBytes} from "../core/text.js";
 import {barTable} from "../view/bars.js";
 import {choice, controls, slider, textField} from "../view/controls.js";
-import {element, shortNumber} from "../view/dom.js";
+import {element, focusedIn, shortNumber} from "../view/dom.js";
 import {heatmap, largest} from "../view/heatmap.js";
 import {decoderField, titles} from "../view/menus.js";
 
@@ -41,7 +41,7 @@ const name = (part) => Object.fromEntries(Object.entries(part).map(([key, [title
 export function render({state, el, tools}) {
   const parts = {later: 0, bytes: element("div", {class: "bytes", role: "group", "aria-label": "The query: choose a byte"}),
     input: heatmap("X, normalised: a row for each byte, a column for each of the model’s channels", {wide: true, pick: (row) => state.set({query: row})}),
-    maps: ["Q = X W_Q, rotated by RoPE if the model has it", "K = X W_K, rotated likewise", "V = X W_V"].map((title) => heatmap(title, {wide: true, pick: (row) => state.set({query: row})})),
+    maps: ["Q = X W_Q, turned if by RoPE", "K = X W_K, likewise", "V = X W_V"].map((title) => heatmap(title, {wide: true, pick: (row) => state.set({query: row})})),
     row: barTable("One row of attention", ["key", "q·k/√d + bias", "share"]), sum: element("div", {class: "formula"}), channels: element("tbody"), effect: element("dl", {class: "facts"}), merged: element("p", {class: "note"}), source: element("p", {class: "note"})};
   const table = (caption, head, body) => element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption},
     element("table", {class: "bars"}, element("caption", {}, caption), element("thead", {}, element("tr", {}, head.map((one) => element("th", {scope: "col"}, one)))), body));
@@ -82,14 +82,14 @@ function draw(state, tools, parts) {
 }
 
 function drawBytes(host, ids, query, key, state) {
-  const focused = host.contains(document.activeElement);
+  const focused = focusedIn(host);
   host.replaceChildren(...ids.map((id, p) => element("button", {type: "button", "aria-pressed": String(p === query), "aria-label": `${byteLabel(id)}, position ${p}${p === key ? ", the key" : ""}`,
     on: {click: () => state.set({query: p})}}, byteName(id))));
   if (focused) host.children[query].focus();
 }
 
 function drawRow(table, {scores, pattern}, ids, {head, query, key, n}, state) {
-  const from = (head * n + query) * n, focused = table.node.contains(document.activeElement);
+  const from = (head * n + query) * n, focused = focusedIn(table.node);
   table.show(ids.slice(0, query + 1).map((id, j) => {
     const pick = element("button", {type: "button", class: "quiet", "aria-pressed": String(j === key), "aria-label": `key ${byteLabel(id)}, position ${j}`, on: {click: () => state.set({key: j})}}, `${byteName(id)} ${j}`);
     return {name: pick, share: pattern[from + j], cells: [shortNumber(scores[from + j]), `${(100 * pattern[from + j]).toFixed(1)} %`]};

@@ -5,12 +5,18 @@ import {meanCosine, scaledRates} from "../core/spectra.js";
 import {SCHEMES, SERIES} from "../view/colours.js";
 import {button, choice, controls, slider} from "../view/controls.js";
 import {element, shortNumber, svg} from "../view/dom.js";
+import {heatmap} from "../view/heatmap.js";
 import {lineChart} from "../view/lines.js";
 
 const THETAS = [100, 1000, 10000, 100000, 500000, 1000000];
 const WIDTHS = [16, 24, 32, 64, 128];
 const SCALINGS = {none: "none", linear: "linear (interpolation)", ntk: "NTK-aware", yarn: "YaRN", llama3: "Llama 3"};
 const DIALS = 8;
+// rows and columns of a map, and how far biases are drawn
+const CELLS = 64, REACH = 256;
+// biases below it leave nothing after the softmax [nats]
+const LOWEST = 10;
+const BIASES = {alibi: "ALiBi", kerpleLog: "KERPLE, logarithmic", kerplePower: "KERPLE, power", t5: "T5, head 1 of the model", fire: "FIRE’s input, × −8"};
 
 export function fields() {
   return {
@@ -24,12 +30,14 @@ export function fields() {
     p: {kind: "number", initial: 1, low: 0.1, high: 2, step: 0.1},
     a: {kind: "number", initial: 0.5, low: 0.1, high: 1, step: 0.1},
     query: {kind: "number", initial: 512, low: 1, high: 1024, step: 1},
+    map: {kind: "choice", initial: "alibi", among: Object.keys(BIASES)},
   };
 }
 
 export function render({state, el, tools}) {
   const dials = element("div", {class: "dials", role: "img"});
   const score = lineChart("Score of two equal vectors, by distance");
+  const scores = heatmap("That score for every query (row) and key (column)"), biasMap = heatmap("One of them for every query (row) and key (column)");
   const turns = lineChart("Wavelength of each pair, before and after scaling", {height: 260});
   const biases = lineChart("What is added to the score, by distance");
   const shares = lineChart("Attention by distance if only the bias counted");
@@ -39,15 +47,15 @@ export function render({state, el, tools}) {
     controls(slider(state, "offset", "Offset", (offset) => `${offset} tokens`), player(state)), dials,
     controls(slider(state, "theta", "Base θ", (i) => THETAS[i].toLocaleString("en")), slider(state, "width", "Head width", (i) => String(WIDTHS[i])),
       choice(state, "scaling", "Scaling", SCALINGS), slider(state, "factor", "Factor", (factor) => `${factor}×`), slider(state, "trained", "Trained length", (length) => `${length} tokens`)),
-    element("div", {class: "two"}, score.node, turns.node),
+    element("div", {class: "two"}, score.node, scores.node), turns.node,
     element("h3", {}, "Bias"),
     element("p", {class: "note"}, "Nothing turns; a number that depends on the distance is added to the score. T5’s curve is the table of the model in this page, FIRE’s is the number that its network reads."),
     controls(slider(state, "slope", "ALiBi head", (head) => `${head} of 8`), slider(state, "p", "KERPLE p", (p) => p.toFixed(1)), slider(state, "a", "KERPLE a", (a) => a.toFixed(1)),
       slider(state, "query", "FIRE: position of the query", (p) => String(p))),
-    element("div", {class: "two"}, biases.node, shares.node));
+    element("div", {class: "two"}, biases.node, element("div", {}, controls(choice(state, "map", "Map of", BIASES)), biasMap.node)), shares.node);
   return () => {
-    drawRotation(state, dials, score, turns, tools);
-    drawBiases(state, biases, shares, tools);
+    drawRotation(state, {dials, score, scores, turns}, tools);
+    drawBiases(state, {biases, biasMap, shares}, tools);
   };
 }
 
@@ -72,7 +80,7 @@ function player(state) {
   return element("div", {class: "control"}, play, step);
 }
 
-function drawRotation(state, dials, score, turns, tools) {
+function drawRotation(state, {dials, score, scores, turns}, tools) {
   const width = WIDTHS[state.get("width")], theta = THETAS[state.get("theta")], offset = state.get("offset");
   const given = {width, theta, factor: state.get("factor"), trained: state.get("trained")};
   const name = state.get("scaling"), plain = scaledRates("none", given).rates, {rates, magnitude} = scaledRates(name, given);
@@ -83,6 +91,7 @@ function drawRotation(state, dials, score, turns, tools) {
   const lines = [{name: "as trained", xs, ys: xs.map((far) => meanCosine(plain, far)), colour: SERIES[5], dash: name === "none" ? "" : "4 3"}];
   if (name !== "none") lines.push({name: `${SCALINGS[name]}, ${given.factor}×`, xs, ys: xs.map((far) => magnitude ** 2 * meanCosine(rates, far)), colour: SCHEMES.rope.colour});
   score.show({x: {label: "distance [tokens]", low: 0, high: reach}, y: {label: "score"}, lines, marks: [{at: given.trained, name: "trained length"}]});
+  drawMap(scores, reach, (far) => magnitude ** 2 * meanCosine(rates, far), -(magnitude ** 2), magnitude ** 2);
   const numbers = rates.map((_, m) => m), longest = 2 * Math.PI * Math.max(1 / rates.at(-1), 1 / plain.at(-1));
   turns.show({x: {label: "pair of channels", low: 0, high: pairs - 1}, y: {label: "tokens a turn", log: true, low: 4, high: Math.max(longest, 4 * given.trained)},
     lines: [{name: "as trained", xs: numbers, ys: plain.map((rate) => 2 * Math.PI / rate), colour: SERIES[5], dash: "4 3"},
@@ -100,18 +109,30 @@ function dial(m, angle) {
   return element("div", {}, picture, `pair ${m}`, element("br"), turns >= 1 ? `${shortNumber(turns)} turns` : `${Math.round(angle * 180 / Math.PI)}°`);
 }
 
-function drawBiases(state, biases, shares, tools) {
-  const head = state.get("slope"), reach = 256, xs = Array.from({length: reach + 1}, (_, i) => i);
-  const slope = alibiSlopes(8)[head - 1], p = state.get("p"), a = state.get("a"), query = state.get("query");
-  const model = tools.model("t5"), table = offsetBiases(model, reach + 1)[0];
-  const lines = [
-    {name: `ALiBi, slope ${shortNumber(slope)}`, xs, ys: xs.map((far) => -slope * far), colour: SCHEMES.alibi.colour},
-    {name: "KERPLE, logarithmic", xs, ys: xs.map((far) => kerpleLog(far, p, a)), colour: SCHEMES.rope.colour, dash: "8 3"},
-    {name: "KERPLE, power", xs, ys: xs.map((far) => kerplePower(far, p, a)), colour: SCHEMES.sinusoidal.colour, dash: "2 3"},
-    {name: "T5, head 1 of the model", xs, ys: Array.from(table), colour: SCHEMES.t5.colour},
-    {name: "FIRE’s input, × −8", xs, ys: xs.map((far) => (far <= query ? -8 * fireShare(far, query) : NaN)), colour: SCHEMES.learned.colour, dash: "5 2 1 2"},
-  ];
-  biases.show({x: {label: "distance [tokens]", low: 0, high: reach}, y: {label: "bias [nats]", low: -10, high: 2}, lines});
+/** A map over positions 0 to reach of a number of distance and query. */
+function drawMap(map, reach, number, low, high) {
+  const step = reach / CELLS, values = Float64Array.from({length: CELLS * CELLS}, (_, at) => {
+    const i = Math.floor(at / CELLS), j = at % CELLS;
+    return j > i ? NaN : number((i - j) * step, i * step);
+  });
+  map.show({rows: CELLS, columns: CELLS, values, low, high, ramp: "signed", names: (i, j) => `query ${i * step}, key ${j * step}, ${(i - j) * step} back`});
+}
+
+/** Each bias by distance, and by the position of the query, which FIRE reads too. */
+function biasFunctions(state, tools) {
+  const slope = alibiSlopes(8)[state.get("slope") - 1], p = state.get("p"), a = state.get("a"), table = offsetBiases(tools.model("t5"), REACH + 1)[0];
+  return {alibi: (far) => -slope * far, kerpleLog: (far) => kerpleLog(far, p, a), kerplePower: (far) => kerplePower(far, p, a), t5: (far) => table[far],
+    fire: (far, query) => (far <= query ? -8 * fireShare(far, query) : NaN)};
+}
+
+function drawBiases(state, {biases, biasMap, shares}, tools) {
+  const xs = Array.from({length: REACH + 1}, (_, i) => i), query = state.get("query"), functions = biasFunctions(state, tools);
+  const slope = alibiSlopes(8)[state.get("slope") - 1];
+  const styles = {alibi: {colour: SCHEMES.alibi.colour, name: `ALiBi, slope ${shortNumber(slope)}`}, kerpleLog: {colour: SCHEMES.rope.colour, dash: "8 3"},
+    kerplePower: {colour: SCHEMES.sinusoidal.colour, dash: "2 3"}, t5: {colour: SCHEMES.t5.colour}, fire: {colour: SCHEMES.learned.colour, dash: "5 2 1 2"}};
+  const lines = Object.entries(styles).map(([key, style]) => ({name: BIASES[key], xs, ys: xs.map((far) => functions[key](far, query)), ...style}));
+  drawMap(biasMap, REACH, functions[state.get("map")], -LOWEST, LOWEST);
+  biases.show({x: {label: "distance [tokens]", low: 0, high: REACH}, y: {label: "bias [nats]", low: -LOWEST, high: 2}, lines});
   shares.show({x: {label: "distance [tokens]", low: 0, high: 64}, y: {label: "share of attention", low: 0},
     lines: lines.map((line) => ({...line, ys: normalised(line.ys).slice(0, 65), xs: xs.slice(0, 65)}))});
 }

@@ -5,11 +5,13 @@ import {SCHEMES, SERIES} from "../view/colours.js";
 import {choice, controls, flag, slider} from "../view/controls.js";
 import {element, shortNumber} from "../view/dom.js";
 import {lineChart} from "../view/lines.js";
-import {decoders} from "../view/menus.js";
+import {decoders, titles} from "../view/menus.js";
 
 const TEXTS = 16;
 const LENGTH = 32;
 const SUBJECTS = {minilm: "MiniLM, an encoder of 6 layers", rope: "a decoder with RoPE, 3 layers"};
+// shares below it are drawn there; corrected for chance, they may be negative
+const LEAST = 0.001;
 const DASHES = ["", "", "2 3", "8 3", "5 2 1 2", "10 2", "3 3", "1 3"];
 
 export function fields() {
@@ -21,7 +23,7 @@ export function fields() {
 }
 
 export function render({state, el, tools}) {
-  const live = lineChart("Variance explained by position, in the six models of this page"), status = element("p", {class: "note", role: "status"}), lab = lineChart("Variance explained by position, measured in the lab");
+  const live = lineChart(`Variance explained by position, in the models of this page; below ${LEAST} drawn at ${LEAST}`), status = element("p", {class: "note", role: "status"}), lab = lineChart("Variance explained by position, measured in the lab");
   const texts = shuffledTexts(tools.measured.text.content), cache = new Map();
   const turn = {asked: 0}, tag = element("span", {class: "tag"}, "ablation");
   el.append(
@@ -49,18 +51,18 @@ function drawLab(chart, tools, subject) {
 
 async function drawLive(state, tools, {live, status, texts, cache, turn}) {
   const mine = ++turn.asked, changes = {skip: state.get("skip"), causal: state.get("mask")};
-  const lines = [];
+  const lines = [], shown = titles(tools.entries);
   for (const name of decoders(tools.entries)) {
     const key = `${name} ${changes.skip.toFixed(1)} ${changes.causal}`;
     if (!cache.has(key)) {
-      status.textContent = `Running ${name} …`;
+      status.textContent = `Running ${shown[name]} …`;
       cache.set(key, await tools.compute("positionShares", {model: tools.model(name), texts, changes}));
     }
     // the controls have moved on
     if (mine !== turn.asked) return;
     const shares = cache.get(key);
-    lines.push({name, xs: shares.map((_, depth) => depth), ys: shares, ...(SCHEMES[name] ?? {colour: "var(--accent)"})});
-    live.show({lines, x: {label: "after layer", low: 0, high: shares.length - 1}, y: {label: "share of the variance", low: Math.min(0, ...lines.flatMap(({ys}) => ys)), high: Math.max(0.1, ...lines.flatMap(({ys}) => ys)) * 1.05}});
+    lines.push({name: shown[name], xs: shares.map((_, depth) => depth), ys: shares, ...(SCHEMES[name] ?? {colour: "var(--accent)"})});
+    live.show({lines, x: {label: "after layer", low: 0, high: Math.max(...lines.map(({xs}) => xs.at(-1)))}, y: {label: "share of the variance", low: LEAST, high: 1, log: true}});
   }
   status.textContent = `After the last layer: ${lines.map(({name, ys}) => `${name} ${shortNumber(ys.at(-1))}`).join(", ")}.`;
 }

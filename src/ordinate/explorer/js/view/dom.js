@@ -23,6 +23,12 @@ function filled(node, {on = {}, data = {}, ...attributes}, children) {
   return node;
 }
 
+/** The element within another one that has the focus, also inside a widget; null: none. */
+export function focusedIn(host) {
+  const {activeElement} = host.getRootNode();
+  return host.contains(activeElement) ? activeElement : null;
+}
+
 let made = 0;
 
 /** A name for `id`, unique in the page. */

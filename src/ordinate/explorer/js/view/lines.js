@@ -90,7 +90,7 @@ function pathOf({xs, ys}, px, py, up) {
 /** About five round numbers between two ends; powers of two or ten on a logarithmic axis. */
 export function ticks({low, high, log}) {
   if (log) {
-    const base = high / low > 1000 ? 10 : 2, found = [];
+    const base = high / low >= 1000 ? 10 : 2, found = [];
     for (let value = base ** Math.ceil(Math.log(low) / Math.log(base) - 1e-9); value <= high * 1.0001; value *= base) found.push(value);
     return found;
   }

@@ -56,7 +56,17 @@ export class State {
 
   /** Back to the first view. */
   reset() {
-    this.set(Object.fromEntries(Object.entries(this.fields).map(([name, field]) => [name, field.initial])));
+    this.set(this.initials());
+  }
+
+  /** Values of the first view. */
+  initials() {
+    return Object.fromEntries(Object.entries(this.fields).map(([name, field]) => [name, field.initial]));
+  }
+
+  /** Those of some values that have a field. */
+  known(values) {
+    return Object.fromEntries(Object.entries(values).filter(([name]) => Object.hasOwn(this.fields, name)));
   }
 
   /** The fragment of the address: the panel, and what differs from the first view. */

@@ -1,0 +1,2 @@
+from .notebook import NotebookPanel as NotebookPanel
+from .notebook import panel as panel
