@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from speeds import newest
 
 from ordinate.core.atomic_files import write_json
 from ordinate.explorer.measured import FILE, collect
@@ -37,6 +38,13 @@ STUDIES = {
     "encoder": ["--model", "encoder", "--schemes", "none", "--steps", "500"],
 }
 SHARED = ["--warmup-steps", "25", "--leader-seeds", "0", "--threads", "1"]
+TIMES = {
+    "first paint": "first paint: questions and answers",
+    "first view": "first panel drawn, models unpacked",
+    "pass, 64 bytes": "a forward pass of one model, 64 bytes",
+    "pass, middle edited": "the same after an edit in the middle",
+    "pass, last edited": "the same after an edit of the last byte",
+}
 # windows of held-out text for the cost of rounding
 WINDOWS, LENGTH, BATCH = 512, 128, 32
 
@@ -45,7 +53,7 @@ def pages() -> dict[Path, Any]:
     """Return measured.json, the numbers and charts that panels cite, and the table of docs/explorer.md."""
     return {
         PACKAGE / FILE: json.dumps(collect(ROOT), indent=1, sort_keys=True) + "\n",
-        ROOT / "docs" / "explorer.md": {"explorer": table()},
+        ROOT / "docs" / "explorer.md": {"explorer": table(), "explorer times": times()},
     }
 
 
@@ -61,6 +69,18 @@ def table() -> str:
         losses.append(f"{cost['value']:+.4f} [{cost['low']:+.4f}, {cost['high']:+.4f}]")
         lines.append(f"| {name} | {' | '.join(losses)} |")
     return "\n".join(lines)
+
+
+def times() -> str:
+    """Return what the browser takes, from the newest result of `./dev bench explorer --save`."""
+    path, told = newest("explorer")
+    found = told["results"]
+    lines = ["| in Chromium without a graphics card | median |", "|---|---|"]
+    lines += [f"| {title} | {found[key]:.0f} ms |" for key, title in TIMES.items()]
+    moves = [number for key, number in found.items() if key.startswith("move, ")]
+    lines.append(f"| from a move to its picture, in {len(moves)} panels | {min(moves):.0f} to {max(moves):.0f} ms |")
+    load = f"{found['load average']:.1f} processes were running on {told['machine']['cores']} cores"
+    return "\n".join([*lines, "", f"From `benchmarks/results/{path.name}`; on average {load}."])
 
 
 def train(folder: Path) -> None:

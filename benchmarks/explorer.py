@@ -1,7 +1,8 @@
 """The explorer in Chromium: time to its first paint and first view, and from a move to its picture.
 
-A move sets a control by its event, as a user does; its picture is there in the second frame after it. What a browser
-without a graphics card takes to paint is part of it. Long work runs in a worker; its time is that of the worker.
+A pass is one forward pass of one model, whole, or with the numbers before an edit kept. A move sets a control by its
+event, as a user does; its picture is there in the second frame after it. What a browser without a graphics card takes
+to paint is part of it. Long work runs in a worker, and is no part of it.
 """
 
 import os
@@ -32,6 +33,23 @@ MOVE = """([panel, selector, value]) => new Promise((done) => {
   input.dispatchEvent(new Event("input", {bubbles: true}));
   requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - before)));
 })"""
+# one forward pass of 64 bytes, whole and after an edit of the last or of the middle byte; the first passes warm up
+PASS = """(edited) => {
+  const {"core/model.js": {run}, "core/weights.js": {readModel, inflate}} = globalThis.ordinate;
+  const text = (id) => document.getElementById(id).textContent;
+  const entry = JSON.parse(text("models")).find(({name}) => name === "rope");
+  return inflate(text("weights")).then((bytes) => {
+    const model = readModel(entry, bytes), ids = Array.from({length: 64}, (_, p) => 97 + p % 26), times = [];
+    const other = ids.map((id, p) => (p === edited ? 65 : id)), earlier = edited === null ? null : run(model, ids);
+    for (let round = 0; round < 25; round++) {
+      const start = performance.now();
+      run(model, other, {}, earlier);
+      times.push(performance.now() - start);
+    }
+    return times.slice(5).sort((a, b) => a - b)[10];
+  });
+}"""
+PASSES = {"pass, 64 bytes": None, "pass, last edited": 63, "pass, middle edited": 32}
 FIRST = """() => {
   const [navigation] = performance.getEntriesByType("navigation");
   const paint = performance.getEntriesByName("first-contentful-paint")[0];
@@ -61,6 +79,8 @@ def measured(folder: Path) -> dict[str, Any]:
                     for name, number in page.evaluate(FIRST).items():
                         found.setdefault(f"first {name}", []).append(number)
                     found.setdefault("first view", []).append(page.evaluate("performance.now()"))
+                    for name, edited in PASSES.items():
+                        found.setdefault(name, []).append(page.evaluate(PASS, edited))
                 page.wait_for_timeout(500)
                 found.setdefault(f"move, {panel}", []).append(page.evaluate(MOVE, [panel, selector, value]))
                 page.close()

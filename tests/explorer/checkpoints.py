@@ -1,8 +1,11 @@
-"""Small published checkpoints, written by transformers with random weights."""
+"""Small published checkpoints: random weights by transformers, and tokenizers trained on a page."""
 
 import json
+from pathlib import Path
 
+import tokenizers
 import torch
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 SIZES = {
     "llama": {
@@ -69,3 +72,31 @@ def write_checkpoint(family, folder, vocabulary=256, **changes):
             weight += 0.1 * torch.randn_like(weight)
     model.save_pretrained(folder)
     return json.loads((folder / "config.json").read_text())
+
+
+def make_tokenizer(kind, size=400):
+    """Return a tokenizer of the tokenizers library of one of the forms that published models have."""
+    byte_level = kind.startswith("bytes")
+    model = models.BPE() if byte_level else models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
+    made = tokenizers.Tokenizer(model)
+    special = [] if byte_level else ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    if byte_level:
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=kind == "bytes, prefix")
+        made.decoder = decoders.ByteLevel()
+    elif kind == "llama":
+        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
+    alphabet = pre_tokenizers.ByteLevel.alphabet() if byte_level else []
+    # the texts are split at spaces for training, since without words there would be one long token
+    texts = Path(__file__).read_text().split(" ") if kind == "llama" else [Path(__file__).read_text()]
+    made.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, special_tokens=special, show_progress=False),
+    )
+    if not byte_level:
+        made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return made
+
+
+TOKENIZERS = ("bytes", "bytes, prefix", "llama", "metaspace")

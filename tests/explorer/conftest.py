@@ -12,6 +12,7 @@ from ordinate.explorer.model_facts import check_model, packed_model
 from ordinate.explorer.packing import PackedModel, load_models, pack
 from ordinate.explorer.page import MODELS, _folder
 from ordinate.explorer.rounding import restore_rows, rounded_copy
+from ordinate.explorer.token_facts import read_token_facts
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.ops.analytic_heads import first_token_head, offset_head_rope, offset_head_sinusoidal
 from ordinate.ops.buckets import log_buckets
@@ -21,11 +22,20 @@ from ordinate.ops.stats.variance_components import position_share
 from ordinate.probing import activation_names, record
 from ordinate.schemes import Fire, Kerple, Rope
 from ordinate.spectra import Linear, Llama3, Ntk, Yarn
-from tests.explorer.checkpoints import SIZES, write_checkpoint
+from tests.explorer.checkpoints import SIZES, TOKENIZERS, make_tokenizer, write_checkpoint
 from tests.explorer.chromium import BROWSER, FLAGS
 
 # several bytes of one character, all kinds of them, a single one
 TEXTS = ("def f(x):", "naïve\tπ = 3\n", "a")
+# contractions, runs of spaces, digits, several lines, characters that no token has
+TOKENIZED = (
+    "def make_tokenizer(kind):",
+    "it's  what we'll\n\n  return 123abc",
+    " naïve π 😀\t—",
+    "a",
+    "x" * 40,
+    "import json ",
+)
 STAGES = ("q", "k", "v", "attn_scores", "pattern", "z")
 
 
@@ -155,6 +165,14 @@ def shares():
     return {"x": x.flatten(1).tolist(), "rows": 7, "width": 3, "share": float(position_share(x[:, 1:]).value)}
 
 
+def encodings(kind, folder):
+    """What a tokenizer makes of texts, beside what the page knows of it."""
+    made = make_tokenizer(kind)
+    made.save(str(folder / "tokenizer.json"))
+    facts = read_token_facts(folder, made.get_vocab_size())
+    return {"facts": facts, "texts": [[text, made.encode(text).ids] for text in TOKENIZED]}
+
+
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory):
     """Path of a file with models, texts and numbers."""
@@ -170,6 +188,7 @@ def golden(tmp_path_factory):
         found = {name: [stages(model, text) for text in TEXTS] for name, model in run.items()}
     path = tmp_path_factory.mktemp("golden") / "golden.json"
     told = {"entries": entries, "weights": weights, "models": found, "formulas": formulas()}
+    told["tokenizers"] = {kind: encodings(kind, tmp_path_factory.mktemp("tokenizer")) for kind in TOKENIZERS}
     path.write_text(json.dumps(told))
     return path
 

@@ -8,7 +8,9 @@ import pytest
 
 from ordinate.explorer.measured import panels
 from ordinate.explorer.model_facts import packed_model
+from ordinate.explorer.own_model import read_own_model
 from ordinate.explorer.page import explorer_page
+from tests.explorer.checkpoints import make_tokenizer, write_checkpoint
 from tests.explorer.chromium import MARKS
 
 NAMES = [name for name, _ in panels()]
@@ -197,16 +199,45 @@ def test_a_model_of_ones_own_stands_beside_the_others(visit, tmp_path):
     assert "<b>mine</b> (yours)" in menu.inner_text()
 
 
+@pytest.mark.parametrize(("family", "kind"), [("llama", "llama"), ("gpt2", "bytes")])
+def test_a_published_model_reads_its_tokens_in_every_panel(visit, tmp_path, family, kind):
+    tokenizer = make_tokenizer(kind)
+    write_checkpoint(
+        family, tmp_path, tokenizer.get_vocab_size(), **({"n_positions": 1024} if family == "gpt2" else {})
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    file = tmp_path / "published.html"
+    file.write_text(explorer_page([read_own_model(tmp_path)]), encoding="utf-8")
+    for name in ("order", "qkv", "survival", "privacy", "further"):
+        page = visit(name, file)
+        text = settled(page, name)
+        assert page.locator(f"#panel-{name} [role=alert]").count() == 0, name
+        # loss by byte of a random model of some hundred tokens
+        if name == "further":
+            assert re.search(r"bits per byte over 512 bytes", text)
+            assert "cannot be read" not in text
+    page = visit("privacy&text=import+json", file)
+    shown = page.locator("#panel-privacy .bytes").first.locator("span").all_inner_texts()
+    wanted = [token.replace("Ġ", "␣").replace("▁", "␣") for token in tokenizer.encode("import json").tokens]
+    assert shown == wanted
+    read = (
+        page.locator("#panel-privacy dt", has_text="tokens read").locator("xpath=following-sibling::dd").inner_text()
+    )
+    assert read == f"{len(wanted)} of {len(wanted)}"
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_nothing_overflows_and_axe_finds_nothing(visit, width, scheme):
     pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python, which has axe")
     axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     found = {}
+    page = visit(NAMES[0], viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce")
+    page.evaluate(axe)
     for name in NAMES:
-        page = visit(name, viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce")
+        page.evaluate(f"location.hash = '#panel={name}'")
+        page.wait_for_selector(f"#panel-{name} .stage[data-ready]")
         settled(page, name)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-        page.evaluate(axe)
         for violation in page.evaluate("axe.run()")["violations"]:
             found[name, violation["id"]] = [node["html"][:200] for node in violation["nodes"]][:3]
     assert not found

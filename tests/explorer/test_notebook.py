@@ -55,6 +55,8 @@ def test_what_cannot_be_shown_is_refused():
         other = small(norm_position="post")
     with pytest.raises(ValueError, match="the explorer runs models with norm_position"):
         panel("order", other)
+    with pytest.raises(ValueError, match="a model given as such reads 256 bytes; got one of 300 tokens"):
+        panel("order", small(vocabulary=300))
     with pytest.raises(ValueError, match="a view has the names of controls; got panel"):
         panel("order", panel="heads")
 

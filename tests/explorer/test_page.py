@@ -5,12 +5,15 @@ import re
 
 import pytest
 import torch
+from tokenizers import models, normalizers, pre_tokenizers
 
 from ordinate import Decoder, Shape
 from ordinate.explorer.measured import panels
 from ordinate.explorer.model_facts import check_model, packed_model
 from ordinate.explorer.own_model import read_own_model
 from ordinate.explorer.page import LARGEST, content_policy, explorer_page, script
+from ordinate.explorer.token_facts import encoding_facts
+from tests.explorer.checkpoints import TOKENIZERS, make_tokenizer, write_checkpoint
 
 NAMES = [name for name, _ in panels()]
 
@@ -76,11 +79,48 @@ def test_a_model_of_ones_own_is_read_from_its_folder(tmp_path):
         read_own_model(tmp_path)
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_a_published_model_is_read_with_its_tokenizer(tmp_path, kind):
+    made = make_tokenizer(kind)
+    write_checkpoint("llama", tmp_path, made.get_vocab_size())
+    with pytest.raises(ValueError, match=r"needs its tokenizer.json; .* has none, and the model .* tokens"):
+        read_own_model(tmp_path)
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokens = read_own_model(tmp_path).facts["tokens"]
+    assert len(tokens["texts"]) == made.get_vocab_size()
+    assert tokens["first"] == (None if kind.startswith("bytes") else 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda made: setattr(made, "normalizer", normalizers.Lowercase()),
+            "without normalizer, or with that of Llama",
+        ),
+        (
+            lambda made: setattr(made, "pre_tokenizer", pre_tokenizers.Whitespace()),
+            "ByteLevel or Metaspace; got White",
+        ),
+        (lambda made: setattr(made, "model", models.Unigram()), "model.type='BPE'; got 'Unigram'"),
+        (lambda made: setattr(made.model, "dropout", 0.1), "model.dropout=None; got 0.1"),
+        (lambda made: setattr(made.model, "end_of_word_suffix", "</w>"), "model.end_of_word_suffix=None; got '</w>'"),
+    ],
+)
+def test_a_tokenizer_that_the_page_does_not_have_is_refused(change, message):
+    made = make_tokenizer("bytes", 260)
+    change(made)
+    with pytest.raises(ValueError, match=message):
+        encoding_facts(json.loads(made.to_str()))
+
+
 def test_a_large_file_is_refused_before_it_is_read(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with (tmp_path / "model.safetensors").open("wb") as file:
-        file.truncate(50_000_000)
-    with pytest.raises(ValueError, match=r"at most 1,500,000 parameters.*has 50,000,000 bytes"):
+    for part in (1, 2):
+        with (tmp_path / f"model-0000{part}-of-00002.safetensors").open("wb") as file:
+            file.truncate(25_000_000)
+    with pytest.raises(ValueError, match=r"at most 1,500,000 parameters.*have 50,000,000 bytes"):
         read_own_model(tmp_path)
 
 
@@ -96,7 +136,6 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path):
         ),
         ({"mixer": "softmax:variant.softcap=5"}, "without softcap and sinks; got mixer='softmax:variant.softcap"),
         ({"mixer": "softmax:variant.sinks=true"}, "without softcap and sinks"),
-        ({"vocabulary": 300}, "reads bytes: a decoder with 256 tokens; got 300 tokens"),
         ({"width": 512, "layers": 3}, "at most 1,500,000 parameters"),
         ({"scheme": "xpos"}, "one scheme in all layers, with its default form: .*got 'xpos'"),
         ({"scheme": "rope,none"}, "one scheme in all layers"),

@@ -23,7 +23,8 @@ def explore(model: Path | None = None, *, out: Path | None = None, open: bool = 
     Parameters
     ----------
     model
-        Folder of a small byte-level decoder of your own, as printed by `ordinate train`, to show beside the six.
+        Folder of a small decoder to show beside the six: your own, as printed by `ordinate train`, or a published
+        checkpoint with its tokenizer.json.
     out
         The file. Default: explorer.html, with a model runs/explorer-NAME.html.
     open

@@ -23,8 +23,6 @@ from ordinate.schemes.rope import Rope
 from ordinate.schemes.sinusoidal import Sinusoidal
 from ordinate.schemes.t5 import T5
 
-# one for each byte
-VOCABULARY = 256
 # numbers of a model that is shown beside the six, and of its longest row of attention patterns
 MOST_PARAMETERS = 1_500_000
 # the schemes whose formulas the page has, and the options it reads
@@ -98,11 +96,8 @@ def _check_sizes(model: Backbone, shape: Shape) -> None:
         f"got {count:,}",
         "use `ordinate look` or `ordinate probe` for larger ones",
     )
-    wide = isinstance(model, Decoder) and shape.vocabulary == VOCABULARY
-    came = f"got {shape.vocabulary} tokens"
-    need(
-        wide, f"the explorer reads bytes: a decoder with {VOCABULARY} tokens", came, "train one with tokenizer=bytes"
-    )
+    came = f"got {type(model).__name__}"
+    need(isinstance(model, Decoder), "the explorer runs decoders", came, "give another model")
 
 
 def _plain(scheme: Scheme) -> bool:
@@ -114,7 +109,9 @@ def _plain(scheme: Scheme) -> bool:
     return all(value == known[name].default for name, value in given.items() if name not in READ_OPTIONS)
 
 
-def packed_model(model: Backbone, name: str, *, kind: str = "decoder", title: str = "") -> PackedModel:
+def packed_model(
+    model: Backbone, name: str, *, kind: str = "decoder", title: str = "", tokens: Mapping[str, Any] | None = None
+) -> PackedModel:
     """Return a model as the page reads it, its weights in 8 bits.
 
     Args:
@@ -122,6 +119,7 @@ def packed_model(model: Backbone, name: str, *, kind: str = "decoder", title: st
         name: its name in the page.
         kind: decoder or encoder.
         title: what it is called in menus; empty: its name.
+        tokens: its tokenizer, of `read_token_facts`; None: it reads bytes.
     """
     shape, scheme = model.shape, model.first_scheme
     facts = {
@@ -133,6 +131,7 @@ def packed_model(model: Backbone, name: str, *, kind: str = "decoder", title: st
         "options": OPTIONS[type(scheme)](scheme),
         "scale": shape.embedding_scale,
         **_layer_facts(model),
+        **({} if tokens is None else {"tokens": tokens}),
     }
     return PackedModel(facts, _arrays(model))
 

@@ -18,6 +18,7 @@ from ordinate.explorer.page import (
     panel_supplies,
     script,
 )
+from ordinate.explorer.token_facts import BYTES
 from ordinate.models.decoder import Decoder
 from ordinate.report.html import script_safe_json
 
@@ -41,6 +42,13 @@ def panel(name: str, model: Decoder | None = None, **view: Value) -> "NotebookPa
     need("panel" not in view, "a view has the names of controls", "got panel", "give the panel as the first argument")
     if model is not None:
         check_model(model)
+        came = f"got one of {model.shape.vocabulary} tokens"
+        need(
+            model.shape.vocabulary == BYTES,
+            f"a model given as such reads {BYTES} bytes",
+            came,
+            "train one with bytes",
+        )
     own = [] if model is None else [packed_model(model, "own", title="yours")]
     return NotebookPanel(name, panel_supplies(own, name), view)
 

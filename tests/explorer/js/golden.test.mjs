@@ -12,6 +12,7 @@ import {remembering} from "../../../src/ordinate/explorer/js/core/prefix.js";
 import {sinusoids} from "../../../src/ordinate/explorer/js/core/sinusoids.js";
 import {scaledRates} from "../../../src/ordinate/explorer/js/core/spectra.js";
 import {toBytes} from "../../../src/ordinate/explorer/js/core/text.js";
+import {encode, tokenName} from "../../../src/ordinate/explorer/js/core/tokens.js";
 import {inflate, readModel} from "../../../src/ordinate/explorer/js/core/weights.js";
 
 const golden = JSON.parse(readFileSync(process.env.GOLDEN, "utf8"));
@@ -84,6 +85,15 @@ test("an edited text, computed from the edit on, has the bits of the whole pass"
     assert.deepEqual(runs(model, toBytes("return self.nbme"), {causal: false}), run(model, toBytes("return self.nbme"), {causal: false}));
   }
 });
+
+for (const [kind, {facts, texts}] of Object.entries(golden.tokenizers)) {
+  test(`tokens of a tokenizer of the form ${kind}`, () => {
+    for (const [text, ids] of texts) assert.deepEqual(encode({tokens: facts}, text, Infinity), ids, text);
+    const [text, ids] = texts[0], start = Number(facts.first !== null);
+    assert.equal(ids.slice(start).map((id) => facts.texts[id]).join("").trim(), text);
+    assert.ok(tokenName({tokens: facts}, ids.at(-1)).length > 0);
+  });
+}
 
 test("sinusoids, for odd widths too", () => {
   for (const [width, wanted] of Object.entries(formulas.sinusoids)) near(sinusoids(9, Number(width), 100), wanted, `width ${width}`);

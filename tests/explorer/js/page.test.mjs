@@ -4,12 +4,13 @@ import {readFileSync} from "node:fs";
 import test from "node:test";
 import {readVectors} from "../../../src/ordinate/explorer/js/core/attack.js";
 import {causalPattern, meanMass} from "../../../src/ordinate/explorer/js/core/handmade.js";
-import {readText} from "../../../src/ordinate/explorer/js/core/jobs.js";
+import {positionShares, readText} from "../../../src/ordinate/explorer/js/core/jobs.js";
 import {reachable, readBack} from "../../../src/ordinate/explorer/js/core/mixing.js";
 import {run} from "../../../src/ordinate/explorer/js/core/model.js";
 import {randomNumbers, randomOrder} from "../../../src/ordinate/explorer/js/core/random.js";
 import {closestPair, rowDistances, sinusoids} from "../../../src/ordinate/explorer/js/core/sinusoids.js";
-import {byteName, toBytes, topBytes} from "../../../src/ordinate/explorer/js/core/text.js";
+import {byteName, toBytes, topTokens} from "../../../src/ordinate/explorer/js/core/text.js";
+import {lossByByte} from "../../../src/ordinate/explorer/js/core/tokens.js";
 import {inflate, readModel} from "../../../src/ordinate/explorer/js/core/weights.js";
 import {recipe} from "../../../src/ordinate/explorer/js/panels/heads.js";
 import {bothTexts, lastChanges, swapLastTwo} from "../../../src/ordinate/explorer/js/panels/order.js";
@@ -44,7 +45,7 @@ test("permuted with positions and mask, and undone: the same output; read back b
     assert.ok(gap(only) > 1e-3, name);
   }
   const learned = model("learned"), trace = run(learned, sent, {places: order, maskPlaces: order});
-  assert.deepEqual(readVectors(learned, trace.embedding, ids.length), order.map((place, row) => ({byte: sent[row], place})));
+  assert.deepEqual(readVectors(learned, trace.embedding, ids.length), order.map((place, row) => ({id: sent[row], place})));
 });
 
 test("from width 16 on the closest rows are neighbours, at 8 they are not", () => {
@@ -76,9 +77,23 @@ test("handmade heads meet their targets, and rotations miss the first token", ()
 
 test("the loss of a text is that of its bytes", () => {
   const ids = toBytes("import os\n"), one = model("rope"), bits = readText({model: one, ids, scaling: {name: "none"}});
-  const {logits} = run(one, ids), wanted = topBytes(logits, 3, 256, 256).find(({byte}) => byte === ids[4]).share;
+  const {logits} = run(one, ids), wanted = topTokens(logits, 3, 256, 256).find(({id}) => id === ids[4]).share;
   assert.equal(bits.length, ids.length - 1);
   assert.ok(Math.abs(bits[3] + Math.log2(wanted)) < 1e-9);
+});
+
+test("long work says how far it is", () => {
+  const shares = [], one = model("rope"), texts = [toBytes("import os"), toBytes("import re"), toBytes("import io"), toBytes("import ab")];
+  readText({model: one, ids: toBytes("import os"), scaling: {name: "none"}}, (share) => shares.push(share));
+  assert.deepEqual(shares, [1 / 3, 2 / 3, 1]);
+  positionShares({model: one, texts, changes: {}}, (share) => shares.push(share));
+  assert.deepEqual(shares.slice(3), [0.25, 0.5, 0.75, 1]);
+});
+
+test("the loss of a token is shared by its bytes", () => {
+  const one = {tokens: {lengths: [0, 3, 1]}};
+  assert.deepEqual([...lossByByte(one, [0, 1, 2, 0], [6, 2, 5])], [2, 2, 2, 2]);
+  assert.deepEqual(lossByByte({}, [1, 2], [5]), [5]);
 });
 
 test("texts end with whole characters", () => {
@@ -88,8 +103,8 @@ test("texts end with whole characters", () => {
 });
 
 test("a rearranged text of other letters is replaced", () => {
-  assert.equal(bothTexts("abcd", "bacd").same, true);
-  assert.deepEqual(bothTexts("abcd", "xxxx"), {ids: [97, 98, 99, 100], other: [97, 99, 98, 100], same: false});
+  assert.equal(bothTexts({}, "abcd", "bacd").same, true);
+  assert.deepEqual(bothTexts({}, "abcd", "xxxx"), {ids: [97, 98, 99, 100], other: [97, 99, 98, 100], same: false});
 });
 
 test("random numbers are those of their seed", () => {

@@ -1,19 +1,20 @@
-/** Long computations, run in a worker: each takes models and arguments and returns plain data. */
+/** Long computations, run in a worker: each takes models and arguments, tells the share that is done, and returns plain data. */
 import {dot} from "./arrays.js";
 import {run} from "./model.js";
 import {lossByPosition} from "./text.js";
 
 /** Loss of each byte of a text [bits], read by one model; `scaling` as in `run`. */
-export function readText({model, ids, scaling}) {
-  const {logits} = run(model, ids, {scaling, keep: false});
+export function readText({model, ids, scaling}, progress = null) {
+  const {logits} = run(model, ids, {scaling, keep: false, progress});
   return lossByPosition(logits, ids, model.vocabulary);
 }
 
 /** Share of the variance between vectors that is common to all texts at a position, after each layer, bias-corrected:
  * analysis of variance of one factor. Texts are rows of byte ids of one length. */
-export function positionShares({model, texts, changes}) {
-  const streams = texts.map((ids) => {
+export function positionShares({model, texts, changes}, progress = null) {
+  const streams = texts.map((ids, text) => {
     const trace = run(model, ids, {...changes, keep: false});
+    progress?.((text + 1) / texts.length);
     return [trace.embedding, ...trace.layers.map((layer) => layer.residual)];
   });
   return streams[0].map((_, depth) => explainedShare(streams.map((layers) => layers[depth]), texts[0].length, model.width));

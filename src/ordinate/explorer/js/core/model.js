@@ -9,8 +9,9 @@ import {addedPositions, offsetBiases, rotations} from "./positions.js";
  * causal: which keys a query sees; by default those of a decoder. skip: factor of the residual stream beside each
  * branch. position: false leaves the scheme out. places: the positions of the rows, by default 0, 1, 2 ...; maskPlaces:
  * those by which the causal mask is laid. queriesKeys: changes q and k before they meet (see panels/qkv.js); values:
- * changes v. scale: "inside" the softmax, "outside" or "none". keep: whether the stages of each layer are kept. */
-const TRAINED = {causal: null, skip: 1, position: true, places: null, maskPlaces: null, scaling: {name: "none"}, queriesKeys: null, values: null, scale: "inside", keep: true};
+ * changes v. scale: "inside" the softmax, "outside" or "none". keep: whether the stages of each layer are kept. progress: hears of the share of the layers
+ * that are done. */
+const TRAINED = {causal: null, skip: 1, position: true, places: null, maskPlaces: null, scaling: {name: "none"}, queriesKeys: null, values: null, scale: "inside", keep: true, progress: null};
 
 /** Run a model on token ids: {ids, n, embedding, layers: [{input, q, k, v, scores, pattern, z, residual}], final, logits}.
  * q and k are those after RoPE; q, z are (heads, n, head width), k, v (key heads, n, head width), scores and pattern
@@ -32,6 +33,7 @@ export function run(model, ids, changes = {}, earlier = null) {
     x = out;
     const residual = joined(x, before?.residual);
     trace.layers.push(how.keep ? {...stages, input: joined(input, before?.input), residual} : {residual});
+    how.progress?.((layer + 1) / model.layers);
   }
   const final = norm(model, x, n - rows.first, "norm");
   trace.final = joined(final, earlier?.final);

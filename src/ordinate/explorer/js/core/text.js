@@ -22,14 +22,14 @@ export function byteLabel(byte) {
   return {32: "space", 10: "new line", 9: "tab"}[byte] ?? byteName(byte);
 }
 
-/** The `count` most probable next bytes after row `row` of logits: [{byte, share}]. */
-export function topBytes(logits, row, vocabulary, count) {
+/** The `count` most probable next tokens after row `row` of logits: [{id, share}]. */
+export function topTokens(logits, row, vocabulary, count) {
   const shares = new Float64Array(vocabulary);
   softmax(logits.subarray(row * vocabulary, (row + 1) * vocabulary), shares, 0, vocabulary);
-  return Array.from(shares, (share, byte) => ({byte, share})).sort((a, b) => b.share - a.share).slice(0, count);
+  return Array.from(shares, (share, id) => ({id, share})).sort((a, b) => b.share - a.share).slice(0, count);
 }
 
-/** Loss of each byte after the first given those before it [bits], length n - 1. */
+/** Loss of each token after the first given those before it [bits], length n - 1. */
 export function lossByPosition(logits, ids, vocabulary) {
   return Float64Array.from({length: ids.length - 1}, (_, p) => surprisal(logits, p * vocabulary, vocabulary, ids[p + 1]) / Math.LN2);
 }

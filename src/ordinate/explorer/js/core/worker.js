@@ -1,11 +1,11 @@
 /** Both ends of the worker: the page keeps one, made of its own script, so that nothing is loaded. */
 import {JOBS} from "./jobs.js";
 
-/** Answer the messages of a page: {id, job, given} by {id, result} or {id, error}. */
+/** Answer the messages of a page: {id, job, given} by {id, share}, several times, and {id, result} or {id, error}. */
 export function serve() {
   self.addEventListener("message", ({data: {id, job, given}}) => {
     try {
-      self.postMessage({id, result: JOBS[job](given)});
+      self.postMessage({id, result: JOBS[job](given, (share) => self.postMessage({id, share}))});
     } catch (error) {
       self.postMessage({id, error: String(error.message ?? error)});
     }
@@ -26,12 +26,12 @@ export class Workshop {
     }
   }
 
-  /** The result of a job, later. */
-  run(job, given) {
-    if (!this.worker) return new Promise((done) => { setTimeout(() => done(JOBS[job](given)), 20); });
+  /** The result of a job, later; `progress` hears of the share that is done. */
+  run(job, given, progress = null) {
+    if (!this.worker) return new Promise((done) => { setTimeout(() => done(JOBS[job](given, progress)), 20); });
     const id = this.next++;
     return new Promise((done, failed) => {
-      this.waiting.set(id, {done, failed, job, given});
+      this.waiting.set(id, {done, failed, progress, job, given});
       this.worker.postMessage({id, job, given});
     });
   }
@@ -41,8 +41,12 @@ export class Workshop {
     this.worker?.terminate();
   }
 
-  settle({id, result, error}) {
-    const {done, failed} = this.waiting.get(id);
+  settle({id, share, result, error}) {
+    const {done, failed, progress} = this.waiting.get(id);
+    if (share !== undefined) {
+      progress?.(share);
+      return;
+    }
     this.waiting.delete(id);
     if (error === undefined) done(result);
     else failed(new Error(error));
@@ -50,7 +54,7 @@ export class Workshop {
 
   fallBack() {
     this.worker = null;
-    for (const {done, job, given} of this.waiting.values()) this.run(job, given).then(done);
+    for (const {done, progress, job, given} of this.waiting.values()) this.run(job, given, progress).then(done);
     this.waiting.clear();
   }
 }

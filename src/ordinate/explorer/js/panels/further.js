@@ -1,5 +1,6 @@
 /** Further: loss by position of all decoders beyond their trained length, and rotations scaled for it. */
 import {mean, toBytes} from "../core/text.js";
+import {encode, lossByByte} from "../core/tokens.js";
 import {SCHEMES} from "../view/colours.js";
 import {button, choice, controls, slider} from "../view/controls.js";
 import {element, shortNumber} from "../view/dom.js";
@@ -64,16 +65,17 @@ async function read(state, tools, live) {
   const name = state.get("model"), model = tools.model(name), factor = state.get("factor"), rotated = model.scheme === "rope";
   const scaling = rotated ? {name: state.get("scaling"), factor, trained: TRAINED} : {name: "none"};
   const runs = rotated && scaling.name !== "none" ? [{name: "none"}, scaling] : [scaling];
-  const ids = toBytes(tools.measured.text.content, LENGTHS[state.get("length")]);
+  const part = toBytes(tools.measured.text.content, LENGTHS[state.get("length")]), ids = encode(model, new TextDecoder().decode(Uint8Array.from(part)), Infinity);
   const {title} = tools.entries.find((entry) => entry.name === name);
   live.busy = true;
   try {
     for (const one of runs) {
       const label = one.name === "none" ? title : `${title}, ${SCALINGS[one.name]} ${factor}×`;
-      live.status.textContent = `Reading ${ids.length} bytes with ${label} …`;
-      const start = performance.now(), bits = await tools.compute("readText", {model, ids, scaling: one});
+      const told = (share) => { live.status.textContent = `Reading ${part.length} bytes with ${label} … ${Math.round(100 * share)} %`; };
+      told(0);
+      const start = performance.now(), bits = lossByByte(model, ids, await tools.compute("readText", {model, ids, scaling: one}, told));
       live.curves.set(label, {bits, scheme: model.scheme, scaled: one.name !== "none"});
-      live.status.textContent = `${label}: ${shortNumber(mean(bits))} bits per byte over ${ids.length} bytes, read in ${Math.round(performance.now() - start)} ms.`;
+      live.status.textContent = `${label}: ${shortNumber(mean(bits))} bits per byte over ${part.length} bytes, read in ${Math.round(performance.now() - start)} ms.`;
       showLive(live);
     }
   } catch (error) {

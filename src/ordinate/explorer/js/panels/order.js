@@ -2,7 +2,8 @@
 import {relativeChange} from "../core/arrays.js";
 import {earlyLogits, run} from "../core/model.js";
 import {remembering} from "../core/prefix.js";
-import {byteLabel, byteName, toBytes, topBytes} from "../core/text.js";
+import {toBytes, topTokens} from "../core/text.js";
+import {encode, tokenLabel, tokenName} from "../core/tokens.js";
 import {barTable} from "../view/bars.js";
 import {SCHEMES} from "../view/colours.js";
 import {button, choice, controls, flag, slider, textField} from "../view/controls.js";
@@ -11,11 +12,11 @@ import {heatmap, largest} from "../view/heatmap.js";
 import {decoderField, decoders, titles} from "../view/menus.js";
 
 const MOST = 48;
-// bytes whose names fit beside a map
+// tokens whose names fit beside a map
 const LABELLED = 32;
 // of a scale of differences
 const LEAST = 0.01;
-// next bytes of each model
+// next tokens of each model
 const SHOWN = 6;
 const READ_SO = "Without positions one layer sees the letters before the last as a set: swap two of them, and nothing changes, not even the last digit. "
   + "From the second layer on it sees vectors that each depend on another set, since the causal mask lets the second letter see two letters and the third three. "
@@ -36,9 +37,9 @@ export function fields(entries) {
   };
 }
 
-/** Bytes of the text and of the rearranged text, which must have the same letters; the last byte stays in its place. */
-export function bothTexts(text, moved) {
-  const ids = toBytes(text, MOST), other = toBytes(moved, MOST);
+/** Tokens of the text and of the rearranged text; if these are others, the two before the last of the text change places. */
+export function bothTexts(model, text, moved) {
+  const ids = encode(model, text, MOST), other = encode(model, moved, MOST);
   const same = ids.length === other.length && [...ids].sort().join() === [...other].sort().join();
   return {ids, other: same ? other : swapLastTwo(ids), same};
 }
@@ -137,10 +138,10 @@ function dragged(chip, host, drop) {
 function changeTable() {
   const body = element("tbody"), head = element("tr");
   const node = element("div", {class: "scroll"}, element("table", {class: "plain"},
-    element("caption", {}, "Change of the last byte’s vector by the new order, relative to its norm; no ablation"), element("thead", {}, head), body));
+    element("caption", {}, "Change of the last token’s vector by the new order, relative to its norm; no ablation"), element("thead", {}, head), body));
   return {node, show: (rows, layers) => {
     head.replaceChildren(element("th", {scope: "col"}, "trained with"), ...Array.from({length: layers}, (_, depth) => element("th", {scope: "col"}, `layer ${depth + 1}`)));
-    body.replaceChildren(...rows.map(({name, changes}) => element("tr", {}, element("th", {scope: "row"}, swatch(name), name),
+    body.replaceChildren(...rows.map(({name, title, changes}) => element("tr", {}, element("th", {scope: "row"}, swatch(name), title),
       Array.from({length: layers}, (_, depth) => element("td", {class: changes[depth] < 1e-9 ? "zero" : null},
         depth < changes.length ? said(changes[depth]) : "–")))));
   }};
@@ -158,7 +159,7 @@ function swatch(name) {
 }
 
 function side() {
-  const title = element("h3"), map = heatmap("Attention in the new order: rows attend to columns"), gap = heatmap("What the new order changes: after minus before, place by place"), bars = barTable("Most probable next bytes", ["byte", "text", "rearranged"]);
+  const title = element("h3"), map = heatmap("Attention in the new order: rows attend to columns"), gap = heatmap("What the new order changes: after minus before, place by place"), bars = barTable("Most probable next tokens", ["token", "text", "rearranged"]);
   return {node: element("section", {class: "side"}, title, map.node, gap.node, bars.node), title, map, gap, bars};
 }
 
@@ -167,13 +168,15 @@ function drawSide(side, model, title, {ids, other}, state, changes, runs) {
   const [plain, moved] = [runs(model, ids, changes), runs(model, other, changes)];
   side.title.textContent = title;
   const [was, values] = [plain, moved].map((trace) => visible(trace.layers[depth].pattern, head, n, changes.causal !== false));
-  const texts = n <= LABELLED ? other.map(byteName) : [], about = (i, j) => `“${byteLabel(other[i])}” (${i}) attends to “${byteLabel(other[j])}” (${j})`;
+  const said = (id) => tokenLabel(model, id), about = (i, j) => `“${said(other[i])}” (${i}) attends to “${said(other[j])}” (${j})`;
+  // texts of several letters would run into each other
+  const texts = n <= LABELLED && !model.tokens ? other.map((id) => tokenName(model, id)) : [];
   side.map.show({rows: n, columns: n, values, rowTexts: texts, columnTexts: texts, names: about});
   const change = values.map((value, i) => value - was[i]), limit = Math.max(largest(change), LEAST);
   side.gap.show({rows: n, columns: n, values: change, low: -limit, high: limit, ramp: "signed", rowTexts: texts, columnTexts: texts, names: (i, j) => `${about(i, j)}, change`});
-  const [before, after] = [plain, moved].map((trace) => topBytes(earlyLogits(model, trace, depth), n - 1, model.vocabulary, model.vocabulary));
-  const shares = new Map(before.map(({byte, share}) => [byte, share]));
-  side.bars.show(after.slice(0, SHOWN).map(({byte, share}) => ({name: byteName(byte), label: byteLabel(byte), share, cells: [percent(shares.get(byte)), percent(share)]})));
+  const [before, after] = [plain, moved].map((trace) => topTokens(earlyLogits(model, trace, depth), n - 1, model.vocabulary, model.vocabulary));
+  const shares = new Map(before.map(({id, share}) => [id, share]));
+  side.bars.show(after.slice(0, SHOWN).map(({id, share}) => ({name: tokenName(model, id), label: said(id), share, cells: [percent(shares.get(id)), percent(share)]})));
 }
 
 /** Pattern of one head, (n, n); what a causal mask hides is NaN. */
@@ -186,9 +189,9 @@ function percent(share) {
 }
 
 function draw(state, tools, parts) {
-  const texts = bothTexts(state.get("text"), state.get("moved")), {ids, other} = texts;
-  if (ids.length < 3) {
-    tools.say("Three bytes or more are needed.");
+  const texts = (model) => bothTexts(model, state.get("text"), state.get("moved"));
+  if (toBytes(state.get("text"), MOST).length < 3) {
+    tools.say("Three letters or more are needed.");
     parts.encoder.textContent = "Write three letters or more.";
     return;
   }
@@ -196,25 +199,26 @@ function draw(state, tools, parts) {
   const changes = causal && skip && position ? {} : {causal, skip, position};
   [state.get("left"), state.get("right")].forEach((name, i) => {
     const {title} = tools.entries.find((entry) => entry.name === name);
-    drawSide(parts.sides[i], tools.model(name), title, texts, state, changes, parts.runs);
+    drawSide(parts.sides[i], tools.model(name), title, texts(tools.model(name)), state, changes, parts.runs);
   });
   drawTable(tools, parts, texts);
 }
 
 /** The table of all models, one after another, so that the maps above never wait for it. */
-function drawTable(tools, parts, {ids, other, same}) {
+function drawTable(tools, parts, texts) {
   const names = decoders(tools.entries), layers = Math.max(...tools.entries.map((entry) => entry.layers)), mine = ++parts.turn;
-  const rows = names.map((name) => ({name, changes: []}));
+  const shown = titles(tools.entries), rows = names.map((name) => ({name, title: shown[name], changes: []}));
   const next = (at) => {
     // another text has come
     if (mine !== parts.turn) return;
     if (at < names.length) {
-      rows[at].changes = lastChanges(tools.model(names[at]), ids, other, parts.runs);
+      const model = tools.model(names[at]), {ids, other} = texts(model);
+      rows[at].changes = lastChanges(model, ids, other, parts.runs);
       parts.table.show(rows, layers);
       setTimeout(() => next(at + 1), 0);
       return;
     }
-    parts.encoder.textContent = encoderLine(tools, ids, other, same);
+    parts.encoder.textContent = encoderLine(tools, texts);
     const none = rows.find(({name}) => name === "none");
     if (none) tools.say(`Without positions the last vector changes by ${said(none.changes[0])} after layer 1, and by ${said(none.changes.at(-1))} after the last.`);
   };
@@ -222,10 +226,10 @@ function drawTable(tools, parts, {ids, other, same}) {
 }
 
 /** In an encoder without positions and mask, outputs move with their tokens. */
-function encoderLine(tools, ids, other, same) {
+function encoderLine(tools, texts) {
   const entry = tools.entries.find(({kind}) => kind === "encoder");
   if (!entry) return "";
-  const model = tools.model(entry.name), [one, two] = [run(model, ids), run(model, other)];
+  const model = tools.model(entry.name), {ids, other, same} = texts(model), [one, two] = [run(model, ids), run(model, other)];
   // each byte of the rearranged text is paired with one of the same kind in the text
   const free = new Map();
   ids.forEach((id, p) => free.set(id, [...(free.get(id) ?? []), p]));

@@ -1,7 +1,8 @@
 /** Q, K and V: from X through three matrices to one row of attention, and what happens if they are exchanged. */
 import {mergedMatrix, mergedProduct, symmetricShare} from "../core/merge.js";
 import {run} from "../core/model.js";
-import {byteLabel, byteName, lossByPosition, mean, toBytes} from "../core/text.js";
+import {lossByPosition, mean} from "../core/text.js";
+import {encode, tokenLabel, tokenName} from "../core/tokens.js";
 import {barTable} from "../view/bars.js";
 import {choice, controls, slider, textField} from "../view/controls.js";
 import {element, focusedIn, shortNumber} from "../view/dom.js";
@@ -39,15 +40,15 @@ export function fields(entries) {
 const name = (part) => Object.fromEntries(Object.entries(part).map(([key, [title]]) => [key, title]));
 
 export function render({state, el, tools}) {
-  const parts = {later: 0, bytes: element("div", {class: "bytes", role: "group", "aria-label": "The query: choose a byte"}),
-    input: heatmap("X, normalised: a row for each byte, a column for each of the model’s channels", {wide: true, pick: (row) => state.set({query: row})}),
-    maps: ["Q = X W_Q, turned if by RoPE", "K = X W_K, likewise", "V = X W_V"].map((title) => heatmap(title, {wide: true, pick: (row) => state.set({query: row})})),
+  const parts = {later: 0, bytes: element("div", {class: "bytes", role: "group", "aria-label": "The query: choose a token"}),
+    input: heatmap("X, normalised: a row for each token, a column for each of the model’s channels", {wide: true, pick: (row) => state.set({query: row})}),
+    maps: ["Q = X W_Q, after RoPE if any", "K = X W_K, likewise", "V = X W_V"].map((title) => heatmap(title, {wide: true, pick: (row) => state.set({query: row})})),
     row: barTable("One row of attention", ["key", "q·k/√d + bias", "share"]), sum: element("div", {class: "formula"}), channels: element("tbody"), effect: element("dl", {class: "facts"}), merged: element("p", {class: "note"}), source: element("p", {class: "note"})};
   const table = (caption, head, body) => element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption},
     element("table", {class: "bars"}, element("caption", {}, caption), element("thead", {}, element("tr", {}, head.map((one) => element("th", {scope: "col"}, one)))), body));
   el.append(
     controls(textField(state, "text", "Text"), choice(state, "model", "Model", titles(tools.entries)), slider(state, "layer", "Layer"), slider(state, "head", "Head")),
-    element("p", {class: "note"}, "Choose the byte that asks, then a key: every number below is the model’s own."), parts.bytes,
+    element("p", {class: "note"}, "Choose the token that asks, then a key: every number below is the model’s own."), parts.bytes,
     parts.input.node, element("div", {class: "three"}, parts.maps.map((map) => map.node)),
     element("div", {class: "two"}, parts.row.node, element("div", {}, parts.sum, table("The inner product, channel by channel", ["channel", "q", "k", "q × k"], parts.channels))),
     element("h3", {}, "What if they were exchanged?"),
@@ -57,23 +58,24 @@ export function render({state, el, tools}) {
 }
 
 function draw(state, tools, parts) {
-  const ids = toBytes(state.get("text"), MOST), n = ids.length, model = tools.model(state.get("model"));
+  const model = tools.model(state.get("model")), ids = encode(model, state.get("text"), MOST), n = ids.length;
+  const label = (p) => tokenLabel(model, ids[p]), names = ids.map((id) => tokenName(model, id));
   if (n < 2) return;
   const layer = Math.min(state.get("layer"), model.layers) - 1, head = Math.min(state.get("head"), model.heads) - 1;
   const query = Math.min(state.get("query"), n - 1), key = Math.min(state.get("key"), query), size = model.head_width;
   // with fewer key heads than query heads, several share one
   const group = Math.floor(head * model.kv_heads / model.heads);
   const trace = run(model, ids), stages = trace.layers[layer];
-  drawBytes(parts.bytes, ids, query, key, state);
+  drawTokens(parts.bytes, names, ids.map((_, p) => label(p)), {query, key}, state);
   const limit = largest(stages.input);
-  parts.input.show({rows: n, columns: model.width, values: stages.input, low: -limit, high: limit, ramp: "signed", names: (i, j) => `“${byteLabel(ids[i])}” (${i}), column ${j}`});
+  parts.input.show({rows: n, columns: model.width, values: stages.input, low: -limit, high: limit, ramp: "signed", names: (i, j) => `“${label(i)}” (${i}), column ${j}`});
   ["q", "k", "v"].forEach((part, at) => {
     const one = part === "q" ? head : group, values = stages[part].subarray(one * n * size, (one + 1) * n * size), top = largest(values);
-    parts.maps[at].show({rows: n, columns: size, values, low: -top, high: top, ramp: "signed", names: (i, j) => `${part} of “${byteLabel(ids[i])}” (${i}), channel ${j}`});
+    parts.maps[at].show({rows: n, columns: size, values, low: -top, high: top, ramp: "signed", names: (i, j) => `${part} of “${label(i)}” (${i}), channel ${j}`});
   });
-  drawRow(parts.row, stages, ids, {head, query, key, n}, state);
+  drawRow(parts.row, stages, names, {head, query, key, n}, state);
   const place = {layer, head, group, query, key, n, size, scale: model.score_scales[layer]};
-  drawProduct(parts, stages, place, ids);
+  drawProduct(parts, stages, place, names);
   clearTimeout(parts.later);
   // what needs two more passes waits for the picture
   parts.later = setTimeout(() => drawEffect(parts.effect, model, ids, state, tools), 60);
@@ -81,29 +83,29 @@ function draw(state, tools, parts) {
   parts.source.textContent = SOURCES[state.get("source")][1] + (state.get("source") === "cached" ? ` ${cacheCheck(model, ids, trace)}` : "");
 }
 
-function drawBytes(host, ids, query, key, state) {
+function drawTokens(host, names, labels, {query, key}, state) {
   const focused = focusedIn(host);
-  host.replaceChildren(...ids.map((id, p) => element("button", {type: "button", "aria-pressed": String(p === query), "aria-label": `${byteLabel(id)}, position ${p}${p === key ? ", the key" : ""}`,
-    on: {click: () => state.set({query: p})}}, byteName(id))));
+  host.replaceChildren(...names.map((name, p) => element("button", {type: "button", "aria-pressed": String(p === query), "aria-label": `${labels[p]}, position ${p}${p === key ? ", the key" : ""}`,
+    on: {click: () => state.set({query: p})}}, name)));
   if (focused) host.children[query].focus();
 }
 
-function drawRow(table, {scores, pattern}, ids, {head, query, key, n}, state) {
+function drawRow(table, {scores, pattern}, names, {head, query, key, n}, state) {
   const from = (head * n + query) * n, focused = focusedIn(table.node);
-  table.show(ids.slice(0, query + 1).map((id, j) => {
-    const pick = element("button", {type: "button", class: "quiet", "aria-pressed": String(j === key), "aria-label": `key ${byteLabel(id)}, position ${j}`, on: {click: () => state.set({key: j})}}, `${byteName(id)} ${j}`);
+  table.show(names.slice(0, query + 1).map((name, j) => {
+    const pick = element("button", {type: "button", class: "quiet", "aria-pressed": String(j === key), "aria-label": `key ${name}, position ${j}`, on: {click: () => state.set({key: j})}}, `${name} ${j}`);
     return {name: pick, share: pattern[from + j], cells: [shortNumber(scores[from + j]), `${(100 * pattern[from + j]).toFixed(1)} %`]};
   }));
   // the rows are new; the key that was chosen by keyboard keeps the focus
   if (focused) table.node.querySelector("[aria-pressed=true]").focus();
 }
 
-function drawProduct(parts, {q, k, scores, pattern}, {head, group, query, key, n, size, scale}, ids) {
+function drawProduct(parts, {q, k, scores, pattern}, {head, group, query, key, n, size, scale}, names) {
   const one = (head * n + query) * size, other = (group * n + key) * size;
   const products = Array.from({length: size}, (_, c) => q[one + c] * k[other + c]), sum = products.reduce((total, part) => total + part, 0);
   const score = scores[(head * n + query) * n + key], bias = score - sum * scale;
   const added = Math.abs(bias) > 1e-9 ? ` ${bias < 0 ? "−" : "+"} bias ${shortNumber(Math.abs(bias))}` : "";
-  parts.sum.textContent = `“${byteName(ids[query])}” (${query}) asks “${byteName(ids[key])}” (${key})\nq·k = ${shortNumber(sum)},  × ${shortNumber(scale)}${added} = ${shortNumber(score)}\nsoftmax over ${query + 1} keys: ${(100 * pattern[(head * n + query) * n + key]).toFixed(1)} %`;
+  parts.sum.textContent = `“${names[query]}” (${query}) asks “${names[key]}” (${key})\nq·k = ${shortNumber(sum)},  × ${shortNumber(scale)}${added} = ${shortNumber(score)}\nsoftmax over ${query + 1} keys: ${(100 * pattern[(head * n + query) * n + key]).toFixed(1)} %`;
   parts.channels.replaceChildren(...products.map((product, c) => element("tr", {}, element("th", {scope: "row"}, String(c)), element("td", {}, shortNumber(q[one + c])),
     element("td", {}, shortNumber(k[other + c])), element("td", {}, shortNumber(product)))));
 }
@@ -116,9 +118,9 @@ function drawEffect(host, model, ids, state, tools) {
   }
   const loss = (how) => mean(lossByPosition(run(model, ids, {...how, keep: false}).logits, ids, model.vocabulary));
   const [before, after] = [loss({}), loss(changes)];
-  const fact = (label, value) => element("div", {}, element("dt", {}, label), element("dd", {class: "big"}, value));
-  host.replaceChildren(fact("loss on this text, as trained", `${shortNumber(before)} bits/byte`), fact(title, `${shortNumber(after)} bits/byte`));
-  tools.say(`With ${title} the loss on this text changes from ${shortNumber(before)} to ${shortNumber(after)} bits per byte.`);
+  const fact = (label, value) => element("div", {}, element("dt", {}, label), element("dd", {class: "big"}, value)), unit = model.tokens ? "bits/token" : "bits/byte";
+  host.replaceChildren(fact("loss on this text, as trained", `${shortNumber(before)} ${unit}`), fact(title, `${shortNumber(after)} ${unit}`));
+  tools.say(`With ${title} the loss on this text changes from ${shortNumber(before)} to ${shortNumber(after)} ${unit}.`);
 }
 
 function drawMerged(host, model, stages, {layer, head, group, query, key, n, size}) {

@@ -53,9 +53,16 @@ export function render({state, el, tools}) {
     controls(slider(state, "slope", "ALiBi head", (head) => `${head} of 8`), slider(state, "p", "KERPLE p", (p) => p.toFixed(1)), slider(state, "a", "KERPLE a", (a) => a.toFixed(1)),
       slider(state, "query", "FIRE: position of the query", (p) => String(p))),
     element("div", {class: "two"}, biases.node, element("div", {}, controls(choice(state, "map", "Map of", BIASES)), biasMap.node)), shares.node);
+  const seen = {};
+  // of the two halves the one whose controls have moved
+  const changed = (half, names) => {
+    const before = seen[half];
+    seen[half] = names.map((name) => state.get(name)).join();
+    return seen[half] !== before;
+  };
   return () => {
-    drawRotation(state, {dials, score, scores, turns}, tools);
-    drawBiases(state, {biases, biasMap, shares}, tools);
+    if (changed("rotation", ["offset", "theta", "width", "scaling", "factor", "trained"])) drawRotation(state, {dials, score, scores, turns}, tools);
+    if (changed("bias", ["slope", "p", "a", "query", "map"])) drawBiases(state, {biases, biasMap, shares}, tools);
   };
 }
 
@@ -91,7 +98,8 @@ function drawRotation(state, {dials, score, scores, turns}, tools) {
   const lines = [{name: "as trained", xs, ys: xs.map((far) => meanCosine(plain, far)), colour: SERIES[5], dash: name === "none" ? "" : "4 3"}];
   if (name !== "none") lines.push({name: `${SCALINGS[name]}, ${given.factor}×`, xs, ys: xs.map((far) => magnitude ** 2 * meanCosine(rates, far)), colour: SCHEMES.rope.colour});
   score.show({x: {label: "distance [tokens]", low: 0, high: reach}, y: {label: "score"}, lines, marks: [{at: given.trained, name: "trained length"}]});
-  drawMap(scores, reach, (far) => magnitude ** 2 * meanCosine(rates, far), -(magnitude ** 2), magnitude ** 2);
+  const by = Array.from({length: CELLS}, (_, cells) => magnitude ** 2 * meanCosine(rates, cells * reach / CELLS));
+  drawMap(scores, reach, (far) => by[Math.round(far * CELLS / reach)], -(magnitude ** 2), magnitude ** 2);
   const numbers = rates.map((_, m) => m), longest = 2 * Math.PI * Math.max(1 / rates.at(-1), 1 / plain.at(-1));
   turns.show({x: {label: "pair of channels", low: 0, high: pairs - 1}, y: {label: "tokens a turn", log: true, low: 4, high: Math.max(longest, 4 * given.trained)},
     lines: [{name: "as trained", xs: numbers, ys: plain.map((rate) => 2 * Math.PI / rate), colour: SERIES[5], dash: "4 3"},

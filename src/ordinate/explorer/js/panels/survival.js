@@ -1,6 +1,6 @@
 /** Does it survive? The share of the residual stream that position explains, layer by layer. */
 import {randomOrder} from "../core/random.js";
-import {toBytes} from "../core/text.js";
+import {encode} from "../core/tokens.js";
 import {SCHEMES, SERIES} from "../view/colours.js";
 import {choice, controls, flag, slider} from "../view/controls.js";
 import {element, shortNumber} from "../view/dom.js";
@@ -24,7 +24,7 @@ export function fields() {
 
 export function render({state, el, tools}) {
   const live = lineChart(`Variance explained by position, in the models of this page; below ${LEAST} drawn at ${LEAST}`), status = element("p", {class: "note", role: "status"}), lab = lineChart("Variance explained by position, measured in the lab");
-  const texts = shuffledTexts(tools.measured.text.content), cache = new Map();
+  const cache = new Map();
   const turn = {asked: 0}, tag = element("span", {class: "tag"}, "ablation");
   el.append(
     element("p", {class: "note"}, `${TEXTS} texts of ${LENGTH} bytes, their bytes in random order, so that only position can be common to a place. `, element("strong", {}, "skip"), " multiplies the residual stream beside every branch: 1 is the model as trained."),
@@ -33,14 +33,14 @@ export function render({state, el, tools}) {
   return () => {
     tag.hidden = state.get("mask") && Math.abs(state.get("skip") - 1) < 0.01;
     drawLab(lab, tools, state.get("subject"));
-    drawLive(state, tools, {live, status, texts, cache, turn});
+    drawLive(state, tools, {live, status, cache, turn});
   };
 }
 
-/** Texts of the letters of one text in random order. */
-function shuffledTexts(content) {
-  const ids = toBytes(content, TEXTS * LENGTH), order = randomOrder(ids.length, 7), mixed = order.map((p) => ids[p]);
-  return Array.from({length: TEXTS}, (_, row) => mixed.slice(row * LENGTH, (row + 1) * LENGTH));
+/** Texts of the tokens of one text in random order; of long tokens there are fewer texts. */
+function shuffledTexts(model, content) {
+  const ids = encode(model, content, TEXTS * LENGTH), order = randomOrder(ids.length, 7), mixed = order.map((p) => ids[p]);
+  return Array.from({length: Math.floor(ids.length / LENGTH)}, (_, row) => mixed.slice(row * LENGTH, (row + 1) * LENGTH));
 }
 
 function drawLab(chart, tools, subject) {
@@ -49,14 +49,16 @@ function drawLab(chart, tools, subject) {
     lines: found.lines.map(({name, x, y}, i) => ({name, xs: x, ys: y, colour: SERIES[i % SERIES.length], dash: DASHES[i]}))});
 }
 
-async function drawLive(state, tools, {live, status, texts, cache, turn}) {
+async function drawLive(state, tools, {live, status, cache, turn}) {
   const mine = ++turn.asked, changes = {skip: state.get("skip"), causal: state.get("mask")};
   const lines = [], shown = titles(tools.entries);
   for (const name of decoders(tools.entries)) {
     const key = `${name} ${changes.skip.toFixed(1)} ${changes.causal}`;
     if (!cache.has(key)) {
-      status.textContent = `Running ${shown[name]} …`;
-      cache.set(key, await tools.compute("positionShares", {model: tools.model(name), texts, changes}));
+      const told = (share) => { if (mine === turn.asked) status.textContent = `Running ${shown[name]} … ${Math.round(100 * share)} %`; };
+      told(0);
+      const model = tools.model(name), texts = shuffledTexts(model, tools.measured.text.content);
+      cache.set(key, await tools.compute("positionShares", {model, texts, changes}, told));
     }
     // the controls have moved on
     if (mine !== turn.asked) return;

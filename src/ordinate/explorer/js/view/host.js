@@ -29,9 +29,9 @@ export class Supplies {
     return this.models.get(name);
   }
 
-  /** The result of a long computation, later. */
-  compute(job, given) {
-    return (this.workshop ??= new Workshop(this.code)).run(job, given);
+  /** The result of a long computation, later; `progress` hears of the share that is done. */
+  compute(job, given, progress) {
+    return (this.workshop ??= new Workshop(this.code)).run(job, given, progress);
   }
 
   /** End the worker. */
@@ -89,7 +89,7 @@ function tools(supplies, said) {
     entries: supplies.entries,
     measured: supplies.measured,
     model: (name) => supplies.model(name),
-    compute: (job, given) => supplies.compute(job, given),
+    compute: (job, given, progress) => supplies.compute(job, given, progress),
     say: (text) => {
       clearTimeout(timer);
       timer = setTimeout(() => { said.textContent = text; }, SAY_AFTER);
