@@ -9,7 +9,8 @@ ROOT = Path(__file__).parents[2] / "src" / "ordinate" / "explorer" / "js"
 MODULES = sorted(ROOT.rglob("*.js"))
 IMPORT = re.compile(r'^import \{(.*)\} from ".*";$', re.MULTILINE)
 # what has no place in a page that reads text from others, or is left from looking for a defect
-FORBIDDEN = r"\bvar\b(?!\()|[^=!]==[^=]|!=[^=]|\bconsole\.|\bdebugger\b|innerHTML|outerHTML|insertAdjacentHTML|document\.write"
+FORBIDDEN = r"\bvar\b(?!\()|[^=!]==[^=]|!=[^=]|\bconsole\.|\bdebugger\b"
+FORBIDDEN += r"|innerHTML|outerHTML|insertAdjacentHTML|document\.write"
 FORBIDDEN += r"|\beval\b|new Function|\bfetch\(|\bXMLHttpRequest\b|localStorage|sessionStorage"
 NAMED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|const|class) (\w+)", re.MULTILINE)
 
