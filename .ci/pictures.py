@@ -227,7 +227,7 @@ def pictures() -> dict[Path, Picture]:
     found = {
         IMAGES / "attention.png": Picture(spec(attention.chart(newest_curve("attention"))), {"scale": 2}),
         IMAGES / "mixers.png": Picture(spec(mixers.chart(newest_curve("mixers"))), {"scale": 1.5}),
-        IMAGES / "explorer.png": LivePicture(explorer_page(), {"width": 1240, "height": 1450}),
+        IMAGES / "explorer.png": LivePicture(explorer_page(), {"width": 1240, "height": 1245}),
         IMAGES / "report.png": Picture(report_page(REPORT), {"width": 1100, "height": 1470}),
     }
     for name in catalog.names("ordinate.schemes"):
