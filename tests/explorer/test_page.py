@@ -56,6 +56,7 @@ def test_the_documentation_is_linked_where_it_is_known():
     assert 'href="../questions/privacy.html"' in explorer_page(docs="../")
 
 
+@pytest.mark.extended
 def test_a_page_leaves_out_models_that_it_has_no_room_for():
     page = explorer_page([packed_model(small(width=128, layers=6, heads=4), "own")])
     assert len(page.encode()) < LARGEST
