@@ -35,6 +35,13 @@ SIZES = {
         "sliding_window": 5,
         "tie_word_embeddings": True,
     },
+    "qwen2": {
+        "hidden_size": 32,
+        "intermediate_size": 50,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+    },
     "qwen3": {
         "hidden_size": 32,
         "intermediate_size": 50,
