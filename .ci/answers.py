@@ -4,16 +4,26 @@ Part of `.ci/pages.py`. An entry is a TOML file: `place` and `group` in the list
 depends) and `answer`, in which {number} stands for a measured number; `file` and `name`, where that number is (with
 `unit`, if it is in a table; `also` names a second one, {also}); `page`, the page that says more; `change`, what would
 change the answer; `cell`, an example that shows it.
+
+`file` is a finding, a replication (`name` is that of the claim), a table of a study (`row:column`, where a row is a
+scheme, or the values of some columns: `mixer=softmax:accuracy_1x`), or a benchmark (`benchmarks/results/NAME`: the
+newest result).
+
+`docs/questions/walk.toml` lists, for questions as people ask them, a panel of the explorer and entries.
 """
 
+import csv
+import json
 import tomllib
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from speeds import newest
+
 from ordinate.core.checks import need, need_known
-from ordinate.explorer._panel import Citation
-from ordinate.explorer.measured import read_number
+from ordinate.explorer._panel import Citation, Number
+from ordinate.explorer.measured import panels, read_number
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "questions"
@@ -22,10 +32,15 @@ KEYS = {"place", "group", "question", "word", "answer", "file", "name", "page", 
 MAY = {"unit", "also"}
 START = """# Questions and answers
 
-What is asked about position in attention, in a sentence or two each: with a number measured in this project and its
-95 % interval, an example that runs, and what would change the answer. [The explorer](../explorer.md) lets you try
-most of them; the pages named beside each answer say how its number is measured. This page is written from
-`docs/questions/entries`, one file a question.
+{count} questions about position in attention. Each answer begins with yes, no or it depends, has a number measured in
+this project, with its 95 % interval where it has one, an example that runs, and what would change it. [The
+explorer](../explorer.md) lets you try most of them; [Q, K and V](q_k_v.md) has every number of one small attention.
+This page is written from `docs/questions/entries`, one file a question.
+"""
+WALK = """## Where to begin
+
+Questions as people ask them, the panel of [the explorer](../explorer.md) in which you can try, and the answers.
+
 """
 
 
@@ -48,31 +63,96 @@ def entries(folder: Path = FOLDER / "entries") -> list[dict[str, Any]]:
         for key in entry:
             need_known(f"field of {path.name}", key, KEYS | MAY)
         need_known(f"word of {path.name}", entry["word"], WORDS)
-        found.append(entry)
+        found.append(entry | {"stem": path.stem})
     return sorted(found, key=lambda entry: entry["place"])
 
 
 def page(found: list[dict[str, Any]]) -> str:
-    """Return the text of the page: a list of all questions by their group, then the entries."""
-    rows = ["| | question | answer |", "|---|---|---|"]
+    """Return the text of the page: a list of all questions by their group, the entries, and where to begin."""
+    lines, parts = [START.format(count=len(found))], list[str]()
     for group, members in groupby(found, key=lambda entry: entry["group"]):
-        for n, entry in enumerate(members):
-            title = f"[{entry['question']}](#{anchor(entry['question'])})"
-            rows.append(f"| {'' if n else group} | {title} | {entry['word']} |")
-    return "\n".join([START, *rows, "", *(text(entry) for entry in found)])
+        own = list(members)
+        lines += [f"**[{group}](#{anchor(group)})**", ""]
+        lines += [f"- [{entry['question']}](#{anchor(entry['question'])}) {entry['word']}." for entry in own]
+        lines.append("")
+        parts += [f"## {group}\n", *(text(entry) for entry in own)]
+    return "\n".join([*lines, "[Where to begin](#where-to-begin)", "", *parts, WALK + walk(found)])
 
 
 def text(entry: dict[str, Any]) -> str:
     """Return one entry."""
     cited = [Citation(entry["file"], entry[key], entry.get("unit", "")) for key in ("name", "also") if key in entry]
-    numbers = dict(zip(("number", "also"), (str(read_number(ROOT, one)) for one in cited), strict=False))
+    numbers = dict(zip(("number", "also"), (formatted(read(one)) for one in cited), strict=False))
     answer = entry["answer"].format(**numbers)
+    names = "; ".join(one.name for one in cited)
     return (
-        f"## {entry['question']}\n\n**{entry['word']}.** {answer}\n\n*What would change it:* {entry['change']}\n"
-        f"*Measured:* `{entry['file']}`, {entry['name']}. "
-        f"*More:* [{entry['page'].removesuffix('.md')}]({entry['page']}).\n\n"
+        f"### {entry['question']}\n\n**{entry['word']}.** {answer}\n\n*What would change it:* {entry['change']}\n\n"
+        f"*Measured:* {names}, in `{source(entry['file']).relative_to(ROOT).as_posix()}`.\n"
+        f"*More:* [{Path(entry['page']).stem}]({entry['page']}).\n\n"
         f"```python\n{entry['cell'].strip()}\n```\n"
     )
+
+
+def walk(found: list[dict[str, Any]]) -> str:
+    """Return the table of questions as people ask them.
+
+    Raises:
+        ValueError: a row with a panel or an entry that does not exist.
+    """
+    titles, known = {name: panel.title for name, panel in panels()}, {entry["stem"]: entry for entry in found}
+    rows = ["| question | panel | answers |", "|---|---|---|"]
+    for row in tomllib.loads((FOLDER / "walk.toml").read_text(encoding="utf-8"))["row"]:
+        for stem in row["entries"]:
+            need_known("entry of walk.toml", stem, known)
+        need_known("panel of walk.toml", row["panel"], titles)
+        links = "<br>".join(
+            f"[{known[stem]['question']}](#{anchor(known[stem]['question'])}) {known[stem]['word']}."
+            for stem in row["entries"]
+        )
+        rows.append(f"| {row['question']} | {titles[row['panel']]} | {links} |")
+    return "\n".join(rows) + "\n"
+
+
+def source(file: str) -> Path:
+    """Return the file of an entry; of a benchmark its newest result."""
+    return newest(Path(file).name)[0] if file.startswith("benchmarks/") else ROOT / file
+
+
+def read(cited: Citation) -> Number:
+    """Read a cited number.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    path = source(cited.file)
+    if path.suffix == ".csv" and "=" in cited.name:
+        return in_table(path, cited)
+    if path.suffix == ".csv" or "findings" in path.parts:
+        return read_number(ROOT, cited)
+    result = json.loads(path.read_text(encoding="utf-8"))
+    if "results" in result:
+        found = result["results"]
+    else:
+        found = {claim["claim"]["name"]: claim["ours"] for claim in result["result"]["claims"]}
+    need_known(f"number of {cited.file}", cited.name, found)
+    return Number(*(found[cited.name][key] for key in ("value", "low", "high", "unit")))
+
+
+def in_table(path: Path, cited: Citation) -> Number:
+    """Read a number in the row whose columns have the cited values."""
+    row, column = cited.name.rsplit(":", 1)
+    wanted = [tuple(part.split("=", 1)) for part in row.split(",")]
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = [line for line in csv.DictReader(file) if all(line[key] == value for key, value in wanted)]
+    need(len(lines) == 1, f"{row} must be one row of {cited.file}", f"it is {len(lines)}", "name more columns")
+    return Number(*(float(lines[0][column + end]) for end in ("", "_low", "_high")), cited.unit)
+
+
+def formatted(number: Number) -> str:
+    """Format a number with its interval; whole numbers without one in full."""
+    if number.low is None or number.low == number.high:
+        return f"{number.value:,.0f}" if number.value == round(number.value) else str(Number(number.value))
+    return str(number)
 
 
 def anchor(heading: str) -> str:

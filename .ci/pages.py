@@ -27,6 +27,7 @@ SCRIPTS = (
     "notebooks",
     "parity",
     "probe_calibration",
+    "q_k_v",
     "questions",
     "refusals",
     "replications",

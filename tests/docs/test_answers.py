@@ -1,6 +1,8 @@
 import answers
 import pytest
-from pages import ROOT, stale
+from pages import stale
+
+from ordinate.explorer._panel import Citation, Number
 
 ENTRIES = answers.entries()
 
@@ -15,7 +17,7 @@ def test_each_question_stands_once_and_names_what_exists():
         assert entry["question"].endswith("?")
         assert "{number}" in entry["answer"]
         assert (answers.FOLDER / entry["page"]).is_file()
-        assert (ROOT / entry["file"]).is_file()
+        assert answers.source(entry["file"]).is_file()
         assert "assert " in entry["cell"]
 
 
@@ -36,3 +38,44 @@ def test_an_entry_that_says_too_little_is_refused(tmp_path, change, message):
     path.write_text(text.replace(*change))
     with pytest.raises(ValueError, match=message):
         answers.entries(tmp_path)
+
+
+def test_there_are_fifty_questions_and_the_groups_are_not_mixed():
+    assert len(ENTRIES) >= 50
+    groups = [entry["group"] for entry in ENTRIES]
+    assert sum(one != other for one, other in zip(groups, groups[1:])) == len(set(groups)) - 1
+
+
+def test_a_number_that_no_result_has_is_refused():
+    mixers = "studies/mixers-text/results.csv"
+    assert answers.read(Citation(mixers, "mixer=softmax:bits_per_byte_1x")).low > 2
+    with pytest.raises(ValueError, match="mixer=nothing must be one row of .*; it is 0; name more columns"):
+        answers.read(Citation(mixers, "mixer=nothing:bits_per_byte_1x"))
+    with pytest.raises(ValueError, match="must be one row of studies/baselines/results.csv; it is 3; name"):
+        answers.read(Citation("studies/baselines/results.csv", "scheme=rope,status=1 done:bits_per_byte_1x"))
+    with pytest.raises(ValueError, match="number of benchmarks/results/questions"):
+        answers.read(Citation("benchmarks/results/questions", "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (Number(767.0), "767"),
+        (Number(12345.0), "12,345"),
+        (Number(0.0), "0"),
+        (Number(1.0, 1.0, 1.0), "1"),
+        (Number(2.5e-16), "2.5e-16"),
+        (Number(0.5, 0.4, 0.6), "0.5 [0.4, 0.6]"),
+    ],
+)
+def test_a_number_is_shown_with_its_interval_if_it_has_one(number, shown):
+    assert answers.formatted(number) == shown
+
+
+def test_a_row_without_its_entry_or_panel_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(answers, "FOLDER", tmp_path)
+    row = '[[row]]\nquestion = "x"\npanel = "{}"\nentries = ["{}"]\n'
+    for panel, entry, message in (("order", "nothing", "entry of walk.toml"), ("nothing", "merged", "panel of walk")):
+        (tmp_path / "walk.toml").write_text(row.format(panel, entry))
+        with pytest.raises(ValueError, match=message):
+            answers.walk(ENTRIES)
