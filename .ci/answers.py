@@ -73,7 +73,7 @@ def page(found: list[dict[str, Any]]) -> str:
     for group, members in groupby(found, key=lambda entry: entry["group"]):
         own = list(members)
         lines += [f"**[{group}](#{anchor(group)})**", ""]
-        lines += [f"- [{entry['question']}](#{anchor(entry['question'])}) {entry['word']}." for entry in own]
+        lines += [f"- **{entry['word']}.** [{entry['question']}](#{anchor(entry['question'])})" for entry in own]
         lines.append("")
         parts += [f"## {group}\n", *(text(entry) for entry in own)]
     return "\n".join([*lines, "[Where to begin](#where-to-begin)", "", *parts, WALK + walk(found)])

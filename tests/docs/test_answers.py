@@ -1,3 +1,5 @@
+from itertools import groupby
+
 import answers
 import pytest
 from pages import stale
@@ -43,15 +45,15 @@ def test_an_entry_that_says_too_little_is_refused(tmp_path, change, message):
 def test_there_are_fifty_questions_and_the_groups_are_not_mixed():
     assert len(ENTRIES) >= 50
     groups = [entry["group"] for entry in ENTRIES]
-    assert sum(one != other for one, other in zip(groups, groups[1:])) == len(set(groups)) - 1
+    assert [group for group, _ in groupby(groups)] == list(dict.fromkeys(groups))
 
 
 def test_a_number_that_no_result_has_is_refused():
     mixers = "studies/mixers-text/results.csv"
     assert answers.read(Citation(mixers, "mixer=softmax:bits_per_byte_1x")).low > 2
-    with pytest.raises(ValueError, match="mixer=nothing must be one row of .*; it is 0; name more columns"):
+    with pytest.raises(ValueError, match=r"mixer=nothing must be one row of .*; it is 0; name more columns"):
         answers.read(Citation(mixers, "mixer=nothing:bits_per_byte_1x"))
-    with pytest.raises(ValueError, match="must be one row of studies/baselines/results.csv; it is 3; name"):
+    with pytest.raises(ValueError, match="must be one row of studies/baselines/results"):
         answers.read(Citation("studies/baselines/results.csv", "scheme=rope,status=1 done:bits_per_byte_1x"))
     with pytest.raises(ValueError, match="number of benchmarks/results/questions"):
         answers.read(Citation("benchmarks/results/questions", "nothing"))
