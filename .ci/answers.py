@@ -45,7 +45,7 @@ Questions as people ask them, the panel of [the explorer](../explorer.md) in whi
 
 
 def pages() -> dict[Path, str]:
-    """Return the page."""
+    """Return docs/questions/index.md as its entries make it, by its path."""
     return {FOLDER / "index.md": page(entries())}
 
 
@@ -80,7 +80,7 @@ def page(found: list[dict[str, Any]]) -> str:
 
 
 def text(entry: dict[str, Any]) -> str:
-    """Return one entry."""
+    """Return the Markdown of an entry: answer with its numbers, what would change it, source, example."""
     cited = [Citation(entry["file"], entry[key], entry.get("unit", "")) for key in ("name", "also") if key in entry]
     numbers = dict(zip(("number", "also"), (formatted(read(one)) for one in cited), strict=False))
     answer = entry["answer"].format(**numbers)

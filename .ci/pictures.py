@@ -260,7 +260,7 @@ def said(path: Path, reason: str) -> str:
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Read the command line: which pictures, and whether to draw all or only to check."""
     parser = argparse.ArgumentParser(prog="python .ci/pictures.py", description="Draw the pictures that are stale.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="part of a path: report, schemes/; by default all")
     what = parser.add_mutually_exclusive_group()

@@ -118,7 +118,10 @@ class TestInChromium:
     def test_long_work_is_done_in_a_widget_too(self, cell):
         cell.evaluate(f"globalThis.esm = {json.dumps(panel('further').esm)}")
         cell.evaluate(HOST, {"length": 0})
-        cell.locator("#cell .note", has_text="read in").wait_for()
+        note = cell.locator("#cell .note", has_text="read in")
+        note.wait_for()
+        assert note.count() == 1
+        assert cell.locator("#cell [role=alert]").count() == 0
 
     def test_a_value_without_a_control_is_named(self, cell):
         cell.evaluate(f"globalThis.esm = {json.dumps(panel('matrix').esm)}")
