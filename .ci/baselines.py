@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 from ordinate.evaluation.comparison import Comparison, Measurements, compare_all
 from ordinate.models.shape import Shape

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pages import Pages, write
+from generated_parts import Pages, write
 from speeds import newest
 
 PAGE = Path(__file__).parents[1] / "docs" / "study.md"

@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 from ordinate.evaluation.comparison import compare
 from ordinate.report.metric import Metric

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "pretrained" / "results.json"

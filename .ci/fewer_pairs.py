@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pages import Pages, write
+from generated_parts import Pages, write
 from speeds import DOCS, newest, text
 
 NAMES = ("block_linformer", "reformer")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from pages import Pages, write
+from generated_parts import Pages, write
 
 from ordinate.core import catalog
 from ordinate.core.html_display import standalone

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 from ordinate.core import catalog
 from ordinate.mixers._mixer import MODEL_LEVEL_HOOKS, Mixer

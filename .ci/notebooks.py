@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 ROOT = Path(__file__).parents[1]
 SOURCES, FOLDER = ROOT / "docs" / "notebooks", ROOT / "notebooks"

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "parity" / "results.json"

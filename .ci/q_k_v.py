@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from pages import Pages, write
+from generated_parts import Pages, write
 from torch import Tensor
 
 from ordinate import Geometry

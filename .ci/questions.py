@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 from ordinate.core import catalog
 from ordinate.core.finding import Finding

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "published.md"

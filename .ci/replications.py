@@ -7,7 +7,7 @@ The results are written by `ordinate replicate all --out studies/replications`, 
 from collections.abc import Iterable
 from pathlib import Path
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 from ordinate.core.finding import format_number
 from ordinate.replications.result import WORDS, Claim, ClaimResult, ReplicationResult

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pages import Pages, write
+from generated_parts import Pages, write
 from speeds import newest
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"

@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from pages import Pages, write
+from generated_parts import Pages, write
 
 from ordinate.evaluation.comparison import Measurements
 from ordinate.evaluation.rank_agreement import RankAgreement, rank_agreement

@@ -13,7 +13,7 @@ from typing import Any
 
 import sacrebleu
 import torch
-from pages import Pages, write
+from generated_parts import Pages, write
 
 from ordinate.core.atomic_files import read_checksummed, write_checksummed, write_text
 from ordinate.core.geometry import Geometry

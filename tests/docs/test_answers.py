@@ -2,7 +2,7 @@ from itertools import groupby
 
 import answers
 import pytest
-from pages import stale
+from generated_parts import stale
 
 from ordinate.explorer._panel import Citation, Number
 

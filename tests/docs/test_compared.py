@@ -1,12 +1,8 @@
 import runpy
 from pathlib import Path
 
-from pages import stale
-
 ROOT = Path(__file__).parents[2]
 script = runpy.run_path(str(ROOT / ".ci" / "compared.py"))
-
-
 
 
 def test_every_command_is_one_that_the_command_line_takes():

@@ -151,7 +151,13 @@ def test_the_page_of_each_scheme_states_whether_it_is_shift_invariant():
 def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
     plan, _, _ = text(DOCS / "study.md").partition("## What is equal")
     listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|.+\|$", plan, re.MULTILINE))
-    words = {"schemes": "all eight", "mixers": "softmax", "kv_heads": "as heads", "leader_seeds": "1 or 0", "eval_length_multiples": "1 2 4 8"}
+    words = {
+        "schemes": "all eight",
+        "mixers": "softmax",
+        "kv_heads": "as heads",
+        "leader_seeds": "1 or 0",
+        "eval_length_multiples": "1 2 4 8",
+    }
     words |= {
         "image_size": "8 or 32",
         "patch_size": "an eighth",

@@ -5,15 +5,12 @@ import runpy
 from pathlib import Path
 
 import pytest
-from pages import stale
 
 from ordinate.core import catalog
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "tests" / "pretrained" / "results.json"
 script = runpy.run_path(str(ROOT / ".ci" / "families.py"))
-
-
 
 
 def test_every_family_has_been_measured():

@@ -3,15 +3,13 @@ import runpy
 from pathlib import Path
 
 import pytest
-from pages import fill, stale
+from generated_parts import fill
 
 from ordinate.core import catalog
 
 ROOT = Path(__file__).parents[2]
 script = runpy.run_path(str(ROOT / ".ci" / "mixers.py"))
 PAGE = (ROOT / "docs" / "mixers.md").read_text(encoding="utf-8")
-
-
 
 
 def test_a_page_without_its_costs_is_named(tmp_path, monkeypatch):

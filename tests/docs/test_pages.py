@@ -1,5 +1,5 @@
 import pytest
-from pages import ROOT, fill, stale, write
+from generated_parts import ROOT, fill, stale, write
 
 
 def test_parts_are_replaced_between_their_lines():

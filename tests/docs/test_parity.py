@@ -4,7 +4,6 @@ import runpy
 from pathlib import Path
 
 import pytest
-from pages import stale
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "parity"
@@ -18,8 +17,6 @@ def recording(fixture):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and fixture in [argument.arg for argument in node.args.args]:
                 yield f"{file.name}::{node.name}"
-
-
 
 
 @pytest.mark.parametrize(("fixture", "table"), [("record", "equal"), ("record_error", "errors")])

@@ -1,6 +1,6 @@
 import q_k_v
 import torch
-from pages import stale
+from generated_parts import stale
 
 
 def test_the_page_has_the_numbers_of_the_library():

@@ -1,5 +1,5 @@
 import pytest
-from pages import stale
+from generated_parts import stale
 from replications import FOLDER, pages, results
 
 from ordinate.replications import replicate

@@ -3,12 +3,9 @@ import runpy
 from pathlib import Path
 
 import pytest
-from pages import stale
 
 ROOT = Path(__file__).parents[2]
 script = runpy.run_path(str(ROOT / ".ci" / "speeds.py"))
-
-
 
 
 def test_a_goal_that_is_missed_has_a_star():

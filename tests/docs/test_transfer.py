@@ -9,7 +9,9 @@ def test_the_studies_are_of_one_plan_but_for_corpus_and_size():
     first = script["study"](Which("code", 1)).plan
     for which in script["measured"]():
         plan = script["study"](which).plan
-        sizes = {"width", "layers", "steps", "warmup_steps", "learning_rate", "schemes"} if which.compute > 1 else set()
+        sizes = (
+            {"width", "layers", "steps", "warmup_steps", "learning_rate", "schemes"} if which.compute > 1 else set()
+        )
         text = {"text"} if which.corpus == "English" else set()
         # neither changes a result
         other = {"leader_seeds", "leaders", "threads"}
