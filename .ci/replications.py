@@ -1,6 +1,7 @@
 """Write the tables of docs/replications.md from committed results: `python .ci/replications.py`.
 
-The results are written by `ordinate replicate all --out studies/replications`, and for a model by
+The results are written by `ordinate replicate all --out studies/replications --trained studies/replications/trained`,
+those of trained models by the same with `--train`, and for a model by
 `ordinate replicate all FOLDER --out studies/replications`.
 """
 
@@ -10,11 +11,12 @@ from pathlib import Path
 from generated_parts import Pages, write
 
 from ordinate.core.finding import format_number
-from ordinate.replications.result import WORDS, Claim, ClaimResult, ReplicationResult
+from ordinate.replications.result import WORDS, Claim, ClaimResult, Needs, ReplicationResult
 from ordinate.replications.runner import read, selected
 
 ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "replications.md", ROOT / "studies" / "replications"
+TRAINED = "trained"
 HEADS = ("replication", "claim", "source", "printed", "ours [95 %]", "null", "verdict")
 
 
@@ -55,11 +57,11 @@ def null(one: ClaimResult) -> str:
     return format_number(one.ours.null)
 
 
-def table(found: Iterable[ReplicationResult], model: str = "") -> str:
-    """Table of the claims; with a model those that were measured on it."""
+def table(found: Iterable[ReplicationResult], needs: Needs = "nothing") -> str:
+    """Table of the claims that need no more than this."""
     lines = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
     for result in found:
-        lines += [row(result, one) for one in result.claims if not model or one.claim.needs == "model"]
+        lines += [row(result, one) for one in result.claims if one.claim.needs == needs]
     return "\n".join(lines)
 
 
@@ -89,10 +91,17 @@ def criteria(found: Iterable[ReplicationResult]) -> str:
 def models() -> str:
     """Tables of the checkpoints that were measured."""
     parts = []
-    for folder in sorted(path for path in FOLDER.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in FOLDER.iterdir() if path.is_dir() and path.name != TRAINED):
         found = results(folder)
-        parts += [f"### {found[0].model}", "", table(found, found[0].model), ""]
+        parts += [f"### {found[0].model}", "", table(found, "model"), ""]
     return "\n".join(parts).rstrip()
+
+
+def training(found: Iterable[ReplicationResult]) -> str:
+    """Table of the claims about training, and what training took."""
+    trained = [result for result in found if result.trained]
+    cost = [f"- {result.name}: {result.trained}" for result in trained]
+    return "\n".join([table(trained, "training"), "", "Trained for this:", "", *cost])
 
 
 def grouped() -> str:
@@ -113,6 +122,7 @@ def pages() -> Pages:
     return {
         PAGE: {
             "claims": table(found),
+            "training": training(found),
             "models": models(),
             "grouped queries": grouped(),
             "criteria": criteria(found),

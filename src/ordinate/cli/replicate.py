@@ -12,6 +12,8 @@ from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
 
 if TYPE_CHECKING:
+    from ordinate.core.progress import OnProgress
+    from ordinate.replications.replication import Replication
     from ordinate.replications.result import ReplicationResult
 
 app = App(name="replicate", help="Measure published claims about position again.")
@@ -25,6 +27,8 @@ def replicate(
     *,
     text: str = "stdlib",
     out: Path = Path("runs/replications"),
+    trained: Path = Path("runs/replications/trained"),
+    train: bool = False,
     seed: int = 0,
 ) -> int:
     """Measure the claims of a paper about position again, and judge each by criteria declared beforehand.
@@ -42,20 +46,28 @@ def replicate(
         Texts for the model: a corpus by name (see `ordinate list corpora`), or a file or folder.
     out
         Folder for the results, one JSON file each.
+    trained
+        Folder with what was measured on the small trained models of claims about training, one JSON file each.
+    train
+        Train the models that this folder lacks, with fixed seeds: minutes to hours. Interrupted, the same command
+        goes on.
     seed
         Random seed.
     """
-    from ordinate.replications.runner import run, save, selected, with_model
+    from ordinate.replications.runner import run, save, selected, with_model, with_trained
 
     console = SafeConsole()
     if not name:
         return _list(console)
     members = selected([part.strip() for part in name.split(",")], model is not None)
-    subject, results = with_model(model, text, seed), []
-    folder = out if subject.model is None else out / subject.model.info.name
+    base, results = with_model(model, text, seed), []
+    folder = out if base.model is None else out / base.model.info.name
     folder.mkdir(parents=True, exist_ok=True)
     with closing(console_progress(SafeConsole(stderr=True))) as display:
         for each, member in members.items():
+            if train:
+                _train(each, member, trained, display.on_progress)
+            subject = with_trained(base, member, each, trained)
             results.append(run(member, each, subject, display.on_progress))
             save(folder / f"{each}.json", results[-1])
     for result in results:
@@ -64,16 +76,29 @@ def replicate(
     return 0 if all(control.recovered for result in results for control in result.controls) else 1
 
 
+def _train(name: str, member: "Replication", folder: Path, on_progress: "OnProgress") -> None:
+    """Train the models of a replication that has any."""
+    from ordinate.core.progress import for_item
+    from ordinate.replications.runner import trained_path
+    from ordinate.replications.trained import TrainedReplication
+    from ordinate.replications.training import train_models
+
+    if isinstance(member, TrainedReplication):
+        train_models(member, trained_path(folder, name), for_item(on_progress, name))
+
+
 def _list(console: SafeConsole) -> int:
     from ordinate.replications.runner import ALL, selected
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("name", "paper", "claims", "with a model"):
+    for column in ("name", "paper", "claims", "with a model", "by training"):
         table.add_column(column, no_wrap=column == "name")
     for name, member in selected([ALL]).items():
         more = sum(claim.needs == "model" for claim in member.claims)
         paper = f"{member.paper.authors} {member.paper.year}, {member.paper.title}"
-        table.add_row(name, paper, str(len(member.claims) - more), str(more or ""))
+        taught = sum(claim.needs == "training" for claim in member.claims)
+        rest = len(member.claims) - more - taught
+        table.add_row(name, paper, str(rest or ""), str(more or ""), str(taught or ""))
     console.print(table)
     console.print("run one by its name, or all: ordinate replicate su", style="dim")
     return 0

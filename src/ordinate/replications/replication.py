@@ -10,6 +10,7 @@ from ordinate.core.progress import OnProgress, ignore
 from ordinate.probing._adapter import ModelAdapter
 from ordinate.probing._probe import ProbeData
 from ordinate.replications.result import Claim, Control, Paper
+from ordinate.replications.trained_runs import TrainedRuns
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +22,14 @@ class Subject:
         texts: texts for the model; None: none.
         seed: random seed.
         on_progress: progress callback, receives fractions.
+        runs: what was measured on the trained models of the replication; None: none are trained.
     """
 
     model: ModelAdapter | None = None
     texts: ProbeData | None = None
     seed: int = 0
     on_progress: OnProgress = ignore
+    runs: TrainedRuns | None = None
 
 
 class Replication(ABC):
@@ -51,7 +54,7 @@ class Replication(ABC):
     def measure(self, subject: Subject) -> Mapping[str, Estimate]:
         """Measure each claim that applies; with its null and, unless it is exact, its 95 % interval.
 
-        Claims that need a model are measured if there is one, the others always.
+        Claims that need a model, or trained models, are measured if there are any, the others always.
 
         Returns:
             Estimates by the name of their claim; without those that do not apply to the model.

@@ -11,8 +11,8 @@ Side = Literal["above", "below", "equal"]
 """Where the claim says that the quantity is: above its null, below it, or at a certain number."""
 Tested = Literal["identity", "sign", "order", "number"]
 """What is tested: an equation, the sign of an effect, an order of several, or a printed number."""
-Needs = Literal["nothing", "model"]
-"""What a claim is measured on: constructed or random weights, or a checkpoint of the user."""
+Needs = Literal["nothing", "model", "training"]
+"""What a claim is measured on: constructed or random weights, a checkpoint of the user, or small trained models."""
 
 
 class Paper(Record):
@@ -96,6 +96,8 @@ class ReplicationResult(Record):
     seed: int = 0
     seconds: float = 0.0
     """Run time [s]."""
+    trained: str = ""
+    """How many models were trained, how long, and on which processor; empty: none."""
     version: str = ""
     """Version of Ordinate."""
 

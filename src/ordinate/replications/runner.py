@@ -16,7 +16,10 @@ from ordinate.probing._attach import attach
 from ordinate.probing._probe import ProbeData
 from ordinate.probing.runner.probe_data import sample_text
 from ordinate.replications.replication import Replication, Subject
-from ordinate.replications.result import ReplicationResult, judge
+from ordinate.replications.result import Claim, Control, ReplicationResult, judge
+from ordinate.replications.trained import TrainedReplication
+from ordinate.replications.trained_runs import TrainedRuns
+from ordinate.replications.training import read_runs
 
 PAPERS = "ordinate.replications.papers"
 FORMAT, ALL = 1, "all"
@@ -25,7 +28,13 @@ TEXTS, TOKENS = 64, 128
 
 
 def replicate(
-    name: str, model: object | None = None, *, text: str = "stdlib", seed: int = 0, on_progress: OnProgress = ignore
+    name: str,
+    model: object | None = None,
+    *,
+    text: str = "stdlib",
+    seed: int = 0,
+    trained: Path | None = None,
+    on_progress: OnProgress = ignore,
 ) -> ReplicationResult:
     """Measure the claims of one paper again.
 
@@ -35,13 +44,35 @@ def replicate(
             one; None: only the others are measured.
         text: texts for the model: a corpus by name, or a file or folder.
         seed: random seed.
+        trained: folder with what was measured on trained models, for the claims about training; None: these are not
+            measured.
         on_progress: progress callback.
 
     Raises:
-        ValueError: an unknown name, or a model that no claim of this paper is measured on.
+        ValueError: an unknown name, a model that no claim of this paper is measured on, or numbers in the folder that
+            are damaged or come from other hyperparameters.
         NotApplicable: the model cannot be instrumented.
     """
-    return run(load(name), name, with_model(model, text, seed), on_progress)
+    member = load(name)
+    return run(member, name, with_trained(with_model(model, text, seed), member, name, trained), on_progress)
+
+
+def with_trained(subject: Subject, member: Replication, name: str, folder: Path | None) -> Subject:
+    """Return a subject with what was measured on the trained models of this replication, if it is in the folder.
+
+    Raises:
+        ValueError: the file is damaged, or comes from other hyperparameters.
+    """
+    if folder is None or not isinstance(member, TrainedReplication):
+        return subject
+    path = trained_path(folder, name)
+    runs = read_runs(path, member) if path.is_file() else None
+    return replace(subject, runs=runs) if runs is not None and runs.complete else subject
+
+
+def trained_path(folder: Path, name: str) -> Path:
+    """Return the file with what was measured on the trained models of a replication."""
+    return folder / f"{name}.json"
 
 
 def with_model(model: object | None, text: str = "stdlib", seed: int = 0) -> Subject:
@@ -92,7 +123,7 @@ def run(member: Replication, name: str, subject: Subject, on_progress: OnProgres
     )
     began, report = time.perf_counter(), for_item(on_progress, name)
     report(Progress(stage="measuring", done=0.0, total=1.0))
-    controls = tuple(member.controls(subject.seed))
+    controls = _controls(member, subject)
     found = dict(member.measure(replace(subject, on_progress=report)))
     # a verdict rests on every control of its paper
     judged = tuple(judge(claim, found[claim.name], controls) for claim in member.claims if claim.name in found)
@@ -101,14 +132,11 @@ def run(member: Replication, name: str, subject: Subject, on_progress: OnProgres
         paper=member.paper,
         claims=judged,
         controls=controls,
-        not_measured={
-            claim.name: "it needs a model" if subject.model is None else "it does not apply to this model"
-            for claim in member.claims
-            if claim.name not in found
-        },
+        not_measured={claim.name: _lacks(claim, name, subject) for claim in member.claims if claim.name not in found},
         model="" if subject.model is None else subject.model.info.name,
         seed=subject.seed,
         seconds=round(time.perf_counter() - began, 2),
+        trained="" if subject.runs is None else _training(subject.runs),
         version=__version__,
     )
     report(Progress(stage="measured", done=1.0, total=1.0, message=result.headline))
@@ -139,6 +167,24 @@ def read(path: Path) -> ReplicationResult:
 
 def _measures_models(member: Replication) -> bool:
     return any(claim.needs == "model" for claim in member.claims)
+
+
+def _controls(member: Replication, subject: Subject) -> tuple[Control, ...]:
+    controls = tuple(member.controls(subject.seed))
+    if subject.runs is None or not isinstance(member, TrainedReplication):
+        return controls
+    return *controls, member.learnt(subject.runs)
+
+
+def _lacks(claim: Claim, name: str, subject: Subject) -> str:
+    """Why a claim was not measured."""
+    if claim.needs == "training":
+        return f"it needs trained models: ordinate replicate {name} --train"
+    return "it needs a model" if subject.model is None else "it does not apply to this model"
+
+
+def _training(runs: TrainedRuns) -> str:
+    return f"{len(runs.runs)} models, {runs.seconds / 60:.1f} minutes of {runs.processor}"
 
 
 def _name(model: object) -> str | None:

@@ -1,0 +1,191 @@
+"""Press et al. 2022: ALiBi trained on short texts reads long ones."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ordinate.core.finding import Estimate
+from ordinate.core.shapes import Ids, Logits
+from ordinate.data.tasks.text import Text
+from ordinate.models.shape import Shape
+from ordinate.replications.estimates import over_pairs
+from ordinate.replications.prose import VOCABULARY, heldout_texts, train_bytes
+from ordinate.replications.replication import Subject
+from ordinate.replications.result import Claim, Control, Paper
+from ordinate.replications.trained import Arm, TrainedReplication
+from ordinate.replications.trained_runs import TrainedRun
+
+TRAINED, LONGEST = 64, 512
+LENGTHS = (64, 128, 256, 512)
+TEXTS, TARGETS, STRIDE = 32, 16, 4
+STEPS, BATCH, LEARNING_RATE = 200, 16, 3e-3
+# a receptive field of 2 (16 - 1) + 1 = 31 tokens, shorter than training
+WINDOW = "window:window=16"
+# the entropy of single bytes of the text is 3.3 nats
+MOST_LOSS = 2.9
+SHAPE = Shape(vocabulary=VOCABULARY, width=64, layers=2, heads=4, max_length=LONGEST)
+# of the planted models
+SYMBOLS = 16
+
+Model = Callable[[Ids], Logits]
+
+
+class Press(TrainedReplication):
+    """ALiBi trained on 64 tokens reads 512; scored in two ways, which separate extrapolation from longer context.
+
+        split:    mean loss over texts cut into pieces of n tokens: longer pieces have fewer early tokens
+        context:  loss of the same tokens after 449 to 512 tokens, minus that after 64
+
+    Split scores fall with n if early tokens are worse, also where no model reads farther back. The context score has
+    the same tokens on both sides.
+
+    Source: Press, Smith and Lewis 2022, https://arxiv.org/abs/2108.12409, sections 4 and appendix B.
+    Departs: bytes of Python's documentation, width 64, 2 layers, 200 steps; no model of the paper's size.
+    """
+
+    paper = Paper(
+        authors="Press et al.", year=2022, arxiv="2108.12409",
+        title="Train Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation",
+    )  # fmt: skip
+    order = 8
+    arms = tuple(
+        Arm(name, shape, STEPS, BATCH, LEARNING_RATE)
+        for name, shape in {
+            "alibi": replace(SHAPE, scheme="alibi"),
+            "sinusoidal": replace(SHAPE, scheme="sinusoidal"),
+            "window": replace(SHAPE, scheme="alibi", mixer=WINDOW),
+            "rope": replace(SHAPE, scheme="rope"),
+        }.items()
+    )
+    claims = (
+        Claim(
+            name="against sinusoidal",
+            text="ALiBi reads inputs longer than those of training with less loss than sinusoidal positions.",
+            tested="sign",
+            quantity=f"loss added by reading {LONGEST} tokens in place of {TRAINED} [nats], ALiBi minus sinusoidal",
+            side="below",
+            size=0.1,
+            null="0: both lose alike",
+            needs="training",
+        ),
+        Claim(
+            name="against rotary",
+            text="ALiBi reads inputs longer than those of training with less loss than rotary positions.",
+            tested="sign",
+            quantity=f"loss added by reading {LONGEST} tokens in place of {TRAINED} [nats], ALiBi minus RoPE",
+            side="below",
+            size=0.1,
+            null="0: both lose alike",
+            needs="training",
+        ),
+        Claim(
+            name="extrapolates",
+            text="With ALiBi the loss falls as inputs grow beyond the length of training.",
+            tested="sign",
+            quantity=f"loss added by reading {LONGEST} tokens in place of {TRAINED} [nats], texts split",
+            side="below",
+            size=0.01,
+            null="0: the length changes nothing",
+            printed="18.40 at 3072 after training at 512; sinusoidal, trained at 3072, 18.67 (perplexity)",
+            checked=False,
+            needs="training",
+        ),
+        Claim(
+            name="more context",
+            text="ALiBi uses context beyond the length of training.",
+            tested="sign",
+            quantity=f"loss of the same tokens after 449 to {LONGEST} tokens minus after {TRAINED} [nats], ALiBi",
+            side="below",
+            size=0.01,
+            null="the same in models that cannot read farther back than 31 tokens",
+            needs="training",
+        ),
+    )
+
+    def task(self) -> Text:
+        return Text(tokens=train_bytes(), vocabulary=VOCABULARY, length=TRAINED)
+
+    def examine(self, model: nn.Module) -> Mapping[str, float]:
+        return scores(model, heldout_texts(TEXTS, LONGEST + 1))
+
+    def has_learnt(self, run: TrainedRun) -> bool:
+        return run.numbers[split_name(TRAINED)] < MOST_LOSS
+
+    def controls(self, seed: int) -> Sequence[Control]:
+        rows = counting_rows(seed)
+        early, far = scores(Planted(32), rows), scores(Planted(128), rows)
+        gain = math.log(SYMBOLS) * (32 / LONGEST - 32 / TRAINED)
+        return (
+            Control(name="split gain of a model that is blind for its first 32 tokens", expected=gain,
+                    got=early[split_name(LONGEST)] - early[split_name(TRAINED)], tolerance=1e-5),
+            Control(name="context gain of that model, which reads no farther", expected=0.0, got=early["context"],
+                    tolerance=1e-5),
+            Control(name="context gain of a model that needs 128 tokens", expected=-math.log(SYMBOLS),
+                    got=far["context"], tolerance=1e-5),
+        )  # fmt: skip
+
+    def measure(self, subject: Subject) -> Mapping[str, Estimate]:
+        runs = subject.runs
+        if runs is None:
+            return {}
+        near, long = split_name(TRAINED), split_name(LONGEST)
+        added = {arm.name: runs.numbers(arm.name, long) - runs.numbers(arm.name, near) for arm in self.arms}
+        context, local = (runs.numbers(arm, "context") for arm in ("alibi", "window"))
+        return {
+            "against sinusoidal": over_pairs("difference", added["alibi"] - added["sinusoidal"]),
+            "against rotary": over_pairs("difference", added["alibi"] - added["rope"]),
+            "extrapolates": over_pairs("added loss", added["alibi"]),
+            "more context": over_pairs("context gain", context, local),
+        }
+
+
+class Planted(nn.Module):
+    """Knows that each symbol is followed by the next, but only from a place on; before it guesses uniformly."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self.first = first
+
+    def forward(self, ids: Ids) -> Logits:
+        """Return the logits of each place."""
+        sure = nn.functional.one_hot((ids + 1) % SYMBOLS, SYMBOLS) * 100.0
+        return sure * (torch.arange(ids.shape[1]) >= self.first)[:, None]
+
+
+def counting_rows(seed: int) -> Ids:
+    """Rows that count: each symbol is followed by the next one."""
+    starts = torch.randint(SYMBOLS, (2, 1), generator=torch.Generator().manual_seed(seed))
+    return (starts + torch.arange(LONGEST + 1)) % SYMBOLS
+
+
+def split_name(length: int) -> str:
+    """Name of the loss of texts split into pieces of this length."""
+    return f"split {length}"
+
+
+def scores(model: Model, texts: Ids) -> dict[str, float]:
+    """Return the loss of texts split to each length, and the gain of the same tokens from a longer context [nats].
+
+    Args:
+        model: gives the logits of each place.
+        texts: rows of 513 tokens.
+    """
+    inputs, targets = texts[:, :-1], texts[:, 1:]
+    found = {}
+    for length in LENGTHS:
+        nats = _nats(model, inputs.reshape(-1, length), targets.reshape(-1, length))
+        found[split_name(length)] = float(nats.mean())
+    # every fourth of the last 64 tokens, alone at the end of a short window
+    places = torch.arange(LONGEST - 1, LONGEST - 1 - STRIDE * TARGETS, -STRIDE)
+    windows = inputs.unfold(1, TRAINED, 1)[:, places - TRAINED + 1].reshape(-1, TRAINED)
+    short = _nats(model, windows, targets.unfold(1, TRAINED, 1)[:, places - TRAINED + 1].reshape(-1, TRAINED))[:, -1]
+    # the loop ends with the longest pieces, which are whole texts
+    return {**found, "context": float(nats[:, places].mean() - short.mean())}
+
+
+def _nats(model: Model, inputs: Ids, targets: Ids) -> Float[Tensor, "rows tokens"]:
+    return nn.functional.cross_entropy(model(inputs).mT, targets, reduction="none")

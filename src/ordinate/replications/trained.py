@@ -1,0 +1,90 @@
+"""The contract of a replication whose claims are about training: small models, and what was measured on each."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import nn
+
+from ordinate.data.task import Task
+from ordinate.models.shape import Shape
+from ordinate.replications.replication import Replication
+from ordinate.replications.result import Control
+from ordinate.replications.trained_runs import TrainedRun, TrainedRuns
+from ordinate.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Models that are trained alike but for their seed.
+
+    Args:
+        name: name of the arm.
+        shape: hyperparameters of the model.
+        steps: optimiser steps.
+        batch: sequences in a batch.
+        learning_rate: peak learning rate.
+        warmup_steps: warm-up steps.
+    """
+
+    name: str
+    shape: Shape
+    steps: int
+    batch: int
+    learning_rate: float
+    warmup_steps: int = 20
+
+    def settings(self, seed: int) -> TrainingSettings:
+        """Return the training settings of a seed, which are the same for all arms: seeds are paired."""
+        return TrainingSettings(
+            steps=self.steps,
+            batch=self.batch,
+            seed=seed,
+            learning_rate=self.learning_rate,
+            warmup_steps=self.warmup_steps,
+            checkpoint_every=self.steps,
+        )
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """All hyperparameters, as text; what is measured on other ones is another result."""
+        return {name: str(value) for name, value in asdict(self).items()}
+
+
+class TrainedReplication(Replication):
+    """Claims about training: arms of small models, trained with the same seeds.
+
+    Must: as `Replication`; `arms`, `task`, `examine`, `has_learnt`.
+
+    Claims with `needs="training"` are measured from the `runs` of the subject; others as in any replication.
+    """
+
+    arms: ClassVar[tuple[Arm, ...]]
+
+    @abstractmethod
+    def task(self) -> Task:
+        """Return the training task of all arms."""
+
+    @abstractmethod
+    def examine(self, model: nn.Module) -> Mapping[str, float]:
+        """Return the numbers that are measured on a trained model; none depends on the seed of another."""
+
+    @abstractmethod
+    def has_learnt(self, run: TrainedRun) -> bool:
+        """Return whether a model has learnt its task as far as it was trained on it: else nothing follows."""
+
+    def learnt(self, runs: TrainedRuns) -> Control:
+        """Return the control that every model has learnt its task."""
+        return Control(
+            name="share of the trained models that have learnt their task",
+            expected=1.0,
+            got=float(np.mean([self.has_learnt(run) for run in runs.runs])),
+            tolerance=0.0,
+        )
+
+
+def plan_of(arms: Sequence[Arm]) -> dict[str, dict[str, str]]:
+    """Return the hyperparameters of arms, by name."""
+    return {arm.name: arm.plan for arm in arms}

@@ -1,0 +1,95 @@
+"""Train the models of a replication, one after the other, and keep what is measured on them."""
+
+import shutil
+import time
+from pathlib import Path
+
+import torch
+
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
+from ordinate.core.checks import need
+from ordinate.core.progress import OnProgress, Progress, ignore, subrange
+from ordinate.core.seeds import derive_seed
+from ordinate.data.task import Task
+from ordinate.models.decoder import Decoder
+from ordinate.replications.trained import Arm, TrainedReplication, plan_of
+from ordinate.replications.trained_runs import SEEDS, TrainedRun, TrainedRuns
+from ordinate.study.manifest import processor
+from ordinate.training.loop import train
+
+FORMAT = 1
+
+
+def train_models(
+    member: TrainedReplication, path: Path, on_progress: OnProgress = ignore, seeds: int = SEEDS
+) -> TrainedRuns:
+    """Train the models that are not in the file yet, and add what is measured on each as soon as it is trained.
+
+    Interrupted, it goes on with the next call. Seeds are the outer loop: an unfinished file holds whole pairs but for
+    the last.
+
+    Args:
+        member: the replication.
+        path: file of the numbers; in a folder beside it models are trained, which are removed when measured.
+        on_progress: receives models done, of all.
+        seeds: number of seeds.
+
+    Raises:
+        ValueError: the file is damaged, or belongs to models of other hyperparameters.
+        TrainingStopped: a signal arrived; the state of the model is saved.
+    """
+    runs = read_runs(path, member) if path.exists() else _none_yet(member)
+    wanted = [(arm, seed) for seed in range(seeds) for arm in member.arms]
+    there = {(run.arm, run.seed) for run in runs.runs}
+    if all((arm.name, seed) in there for arm, seed in wanted):
+        return runs
+    task, folder = member.task(), path.with_suffix("")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for place, (arm, seed) in enumerate(wanted):
+        if (arm.name, seed) in there:
+            continue
+        on_progress(Progress(stage="training", done=place / len(wanted), total=1.0))
+        part = subrange(on_progress, place / len(wanted), (place + 1) / len(wanted))
+        run = _one(member, arm, seed, task, folder / f"{arm.name}-{seed}", part)
+        runs = runs.model_copy(update={"runs": (*runs.runs, run)})
+        write_checksummed(path, {"format": FORMAT, "trained": runs.model_dump(mode="json")})
+    shutil.rmtree(folder, ignore_errors=True)
+    return runs
+
+
+def read_runs(path: Path, member: TrainedReplication) -> TrainedRuns:
+    """Read what was measured on the trained models of a replication.
+
+    Raises:
+        ValueError: the file is damaged, of another format, or belongs to models of other hyperparameters.
+    """
+    content = read_checksummed(path, "train the models again in another folder")
+    must, came = f"numbers of trained models must have format {FORMAT}", f"{path} has {content.get('format')!r}"
+    need(content.get("format") == FORMAT, must, came, "train the models again in another folder")
+    runs, now = TrainedRuns.model_validate(content["trained"]), plan_of(member.arms)
+    changed = [name for name in {**runs.plan, **now} if runs.plan.get(name) != now.get(name)]
+    must = "numbers must come from models with the hyperparameters of this version"
+    came = f"{path} has other ones in {', '.join(changed)}"
+    need(not changed, must, came, "train the models again in another folder")
+    return runs
+
+
+def _none_yet(member: TrainedReplication) -> TrainedRuns:
+    threads = torch.get_num_threads()
+    about = f"{processor()}, {threads} thread{'s' * (threads > 1)}, PyTorch {torch.__version__}"
+    return TrainedRuns(plan=plan_of(member.arms), processor=about)
+
+
+def _one(
+    member: TrainedReplication, arm: Arm, seed: int, task: Task, folder: Path, on_progress: OnProgress
+) -> TrainedRun:
+    began = time.perf_counter()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "weights"))
+        model = Decoder(arm.shape)
+    train(model, task, arm.settings(seed), folder, on_progress)
+    seconds = time.perf_counter() - began
+    with torch.no_grad():
+        numbers = dict(member.examine(model.eval()))
+    shutil.rmtree(folder, ignore_errors=True)
+    return TrainedRun(arm=arm.name, seed=seed, numbers=numbers, seconds=round(seconds, 2))

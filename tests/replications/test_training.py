@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+from ordinate.data.tasks.copy import Copy
+from ordinate.models.shape import Shape
+from ordinate.replications.papers.press import Press
+from ordinate.replications.trained import Arm
+from ordinate.replications.training import read_runs, train_models
+
+TASK = Copy(count=2, symbols=4)
+
+
+class Small(Press):
+    arms = tuple(
+        Arm(name, Shape(vocabulary=TASK.vocabulary, width=8, layers=1, heads=1, scheme=name), 2, 2, 1e-3)
+        for name in ("none", "rope")
+    )
+
+    def task(self):
+        return TASK
+
+    def examine(self, model):
+        assert not model.training
+        batch = TASK.sample(torch.Generator().manual_seed(0), 4)
+        return {"split 64": float(model(batch.inputs).double().logsumexp(-1).mean())}
+
+
+class Changed(Small):
+    arms = (Small.arms[0], Arm("rope", Small.arms[1].shape, 3, 2, 1e-3))
+
+
+class Interrupted(Small):
+    """Fails after its first model."""
+
+    left = 1
+
+    def examine(self, model):
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return super().examine(model)
+
+
+@pytest.mark.extended
+def test_an_interrupted_training_goes_on_and_gives_the_same_numbers(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train_models(Interrupted(), tmp_path / "a.json", seeds=2)
+    assert len(read_runs(tmp_path / "a.json", Small()).runs) == 1
+    whole, again = (train_models(Small(), tmp_path / name, seeds=2) for name in ("b.json", "a.json"))
+    assert [(run.arm, run.seed, run.numbers) for run in whole.runs] == [
+        (run.arm, run.seed, run.numbers) for run in again.runs
+    ]
+    assert whole.numbers("none", "split 64").shape == (2,)
+    assert not whole.complete
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.json"]
+    # the seeds differ
+    assert len(set(whole.numbers("rope", "split 64"))) == 2
+
+
+@pytest.mark.extended
+def test_numbers_of_other_hyperparameters_are_refused(tmp_path):
+    train_models(Small(), tmp_path / "a.json", seeds=1)
+    with pytest.raises(ValueError, match=r"hyperparameters of this version.*other ones in rope; train"):
+        read_runs(tmp_path / "a.json", Changed())
+
+
+def test_a_model_that_has_not_learnt_takes_all_verdicts(trained_folder):
+    runs = read_runs(trained_folder / "press.json", Press())
+    assert Press().learnt(runs).recovered
+    bad = runs.runs[0].model_copy(update={"numbers": {**runs.runs[0].numbers, "split 64": 3.0}})
+    assert not Press().learnt(runs.model_copy(update={"runs": (bad, *runs.runs[1:])})).recovered
