@@ -1,5 +1,6 @@
 """Every test runs offline, on one thread, with the types of all tensors checked. Test tiers are formed here."""
 
+import functools
 import gc
 import inspect
 import os
@@ -20,8 +21,43 @@ os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
+check_shapes = jaxtyping.jaxtyped
+
+
+def check_types(typechecker):
+    """`jaxtyping.jaxtyped` for functions that name the axes of a tensor; of all others the types alone are checked.
+
+    Nine of ten functions are of the second kind, for which jaxtyping's record of axes is much work for nothing. A
+    function is prepared at its first call: no test calls all of them.
+    """
+
+    def decorate(checked):
+        if inspect.isclass(checked):
+            return check_shapes(typechecker=typechecker)(checked)
+        strict = None
+
+        @functools.wraps(checked)
+        def call(*args, **kwargs):
+            nonlocal strict
+            if jaxtyping.config.jaxtyping_disable:
+                return checked(*args, **kwargs)
+            if strict is None:
+                named = any(
+                    isinstance(kind, str) or "jaxtyping" in repr(kind) for kind in checked.__annotations__.values()
+                )
+                strict = (check_shapes(typechecker=typechecker) if named else typechecker)(checked)
+            return strict(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
 # before anything of ordinate is imported: from then on each call checks the axes of its tensors; an int is a float
-jaxtyping.install_import_hook("ordinate", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+jaxtyping.jaxtyped = check_types
+jaxtyping.install_import_hook(
+    "ordinate", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True, violation_type=TypeError))"
+)
 
 # what is imported and collected stays to the end: the garbage collector need not go through it again and again
 gc.disable()

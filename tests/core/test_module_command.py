@@ -62,6 +62,7 @@ def test_a_module_is_started_without_the_current_folder(planted):
     assert executed(planted) == []
 
 
+@pytest.mark.extended
 def test_every_process_of_python_is_started_by_module_command():
     for path in SOURCE.rglob("*.py"):
         constants = [

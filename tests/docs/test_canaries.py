@@ -56,6 +56,7 @@ def small(tmp_path_factory):
     return study
 
 
+@pytest.mark.extended
 def test_the_same_code_has_the_same_losses_to_the_bit(small):
     stored, again = read_checksummed(small.path / FILE), canary(small)
     assert stored == again

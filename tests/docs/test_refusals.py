@@ -23,6 +23,7 @@ def test_a_refusal_is_in_the_table_with_its_reason(refusals):
     assert "layer_norm_epsilon" not in table
 
 
+@pytest.mark.extended
 def test_a_setting_or_class_that_a_family_refuses_from_now_on_makes_the_table_stale(refusals, monkeypatch):
     drawn = {"llama": refusals.TABLES["FIELDS"]["llama"]}
     before = refusals.settings_table(drawn), refusals.class_table(drawn)

@@ -60,6 +60,7 @@ def test_it_is_the_formula_in_every_order_of_memory(order, type, layout):
         assert x.equal(before)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("order", ORDERS)
 def test_its_gradients_are_those_of_finite_differences_twice(order, layout):

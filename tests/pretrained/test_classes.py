@@ -41,6 +41,7 @@ def listed():
     return {name.strip() for line in part.splitlines()[3:] if "|" in line for name in line.split("|")[2].split(",")}
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=() if name in ("bert", "llama") else pytest.mark.extended) for name in FIELDS]
 )

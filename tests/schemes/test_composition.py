@@ -58,7 +58,7 @@ class HalfDynamic(HalfRope):
         self.citation = type(self).citation
 
 
-@pytest.mark.covering(0)
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", [RopeAndAlibi, LearnedAndRotated, HalfRope, HalfDynamic])
 def test_a_composition_passes_the_contract_suite(kind):
     outcomes = check_scheme(kind)

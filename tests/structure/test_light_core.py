@@ -107,6 +107,7 @@ print("whole", "pydantic" in sys.modules)
 """
 
 
+@pytest.mark.extended
 def test_models_attention_schemes_and_mixers_work(core):
     done = core(MODELS)
     assert (done.stdout, done.stderr) == ("whole False\n", ""), done.stderr
@@ -161,6 +162,7 @@ def built(form, source, folder):
 MAIN = "from ordinate.cli.main import main; main()"
 
 
+@pytest.mark.extended
 def test_a_command_of_the_core_and_one_of_an_extra(core):
     done = core(MAIN, "list")
     assert (done.returncode, done.stderr) == (0, "")

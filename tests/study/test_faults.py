@@ -97,6 +97,7 @@ def test_a_full_disk_when_the_result_is_written_is_reported_and_nothing_is_lost(
     assert folder.status(run) == "done"
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("how", ["truncated", "empty", "missing", "binary", "flipped"])
 def test_a_corrupted_result_is_made_again_identically(folder, work, how):
     assert work() == 0
@@ -116,6 +117,7 @@ def test_a_corrupted_result_is_made_again_identically(folder, work, how):
     assert result(folder) == before
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(("how", "step"), [("flipped", 1), ("flipped", 3), ("truncated", 2), ("missing", 1)])
 def test_a_corrupted_loss_before_a_checkpoint_is_made_again_identically(folder, work, capsys, how, step):
     assert work() == 0

@@ -109,6 +109,7 @@ def test_a_run_is_killed_when_its_fork_server_dies():
     assert orphan.wait() == -signal.SIGKILL
 
 
+@pytest.mark.extended
 def test_without_a_fork_server_a_run_starts_its_own_interpreter(tmp_path):
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     there.close()

@@ -68,6 +68,7 @@ def test_only_an_edited_cell_is_repeated_and_undoing_the_edit_finds_the_old_runs
     assert carried(plan, out)[1] == []
 
 
+@pytest.mark.extended
 def test_a_factor_may_get_more_values_and_a_grid_more_seeds(designed, carried, study):
     out, _, _ = study
     more = designed(**FACTORS | {"width": (4, 8, 16)})
@@ -76,6 +77,7 @@ def test_a_factor_may_get_more_values_and_a_grid_more_seeds(designed, carried, s
     assert all("width=4" in name for name in done)
 
 
+@pytest.mark.extended
 def test_a_study_without_a_grid_may_get_more_seeds_and_schemes(designed, carried, tmp_path):
     options = {"task": ("copy",), "width": (8,), "eval_length_multiples": (1,)}
     carried(designed(schemes=("none",), **options), tmp_path)
@@ -183,6 +185,7 @@ def test_the_report_of_a_grid_shows_every_cell(carried, study):
         build_cell(out, {"task": "copy", "width": "17"})
 
 
+@pytest.mark.extended
 def test_the_texts_of_cells_have_separate_data_folders(designed, carried, tmp_path):
     texts = []
     for name in ("one", "two"):

@@ -58,6 +58,7 @@ def test_leaders_are_trained_with_another_seed_and_kept_when_resuming(designed, 
     assert (more, again.plan()) == ([], stored)
 
 
+@pytest.mark.extended
 def test_a_study_that_ended_before_the_leaders_were_chosen_goes_on_with_its_own_code_only(
     designed, carried, tmp_path, monkeypatch
 ):
@@ -88,6 +89,7 @@ def test_plans_written_before_this_option_have_no_further_seeds():
     assert old.digest() == old.model_copy(update={"leader_seeds": 0, "leaders": ("rope",)}).digest()
 
 
+@pytest.mark.extended
 def test_the_command_counts_the_runs_of_leaders_that_did_not_succeed(designed, carried, tmp_path, monkeypatch):
     plan = designed(**FOUR)
     folder, _ = carried(plan, tmp_path)

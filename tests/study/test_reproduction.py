@@ -117,6 +117,7 @@ def test_another_state_is_not_reproduced(study, tmp_path):
     )
 
 
+@pytest.mark.extended
 def test_a_tuned_run_of_a_grid_takes_the_rate_of_its_study(designed, carried, tmp_path):
     plan = designed(**PLAN | {"width": (8, 16), "schemes": ("rope",)}, tune_lr=(0.001, 0.002))
     study, _ = carried(plan, tmp_path / "study")
@@ -206,6 +207,7 @@ def test_no_run_of_a_study_is_removed(study, designed, carried, tmp_path):
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.extended
 def test_what_other_code_began_is_begun_anew(study, tmp_path):
     assert reproduced(study, tmp_path, "rope-s0", 2).outcome == "bit"
     again = StudyFolder(tmp_path)

@@ -141,6 +141,7 @@ def test_a_run_uses_the_tuned_rate_and_the_report_lists_it(designed, carried, tm
     assert carried(plan, tmp_path / "study")[1] == ["none-rate=0.001-t0"]
 
 
+@pytest.mark.extended
 def test_the_report_states_that_a_rate_is_shared(designed, carried, tmp_path):
     folder, _ = carried(designed(**OPTIONS), tmp_path / "study")
     assert "The learning rate, 0.004, is the same for all and not tuned." in build_report(folder.path).path.read_text(

@@ -31,6 +31,7 @@ def damage(path, how):
         path.write_bytes(raw)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("how", ["missing", "empty", "truncated", "flipped"])
 @pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, how, name):

@@ -47,6 +47,7 @@ def close(one, other, tolerance=1e-5):
 
 
 @pytest.mark.extended
+@pytest.mark.extended
 def test_two_devices_learn_what_one_does_though_shares_of_a_batch_ask_unequally_much(quick):
     _, found = quick
     (one,) = found["one"]
@@ -56,6 +57,7 @@ def test_two_devices_learn_what_one_does_though_shares_of_a_batch_ask_unequally_
             close(part, one)
 
 
+@pytest.mark.extended
 def test_only_the_first_process_tells_how_far_it_is_and_writes(quick):
     folder, found = quick
     for name in ("ddp", "fsdp"):
@@ -64,6 +66,7 @@ def test_only_the_first_process_tells_how_far_it_is_and_writes(quick):
         assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.extended
 def test_checkpoints_are_alike_on_any_number_of_devices(quick):
     folder, _ = quick
     one, *others = (
@@ -81,6 +84,7 @@ def test_checkpoints_are_alike_on_any_number_of_devices(quick):
                 torch.testing.assert_close(theirs["state"][number][name], value, atol=1e-5, rtol=1e-3)
 
 
+@pytest.mark.extended
 def test_a_signal_to_one_process_stops_all_and_training_resumes_from_there(quick):
     folder, found = quick
     assert [part["ended"] for part in found["fsdp, stopped"]] == ["stopped by signal 15"] * 2

@@ -121,5 +121,5 @@ def _sides(size: Any) -> Sequence[int]:
     if isinstance(size, int):
         return size, size
     if isinstance(size, dict):
-        return [size["shortest_edge"]] if "shortest_edge" in size else [size["height"], size["width"]]
+        size = [size["shortest_edge"]] if "shortest_edge" in size else [size["height"], size["width"]]
     return [int(side) for side in size]

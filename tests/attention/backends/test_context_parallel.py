@@ -27,6 +27,7 @@ def gaps():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.extended
 def test_two_processes_agree_with_one_in_outputs_and_gradients(gaps):
     for found in gaps:
         assert len(found) == 14

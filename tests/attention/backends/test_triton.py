@@ -44,6 +44,7 @@ assert_agrees("triton", scheme, where, *random_qkv(where, batch=1, heads=2, kv_h
 """
 
 
+@pytest.mark.extended
 @installed
 def test_a_learned_table_with_far_tiles_agrees_with_the_reference():
     interpreted("-c", LEARNED_TABLE)
@@ -92,6 +93,7 @@ def test_torch_compile_takes_it_whole_forward_and_backward():
     interpreted("-c", COMPILED)
 
 
+@pytest.mark.extended
 def test_nothing_imports_triton_before_a_kernel_runs():
     program = "import torch, sys; had = 'triton' in sys.modules; from ordinate.attention._attend import BACKENDS; "
     program += "assert 'triton' in BACKENDS; assert had or 'triton' not in sys.modules"

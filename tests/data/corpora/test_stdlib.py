@@ -1,6 +1,9 @@
+import pytest
+
 from ordinate.data.corpora.stdlib import Stdlib
 
 
+@pytest.mark.extended
 def test_it_is_megabytes_of_source_without_tests_in_a_fixed_order():
     documents = list(Stdlib().documents())
     names = [document.name for document in documents]

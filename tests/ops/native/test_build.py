@@ -315,6 +315,7 @@ def test_on_arm_it_is_used_on_request_only(machine, library, monkeypatch):
     assert attempt(machine) is None
 
 
+@pytest.mark.extended
 def test_nothing_is_built_when_it_is_imported():
     program = "import ordinate.attention._attend; from ordinate.ops.native import build; "
     program += "print(build._attempt.cache_info().misses)"

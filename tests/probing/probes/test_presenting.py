@@ -64,6 +64,7 @@ def test_a_large_model_gets_a_subsample_and_a_caveat():
         assert f"Of 64 texts of 200 it uses {size[0]} of {size[1]}:" in less.subsampling_notes[0]
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("budget", [1.5e8, 4e8, 1e9])
 def test_reading_a_sample_costs_its_budget(budget):
     model = Decoder(Shape(vocabulary=300, width=32, heads=2, layers=3, scheme="learned", max_length=128)).eval()

@@ -35,6 +35,7 @@ def test_a_symmetric_layer_has_half_the_score_in_the_published_pairing():
     assert met == [0, 10, 21, 31]
 
 
+@pytest.mark.extended
 def test_a_random_decoder_is_not_symmetric():
     model = random_decoder(0)
     texts = ProbeData(random_texts(0, 4, 16), None, "random", natural=False)
