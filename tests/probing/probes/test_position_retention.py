@@ -133,7 +133,7 @@ def test_the_mixing_ratio_is_zero_under_self_attention_only():
         own.query[:] = own.key * 1e3
         own.key[:] = own.key * 1e3
     chosen = subsample(subject.info, random_sequences(), ForwardBudget(1))
-    streams, found = residual_and_branch_ratios(subject, chosen, choose_positions(chosen, subject.info), {})
+    streams, found = residual_and_branch_ratios(subject, chosen, choose_positions(chosen, subject.info)).value
     assert found["mixing ratio"].mean() < 0.1 < found["norm of attention output / norm of residual"].mean()
     for own, other in zip(
         streams, residual_at_positions(subject, chosen, choose_positions(chosen, subject.info)), strict=True

@@ -9,6 +9,7 @@ from torch import Tensor
 from ordinate.core.shapes import Tokens
 from ordinate.ops.heads import repeat_for_heads
 from ordinate.probing._adapter import AttentionRecord, Hooks, ModelAdapter, ModelInfo, NotApplicable, Projection
+from ordinate.probing.measures.measured import Measured
 from ordinate.probing.measures.samples import Permutation, Sample, drop_prefix
 
 # most positions that are captured, and most numbers that are kept in memory
@@ -181,17 +182,16 @@ def residual_at_positions(
 
 
 def residual_and_branch_ratios(
-    subject: ModelAdapter, sample: Sample, places: Positions, reasons: dict[str, str]
-) -> tuple[ResidualStreams, dict[str, BranchRatios]]:
+    subject: ModelAdapter, sample: Sample, places: Positions
+) -> Measured[tuple[ResidualStreams, dict[str, BranchRatios]]]:
     """Residual-stream vectors, and norm and mixing ratios of the attention branch where it is observable.
 
     Args:
         subject: the model.
         sample: texts or images; read once.
         places: the positions that are captured.
-        reasons: receives the reason for what could not be measured.
     """
-    facts = subject.info
+    facts, missing = subject.info, dict[str, str]()
 
     def mixed() -> BranchNormRatio:
         return MixingRatio(facts, places, [subject.projection(layer) for layer in range(facts.layers)])
@@ -205,14 +205,14 @@ def residual_and_branch_ratios(
             watch = make()
             _read(subject, sample, watch)
         except NotApplicable as reason:
-            reasons[name] = str(reason)
+            missing[name] = str(reason)
             continue
         found = {"norm of attention output / norm of residual": watch.ratios, "mixing ratio": watch.mixed}
         ratios = {what: torch.stack([torch.cat(own) for own in each], 1) for what, each in found.items() if all(each)}
         if not ratios:
-            reasons[name] = "its attention output is not observable"
-        return [torch.cat(parts) for parts in watch.kept], ratios
-    return residual_at_positions(subject, sample, places), {}
+            missing[name] = "its attention output is not observable"
+        return Measured(([torch.cat(parts) for parts in watch.kept], ratios), missing)
+    return Measured((residual_at_positions(subject, sample, places), {}), missing)
 
 
 def position_directions(
