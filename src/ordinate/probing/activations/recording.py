@@ -1,7 +1,7 @@
 """Record activations of forward passes by name and layer."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ordinate.core.checks import need, shown
 from ordinate.core.finding import Table
-from ordinate.probing._adapter import AttentionRecord, Inputs, ModelAdapter, NotApplicable
+from ordinate.probing._adapter import AttentionRecord, Hooks, Inputs, ModelAdapter, NotApplicable
 from ordinate.probing._attach import attach
+from ordinate.probing.activations.change import Marked, combined
 from ordinate.probing.activations.inputs import ModelInput, batches
 from ordinate.probing.activations.names import (
     ACTIVATIONS,
@@ -90,6 +91,7 @@ def record(
     layers: int | Sequence[int] | None = None,
     reduce: Reduce | None = None,
     logits: bool = False,
+    gradients: bool = False,
 ) -> Recording:
     """Record activations by the names of TransformerLens.
 
@@ -103,17 +105,24 @@ def record(
         layers: indices from 0; None: all.
         reduce: applied to each activation as it comes, so that whole ones are never kept; the batch stays first.
         logits: whether to run the output head too.
+        gradients: whether activations and logits stay in the graph: after `backward` of something computed from them,
+            each recorded activation has its gradient in `.grad`, of one batch and without `reduce`.
 
     Raises:
-        ValueError: an unknown name or layer, or a `reduce` that does not keep the batch.
+        ValueError: an unknown name or layer, a `reduce` that does not keep the batch, or gradients of several
+            batches or reduced activations.
         NotApplicable: the model lacks one of them; the message lists those that it has.
     """
     subject = model if isinstance(model, ModelAdapter) else attach(model)
     wanted = check_names(names)
     chosen = check_indices("layers", layers, subject.info.layers)
     keys = [(name, layer) for name in wanted for layer in chosen]
+    given = batches(subject, inputs)
     try:
-        found = collect(subject, batches(subject, inputs), keys, reduce, logits=logits)
+        if gradients:
+            found = _in_graph(subject, list(given), keys, reduce, logits=logits)
+        else:
+            found = collect(subject, given, keys, reduce, logits=logits)
     except NotApplicable as reason:
         raise missing_activation(subject, str(reason)) from None
     for name in wanted:
@@ -154,6 +163,28 @@ def collect(
     found = recorder.concatenated()
     own = {key: found[key] for key in keys if key in found}
     return Recording(own, torch.cat(heads) if heads else None, reduce is not None)
+
+
+def _in_graph(
+    subject: ModelAdapter,
+    inputs: list[Inputs],
+    keys: Sequence[tuple[str, int]],
+    reduce: Reduce | None,
+    *,
+    logits: bool,
+) -> Recording:
+    need(reduce is None, "gradients are of whole activations", "got reduce", "reduce them afterwards")
+    need(len(inputs) == 1, "gradients are of one batch", f"got {len(inputs)}", "record each by itself")
+    names = dict.fromkeys(name for name, _ in keys)
+    changes = {own: Marked.of(own, [layer for name, layer in keys if name == own]) for own in names}
+    watch: Hooks = HookFunctions({}, skip_head=not logits)
+    # a change of the residual stream must be marked after those before it, in any order of names
+    for name in ACTIVATIONS:
+        if name in changes:
+            watch = combined(changes[name].hooks, watch)
+    out = subject.forward(replace(inputs[0], gradients=True), watch)
+    marked = {(name, layer): x for name, own in changes.items() for layer, x in own.marked.items()}
+    return Recording({key: marked[key] for key in keys if key in marked}, out.logits if logits else None)
 
 
 @dataclass(eq=False)

@@ -49,6 +49,7 @@ from ordinate.probing.measures.score_decomposition import (
 from ordinate.probing.measures.score_scale import score_scale
 from ordinate.probing.measures.subspace_ablation import excess_over_controls
 from ordinate.probing.measures.subspace_overlap import (
+    Stream,
     SubspaceShare,
     embedding_overlap_and_properties,
     position_selectivity,
@@ -124,10 +125,7 @@ class PositionContentSubspaces(Probe):
         scores = _decompose_and_ablate(model, few, seed, on_progress)
         on_progress(fraction(0.8))
         tables = embedding_overlap_and_properties(model, whole.length, seed)
-        read = Measured(dict[str, float]())
-        if layers[0].share is not None:
-            name = "position directions of the projections"
-            read = attempt(name, lambda: position_selectivity(model, streams[0], ENERGY), {})
+        read = _read_directions(model, streams[0]) if layers[0].share is not None else Measured({})
         overlaps, code = tables.value
         found = SubspaceResults(layers, *scores.value, overlaps, read.value, code)
         estimates = _estimates(found, seed)
@@ -152,6 +150,11 @@ class PositionContentSubspaces(Probe):
             seed=seed,
             seconds=time.perf_counter() - began,
         )
+
+
+def _read_directions(subject: ModelAdapter, x: Stream) -> Measured[dict[str, float]]:
+    name = "position directions of the projections"
+    return attempt(name, lambda: position_selectivity(subject, x, ENERGY), {})
 
 
 def _decompose_and_ablate(

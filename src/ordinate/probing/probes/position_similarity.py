@@ -19,7 +19,7 @@ from ordinate.probing.measures.formatting import (
     mean_line,
     sample_caveats,
 )
-from ordinate.probing.measures.measured import attempt, missing_parts
+from ordinate.probing.measures.measured import Measured, attempt, missing_parts
 from ordinate.probing.measures.perturbation_loss import Metric, metric_for
 from ordinate.probing.measures.position_distances import (
     attention_divergence,
@@ -74,12 +74,10 @@ class PositionSimilarity(Probe):
         passes = swap_passes(data.ids.shape[1] if table is None else length, controls=table is not None)
         chosen = intervention_sample(facts, data, ForwardBudget(passes))
         on_progress(fraction(0.1))
-        name = "attention patterns by position"
-        patterns = attempt(name, lambda: _pattern_divergences(model, chosen, min(length, 128)))
+        patterns = _pattern_divergences(model, chosen, min(length, 128))
         divergences = patterns.value
         on_progress(fraction(0.3))
-        scale = metric_for(model, chosen, seed)
-        part = subrange(on_progress, 0.3, 1.0)
+        scale, part = metric_for(model, chosen, seed), subrange(on_progress, 0.3, 1.0)
         swapped = attempt("effect of swapped positions", lambda: swap_positions(scale, table, seed, part))
         harm, missing = swapped.value, missing_parts(embedded, patterns, swapped)
         if pairwise is None and divergences is None and harm is None:
@@ -114,9 +112,12 @@ def _table(subject: ModelAdapter, length: int) -> tuple[Tensor, ndarray]:
     return table, pairwise
 
 
-def _pattern_divergences(subject: ModelAdapter, chosen: Sample, length: int) -> ndarray | None:
+def _pattern_divergences(subject: ModelAdapter, chosen: Sample, length: int) -> Measured[ndarray | None]:
     ids = chosen.inputs(slice(0, 4)).ids
-    return None if ids is None else attention_divergence(position_scores(subject, ids[:, -1], length))
+    if ids is None:
+        return Measured(None)
+    last, name = ids[:, -1], "attention patterns by position"
+    return attempt(name, lambda: attention_divergence(position_scores(subject, last, length)))
 
 
 def _embedding_estimates(

@@ -59,6 +59,10 @@ NULL = (
     "Independent queries and keys: s of 1 / {width}, with a standard deviation of {spread:.2g} per head; half of the "
     "symmetric part is positive. Ablations: 0; rotating queries randomly shows how much the model relies on scores."
 )
+CAVEATS = (
+    "The model was not trained with these ablations: a model trained that way may perform well.",
+    "The symmetry of the weights ignores biases of queries and keys, and norms applied to them.",
+)
 # an effect below this share of that of random rotation is no difference between queries and keys
 MIN_EFFECT = 0.1
 ANTISYMMETRIC = "antisymmetric part of W_q W_k^T, median head"
@@ -88,10 +92,9 @@ class QKRoles(Probe):
         whole = observation_sample(facts, truncated(data, MAX_TOKENS), ForwardBudget(without_logits=1))
         few = intervention_sample(facts, data, ForwardBudget(20))
         symmetry = measure_qk_symmetry(model, few, seed)
-        weights = symmetry.value
         on_progress(fraction(0.2))
         scores = attempt("symmetry of scores", lambda: score_symmetry(model, whole).numpy())
-        like = scores.value
+        weights, like = symmetry.value, scores.value
         on_progress(fraction(0.3))
         ablated = _ablation_estimates(model, few, weights, seed, on_progress)
         entropy = attempt("entropy of attention", lambda: _entropy_estimates(model, few, seed), [])
@@ -101,7 +104,7 @@ class QKRoles(Probe):
         estimates = [*_weight_estimates(weights, facts.width), *_token_estimates(like, seed), *harm]
         named = {one.name: one for one in estimates}
         words = {"whole": whole.description, "few": few.description, "noun": few.noun}
-        words["what"] = metric_for(model, few, seed).name
+        words |= {"what": metric_for(model, few, seed).name}
         grade, effect = _grade(named, weights)
         return Finding(
             question="qk_roles",
@@ -115,11 +118,7 @@ class QKRoles(Probe):
             pictures=_pictures(weights, like),
             method=METHOD.format(**words, exchangeable=EXCHANGEABLE, divisions=SINKHORN_ITERATIONS),
             null=NULL.format(width=facts.width, spread=2**0.5 / facts.width),
-            caveats=(
-                "The model was not trained with these ablations: a model trained that way may perform well.",
-                "The symmetry of the weights ignores biases of queries and keys, and norms applied to them.",
-                *sample_caveats([whole, few], missing),
-            ),
+            caveats=(*CAVEATS, *sample_caveats([whole, few], missing)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
