@@ -36,8 +36,8 @@ def swaps_of_random_positions(seed: int) -> Outcome:
     subject = AnalyticModel("learned", head=False, width=WIDTH, seed=seed)
     chosen = intervention_sample(subject.info, random_sequences(TEXTS, PLACES, seed=seed), ForwardBudget(9))
     scale = metric_for(subject, chosen, seed)
-    harm = swap_positions(scale, subject.position_table(PLACES), seed, {}, ignore)
-    if harm is None or harm.control_effects is None:
+    harm = swap_positions(scale, subject.position_table(PLACES), seed, ignore)
+    if harm.control_effects is None:
         raise ValueError("positions must be swappable; got no effects; use a model with position embeddings")
     steps = np.array(harm.displacements) - np.mean(harm.displacements)
     weights = steps / float((steps**2).sum())
@@ -53,9 +53,7 @@ def swaps_of_one_model(seed: int) -> Outcome:
     """The same model on other texts: coverage of the expected effect of swaps."""
     subject = AnalyticModel("rope", head=False, width=WIDTH, seed=1)
     chosen = intervention_sample(subject.info, random_sequences(TEXTS, PLACES, seed=seed), ForwardBudget(9))
-    harm = swap_positions(metric_for(subject, chosen, seed), None, seed, {}, ignore)
-    if harm is None:
-        raise ValueError("positions must be swappable; got no effects; use a model that takes position ids")
+    harm = swap_positions(metric_for(subject, chosen, seed), None, seed, ignore)
     return Outcome({
         f"positions swapped at offset {offset}": Reading.of(mean_estimate("", values, seed, ""))
         for offset, values in zip(harm.offsets, harm.swap_effects.T, strict=True)

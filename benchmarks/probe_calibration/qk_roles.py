@@ -25,7 +25,7 @@ GRADED_DRAWS = 40
 def measured(subject: AnalyticModel, seed: int) -> QKSymmetry:
     """Symmetry of the heads of a model."""
     chosen = subsample(subject.info, random_sequences(2, 12, seed=seed), ForwardBudget(1))
-    found = measure_qk_symmetry(subject, chosen, seed, {})
+    found = measure_qk_symmetry(subject, chosen, seed).value
     if found is None:
         raise ValueError("the model must have projections; got none; use AnalyticModel")
     return found

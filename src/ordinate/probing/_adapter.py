@@ -85,6 +85,7 @@ class Inputs:
         mask: attention mask, True where a query (row) may attend to a key (column); None: the mask of the model.
         images: pixels.
         embeddings: replacements for the token embeddings, before positions are added; None: the embeddings of `ids`.
+        gradients: whether outputs and activations stay in the graph, so that `backward` can be called on them.
     """
 
     ids: Ids | None = None
@@ -92,6 +93,7 @@ class Inputs:
     mask: Bool[Tensor, "#b n n"] | None = None
     images: Float[Tensor, "b channels height width"] | None = None
     embeddings: Tokens | None = None
+    gradients: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +249,7 @@ class ModelAdapter(ABC):
 
     @abstractmethod
     def forward(self, inputs: Inputs, watch: Hooks | None = None) -> ForwardOutput:
-        """Run a forward pass with hooks, in evaluation mode and without gradients.
+        """Run a forward pass with hooks, in evaluation mode, and without gradients unless the inputs ask for them.
 
         Raises:
             NotApplicable: the model does not support these positions, this mask or these hooks.

@@ -209,7 +209,7 @@ def test_position_energy_of_projections():
     basis = frames(32, 32, 99)
     subject.weights[0].query[:] = basis[20:23].T @ drawn(3, 16)
     subject.weights[0].key[:] = basis[:12].T @ drawn(12, 16)
-    found = position_selectivity(subject, stream([20, 21, 22]), 0.9, {})
+    found = position_selectivity(subject, stream([20, 21, 22]), 0.9)
     assert found["queries"] > 8
     assert found["keys"] < 0.3
     assert 0.3 < found["values"] < 2

@@ -11,7 +11,6 @@ from ordinate.probing._probe import ProbeData
 from ordinate.probing.measures.linear_probes import linear_probes
 from ordinate.probing.measures.residual_stream import (
     BranchScale,
-    ScaledBranches,
     choose_positions,
     position_directions,
     residual_and_branch_ratios,
@@ -119,12 +118,9 @@ def test_position_is_preserved_by_the_skip_connection(gpt2, dose, expected):
 
 def test_without_skip_only_attention_remains():
     subject, places = AnalyticModel("learned"), torch.arange(24)
-    plain, sums = (ScaledBranches(subject.info, places, BranchScale(skip=skip)) for skip in (1.0, 0.0))
-    given = subsample(subject.info, random_sequences(), ForwardBudget(1)).inputs(slice(0, 3))
-    subject.forward(given, plain)
-    subject.forward(given, sums)
-    enter, leave = plain.kept[0][0], plain.kept[1][0]
-    torch.testing.assert_close(sums.kept[1][0], leave - enter)
+    given = subsample(subject.info, random_sequences(), ForwardBudget(1)).truncated(3)
+    plain, sums = (residual_at_positions(subject, given, places, BranchScale(skip=skip)) for skip in (1.0, 0.0))
+    torch.testing.assert_close(sums[1], plain[1] - plain[0])
 
 
 def test_the_mixing_ratio_is_zero_under_self_attention_only():
@@ -133,7 +129,7 @@ def test_the_mixing_ratio_is_zero_under_self_attention_only():
         own.query[:] = own.key * 1e3
         own.key[:] = own.key * 1e3
     chosen = subsample(subject.info, random_sequences(), ForwardBudget(1))
-    streams, found = residual_and_branch_ratios(subject, chosen, choose_positions(chosen, subject.info), {})
+    streams, found = residual_and_branch_ratios(subject, chosen, choose_positions(chosen, subject.info)).value
     assert found["mixing ratio"].mean() < 0.1 < found["norm of attention output / norm of residual"].mean()
     for own, other in zip(
         streams, residual_at_positions(subject, chosen, choose_positions(chosen, subject.info)), strict=True

@@ -220,7 +220,7 @@ def scores_of(subject, watch):
 
 def test_truncation_is_the_best_low_rank_approximation():
     subject = AnalyticModel("none", causal=False, layers=1, width=32, heads=2)
-    weights = measure_qk_symmetry(subject, subsample(subject.info, random_sequences(), ForwardBudget(1)), 0, {})
+    weights = measure_qk_symmetry(subject, subsample(subject.info, random_sequences(), ForwardBudget(1)), 0).value
     layers = qk_weights(weights)
     own, x = subject.weights[0], torch.nn.functional.layer_norm(subject.tokens[random_sequences(2).ids], (32,))
     u, s, v = torch.linalg.svd(own.query @ own.key.mT)
@@ -243,7 +243,7 @@ def test_truncation_on_tokens_keeps_the_directions_in_use():
     own.query[:, :4, :2] *= 30
     own.key[:, :4, :2] *= 30
     chosen = subsample(subject.info, random_sequences(), ForwardBudget(1))
-    weights, plain = measure_qk_symmetry(subject, chosen, 0, {}), scores_of(subject, Hooks())
+    weights, plain = measure_qk_symmetry(subject, chosen, 0).value, scores_of(subject, Hooks())
     by_weights, by_tokens = (
         (scores_of(subject, low_rank_intervention(layers, weights, 4)) - plain).norm() / plain.norm()
         for layers in (qk_weights(weights), qk_of_tokens(subject, chosen, weights))
@@ -255,7 +255,7 @@ def test_under_rope_one_subspace_fits_all_rotations():
     subject = AnalyticModel("rope", layers=1, width=32, heads=2)
     # a head whose queries span two directions needs no others at any offset
     subject.weights[0].query[..., 2:] = 0
-    weights = measure_qk_symmetry(subject, subsample(subject.info, random_sequences(), ForwardBudget(1)), 0, {})
+    weights = measure_qk_symmetry(subject, subsample(subject.info, random_sequences(), ForwardBudget(1)), 0).value
     assert set(weights.rotations) == {0}
     layers = qk_weights(weights)
     torch.testing.assert_close(
@@ -356,9 +356,8 @@ def test_the_positive_part_is_that_of_the_whole_matrix():
 def test_random_heads_are_not_significant():
     def found_by(seed):
         subject = AnalyticModel("none", heads=4, layers=4, width=32, seed=seed)
-        return measure_qk_symmetry(
-            subject, subsample(subject.info, random_sequences(4, 12), ForwardBudget(1)), seed, {}
-        )
+        chosen = subsample(subject.info, random_sequences(4, 12), ForwardBudget(1))
+        return measure_qk_symmetry(subject, chosen, seed).value
 
     models = [found_by(seed) for seed in range(36)]
     # family-wise: about one model in twenty may have a significant head, for any number of heads
@@ -370,7 +369,7 @@ def test_random_heads_are_not_significant():
 def test_the_null_interval_of_the_median_is_that_of_independent_heads():
     subject = AnalyticModel("none", heads=8, layers=1, width=64)
     chosen = subsample(subject.info, random_sequences(4, 12), ForwardBudget(1))
-    low, high = measure_qk_symmetry(subject, chosen, 0, {}).null_interval
+    low, high = measure_qk_symmetry(subject, chosen, 0).value.null_interval
     # standard deviation of the median of 8 heads: 1.25 sqrt(2) / width / sqrt(8); draws in common gave that of one
     assert high - low < 2 * 1.96 * 1.25 * math.sqrt(2 / 8) / 64 * 1.3
 

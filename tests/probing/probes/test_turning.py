@@ -157,7 +157,7 @@ def planted(there, against):
 
 def test_a_head_that_is_symmetric_at_one_offset_alone_is_seen_there():
     subject, there, against = planted((1, 0), (-1, 2)), (1, 0), (-1, 2)
-    weights = measure_qk_symmetry(subject, chosen_of(subject), 0, {})
+    weights = measure_qk_symmetry(subject, chosen_of(subject), 0).value
     found = {offset: weights.symmetry_by_offset[0, :, place] for place, offset in enumerate(weights.offsets)}
     assert found[there][0] == pytest.approx(1, abs=1e-5)
     assert found[against][1] == pytest.approx(-1, abs=1e-5)
@@ -229,7 +229,7 @@ def test_under_rows_and_columns_a_head_of_few_directions_needs_no_others(subject
             if layer == 0:
                 scores.append(given)
 
-    weights = measure_qk_symmetry(subject, chosen, 0, {})
+    weights = measure_qk_symmetry(subject, chosen, 0).value
     for rank in (8, 3):
         subject.forward(chosen.inputs(slice(0, 2)), Scores(low_rank_intervention(qk_weights(weights), weights, rank)))
     subject.forward(chosen.inputs(slice(0, 2)), Scores(Hooks()))
@@ -254,7 +254,7 @@ def test_image_symmetry_is_reported_by_rows_and_columns():
 
 def test_chart_lines_follow_their_axis():
     subject = planted((2, 0), (0, 1))
-    weights = measure_qk_symmetry(subject, chosen_of(subject), 0, {})
+    weights = measure_qk_symmetry(subject, chosen_of(subject), 0).value
     rows, columns = relative_symmetry.symmetry_charts(weights)[0].lines
     by = {
         offset: float(np.median(weights.symmetry_by_offset[..., place]))
@@ -275,4 +275,4 @@ def test_format_of_offsets():
 def test_images_that_turn_nothing_have_no_turns():
     subject = ours("none")
     assert relative_rotations(subject, chosen_of(subject), 8) == {}
-    assert relative_symmetry.symmetry_heatmaps(measure_qk_symmetry(subject, chosen_of(subject), 0, {})) == []
+    assert relative_symmetry.symmetry_heatmaps(measure_qk_symmetry(subject, chosen_of(subject), 0).value) == []

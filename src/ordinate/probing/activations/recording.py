@@ -1,7 +1,7 @@
 """Record activations of forward passes by name and layer."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ordinate.core.checks import need, shown
 from ordinate.core.finding import Table
-from ordinate.probing._adapter import AttentionRecord, ModelAdapter, NotApplicable
+from ordinate.probing._adapter import AttentionRecord, Hooks, Inputs, ModelAdapter, NotApplicable
 from ordinate.probing._attach import attach
+from ordinate.probing.activations.change import Marked, combined
 from ordinate.probing.activations.inputs import ModelInput, batches
 from ordinate.probing.activations.names import (
     ACTIVATIONS,
@@ -90,6 +91,7 @@ def record(
     layers: int | Sequence[int] | None = None,
     reduce: Reduce | None = None,
     logits: bool = False,
+    gradients: bool = False,
 ) -> Recording:
     """Record activations by the names of TransformerLens.
 
@@ -103,49 +105,108 @@ def record(
         layers: indices from 0; None: all.
         reduce: applied to each activation as it comes, so that whole ones are never kept; the batch stays first.
         logits: whether to run the output head too.
+        gradients: whether activations and logits stay in the graph: after `backward` of something computed from them,
+            each recorded activation has its gradient in `.grad`, of one batch and without `reduce`.
 
     Raises:
-        ValueError: an unknown name or layer, or a `reduce` that does not keep the batch.
+        ValueError: an unknown name or layer, a `reduce` that does not keep the batch, or gradients of several
+            batches or reduced activations.
         NotApplicable: the model lacks one of them; the message lists those that it has.
     """
     subject = model if isinstance(model, ModelAdapter) else attach(model)
     wanted = check_names(names)
     chosen = check_indices("layers", layers, subject.info.layers)
-    recorder = _Recorder(wanted, chosen, reduce)
-    heads: list[Tensor] = []
-    watch = recorder.hooks(skip_head=not logits)
-    for batch in batches(subject, inputs):
-        recorder.rotated.clear()
-        try:
-            out = subject.forward(batch, watch)
-        except NotApplicable as reason:
-            raise missing_activation(subject, str(reason)) from None
-        heads += [out.logits] if logits and out.logits is not None else []
-    found = recorder.concatenated()
+    keys = [(name, layer) for name in wanted for layer in chosen]
+    given = batches(subject, inputs)
+    try:
+        if gradients:
+            found = _in_graph(subject, list(given), keys, reduce, logits=logits)
+        else:
+            found = collect(subject, given, keys, reduce, logits=logits)
+    except NotApplicable as reason:
+        raise missing_activation(subject, str(reason)) from None
     for name in wanted:
         if lacking := [layer for layer in chosen if (name, layer) not in found]:
             raise lacking_activation(subject, name, lacking)
-    order = [(name, layer) for name in wanted for layer in chosen]
-    return Recording({key: found[key] for key in order}, torch.cat(heads) if heads else None, reduce is not None)
+    return found
+
+
+def collect(
+    subject: ModelAdapter,
+    inputs: Iterable[Inputs],
+    keys: Sequence[tuple[str, int]],
+    reduce: Reduce | None = None,
+    *,
+    logits: bool = False,
+) -> Recording:
+    """Record some activations, each of its own layers, of an attached model; what it lacks is left out.
+
+    `record` is this with names and layers checked, and errors that list what the model has.
+
+    Args:
+        subject: the model.
+        inputs: the inputs of each forward pass.
+        keys: name and layer of each activation.
+        reduce: applied to each activation as it comes; the batch stays first.
+        logits: whether to run the output head too.
+
+    Raises:
+        ValueError: a `reduce` that does not keep the batch.
+        NotApplicable: the model cannot be observed there, with its own reason.
+    """
+    recorder, heads = _Recorder(tuple(keys), reduce), list[Tensor]()
+    watch = recorder.hooks(skip_head=not logits)
+    for batch in inputs:
+        recorder.rotated.clear()
+        out = subject.forward(batch, watch)
+        heads += [out.logits] if logits and out.logits is not None else []
+    found = recorder.concatenated()
+    own = {key: found[key] for key in keys if key in found}
+    return Recording(own, torch.cat(heads) if heads else None, reduce is not None)
+
+
+def _in_graph(
+    subject: ModelAdapter,
+    inputs: list[Inputs],
+    keys: Sequence[tuple[str, int]],
+    reduce: Reduce | None,
+    *,
+    logits: bool,
+) -> Recording:
+    need(reduce is None, "gradients are of whole activations", "got reduce", "reduce them afterwards")
+    need(len(inputs) == 1, "gradients are of one batch", f"got {len(inputs)}", "record each by itself")
+    names = dict.fromkeys(name for name, _ in keys)
+    changes = {own: Marked.of(own, [layer for name, layer in keys if name == own]) for own in names}
+    watch: Hooks = HookFunctions({}, skip_head=not logits)
+    # a change of the residual stream must be marked after those before it, in any order of names
+    for name in ACTIVATIONS:
+        if name in changes:
+            watch = combined(changes[name].hooks, watch)
+    out = subject.forward(replace(inputs[0], gradients=True), watch)
+    marked = {(name, layer): x for name, own in changes.items() for layer, x in own.marked.items()}
+    return Recording({key: marked[key] for key in keys if key in marked}, out.logits if logits else None)
 
 
 @dataclass(eq=False)
 class _Recorder:
-    """What hooks keep of the activations with these names, in these layers.
+    """What hooks keep of some activations.
 
     Args:
-        names: the names.
-        layers: indices of layers.
+        keys: name and layer of each.
         reduce: applied to each activation; None: a copy is kept.
         rotated: queries and keys before RoPE of each layer of the current pass.
         kept: for each batch what was kept, by name and layer.
     """
 
-    names: tuple[str, ...]
-    layers: list[int]
+    keys: tuple[tuple[str, int], ...]
     reduce: Reduce | None
     rotated: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     kept: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the activations."""
+        return tuple(dict.fromkeys(name for name, _ in self.keys))
 
     def hooks(self, *, skip_head: bool) -> HookFunctions:
         """Return the hooks that are needed, and no others."""
@@ -188,7 +249,7 @@ class _Recorder:
             self._keep(name, layer, own)
 
     def _keep(self, name: str, layer: int, x: Tensor) -> None:
-        if name not in self.names or layer not in self.layers:
+        if (name, layer) not in self.keys:
             return
         out = x.detach().clone() if self.reduce is None else self.reduce(x.detach())
         came = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__

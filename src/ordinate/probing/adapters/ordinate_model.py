@@ -107,7 +107,8 @@ class OrdinateModel(ModelAdapter):
         given, last, logits = inputs.images if inputs.ids is None else inputs.ids, [], None
         if given is None:
             given = self.body.weight.new_zeros(cast(Tensor, inputs.embeddings).shape[:2], dtype=torch.long)
-        with suppress(EarlyExit), evaluation_mode(self.model), ExitStack() as changes:
+        mode = evaluation_mode(self.model, gradients=inputs.gradients)
+        with suppress(EarlyExit), mode, ExitStack() as changes:
             for change in [*self._enter(inputs), *self._pass(watch, last), *self._attend(inputs, watch)]:
                 changes.enter_context(change)
             logits = self.body.run(given)

@@ -161,7 +161,8 @@ class BlackBoxModel(ModelAdapter):
 
     def _read(self, inputs: Inputs, watch: Hooks) -> ForwardOutput:
         last, logits = list[Tokens](), None
-        with suppress(EarlyExit), evaluation_mode(self.model), ExitStack() as changes:
+        mode = evaluation_mode(self.model, gradients=inputs.gradients)
+        with suppress(EarlyExit), mode, ExitStack() as changes:
             for change in [*self._enter(inputs), *self._pass(watch, last), *self.attention_hooks(inputs, watch)]:
                 changes.enter_context(change)
             logits = self.logits(self.run(inputs))
@@ -260,7 +261,10 @@ class BlackBoxModel(ModelAdapter):
 def _rows(inputs: Inputs, count: int) -> Iterator[Inputs]:
     """Split a batch into rows; inputs shared by the batch are kept."""
     for row in range(count):
-        own = {name: x[row : row + 1] if x is not None and len(x) == count else x for name, x in vars(inputs).items()}
+        own: dict[str, Any] = {
+            name: x[row : row + 1] if isinstance(x, Tensor) and len(x) == count else x
+            for name, x in vars(inputs).items()
+        }
         yield Inputs(**own)
 
 

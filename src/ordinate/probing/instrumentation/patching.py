@@ -24,13 +24,13 @@ def patched_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; restores the mode of each module on exit."""
+def evaluation_mode(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
+    """Evaluation mode, without gradients unless wanted; restores the mode of each module on exit."""
     training = [module for module in model.modules() if module.training]
     try:
         for module in training:
             module.training = False
-        with torch.no_grad():
+        with torch.set_grad_enabled(gradients):
             yield
     finally:
         for module in training:

@@ -8,8 +8,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from ordinate.core.shapes import Weights
-from ordinate.probing._adapter import Hooks, ModelAdapter, ModelInfo
-from ordinate.probing.measures.samples import Permutation, Sample
+from ordinate.probing._adapter import ModelAdapter, ModelInfo
+from ordinate.probing.measures.samples import AccumulatingHooks, Permutation, Sample
 
 # fewest queries that have a key at an offset, and tokens at the beginning of each text whose full maps are summed
 MIN_QUERIES, MAP_LENGTH = 8, 64
@@ -118,15 +118,13 @@ class AttentionProfile:
     shares: Float[ndarray, "layers h all_offsets"]
 
 
-class ProfileHooks(Hooks):
+class ProfileHooks(AccumulatingHooks):
     """Accumulates attention mass by offset.
 
     Args:
         facts: description of the model.
         length: tokens of a text, or patches of an image.
     """
-
-    skip_head = True
 
     def __init__(self, facts: ModelInfo, length: int) -> None:
         self.front, self.pairs = facts.prefix, Pairs.of(facts, length)
@@ -268,6 +266,4 @@ def attention_profile_and_maps(subject: ModelAdapter, sample: Sample) -> tuple[A
 def _profile(
     subject: ModelAdapter, sample: Sample, order: Permutation | None, watch: ProfileHooks
 ) -> AttentionProfile:
-    for rows in sample.batches(subject.info):
-        subject.forward(sample.inputs(rows, order), watch)
-    return watch.profile()
+    return watch.read(subject, sample.passes(subject.info, order)).profile()

@@ -108,15 +108,15 @@ def heatmap_of(name: str, matrix: Float[ndarray, "rows columns"], side: int = 64
     return Heatmap(name=name, values=values, whole=(matrix.shape[0], matrix.shape[1]), note=note)
 
 
-def sample_caveats(samples: Sequence[Sample], reasons: Mapping[str, str]) -> tuple[str, ...]:
+def sample_caveats(samples: Sequence[Sample], missing: Mapping[str, str]) -> tuple[str, ...]:
     """Caveats on what was left out of the samples, and on what could not be measured.
 
     Args:
         samples: the samples of a probe.
-        reasons: the reason of each measurement that was not possible.
+        missing: the reason of each measurement that was not possible.
     """
     notes = (note for sample in samples for note in sample.subsampling_notes)
-    return (*notes, *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()))
+    return (*notes, *(f"Not measured, {what}: {reason}." for what, reason in missing.items()))
 
 
 def too_few_samples(few: Sample, need: str) -> str:

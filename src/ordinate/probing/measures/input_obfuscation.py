@@ -8,33 +8,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.shapes import Keys, Queries, Values
-from ordinate.probing._adapter import Hooks, Inputs, ModelAdapter, ModelInfo, NotApplicable, Projection
+from ordinate.probing._adapter import Hooks, Inputs, ModelAdapter, NotApplicable, Projection
+from ordinate.probing.activations.recording import collect
 from ordinate.probing.measures.samples import Sample, drop_prefix
 
 Norm = Literal["none", "rms", "layer"]
 # relative error allowed for recomputed queries: the norm's epsilon is unknown
 QUERY_TOLERANCE = 0.02
-
-
-class CaptureQueries(Hooks):
-    """Captures the input of one layer and its queries before rotation."""
-
-    def __init__(self, layer: int, facts: ModelInfo) -> None:
-        self.layer, self.facts = layer, facts
-        self.x: Tensor | None = None
-        self.q: Tensor | None = None
-
-    def residual(self, layer: int, x: Tensor) -> None:
-        if layer == self.layer:
-            self.x = x.double().cpu()
-
-    def qk_before_rope(self, layer: int, q: Queries, k: Keys) -> None:
-        if layer == self.layer:
-            self.q = q.double().cpu()
-
-    def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
-        if layer == self.layer and self.q is None:
-            self.q = q.double().cpu()
 
 
 class PermutedChannels(Hooks):
@@ -91,11 +71,12 @@ def transformed_query_errors(subject: ModelAdapter, inputs: Inputs, layer: int, 
     Raises:
         NotApplicable: the projections are unknown, or queries are not a known function of the residual stream.
     """
-    watch, own = CaptureQueries(layer, subject.info), subject.projection(layer)
-    subject.forward(inputs, watch)
-    if watch.x is None or watch.q is None:
+    own, keys = subject.projection(layer), [("resid_pre", layer), ("q", layer)]
+    found = collect(subject, [inputs], keys, lambda x: x.double().cpu())
+    if len(found) < len(keys):
         raise NotApplicable("its queries are not observable")
-    x, norm = watch.x, _identify_norm(watch.x, watch.q, own)
+    x, q = (found[key] for key in keys)
+    norm = _identify_norm(x, q, own)
     plain = _queries(x, norm, _folded(own))
     width, generator = x.shape[-1], torch.Generator().manual_seed(seed)
     permuted = torch.eye(width, dtype=torch.float64)[torch.randperm(width, generator=generator)]

@@ -7,6 +7,7 @@ from torch import Tensor
 from ordinate.core.shapes import Keys, Queries, Values
 from ordinate.ops.low_rank_qk import low_rank_projection
 from ordinate.probing._adapter import Hooks, ModelAdapter, NotApplicable
+from ordinate.probing.activations.recording import collect
 from ordinate.probing.measures.qk_symmetry import QKSymmetry
 from ordinate.probing.measures.relative_rotation import TEXT_OFFSETS
 from ordinate.probing.measures.samples import Sample
@@ -36,44 +37,27 @@ class LowRankQueries(Hooks):
         return None if layer in self.turned else (q @ self.by[layer].to(q), k, v)
 
 
-class CaptureQK(Hooks):
-    """Captures queries and keys before rotary embedding.
-
-    Args:
-        turned: layers with rotary embedding.
-    """
-
-    def __init__(self, turned: frozenset[int]) -> None:
-        self.turned = turned
-        self.found: dict[int, QKPair] = {}
-
-    def qk_before_rope(self, layer: int, q: Queries, k: Keys) -> None:
-        self._keep(layer, q, k)
-
-    def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
-        if layer not in self.turned:
-            self._keep(layer, q, k)
-
-    def _keep(self, layer: int, q: Queries, k: Keys) -> None:
-        own = [x.transpose(0, 1).flatten(1, 2).double().cpu() for x in (q, k)]
-        self.found[layer] = own[0], own[1]
-
-
 def qk_weights(weights: QKSymmetry) -> list[QKPair]:
     """W_q and W_k of each layer, with the weight of the preceding norm folded in."""
     return [(own.norm_weight[:, None] * own.query, own.norm_weight[:, None] * own.key) for own in weights.projections]
 
 
 def qk_of_tokens(subject: ModelAdapter, chosen: Sample, weights: QKSymmetry) -> list[QKPair]:
-    """Queries and keys of some texts, in place of the matrices: the directions kept are those used on real tokens.
+    """Queries and keys of some texts before RoPE, in place of the matrices.
+
+    The directions kept are then those used on real tokens.
 
     Raises:
         NotApplicable: queries and keys are not observable.
     """
-    few = chosen.truncated(MAX_TEXTS, MAX_TOKENS)
-    watch = CaptureQK(frozenset(weights.rotations or ()))
-    subject.forward(few.inputs(slice(0, few.count)), watch)
-    return [watch.found[layer] for layer in range(len(watch.found))]
+    few, layers = chosen.truncated(MAX_TEXTS, MAX_TOKENS), range(len(weights.projections))
+    given = few.inputs(slice(0, few.count))
+    found = collect(subject, [given], [(name, layer) for layer in layers for name in ("q", "k")])
+
+    def rows(name: str, layer: int) -> Tensor:
+        return found[name, layer].transpose(0, 1).flatten(1, 2).double().cpu()
+
+    return [(rows("q", layer), rows("k", layer)) for layer in layers]
 
 
 def low_rank_intervention(

@@ -11,6 +11,7 @@ from torch import Tensor
 from ordinate.core.shapes import Tokens
 from ordinate.ops.stats.bootstrap import mean_interval
 from ordinate.probing._adapter import Hooks, ModelAdapter, ModelInfo, NotApplicable
+from ordinate.probing.measures.measured import attempt
 from ordinate.probing.measures.perturbation_loss import relative_changes
 from ordinate.probing.measures.samples import (
     Permutation,
@@ -91,14 +92,14 @@ class Equivariance:
         noise: the same by rounding the residual stream once more in each layer; None: it cannot be replaced.
         exact: name of the arm that permutes every source of order.
         dtype: data type of the model.
-        reasons: why arms could not be measured.
+        missing: why arms could not be measured, by name.
     """
 
     errors: dict[str, Float[ndarray, "texts"]]
     noise: Float[ndarray, "texts"] | None
     exact: str
     dtype: torch.dtype
-    reasons: dict[str, str]
+    missing: dict[str, str]
 
     @property
     def tolerance(self) -> float:
@@ -132,7 +133,7 @@ def equivariance_errors(subject: ModelAdapter, sample: Sample, seed: int) -> Equ
 
     The median, since a few tokens of some models have activations thousands of times larger than all others.
     """
-    facts, found, reasons = subject.info, {}, {}
+    facts, found, missing = subject.info, {}, {}
     order = random_permutation(sample, sample.length, torch.Generator().manual_seed(seed))
     plain = _read(subject, sample)
     for arm in ARMS:
@@ -141,12 +142,9 @@ def equivariance_errors(subject: ModelAdapter, sample: Sample, seed: int) -> Equ
         try:
             found[arm.name] = _error(subject, sample, order, arm, plain)
         except NotApplicable as reason:
-            reasons[arm.name] = str(reason)
-    try:
-        noise = _rounding_changes(subject, sample, plain, seed)
-    except NotApplicable as reason:
-        noise, reasons["the change by rounding alone"] = None, str(reason)
-    return Equivariance(found, noise, exact_arm(facts).name, facts.dtype, reasons)
+            missing[arm.name] = str(reason)
+    noise = attempt("the change by rounding alone", lambda: _rounding_changes(subject, sample, plain, seed))
+    return Equivariance(found, noise.value, exact_arm(facts).name, facts.dtype, {**missing, **noise.missing})
 
 
 def _rounding_changes(subject: ModelAdapter, sample: Sample, plain: Tensor, seed: int) -> Float[ndarray, "texts"]:

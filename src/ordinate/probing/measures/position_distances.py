@@ -8,9 +8,10 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.core.shapes import Weights
 from ordinate.ops.stats.bootstrap import percentiles
-from ordinate.probing._adapter import Hooks, Inputs, ModelAdapter
+from ordinate.probing._adapter import Inputs, ModelAdapter
+from ordinate.probing.activations.names import lacking_activation
+from ordinate.probing.activations.recording import collect
 
 # permutations of the null distribution
 PERMUTATIONS = 200
@@ -18,19 +19,6 @@ PERMUTATIONS = 200
 MAX_TOKENS = 4
 
 PairwiseDistances = Float[ndarray, "n n"]
-
-
-class CaptureFirstScores(Hooks):
-    """Captures the attention scores of the first layer, averaged over texts."""
-
-    skip_head = True
-
-    def __init__(self) -> None:
-        self.kept: Tensor | None = None
-
-    def attention_scores(self, layer: int, scores: Weights) -> None:
-        if layer == 0:
-            self.kept = scores.double().mean(0).cpu()
 
 
 def pairwise_distances(table: Float[Tensor, "n width"]) -> PairwiseDistances:
@@ -47,11 +35,11 @@ def position_scores(subject: ModelAdapter, tokens: Tensor, length: int) -> Float
         NotApplicable: attention is not observable, or the mask cannot be removed.
     """
     ids = tokens[:MAX_TOKENS, None].expand(-1, length).contiguous()
-    watch = CaptureFirstScores()
-    subject.forward(Inputs(ids, mask=torch.ones(1, length, length, dtype=torch.bool)), watch)
-    if watch.kept is None:
-        raise ValueError("the first layer must be an attention layer; got no attention scores; use another model")
-    return watch.kept
+    given, key = Inputs(ids, mask=torch.ones(1, length, length, dtype=torch.bool)), ("attn_scores", 0)
+    found = collect(subject, [given], [key])
+    if key not in found:
+        raise lacking_activation(subject, *key[:1], [key[1]])
+    return found[key].double().mean(0).cpu()
 
 
 def attention_divergence(scores: Float[Tensor, "h n n"]) -> PairwiseDistances:

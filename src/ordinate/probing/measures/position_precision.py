@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ordinate.core.finding import Chart, Estimate, Line, Table
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
+from ordinate.probing.measures.measured import Measured, attempt
 from ordinate.probing.measures.relative_rotation import relative_rotations
 from ordinate.probing.measures.samples import Sample
 
@@ -102,15 +103,12 @@ def _relative_rounding(
     return float(((rows.to(kind).double() - rows).norm(dim=1) / gaps).max())
 
 
-def measure_precision(
-    subject: ModelAdapter, text: Tensor, reasons: dict[str, str]
-) -> tuple[list[Estimate], list[Chart]]:
+def measure_precision(subject: ModelAdapter, text: Tensor) -> Measured[tuple[list[Estimate], list[Chart]]]:
     """Precision of positions in the model's own embeddings and rotations, beside plain arithmetic.
 
     Args:
         subject: the model.
         text: tokens of one text.
-        reasons: receives the reason for what could not be measured.
     """
     try:
         found = [
@@ -124,17 +122,18 @@ def measure_precision(
         ]
     except NotApplicable:
         found = []
-    errors = dict[int, float]()
-    try:
-        errors = rotation_errors(subject, text[:32], _head_width(subject))
-    except NotApplicable as reason:
-        reasons["precision of rotations"] = str(reason)
+    turned = attempt(
+        "precision of rotations",
+        lambda: rotation_errors(subject, text[:32], _head_width(subject)),
+        otherwise=dict[int, float](),
+    )
+    errors = turned.value
     held = _dtype_name(subject.info.dtype)
     if errors:
         place = max(errors)
         name = f"error of the rotation of queries and keys at position {place:,}, in {held}"
         found.append(Estimate(name=name, value=errors[place], null=0.0, unit="absolute"))
-    return found, [_chart(errors, held)] if errors else []
+    return Measured((found, [_chart(errors, held)] if errors else []), turned.missing)
 
 
 def _head_width(subject: ModelAdapter) -> int:

@@ -9,7 +9,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from ordinate.core.progress import OnProgress, fraction
-from ordinate.probing._adapter import Inputs, ModelAdapter, NotApplicable
+from ordinate.probing._adapter import Inputs, ModelAdapter
 from ordinate.probing.measures.perturbation_loss import InputChange, Metric
 from ordinate.probing.measures.samples import Sample
 
@@ -35,16 +35,18 @@ class SwapEffects:
 
 
 def swap_positions(
-    scale: Metric, table: Float[Tensor, "n width"] | None, seed: int, reasons: dict[str, str], on_progress: OnProgress
-) -> SwapEffects | None:
-    """Swap the position ids of disjoint pairs at increasing distance; None if the model takes no position ids.
+    scale: Metric, table: Float[Tensor, "n width"] | None, seed: int, on_progress: OnProgress
+) -> SwapEffects:
+    """Swap the position ids of disjoint pairs at increasing distance.
 
     Args:
         scale: the metric.
         table: position embeddings, perhaps of the first positions only (only these are swapped); None: none.
         seed: seed of the random directions of the control.
-        reasons: receives the reason if nothing could be measured.
         on_progress: receives the fraction done.
+
+    Raises:
+        NotApplicable: the model takes no position ids.
     """
     length, plain = scale.sample.length, scale.per_text()
     known = length if table is None else min(length, len(table))
@@ -52,11 +54,7 @@ def swap_positions(
     generator, swapped, moved, lengths = torch.Generator().manual_seed(seed), [], [], []
     for place, offset in enumerate(offsets):
         order = _pairs(scale.sample, offset, known)
-        try:
-            swapped.append(scale.per_text(order, tokens=False, positions=True) - plain)
-        except NotApplicable as reason:
-            reasons["effect of swapped positions"] = str(reason)
-            return None
+        swapped.append(scale.per_text(order, tokens=False, positions=True) - plain)
         if table is not None:
             far = table.new_zeros(length)
             far[:known] = (table[order[0, :known]] - table[:known]).norm(dim=1)

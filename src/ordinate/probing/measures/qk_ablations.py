@@ -3,6 +3,7 @@
 from ordinate.probing._adapter import Hooks, ModelAdapter, NotApplicable
 from ordinate.probing.measures.alternative_normalisers import SigmoidAttention, SinkhornAttention
 from ordinate.probing.measures.low_rank_heads import low_rank_intervention, qk_of_tokens, qk_weights
+from ordinate.probing.measures.measured import Measured, attempt, missing_parts
 from ordinate.probing.measures.qk_interventions import RandomlyRotatedQueries, SwappedQK, SymmetrisedScores
 from ordinate.probing.measures.qk_symmetry import QKSymmetry
 from ordinate.probing.measures.samples import Sample
@@ -13,8 +14,8 @@ RANK_DIVISORS = (8, 4, 2)
 
 
 def qk_ablations(
-    subject: ModelAdapter, chosen: Sample, weights: QKSymmetry | None, seed: int, reasons: dict[str, str]
-) -> tuple[dict[str, Hooks], float | None]:
+    subject: ModelAdapter, chosen: Sample, weights: QKSymmetry | None, seed: int
+) -> Measured[tuple[dict[str, Hooks], float | None]]:
     """The ablations by name, and the scale of the scores (None if it is 1 or cannot be measured).
 
     Args:
@@ -22,7 +23,6 @@ def qk_ablations(
         chosen: the sample that the scale and low-rank projections are estimated from.
         weights: W_q and W_k of each layer; None: unknown.
         seed: seed of the random controls.
-        reasons: receives the reason for each ablation that is not possible, by name.
     """
     arms: dict[str, Hooks] = {
         "queries and keys swapped": SwappedQK(queries=True, keys=True),
@@ -30,31 +30,22 @@ def qk_ablations(
         "keys replaced by queries": SwappedQK(queries=False, keys=True),
         "queries randomly rotated": RandomlyRotatedQueries(seed),
     }
-    scale = _scale(subject, chosen, arms, reasons)
-    if scale is not None:
-        arms["scale removed"] = RemovedScale(scale, after_softmax=False)
-        arms["scale after the softmax"] = RemovedScale(scale, after_softmax=True)
+    scale = attempt("scale", lambda: score_scale(subject, chosen))
+    if scale.value is not None:
+        arms["scores symmetrised"] = SymmetrisedScores(scale.value, 1)
+        arms["scores antisymmetrised"] = SymmetrisedScores(scale.value, -1)
+        if abs(scale.value - 1) < 1e-3:
+            scale = Measured(None, {"scale": "the scores are not scaled"})
+    if scale.value is not None:
+        arms["scale removed"] = RemovedScale(scale.value, after_softmax=False)
+        arms["scale after the softmax"] = RemovedScale(scale.value, after_softmax=True)
     arms["sigmoid instead of softmax"] = SigmoidAttention()
-    try:
-        arms["Sinkhorn instead of softmax"] = SinkhornAttention(subject.info)
-    except NotApplicable as reason:
-        reasons["Sinkhorn instead of softmax"] = str(reason)
-    return arms | _low_rank(subject, chosen, weights, seed, reasons), scale
-
-
-def _scale(subject: ModelAdapter, chosen: Sample, arms: dict[str, Hooks], reasons: dict[str, str]) -> float | None:
-    """Measure the scale, and add the ablations that need it to `arms`."""
-    try:
-        scale = score_scale(subject, chosen)
-    except NotApplicable as reason:
-        reasons["scale"] = str(reason)
-        return None
-    arms["scores symmetrised"] = SymmetrisedScores(scale, 1)
-    arms["scores antisymmetrised"] = SymmetrisedScores(scale, -1)
-    if abs(scale - 1) < 1e-3:
-        reasons["scale"] = "the scores are not scaled"
-        return None
-    return scale
+    name = "Sinkhorn instead of softmax"
+    sinkhorn = attempt(name, lambda: SinkhornAttention(subject.info))
+    if sinkhorn.value is not None:
+        arms[name] = sinkhorn.value
+    low_rank = _low_rank(subject, chosen, weights, seed)
+    return Measured((arms | low_rank.value, scale.value), missing_parts(scale, sinkhorn, low_rank))
 
 
 def ablation_ranks(weights: QKSymmetry) -> list[int]:
@@ -64,11 +55,11 @@ def ablation_ranks(weights: QKSymmetry) -> list[int]:
 
 
 def _low_rank(
-    subject: ModelAdapter, chosen: Sample, weights: QKSymmetry | None, seed: int, reasons: dict[str, str]
-) -> dict[str, Hooks]:
-    found: dict[str, Hooks] = {}
+    subject: ModelAdapter, chosen: Sample, weights: QKSymmetry | None, seed: int
+) -> Measured[dict[str, Hooks]]:
+    found, missing = dict[str, Hooks](), dict[str, str]()
     if weights is None:
-        return found
+        return Measured(found)
     try:
         layers, tokens = qk_weights(weights), qk_of_tokens(subject, chosen, weights)
         for rank in ablation_ranks(weights):
@@ -76,5 +67,5 @@ def _low_rank(
             found[f"rank {rank} from scores on real tokens"] = low_rank_intervention(tokens, weights, rank)
             found[f"rank {rank}, random directions"] = low_rank_intervention(layers, weights, rank, seed)
     except NotApplicable as reason:
-        reasons["low-rank W_q W_k^T"] = str(reason)
-    return found
+        missing["low-rank W_q W_k^T"] = str(reason)
+    return Measured(found, missing)

@@ -6,32 +6,10 @@ from torch import Tensor
 
 from ordinate.core.shapes import Keys, Queries, Values, Weights
 from ordinate.ops.heads import repeat_for_heads
-from ordinate.probing._adapter import Hooks, ModelAdapter, ModelInfo
-from ordinate.probing.measures.samples import Sample
+from ordinate.probing._adapter import Hooks, ModelAdapter
+from ordinate.probing.measures.samples import Sample, by_layer
 
 MAX_TOKENS = 64
-
-
-class ScoreSymmetry(Hooks):
-    """Symmetry of the score matrix L of short texts: <L, L^T> / |L|^2, with rows and columns centred.
-
-    Args:
-        facts: description of the model.
-    """
-
-    skip_head = True
-
-    def __init__(self, facts: ModelInfo) -> None:
-        self.facts = facts
-        self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
-
-    def attention_scores(self, layer: int, scores: Weights) -> None:
-        # row means do not change the softmax; column means are removed too, to keep the measure symmetric
-        own = scores[..., self.facts.prefix :, self.facts.prefix :].double()
-        own = own - own.mean(-1, keepdim=True)
-        own = own - own.mean(-2, keepdim=True)
-        whole = own.square().sum((-2, -1)).clamp(min=1e-300)
-        self.found[layer].append(((own * own.mT).sum((-2, -1)) / whole).cpu())
 
 
 class SwappedQK(Hooks):
@@ -94,11 +72,24 @@ class SymmetrisedScores(Hooks):
 
 
 def score_symmetry(subject: ModelAdapter, sample: Sample) -> Float[Tensor, "texts layers h"]:
-    """Symmetry of attention scores on real tokens, without the causal mask."""
+    """Symmetry of the score matrix L on real tokens, without the causal mask.
+
+        <L, L^T> / |L|^2,    rows and columns of L centred
+
+    Raises:
+        NotApplicable: attention is not observable, or the mask cannot be removed.
+    """
     short = sample.truncated(sample.count, min(MAX_TOKENS, sample.length))
     size = short.length
     everything = torch.ones(1, size, size, dtype=torch.bool) if subject.info.causal else None
-    watch = ScoreSymmetry(subject.info)
-    for rows in short.batches(subject.info):
-        subject.forward(short.inputs(rows, mask=everything), watch)
-    return torch.stack([torch.cat(layer) for layer in watch.found], 1)
+    front = subject.info.prefix
+
+    def of_scores(scores: Weights) -> Float[Tensor, "b h"]:
+        # row means do not change the softmax; column means are removed too, to keep the measure symmetric
+        own = scores[..., front:, front:].double()
+        own = own - own.mean(-1, keepdim=True)
+        own = own - own.mean(-2, keepdim=True)
+        whole = own.square().sum((-2, -1)).clamp(min=1e-300)
+        return ((own * own.mT).sum((-2, -1)) / whole).cpu()
+
+    return by_layer(subject, short.passes(subject.info, mask=everything), "attn_scores", of_scores)

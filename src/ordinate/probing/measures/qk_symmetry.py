@@ -20,6 +20,7 @@ from ordinate.ops.symmetry import (
     symmetry_by_offset,
 )
 from ordinate.probing._adapter import ModelAdapter, NotApplicable, Projection
+from ordinate.probing.measures.measured import Measured, attempt
 from ordinate.probing.measures.relative_rotation import (
     Offset,
     RelativeRotations,
@@ -78,26 +79,24 @@ class QKSymmetry:
         return None if self.exchangeable is None else self.exchangeable & (self.positive >= EXCHANGEABLE)
 
 
-def measure_qk_symmetry(
-    subject: ModelAdapter, chosen: Sample, seed: int, reasons: dict[str, str]
-) -> QKSymmetry | None:
+def measure_qk_symmetry(subject: ModelAdapter, chosen: Sample, seed: int) -> Measured[QKSymmetry | None]:
     """Measure the symmetry of each head; None if the projections are unknown.
 
     Args:
         subject: the model.
         chosen: the sample; its first text is used to measure relative rotations.
         seed: seed of the null distribution.
-        reasons: receives the reason for what could not be measured.
     """
     try:
         layers = [subject.projection(layer) for layer in range(subject.info.layers)]
     except NotApplicable as reason:
-        reasons["symmetry of the weights"] = str(reason)
-        return None
+        return Measured(None, {"symmetry of the weights": str(reason)})
     found = [(own.norm_weight[:, None] * own.query, own.norm_weight[:, None] * own.key) for own in layers]
-    by = _turns(subject, chosen, found[0][0].shape[-1], reasons)
+    width = found[0][0].shape[-1]
+    rotations = attempt("symmetry at offsets", lambda: relative_rotations(subject, chosen, width))
+    by = rotations.value
     folded = torch.stack([symmetry(q, k) for q, k in found]).cpu().numpy()
-    return QKSymmetry(
+    measured = QKSymmetry(
         folded,
         torch.stack([symmetry(own.query, own.key) for own in layers]).cpu().numpy(),
         torch.stack([positive_share(q, k) for q, k in found]).cpu().numpy(),
@@ -110,16 +109,7 @@ def measure_qk_symmetry(
         *_by_chance(folded, found, seed),
         layers,
     )
-
-
-def _turns(
-    subject: ModelAdapter, chosen: Sample, width: int, reasons: dict[str, str]
-) -> dict[int, RelativeRotations] | None:
-    try:
-        return relative_rotations(subject, chosen, width)
-    except NotApplicable as reason:
-        reasons["symmetry at offsets"] = str(reason)
-        return None
+    return Measured(measured, rotations.missing)
 
 
 def _turned(by: dict[int, Tensor] | None, found: list[tuple[Tensor, Tensor]]) -> ndarray | None:

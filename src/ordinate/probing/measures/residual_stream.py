@@ -1,6 +1,7 @@
 """Residual-stream vectors at selected positions of each layer, optionally with rescaled branches."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +10,10 @@ from torch import Tensor
 from ordinate.core.shapes import Tokens
 from ordinate.ops.heads import repeat_for_heads
 from ordinate.probing._adapter import AttentionRecord, Hooks, ModelAdapter, ModelInfo, NotApplicable, Projection
-from ordinate.probing.measures.samples import Permutation, Sample, drop_prefix
+from ordinate.probing.activations.intervention import InterventionAdapter
+from ordinate.probing.activations.recording import collect
+from ordinate.probing.measures.measured import Measured
+from ordinate.probing.measures.samples import AccumulatingHooks, Permutation, Sample, drop_prefix, stream_keys
 
 # most positions that are captured, and most numbers that are kept in memory
 MAX_POSITIONS, MAX_NUMBERS = 64, 1 << 28
@@ -43,41 +47,17 @@ class BranchScale:
         return ", ".join(parts + ["no mask"] * self.without_mask) or "unchanged"
 
 
-class CaptureResidual(Hooks):
-    """Captures the residual stream at some positions.
+class ScaledBranches(Hooks):
+    """Rescales the branches of each layer.
 
     Args:
-        facts: description of the model.
-        places: the positions, not counting class tokens and registers.
-    """
-
-    skip_head = True
-
-    def __init__(self, facts: ModelInfo, places: Positions) -> None:
-        self.facts, self.places = facts, places
-        self.kept: list[list[Tensor]] = [[] for _ in range(facts.layers + 1)]
-
-    def residual(self, layer: int, x: Tokens) -> None:
-        # half-precision streams are widened, float64 ones kept
-        wide = torch.promote_types(x.dtype, torch.float32)
-        self.kept[layer].append(drop_prefix(self.facts, x)[:, self.places].to(wide).cpu())
-
-
-class ScaledBranches(CaptureResidual):
-    """Captures the residual stream while the branches of each layer are rescaled.
-
-    Args:
-        facts: description of the model.
-        places: the positions.
         dose: the scales.
     """
 
-    def __init__(self, facts: ModelInfo, places: Positions, dose: BranchScale) -> None:
-        super().__init__(facts, places)
+    def __init__(self, dose: BranchScale) -> None:
         self.dose, self.entered = dose, torch.empty(0)
 
     def residual(self, layer: int, x: Tokens) -> None:
-        super().residual(layer, x)
         self.entered = x
 
     def attention_output(self, layer: int, a: Tokens) -> Tokens:
@@ -85,22 +65,23 @@ class ScaledBranches(CaptureResidual):
         return self.dose.attention * a + (self.dose.skip - 1) * self.entered
 
 
-class BranchNormRatio(CaptureResidual):
-    """Also records norm(attention output) / norm(residual), averaged over positions.
+class BranchNormRatio(AccumulatingHooks):
+    """The residual stream, and norm(attention output) / norm(residual), averaged over positions.
 
     Args:
         facts: description of the model.
-        places: the positions.
+        places: the positions, not counting class tokens and registers.
     """
 
     def __init__(self, facts: ModelInfo, places: Positions) -> None:
-        super().__init__(facts, places)
+        self.facts, self.places = facts, places
+        self.kept: list[list[Tensor]] = [[] for _ in range(facts.layers + 1)]
         self.entered, self.own = torch.empty(0), torch.tensor(0.0)
         self.ratios: list[list[Tensor]] = [[] for _ in range(facts.layers)]
         self.mixed: list[list[Tensor]] = [[] for _ in range(facts.layers)]
 
     def residual(self, layer: int, x: Tokens) -> None:
-        super().residual(layer, x)
+        self.kept[layer].append(_at_positions(self.facts, self.places, x))
         self.entered = self._at(x)
 
     def attention_output(self, layer: int, a: Tokens) -> None:
@@ -174,24 +155,22 @@ def residual_at_positions(
     facts, visible = subject.info, None
     if dose is not None and dose.without_mask:
         visible = torch.ones(1, sample.length, sample.length, dtype=torch.bool)
-    watch = CaptureResidual(facts, places) if dose is None else ScaledBranches(facts, places, dose)
-    for rows in sample.batches(facts):
-        subject.forward(sample.inputs(rows, order, mask=visible), watch)
-    return [torch.cat(parts) for parts in watch.kept]
+    changed = subject if dose is None else InterventionAdapter(subject, ScaledBranches(dose))
+    passes = sample.passes(facts, order, mask=visible)
+    return list(collect(changed, passes, stream_keys(facts), partial(_at_positions, facts, places)).values())
 
 
 def residual_and_branch_ratios(
-    subject: ModelAdapter, sample: Sample, places: Positions, reasons: dict[str, str]
-) -> tuple[ResidualStreams, dict[str, BranchRatios]]:
+    subject: ModelAdapter, sample: Sample, places: Positions
+) -> Measured[tuple[ResidualStreams, dict[str, BranchRatios]]]:
     """Residual-stream vectors, and norm and mixing ratios of the attention branch where it is observable.
 
     Args:
         subject: the model.
         sample: texts or images; read once.
         places: the positions that are captured.
-        reasons: receives the reason for what could not be measured.
     """
-    facts = subject.info
+    facts, missing = subject.info, dict[str, str]()
 
     def mixed() -> BranchNormRatio:
         return MixingRatio(facts, places, [subject.projection(layer) for layer in range(facts.layers)])
@@ -202,17 +181,16 @@ def residual_and_branch_ratios(
         ("norm of the attention output", lambda: BranchNormRatio(facts, places)),
     ):
         try:
-            watch = make()
-            _read(subject, sample, watch)
+            watch = make().read(subject, sample.passes(facts))
         except NotApplicable as reason:
-            reasons[name] = str(reason)
+            missing[name] = str(reason)
             continue
         found = {"norm of attention output / norm of residual": watch.ratios, "mixing ratio": watch.mixed}
         ratios = {what: torch.stack([torch.cat(own) for own in each], 1) for what, each in found.items() if all(each)}
         if not ratios:
-            reasons[name] = "its attention output is not observable"
-        return [torch.cat(parts) for parts in watch.kept], ratios
-    return residual_at_positions(subject, sample, places), {}
+            missing[name] = "its attention output is not observable"
+        return Measured(([torch.cat(parts) for parts in watch.kept], ratios), missing)
+    return Measured((residual_at_positions(subject, sample, places), {}), missing)
 
 
 def position_directions(
@@ -225,6 +203,7 @@ def position_directions(
     return rows[: min(most, int((share < energy).sum()) + 1)]
 
 
-def _read(subject: ModelAdapter, sample: Sample, watch: Hooks) -> None:
-    for rows in sample.batches(subject.info):
-        subject.forward(sample.inputs(rows), watch)
+def _at_positions(facts: ModelInfo, places: Positions, x: Tokens) -> Float[Tensor, "texts places width"]:
+    # half-precision streams are widened, float64 ones kept
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return drop_prefix(facts, x)[:, places].to(wide).cpu()

@@ -1,7 +1,8 @@
 """Samples for probes: batching, permutation of tokens or patches, and subsampling to a compute budget."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +12,8 @@ from ordinate.core.checks import need
 from ordinate.core.shapes import Tokens
 from ordinate.probing._adapter import ForwardOutput, Hooks, Inputs, ModelAdapter, ModelInfo
 from ordinate.probing._probe import ProbeData
+from ordinate.probing.activations.names import lacking_activation
+from ordinate.probing.activations.recording import Reduce, collect
 from ordinate.probing.measures import image_patches
 
 # batch limits [tokens, logits]: larger batches are no faster, as they exceed the processor's cache
@@ -126,6 +129,16 @@ class Sample:
         seen = mask if mask is None or len(mask) == 1 else mask[rows]
         return Inputs(ids, self._places(own) if positions and own is not None else None, seen, images)
 
+    def passes(
+        self,
+        facts: ModelInfo,
+        permutation: Permutation | None = None,
+        *,
+        mask: Bool[Tensor, "#texts n n"] | None = None,
+    ) -> Iterator[Inputs]:
+        """Yield the inputs of the forward pass of each batch, optionally permuted."""
+        return (self.inputs(rows, permutation, mask=mask) for rows in self.batches(facts))
+
     @property
     def _held(self) -> Tensor:
         held = self.images if self.ids is None else self.ids
@@ -226,28 +239,58 @@ def drop_prefix(facts: ModelInfo, stream: Tokens) -> Float[Tensor, "b _ width"]:
     return stream[:, facts.prefix :]
 
 
-class CaptureResidual(Hooks):
-    """Captures the residual stream of each layer.
+Series = TypeVar("Series", bound="AccumulatingHooks")
 
-    Args:
-        facts: description of the model.
+
+class AccumulatingHooks(Hooks):
+    """Hooks that add up what they see, over the forward passes of one series.
+
+    What `record` can keep, one activation reduced by itself, needs no hooks of its own. These are for sums over
+    texts, and for what takes several activations at a time.
     """
 
     skip_head = True
+    _read = False
 
-    def __init__(self, facts: ModelInfo) -> None:
-        self.facts = facts
-        self.kept: dict[int, list[Tokens]] = {}
+    def read(self: Series, subject: ModelAdapter, inputs: Iterable[Inputs]) -> Series:
+        """Run the forward passes of the series; return the hooks, with what they have seen.
 
-    def residual(self, layer: int, x: Tokens) -> None:
-        self.kept.setdefault(layer, []).append(drop_prefix(self.facts, x).double())
+        Raises:
+            ValueError: a second series, which would be added to the first.
+        """
+        name = type(self).__name__
+        need(not self._read, f"{name} adds up one series of passes", "got a second", f"make a new {name} for it")
+        self._read = True
+        for one in inputs:
+            subject.forward(one, self)
+        return self
+
+
+def stream_keys(facts: ModelInfo) -> list[tuple[str, int]]:
+    """Names of the residual stream at the input of each layer and after the last."""
+    return [*(("resid_pre", layer) for layer in range(facts.layers)), ("resid_post", facts.layers - 1)]
+
+
+def by_layer(
+    subject: ModelAdapter, inputs: Iterable[Inputs], name: str, reduce: Reduce
+) -> Float[Tensor, "texts layers *rest"]:
+    """Record an activation of all layers, reduced as it comes.
+
+    Raises:
+        NotApplicable: the model lacks it in a layer, with the model's own reason.
+    """
+    layers = range(subject.info.layers)
+    found = collect(subject, inputs, [(name, layer) for layer in layers], reduce)
+    if lacking := [layer for layer in layers if (name, layer) not in found]:
+        raise lacking_activation(subject, name, lacking)
+    return found.layers(name)
 
 
 def residual_streams(subject: ModelAdapter, inputs: Inputs) -> list[Tokens]:
     """Residual stream at the input of each layer and after the last; keeps everything in memory, for short texts."""
-    watch = CaptureResidual(subject.info)
-    subject.forward(inputs, watch)
-    return [torch.cat(parts) for parts in watch.kept.values()]
+    facts = subject.info
+    found = collect(subject, [inputs], stream_keys(facts), lambda x: drop_prefix(facts, x).double())
+    return list(found.values())
 
 
 def final_residual(subject: ModelAdapter, inputs: Inputs) -> tuple[ForwardOutput, Tokens]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ordinate.core.shapes import Keys, Queries, Values, Weights
 from ordinate.ops.heads import repeat_for_heads
 from ordinate.probing._adapter import MASKED_SCORE, AttentionRecord, Hooks, ModelAdapter, ModelInfo
-from ordinate.probing.measures.samples import Sample
+from ordinate.probing.measures.samples import AccumulatingHooks, Sample
 
 TERMS = ("token-token", "token-position", "position-token", "position-position")
 # texts in a group for cross-fitting
@@ -19,14 +19,12 @@ GROUP_SIZE = 5
 TermFactors = list[tuple[Tensor, Tensor]]
 
 
-class PositionMeans(Hooks):
+class PositionMeans(AccumulatingHooks):
     """Mean query and key at each position: over texts with different tokens, what remains is due to position.
 
     Args:
         facts: description of the model.
     """
-
-    skip_head = True
 
     def __init__(self, facts: ModelInfo) -> None:
         self.texts = 0
@@ -62,7 +60,7 @@ class ShuffledMeans(PositionMeans):
         super().qkv(layer, _moved(q, orders), _moved(k, orders), v)
 
 
-class ScoreTerms(Hooks):
+class ScoreTerms(AccumulatingHooks):
     """Share of the within-row score variance due to each term.
 
     Cross-fitting in groups of five texts: position means for the first text are estimated from the other four, so
@@ -74,8 +72,6 @@ class ScoreTerms(Hooks):
         facts: description of the model.
         scale: the model's scale of the scores.
     """
-
-    skip_head = True
 
     def __init__(self, facts: ModelInfo, scale: float) -> None:
         self.facts, self.scale = facts, scale
@@ -151,9 +147,7 @@ def position_means(subject: ModelAdapter, sample: Sample, shuffled_by: int | Non
         shuffled_by: seed of shuffled positions, the control; None: the positions as they are.
     """
     means = PositionMeans(subject.info) if shuffled_by is None else ShuffledMeans(subject.info, shuffled_by)
-    for rows in sample.batches(subject.info):
-        subject.forward(sample.inputs(rows), means)
-    return means
+    return means.read(subject, sample.passes(subject.info))
 
 
 def score_variance_shares(
@@ -171,9 +165,9 @@ def score_variance_shares(
     """
     terms, (first, *_) = ScoreTerms(subject.info, scale), sample.batches(subject.info)
     step = max(1, first.stop // GROUP_SIZE) * GROUP_SIZE
-    for start in range(0, sample.count // GROUP_SIZE * GROUP_SIZE, step):
-        stop = min(start + step, sample.count // GROUP_SIZE * GROUP_SIZE)
-        subject.forward(sample.inputs(slice(start, stop)), terms)
+    end = sample.count // GROUP_SIZE * GROUP_SIZE
+    groups = (slice(start, min(start + step, end)) for start in range(0, end, step))
+    terms.read(subject, (sample.inputs(rows) for rows in groups))
     return torch.stack([torch.cat(layer) for layer in terms.found], 1)
 
 

@@ -10,8 +10,9 @@ from ordinate.core.shapes import Keys, Queries, Values, Weights
 from ordinate.ops.convex_hull import hull_distance_bound
 from ordinate.ops.heads import repeat_for_heads
 from ordinate.probing._adapter import MASKED_SCORE, AttentionRecord, Hooks, ModelAdapter, ModelInfo, NotApplicable
+from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures.permutation_equivariance import rounding_tolerance
-from ordinate.probing.measures.samples import Sample
+from ordinate.probing.measures.samples import AccumulatingHooks, Sample, by_layer
 
 # texts and tokens for the convex-hull test
 MAX_TEXTS, MAX_TOKENS = 8, 32
@@ -37,29 +38,16 @@ class RemovedScale(Hooks):
         return weights * self.scale if self.outside else None
 
 
-class OutsideHull(Hooks):
+class OutsideHull(AccumulatingHooks):
     """Counts attention outputs outside the convex hull of the values.
 
     Args:
         facts: description of the model.
-        change: intervention on its attention.
     """
 
-    skip_head = True
-
-    def __init__(self, facts: ModelInfo, change: Hooks) -> None:
-        self.change = change
+    def __init__(self, facts: ModelInfo) -> None:
         self.near = rounding_tolerance(facts.dtype)
         self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
-
-    def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> tuple[Queries, Keys, Values] | None:
-        return self.change.qkv(layer, q, k, v)
-
-    def attention_scores(self, layer: int, scores: Weights) -> Weights | None:
-        return self.change.attention_scores(layer, scores)
-
-    def attention_pattern(self, layer: int, weights: Weights) -> Weights | None:
-        return self.change.attention_pattern(layer, weights)
 
     def attention(self, layer: int, seen: AttentionRecord) -> None:
         # only values with positive weight span the hull
@@ -68,27 +56,6 @@ class OutsideHull(Hooks):
         out = weights @ values
         away = hull_distance_bound(out, values, weights > 0) > self.near * out.norm(dim=-1)
         self.found[layer].append(away.double().mean((-2, -1)).cpu())
-
-
-class RelativeEntropy(Hooks):
-    """Entropy of attention by layer, relative to uniform attention.
-
-    Args:
-        facts: description of the model.
-    """
-
-    skip_head = True
-
-    def __init__(self, facts: ModelInfo) -> None:
-        self.facts = facts
-        self.found: list[list[Tensor]] = [[] for _ in range(facts.layers)]
-
-    def attention_pattern(self, layer: int, weights: Weights) -> None:
-        # the second half of each text: early causal queries see few keys. The norm is log of the mean number of keys
-        own = weights[..., weights.shape[-2] // 2 :, :].double()
-        seen = own.shape[-1] - (own.shape[-2] - 1) / 2 if self.facts.causal else own.shape[-1]
-        entropy = -torch.special.xlogy(own, own).sum(-1) / math.log(seen)
-        self.found[layer].append(entropy.mean((-2, -1)).cpu())
 
 
 class _Doubled(Hooks):
@@ -134,11 +101,16 @@ def score_scale(subject: ModelAdapter, sample: Sample) -> float:
 
 
 def relative_entropy(subject: ModelAdapter, sample: Sample) -> Float[Tensor, "texts layers"]:
-    """Relative entropy of attention in each layer."""
-    watch = RelativeEntropy(subject.info)
-    for rows in sample.batches(subject.info):
-        subject.forward(sample.inputs(rows), watch)
-    return torch.stack([torch.cat(layer) for layer in watch.found], 1)
+    """Entropy of attention in each layer, relative to that of uniform attention."""
+
+    def of_pattern(weights: Weights) -> Float[Tensor, "b"]:
+        # the second half of each text: early causal queries see few keys. The norm is log of the mean number of keys
+        own = weights[..., weights.shape[-2] // 2 :, :].double()
+        seen = own.shape[-1] - (own.shape[-2] - 1) / 2 if subject.info.causal else own.shape[-1]
+        entropy = -torch.special.xlogy(own, own).sum(-1) / math.log(seen)
+        return entropy.mean((-2, -1)).cpu()
+
+    return by_layer(subject, sample.passes(subject.info), "pattern", of_pattern)
 
 
 def share_outside_hull(subject: ModelAdapter, sample: Sample, change: Hooks) -> Float[Tensor, "texts layers"]:
@@ -149,7 +121,6 @@ def share_outside_hull(subject: ModelAdapter, sample: Sample, change: Hooks) -> 
         sample: the texts.
         change: intervention on its attention.
     """
-    watch, few = OutsideHull(subject.info, change), sample.truncated(MAX_TEXTS, MAX_TOKENS)
-    for rows in few.batches(subject.info):
-        subject.forward(few.inputs(rows), watch)
+    few = sample.truncated(MAX_TEXTS, MAX_TOKENS)
+    watch = OutsideHull(subject.info).read(InterventionAdapter(subject, change), few.passes(subject.info))
     return torch.stack([torch.cat(layer) for layer in watch.found], 1)

@@ -15,6 +15,7 @@ from ordinate.ops.stats.bootstrap import LEVEL, student_quantile
 from ordinate.probing._adapter import Hooks, ModelAdapter, NotApplicable
 from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures.formatting import mean_estimate
+from ordinate.probing.measures.measured import Measured
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.residual_stream import ResidualStreams, position_directions
 from ordinate.probing.measures.samples import Sample
@@ -45,8 +46,8 @@ class AblatedSubspace(Hooks):
 
 
 def ablate_position_subspace(
-    subject: ModelAdapter, few: Sample, plain: ResidualStreams, seed: int, reasons: dict[str, str]
-) -> list[Estimate]:
+    subject: ModelAdapter, few: Sample, plain: ResidualStreams, seed: int
+) -> Measured[list[Estimate]]:
     """Effect of ablating the position subspace before the first and the middle layer.
 
     Args:
@@ -54,9 +55,8 @@ def ablate_position_subspace(
         few: the sample read under ablation.
         plain: residual-stream vectors at some positions and layers; the subspace is estimated from them.
         seed: seed of controls and intervals.
-        reasons: receives the reason for each ablation that could not be measured.
     """
-    draw, found = torch.Generator().manual_seed(seed), []
+    draw, found, missing = torch.Generator().manual_seed(seed), [], dict[str, str]()
     base = metric_for(subject, few, seed)
     usual = base.per_text()
     for layer in sorted({0, subject.info.layers // 2}):
@@ -71,12 +71,12 @@ def ablate_position_subspace(
                 base.subject = InterventionAdapter(subject, AblatedSubspace(layer, rows, middle))
                 rises.append(base.per_text() - usual)
         except NotApplicable as reason:
-            reasons[f"ablation of the position subspace before layer {layer + 1}"] = str(reason)
+            missing[f"ablation of the position subspace before layer {layer + 1}"] = str(reason)
             continue
         name = f"position subspace ablated before layer {layer + 1} ({len(own)} directions)"
         found.append(mean_estimate(f"increase, {name}", rises[0], seed, base.unit))
         found.append(excess_over_controls(f"increase minus control, {name}", rises[0], rises[1:], base.unit))
-    return found
+    return Measured(found, missing)
 
 
 def excess_over_controls(

@@ -16,6 +16,7 @@ from ordinate.ops.overlap import (
 from ordinate.ops.stats.bootstrap import percentiles
 from ordinate.ops.stats.variance_components import ShareEstimate, position_share, ratio_over_pairs
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
+from ordinate.probing.measures.measured import Measured
 from ordinate.probing.measures.position_codes import EmbeddingProperties, measure_position_embeddings
 from ordinate.probing.measures.residual_stream import position_directions
 
@@ -100,9 +101,7 @@ def embedding_overlaps(
     return found
 
 
-def position_selectivity(
-    subject: ModelAdapter, x: Stream, energy: float, reasons: dict[str, str]
-) -> dict[str, float]:
+def position_selectivity(subject: ModelAdapter, x: Stream, energy: float) -> dict[str, float]:
     """Energy of the first layer's projections in the position subspace, relative to its share of dimensions.
 
         (|U W|^2 / |W|^2) / (directions / width)
@@ -114,13 +113,11 @@ def position_selectivity(
         subject: the model.
         x: residual stream at the input of the first layer.
         energy: share of the variance of position means that the position subspace holds.
-        reasons: receives the reason if it cannot be measured; the result is then empty.
+
+    Raises:
+        NotApplicable: the projections cannot be extracted.
     """
-    try:
-        own = subject.projection(0)
-    except NotApplicable as reason:
-        reasons["position directions of the projections"] = str(reason)
-        return {}
+    own = subject.projection(0)
     rows, found = position_directions(x, energy, MAX_DIRECTIONS), {}
     for name, matrix in (("queries", own.query), ("keys", own.key), ("values", own.value)):
         # fold in the weight of the preceding norm
@@ -131,14 +128,14 @@ def position_selectivity(
 
 
 def embedding_overlap_and_properties(
-    subject: ModelAdapter, length: int, seed: int, reasons: dict[str, str]
-) -> tuple[list[tuple[float | int, ...]], EmbeddingProperties | None]:
+    subject: ModelAdapter, length: int, seed: int
+) -> Measured[tuple[list[tuple[float | int, ...]], EmbeddingProperties | None]]:
     """Overlap of position and token embeddings, and properties of the former; empty if there are none."""
-    tables, code = [], None
+    tables, code, missing = [], None, {}
     try:
         places = subject.position_table(length)
         code = measure_position_embeddings(places, seed)
         tables = embedding_overlaps(places, subject.token_table(), seed)
     except NotApplicable as reason:
-        reasons["position embeddings" if code is None else "overlap of token and position embeddings"] = str(reason)
-    return tables, code
+        missing["position embeddings" if code is None else "overlap of token and position embeddings"] = str(reason)
+    return Measured((tables, code), missing)

@@ -28,6 +28,7 @@ from ordinate.probing.measures.longer_context import (
     token_losses_by_position,
     windowed_losses,
 )
+from ordinate.probing.measures.measured import Measured, missing_parts
 from ordinate.probing.measures.perturbation_loss import Metric, NextTokenLoss, PerText, metric_for
 from ordinate.probing.measures.position_precision import measure_precision, precision_table
 from ordinate.probing.measures.samples import (
@@ -112,7 +113,7 @@ class Extrapolation(Probe):
     def measure(
         self, model: ModelAdapter, data: ProbeData, seed: int = 0, on_progress: OnProgress = ignore
     ) -> Finding:
-        began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
+        began, facts = time.perf_counter(), model.info
         if data.ids is None:
             raise NotApplicable("this probe needs texts; images have a fixed size")
         trained = self.trained_length or model.trained_length
@@ -123,12 +124,13 @@ class Extrapolation(Probe):
         scale = metric_for(model, few, seed)
         context = self._context(scale, whole, trained, seed)
         on_progress(fraction(0.5))
-        shifts = self._shifts(scale, seed, reasons, on_progress)
+        shifts = self._shifts(scale, on_progress)
         shifted = [
             mean_estimate(f"increase, positions shifted by {by:,}", values, seed, scale.unit)
-            for by, values in shifts.items()
+            for by, values in shifts.value.items()
         ]
-        exact, more = measure_precision(model, data.ids[0], reasons)
+        precision = measure_precision(model, data.ids[0])
+        exact, more = precision.value
         grade, effect = context.decide()
         if trained is not None and facts.max_length is not None and facts.max_length <= trained:
             grade = "no"
@@ -141,10 +143,10 @@ class Extrapolation(Probe):
             answer=_answer(facts, trained, context, shifted),
             estimates=(*context.estimates, *shifted, *exact),
             tables=(precision_table(),),
-            charts=(*context.charts, *_shift_chart(scale, shifts, seed), *more),
+            charts=(*context.charts, *_shift_chart(scale, shifts.value, seed), *more),
             method=METHOD.format(level=corrected_level(max(1, len(context.estimates))), **words),
             null=NULL,
-            caveats=sample_caveats([whole, few], reasons),
+            caveats=sample_caveats([whole, few], missing_parts(shifts, precision)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
@@ -185,24 +187,22 @@ class Extrapolation(Probe):
         wanted = self.shifts or tuple(8**power for power in range(6))
         return [by for by in wanted if facts.max_length is None or by < facts.max_length]
 
-    def _shifts(
-        self, scale: Metric, seed: int, reasons: dict[str, str], on_progress: OnProgress
-    ) -> dict[int, PerText]:
+    def _shifts(self, scale: Metric, on_progress: OnProgress) -> Measured[dict[int, PerText]]:
         end, length = scale.subject.info.max_length, scale.sample.length
         room = [by for by in self._allowed_shifts(scale.subject.info) if end is None or by + length <= end]
         if not room:
-            reasons["shifted texts"] = f"it has no positions beyond {end}, and texts of {length} tokens leave no room"
-            return {}
-        plain, found = scale.per_text(), {}
+            reason = f"it has no positions beyond {end}, and texts of {length} tokens leave no room"
+            return Measured({}, {"shifted texts": reason})
+        plain, found, missing = scale.per_text(), dict[int, PerText](), dict[str, str]()
         for place, by in enumerate(room):
             order = (torch.arange(length) + by).expand(scale.sample.count, -1)
             try:
                 found[by] = scale.per_text(order, tokens=False, positions=True) - plain
             except NotApplicable as reason:
-                reasons[f"positions shifted by {by}"] = str(reason)
+                missing[f"positions shifted by {by}"] = str(reason)
                 break
             on_progress(fraction(0.5 + 0.5 * (place + 1) / len(room)))
-        return found
+        return Measured(found, missing)
 
 
 def _position_chart(

@@ -21,7 +21,9 @@ from ordinate.probing.measures.formatting import (
     format_percent,
     mean_estimate,
     mean_line,
+    sample_caveats,
 )
+from ordinate.probing.measures.measured import Measured, missing_parts
 from ordinate.probing.measures.permutation_equivariance import (
     ARMS,
     SHORT_LENGTH,
@@ -77,18 +79,17 @@ class OrderSensitivity(Probe):
         chosen = intervention_sample(model.info, data, ForwardBudget(14 if model.info.causal else 12))
         short = chosen.truncated(SHORT_TEXTS, SHORT_LENGTH)
         equivariance = equivariance_errors(model, short, seed)
-        reasons = equivariance.reasons
         on_progress(fraction(0.1))
-        depths = _depth_effects(model, short, seed, reasons)
+        depths = _depth_effects(model, short, seed)
         on_progress(fraction(0.2))
         scale = metric_for(model, chosen, seed)
         plain = scale.per_text()
         rises, again = self._shuffling_effects(scale, plain, seed, on_progress)
-        shares = _source_effects(scale, plain, seed, reasons)
+        shares = _source_effects(scale, plain, seed)
         on_progress(fraction(1.0))
         changed = _equivariance_estimates(equivariance, seed)
         shuffled = _shuffling_estimates(scale, rises, again, equivariance, seed)
-        estimates = [*shuffled, *changed.values(), *_depth_estimates(depths, seed), *shares]
+        estimates = [*shuffled, *changed.values(), *_depth_estimates(depths.value, seed), *shares.value]
         grade, effect = _grade(equivariance, changed, shuffled[-1], natural=data.natural)
         sizes = {"texts": chosen.count, "length": chosen.length, "short": short.count, "noun": chosen.noun}
         return Finding(
@@ -99,12 +100,11 @@ class OrderSensitivity(Probe):
             answer=_answer(model.info, equivariance, {one.name: one for one in estimates}),
             estimates=tuple(estimates),
             tables=(_table(scale, rises, seed),),
-            charts=(_shuffling_chart(scale, rises, again, seed), *_by_depth(depths, seed)),
+            charts=(_shuffling_chart(scale, rises, again, seed), *_by_depth(depths.value, seed)),
             method=METHOD.format(what=scale.name, size=SIZE, **sizes),
             null=NULL,
             caveats=(
-                *chosen.subsampling_notes,
-                *(f"Not measured, {arm}: {reason}." for arm, reason in reasons.items()),
+                *sample_caveats([chosen], {**equivariance.missing, **missing_parts(depths, shares)}),
                 *_caveats(scale),
             ),
             seed=seed,
@@ -132,9 +132,9 @@ class OrderSensitivity(Probe):
 
 
 def _depth_effects(
-    subject: ModelAdapter, short: Sample, seed: int, reasons: dict[str, str]
-) -> dict[str, Float[ndarray, "texts layers"]]:
-    found = {}
+    subject: ModelAdapter, short: Sample, seed: int
+) -> Measured[dict[str, Float[ndarray, "texts layers"]]]:
+    found, missing = {}, {}
     for name, positions in (
         ("preceding tokens permuted", False),
         ("preceding tokens and positions permuted", True),
@@ -142,11 +142,11 @@ def _depth_effects(
         try:
             found[name] = prefix_permutation_changes(subject, short, seed, positions=positions)
         except NotApplicable as reason:
-            reasons[f"{name}, by depth"] = str(reason)
-    return found
+            missing[f"{name}, by depth"] = str(reason)
+    return Measured(found, missing)
 
 
-def _source_effects(scale: Metric, plain: PerText, seed: int, reasons: dict[str, str]) -> list[Estimate]:
+def _source_effects(scale: Metric, plain: PerText, seed: int) -> Measured[list[Estimate]]:
     """Effects of removing the mask and the position encoding, and the Shapley share of the latter."""
     length = scale.sample.length
     nowhere = torch.zeros(scale.sample.count, length, dtype=torch.long)
@@ -154,17 +154,15 @@ def _source_effects(scale: Metric, plain: PerText, seed: int, reasons: dict[str,
     try:
         code = scale.per_text(nowhere, tokens=False, positions=True) - plain
     except NotApplicable as reason:
-        reasons["without position encoding"] = str(reason)
-        return []
+        return Measured([], {"without position encoding": str(reason)})
     found = [_rise("without position encoding", code, scale, seed)]
     if not scale.subject.info.causal:
-        return found
+        return Measured(found)
     try:
         mask = scale.per_text(mask=everything) - plain
         both = scale.per_text(nowhere, tokens=False, positions=True, mask=everything) - plain
     except NotApplicable as reason:
-        reasons["without causal mask"] = str(reason)
-        return found
+        return Measured(found, {"without causal mask": str(reason)})
     found += [_rise("without causal mask", mask, scale, seed), _rise("without both", both, scale, seed)]
     by_code = (code + both - mask) / 2
     drawn, level = resampled_means(np.stack([by_code, both], 1), seed), small_sample_level(LEVEL, len(both))
@@ -177,7 +175,7 @@ def _source_effects(scale: Metric, plain: PerText, seed: int, reasons: dict[str,
                 name="Shapley share of the position encoding", value=share, low=low, high=high, null=0.0, unit="share"
             )
         )
-    return found
+    return Measured(found)
 
 
 def _rise(name: str, values: PerText, scale: Metric, seed: int) -> Estimate:

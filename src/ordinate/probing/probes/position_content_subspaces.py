@@ -23,9 +23,11 @@ from ordinate.probing.measures.formatting import (
     interval_line,
     mean_estimate,
     mean_line,
+    sample_caveats,
     share_estimate,
     too_few_samples,
 )
+from ordinate.probing.measures.measured import Measured, attempt, missing_parts
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.position_codes import EmbeddingProperties
 from ordinate.probing.measures.residual_stream import choose_positions, residual_at_positions
@@ -47,6 +49,7 @@ from ordinate.probing.measures.score_decomposition import (
 from ordinate.probing.measures.score_scale import score_scale
 from ordinate.probing.measures.subspace_ablation import excess_over_controls
 from ordinate.probing.measures.subspace_overlap import (
+    Stream,
     SubspaceShare,
     embedding_overlap_and_properties,
     position_selectivity,
@@ -111,7 +114,7 @@ class PositionContentSubspaces(Probe):
     def measure(
         self, model: ModelAdapter, data: ProbeData, seed: int = 0, on_progress: OnProgress = ignore
     ) -> Finding:
-        began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
+        began, facts = time.perf_counter(), model.info
         whole = observation_sample(facts, data, ForwardBudget(without_logits=1))
         few = intervention_sample(facts, truncated(data, LENGTH), ForwardBudget(with_logits=9, without_logits=5))
         if few.count < 3 * GROUP_SIZE:
@@ -119,11 +122,12 @@ class PositionContentSubspaces(Probe):
         streams = residual_at_positions(model, whole, choose_positions(whole, facts))
         layers = [position_share_in_token_subspace(x, ENERGY, seed) for x in streams]
         on_progress(fraction(0.3))
-        shares, means, rises = _decompose_and_ablate(model, few, seed, reasons, on_progress)
+        scores = _decompose_and_ablate(model, few, seed, on_progress)
         on_progress(fraction(0.8))
-        tables, code = embedding_overlap_and_properties(model, whole.length, seed, reasons)
-        read = position_selectivity(model, streams[0], ENERGY, reasons) if layers[0].share is not None else {}
-        found = SubspaceResults(layers, shares, means, rises, tables, read, code)
+        tables = embedding_overlap_and_properties(model, whole.length, seed)
+        read = _read_directions(model, streams[0]) if layers[0].share is not None else Measured({})
+        overlaps, code = tables.value
+        found = SubspaceResults(layers, *scores.value, overlaps, read.value, code)
         estimates = _estimates(found, seed)
         words = {"whole": whole.description, "few": few.description, "noun": whole.noun, "energy": ENERGY}
         grade, effect = _grade(estimates)
@@ -141,26 +145,28 @@ class PositionContentSubspaces(Probe):
             null=NULL,
             caveats=(
                 "Means over few texts are noisy. Shares are corrected for it, heatmaps are not.",
-                *whole.subsampling_notes,
-                *few.subsampling_notes,
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+                *sample_caveats([whole, few], missing_parts(scores, tables, read)),
             ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
 
 
+def _read_directions(subject: ModelAdapter, x: Stream) -> Measured[dict[str, float]]:
+    name = "position directions of the projections"
+    return attempt(name, lambda: position_selectivity(subject, x, ENERGY), {})
+
+
 def _decompose_and_ablate(
-    subject: ModelAdapter, short: Sample, seed: int, reasons: dict[str, str], on_progress: OnProgress
-) -> tuple[Float[Tensor, "fives layers h terms"] | None, PositionMeans | None, list[Estimate]]:
+    subject: ModelAdapter, short: Sample, seed: int, on_progress: OnProgress
+) -> Measured[tuple[Float[Tensor, "fives layers h terms"] | None, PositionMeans | None, list[Estimate]]]:
     """Decompose the scores, and ablate each term."""
     try:
         scale = score_scale(subject, short)
         shares, means = score_variance_shares(subject, short, scale), position_means(subject, short)
         noise = [position_means(subject, short, seed + turn) for turn in range(CONTROLS)]
     except NotApplicable as reason:
-        reasons["terms of the scores"] = str(reason)
-        return None, None, []
+        return Measured((None, None, []), {"terms of the scores": str(reason)})
     base, found = metric_for(subject, short, seed), []
     usual = base.per_text()
     arms = [(means, (term,)) for term in range(len(TERMS))] + [(own, POSITION_TERMS) for own in (means, *noise)]
@@ -175,7 +181,7 @@ def _decompose_and_ablate(
         found.append(mean_estimate(f"increase, {name} ablated", values, seed, base.unit, null))
     all_terms, *controls = rises[len(TERMS) :]
     found.append(excess_over_controls(POSITION_EFFECT, all_terms, controls, base.unit))
-    return shares, means, found
+    return Measured((shares, means, found))
 
 
 def _estimates(found: SubspaceResults, seed: int) -> list[Estimate]:

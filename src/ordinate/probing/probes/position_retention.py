@@ -27,6 +27,7 @@ from ordinate.probing.measures.formatting import (
 )
 from ordinate.probing.measures.grading import Evidence, corrected_level, decide, mean_evidence
 from ordinate.probing.measures.linear_probes import LinearProbes, linear_probes
+from ordinate.probing.measures.measured import Measured, missing_parts
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.residual_stream import (
     BranchRatios,
@@ -129,24 +130,26 @@ class PositionRetention(Probe):
     def measure(
         self, model: ModelAdapter, data: ProbeData, seed: int = 0, on_progress: OnProgress = ignore
     ) -> Finding:
-        began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
+        began, facts = time.perf_counter(), model.info
         whole = observation_sample(facts, data, ForwardBudget(without_logits=1))
         few = intervention_sample(facts, data, ForwardBudget(with_logits=13, without_logits=8))
         if few.count < 4:
             raise NotApplicable(too_few_samples(few, "estimating position means needs 4 texts or more"))
         places = choose_positions(whole, facts)
-        plain, ratios = residual_and_branch_ratios(model, whole, places, reasons)
+        streams = residual_and_branch_ratios(model, whole, places)
+        plain, ratios = streams.value
         on_progress(fraction(0.3))
         read = linear_probes(plain, whole, places, seed)
         on_progress(fraction(0.4))
         same = few.description == whole.description
         usual = plain if same else residual_at_positions(model, few, choose_positions(few, facts))
-        rescaled = self._rescaled(model, few, usual, seed, reasons)
-        arms = rescaled.with_unchanged(plain)
+        rescaled = self._rescaled(model, few, usual, seed)
+        arms = rescaled.value.with_unchanged(plain)
         estimates = _retention_estimates(arms, len(places), seed) + read.estimates
         estimates += _rescaled_estimates(arms, usual[0].shape[1], seed) + _ratio_estimates(ratios, seed)
         on_progress(fraction(0.8))
-        estimates += ablate_position_subspace(model, few, plain, seed, reasons)
+        ablated = ablate_position_subspace(model, few, plain, seed)
+        estimates += ablated.value
         evidence = _evidence(arms, plain, read, len(places), seed)
         grade, effect = decide(evidence)
         charts = _charts(arms, ratios, len(places), seed)
@@ -157,33 +160,35 @@ class PositionRetention(Probe):
             effect=effect,
             answer=_answer({one.name: one for one in (*estimates, *(one.estimate for one in evidence))}, len(places)),
             estimates=tuple(estimates),
-            charts=(*charts, read.chart, *_rescaling_chart(rescaled, self.doses, seed)),
+            charts=(*charts, read.chart, *_rescaling_chart(rescaled.value, self.doses, seed)),
             method=_method(whole, few, len(places), metric_for(model, few, seed).name, len(evidence)),
             null=NULL.format(places=len(places)),
-            caveats=(SCALING_CAVEAT, OUTLIER_CAVEAT, *sample_caveats([whole, few], reasons)),
+            caveats=(
+                SCALING_CAVEAT,
+                OUTLIER_CAVEAT,
+                *sample_caveats([whole, few], missing_parts(streams, rescaled, ablated)),
+            ),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
 
-    def _rescaled(
-        self, subject: ModelAdapter, few: Sample, usual: ResidualStreams, seed: int, reasons: dict[str, str]
-    ) -> Arms:
+    def _rescaled(self, subject: ModelAdapter, few: Sample, usual: ResidualStreams, seed: int) -> Measured[Arms]:
         """Explained variance and decoding accuracy of each arm; of shuffled tokens only the explained variance."""
         places = choose_positions(few, subject.info)
         order = random_permutation(few, few.length, torch.Generator().manual_seed(seed))
         shuffled = residual_at_positions(subject, few, places, order=order)
         shares = {"unchanged": _shares(usual), "shuffled": _shares(shuffled)}
-        decoded = {"unchanged": _decoded(usual)}
+        decoded, missing = {"unchanged": _decoded(usual)}, dict[str, str]()
         for dose in self.doses:
             if dose.without_mask and not subject.info.causal:
                 continue
             try:
                 streams = residual_at_positions(subject, few, places, dose)
             except NotApplicable as reason:
-                reasons[dose.name] = str(reason)
+                missing[dose.name] = str(reason)
                 continue
             shares[dose.name], decoded[dose.name] = _shares(streams), _decoded(streams)
-        return Arms(shares, decoded, similarity_by_distance(shuffled[-1], places.double()))
+        return Measured(Arms(shares, decoded, similarity_by_distance(shuffled[-1], places.double())), missing)
 
 
 def _method(whole: Sample, few: Sample, places: int, what: str, tests: int) -> str:

@@ -17,7 +17,9 @@ from ordinate.probing.measures.formatting import (
     heatmap_of,
     mean_estimate,
     mean_line,
+    sample_caveats,
 )
+from ordinate.probing.measures.measured import Measured, attempt, missing_parts
 from ordinate.probing.measures.perturbation_loss import Metric, metric_for
 from ordinate.probing.measures.position_distances import (
     attention_divergence,
@@ -63,20 +65,23 @@ class PositionSimilarity(Probe):
     def measure(
         self, model: ModelAdapter, data: ProbeData, seed: int = 0, on_progress: OnProgress = ignore
     ) -> Finding:
-        began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
+        began, facts = time.perf_counter(), model.info
         if data.ids is None:
             raise NotApplicable("this probe needs texts; images have a grid of patches")
         length = min(MAX_POSITIONS, facts.max_length or MAX_POSITIONS, data.ids.shape[1])
-        table, pairwise = _table(model, length, reasons)
+        embedded = attempt("distances between position embeddings", lambda: _table(model, length), (None, None))
+        table, pairwise = embedded.value
         passes = swap_passes(data.ids.shape[1] if table is None else length, controls=table is not None)
         chosen = intervention_sample(facts, data, ForwardBudget(passes))
         on_progress(fraction(0.1))
-        divergences = _pattern_divergences(model, chosen, min(length, 128), reasons)
+        patterns = _pattern_divergences(model, chosen, min(length, 128))
+        divergences = patterns.value
         on_progress(fraction(0.3))
-        scale = metric_for(model, chosen, seed)
-        harm = swap_positions(scale, table, seed, reasons, subrange(on_progress, 0.3, 1.0))
+        scale, part = metric_for(model, chosen, seed), subrange(on_progress, 0.3, 1.0)
+        swapped = attempt("effect of swapped positions", lambda: swap_positions(scale, table, seed, part))
+        harm, missing = swapped.value, missing_parts(embedded, patterns, swapped)
         if pairwise is None and divergences is None and harm is None:
-            raise NotApplicable("; ".join(reasons.values()))
+            raise NotApplicable("; ".join(missing.values()))
         estimates = _embedding_estimates(model, table, pairwise, chosen, seed)
         estimates += _pattern_estimates(pairwise, divergences, seed)
         estimates += _swap_estimates(harm, scale, seed)
@@ -93,37 +98,26 @@ class PositionSimilarity(Probe):
             pictures=tuple(_pictures(pairwise, divergences)),
             method=METHOD.format(what=scale.name, **sizes),
             null=NULL,
-            caveats=(
-                *chosen.subsampling_notes,
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
-            ),
+            caveats=sample_caveats([chosen], missing),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
 
 
-def _table(subject: ModelAdapter, length: int, reasons: dict[str, str]) -> tuple[Tensor | None, ndarray | None]:
-    try:
-        table = subject.position_table(length).detach().cpu().double()
-    except NotApplicable as reason:
-        reasons["distances between position embeddings"] = str(reason)
-        return None, None
+def _table(subject: ModelAdapter, length: int) -> tuple[Tensor, ndarray]:
+    table = subject.position_table(length).detach().cpu().double()
     pairwise = pairwise_distances(table)
     if not pairwise.any():
-        reasons["distances between position embeddings"] = "the position embeddings are the same at all positions"
-        return None, None
+        raise NotApplicable("the position embeddings are the same at all positions")
     return table, pairwise
 
 
-def _pattern_divergences(
-    subject: ModelAdapter, chosen: Sample, length: int, reasons: dict[str, str]
-) -> ndarray | None:
-    try:
-        ids = chosen.inputs(slice(0, 4)).ids
-        return None if ids is None else attention_divergence(position_scores(subject, ids[:, -1], length))
-    except NotApplicable as reason:
-        reasons["attention patterns by position"] = str(reason)
-        return None
+def _pattern_divergences(subject: ModelAdapter, chosen: Sample, length: int) -> Measured[ndarray | None]:
+    ids = chosen.inputs(slice(0, 4)).ids
+    if ids is None:
+        return Measured(None)
+    last, name = ids[:, -1], "attention patterns by position"
+    return attempt(name, lambda: attention_divergence(position_scores(subject, last, length)))
 
 
 def _embedding_estimates(

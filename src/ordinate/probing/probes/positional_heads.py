@@ -17,8 +17,9 @@ from ordinate.probing.measures.attention_by_offset import (
     attention_profile,
     attention_profile_and_maps,
 )
-from ordinate.probing.measures.formatting import describe_effects, heatmap_of, mean_estimate
+from ordinate.probing.measures.formatting import describe_effects, heatmap_of, mean_estimate, sample_caveats
 from ordinate.probing.measures.head_detection import MIN_EXPLAINED, MIN_TEXTS, DetectedHeads, Places, detect_heads
+from ordinate.probing.measures.measured import Measured
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.samples import (
     ForwardBudget,
@@ -73,7 +74,7 @@ class PositionalHeads(Probe):
     def measure(
         self, model: ModelAdapter, data: ProbeData, seed: int = 0, on_progress: OnProgress = ignore
     ) -> Finding:
-        began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
+        began, facts = time.perf_counter(), model.info
         whole = observation_sample(facts, data, ForwardBudget(without_logits=1))
         few = intervention_sample(facts, data, ForwardBudget(with_logits=4, without_logits=1))
         if whole.length < 12:
@@ -85,8 +86,8 @@ class PositionalHeads(Probe):
         on_progress(fraction(0.4))
         found = detect_heads(seen, self.mass, seed)
         on_progress(fraction(0.6))
-        estimates = _head_estimates(found, seen, again, maps, seed)
-        estimates += _replacement_estimates(model, few, found, seed, reasons)
+        replaced = _replacement_estimates(model, few, found, seed)
+        estimates = _head_estimates(found, seen, again, maps, seed) + replaced.value
         words = {"half": self.mass, "quarter": self.mass / 2, "what": metric_for(model, few, seed).name}
         words |= {"whole": whole.description, "few": few.description, "noun": whole.noun}
         return Finding(
@@ -103,8 +104,7 @@ class PositionalHeads(Probe):
             null=_null(seen),
             caveats=(
                 "All detected heads are replaced at once; a head replaced alone may be compensated by others.",
-                *(*whole.subsampling_notes, *few.subsampling_notes),
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
+                *sample_caveats([whole, few], replaced.missing),
             ),
             seed=seed,
             seconds=time.perf_counter() - began,
@@ -209,12 +209,12 @@ def _clearest(found: DetectedHeads, seen: AttentionProfile, again: AttentionProf
 
 
 def _replacement_estimates(
-    subject: ModelAdapter, chosen: Sample, found: DetectedHeads, seed: int, reasons: dict[str, str]
-) -> list[Estimate]:
+    subject: ModelAdapter, chosen: Sample, found: DetectedHeads, seed: int
+) -> Measured[list[Estimate]]:
     """Effect of replacing the detected heads by uniform attention, and by closed-form patterns."""
     heads = found.heads
     if not heads:
-        return []
+        return Measured([])
     facts, base = subject.info, metric_for(subject, chosen, seed)
     usual = base.per_text()
     others = [(layer, head) for layer in range(facts.layers) for head in range(facts.heads)]
@@ -226,14 +226,14 @@ def _replacement_estimates(
     }
     if control:
         arms[f"{len(control)} other heads replaced by uniform attention"] = ReplacePattern(facts, control)
-    estimates = []
+    estimates, missing = list[Estimate](), dict[str, str]()
     for name, watch in arms.items():
         base.subject = InterventionAdapter(subject, watch)
         try:
             estimates.append(mean_estimate(f"increase, {name}", base.per_text() - usual, seed, base.unit))
         except NotApplicable as reason:
-            reasons[name] = str(reason)
-    return estimates
+            missing[name] = str(reason)
+    return Measured(estimates, missing)
 
 
 def _format_offset(offset: float) -> str:

@@ -23,11 +23,11 @@ from ordinate.probing.measures.formatting import (
 )
 from ordinate.probing.measures.grading import Evidence, corrected_level, decide, mean_evidence
 from ordinate.probing.measures.input_obfuscation import (
-    FeatureErrors,
     frequency_analysis,
     permuted_channel_errors,
     transformed_query_errors,
 )
+from ordinate.probing.measures.measured import Measured, attempt, missing_parts
 from ordinate.probing.measures.permutation_equivariance import (
     SHORT_LENGTH,
     SHORT_TEXTS,
@@ -117,7 +117,7 @@ class Privacy(Probe):
     def measure(
         self, model: ModelAdapter, data: ProbeData, seed: int = 0, on_progress: OnProgress = ignore
     ) -> Finding:
-        began, reasons = time.perf_counter(), dict[str, str]()
+        began = time.perf_counter()
         if data.ids is None:
             raise NotApplicable("the attack reconstructs texts; got only images")
         chosen = subsample(model.info, truncated(data, MAX_LENGTH), ForwardBudget(2))
@@ -126,18 +126,18 @@ class Privacy(Probe):
             raise NotApplicable(f"the attack needs four texts or more; got {chosen.count}; pass more")
         secret, public = chosen.truncated(half), _remaining(chosen, half)
         equivariance = equivariance_errors(model, chosen.truncated(SHORT_TEXTS, SHORT_LENGTH), seed)
-        reasons |= equivariance.reasons
         on_progress(fraction(0.2))
-        others = _transformation_estimates(model, chosen.truncated(2), seed, reasons)
+        others = _transformation_estimates(model, chosen.truncated(2), seed)
         on_progress(fraction(0.3))
         attacks = _attacks(AttackData.of(model, secret, public))
         on_progress(fraction(0.8))
-        searched = self._candidate_search(model, secret, seed, reasons)
+        search = attempt("candidate search", lambda: self._candidate_search(model, secret, seed))
+        searched, missing = search.value, {**equivariance.missing, **missing_parts(others, search)}
         evidence = _evidence(attacks, searched, seed)
         found, effect = decide([one for one in evidence if COLUMNS not in one.estimate.name])
         estimates = [one.estimate for one in evidence] + _attack_estimates(attacks, seed)
         estimates += [] if searched is None else searched.distances
-        estimates += _equivariance_estimates(equivariance, seed) + others
+        estimates += _equivariance_estimates(equivariance, seed) + others.value
         estimates += _renaming_estimates(model, data.ids[: chosen.count, chosen.fixed :], half, seed)
         return Finding(
             question="privacy",
@@ -149,19 +149,16 @@ class Privacy(Probe):
             charts=tuple(_chart(what, attacks, seed) for what in ("positions", "tokens")),
             method=_method(secret, public, len(evidence)),
             null=NULL.format(length=chosen.length - chosen.fixed),
-            caveats=(ATTACKS_CAVEAT, *sample_caveats([chosen], reasons)),
+            caveats=(ATTACKS_CAVEAT, *sample_caveats([chosen], missing)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
 
-    def _candidate_search(
-        self, subject: ModelAdapter, secret: Sample, seed: int, reasons: dict[str, str]
-    ) -> "CandidateSearch | None":
+    def _candidate_search(self, subject: ModelAdapter, secret: Sample, seed: int) -> "CandidateSearch":
         """Candidate-search attack; decoders only."""
         ids = secret.inputs(slice(0, SEARCHED_TEXTS)).ids
         if not subject.info.causal or ids is None or ids.shape[1] < CONTEXT_TOKENS + SEARCHED_TOKENS:
-            reasons["candidate search"] = "a token's vector depends on later tokens, which the attacker does not know"
-            return None
+            raise NotApplicable("a token's vector depends on later tokens, which the attacker does not know")
         layer = max(1, subject.info.layers // 2)
         found = [candidate_search_attack(subject, text, layer, self.candidates, seed) for text in ids]
         chance = 1 / ((self.candidates + 1) * (CONTEXT_TOKENS + SEARCHED_TOKENS))
@@ -213,34 +210,31 @@ def _equivariance_estimates(found: Equivariance, seed: int) -> list[Estimate]:
     ]
 
 
-def _transformation_estimates(
-    subject: ModelAdapter, few: Sample, seed: int, reasons: dict[str, str]
-) -> list[Estimate]:
-    estimates = []
-    try:
-        found: FeatureErrors = transformed_query_errors(subject, few.inputs(slice(0, few.count)), 0, seed)
+def _transformation_estimates(subject: ModelAdapter, few: Sample, seed: int) -> Measured[list[Estimate]]:
+    """Change of the queries under transformed columns, and of the output under permuted channels."""
+
+    def columns() -> list[Estimate]:
+        found = transformed_query_errors(subject, few.inputs(slice(0, few.count)), 0, seed)
         errors = {
             "permuted": found.permuted,
             "rotated": found.rotated,
             "rotated around the all-ones vector": found.level,
         }
         norm = {"none": "no norm", "rms": "an RMS norm", "layer": "a layer norm"}[found.norm]
-        estimates += [
+        return [
             Estimate(name=f"change of queries after {norm}, columns {how}", value=value, null=0.0, unit=RELATIVE_UNIT)
             for how, value in errors.items()
         ]
-    except NotApplicable as reason:
-        reasons["transformed columns"] = str(reason)
-    try:
-        width = _head_width(subject)
-        found_by = permuted_channel_errors(subject, few, width, seed)
-        estimates += [
+
+    def channels() -> list[Estimate]:
+        found = permuted_channel_errors(subject, few, _head_width(subject), seed)
+        return [
             Estimate(name=f"change, channels permuted {how}", value=value, null=0.0, unit=RELATIVE_UNIT)
-            for how, value in found_by.items()
+            for how, value in found.items()
         ]
-    except NotApplicable as reason:
-        reasons["permuted channels"] = str(reason)
-    return estimates
+
+    parts = attempt("transformed columns", columns, []), attempt("permuted channels", channels, [])
+    return Measured([one for part in parts for one in part.value], missing_parts(*parts))
 
 
 def _head_width(subject: ModelAdapter) -> int:

@@ -18,7 +18,9 @@ from ordinate.probing.measures.formatting import (
     heatmap_of,
     mean_estimate,
     mean_line,
+    sample_caveats,
 )
+from ordinate.probing.measures.measured import Measured, attempt, missing_parts
 from ordinate.probing.measures.perturbation_loss import metric_for
 from ordinate.probing.measures.qk_ablations import ablation_ranks, qk_ablations
 from ordinate.probing.measures.qk_interventions import MAX_TOKENS, score_symmetry
@@ -57,6 +59,10 @@ NULL = (
     "Independent queries and keys: s of 1 / {width}, with a standard deviation of {spread:.2g} per head; half of the "
     "symmetric part is positive. Ablations: 0; rotating queries randomly shows how much the model relies on scores."
 )
+CAVEATS = (
+    "The model was not trained with these ablations: a model trained that way may perform well.",
+    "The symmetry of the weights ignores biases of queries and keys, and norms applied to them.",
+)
 # an effect below this share of that of random rotation is no difference between queries and keys
 MIN_EFFECT = 0.1
 ANTISYMMETRIC = "antisymmetric part of W_q W_k^T, median head"
@@ -82,21 +88,23 @@ class QKRoles(Probe):
     def measure(
         self, model: ModelAdapter, data: ProbeData, seed: int = 0, on_progress: OnProgress = ignore
     ) -> Finding:
-        began, facts, reasons = time.perf_counter(), model.info, dict[str, str]()
+        began, facts = time.perf_counter(), model.info
         whole = observation_sample(facts, truncated(data, MAX_TOKENS), ForwardBudget(without_logits=1))
         few = intervention_sample(facts, data, ForwardBudget(20))
-        weights = measure_qk_symmetry(model, few, seed, reasons)
+        symmetry = measure_qk_symmetry(model, few, seed)
         on_progress(fraction(0.2))
-        like = _score_symmetry(model, whole, reasons)
+        scores = attempt("symmetry of scores", lambda: score_symmetry(model, whole).numpy())
+        weights, like = symmetry.value, scores.value
         on_progress(fraction(0.3))
-        harm = _ablation_estimates(model, few, weights, seed, reasons, on_progress)
-        harm += _entropy_estimates(model, few, seed, reasons)
+        ablated = _ablation_estimates(model, few, weights, seed, on_progress)
+        entropy = attempt("entropy of attention", lambda: _entropy_estimates(model, few, seed), [])
+        harm, missing = ablated.value + entropy.value, missing_parts(symmetry, scores, ablated, entropy)
         if weights is None and like is None and not harm:
-            raise NotApplicable("; ".join(dict.fromkeys(reasons.values())))
+            raise NotApplicable("; ".join(dict.fromkeys(missing.values())))
         estimates = [*_weight_estimates(weights, facts.width), *_token_estimates(like, seed), *harm]
         named = {one.name: one for one in estimates}
         words = {"whole": whole.description, "few": few.description, "noun": few.noun}
-        words["what"] = metric_for(model, few, seed).name
+        words |= {"what": metric_for(model, few, seed).name}
         grade, effect = _grade(named, weights)
         return Finding(
             question="qk_roles",
@@ -110,71 +118,51 @@ class QKRoles(Probe):
             pictures=_pictures(weights, like),
             method=METHOD.format(**words, exchangeable=EXCHANGEABLE, divisions=SINKHORN_ITERATIONS),
             null=NULL.format(width=facts.width, spread=2**0.5 / facts.width),
-            caveats=(
-                "The model was not trained with these ablations: a model trained that way may perform well.",
-                "The symmetry of the weights ignores biases of queries and keys, and norms applied to them.",
-                *(*whole.subsampling_notes, *few.subsampling_notes),
-                *(f"Not measured, {what}: {reason}." for what, reason in reasons.items()),
-            ),
+            caveats=(*CAVEATS, *sample_caveats([whole, few], missing)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
 
 
-def _score_symmetry(subject: ModelAdapter, chosen: Sample, reasons: dict[str, str]) -> ndarray | None:
-    try:
-        return score_symmetry(subject, chosen).numpy()
-    except NotApplicable as reason:
-        reasons["symmetry of scores"] = str(reason)
-        return None
-
-
 def _ablation_estimates(
-    subject: ModelAdapter,
-    chosen: Sample,
-    weights: QKSymmetry | None,
-    seed: int,
-    reasons: dict[str, str],
-    on_progress: OnProgress,
-) -> list[Estimate]:
+    subject: ModelAdapter, chosen: Sample, weights: QKSymmetry | None, seed: int, on_progress: OnProgress
+) -> Measured[list[Estimate]]:
     """Effect of ablating queries, keys and scores, and whether outputs stay in the hull of the values."""
-    arms, scale = qk_ablations(subject, chosen, weights, seed, reasons)
-    base, found = metric_for(subject, chosen, seed), []
+    ablations = qk_ablations(subject, chosen, weights, seed)
+    (arms, scale), missing = ablations.value, dict(ablations.missing)
+    base, found = metric_for(subject, chosen, seed), list[Estimate]()
     usual = base.per_text()
     for turn, (name, watch) in enumerate(arms.items()):
         base.subject = InterventionAdapter(subject, watch)
         try:
             found.append(mean_estimate(f"increase, {name}", base.per_text() - usual, seed, base.unit))
         except NotApplicable as reason:
-            reasons[name] = str(reason)
+            missing[name] = str(reason)
         on_progress(fraction(0.3 + 0.6 * turn / len(arms)))
     if scale is not None:
         found.append(Estimate(name="scale of the scores", value=scale))
     behind = {"unchanged": Hooks()} | {name: arms[name] for name in HULL_ARMS if name in arms}
-    return [*found, *_hull_estimates(subject, chosen, behind, seed, reasons)]
+    hull = _hull_estimates(subject, chosen, behind, seed)
+    return Measured([*found, *hull.value], {**missing, **hull.missing})
 
 
 def _hull_estimates(
-    subject: ModelAdapter, chosen: Sample, arms: dict[str, Hooks], seed: int, reasons: dict[str, str]
-) -> list[Estimate]:
+    subject: ModelAdapter, chosen: Sample, arms: dict[str, Hooks], seed: int
+) -> Measured[list[Estimate]]:
     """Share of outputs that are no convex combination of values."""
-    found = []
+    found, missing = list[Estimate](), dict[str, str]()
     try:
         for name, watch in arms.items():
             away = share_outside_hull(subject, chosen, watch).mean(1).numpy()
             found.append(mean_estimate(f"outputs outside the convex hull of the values, {name}", away, seed, "share"))
     except NotApplicable as reason:
-        reasons["convex hull of the values"] = str(reason)
-    return found
+        missing["convex hull of the values"] = str(reason)
+    return Measured(found, missing)
 
 
-def _entropy_estimates(subject: ModelAdapter, few: Sample, seed: int, reasons: dict[str, str]) -> list[Estimate]:
+def _entropy_estimates(subject: ModelAdapter, few: Sample, seed: int) -> list[Estimate]:
     """Relative entropy of attention."""
-    try:
-        values = relative_entropy(subject, few).mean(1).numpy()
-    except NotApplicable as reason:
-        reasons["entropy of attention"] = str(reason)
-        return []
+    values = relative_entropy(subject, few).mean(1).numpy()
     return [mean_estimate("entropy of attention", values, seed, "of uniform attention", 1.0)]
 
 

@@ -142,7 +142,7 @@ def published_symmetry(query: Heads, key: Float[Tensor, "g width d"]) -> float:
 def _of_model(model: ModelAdapter, texts: ProbeData, seed: int) -> dict[str, Estimate]:
     """Symmetry of the median head, by the claim that it concerns; empty if the projections are unknown."""
     sample = observation_sample(model.info, texts, ForwardBudget(1))
-    found = measure_qk_symmetry(model, sample, seed, {})
+    found = measure_qk_symmetry(model, sample, seed).value
     if found is None:
         return {}
     name, median = "symmetry of the median head", float(np.median(found.symmetry))
