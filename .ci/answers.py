@@ -34,7 +34,8 @@ START = """# Questions and answers
 
 {count} questions about position in attention. Each answer begins with yes, no or it depends, has a number measured in
 this project, with its 95 % interval where it has one, an example that runs, and what would change it. [The
-explorer](../explorer.md) lets you try most of them; [Q, K and V](q_k_v.md) has every number of one small attention.
+explorer](../explorer.md) lets you try most of them; [Q, K and V](q_k_v.md) has every number of one small attention,
+and [a table](relations.md) tells which scheme learns which relation, such as the previous token or the n-th symbol.
 This page is written from `docs/questions/entries`, one file a question.
 """
 WALK = """## Where to begin

@@ -30,6 +30,7 @@ SCRIPTS = (
     "q_k_v",
     "questions",
     "refusals",
+    "relations",
     "replications",
     "scale",
     "speeds",

@@ -136,38 +136,34 @@ class PositionRetention(Probe):
         if few.count < 4:
             raise NotApplicable(too_few_samples(few, "estimating position means needs 4 texts or more"))
         places = choose_positions(whole, facts)
-        streams = residual_and_branch_ratios(model, whole, places)
-        plain, ratios = streams.value
+        count = len(places)
+        plain, ratios = (streams := residual_and_branch_ratios(model, whole, places)).value
         on_progress(fraction(0.3))
         read = linear_probes(plain, whole, places, seed)
         on_progress(fraction(0.4))
-        same = few.description == whole.description
-        usual = plain if same else residual_at_positions(model, few, choose_positions(few, facts))
+        usual = plain if few.description == whole.description else _few_streams(model, few)
         rescaled = self._rescaled(model, few, usual, seed)
         arms = rescaled.value.with_unchanged(plain)
-        estimates = _retention_estimates(arms, len(places), seed) + read.estimates
+        estimates = _retention_estimates(arms, count, seed) + read.estimates
         estimates += _rescaled_estimates(arms, usual[0].shape[1], seed) + _ratio_estimates(ratios, seed)
         on_progress(fraction(0.8))
         ablated = ablate_position_subspace(model, few, plain, seed)
         estimates += ablated.value
-        evidence = _evidence(arms, plain, read, len(places), seed)
+        evidence = _evidence(arms, plain, read, count, seed)
         grade, effect = decide(evidence)
-        charts = _charts(arms, ratios, len(places), seed)
+        missing = missing_parts(streams, rescaled, ablated)
+        scaled = _rescaling_chart(rescaled.value, self.doses, seed)
         return Finding(
             question="position_retention",
             title=self.title,
             grade=grade,
             effect=effect,
-            answer=_answer({one.name: one for one in (*estimates, *(one.estimate for one in evidence))}, len(places)),
+            answer=_answer({one.name: one for one in (*estimates, *(one.estimate for one in evidence))}, count),
             estimates=tuple(estimates),
-            charts=(*charts, read.chart, *_rescaling_chart(rescaled.value, self.doses, seed)),
-            method=_method(whole, few, len(places), metric_for(model, few, seed).name, len(evidence)),
-            null=NULL.format(places=len(places)),
-            caveats=(
-                SCALING_CAVEAT,
-                OUTLIER_CAVEAT,
-                *sample_caveats([whole, few], missing_parts(streams, rescaled, ablated)),
-            ),
+            charts=(*_charts(arms, ratios, count, seed), read.chart, *scaled),
+            method=_method(whole, few, count, metric_for(model, few, seed).name, len(evidence)),
+            null=NULL.format(places=count),
+            caveats=(SCALING_CAVEAT, OUTLIER_CAVEAT, *sample_caveats([whole, few], missing)),
             seed=seed,
             seconds=time.perf_counter() - began,
         )
@@ -189,6 +185,10 @@ class PositionRetention(Probe):
                 continue
             shares[dose.name], decoded[dose.name] = _shares(streams), _decoded(streams)
         return Measured(Arms(shares, decoded, similarity_by_distance(shuffled[-1], places.double())), missing)
+
+
+def _few_streams(model: ModelAdapter, few: Sample) -> ResidualStreams:
+    return residual_at_positions(model, few, choose_positions(few, model.info))
 
 
 def _method(whole: Sample, few: Sample, places: int, what: str, tests: int) -> str:

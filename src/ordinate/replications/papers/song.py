@@ -67,7 +67,7 @@ class Song(Replication):
         ),
         Claim(
             name="before training",
-            text="Position means have a low rank, before any training.",
+            text="Position means have a low rank before any training already; the paper has it of trained models.",
             tested="sign",
             quantity=f"stable rank of position means in the last layer of {SEEDS} decoders with a learned table and "
             "random weights",
