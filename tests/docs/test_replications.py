@@ -25,4 +25,6 @@ def test_every_replication_has_a_result_whose_criteria_are_those_of_its_code():
 @pytest.mark.parametrize("name", selected(["all"]))
 def test_the_verdicts_come_out_the_same(name):
     before = next(result for result in results(FOLDER) if result.name == name)
-    assert [one.verdict for one in replicate(name, trained=FOLDER / "trained").claims] == [one.verdict for one in before.claims]
+    assert [one.verdict for one in replicate(name, trained=FOLDER / "trained").claims] == [
+        one.verdict for one in before.claims
+    ]
