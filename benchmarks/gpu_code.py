@@ -23,6 +23,7 @@ REACH = 128
 TENSOR_CORES = re.compile(r"\b(?:HGMMA|HMMA|UTCHMMA)")
 # shared memory that a program may have [bytes]
 SHARED = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448}
+LAYOUTS = {False: "half", True: "interleaved"}
 CLASSES = {"sm_80": "ampere", "sm_90": "hopper", "sm_100": "blackwell"}
 
 
@@ -95,6 +96,38 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
     attention.backward(torch.zeros_like(out), problem, out, lse, True)
 
 
+def compiled_rotation(
+    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
+) -> None:
+    """Compile the rotation of half of the channels, and of all, of queries as a projection leaves them.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        dtype: dtype of the channels.
+        channels: channels of a head.
+        on_code: as in `compiled`.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from ordinate.ops.triton import kernel, rotate
+
+    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+    x = torch.zeros(1, TOKENS, 8, channels, dtype=dtype).transpose(1, 2)
+    for interleaved, pairs in ((False, channels // 2), (True, channels // 2), (False, channels // 4)):
+
+        def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
+            made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+            form = arguments[-1]
+            name = "rotate_partly" if form.width > 2 * form.pairs else "rotate_" + LAYOUTS[form.interleaved]
+            on_code(name, {"rows": form.rows, "columns": form.padded, **options}, _read(made))
+
+        rotate.launch = launch
+        waves = torch.zeros(2, 1, 1, TOKENS, pairs).unbind()
+        rotate.rotate(x, *waves, torch.empty_like(x), interleaved=interleaved, back=False)
+
+
 def _read(made: Any) -> Code:
     """Read a cubin by the tools of Triton's wheel."""
     import triton
@@ -132,6 +165,7 @@ def measured(architecture: str) -> list[dict[str, Any]]:
                 print(architecture, *about.values(), code, *faults(architecture, code), flush=True)
 
             compiled(architecture, dtype, channels, add)
+            compiled_rotation(architecture, dtype, channels, add)
     return rows
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from ordinate.core.tensors import on_device
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.native import build, rotation
+from ordinate.ops.triton import rotation as triton_rotation
 
 Layout = Literal["half", "interleaved"]
 # angles in float64, whatever the model's dtype: at position 2^24 a float32 angle is wrong by whole radians
@@ -35,7 +36,8 @@ class Rotation:
     the channels, the first channels are rotated and the others are unchanged. Computed in float32 or wider, returned
     in the dtype of the input. The backward pass is the same with -sin, so that derivatives of any order exist.
     Gradients of cos and sin are computed if they require them. On CPUs float32 and bfloat16 take one pass over
-    memory, in C++ where it can be built (`ordinate.ops.native`).
+    memory, in C++ where it can be built (`ordinate.ops.native`). On GPUs so do float16, bfloat16 and float32, in
+    Triton, after it has agreed with the plain formula there (`ordinate.ops.triton.rotation`).
 
     Args:
         cos: real parts, in float64 (see `core.tensors.in_float64`); shared by all heads or one set per head.
@@ -80,7 +82,19 @@ class Rotation:
         if self._native(x):
             cos, sin = self._waves(torch.float32, x.device)
             return rotation.rotate(x, cos, sin, interleaved=self.layout == "interleaved", back=back)
+        if self.triton_unusable_reason(x) is None:
+            cos, sin = self._waves(torch.float32, x.device)
+            return triton_rotation.rotate(x, cos, sin, interleaved=self.layout == "interleaved", back=back)
         return self._in_pieces(x, back)
+
+    def triton_unusable_reason(self, x: Heads) -> str | None:
+        """Return why `x` is not rotated by the Triton kernel; None if it is."""
+
+        def plain(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+            return Rotation(cos, -sin if back else sin, self.layout)._plain(x)
+
+        interleaved = self.layout == "interleaved"
+        return triton_rotation.unusable_reason(x, self.cos, interleaved=interleaved, plain=plain)
 
     def _in_pieces(self, x: Heads, back: bool) -> Heads:
         """The same in PyTorch alone: x cos, plus the partner of each channel times a sine.

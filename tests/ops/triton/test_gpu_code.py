@@ -32,7 +32,7 @@ def test_every_configuration_fits_into_registers_and_shared_memory(architecture)
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     count, faulty = json.loads(done.stdout.splitlines()[-1])
-    assert count == 24
+    assert count == 42
     assert not faulty
 
 

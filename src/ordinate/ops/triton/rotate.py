@@ -1,0 +1,137 @@
+# pyrefly: ignore-errors
+"""Rotation of pairs of channels in Triton: one pass over memory."""
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ordinate.ops.triton.kernel import kernel, launch
+
+# pairs of channels that a program holds: a vector of 16 bytes in bfloat16 for each thread
+PAIRS_AT_ONCE = 1024
+# heads of a program, which share one set of angles that is loaded once
+HEADS_AT_ONCE = 4
+OPTIONS = {"num_warps": 4, "num_stages": 1}
+
+
+class Strided(NamedTuple):
+    """A tensor of (batch, heads, tokens, channels) with any strides.
+
+    Args:
+        data: the tensor, in a kernel its address.
+        batch: stride of the batch [numbers].
+        head: stride of the heads.
+        row: stride of the tokens.
+        channel: stride of the channels.
+    """
+
+    data: Any
+    batch: Any
+    head: Any
+    row: Any
+    channel: Any
+
+
+class Form(NamedTuple):
+    """Constants of a compiled kernel.
+
+    Args:
+        rows: tokens of a program.
+        heads: heads of a program, one after the other.
+        pairs: rotated pairs.
+        width: channels of a head.
+        padded: power of two that holds the pairs.
+        padded_rest: power of two that holds the channels behind the rotated ones.
+        shared: whether all heads have the same angles.
+        interleaved: channels pair up with their neighbours; otherwise the first half with the second.
+        back: apply the transpose, with -sin.
+    """
+
+    rows: Any
+    heads: Any
+    pairs: Any
+    width: Any
+    padded: Any
+    padded_rest: Any
+    shared: Any
+    interleaved: Any
+    back: Any
+
+
+@kernel
+def rotate_pairs(x, cos, sin, out, heads, tokens, FORM: tl.constexpr):
+    """(a, b) -> (a cos - b sin, b cos + a sin) for each pair of channels; channels behind the pairs are copied.
+
+    A program has some tokens of some heads of one sequence. It loads both channels of a pair before it stores them,
+    and no other program reads them, so that `out` may be `x`.
+    """
+    batch, first_head = tl.program_id(2), tl.program_id(1) * FORM.heads
+    i = tl.program_id(0) * FORM.rows + tl.arange(0, FORM.rows)
+    m = tl.arange(0, FORM.padded)
+    inside = (i < tokens)[:, None] & (m < FORM.pairs)[None, :]
+    if FORM.shared:
+        c, s = load_wave(cos, batch, 0, i, m, inside), load_wave(sin, batch, 0, i, m, inside)
+    for head in range(first_head, tl.minimum(first_head + FORM.heads, heads)):
+        if not FORM.shared:
+            c, s = load_wave(cos, batch, head, i, m, inside), load_wave(sin, batch, head, i, m, inside)
+        turn = -s if FORM.back else s
+        source, target = address(x, batch, head, i), address(out, batch, head, i)
+        if FORM.interleaved:
+            # neighbours are loaded together: every second number alone would waste half of each transaction
+            channel = tl.arange(0, 2 * FORM.padded)
+            real = (i < tokens)[:, None] & (channel < 2 * FORM.pairs)[None, :]
+            both = tl.load(source + channel[None, :] * x.channel, mask=real, other=0.0).to(tl.float32)
+            a, b = tl.split(tl.reshape(both, (FORM.rows, FORM.padded, 2)))
+            made = tl.reshape(tl.join(a * c - b * turn, b * c + a * turn), (FORM.rows, 2 * FORM.padded))
+            tl.store(target + channel[None, :] * out.channel, made, mask=real)
+        else:
+            a = tl.load(source + m[None, :] * x.channel, mask=inside, other=0.0).to(tl.float32)
+            b = tl.load(source + (m + FORM.pairs)[None, :] * x.channel, mask=inside, other=0.0).to(tl.float32)
+            tl.store(target + m[None, :] * out.channel, a * c - b * turn, mask=inside)
+            tl.store(target + (m + FORM.pairs)[None, :] * out.channel, b * c + a * turn, mask=inside)
+        if FORM.width > 2 * FORM.pairs:
+            rest = 2 * FORM.pairs + tl.arange(0, FORM.padded_rest)
+            real = (i < tokens)[:, None] & (rest < FORM.width)[None, :]
+            still = tl.load(source + rest[None, :] * x.channel, mask=real, other=0.0)
+            tl.store(target + rest[None, :] * out.channel, still, mask=real)
+
+
+@kernel
+def address(x, batch, head, i):
+    """Address of the first channel of each token of a head."""
+    start = x.data + batch.to(tl.int64) * x.batch + tl.cast(head, tl.int64) * x.head
+    return start + i.to(tl.int64)[:, None] * x.row
+
+
+@kernel
+def load_wave(wave, batch, head, i, m, inside):
+    """Cosines or sines of some tokens."""
+    return tl.load(address(wave, batch, head, i) + m[None, :] * wave.channel, mask=inside, other=0.0)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, out: Tensor, *, interleaved: bool, back: bool) -> None:
+    """Rotate the pairs of `x` into `out`.
+
+    Args:
+        x: float32, bfloat16 or float16, with any strides.
+        cos: float32 (batch or 1, heads or 1, tokens, pairs), as is sin.
+        sin: multiplies the partner.
+        out: as `x`; may be `x` itself.
+        interleaved: channels pair up with their neighbours; otherwise the first half with the second.
+        back: apply the transpose, with -sin.
+    """
+    batch, heads, tokens, width = x.shape
+    pairs = cos.shape[3]
+    if not x.numel():
+        return
+    padded = triton.next_power_of_2(max(1, pairs))
+    rest = triton.next_power_of_2(max(1, width - 2 * pairs))
+    rows = max(1, PAIRS_AT_ONCE // max(padded, rest))
+    shared = cos.shape[1] == sin.shape[1] == 1
+    form = Form(rows, HEADS_AT_ONCE, pairs, width, padded, rest, shared, interleaved, back)
+    cos, sin = (wave.expand(batch, heads, tokens, pairs) for wave in (cos, sin))
+    grid = -(-tokens // rows), -(-heads // HEADS_AT_ONCE), batch
+    tensors = (Strided(y, *y.stride()) for y in (x, cos, sin, out))
+    launch(rotate_pairs, grid, (*tensors, heads, tokens, form), OPTIONS)

@@ -1,0 +1,98 @@
+"""The route of rotations on GPUs, and the kernel in a process of its own: Triton interprets or compiles, not both."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from ordinate.core.devices import as_if_on
+from ordinate.ops.rotate import Rotation
+from ordinate.ops.triton import rotation
+
+INTERPRETED = Path(__file__).with_name("rotation_interpreted.py")
+installed = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+
+
+@pytest.fixture
+def turning(monkeypatch):
+    """A rotation of three pairs and its input; nothing has been proved, and Triton can run."""
+    monkeypatch.setattr(rotation, "unavailable_reason", lambda device: None)
+    rotation._found().clear()
+    yield Rotation.by(torch.randn(1, 7, 3, dtype=torch.float64), "half"), torch.randn(1, 2, 7, 8)
+    rotation._found().clear()
+
+
+def by(formula):
+    """The kernel, as a formula of cosines and sines."""
+    return lambda x, cos, sin, *, interleaved, back: formula(Rotation(cos, -sin if back else sin, "half"), x)
+
+
+def test_what_agrees_is_proved_once_and_used(turning, monkeypatch):
+    placed, x = turning
+    runs = []
+    monkeypatch.setattr(rotation, "rotate", by(lambda turn, x: runs.append(1) or turn._plain(x)))
+    usual = placed(x)
+    assert not runs
+    with as_if_on("cuda"):
+        for _ in range(3):
+            assert torch.allclose(placed(x), usual, atol=1e-6)
+    # both directions of the proof, and three rotations
+    assert len(runs) == 5
+
+
+def crash(turn, x):
+    raise RuntimeError("ptxas: out of registers\nsecond line")
+
+
+@pytest.mark.parametrize(
+    ("formula", "says"),
+    [
+        (lambda turn, x: turn._plain(x) * 1.01, "differs from the plain formula in a small case: off by"),
+        (lambda turn, x: torch.cat([turn._plain(x)[:, :-1], x[:, -1:]], 1), "off by"),
+        (lambda turn, x: Rotation(turn.cos, turn.sin.abs(), "half")._plain(x), "off by"),
+        (crash, "failed in a small case: RuntimeError: ptxas: out of registers$"),
+    ],
+)
+def test_what_does_not_agree_is_refused_with_one_warning(formula, says, turning, monkeypatch):
+    placed, x = turning
+    monkeypatch.setattr(rotation, "rotate", by(formula))
+    with as_if_on("cuda"):
+        with pytest.warns(RuntimeWarning, match=f"the Triton rotation is not used for .*float32, 8 channels.*{says}"):
+            out = placed(x)
+        assert placed(x).equal(out)
+    assert torch.allclose(out, placed._plain(x), atol=1e-6)
+
+
+def test_while_a_graph_is_captured_only_earlier_proofs_count(turning, monkeypatch):
+    placed, x = turning
+    monkeypatch.setattr(rotation, "rotate", by(lambda turn, x: turn._plain(x)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with as_if_on("cuda"):
+        assert "has not been tested on this device" in placed.triton_unusable_reason(x)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        assert placed.triton_unusable_reason(x) is None
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert placed.triton_unusable_reason(x) is None
+
+
+def test_other_inputs_are_refused_with_a_reason(turning):
+    placed, x = turning
+    assert "only tensors on GPUs" in placed.triton_unusable_reason(x)
+    with as_if_on("cuda"):
+        assert "float64 is not supported" in placed.triton_unusable_reason(x.double())
+        assert "more than 1024 channels" in placed.triton_unusable_reason(torch.zeros(1, 1, 7, 1026))
+
+
+@installed
+@pytest.mark.extended
+def test_the_kernel_agrees_with_the_formula_pair_by_pair():
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    quiet = "-p", "no:cacheprovider", "-q", "--show-capture=no", "-W", "ignore::RuntimeWarning"
+    command = [sys.executable, "-m", "pytest", *quiet, str(INTERPRETED)]
+    done = subprocess.run(command, cwd=INTERPRETED.parents[3], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
