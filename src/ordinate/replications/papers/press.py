@@ -178,16 +178,13 @@ def scores(model: Model, texts: Ids) -> dict[str, float]:
         texts: rows of 513 tokens.
     """
     inputs, targets = texts[:, :-1], texts[:, 1:]
-    found = {}
-    for length in LENGTHS:
-        nats = _nats(model, inputs.reshape(-1, length), targets.reshape(-1, length))
-        found[split_name(length)] = float(nats.mean())
+    split = {n: _nats(model, inputs.reshape(-1, n), targets.reshape(-1, n)) for n in LENGTHS}
+    found = {split_name(length): float(nats.mean()) for length, nats in split.items()}
     # every fourth of the last 64 tokens, alone at the end of a short window
     places = torch.arange(LONGEST - 1, LONGEST - 1 - STRIDE * TARGETS, -STRIDE)
     windows = inputs.unfold(1, TRAINED, 1)[:, places - TRAINED + 1].reshape(-1, TRAINED)
     short = _nats(model, windows, targets.unfold(1, TRAINED, 1)[:, places - TRAINED + 1].reshape(-1, TRAINED))[:, -1]
-    # the loop ends with the longest pieces, which are whole texts
-    return {**found, "context": float(nats[:, places].mean() - short.mean())}
+    return {**found, "context": float(split[LONGEST][:, places].mean() - short.mean())}
 
 
 def _nats(model: Model, inputs: Ids, targets: Ids) -> Float[Tensor, "rows tokens"]:

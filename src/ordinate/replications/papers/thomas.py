@@ -28,7 +28,7 @@ Rows = Float[Tensor, "n width"]
 
 
 class Thomas(Replication):
-    """Vocabulary matching: hidden states with permuted rows tell all tokens to whoever has the weights.
+    """Vocabulary matching: hidden states with permuted rows tell all tokens to a reader who has the weights.
 
         token t = argmin over v of min over rows r of |h(token 1 .. t - 1, v) - r|
 
@@ -60,7 +60,7 @@ class Thomas(Replication):
         *(
             Claim(
                 name=name,
-                text=f"Hidden states {hidden} tell nearly all tokens to whoever has the weights.",
+                text=f"Hidden states {hidden} tell nearly all tokens to a reader who has the weights.",
                 tested="number",
                 quantity=f"share of tokens that vocabulary matching recovers from {layer} of {SEEDS} RoPE decoders"
                 f"{rounding}; chance: 1 / {VOCABULARY}",

@@ -60,7 +60,7 @@ class Spectrum:
         return fixed.expand(*length.shape, -1)
 
     @classmethod
-    def parse(cls, given: "Spectrum | str | Mapping[str, Any]") -> "Spectrum":
+    def parse(cls, given: object) -> "Spectrum":
         """Build a spectrum from its name or a dictionary, such as {"name": "linear", "factor": 4}.
 
         Raises:
