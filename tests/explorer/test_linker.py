@@ -14,7 +14,7 @@ def linked(**modules):
 
 def test_a_module_comes_after_what_it_imports_and_each_once():
     script = linked(
-        main='import {b} from "./b.js";\nimport {c as d} from "./c.js";\nb(d);',
+        main='import {b} from "./b.js";\nimport {\n  c as d,\n} from "./c.js";\nb(d);',
         b='import {c} from "./c.js";\nexport function b(x) { return x + c; }',
         c="export const c = 1;",
     )
@@ -37,7 +37,8 @@ def test_paths_are_relative_to_the_module():
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
-        ({"main": 'import x from "./x.js";'}, r"an import must be of the form .*main\.js:1; write one a line"),
+        ({"main": 'import x from "./x.js";'}, r"an import must be of the form .*main\.js:1; write it so"),
+        ({"main": "import {\n  x,\n  y\n"}, r"got 'import \{ x, y' in main\.js:1"),
         ({"main": 'import {x} from "https://a.b/x.js";'}, "an import must be of the form"),
         ({"main": "\nexport default 1;"}, r"an export must be of a function, const or class; got .* in main\.js:2"),
         ({"main": 'import {z} from "./x.js";', "x": "export const x = 1;"}, r"x\.js has no z \(main\.js:1\)"),

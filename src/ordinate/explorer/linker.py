@@ -1,13 +1,14 @@
 """Join ES modules into one script, so that a page can run them from disk: no build tool, no request.
 
-Of the language's module syntax a small part is read, and everything else is an error: one import a line,
-`import {a, b as c} from "./x.js";`, and `export function`, `export async function`, `export const`, `export class`.
-Each module becomes a function that returns what it exports, after those that it imports.
+Of the language's module syntax a small part is read, and everything else is an error:
+`import {a, b as c} from "./x.js";`, on one line or several, and `export function`, `export async function`,
+`export const`, `export class`. Each module becomes a function that returns what it exports, after those that it
+imports.
 """
 
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 IMPORT = re.compile(r'import \{([\w\s,]*)\} from "(\.{1,2}/[\w./-]+\.js)";')
 EXPORT = re.compile(r"export (?:async function|function\*?|const|class) (\w+)")
@@ -70,7 +71,7 @@ def _visit(
         circle = " -> ".join([*above[above.index(path) :], path])
         raise ValueError(f"modules must not import each other in a circle; got {circle}; move what both need")
     lines, names = [], []
-    for number, line in enumerate(read(path).splitlines(), 1):
+    for number, line in _statements(read(path)):
         where = f"{path}:{number}"
         if line.startswith("import"):
             line = _imported(line, where, path, read, bodies, exported, above)
@@ -83,6 +84,15 @@ def _visit(
         lines.append(line)
     bodies[path] = "\n".join([*lines, f"return {{{', '.join(names)}}};", ""])
     exported[path] = names
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines with their numbers from 1, the lines of an import joined into one."""
+    numbered = enumerate(text.splitlines(), 1)
+    for number, line in numbered:
+        while line.startswith("import") and not line.rstrip().endswith(";") and (more := next(numbered, None)):
+            line = f"{line} {more[1].strip()}"
+        yield number, line
 
 
 def _imported(
@@ -98,7 +108,7 @@ def _imported(
     found = IMPORT.fullmatch(line.strip())
     if found is None:
         must = 'an import must be of the form import {a, b as c} from "./x.js";'
-        raise ValueError(f"{must}; got {line!r} in {where}; write one a line")
+        raise ValueError(f"{must}; got {line!r} in {where}; write it so")
     other = posixpath.normpath(posixpath.join(posixpath.dirname(path), found[2]))
     _visit(other, read, bodies, exported, (*above, path))
     taken = []

@@ -5,30 +5,36 @@ const labels = JSON.parse(document.getElementById("labels")?.textContent ?? "{}"
 const place = {row: 0, column: 0};
 let shown = null;
 function colours(figure) {
-  const image = figure.querySelector(".ramp img"), sheet = document.createElement("canvas");
+  const image = figure.querySelector(".ramp img"),
+    sheet = document.createElement("canvas");
   sheet.width = image.naturalWidth;
   sheet.height = 1;
   const pen = sheet.getContext("2d");
   pen.drawImage(image, 0, 0);
-  const pixels = pen.getImageData(0, 0, sheet.width, 1).data, found = new Map();
-  for (let step = 0; step < sheet.width; step++) found.set(pixels.slice(4 * step, 4 * step + 3).join(), step / (sheet.width - 1));
+  const pixels = pen.getImageData(0, 0, sheet.width, 1).data,
+    found = new Map();
+  for (let step = 0; step < sheet.width; step++)
+    found.set(pixels.slice(4 * step, 4 * step + 3).join(), step / (sheet.width - 1));
   return found;
 }
 // the rows or columns of the matrix that a pixel covers
-function rangeOf(axis, place, size, whole) {
-  const first = Number(shown.data.first), edge = (step) => Math.round(step * whole / size) + first;
-  const [from, to] = [edge(place), edge(place + 1) - 1];
+function rangeOf(axis, pixel, size, whole) {
+  const first = Number(shown.data.first),
+    edge = (step) => Math.round((step * whole) / size) + first;
+  const [from, to] = [edge(pixel), edge(pixel + 1) - 1];
   const name = labels[axis]?.[from];
   return from !== to ? `${from} to ${to}` : name === undefined ? `${from}` : `${from} “${name}”`;
 }
 function showValue() {
   const pixel = shown.pen.getImageData(place.column, place.row, 1, 1).data.slice(0, 3).join();
-  const share = shown.colours.get(pixel), {x, y, low, high, rows, columns} = shown.data;
+  const share = shown.colours.get(pixel),
+    {x, y, low, high, rows, columns} = shown.data;
   const number = share === undefined ? "" : (Number(low) + share * (Number(high) - Number(low))).toPrecision(3);
   value.textContent = `${y} ${rangeOf(y, place.row, canvas.height, rows)}, ${x} ${rangeOf(x, place.column, canvas.width, columns)}: about ${number}`;
 }
 function open(button) {
-  const image = button.querySelector("img"), data = button.dataset;
+  const image = button.querySelector("img"),
+    data = button.dataset;
   canvas.width = image.naturalWidth;
   canvas.height = image.naturalHeight;
   const pen = canvas.getContext("2d", {willReadFrequently: true});
@@ -41,19 +47,27 @@ function open(button) {
   canvas.focus();
   showValue();
 }
-function clamp(number, size) { return Math.min(size - 1, Math.max(0, number)); }
+function clamp(number, size) {
+  return Math.min(size - 1, Math.max(0, number));
+}
 for (const button of document.querySelectorAll("button.panel")) button.addEventListener("click", () => open(button));
 document.getElementById("large-close").addEventListener("click", () => dialog.close());
-dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+dialog.addEventListener("click", (event) => {
+  if (event.target === dialog) dialog.close();
+});
 canvas.addEventListener("pointermove", (event) => {
-  const box = canvas.getBoundingClientRect(), side = Math.min(box.width / canvas.width, box.height / canvas.height);
-  const left = (box.width - side * canvas.width) / 2, top = (box.height - side * canvas.height) / 2;
+  const box = canvas.getBoundingClientRect(),
+    side = Math.min(box.width / canvas.width, box.height / canvas.height);
+  const left = (box.width - side * canvas.width) / 2,
+    top = (box.height - side * canvas.height) / 2;
   place.column = clamp(Math.floor((event.clientX - box.left - left) / side), canvas.width);
   place.row = clamp(Math.floor((event.clientY - box.top - top) / side), canvas.height);
   showValue();
 });
 canvas.addEventListener("keydown", (event) => {
-  const [down, right] = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]}[event.key] ?? [0, 0];
+  const [down, right] = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]}[event.key] ?? [
+    0, 0,
+  ];
   if (!down && !right) return;
   event.preventDefault();
   place.row = clamp(place.row + down, canvas.height);

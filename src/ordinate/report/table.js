@@ -1,6 +1,7 @@
 // sorts a table by a click on a heading, and filters its rows by name
 for (const table of document.querySelectorAll("table.sortable")) {
-  const body = table.tBodies[0], rows = [...body.rows];
+  const body = table.tBodies[0],
+    rows = [...body.rows];
   const value = (row, place) => {
     const text = row.cells[place].textContent.trim();
     const number = parseFloat(text.replace(/[,+\s%]/g, ""));

@@ -2,12 +2,20 @@
 
 /** y = x W^T for x (n, inner) and W (outer, inner): four outputs at a time, so that each number of x is read less often. */
 export function linear(x, n, weight, outer, inner) {
-  const y = new Float64Array(n * outer), whole = outer - outer % 4;
+  const y = new Float64Array(n * outer),
+    whole = outer - (outer % 4);
   for (let row = 0; row < n; row++) {
-    const from = row * inner, to = row * outer;
+    const from = row * inner,
+      to = row * outer;
     for (let out = 0; out < whole; out += 4) {
-      let a = 0, b = 0, c = 0, d = 0;
-      const w0 = out * inner, w1 = w0 + inner, w2 = w1 + inner, w3 = w2 + inner;
+      let a = 0,
+        b = 0,
+        c = 0,
+        d = 0;
+      const w0 = out * inner,
+        w1 = w0 + inner,
+        w2 = w1 + inner,
+        w3 = w2 + inner;
       for (let i = 0; i < inner; i++) {
         const value = x[from + i];
         a += value * weight[w0 + i];
@@ -36,7 +44,8 @@ export function dot(a, from, b, to, size) {
 export function rmsNorm(x, n, width, gain, eps) {
   const y = new Float64Array(n * width);
   for (let row = 0; row < n; row++) {
-    const from = row * width, over = 1 / Math.sqrt(dot(x, from, x, from, width) / width + eps);
+    const from = row * width,
+      over = 1 / Math.sqrt(dot(x, from, x, from, width) / width + eps);
     for (let i = 0; i < width; i++) y[from + i] = x[from + i] * over * gain[i];
   }
   return y;
@@ -47,7 +56,8 @@ export function layerNorm(x, n, width, gain, bias, eps) {
   const y = new Float64Array(n * width);
   for (let row = 0; row < n; row++) {
     const from = row * width;
-    let mean = 0, variance = 0;
+    let mean = 0,
+      variance = 0;
     for (let i = 0; i < width; i++) mean += x[from + i] / width;
     for (let i = 0; i < width; i++) variance += (x[from + i] - mean) ** 2 / width;
     const over = 1 / Math.sqrt(variance + eps);
@@ -58,7 +68,8 @@ export function layerNorm(x, n, width, gain, bias, eps) {
 
 /** Softmax of `size` numbers from `from` on, written to `out` at the same place; -Infinity is allowed. */
 export function softmax(x, out, from, size) {
-  let top = -Infinity, sum = 0;
+  let top = -Infinity,
+    sum = 0;
   for (let i = 0; i < size; i++) top = Math.max(top, x[from + i]);
   for (let i = 0; i < size; i++) sum += out[from + i] = Math.exp(x[from + i] - top);
   for (let i = 0; i < size; i++) out[from + i] /= sum;
@@ -66,7 +77,8 @@ export function softmax(x, out, from, size) {
 
 /** -log softmax(x)[index] of `size` numbers from `from` on, in nats. */
 export function surprisal(x, from, size, index) {
-  let top = -Infinity, sum = 0;
+  let top = -Infinity,
+    sum = 0;
   for (let i = 0; i < size; i++) top = Math.max(top, x[from + i]);
   for (let i = 0; i < size; i++) sum += Math.exp(x[from + i] - top);
   return Math.log(sum) + top - x[from + index];
@@ -74,7 +86,8 @@ export function surprisal(x, from, size, index) {
 
 /** |a - b| / |b| of two stretches of numbers: how much a vector has changed, relative to its own norm. */
 export function relativeChange(a, from, b, to, size) {
-  let gap = 0, norm = 0;
+  let gap = 0,
+    norm = 0;
   for (let i = 0; i < size; i++) {
     gap += (a[from + i] - b[to + i]) ** 2;
     norm += b[to + i] ** 2;

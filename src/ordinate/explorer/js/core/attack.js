@@ -4,12 +4,16 @@ import {addedPositions} from "./positions.js";
 
 /** The nearest candidate to each row of x (n, width): {id, place} for each; place is null if the scheme adds nothing. */
 export function readVectors(model, x, n) {
-  const {width, vocabulary, scale, tensors} = model, table = tensors["tokens.weight"].data, added = addedPositions(model, n);
-  const found = [], candidate = new Float64Array(width);
+  const {width, vocabulary, scale, tensors} = model,
+    table = tensors["tokens.weight"].data,
+    added = addedPositions(model, n);
+  const found = [],
+    candidate = new Float64Array(width);
   const best = Array.from({length: n}, () => Infinity);
   for (let id = 0; id < vocabulary; id++) {
     for (let place = 0; place < (added ? n : 1); place++) {
-      for (let c = 0; c < width; c++) candidate[c] = table[id * width + c] * scale + (added ? added[place * width + c] : 0);
+      for (let c = 0; c < width; c++)
+        candidate[c] = table[id * width + c] * scale + (added ? added[place * width + c] : 0);
       const entered = norm(model, candidate, 1, "embedding_norm");
       for (let row = 0; row < n; row++) {
         const gap = distanceWithin(x, row * width, entered, width, best[row]);

@@ -6,17 +6,29 @@ import {rotate} from "./positions.js";
 /** Stages of attention on the normalised input of the rows from `first` on: {q, k, v, scores, pattern, z, joined};
  * `joined` has those rows only, (n - first, heads * head width). `earlier`: the stages of an earlier pass, or null. */
 export function attention(model, layer, input, {n, first}, at, how, earlier) {
-  const {heads, kv_heads: groups, head_width: size} = model, mixer = `blocks.${layer}.mixer`, rows = n - first;
-  const all = affine(model, input, rows, `${mixer}.project`), columns = (heads + 2 * groups) * size;
+  const {heads, kv_heads: groups, head_width: size} = model,
+    mixer = `blocks.${layer}.mixer`,
+    rows = n - first;
+  const all = affine(model, input, rows, `${mixer}.project`),
+    columns = (heads + 2 * groups) * size;
   const part = (from, count) => splitHeads(all, rows, columns, from * size, count, size);
   let [q, k, v] = [part(0, heads), part(heads, groups), part(heads + groups, groups)];
-  [q, k] = [["q", q], ["k", k]].map(([name, x]) => normed(model, `${mixer}.${name}_norm`, x, size));
+  [q, k] = [
+    ["q", q],
+    ["k", k],
+  ].map(([name, x]) => normed(model, `${mixer}.${name}_norm`, x, size));
   if (how.queriesKeys) [q, k] = how.queriesKeys(q, k);
   if (how.values) v = how.values(k, v);
   if (at.turn) [q, k] = [q, k].map((x) => rotate(x.slice(), how.places.slice(first), size, at.turn));
   const whole = (name, x, count) => withEarlier(x, earlier?.[name], count, {n, first}, size);
-  const stages = {q: whole("q", q, heads), k: whole("k", k, groups), v: whole("v", v, groups),
-    scores: new Float64Array(heads * n * n).fill(-Infinity), pattern: new Float64Array(heads * n * n), z: whole("z", new Float64Array(heads * rows * size), heads)};
+  const stages = {
+    q: whole("q", q, heads),
+    k: whole("k", k, groups),
+    v: whole("v", v, groups),
+    scores: new Float64Array(heads * n * n).fill(-Infinity),
+    pattern: new Float64Array(heads * n * n),
+    z: whole("z", new Float64Array(heads * rows * size), heads),
+  };
   if (earlier) for (const name of ["scores", "pattern"]) copyRows(stages[name], earlier[name], heads, n, first);
   const joined = new Float64Array(rows * heads * size);
   for (let head = 0; head < heads; head++) attendHead(model, layer, stages, joined, {head, n, first}, at, how);
@@ -25,10 +37,15 @@ export function attention(model, layer, input, {n, first}, at, how, earlier) {
 
 /** One head: the rows from `first` on of scores, pattern and z. */
 function attendHead(model, layer, {q, k, v, scores, pattern, z}, joined, {head, n, first}, at, how) {
-  const {heads, head_width: size} = model, group = Math.floor(head * model.kv_heads / heads) * n * size, window = model.windows[layer] ?? Infinity;
-  const scale = model.score_scales[layer], inside = how.scale === "inside" ? scale : 1, outside = how.scale === "outside" ? scale : 1;
+  const {heads, head_width: size} = model,
+    group = Math.floor((head * model.kv_heads) / heads) * n * size,
+    window = model.windows[layer] ?? Infinity;
+  const scale = model.score_scales[layer],
+    inside = how.scale === "inside" ? scale : 1,
+    outside = how.scale === "outside" ? scale : 1;
   for (let i = first; i < n; i++) {
-    const row = (head * n + i) * n, query = (head * n + i) * size;
+    const row = (head * n + i) * n,
+      query = (head * n + i) * size;
     for (let j = 0; j < n; j++) {
       const back = how.maskPlaces[i] - how.maskPlaces[j];
       if ((how.causal && back < 0) || Math.abs(back) >= window) continue;
@@ -44,7 +61,8 @@ function attendHead(model, layer, {q, k, v, scores, pattern, z}, joined, {head, 
 /** One output row: the values weighted by the attention pattern. */
 function mix(pattern, row, n, v, from, z, to, size, outside) {
   for (let j = 0; j < n; j++) {
-    const weight = pattern[row + j] * outside, value = from + j * size;
+    const weight = pattern[row + j] * outside,
+      value = from + j * size;
     if (weight === 0) continue;
     for (let c = 0; c < size; c++) z[to + c] += weight * v[value + c];
   }
@@ -71,7 +89,8 @@ function normed(model, name, x, size) {
 /** (heads, n - first, size) behind the rows before `first` of an earlier pass, (heads, rows, size). */
 function withEarlier(x, earlier, heads, {n, first}, size) {
   if (!first) return x;
-  const out = new Float64Array(heads * n * size), rows = earlier.length / heads / size;
+  const out = new Float64Array(heads * n * size),
+    rows = earlier.length / heads / size;
   for (let head = 0; head < heads; head++) {
     out.set(earlier.subarray(head * rows * size, (head * rows + first) * size), head * n * size);
     out.set(x.subarray(head * (n - first) * size, (head + 1) * (n - first) * size), (head * n + first) * size);

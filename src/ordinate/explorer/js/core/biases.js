@@ -3,8 +3,8 @@
 /** ALiBi's slopes (Press et al. 2022): 2^(-8h/H) for a power of two; else every other slope of the next one is added. */
 export function alibiSlopes(heads, flattest = 8) {
   const power = 2 ** Math.floor(Math.log2(heads));
-  const first = Array.from({length: power}, (_, h) => 2 ** (-flattest * (h + 1) / power));
-  const between = Array.from({length: power}, (_, h) => 2 ** (-flattest / 2 * (2 * h + 1) / power));
+  const first = Array.from({length: power}, (_, h) => 2 ** ((-flattest * (h + 1)) / power));
+  const between = Array.from({length: power}, (_, h) => 2 ** (((-flattest / 2) * (2 * h + 1)) / power));
   return [...first, ...between.slice(0, heads - power)];
 }
 
@@ -12,7 +12,7 @@ export function alibiSlopes(heads, flattest = 8) {
 export function t5Bucket(offset, buckets = 32, maxDistance = 128) {
   const exact = buckets / 2;
   if (offset < exact) return Math.max(offset, 0);
-  const grown = Math.log(offset / exact) / Math.log(maxDistance / exact) * (buckets - exact);
+  const grown = (Math.log(offset / exact) / Math.log(maxDistance / exact)) * (buckets - exact);
   // at a bucket edge the logarithm is a whole number, which rounding can leave just below it
   return Math.min(exact + Math.floor(grown + 1e-9), buckets - 1);
 }

@@ -5,14 +5,20 @@ import {frequencies} from "./sinusoids.js";
 /** Sum over pairs of cos w_m (i - j - offset): what sinusoids on the tokens or rotations of a constant give. */
 export function offsetScores(n, {width, base, offset, strength}) {
   const rates = frequencies(width, base);
-  const by = Float64Array.from({length: 2 * n - 1}, (_, at) => rates.reduce((sum, rate) => sum + Math.cos(rate * (at - n + 1 - offset)), 0) * strength);
+  const by = Float64Array.from(
+    {length: 2 * n - 1},
+    (_, at) => rates.reduce((sum, rate) => sum + Math.cos(rate * (at - n + 1 - offset)), 0) * strength,
+  );
   return filled(n, (i, j) => by[i - j + n - 1]);
 }
 
 /** p_0 . p_j: every query is the first row of the sinusoidal matrix. */
 export function firstScores(n, {width, base, strength}) {
   const rates = frequencies(width, base);
-  const by = Float64Array.from({length: n}, (_, j) => rates.reduce((sum, rate) => sum + Math.cos(rate * j), 0) * strength);
+  const by = Float64Array.from(
+    {length: n},
+    (_, j) => rates.reduce((sum, rate) => sum + Math.cos(rate * j), 0) * strength,
+  );
   return filled(n, (i, j) => by[j]);
 }
 

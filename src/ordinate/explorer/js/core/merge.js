@@ -3,11 +3,13 @@ import {dot} from "./arrays.js";
 
 /** M = W_Q^T W_K of a head, row-major (width, width): x_i M x_j = q_i . k_j where nothing lies between the two. */
 export function mergedMatrix(model, layer, head) {
-  const {width, heads, head_width: size, tensors} = model, {data} = tensors[`blocks.${layer}.mixer.project.weight`];
-  const keyHead = heads + Math.floor(head * model.kv_heads / heads);
+  const {width, heads, head_width: size, tensors} = model,
+    {data} = tensors[`blocks.${layer}.mixer.project.weight`];
+  const keyHead = heads + Math.floor((head * model.kv_heads) / heads);
   const merged = new Float64Array(width * width);
   for (let c = 0; c < size; c++) {
-    const q = (head * size + c) * width, k = (keyHead * size + c) * width;
+    const q = (head * size + c) * width,
+      k = (keyHead * size + c) * width;
     for (let i = 0; i < width; i++) {
       for (let j = 0; j < width; j++) merged[i * width + j] += data[q + i] * data[k + j];
     }
@@ -18,13 +20,15 @@ export function mergedMatrix(model, layer, head) {
 /** x_i M x_j of one pair of tokens, from the normalised input (n, width) of a layer. */
 export function mergedProduct(merged, input, width, i, j) {
   let sum = 0;
-  for (let row = 0; row < width; row++) sum += input[i * width + row] * dot(merged, row * width, input, j * width, width);
+  for (let row = 0; row < width; row++)
+    sum += input[i * width + row] * dot(merged, row * width, input, j * width, width);
   return sum;
 }
 
 /** Share of |M|² that is symmetric: (1 + tr(M M) / |M|²) / 2. */
 export function symmetricShare(merged, width) {
-  let trace = 0, norm = 0;
+  let trace = 0,
+    norm = 0;
   for (let i = 0; i < width; i++) {
     for (let j = 0; j < width; j++) {
       trace += merged[i * width + j] * merged[j * width + i];

@@ -11,25 +11,40 @@ import {addedPositions, offsetBiases, rotations} from "./positions.js";
  * those by which the causal mask is laid. queriesKeys: changes q and k before they meet (see panels/qkv.js); values:
  * changes v. scale: "inside" the softmax, "outside" or "none". keep: whether the stages of each layer are kept. progress: hears of the share of the layers
  * that are done. */
-const TRAINED = {causal: null, skip: 1, position: true, places: null, maskPlaces: null, scaling: {name: "none"}, queriesKeys: null, values: null, scale: "inside", keep: true, progress: null};
+const TRAINED = {
+  causal: null,
+  skip: 1,
+  position: true,
+  places: null,
+  maskPlaces: null,
+  scaling: {name: "none"},
+  queriesKeys: null,
+  values: null,
+  scale: "inside",
+  keep: true,
+  progress: null,
+};
 
 /** Run a model on token ids: {ids, n, embedding, layers: [{input, q, k, v, scores, pattern, z, residual}], final, logits}.
  * q and k are those after RoPE; q, z are (heads, n, head width), k, v (key heads, n, head width), scores and pattern
  * (heads, n, n). `earlier`: what an earlier run of the same model with the same changes returned; under a causal mask
  * the tokens that both begin with are not computed again, see core/prefix.js. */
 export function run(model, ids, changes = {}, earlier = null) {
-  const how = {...TRAINED, ...changes}, n = ids.length, {width} = model;
+  const how = {...TRAINED, ...changes},
+    n = ids.length;
   how.causal ??= model.kind === "decoder";
   how.places ??= ids.map((_, p) => p);
   how.maskPlaces ??= ids.map((_, p) => p);
-  const rows = {n, first: earlier ? sharedRows(earlier.ids, ids) : 0}, joined = (x, before) => joinRows(x, before, rows);
+  const rows = {n, first: earlier ? sharedRows(earlier.ids, ids) : 0},
+    joined = (x, before) => joinRows(x, before, rows);
   let x = norm(model, embed(model, ids, how, rows), n - rows.first, "embedding_norm");
   const trace = {ids, n, embedding: joined(x, earlier?.embedding), layers: []};
   const at = how.position
     ? {turn: rotations(model, n, how.scaling), bias: offsetBiases(model, n)}
     : {turn: null, bias: null};
   for (let layer = 0; layer < model.layers; layer++) {
-    const before = earlier?.layers[layer], {stages, input, out} = runLayer(model, layer, x, rows, at, how, before);
+    const before = earlier?.layers[layer],
+      {stages, input, out} = runLayer(model, layer, x, rows, at, how, before);
     x = out;
     const residual = joined(x, before?.residual);
     trace.layers.push(how.keep ? {...stages, input: joined(input, before?.input), residual} : {residual});
@@ -44,7 +59,8 @@ export function run(model, ids, changes = {}, earlier = null) {
 /** The rows from `first` on behind those of an earlier pass. */
 function joinRows(now, before, {n, first}) {
   if (!first) return now;
-  const size = now.length / (n - first), whole = new Float64Array(n * size);
+  const size = now.length / (n - first),
+    whole = new Float64Array(n * size);
   whole.set(before.subarray(0, first * size));
   whole.set(now, first * size);
   return whole;
@@ -64,11 +80,18 @@ export function earlyLogits(model, trace, layer) {
 
 /** One layer on the rows from `first` on: pre-norm, or both branches beside each other on one or two norms. */
 function runLayer(model, layer, x, rows, at, how, earlier) {
-  const block = `blocks.${layer}`, {first} = rows, n = rows.n - first;
-  const input = norm(model, x, n, `${block}.mixer_norm`), {joined, ...stages} = attention(model, layer, input, rows, at, how, first ? earlier : null);
+  const block = `blocks.${layer}`,
+    {first} = rows,
+    n = rows.n - first;
+  const input = norm(model, x, n, `${block}.mixer_norm`),
+    {joined, ...stages} = attention(model, layer, input, rows, at, how, first ? earlier : null);
   const mixed = addTo(x, affine(model, joined, n, `${block}.mixer.out`), how.skip);
   if (model.norm_position === "pre") {
-    return {stages, input, out: addTo(mixed, feedForward(model, layer, norm(model, mixed, n, `${block}.feedforward_norm`), n), how.skip)};
+    return {
+      stages,
+      input,
+      out: addTo(mixed, feedForward(model, layer, norm(model, mixed, n, `${block}.feedforward_norm`), n), how.skip),
+    };
   }
   const read = model.norm_position === "shared" ? input : norm(model, x, n, `${block}.feedforward_norm`);
   return {stages, input, out: addTo(mixed, feedForward(model, layer, read, n), 1)};
@@ -81,11 +104,15 @@ function head(model, x, n) {
 
 /** Token embeddings of the rows from `first` on, with position embeddings if the scheme adds them. */
 function embed(model, ids, {position, places}, {n, first}) {
-  const {width} = model, table = model.tensors["tokens.weight"].data, x = new Float64Array((n - first) * width);
+  const {width} = model,
+    table = model.tensors["tokens.weight"].data,
+    x = new Float64Array((n - first) * width);
   const added = position ? addedPositions(model, n) : null;
   for (let row = first; row < n; row++) {
-    const place = places[row] * width, to = (row - first) * width;
-    for (let c = 0; c < width; c++) x[to + c] = table[ids[row] * width + c] * model.scale + (added ? added[place + c] : 0);
+    const place = places[row] * width,
+      to = (row - first) * width;
+    for (let c = 0; c < width; c++)
+      x[to + c] = table[ids[row] * width + c] * model.scale + (added ? added[place + c] : 0);
   }
   return x;
 }

@@ -9,7 +9,8 @@ export function remembering(most = 48) {
   return (model, ids, changes = {}) => {
     const {causal = null, skip = 1, position = true, ...others} = changes;
     if (Object.keys(others).length) return run(model, ids, changes);
-    const way = `${model.name} ${causal} ${skip} ${position}`, key = `${way} ${ids}`;
+    const way = `${model.name} ${causal} ${skip} ${position}`,
+      key = `${way} ${ids}`;
     if (!kept.has(key)) {
       const nearest = model.kind === "decoder" && causal !== false ? nearestRun(kept, way, ids) : null;
       if (kept.size >= most) kept.delete(kept.keys().next().value);
@@ -21,7 +22,8 @@ export function remembering(most = 48) {
 
 /** The kept run of the same model and changes whose text begins like this one for longest; null: none does. */
 function nearestRun(kept, way, ids) {
-  let best = null, longest = 0;
+  let best = null,
+    longest = 0;
   for (const {way: other, trace} of kept.values()) {
     const shared = other === way ? sharedRows(trace.ids, ids) : 0;
     if (shared > longest) [best, longest] = [trace, shared];

@@ -2,12 +2,13 @@
 
 /** Angular frequencies w_m = base^(-2m / width) [radians a token]; an odd width ends with half a pair. */
 export function frequencies(width, base) {
-  return Array.from({length: Math.ceil(width / 2)}, (_, m) => base ** (-2 * m / width));
+  return Array.from({length: Math.ceil(width / 2)}, (_, m) => base ** ((-2 * m) / width));
 }
 
 /** The matrix P, row-major (length, width): P[p, 2m] = sin(p w_m), P[p, 2m+1] = cos(p w_m). */
 export function sinusoids(length, width, base) {
-  const rates = frequencies(width, base), table = new Float64Array(length * width);
+  const rates = frequencies(width, base),
+    table = new Float64Array(length * width);
   for (let p = 0; p < length; p++) {
     for (let i = 0; i < width; i++) {
       const angle = p * rates[i >> 1];
@@ -36,7 +37,8 @@ export function closestPair(far, length) {
   for (let i = 0; i < length; i++) {
     for (let j = 0; j < i; j++) {
       // rounding alone must not choose between pairs of one offset
-      if (far[i * length + j] < best.distance - 1e-9) best = {distance: far[i * length + j], offset: i - j, row: i, other: j};
+      if (far[i * length + j] < best.distance - 1e-9)
+        best = {distance: far[i * length + j], offset: i - j, row: i, other: j};
     }
   }
   return best;

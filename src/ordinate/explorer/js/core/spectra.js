@@ -2,7 +2,7 @@
 
 /** theta^(-2m / width) of each channel pair [radians a token]. */
 export function plainRates(width, theta) {
-  return Array.from({length: width / 2}, (_, m) => theta ** (-2 * m / width));
+  return Array.from({length: width / 2}, (_, m) => theta ** ((-2 * m) / width));
 }
 
 /** Position interpolation (Chen et al. 2023): all rates divided by the factor. */
@@ -17,8 +17,9 @@ export function ntkRates(width, theta, factor) {
 
 /** YaRN (Peng et al. 2023): rates of few turns within the trained length divided, those of many unchanged. */
 export function yarnRates(width, theta, factor, trained, fast = 32, slow = 1) {
-  const pairOf = (turns) => width * Math.log(trained / (turns * 2 * Math.PI)) / (2 * Math.log(theta));
-  const low = Math.max(Math.floor(pairOf(fast)), 0), high = Math.min(Math.ceil(pairOf(slow)), width - 1);
+  const pairOf = (turns) => (width * Math.log(trained / (turns * 2 * Math.PI))) / (2 * Math.log(theta));
+  const low = Math.max(Math.floor(pairOf(fast)), 0),
+    high = Math.min(Math.ceil(pairOf(slow)), width - 1);
   const over = high - low || 0.001;
   return plainRates(width, theta).map((rate, m) => {
     const share = Math.min(Math.max((m - low) / over, 0), 1);
@@ -34,7 +35,7 @@ export function yarnMagnitude(factor) {
 /** Llama 3.1: rates below `low` turns within the trained length divided, above `high` unchanged, linear between. */
 export function llama3Rates(width, theta, factor, trained, low = 1, high = 4) {
   return plainRates(width, theta).map((rate) => {
-    const kept = Math.min(Math.max((trained * rate / (2 * Math.PI) - low) / (high - low), 0), 1);
+    const kept = Math.min(Math.max(((trained * rate) / (2 * Math.PI) - low) / (high - low), 0), 1);
     return rate * ((1 - kept) / factor + kept);
   });
 }

@@ -26,12 +26,17 @@ export function byteLabel(byte) {
 export function topTokens(logits, row, vocabulary, count) {
   const shares = new Float64Array(vocabulary);
   softmax(logits.subarray(row * vocabulary, (row + 1) * vocabulary), shares, 0, vocabulary);
-  return Array.from(shares, (share, id) => ({id, share})).sort((a, b) => b.share - a.share).slice(0, count);
+  return Array.from(shares, (share, id) => ({id, share}))
+    .sort((a, b) => b.share - a.share)
+    .slice(0, count);
 }
 
 /** Loss of each token after the first given those before it [bits], length n - 1. */
 export function lossByPosition(logits, ids, vocabulary) {
-  return Float64Array.from({length: ids.length - 1}, (_, p) => surprisal(logits, p * vocabulary, vocabulary, ids[p + 1]) / Math.LN2);
+  return Float64Array.from(
+    {length: ids.length - 1},
+    (_, p) => surprisal(logits, p * vocabulary, vocabulary, ids[p + 1]) / Math.LN2,
+  );
 }
 
 /** Mean of numbers. */

@@ -10,7 +10,10 @@ export function encode(model, text, most = 64) {
   const {tokens} = model;
   if (!tokens) return toBytes(text, most);
   if (!text) return [];
-  const ids = [...(tokens.first === null ? [] : [tokens.first]), ...wordsOf(tokens, text).flatMap((word) => merged(tokens, lettersOf(tokens, word)))];
+  const ids = [
+    ...(tokens.first === null ? [] : [tokens.first]),
+    ...wordsOf(tokens, text).flatMap((word) => merged(tokens, lettersOf(tokens, word))),
+  ];
   return ids.slice(0, most);
 }
 
@@ -18,7 +21,9 @@ export function encode(model, text, most = 64) {
 export function tokenName(model, id) {
   if (!model.tokens) return byteName(id);
   const text = model.tokens.texts[id];
-  return text ? Array.from(text, (letter) => (letter < "\u007f" ? byteName(letter.charCodeAt(0)) : letter)).join("") : `#${id}`;
+  return text
+    ? Array.from(text, (letter) => (letter < "\u007f" ? byteName(letter.charCodeAt(0)) : letter)).join("")
+    : `#${id}`;
 }
 
 /** A token in words, for screen readers. */
@@ -29,10 +34,12 @@ export function tokenLabel(model, id) {
 /** Loss of each byte that tokens stand for, from the loss of each token after the first: shared by its bytes equally. */
 export function lossByByte(model, ids, losses) {
   if (!model.tokens) return losses;
-  return Float64Array.from(Array.from(losses).flatMap((loss, p) => {
-    const length = model.tokens.lengths[ids[p + 1]];
-    return Array.from({length}, () => loss / length);
-  }));
+  return Float64Array.from(
+    Array.from(losses).flatMap((loss, p) => {
+      const length = model.tokens.lengths[ids[p + 1]];
+      return Array.from({length}, () => loss / length);
+    }),
+  );
 }
 
 function wordsOf({words, prefix, bytes}, text) {
@@ -40,13 +47,17 @@ function wordsOf({words, prefix, bytes}, text) {
     const whole = prefix && !text.startsWith(" ") ? ` ${text}` : text;
     return words === "gpt2" ? whole.match(WORDS) : [whole];
   }
-  const spaced = text.replaceAll(" ", SPACE), whole = prefix && !(words === "spaces" && spaced.startsWith(SPACE)) ? SPACE + spaced : spaced;
+  const spaced = text.replaceAll(" ", SPACE),
+    whole = prefix && !(words === "spaces" && spaced.startsWith(SPACE)) ? SPACE + spaced : spaced;
   return words === "spaces" ? whole.split(new RegExp(`(?=${SPACE})`, "u")) : [whole];
 }
 
 /** Tokens of the letters of a word: of its bytes, or of its characters, those without a token as bytes. */
 function lettersOf({bytes, letters, fallback, unknown}, word) {
-  if (bytes) return toBytes(word, Infinity).map((byte) => letters[byte]).filter((id) => id >= 0);
+  if (bytes)
+    return toBytes(word, Infinity)
+      .map((byte) => letters[byte])
+      .filter((id) => id >= 0);
   return Array.from(word).flatMap((letter) => {
     if (Object.hasOwn(letters, letter)) return [letters[letter]];
     const parts = fallback ? toBytes(letter, Infinity).map((byte) => fallback[byte]) : [-1];
@@ -58,7 +69,8 @@ function lettersOf({bytes, letters, fallback, unknown}, word) {
 function merged(tokens, letters) {
   const ids = [...letters];
   for (;;) {
-    let best = Infinity, at = -1;
+    let best = Infinity,
+      at = -1;
     for (let i = 0; i + 1 < ids.length; i++) {
       const rank = ranks(tokens).get(`${ids[i]} ${ids[i + 1]}`) ?? Infinity;
       if (rank < best) [best, at] = [rank, i];
@@ -72,7 +84,8 @@ function merged(tokens, letters) {
 function ranks(tokens) {
   if (!tokens.ranks) {
     tokens.ranks = new Map();
-    for (let rank = 0; 3 * rank < tokens.merges.length; rank++) tokens.ranks.set(`${tokens.merges[3 * rank]} ${tokens.merges[3 * rank + 1]}`, rank);
+    for (let rank = 0; 3 * rank < tokens.merges.length; rank++)
+      tokens.ranks.set(`${tokens.merges[3 * rank]} ${tokens.merges[3 * rank + 1]}`, rank);
   }
   return tokens.ranks;
 }

@@ -2,7 +2,8 @@
 
 /** Inflate base64 text to bytes. */
 export async function inflate(text) {
-  const raw = atob(text), packed = new Uint8Array(raw.length);
+  const raw = atob(text),
+    packed = new Uint8Array(raw.length);
   for (let i = 0; i < raw.length; i++) packed[i] = raw.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
@@ -17,7 +18,8 @@ export function readModel(entry, bytes) {
     // stretches of bytes lie at any address, typed arrays of four bytes do not
     const floats = (from, count) => new Float32Array(bytes.slice(from, from + 4 * count).buffer);
     if (kind === "int8") {
-      const scales = floats(at, rows), whole = new Int8Array(bytes.buffer, bytes.byteOffset + at + 4 * rows, rows * columns);
+      const scales = floats(at, rows),
+        whole = new Int8Array(bytes.buffer, bytes.byteOffset + at + 4 * rows, rows * columns);
       for (let row = 0; row < rows; row++) {
         for (let i = row * columns; i < (row + 1) * columns; i++) data[i] = Math.fround(whole[i] * scales[row]);
       }

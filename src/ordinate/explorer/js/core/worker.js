@@ -28,7 +28,10 @@ export class Workshop {
 
   /** The result of a job, later; `progress` hears of the share that is done. */
   run(job, given, progress = null) {
-    if (!this.worker) return new Promise((done) => { setTimeout(() => done(JOBS[job](given, progress)), 20); });
+    if (!this.worker)
+      return new Promise((done) => {
+        setTimeout(() => done(JOBS[job](given, progress)), 20);
+      });
     const id = this.next++;
     return new Promise((done, failed) => {
       this.waiting.set(id, {done, failed, progress, job, given});

@@ -23,15 +23,40 @@ export function fields(entries) {
 }
 
 export function render({state, el, tools}) {
-  const chart = lineChart("Loss of each byte by its position, held-out text", {height: 340}), table = lengthTable(tools);
-  const live = {chart: lineChart("Read now, in this page", {height: 300}), status: element("p", {class: "note", role: "status"}), busy: false, curves: new Map()};
+  const chart = lineChart("Loss of each byte by its position, held-out text", {height: 340}),
+    table = lengthTable(tools);
+  const live = {
+    chart: lineChart("Read now, in this page", {height: 300}),
+    status: element("p", {class: "note", role: "status"}),
+    busy: false,
+    curves: new Map(),
+  };
   const text = tools.measured.text;
-  el.append(chart.node, table,
+  el.append(
+    chart.node,
+    table,
     element("h3", {}, "Read it now"),
-    element("p", {class: "note"}, "A file that no model was trained on, ", element("code", {}, text.name), ", is read byte by byte. Scaling changes the rotations of the trained model, without training; it has an effect on RoPE only."),
-    controls(choice(state, "model", "Model", titles(tools.entries)), slider(state, "length", "Length", (i) => `${LENGTHS[i]} bytes`), choice(state, "scaling", "Scaling", SCALINGS), slider(state, "factor", "Factor", (factor) => `${factor}×`),
-      button("Read", () => read(state, tools, live)), button("Clear", () => { live.curves.clear(); showLive(live); })),
-    live.status, live.chart.node);
+    element(
+      "p",
+      {class: "note"},
+      "A file that no model was trained on, ",
+      element("code", {}, text.name),
+      ", is read byte by byte. Scaling changes the rotations of the trained model, without training; it has an effect on RoPE only.",
+    ),
+    controls(
+      choice(state, "model", "Model", titles(tools.entries)),
+      slider(state, "length", "Length", (i) => `${LENGTHS[i]} bytes`),
+      choice(state, "scaling", "Scaling", SCALINGS),
+      slider(state, "factor", "Factor", (factor) => `${factor}×`),
+      button("Read", () => read(state, tools, live)),
+      button("Clear", () => {
+        live.curves.clear();
+        showLive(live);
+      }),
+    ),
+    live.status,
+    live.chart.node,
+  );
   showLive(live);
   drawMeasured(chart, tools);
   read(state, tools, live);
@@ -44,36 +69,85 @@ function measuredNames(models) {
 }
 
 function drawMeasured(chart, tools) {
-  const {models} = tools.measured, names = measuredNames(models);
-  const lines = names.map((name) => ({name, xs: models[name].positions.map((p) => p + STEP / 2), ys: models[name].bits_by_position, ...SCHEMES[name]}));
+  const {models} = tools.measured,
+    names = measuredNames(models);
+  const lines = names.map((name) => ({
+    name,
+    xs: models[name].positions.map((p) => p + STEP / 2),
+    ys: models[name].bits_by_position,
+    ...SCHEMES[name],
+  }));
   const last = (name) => shortNumber(models[name].bits_by_position.at(-1));
-  chart.show({lines, x: {label: "position [bytes]", low: 0, high: 1024}, y: {label: "bits per byte", low: 1, high: 6}, marks: [{at: TRAINED, name: "trained length"}],
-    said: `At the end of 1024 bytes: ${names.map((name) => `${name} ${last(name)}`).join(", ")}.`});
+  chart.show({
+    lines,
+    x: {label: "position [bytes]", low: 0, high: 1024},
+    y: {label: "bits per byte", low: 1, high: 6},
+    marks: [{at: TRAINED, name: "trained length"}],
+    said: `At the end of 1024 bytes: ${names.map((name) => `${name} ${last(name)}`).join(", ")}.`,
+  });
 }
 
 function lengthTable(tools) {
-  const {models} = tools.measured, names = measuredNames(models), lengths = models[names[0]].lengths;
-  return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Loss by length"}, element("table", {class: "plain"}, element("caption", {}, "Bits per byte on held-out text, 95 % interval"),
-    element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "trained with"), lengths.map(({length}) => element("th", {scope: "col"}, `${length} bytes`)))),
-    element("tbody", {}, names.map((name) => element("tr", {}, element("th", {scope: "row"}, name),
-      models[name].lengths.map(({bits_per_byte: bits, interval}) => element("td", {}, `${bits.toFixed(2)} [${interval.map((end) => end.toFixed(2)).join(", ")}]`)))))));
+  const {models} = tools.measured,
+    names = measuredNames(models),
+    lengths = models[names[0]].lengths;
+  return element(
+    "div",
+    {class: "scroll", tabindex: "0", role: "region", "aria-label": "Loss by length"},
+    element(
+      "table",
+      {class: "plain"},
+      element("caption", {}, "Bits per byte on held-out text, 95 % interval"),
+      element(
+        "thead",
+        {},
+        element(
+          "tr",
+          {},
+          element("th", {scope: "col"}, "trained with"),
+          lengths.map(({length}) => element("th", {scope: "col"}, `${length} bytes`)),
+        ),
+      ),
+      element(
+        "tbody",
+        {},
+        names.map((name) =>
+          element(
+            "tr",
+            {},
+            element("th", {scope: "row"}, name),
+            models[name].lengths.map(({bits_per_byte: bits, interval}) =>
+              element("td", {}, `${bits.toFixed(2)} [${interval.map((end) => end.toFixed(2)).join(", ")}]`),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** Read the text by the worker, and add its curve. */
 async function read(state, tools, live) {
   if (live.busy) return;
-  const name = state.get("model"), model = tools.model(name), factor = state.get("factor"), rotated = model.scheme === "rope";
+  const name = state.get("model"),
+    model = tools.model(name),
+    factor = state.get("factor"),
+    rotated = model.scheme === "rope";
   const scaling = rotated ? {name: state.get("scaling"), factor, trained: TRAINED} : {name: "none"};
   const runs = rotated && scaling.name !== "none" ? [{name: "none"}, scaling] : [scaling];
-  const part = toBytes(tools.measured.text.content, LENGTHS[state.get("length")]), ids = encode(model, new TextDecoder().decode(Uint8Array.from(part)), Infinity);
+  const part = toBytes(tools.measured.text.content, LENGTHS[state.get("length")]),
+    ids = encode(model, new TextDecoder().decode(Uint8Array.from(part)), Infinity);
   const {title} = tools.entries.find((entry) => entry.name === name);
   live.busy = true;
   try {
     for (const one of runs) {
       const label = one.name === "none" ? title : `${title}, ${SCALINGS[one.name]} ${factor}×`;
-      const told = (share) => { live.status.textContent = `Reading ${part.length} bytes with ${label} … ${Math.round(100 * share)} %`; };
+      const told = (share) => {
+        live.status.textContent = `Reading ${part.length} bytes with ${label} … ${Math.round(100 * share)} %`;
+      };
       told(0);
-      const start = performance.now(), bits = lossByByte(model, ids, await tools.compute("readText", {model, ids, scaling: one}, told));
+      const start = performance.now(),
+        bits = lossByByte(model, ids, await tools.compute("readText", {model, ids, scaling: one}, told));
       live.curves.set(label, {bits, scheme: model.scheme, scaled: one.name !== "none"});
       live.status.textContent = `${label}: ${shortNumber(mean(bits))} bits per byte over ${part.length} bytes, read in ${Math.round(performance.now() - start)} ms.`;
       showLive(live);
@@ -86,15 +160,26 @@ async function read(state, tools, live) {
 }
 
 function showLive({chart, curves}) {
-  const lines = [...curves].map(([name, {bits, scheme, scaled}]) => ({name, ...smoothed(bits), ...(SCHEMES[scheme] ?? {}), ...(scaled ? {colour: "var(--scheme-t5)"} : {})}));
+  const lines = [...curves].map(([name, {bits, scheme, scaled}]) => ({
+    name,
+    ...smoothed(bits),
+    ...SCHEMES[scheme],
+    ...(scaled ? {colour: "var(--scheme-t5)"} : {}),
+  }));
   chart.node.hidden = !lines.length;
   if (!lines.length) return;
-  chart.show({lines, x: {label: "position [bytes]", low: 0, high: Math.max(...lines.map((line) => line.xs.at(-1))) + STEP / 2}, y: {label: "bits per byte", low: 0}, marks: lines.some((line) => line.xs.at(-1) > TRAINED) ? [{at: TRAINED, name: "trained length"}] : []});
+  chart.show({
+    lines,
+    x: {label: "position [bytes]", low: 0, high: Math.max(...lines.map((line) => line.xs.at(-1))) + STEP / 2},
+    y: {label: "bits per byte", low: 0},
+    marks: lines.some((line) => line.xs.at(-1) > TRAINED) ? [{at: TRAINED, name: "trained length"}] : [],
+  });
 }
 
 /** Means of stretches of bytes. */
 function smoothed(bits) {
-  const xs = [], ys = [];
+  const xs = [],
+    ys = [];
   for (let from = 0; from < bits.length; from += STEP) {
     const part = bits.slice(from, from + STEP);
     xs.push(from + part.length / 2);

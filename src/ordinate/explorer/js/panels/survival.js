@@ -23,13 +23,33 @@ export function fields() {
 }
 
 export function render({state, el, tools}) {
-  const live = lineChart(`Variance explained by position, in the models of this page; below ${LEAST} drawn at ${LEAST}`), status = element("p", {class: "note", role: "status"}), lab = lineChart("Variance explained by position, measured in the lab");
+  const live = lineChart(
+      `Variance explained by position, in the models of this page; below ${LEAST} drawn at ${LEAST}`,
+    ),
+    status = element("p", {class: "note", role: "status"}),
+    lab = lineChart("Variance explained by position, measured in the lab");
   const cache = new Map();
-  const turn = {asked: 0}, tag = element("span", {class: "tag"}, "ablation");
+  const turn = {asked: 0},
+    tag = element("span", {class: "tag"}, "ablation");
   el.append(
-    element("p", {class: "note"}, `${TEXTS} texts of ${LENGTH} bytes, their bytes in random order, so that only position can be common to a place. `, element("strong", {}, "skip"), " multiplies the residual stream beside every branch: 1 is the model as trained."),
-    controls(slider(state, "skip", "Skip connection", (skip) => `× ${skip.toFixed(1)}`), flag(state, "mask", "Causal mask"), tag), live.node, status,
-    element("h3", {}, "Measured, with other texts and models"), controls(choice(state, "subject", "Model", SUBJECTS)), lab.node);
+    element(
+      "p",
+      {class: "note"},
+      `${TEXTS} texts of ${LENGTH} bytes, their bytes in random order, so that only position can be common to a place. `,
+      element("strong", {}, "skip"),
+      " multiplies the residual stream beside every branch: 1 is the model as trained.",
+    ),
+    controls(
+      slider(state, "skip", "Skip connection", (skip) => `× ${skip.toFixed(1)}`),
+      flag(state, "mask", "Causal mask"),
+      tag,
+    ),
+    live.node,
+    status,
+    element("h3", {}, "Measured, with other texts and models"),
+    controls(choice(state, "subject", "Model", SUBJECTS)),
+    lab.node,
+  );
   return () => {
     tag.hidden = state.get("mask") && Math.abs(state.get("skip") - 1) < 0.01;
     drawLab(lab, tools, state.get("subject"));
@@ -39,32 +59,59 @@ export function render({state, el, tools}) {
 
 /** Texts of the tokens of one text in random order; of long tokens there are fewer texts. */
 function shuffledTexts(model, content) {
-  const ids = encode(model, content, TEXTS * LENGTH), order = randomOrder(ids.length, 7), mixed = order.map((p) => ids[p]);
-  return Array.from({length: Math.floor(ids.length / LENGTH)}, (_, row) => mixed.slice(row * LENGTH, (row + 1) * LENGTH));
+  const ids = encode(model, content, TEXTS * LENGTH),
+    order = randomOrder(ids.length, 7),
+    mixed = order.map((p) => ids[p]);
+  return Array.from({length: Math.floor(ids.length / LENGTH)}, (_, row) =>
+    mixed.slice(row * LENGTH, (row + 1) * LENGTH),
+  );
 }
 
 function drawLab(chart, tools, subject) {
   const [, found] = Object.entries(tools.measured.charts).find(([name]) => name.includes(`/${subject}/`));
-  chart.show({x: {label: found.x, low: 0, high: Math.max(...found.lines[0].x)}, y: {label: found.y, low: Math.min(0, ...found.lines.flatMap((line) => line.y))},
-    lines: found.lines.map(({name, x, y}, i) => ({name, xs: x, ys: y, colour: SERIES[i % SERIES.length], dash: DASHES[i]}))});
+  chart.show({
+    x: {label: found.x, low: 0, high: Math.max(...found.lines[0].x)},
+    y: {label: found.y, low: Math.min(0, ...found.lines.flatMap((line) => line.y))},
+    lines: found.lines.map(({name, x, y}, i) => ({
+      name,
+      xs: x,
+      ys: y,
+      colour: SERIES[i % SERIES.length],
+      dash: DASHES[i],
+    })),
+  });
 }
 
 async function drawLive(state, tools, {live, status, cache, turn}) {
-  const mine = ++turn.asked, changes = {skip: state.get("skip"), causal: state.get("mask")};
-  const lines = [], shown = titles(tools.entries);
+  const mine = ++turn.asked,
+    changes = {skip: state.get("skip"), causal: state.get("mask")};
+  const lines = [],
+    shown = titles(tools.entries);
   for (const name of decoders(tools.entries)) {
     const key = `${name} ${changes.skip.toFixed(1)} ${changes.causal}`;
     if (!cache.has(key)) {
-      const told = (share) => { if (mine === turn.asked) status.textContent = `Running ${shown[name]} … ${Math.round(100 * share)} %`; };
+      const told = (share) => {
+        if (mine === turn.asked) status.textContent = `Running ${shown[name]} … ${Math.round(100 * share)} %`;
+      };
       told(0);
-      const model = tools.model(name), texts = shuffledTexts(model, tools.measured.text.content);
+      const model = tools.model(name),
+        texts = shuffledTexts(model, tools.measured.text.content);
       cache.set(key, await tools.compute("positionShares", {model, texts, changes}, told));
     }
     // the controls have moved on
     if (mine !== turn.asked) return;
     const shares = cache.get(key);
-    lines.push({name: shown[name], xs: shares.map((_, depth) => depth), ys: shares, ...(SCHEMES[name] ?? {colour: "var(--accent)"})});
-    live.show({lines, x: {label: "after layer", low: 0, high: Math.max(...lines.map(({xs}) => xs.at(-1)))}, y: {label: "share of the variance", low: LEAST, high: 1, log: true}});
+    lines.push({
+      name: shown[name],
+      xs: shares.map((_, depth) => depth),
+      ys: shares,
+      ...(SCHEMES[name] ?? {colour: "var(--accent)"}),
+    });
+    live.show({
+      lines,
+      x: {label: "after layer", low: 0, high: Math.max(...lines.map(({xs}) => xs.at(-1)))},
+      y: {label: "share of the variance", low: LEAST, high: 1, log: true},
+    });
   }
   status.textContent = `After the last layer: ${lines.map(({name, ys}) => `${name} ${shortNumber(ys.at(-1))}`).join(", ")}.`;
 }

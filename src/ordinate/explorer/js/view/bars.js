@@ -4,15 +4,31 @@ import {element} from "./dom.js";
 /** A table of bars: {node, show}. `head` names the columns; that of the bars has none. `show(rows)`: each is
  * {name, label, share, cells}, share the length of the bar, 0 to 1; `name` may be an element. */
 export function barTable(caption, head) {
-  const body = element("tbody"), [first, ...rest] = head;
-  const titles = [element("th", {scope: "col"}, first), element("td"), ...rest.map((name) => element("th", {scope: "col"}, name))];
-  const node = element("table", {class: "bars"}, element("caption", {}, caption), element("thead", {}, element("tr", {}, titles)), body);
+  const body = element("tbody"),
+    [first, ...rest] = head;
+  const titles = [
+    element("th", {scope: "col"}, first),
+    element("td"),
+    ...rest.map((name) => element("th", {scope: "col"}, name)),
+  ];
+  const node = element(
+    "table",
+    {class: "bars"},
+    element("caption", {}, caption),
+    element("thead", {}, element("tr", {}, titles)),
+    body,
+  );
   return {node, show: (rows) => body.replaceChildren(...rows.map(barRow))};
 }
 
 function barRow({name, label, share, cells}) {
   const bar = element("span", {class: "bar"});
   bar.style.width = `${100 * Math.min(1, Math.max(0, share))}%`;
-  return element("tr", {}, element("th", {scope: "row", "aria-label": label}, name), element("td", {class: "track", "aria-hidden": "true"}, bar),
-    cells.map((text) => element("td", {}, text)));
+  return element(
+    "tr",
+    {},
+    element("th", {scope: "row", "aria-label": label}, name),
+    element("td", {class: "track", "aria-hidden": "true"}, bar),
+    cells.map((text) => element("td", {}, text)),
+  );
 }

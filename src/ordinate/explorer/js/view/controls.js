@@ -3,9 +3,17 @@ import {element, uniqueId} from "./dom.js";
 
 /** A slider with its value. `format` says the value in words, with its unit. */
 export function slider(state, name, label, format = String) {
-  const {low, high, step} = state.fields[name], id = uniqueId(name);
+  const {low, high, step} = state.fields[name],
+    id = uniqueId(name);
   const shown = element("output", {for: id, "aria-live": "off"});
-  const input = element("input", {type: "range", id, min: low, max: high, step, on: {input: () => state.set({[name]: Number(input.value)})}});
+  const input = element("input", {
+    type: "range",
+    id,
+    min: low,
+    max: high,
+    step,
+    on: {input: () => state.set({[name]: Number(input.value)})},
+  });
   follow(state, () => {
     input.value = state.get(name);
     shown.textContent = format(state.get(name));
@@ -16,10 +24,13 @@ export function slider(state, name, label, format = String) {
 
 /** A menu; `titles` maps values to what is shown. */
 export function choice(state, name, label, titles = {}) {
-  const id = uniqueId(name), {among} = state.fields[name];
+  const id = uniqueId(name),
+    {among} = state.fields[name];
   const options = among.map((value) => element("option", {value}, titles[value] ?? value));
   const input = element("select", {id, on: {change: () => state.set({[name]: input.value})}}, options);
-  follow(state, () => { input.value = state.get(name); });
+  follow(state, () => {
+    input.value = state.get(name);
+  });
   return element("div", {class: "control"}, element("label", {for: id}, label), input);
 }
 
@@ -38,9 +49,17 @@ export function flag(state, name, label, {ablation = false} = {}) {
 /** A text field; `most` bytes are read. */
 export function textField(state, name, label) {
   const id = uniqueId(name);
-  const input = element("input", {type: "text", id, maxlength: state.fields[name].most, spellcheck: "false", autocomplete: "off",
-    on: {input: () => state.set({[name]: input.value})}});
-  follow(state, () => { if (input.value !== state.get(name)) input.value = state.get(name); });
+  const input = element("input", {
+    type: "text",
+    id,
+    maxlength: state.fields[name].most,
+    spellcheck: "false",
+    autocomplete: "off",
+    on: {input: () => state.set({[name]: input.value})},
+  });
+  follow(state, () => {
+    if (input.value !== state.get(name)) input.value = state.get(name);
+  });
   return element("div", {class: "control wide"}, element("label", {for: id}, label), input);
 }
 

@@ -6,12 +6,17 @@ import {element, shortNumber, uniqueId} from "./dom.js";
  * -Infinity and NaN are left blank; `names(i, j)` says which number it is; rowTexts and columnTexts stand at the sides.
  * `pick(i, j)` hears of clicks and Enter. */
 export function heatmap(label, {pick = null, wide = false} = {}) {
-  const canvas = element("canvas", {class: wide ? "map stretched" : "map", tabindex: "0", role: "img"}), id = uniqueId("map");
-  const read = element("p", {class: "read", id}, "\u00a0"), bar = element("span", {class: "ramp", "aria-hidden": "true"});
-  const ends = [element("span"), element("span")], down = element("div", {class: "names down", "aria-hidden": "true"}), across = element("div", {class: "names across", "aria-hidden": "true"});
+  const canvas = element("canvas", {class: wide ? "map stretched" : "map", tabindex: "0", role: "img"}),
+    id = uniqueId("map");
+  const read = element("p", {class: "read", id}, "\u00a0"),
+    bar = element("span", {class: "ramp", "aria-hidden": "true"});
+  const ends = [element("span"), element("span")],
+    down = element("div", {class: "names down", "aria-hidden": "true"}),
+    across = element("div", {class: "names across", "aria-hidden": "true"});
   const key = element("div", {class: "key"}, ends[0], bar, ends[1]);
   canvas.setAttribute("aria-describedby", id);
-  let shown = null, place = {row: 0, column: 0};
+  let shown = null,
+    place = {row: 0, column: 0};
 
   const say = () => {
     if (!shown) return;
@@ -24,9 +29,14 @@ export function heatmap(label, {pick = null, wide = false} = {}) {
   };
   const at = (event) => {
     const box = canvas.getBoundingClientRect();
-    move(Math.floor((event.clientY - box.top) / box.height * shown.rows), Math.floor((event.clientX - box.left) / box.width * shown.columns));
+    move(
+      Math.floor(((event.clientY - box.top) / box.height) * shown.rows),
+      Math.floor(((event.clientX - box.left) / box.width) * shown.columns),
+    );
   };
-  canvas.addEventListener("pointermove", (event) => { if (shown) at(event); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (shown) at(event);
+  });
   canvas.addEventListener("focus", say);
   canvas.addEventListener("click", (event) => {
     if (!shown) return;
@@ -52,8 +62,17 @@ export function heatmap(label, {pick = null, wide = false} = {}) {
     canvas.setAttribute("aria-label", `${label}, ${shown.rows} by ${shown.columns}. Arrow keys read single numbers.`);
     place = {row: clamp(place.row, shown.rows), column: clamp(place.column, shown.columns)};
   };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (shown) show(shown); });
-  const node = element("figure", {class: "plot"}, element("figcaption", {}, label), element("div", {class: "frame"}, down, canvas, across), key, read);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    if (shown) show(shown);
+  });
+  const node = element(
+    "figure",
+    {class: "plot"},
+    element("figcaption", {}, label),
+    element("div", {class: "frame"}, down, canvas, across),
+    key,
+    read,
+  );
   return {node, canvas, show};
 }
 
@@ -65,7 +84,10 @@ function paint(canvas, {rows, columns, values, low, high, ramp}) {
   canvas.width = columns;
   canvas.height = rows;
   canvas.style.aspectRatio = `${columns} / ${rows}`;
-  const pen = canvas.getContext("2d"), image = pen.createImageData(columns, rows), dark = isDark(), span = high - low || 1;
+  const pen = canvas.getContext("2d"),
+    image = pen.createImageData(columns, rows),
+    dark = isDark(),
+    span = high - low || 1;
   for (let i = 0; i < rows * columns; i++) {
     if (!Number.isFinite(values[i])) continue;
     image.data.set([...rampColour(ramp, (values[i] - low) / span, dark), 255], 4 * i);

@@ -18,13 +18,21 @@ export class Supplies {
 
   /** Unpack the weights, once. */
   unpack() {
-    return this.bytes ??= inflate(this.weights).then((bytes) => { this.unpacked = bytes; });
+    return (this.bytes ??= inflate(this.weights).then((bytes) => {
+      this.unpacked = bytes;
+    }));
   }
 
   /** A model by name, its weights decoded once. */
   model(name) {
     if (!this.models.has(name)) {
-      this.models.set(name, readModel(this.entries.find((entry) => entry.name === name), this.unpacked));
+      this.models.set(
+        name,
+        readModel(
+          this.entries.find((entry) => entry.name === name),
+          this.unpacked,
+        ),
+      );
     }
     return this.models.get(name);
   }
@@ -53,7 +61,9 @@ async function fill(state, render, {stage, said, supplies, changed}) {
     await supplies.unpack();
   } catch (error) {
     stage.removeAttribute("aria-busy");
-    stage.append(failed(`The models cannot be unpacked: ${error.message}. Chrome 80, Firefox 113 and Safari 16.4 or newer can.`));
+    stage.append(
+      failed(`The models cannot be unpacked: ${error.message}. Chrome 80, Firefox 113 and Safari 16.4 or newer can.`),
+    );
     return;
   }
   const draw = render({state, el: stage, tools: tools(supplies, said)});
@@ -62,7 +72,11 @@ async function fill(state, render, {stage, said, supplies, changed}) {
       draw();
       stage.removeAttribute("aria-busy");
     } catch (error) {
-      stage.replaceChildren(failed(`This view cannot be computed: ${error.message}. Open it anew from the list of questions, and reload the page.`));
+      stage.replaceChildren(
+        failed(
+          `This view cannot be computed: ${error.message}. Open it anew from the list of questions, and reload the page.`,
+        ),
+      );
       throw error;
     }
   };
@@ -77,7 +91,13 @@ async function fill(state, render, {stage, said, supplies, changed}) {
       live();
     });
   });
-  stage.after(element("p", {class: "tail"}, button("Back to the first view", () => state.reset(), {class: "quiet"})));
+  stage.after(
+    element(
+      "p",
+      {class: "tail"},
+      button("Back to the first view", () => state.reset(), {class: "quiet"}),
+    ),
+  );
   live();
   stage.dataset.ready = "1";
 }
@@ -92,7 +112,9 @@ function tools(supplies, said) {
     compute: (job, given, progress) => supplies.compute(job, given, progress),
     say: (text) => {
       clearTimeout(timer);
-      timer = setTimeout(() => { said.textContent = text; }, SAY_AFTER);
+      timer = setTimeout(() => {
+        said.textContent = text;
+      }, SAY_AFTER);
     },
   };
 }
@@ -100,7 +122,10 @@ function tools(supplies, said) {
 /** Say above a panel which of the values that it was given have no control. */
 export function nameUnknown(state, values, stage) {
   const unknown = Object.keys(values).filter((key) => !Object.hasOwn(state.fields, key));
-  if (unknown.length) stage.before(failed(`${state.panel} has no control ${unknown.join(", ")}; it has ${Object.keys(state.fields).join(", ")}.`));
+  if (unknown.length)
+    stage.before(
+      failed(`${state.panel} has no control ${unknown.join(", ")}; it has ${Object.keys(state.fields).join(", ")}.`),
+    );
 }
 
 /** A message in place of a view. */

@@ -13,6 +13,7 @@ export function titles(entries) {
 /** A choice among decoders: `wanted` first, unless somebody's own model is there and `own` is asked for, or the page
  * has no room for `wanted` beside it. */
 export function decoderField(entries, wanted, {own = false} = {}) {
-  const among = decoders(entries), mine = entries.find((entry) => entry.own)?.name;
+  const among = decoders(entries),
+    mine = entries.find((entry) => entry.own)?.name;
   return {kind: "choice", among, initial: mine && (own || !among.includes(wanted)) ? mine : wanted};
 }

@@ -16,12 +16,18 @@ class Page {
     this.names = Object.keys(panels);
     this.shown = {};
     const text = (id) => document.getElementById(id).textContent;
-    this.supplies = new Supplies({entries: JSON.parse(text("models")), measured: JSON.parse(text("measured")), weights: text("weights"), code: text("code")});
+    this.supplies = new Supplies({
+      entries: JSON.parse(text("models")),
+      measured: JSON.parse(text("measured")),
+      weights: text("weights"),
+      code: text("code"),
+    });
   }
 
   /** Show the panel of a fragment. */
   follow(fragment) {
-    const {panel, values} = readFragment(fragment), name = this.names.includes(panel) ? panel : this.names[0];
+    const {panel, values} = readFragment(fragment),
+      name = this.names.includes(panel) ? panel : this.names[0];
     // a link within the page, such as the one to its main part
     if (!panel && this.supplies.unpacked) return;
     forget();
@@ -38,8 +44,15 @@ class Page {
 
   /** Render a panel for the first time. */
   open(name, values) {
-    const stage = document.querySelector(`#panel-${name} .stage`), said = document.querySelector(`#panel-${name} .said`);
-    this.shown[name] = openPanel(name, this.panels[name], {stage, said, values, supplies: this.supplies, changed: remember});
+    const stage = document.querySelector(`#panel-${name} .stage`),
+      said = document.querySelector(`#panel-${name} .said`);
+    this.shown[name] = openPanel(name, this.panels[name], {
+      stage,
+      said,
+      values,
+      supplies: this.supplies,
+      changed: remember,
+    });
     // an address may be of another version, what is written in a notebook should be right
     if (document.body.dataset.view && !location.hash) nameUnknown(this.shown[name], values, stage);
   }
