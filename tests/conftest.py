@@ -22,6 +22,14 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 check_shapes = jaxtyping.jaxtyped
+# in each test the types of a function's first calls are checked; later ones hardly differ, and cost as much
+CHECKED_CALLS = 3
+
+
+class CurrentTest:
+    """The test that runs; None outside of all."""
+
+    item = None
 
 
 def check_types(typechecker):
@@ -34,13 +42,17 @@ def check_types(typechecker):
     def decorate(checked):
         if inspect.isclass(checked):
             return check_shapes(typechecker=typechecker)(checked)
-        strict = None
+        strict = item = None
+        left = 0
 
         @functools.wraps(checked)
         def call(*args, **kwargs):
-            nonlocal strict
-            if jaxtyping.config.jaxtyping_disable:
+            nonlocal strict, item, left
+            if item is not CurrentTest.item:
+                item, left = CurrentTest.item, CHECKED_CALLS
+            if not left or jaxtyping.config.jaxtyping_disable:
                 return checked(*args, **kwargs)
+            left -= 1
             if strict is None:
                 named = any(
                     isinstance(kind, str) or "jaxtyping" in repr(kind) for kind in checked.__annotations__.values()
@@ -68,6 +80,12 @@ hypothesis.settings.register_profile("explore", deadline=None, database=None)
 # the same examples each time: what fails on one machine fails on all; `--hypothesis-profile=explore` looks further
 hypothesis.settings.register_profile("offline", hypothesis.settings.get_profile("explore"), derandomize=True)
 hypothesis.settings.load_profile("offline")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    CurrentTest.item = item
+    return (yield)
 
 
 def pytest_addoption(parser):

@@ -194,6 +194,8 @@ def test_a_model_of_ones_own_stands_beside_the_others(visit, tmp_path):
     file.write_text(explorer_page([packed_model(model, "own", title="<b>mine</b> (yours)")]), encoding="utf-8")
     for name in ("order", "survival", "further"):
         settled(visit(name, file), name)
+    # YaRN needs the trained length, which no file of this model tells
+    assert "128 tokens are assumed" in settled(visit("further&scaling=yarn", file), "further")
     menu = visit("qkv", file).locator("#panel-qkv select").first
     assert menu.input_value() == "own"
     assert "<b>mine</b> (yours)" in menu.inner_text()

@@ -75,7 +75,9 @@ def test_names_of_models_are_escaped(tmp_path):
 
 def test_a_model_of_ones_own_is_read_from_its_folder(tmp_path):
     small().save_pretrained(tmp_path / "runs" / "mine" / "model")
-    assert read_own_model(tmp_path / "runs" / "mine" / "model").facts["title"] == "mine (yours)"
+    facts = read_own_model(tmp_path / "runs" / "mine" / "model").facts
+    assert facts["title"] == "mine (yours)"
+    assert "trained_length" not in facts
     with pytest.raises(ValueError, match="a model folder must contain config"):
         read_own_model(tmp_path)
 
@@ -88,7 +90,9 @@ def test_a_published_model_is_read_with_its_tokenizer(tmp_path, kind):
     with pytest.raises(ValueError, match=r"needs its tokenizer.json; .* has none, and the model .* tokens"):
         read_own_model(tmp_path)
     made.save(str(tmp_path / "tokenizer.json"))
-    tokens = read_own_model(tmp_path).facts["tokens"]
+    facts = read_own_model(tmp_path).facts
+    tokens = facts["tokens"]
+    assert facts["trained_length"] == json.loads((tmp_path / "config.json").read_text())["max_position_embeddings"]
     assert len(tokens["texts"]) == made.get_vocab_size()
     assert tokens["first"] == (None if kind.startswith("bytes") else 1)
 

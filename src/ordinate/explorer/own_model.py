@@ -1,5 +1,6 @@
 """A model of the user in the explorer: what fits is said before its weights are read."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -10,6 +11,7 @@ from ordinate.explorer.token_facts import read_token_facts
 from ordinate.models.decoder import Decoder
 from ordinate.pretrained.checkpoint_files import CONFIG
 from ordinate.pretrained.read_model import read_model
+from ordinate.probing.instrumentation.trained_length import training_of
 
 # a parameter of a file has four bytes at most, and its header some thousands
 LARGEST_FILE = 4 * MOST_PARAMETERS + 100_000
@@ -41,4 +43,6 @@ def read_own_model(folder: Path) -> PackedModel:
     resolved = folder.resolve()
     named = resolved.parent.name if resolved.name == "model" else resolved.name
     tokens = read_token_facts(folder, model.shape.vocabulary)
-    return packed_model(model, "own", title=f"{named[:NAME_LETTERS]} (yours)", tokens=tokens)
+    packed = packed_model(model, "own", title=f"{named[:NAME_LETTERS]} (yours)", tokens=tokens)
+    trained = training_of(model, folder).length
+    return packed if trained is None else replace(packed, facts={**packed.facts, "trained_length": trained})

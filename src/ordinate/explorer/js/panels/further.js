@@ -9,6 +9,7 @@ import {decoderField, titles} from "../view/menus.js";
 
 const SCALINGS = {none: "none", linear: "linear (interpolation)", ntk: "NTK-aware", yarn: "YaRN", llama3: "Llama 3"};
 const LENGTHS = [64, 128, 256, 512, 1024];
+// of the models of the package [bytes], and of a user's model whose files do not tell [tokens]
 const TRAINED = 128;
 // bytes in each point of the curve
 const STEP = 32;
@@ -133,11 +134,16 @@ async function read(state, tools, live) {
     model = tools.model(name),
     factor = state.get("factor"),
     rotated = model.scheme === "rope";
-  const scaling = rotated ? {name: state.get("scaling"), factor, trained: TRAINED} : {name: "none"};
+  const scaling = rotated
+    ? {name: state.get("scaling"), factor, trained: model.trained_length ?? TRAINED}
+    : {name: "none"};
   const runs = rotated && scaling.name !== "none" ? [{name: "none"}, scaling] : [scaling];
   const part = toBytes(tools.measured.text.content, LENGTHS[state.get("length")]),
     ids = encode(model, new TextDecoder().decode(Uint8Array.from(part)), Infinity);
-  const {title} = tools.entries.find((entry) => entry.name === name);
+  const {title, own} = tools.entries.find((entry) => entry.name === name),
+    // a trained length of tokens is no place in bytes
+    mark = model.tokens ? null : (model.trained_length ?? (own ? null : TRAINED)),
+    assumed = own && !model.trained_length && ["yarn", "llama3"].includes(scaling.name);
   live.busy = true;
   try {
     for (const one of runs) {
@@ -148,8 +154,8 @@ async function read(state, tools, live) {
       told(0);
       const start = performance.now(),
         bits = lossByByte(model, ids, await tools.compute("readText", {model, ids, scaling: one}, told));
-      live.curves.set(label, {bits, scheme: model.scheme, scaled: one.name !== "none"});
-      live.status.textContent = `${label}: ${shortNumber(mean(bits))} bits per byte over ${part.length} bytes, read in ${Math.round(performance.now() - start)} ms.`;
+      live.curves.set(label, {bits, scheme: model.scheme, scaled: one.name !== "none", mark});
+      live.status.textContent = `${label}: ${shortNumber(mean(bits))} bits per byte over ${part.length} bytes, read in ${Math.round(performance.now() - start)} ms.${assumed ? ` Its files do not tell the trained length; ${TRAINED} tokens are assumed.` : ""}`;
       showLive(live);
     }
   } catch (error) {
@@ -160,19 +166,21 @@ async function read(state, tools, live) {
 }
 
 function showLive({chart, curves}) {
-  const lines = [...curves].map(([name, {bits, scheme, scaled}]) => ({
+  const lines = [...curves].map(([name, {bits, scheme, scaled, mark}]) => ({
     name,
+    mark,
     ...smoothed(bits),
     ...SCHEMES[scheme],
     ...(scaled ? {colour: "var(--scheme-t5)"} : {}),
   }));
   chart.node.hidden = !lines.length;
   if (!lines.length) return;
+  const marks = new Set(lines.filter(({xs, mark}) => mark && xs.at(-1) > mark).map(({mark}) => mark));
   chart.show({
     lines,
     x: {label: "position [bytes]", low: 0, high: Math.max(...lines.map((line) => line.xs.at(-1))) + STEP / 2},
     y: {label: "bits per byte", low: 0},
-    marks: lines.some((line) => line.xs.at(-1) > TRAINED) ? [{at: TRAINED, name: "trained length"}] : [],
+    marks: [...marks].map((at) => ({at, name: marks.size > 1 ? `trained length ${at}` : "trained length"})),
   });
 }
 
