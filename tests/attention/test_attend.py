@@ -72,7 +72,7 @@ SCHEMES = {"none": NoPosition, "alibi": lambda: Alibi(heads=4), "t5": t5}
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("tokens", [0, 1, 7])
 @pytest.mark.parametrize("geometry", ["causal", "full", "left", "cross"])
@@ -91,7 +91,7 @@ def test_empty_inputs_give_an_empty_or_zero_result(batch, queries, keys):
     assert torch.equal(out, torch.zeros_like(out))
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.usefixtures("_small_blocks")
 @pytest.mark.parametrize("type", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", SCHEMES)
@@ -118,7 +118,7 @@ def test_a_query_without_visible_keys_causes_no_nan_gradients():
     assert bool(q.grad.isfinite().all())
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("bad", [NAN, INF, 1e30])
 @pytest.mark.parametrize("geometry", ["causal", "window", "packed", "left", "right"])
 @pytest.mark.parametrize("name", SCHEMES)
@@ -206,6 +206,7 @@ def test_no_dropout_is_deterministic_and_dropout_keeps_the_mean(backend):
     assert bool((error < 6 * draws.std(0) / math.sqrt(600)).all())
 
 
+@pytest.mark.extended
 def test_autocast_keeps_the_bias_of_alibi_in_float32():
     where = Geometry.causal(2048)
     scheme = Alibi(heads=4)

@@ -166,7 +166,7 @@ def test_a_wrong_log_sum_exp_is_found_where_no_gradients_are_asked_for(chosen):
         assert explain(q, k, v, NoPosition().at(where)).backend != "fake"
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("scheme", [NoPosition, t5, lambda: Alibi(heads=4), lambda: Shaw(heads=4, head_width=16)])

@@ -61,6 +61,7 @@ def test_second_gradients_agree_with_the_reference(backend, name, geometry):
     assert_second_gradients_agree(backend, SCHEMES[name]().double(), GEOMETRIES[geometry](11), **given)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("given", [{}, {"score_options": SOFTCAP}])
 def test_they_agree_in_cpp(given, monkeypatch):
     monkeypatch.delenv(build.ENV_VARIABLE)
@@ -137,6 +138,7 @@ def test_dropout_in_pytorchs_kernel_has_first_derivatives_only():
 LOADING = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
 
+@pytest.mark.covering(1)
 @LOADING
 @pytest.mark.parametrize("scheme", [NoPosition(), Alibi(heads=4), t5(), Rope(head_width=8), Shaw(head_width=8)])
 @pytest.mark.parametrize("tokens", [5, 40])

@@ -101,6 +101,7 @@ def test_a_geometry_of_another_length_raises_an_error(name):
     assert "3" in refused(lambda: attend(q, k, v, at))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("pos", [-1, -1000])
 def test_a_negative_position_is_an_error_or_supported(name, pos):
     case = case_of(name)
@@ -127,6 +128,7 @@ def test_a_nonfinite_position_raises_an_error(name, wrong):
     refused(lambda: case.scheme().at(case.with_axes(Geometry.from_positions(pos))))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_low_precision_at_large_positions_costs_rounding_only(name, dtype):
     case = case_of(name)

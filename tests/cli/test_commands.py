@@ -393,6 +393,7 @@ def test_bars_show_each_line_to_one_scale():
     assert text == "a  ▁█  0 to 1\nbb ▅   0.5 to nan"
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("ending", ["png", "svg", "html"])
 def test_show_saves_a_picture(ending, tmp_path, capsys):
     app(["show", "alibi", "--save", str(tmp_path / f"new/picture.{ending}")], result_action="return_value")

@@ -192,6 +192,7 @@ def test_a_short_text_is_skipped_with_the_reason_in_the_report(place, tmp_path):
     assert "must have two samples of 32 tokens" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.extended
 def test_each_stage_of_a_model_is_probed_by_its_number(tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)

@@ -46,6 +46,7 @@ def test_a_translation_does_not_control_the_terminal(folder, capsys, monkeypatch
     assert run(capsys, "translate", folder, "one", "--max-new-tokens", 2) == "\\x1b[2J\n"
 
 
+@pytest.mark.extended
 def test_beam_search_and_sampling_follow_their_options(folder, capsys):
     ask = ("translate", folder, "one", "--max-new-tokens", 8, "--beams", 1)
     assert run(capsys, *ask) == run(capsys, *ask)

@@ -136,6 +136,7 @@ def test_every_check_is_shown_to_fail():
     assert {check for check, _, _ in TABLE} | {"the_compiled_scheme_equals_the_eager_one"} == set(CHECKS)
 
 
+@pytest.mark.extended
 def test_a_broken_scheme_is_distinguished_from_an_inapplicable_check():
     outcomes = {came.name: came for came in check_scheme(bad.ClampsSilently)}
     assert set(outcomes) == set(CHECKS)

@@ -10,7 +10,7 @@ from ordinate.testing import check_scheme
 
 NAMES = catalog.names("ordinate.schemes")
 # one for each hook and for each way to hold positions; the others are in the extended tier
-MECHANISMS = ("rope", "t5", "shaw", "learned_grid")
+MECHANISMS = ("rope", "shaw")
 PROGRAM = """
 import runpy, sys
 from pathlib import Path

@@ -99,6 +99,7 @@ def test_the_mask_flags_agree_with_the_mask(build):
     expect_flags_true_to_visibility(build())
 
 
+@pytest.mark.extended
 @settings(max_examples=200)
 @given(geometries(), st.data())
 def test_a_block_is_a_slice_of_the_geometry(build, data):

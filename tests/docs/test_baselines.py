@@ -29,6 +29,7 @@ def test_a_sentence_says_which_is_better(difference, adjusted, told):
     assert script["say"](pair, found(difference, adjusted)).startswith(f"{words}: {difference:+.3f} (")
 
 
+@pytest.mark.extended
 def test_the_column_of_defaults_is_what_a_study_does():
     results = script["Results"](script["FOLDER"])
     for scheme in results.schemes:

@@ -65,6 +65,7 @@ def test_the_same_code_has_the_same_losses_to_the_bit(small):
     assert check(small, again) == []
 
 
+@pytest.mark.extended
 def test_the_text_is_not_that_of_the_study(small):
     stored = read_checksummed(small.path / FILE)
     assert stored["changes"] == {
@@ -104,6 +105,7 @@ def no_decay(patch):
     patch.setattr(lightning, "make_optimiser", lambda model, rate, decay: make(model, rate, 0.0))
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("mutant", [warm_up_off_by_one, larger_initial_weights, no_decay])
 def test_code_that_changes_the_losses_is_noticed(small, monkeypatch, mutant):
@@ -121,6 +123,7 @@ def test_changes_that_are_measured_are_noticed(small, change):
     assert len(found) == (2 if "scheme" in CHANGES[change] else 3)
 
 
+@pytest.mark.extended
 def test_rounding_is_tolerated_where_processors_differ_and_only_there(small):
     stored = read_checksummed(small.path / FILE)
     moved = {name: [loss + TOLERANCE / 2 for loss in losses] for name, losses in stored["losses"].items()}

@@ -26,6 +26,8 @@ TASKS = [
 # pages whose examples check, train or decode much
 SLOW = (
     *("docs/extend.md", "docs/questions/index.md", "docs/vision.md", "docs/spectra/dynamic.md"),
+    *("docs/evaluate.md", "docs/study.md", "docs/transplant.md", "docs/outside.md", "docs/schemes/sandwich.md"),
+    *("docs/corpora/stdlib.md", "docs/corpora/docs.md", "docs/backends/custom_formula.md"),
     *(f"docs/notebooks/{name}.md" for name in ("own_scheme", "probe", "published_model", "study")),
 )
 SPECTRA = catalog.names("ordinate.schemes.spectra")

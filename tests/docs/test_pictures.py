@@ -101,6 +101,7 @@ def test_the_first_difference_is_named(old, new, said):
     assert difference(old, new) == said
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["rope", "t5", "sinusoidal"])
 def test_the_committed_picture_of_a_scheme_is_that_of_the_code(name):
     def record(text):

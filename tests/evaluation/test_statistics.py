@@ -87,7 +87,7 @@ def covered(seeds, documents, spread, parts, tail=False, draws=1000, **changed):
     return hits / draws
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seeds", [1, 2, 3, 10])
 @pytest.mark.parametrize("documents", [2, 5, 40])
 @pytest.mark.parametrize("spread", [0.0, 1.2])
@@ -100,6 +100,7 @@ def test_intervals_cover_as_often_as_they_say(seeds, documents, spread, parts, t
     assert covered(seeds, documents, spread, parts, tail, draws) > 0.93 - 2 * math.sqrt(0.93 * 0.07 / draws)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("mutant", "parts", "spread"),
     [

@@ -32,7 +32,7 @@ def outputs_and_gradients(compute, mixer, x, at):
     return y, *torch.autograd.grad((y * y.detach().cos()).sum(), [x, *mixer.parameters()])
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("feature", list(PHI))
 @pytest.mark.parametrize("scheme", [NoPosition(), Rope(head_width=4)], ids=["none", "rope"])
 @pytest.mark.parametrize("kv_heads", [1, 2])

@@ -56,7 +56,7 @@ def formula(mixer, x, scheme, where):
     return torch.stack(rows).unflatten(0, (batch, tokens)) @ mixer.out.weight.T
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("window", "global_tokens"), [(1, 1), (3, 2), (4, 1), (20, 3), (3, 20)])
 @pytest.mark.parametrize("where", WHERES)

@@ -39,7 +39,7 @@ def outputs_and_gradients(compute, mixer, x, at):
     return y, *torch.autograd.grad((y * y.detach().cos()).sum(), [x, *trained])
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kernel", ["hyperbolic", "positive", "relu"])
 @pytest.mark.parametrize("scheme", [NoPosition(), Rope(head_width=4)], ids=["none", "rope"])
 @pytest.mark.parametrize("kv_heads", [1, 2])
@@ -90,11 +90,13 @@ def slope_of_error(kernel, counts, draws=30):
     return (logs[0] * logs[1]).sum().item() / logs[0].square().sum().item()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kernel", ["hyperbolic", "positive"])
 def test_the_error_falls_as_one_over_the_root_of_the_features(kernel):
     assert -0.6 <= slope_of_error(kernel, [32, 128, 512]) <= -0.4
 
 
+@pytest.mark.extended
 def test_a_factor_straight_from_lapack_does_not_follow_the_law(monkeypatch):
     def leaning(count, width, generator):
         drawn = torch.randn(-(-count // width), width, width, generator=generator, dtype=torch.float64)

@@ -88,7 +88,7 @@ OPTIONS = [
 
 
 # up to 8 tokens a round all products are made
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("n", [1, 3, 8, 29, 63])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -116,7 +116,7 @@ def full(mixer, x, causal):
     return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) @ mixer.out.weight.T
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n", [40, 64, 67])
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from ordinate.testing.backend import GEOMETRIES, random_qkv
 WHERES = [*(make(7) for name, make in GEOMETRIES.items() if name not in ("cross", "cached", "newest"))]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("offset", [None, -3.0])
 @pytest.mark.parametrize("where", WHERES)
 def test_it_is_the_formula_forward_and_backward(where, offset):

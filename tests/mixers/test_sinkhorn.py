@@ -31,7 +31,7 @@ def weights(mixer, x, at):
     return found, v
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("divisions", [1, 3, 5, 21])
 @pytest.mark.parametrize("where", WHERES)
 @pytest.mark.parametrize("scheme", [NoPosition(), Alibi(heads=4)])

@@ -61,7 +61,7 @@ def inputs(options, dtype=torch.float64):
     return [torch.randn(*shape, width, dtype=dtype) for shape, (_, width) in zip(first, sizes, strict=True)]
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("weights", ["none", "mean", "heads"])
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mask", ATTN_MASKS)
@@ -246,7 +246,7 @@ LAYER_INPUTS = {
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("given", LAYER_INPUTS)
 @pytest.mark.parametrize("mode", MODES)

@@ -56,6 +56,7 @@ def test_what_is_saved_comes_back_bit_by_bit(tmp_path):
         assert torch.equal(again(ids(1, 5)), model(ids(1, 5)))
 
 
+@pytest.mark.extended
 def test_masked_tokens_can_be_learned_by_heart():
     torch.manual_seed(0)
     # each token is the one before it plus one; 0 is the mask token

@@ -64,7 +64,7 @@ def looped(module, x, context, where):
     return module.out(y)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -90,7 +90,7 @@ def test_cross_attention_keys_have_their_own_positions(variant, scheme):
     assert torch.allclose(module(x[:, :2], state)[0], y[:, :2], atol=1e-13)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("cut", [0, 1, 4, 7])
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -135,6 +135,7 @@ def test_dropout_acts_in_training_only():
     assert torch.equal(module(x)[0], module(x)[0])
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("changes", [{"softcap": 1.5}, {"sinks": True}, {"softcap": 1.5, "sinks": True}])
 @pytest.mark.parametrize("geometry", GEOMETRIES)

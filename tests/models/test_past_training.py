@@ -64,6 +64,7 @@ def test_outputs_do_not_depend_on_later_tokens(name):
         assert (model(text[:, :length]) - whole[:, :length]).abs().max() < 1e-10 * whole.abs().max()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", SPECTRA)
 @torch.no_grad()
@@ -152,6 +153,7 @@ def test_one_layer_reads_the_last_token_as_that_of_transformers_does(name):
         assert (ours - theirs).abs().max() < 1e-4, length
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("name", PARAMETERS)
 @torch.no_grad()

@@ -25,6 +25,7 @@ def others(model):
     return {name: x for name, x in model.state_dict().items() if not name.startswith("schemes.")}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", [Decoder, Encoder])
 @pytest.mark.parametrize(
     "scheme",

@@ -30,6 +30,7 @@ def found(compute, inputs, peaks):
     return [*made, *torch.autograd.grad(loss, inputs)]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("faded", [False, True])
 @pytest.mark.parametrize("tokens", [1, 5, 63, 64, 129])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -16,7 +16,7 @@ def test_each_channel_is_permuted_as_the_layouts_define(to, rotated):
         assert convert_channels(torch.arange(8.0), to=to).long().tolist() == PLACES[to, 8]
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rotated", [None, 2, 6])
 @pytest.mark.parametrize("heads", [1, 2, 7])

@@ -47,7 +47,7 @@ def related(q, k, q_pos, k_pos, rates, layout, magnitude):
     )
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize(("d", "pairs"), [(8, 4), (8, 2), (9, 3), (2, 1)])
 @pytest.mark.parametrize("shared", [True, False])

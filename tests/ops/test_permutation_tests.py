@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from ordinate.ops.stats.permutation_tests import mantel_test, ranks, sign_flip_test
 
@@ -25,6 +26,7 @@ def test_no_difference_at_all_is_no_effect():
     assert sign_flip_test(np.zeros(9), 0)[0] == 1.0
 
 
+@pytest.mark.extended
 def test_distances_of_unrelated_points_are_called_related_one_time_in_twenty():
     random = np.random.default_rng(0)
     tests = [

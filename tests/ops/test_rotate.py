@@ -46,7 +46,7 @@ def waves(b, h, n, pairs):
     return torch.randn(2, b, h, n, pairs, dtype=torch.float64).unbind()
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("order", ORDERS)

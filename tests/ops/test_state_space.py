@@ -66,6 +66,7 @@ def test_a_diagonal_kernel_is_made_of_dense_matrix_powers(init, rule):
         assert torch.allclose(made[channel], expected, atol=1e-12, rtol=1e-10)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("chunk", [1, 7, 32, 45])
 @pytest.mark.parametrize("tokens", [1, 6, 7, 32, 45])
 def test_chunks_agree_with_the_sum_over_all_earlier_tokens(chunk, tokens):

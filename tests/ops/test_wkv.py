@@ -95,6 +95,7 @@ def test_it_is_the_mean_that_the_paper_defines(tokens):
     assert_agrees(draw(tokens), torch.float64, definition)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("tokens", TOKENS)

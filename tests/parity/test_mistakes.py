@@ -279,6 +279,7 @@ def tiny_decoder(name):
     return model.double().eval()
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("name", GROWING)
 def test_decoding_beyond_the_trained_length_equals_the_full_pass(name, record_error):

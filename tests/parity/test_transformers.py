@@ -21,6 +21,7 @@ def waves(scheme, pos=POSITIONS):
     return scheme.embed(torch.zeros(1, pos.shape[1], scheme.width), pos)[0]
 
 
+@pytest.mark.extended
 def test_attention_without_positions_matches(record):
     llama = family("llama")
     layer = llama.LlamaAttention(configured("llama", "LlamaConfig", num_attention_heads=4, num_key_value_heads=2), 0)

@@ -65,7 +65,7 @@ def scheme_of(config):
     return Rope.from_rope_parameters(config.rope_parameters, head_width=32, max_length=config.max_position_embeddings)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
 @pytest.mark.parametrize("length", [1, 512, 513, 2048])
 @pytest.mark.parametrize("name", CASES)

@@ -1,5 +1,6 @@
 """Tiny models of each published family, with random weights."""
 
+import pytest
 import torch
 import transformers
 
@@ -189,3 +190,18 @@ def theirs(name):
             continue
         parameter.data.add_(0.1 * parameter.data.clone().normal_())
     return model
+
+
+def representative(names):
+    """Parameters for a test; what only repeats a mechanism of another case is left to the extended tier."""
+    chosen = (
+        "llama, dynamic",
+        "gpt2",
+        "gpt_neox",
+        "mpt",
+        "bert, Model",
+        "modernbert, ForMaskedLM",
+        "t5",
+        "vit, Model",
+    )
+    return [pytest.param(name, marks=() if name in chosen else pytest.mark.extended) for name in names]

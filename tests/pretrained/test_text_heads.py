@@ -150,6 +150,7 @@ def test_16_bit_weights_give_nearly_the_same_logits(name, pairs):
         no_worse(out, theirs(narrow, end, TEXT), theirs(other, end, TEXT))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["gpt2, text heads", "bert, text heads", "roberta, text heads"])
 @torch.no_grad()
 def test_in_float64_nothing_but_rounding_is_left(name, pairs):
@@ -210,6 +211,7 @@ def every_column(x, real=None):
     return x.mean(1)
 
 
+@pytest.mark.extended
 @torch.no_grad()
 def test_what_reads_another_token_is_noticed(pairs, monkeypatch):
     for name, owner, attribute, mutant in (
@@ -246,9 +248,9 @@ def test_a_bias_too_many_and_a_norm_left_out_are_noticed(name, pairs):
     [
         ("llama, text heads", TEXTS, 5),
         ("modernbert, text heads of the mean", TEXTS, 5),
-        ("bert, text heads", TEXTS, 4),
+        pytest.param("bert, text heads", TEXTS, 4, marks=pytest.mark.extended),
         pytest.param("qwen3, text heads", TOKENS, 6, marks=pytest.mark.extended),
-        ("gpt_neox, text heads", SPANS, 5),
+        pytest.param("gpt_neox, text heads", SPANS, 5, marks=pytest.mark.extended),
         pytest.param("deberta_v2, text heads", SPANS, 5, marks=pytest.mark.extended),
     ],
 )
@@ -259,6 +261,7 @@ def test_a_checkpoint_agrees_in_every_check_that_applies(name, end, count, pairs
     assert all(check.note for check in found.checks if check.state == "does not apply")
 
 
+@pytest.mark.extended
 def test_a_decoder_without_a_padding_token_is_verified_one_text_at_a_time(tmp_path):
     with_head("gpt2, text heads", TEXTS, pad_token_id=None).save_pretrained(tmp_path)
     found = verify(tmp_path)

@@ -24,6 +24,7 @@ pytest.importorskip("transformers")
 FAMILIES = runpy.run_path(str(Path(__file__).with_name("families.py")))
 CASES = [name for kind in ("CASES", "ENCODERS", "ENCODER_DECODERS", "SEERS") for name in FAMILIES[kind]]
 KINDS = {"llama, dynamic": 8, "roberta, Model": 6, "marian": 7, "vit, Model": 4}
+QUICK = ("llama, dynamic", "marian")
 FEW = ["outputs", "packing", "gradients"]
 LIBRARY = sys.modules["ordinate.pretrained.verification.verify"]
 
@@ -46,7 +47,7 @@ def differing(found):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in KINDS else pytest.mark.extended) for name in CASES]
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.extended) for name in CASES]
 )
 def test_a_checkpoint_agrees(name, folders):
     found = verify(folders(name))

@@ -53,7 +53,7 @@ def test_the_logits_are_those_of_transformers(name, folders):
     near(load(folders(name))(TEXT), theirs(name)(TEXT).logits)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", FAMILIES["representative"](CASES))
 @torch.no_grad()
 def test_padded_rows_give_the_same_logits(name, folders):
     places = (REAL.long().cumsum(1) - 1).clamp(min=0)
@@ -63,7 +63,7 @@ def test_padded_rows_give_the_same_logits(name, folders):
     near(load(folders(name))(TEXT, Geometry.padded(REAL))[REAL], expected[REAL])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", FAMILIES["representative"](CASES))
 @torch.no_grad()
 def test_reading_on_from_a_cache_gives_the_same_logits(name, folders):
     model, other, cache, kept = load(folders(name)), theirs(name), Cache(), None
@@ -73,7 +73,7 @@ def test_reading_on_from_a_cache_gives_the_same_logits(name, folders):
         near(model(piece, cache=cache), came.logits)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", FAMILIES["representative"](CASES))
 @torch.no_grad()
 def test_16_bit_weights_give_nearly_the_same_logits(name, folders):
     expected = theirs(name)(TEXT).logits
@@ -82,7 +82,7 @@ def test_16_bit_weights_give_nearly_the_same_logits(name, folders):
     no_worse(out, other, expected)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", FAMILIES["representative"](CASES))
 @torch.no_grad()
 def test_there_and_back_gives_the_same_bits(name, folders, tmp_path):
     import transformers

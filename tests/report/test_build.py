@@ -114,6 +114,7 @@ def test_the_page_has_its_parts(write, result):
         assert part in page
 
 
+@pytest.mark.extended
 def test_a_report_built_again_is_the_same_to_the_byte(write, result):
     folder = write([result(label, 0) for label in SCHEMES])
     report = build_report(folder).path
@@ -154,6 +155,7 @@ def test_charts_have_one_colour_and_one_line_a_scheme(write, snapshot, result):
         assert json.loads(re.sub(r"data-[0-9a-f]{32}", "data", json.dumps(spec))) == snapshot(name=name)
 
 
+@pytest.mark.extended
 def test_the_report_imports_no_torch():
     code = "import sys, ordinate.report.build; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -184,6 +186,7 @@ def test_foreign_folders_are_ignored(write, result):
     assert [item["run"]["label"] for item in load_study(folder).results] == ["rope"]
 
 
+@pytest.mark.extended
 def test_the_report_names_the_training_data(write, result):
     runs = [result(label, 0) for label in ("rope", "alibi", "none")]
     for run in runs:

@@ -1,3 +1,5 @@
+import pytest
+
 from ordinate.core.progress import Progress
 from ordinate.report import growing
 from ordinate.report.growing import GrowingReport
@@ -7,6 +9,7 @@ def ended(run, stage="done"):
     return Progress(item=run, stage=stage)
 
 
+@pytest.mark.extended
 def test_the_report_exists_after_two_runs_and_grows(write, result, monkeypatch):
     monkeypatch.setattr(growing, "PATIENCE", 0.0)
     folder, said = write([result("rope", 0)]), []

@@ -1,5 +1,7 @@
 """What a report says about token embeddings that are not those of GPT-2."""
 
+import pytest
+
 from ordinate.report.build import build_report
 from ordinate.report.read import load_study
 from ordinate.report.study_facts import method, token_embeddings
@@ -15,6 +17,7 @@ def study_of(write, result, **embeddings):
     return write(runs, schemes=tuple(embeddings))
 
 
+@pytest.mark.extended
 def test_the_method_says_how_large_they_are(write, result):
     folder = study_of(write, result, rope=RATIO, sinusoidal=RATIO)
     study = load_study(folder)

@@ -49,7 +49,7 @@ def grid(*sizes):
     return pos[None]
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("layout", "order"), PLACES)
 @pytest.mark.parametrize("spacing", FREQUENCIES)
 @pytest.mark.parametrize("sizes", [(3, 4), (2, 3, 2)])

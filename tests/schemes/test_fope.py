@@ -39,6 +39,7 @@ def column(positions):
 
 
 # of 12 frequencies 10000^(-m/12): 2 pi / 64 keeps 4, 2 pi / 10^4 keeps 10; a quarter of 24 channels is 6
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("length", "kept", "outputs"), [(64, 4, {"vllm": 4}), (10_000, 10, {"vllm": 10})])
 @pytest.mark.parametrize("form", ["paper", "official", "vllm"])
 def test_it_is_the_series_of_the_paper_forward_and_backward(length, kept, outputs, form):

@@ -45,7 +45,7 @@ def waves(axes, width, **options):
     return Grid(width=width, **options).at(where).embed(torch.zeros(1, where.shape[0], width, dtype=torch.float64))[0]
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("form", ["vaswani", "mae", "timm"])
 @pytest.mark.parametrize(("axes", "width"), [(2, 4), (2, 7), (2, 24), (2, 63), (3, 6), (3, 24), (3, 63), (3, 129)])
@@ -96,7 +96,7 @@ def served(axes, width, form, rest):
     return kept >= 2 if form == "vaswani" else kept > share // 2
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("width", [width for width in range(1, 40) if width % 12])
 @pytest.mark.parametrize("form", ["vaswani", "mae", "timm"])
 @pytest.mark.parametrize("rest", [None, "truncate"])

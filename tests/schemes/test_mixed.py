@@ -39,6 +39,7 @@ def grid(*sizes):
     return torch.cartesian_prod(*(torch.arange(size) for size in sizes))[None]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", PLACES)
 @pytest.mark.parametrize(("sizes", "width"), [((3, 4), 8), ((3, 2), 10), ((2, 3, 2), 14)])
 def test_it_is_the_rotation_of_the_paper_forward_and_backward(layout, sizes, width):

@@ -222,6 +222,7 @@ def test_check_and_build_work(core):
     assert re.search(r"\d+ of \d+ kernels are ready", core(MAIN, "build", "--check").stdout)
 
 
+@pytest.mark.extended
 def test_import_is_fast_beside_pytorch(core):
     """The time of an import is that of the modules it loads: of these, none may belong to an extra."""
     program = "import torch, numpy; before = set(sys.modules); import ordinate; ordinate.attend; ordinate.Decoder"

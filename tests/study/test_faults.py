@@ -72,6 +72,7 @@ def result(folder):
     return {name: value for name, value in found.items() if name != "cost"}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_when_the_result_is_written_is_reported_and_nothing_is_lost(
     folder, work, monkeypatch, capsys, call
@@ -97,6 +98,7 @@ def test_a_full_disk_when_the_result_is_written_is_reported_and_nothing_is_lost(
     assert folder.status(run) == "done"
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("how", ["truncated", "empty", "missing", "binary", "flipped"])
 def test_a_corrupted_result_is_made_again_identically(folder, work, how):
@@ -117,6 +119,7 @@ def test_a_corrupted_result_is_made_again_identically(folder, work, how):
     assert result(folder) == before
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize(("how", "step"), [("flipped", 1), ("flipped", 3), ("truncated", 2), ("missing", 1)])
 def test_a_corrupted_loss_before_a_checkpoint_is_made_again_identically(folder, work, capsys, how, step):
@@ -167,6 +170,7 @@ def hears():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("hears")
 @pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)])
 def test_interrupted_twice_every_worker_still_ends_and_nothing_is_written(plan, folder, double, numbers):

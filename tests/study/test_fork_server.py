@@ -19,7 +19,10 @@ from ordinate.study.runner import run_study
 from ordinate.study.thread_autotuning import ThreadChoice
 from ordinate.study.worker_process import WORKER, WorkerPool, worker_environment
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="runs are forked on Linux only")
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.skipif(sys.platform != "linux", reason="runs are forked on Linux only"),
+]
 SIZES = {"steps": 100_000, "batch": 2, "width": 16, "layers": 1, "heads": 2, "warmup_steps": 1, "task_samples": 8}
 
 
@@ -109,7 +112,6 @@ def test_a_run_is_killed_when_its_fork_server_dies():
     assert orphan.wait() == -signal.SIGKILL
 
 
-@pytest.mark.extended
 def test_without_a_fork_server_a_run_starts_its_own_interpreter(tmp_path):
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     there.close()
@@ -122,7 +124,6 @@ def test_without_a_fork_server_a_run_starts_its_own_interpreter(tmp_path):
         assert isinstance(process, subprocess.Popen)
 
 
-@pytest.mark.extended
 def test_a_system_that_cannot_fork_does_without(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     with fork_server({}) as forks:

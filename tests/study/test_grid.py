@@ -57,6 +57,7 @@ def test_nothing_is_done_twice_and_other_files_are_ignored(carried, study):
     assert "cannot be used" not in build_report(out).path.read_text(encoding="utf-8")
 
 
+@pytest.mark.extended
 def test_only_an_edited_cell_is_repeated_and_undoing_the_edit_finds_the_old_runs(designed, carried, study):
     out, plan, _ = study
     edited = designed([{"task": "copy", "width": 16, "learning_rate": 0.001}], **FACTORS)

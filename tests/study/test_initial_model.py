@@ -84,6 +84,7 @@ def test_the_trained_model_determines_what_the_plan_leaves_open(text, llama):
     assert {shape.max_length for shape in shapes} == {64}
 
 
+@pytest.mark.extended
 def test_weights_are_kept_and_the_scheme_is_replaced(text, llama):
     plan = planned(text, llama, schemes=(YARN,))
     (run,) = plan.runs()

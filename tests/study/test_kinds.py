@@ -120,6 +120,7 @@ def test_the_saved_model_is_of_the_kind_and_names_the_command_that_uses_it(done)
     assert (model / "tokenizer.json").exists() == (plan.model != "vision")
 
 
+@pytest.mark.extended
 def test_the_report_has_the_metric_of_the_kind(done):
     plan, folder, _, _ = done
     page = build_report(folder.path).path.read_text(encoding="utf-8")
@@ -177,6 +178,7 @@ def test_translations_are_generated_and_rows_of_the_attention_pattern_sum_to_one
         assert np.array(found["weights"]).sum(1) == pytest.approx(1, abs=1e-2)
 
 
+@pytest.mark.extended
 def test_a_stopped_run_resumes_and_ends_identically(done, made, tmp_path):
     plan, folder, result, _ = done
     (run,) = plan.runs()
@@ -208,6 +210,7 @@ def going_on(plan, made, model, **changes):
     return resolve(Plan(model=plan.model, **given | {"steps": 0, "base": str(model), "schemes": None} | changes))
 
 
+@pytest.mark.extended
 def test_a_trained_model_is_evaluated_as_it_is_and_its_scheme_is_replaced(done, made, tmp_path):
     plan, _, result, model = done
     as_it_is = going_on(plan, made, model)
@@ -267,6 +270,7 @@ def published(folder, model, words, end):
     return folder
 
 
+@pytest.mark.extended
 def test_published_models_keep_their_special_tokens(made, tmp_path):
     transformers = pytest.importorskip("transformers")
     signs = ["<pad>", "</s>", "<unk>", "<mask>"]

@@ -31,11 +31,13 @@ def values(designed, carried, tmp_path):
     return write
 
 
+@pytest.mark.extended
 def test_the_best_two_at_both_ends_lead(values):
     folder, plan = values((0.4, 0.3, 0.2, 0.1), (0.1, 0.4, 0.2, 0.3))
     assert leading_arms(folder, plan) == ("none", "rope", "t5")
 
 
+@pytest.mark.extended
 def test_a_scheme_without_a_value_does_not_lead(values):
     folder, plan = values((0.4, 0.3, 0.2, 0.1), (None, 0.1, 0.2, 0.3))
     assert leading_arms(folder, plan) == ("none", "rope", "t5", "alibi")

@@ -24,6 +24,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.extended
 def test_a_study_does_not_read_its_own_output_nor_that_of_others(text, designed, carried):
     plan = plan_of(designed, text)
     folder, done = carried(plan, text / "results" / "first")
@@ -38,6 +39,7 @@ def test_a_study_does_not_read_its_own_output_nor_that_of_others(text, designed,
     assert other.read()["text"]["left_out"] == "2 results of Ordinate (results/first, results/second)"
 
 
+@pytest.mark.extended
 def test_a_study_whose_text_has_changed_is_refused_and_keeps_its_data(text, designed, carried):
     plan = plan_of(designed, text)
     folder, _ = carried(plan, text / "results")

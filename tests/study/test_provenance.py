@@ -49,6 +49,7 @@ def test_a_complete_study_may_be_shown_by_another_version(started, designed, car
     assert carried(designed(**PLAN), started.path)[1] == []
 
 
+@pytest.mark.extended
 def test_what_resumed_a_study_is_recorded_and_reported(started, designed, carried, changed):
     about = started.read()
     assert carried(designed(**PLAN, seeds=2), started.path, allow_changed_code=True)[1] == ["none-s1"]

@@ -73,6 +73,7 @@ def change(study, path, name, **changes):
     return copy
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("section", ["training", "weights_sha256", "lengths"])
 def test_one_other_bit_is_not_reproduced_where_nothing_else_differs(study, tmp_path, section):
     stored = read_result(study.result("rope-s0"))[section]
@@ -222,6 +223,7 @@ def committed(study, run):
     return read_checksummed(path)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("steps", [10, 25, 50, 100, None])
 def test_the_tolerance_lies_between_rounding_and_another_seed(steps):
     """A cell of studies/baselines and studies/ten have seed 0 of eight schemes in common, trained by other code."""
@@ -238,6 +240,7 @@ def test_the_tolerance_lies_between_rounding_and_another_seed(steps):
             assert "reproduced" in found.answer
 
 
+@pytest.mark.extended
 def test_a_study_resumed_by_other_code_does_not_say_what_made_an_old_result(study):
     stored = {name: part for name, part in read_result(study.result("rope-s0")).items() if name != "provenance"}
     about, now = study.read() | {"resumed_by": [{}]}, manifest.run_provenance()

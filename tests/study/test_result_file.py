@@ -21,6 +21,7 @@ def test_every_committed_result_is_sealed():
         assert "checksum" not in found
 
 
+@pytest.mark.extended
 def test_a_damaged_result_is_told_and_its_run_trained_again(designed, carried, tmp_path):
     folder, trained = carried(designed(**PLAN), tmp_path / "study")
     assert trained == ["none-s0", "rope-s0"]

@@ -116,6 +116,7 @@ def test_task_sequences_of_tuning_runs_differ_from_those_of_the_report(tmp_path)
     assert not {tuple(row) for row in reported.tolist()} & {tuple(row) for row in asides.tolist()}
 
 
+@pytest.mark.extended
 def test_a_run_uses_the_tuned_rate_and_the_report_lists_it(designed, carried, tmp_path):
     plan = designed(tune_lr=RATES, tune_fraction=0.5, **OPTIONS)
     folder, done = carried(plan, tmp_path / "study")

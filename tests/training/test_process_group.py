@@ -47,7 +47,6 @@ def close(one, other, tolerance=1e-5):
 
 
 @pytest.mark.extended
-@pytest.mark.extended
 def test_two_devices_learn_what_one_does_though_shares_of_a_batch_ask_unequally_much(quick):
     _, found = quick
     (one,) = found["one"]
@@ -96,6 +95,7 @@ def test_a_signal_to_one_process_stops_all_and_training_resumes_from_there(quick
     assert 1 not in again["told"]
 
 
+@pytest.mark.extended
 def test_on_as_many_devices_training_resumes_bit_for_bit(quick):
     _, found = quick
     assert [part["ended"] for part in found["ddp, stopped"]] == ["stopped by signal 15"] * 2
@@ -105,12 +105,14 @@ def test_on_as_many_devices_training_resumes_bit_for_bit(quick):
     assert again[0]["losses"] == calm[0]["losses"]
 
 
+@pytest.mark.extended
 def test_all_processes_agree_on_a_loss_that_is_not_finite_in_one(quick):
     folder, found = quick
     assert {part["ended"] for part in found["ddp, loss"]} == {"the loss of step 4 is not a finite number"}
     assert [path.name for path in (folder / "loss").glob("step-*")] == ["step-00000003"]
 
 
+@pytest.mark.extended
 def test_nothing_that_an_error_keeps_knows_the_other_processes(quick):
     # or ending their threads would wait for ever for one of them, now and then
     for part in quick[1]["ddp, loss"]:

@@ -89,6 +89,7 @@ def attended(backend, at, q, k, v):
 
 @pytest.mark.covering(1)
 # of one token the gradient of t5's table is nothing but rounding
+@pytest.mark.covering(1)
 @pytest.mark.where(lambda tokens, name: (tokens, name) != (1, "t5"))
 @pytest.mark.parametrize(
     ("name", "geometry"),
@@ -165,7 +166,7 @@ class Blind(Wall):
     shift_invariant = False
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("scheme", [Wall(), Blind()], ids=["table", "bias"])
 @pytest.mark.parametrize("where", [Geometry.causal(9), Geometry.causal(2, cached=7), Geometry.causal(9, window=5)])
 @pytest.mark.parametrize("type", [torch.float32, torch.bfloat16, torch.float16])
@@ -201,7 +202,7 @@ def no_such_document():
     return Geometry(at, at, True, 0, None, document, torch.where(document == 1, 5, document), consecutive=True), blind
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("make", [padded, beyond_the_window, no_such_document])
 @pytest.mark.parametrize("type", [torch.float32, torch.bfloat16, torch.float16])
 @each_scheme
@@ -219,7 +220,7 @@ def test_a_query_without_visible_keys_gets_zero_and_no_gradient(backend, name, t
     assert torch.allclose(out[~blind].float(), plain[~blind].float(), atol=8 * torch.finfo(type).eps)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("wrong", [NAN, INF, -INF])
 @pytest.mark.parametrize("what", ["q", "k", "v"])
 @each_scheme
@@ -239,7 +240,7 @@ def test_hidden_nan_and_infinity_do_not_spread(backend, name, what, wrong):
     assert all((x[1, :, :2] == 0).all() for x in gradients)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("wrong", [NAN, INF, -INF])
 @pytest.mark.parametrize("what", ["q", "k", "v"])
 @each_scheme
@@ -278,7 +279,7 @@ EMPTY = {
 }
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 # the table of shaw is as wide as a head
 @pytest.mark.where(lambda name, case: (name, case) != ("shaw", "no channels"))
 @pytest.mark.parametrize("case", EMPTY)
@@ -305,7 +306,7 @@ def test_zero_heads_raise_an_error():
         attend(q, q, q, NoPosition().at(Geometry.causal(3)))
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("size", "type"),
     [
@@ -366,7 +367,7 @@ def test_16_bit_scores_do_not_overflow(backend, name):
     assert all(x.isfinite().all() for x in torch.autograd.grad(out.sum(), (q, k, v)))
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("how", ["transposed", "expanded", "sliced", "reversed channels"])
 @each_scheme
 @each_backend

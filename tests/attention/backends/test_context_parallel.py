@@ -36,6 +36,7 @@ def test_two_processes_agree_with_one_in_outputs_and_gradients(gaps):
             assert gradients < 1e-11 or name == "forgetful", (name, gradients)
 
 
+@pytest.mark.extended
 def test_missing_gradients_of_other_processes_are_detected(gaps):
     assert all(found["forgetful"][1] > 1e-3 for found in gaps)
 

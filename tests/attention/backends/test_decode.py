@@ -39,7 +39,7 @@ PLACES = {
 }
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", SCHEMES)

@@ -149,6 +149,7 @@ def test_blocks_are_visible_as_their_pairs_are(name):
         assert torch.equal(whole, tiles.all(-1))
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("name", LONG)
 def test_the_block_mask_gives_the_reference_across_blocks(name):

@@ -17,6 +17,7 @@ WHERES = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", WHERES)
 def test_it_agrees_with_the_reference_forward_and_backward(name, type):

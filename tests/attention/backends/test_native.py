@@ -58,6 +58,7 @@ def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width, type):
         assert_agrees("native", SCHEMES[name](), where, *random_qkv(where, width=width, heads=4, dtype=type))
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("type", TYPES[:2])
 def test_it_agrees_over_several_tiles(type):
@@ -137,6 +138,7 @@ def test_threads_and_other_rows_of_the_batch_change_no_bit():
     assert all(a[:1].equal(b) for a, b in zip(alone[:4], few[:4], strict=True))
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("cached", [0, 45])
 def test_keys_of_negligible_weight_are_skipped(cached, monkeypatch):
@@ -267,7 +269,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("formula", FORMULAS)
@@ -277,6 +279,7 @@ def test_caps_and_sinks_agree_forward_and_backward(formula, geometry, type):
         assert_agrees("native", SCHEMES[name](), where, *random_qkv(where, dtype=type), FORMULAS[formula])
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("type", TYPES[:2])
 @pytest.mark.parametrize("formula", FORMULAS)

@@ -30,7 +30,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(offset_bias, "onednn_is_faster", lambda: True)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("engine", ["plain", "onednn"])
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", GEOMETRIES)

@@ -61,7 +61,7 @@ def test_the_reference_is_the_formula_one_query_at_a_time(name, geometry):
     assert_as_close(attend(q, k, v, scheme.at(where), backend="reference"), expected, expected)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("geometry", ["causal", "left"])

@@ -25,7 +25,7 @@ SCHEMES = {"none": NoPosition, "alibi": lambda: Alibi(heads=4), "t5": t5}
 TYPES = [torch.float64, torch.float32, torch.bfloat16]
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", SCHEMES)

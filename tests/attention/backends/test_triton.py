@@ -117,6 +117,7 @@ def test_without_a_gpu_or_triton_it_says_what_to_do(monkeypatch):
         attend(q, k, v, at, backend="triton")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize(
     "scheme",

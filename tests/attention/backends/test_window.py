@@ -43,7 +43,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(blocks, "WINDOW_ROWS", 2)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", SCHEMES)
@@ -52,7 +52,7 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type)
     assert_agrees("window", SCHEMES[name](), where, *random_qkv(where, dtype=type))
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("rows", [1, 2, 3, 5])
 @pytest.mark.parametrize("wide", [1, 2, 3, 6, 7])
 @pytest.mark.parametrize("tokens", [63, 64, 65])
@@ -114,6 +114,7 @@ def test_without_a_bias_positions_may_be_arbitrary():
     assert_agrees("window", NoPosition(), where, *random_qkv(where, dtype=torch.float64))
 
 
+@pytest.mark.extended
 def test_dropout_keeps_the_mean():
     where = Geometry.causal(40, window=4)
     q, k, v = (x.detach() for x in random_qkv(where, batch=1, dtype=torch.float64))

@@ -13,5 +13,6 @@ def test_it_is_megabytes_of_source_without_tests_in_a_fixed_order():
     assert not any(part in ("test", "tests", "site-packages") for name in names for part in name.split("/"))
 
 
+@pytest.mark.extended
 def test_its_fingerprint_stays():
     assert Stdlib().fingerprint() == Stdlib().fingerprint()

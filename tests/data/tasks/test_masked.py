@@ -52,6 +52,7 @@ def test_the_same_generator_gives_the_same_batch():
     assert not torch.equal(one.targets, other.targets)
 
 
+@pytest.mark.extended
 def test_an_encoder_learns_it():
     from ordinate import Encoder, EncoderShape
 

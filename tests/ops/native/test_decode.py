@@ -73,7 +73,7 @@ def assert_right(scheme, where, q, k, v, formula=PLAIN):
     return out
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", SCHEMES)
@@ -140,7 +140,7 @@ def slopes(flattest):
     return Alibi(heads=4, min_slope_exponent=flattest)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])

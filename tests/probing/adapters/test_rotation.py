@@ -101,6 +101,7 @@ def test_what_enters_the_products_is_what_was_shown_rotated(subject):
             assert (before - after)[:, :, 1:].abs().amax() > 1e-2
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 def test_nothing_is_left_unmeasured_for_want_of_whole_heads(subject):
     for name in ("qk_roles", "privacy"):

@@ -137,6 +137,7 @@ def test_weight_symmetry_is_measured_within_windows_and_other_measures_are_skipp
     assert not [one for one in found.estimates if one.name.startswith("increase")]
 
 
+@pytest.mark.extended
 @pytest.mark.covering(0)
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_questions_are_answered_of_each_stage(model, stage):

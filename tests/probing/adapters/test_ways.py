@@ -43,6 +43,7 @@ def asked(name, subject):
     return run_probe(ProbeSpec(name, {}), subject, random_sequences(6, 24), 0, ignore)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("make", [without_rotation, with_an_empty_table])
 def test_positions_do_not_change_the_output_of_a_model_without_positions(make):
     torch.manual_seed(0)
@@ -59,6 +60,7 @@ def test_positions_do_not_change_the_output_of_a_model_without_positions(make):
     assert "only relative positions matter" not in further.answer
 
 
+@pytest.mark.extended
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
 def test_layers_without_attention_are_named_and_may_encode_order():
     torch.manual_seed(0)

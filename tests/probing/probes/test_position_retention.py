@@ -212,6 +212,7 @@ class Averaging(AnalyticModel):
             own.query.zero_()
 
 
+@pytest.mark.extended
 def test_position_from_the_causal_mask_alone_is_not_denied():
     # Haviv et al. 2022: position is decoded from the norms of averages, though it explains no variance
     finding = PositionRetention(doses=False).measure(Averaging(), random_sequences(48, 32))
@@ -223,6 +224,7 @@ def test_position_from_the_causal_mask_alone_is_not_denied():
     assert "No position information" not in finding.headline
 
 
+@pytest.mark.extended
 def test_a_model_without_position_gets_no_yes():
     subject = AnalyticModel("none", causal=False, layers=1)
     grades = [
@@ -247,6 +249,7 @@ def test_too_few_texts_are_rejected():
         PositionRetention().measure(AnalyticModel(), random_sequences(3, 12))
 
 
+@pytest.mark.extended
 def test_the_same_seed_gives_the_same_finding():
     one, other = (
         PositionRetention().measure(AnalyticModel("rope"), random_sequences(), 3).model_copy(update={"seconds": 0.0})

@@ -79,6 +79,7 @@ def test_relative_rotations_of_rope():
     assert relative_rotations(AnalyticModel("learned"), chosen, 8) == {}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("width", "d", "steep"), [(32, 8, False), (64, 16, True), (48, 48, True)])
 def test_symmetry_p_values_are_calibrated(width, d, steep):
     sizes = torch.arange(1.0, d + 1, dtype=torch.float64) ** -float(steep)
@@ -385,6 +386,7 @@ def test_grouped_heads_of_a_model_are_measured():
     assert found["increase, rank 4"].value < found["increase, rank 4, random directions"].value
 
 
+@pytest.mark.extended
 def test_partially_rotated_heads_are_measured():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -405,6 +407,7 @@ def test_partially_visible_heads_are_rejected():
         CaptureRotations(8, (17,)).qk_before_rope(0, torch.zeros(8, 2, 3, 4), torch.zeros(8, 2, 3, 4))
 
 
+@pytest.mark.extended
 def test_the_same_seed_gives_the_same_finding():
     one, other = (
         QKRoles().measure(AnalyticModel("rope"), random_sequences(), 3).model_copy(update={"seconds": 0.0})

@@ -238,6 +238,7 @@ def test_under_rows_and_columns_a_head_of_few_directions_needs_no_others(subject
     assert (fewer - plain).abs().max() > 1e-2
 
 
+@pytest.mark.extended
 def test_image_symmetry_is_reported_by_rows_and_columns():
     finding = QKRoles().measure(dino(), PICTURES)
     named = {one.name: one for one in finding.estimates}

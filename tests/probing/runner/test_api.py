@@ -24,6 +24,7 @@ def test_a_question_is_asked_in_a_line(answer):
         answer["nothing"]
 
 
+@pytest.mark.extended
 def test_an_answer_shows_itself_in_a_notebook(answer):
     shown = answer._repr_html_()
     assert "<svg" in shown

@@ -137,6 +137,7 @@ def test_a_match_by_chance_has_the_overlap_of_any_other_pair():
     assert (found.adjusted_p > 0.05).all()
 
 
+@pytest.mark.extended
 def test_the_command_writes_page_tables_and_charts(root, tmp_path, capsys):
     words = ["compare", str(root / "run"), "--text", str(root / "text"), "--tokens", "8", "16", "--samples", "8"]
     assert app([*words, "--out", str(tmp_path / "out")], result_action="return_value") == 0

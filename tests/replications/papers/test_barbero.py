@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from ordinate.replications import replicate
@@ -9,6 +10,7 @@ def test_a_key_peaks_at_its_distance_unless_the_rotation_repeats():
     assert peak_share(torch.tensor([2 * torch.pi / 5], dtype=torch.float64), 0, 40) == 0
 
 
+@pytest.mark.extended
 def test_its_propositions_hold():
     result = replicate("barbero")
     assert [one.verdict for one in result.claims] == ["agrees"] * 3

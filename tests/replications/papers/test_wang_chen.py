@@ -4,6 +4,7 @@ import pytest
 from ordinate.replications.papers.wang_chen import absolute_error, order_error, sinusoid_table
 
 
+@pytest.mark.extended
 def test_position_is_read_from_a_table_that_has_it_and_not_from_noise():
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((120, 6))

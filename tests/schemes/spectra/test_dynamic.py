@@ -72,6 +72,7 @@ def test_texts_of_the_trained_length_are_left_alone(form):
     assert torch.allclose(Rope(head_width=8, spectrum=spectrum).score(q, k, where), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize("rotated", [4, 8])
@@ -167,6 +168,7 @@ def test_one_pair_of_channels_is_too_few():
         Rope(head_width=2, spectrum=Dynamic(trained_length=8, factor=2.0))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("factor", "theta", "width", "share", "trained"),
     list(itertools.product([1.0, 2.0, 8.5], [10_000.0, 500_000.0], [16, 128], [1.0, 0.5], [8, 2048])),

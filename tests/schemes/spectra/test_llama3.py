@@ -24,7 +24,7 @@ def published(width, theta, factor, trained, slow, fast):
     return rates
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("slow", "fast"), [(1.0, 4.0), (0.5, 2.0), (2.0, 32.0)])
 @pytest.mark.parametrize("trained", [64, 8192])
 @pytest.mark.parametrize(("factor", "theta"), [(8.0, 500_000.0), (32.0, 500_000.0), (3.0, 100.0)])

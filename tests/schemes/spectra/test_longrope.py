@@ -130,6 +130,7 @@ def test_there_is_a_divisor_for_each_pair_that_turns():
     assert Rope(head_width=16, rotary_dim=8, spectrum=spectrum).rotary_dim == 8
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("factor", "theta", "width", "share", "attention_factor"),
     list(itertools.product([None, 1.0, 32.0], [10_000.0, 500_000.0], [16, 128], [1.0, 0.75], [None, 1.25])),

@@ -7,7 +7,7 @@ from ordinate.schemes.spectra.ntk import Ntk
 from ordinate.testing import check_scheme
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("factor", [0.5, 1.0, 4.0, 7.3])
 @pytest.mark.parametrize("theta", [100.0, 500_000.0])
 @pytest.mark.parametrize("width", [4, 16, 128])

@@ -53,6 +53,7 @@ def test_bad_numbers_are_refused():
         Rope(head_width=8, spectrum=Proportional(partial_rotary_factor=0.1))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("factor", "theta", "width", "share"),
     list(itertools.product([None, 1.0, 8.0], [10_000.0, 1_000_000.0], [16, 256], [1.0, 0.25, 0.3])),

@@ -28,7 +28,7 @@ def published(width, theta, factor, trained, fast, slow, truncate):
     return rates
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("truncate", [True, False])
 @pytest.mark.parametrize(("fast", "slow"), [(32.0, 1.0), (8.0, 2.0), (1.0, 1.0)])
 @pytest.mark.parametrize("trained", [16, 2048])
