@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,17 +31,20 @@ class InstrumentedPass:
         layers: layer index of each attention module.
         watch: the hooks.
         visible: attention mask; None: that of the model.
+        below: hooks on other parts of the model.
     """
 
     layers: dict[nn.Module, int]
     watch: Hooks
     visible: Visible | None = None
+    below: "InstrumentedPass | None" = None
 
     def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **given: Any) -> Any:
         """Compute attention by the eager function of the model, with hooks."""
         layer, hooks, plain = self.layers.get(module), self.watch.overridden, _plain_of(module)
         if layer is None:
-            return plain(module, q, k, v, mask, **given)
+            other = partial(plain, module) if self.below is None else partial(self.below.attend, module)
+            return other(q, k, v, mask, **given)
         if "qkv" in hooks:
             q, k, v = self.watch.qkv(layer, q, k, v) or (q, k, v)
         if self.visible is not None:
@@ -90,7 +94,8 @@ class HFAttentionInterface(HFModel):
     def attention_hooks(self, inputs: Inputs, watch: Hooks) -> Iterator[Change]:
         layers = {module: layer for layer, module in enumerate(self.attentions)}
         yield self._watched(InstrumentedPass(layers, watch, inputs.mask))
-        if "qk_before_rope" in watch.overridden:
+        # no family rotates the queries and keys of cross-attention
+        if "qk_before_rope" in watch.overridden and self.kind != "cross-attention":
             yield from RopeHooks(watch).follow(self.attentions)
 
     def unfused_attention(self) -> Change:
@@ -108,6 +113,7 @@ class HFAttentionInterface(HFModel):
     @contextmanager
     def _watched(self, session: InstrumentedPass) -> Iterator[None]:
         _register()
+        session.below = _SESSION.get()
         token = _SESSION.set(session)
         try:
             with _implementation(self.model, NAME):
