@@ -222,8 +222,8 @@ class ModelAdapter(ABC):
     """Adapter that gives probes uniform access to a model.
 
     Must: `priority`, `unsupported_reason`, `info`, `forward`, `token_table`.
-    May: `predict`; and `position_table`, `projection`, `cross_patterns`, `tokenize`, which raise `NotApplicable` with
-        the reason where they do not apply.
+    May: `predict`; and `position_table`, `projection`, `tokenize`, `installed`, which raise `NotApplicable` with the
+        reason where they do not apply.
 
     Each verifies itself on construction: with hooks that change nothing, a forward pass must reproduce the output of
     the plain model, and where the blocks allow it the residual stream plus the attention output must be the input of
@@ -305,18 +305,6 @@ class ModelAdapter(ABC):
             NotApplicable: they cannot be extracted.
         """
         raise NotApplicable(f"the projection matrices of {self.info.family} cannot be extracted")
-
-    def cross_patterns(self, source: SourceIds, target: Ids) -> Float[Tensor, "b layers h i j"]:
-        """Return the attention of the decoder's tokens to those of the source, of an encoder-decoder.
-
-        Args:
-            source: tokens of the source.
-            target: tokens of the target, beginning with the start token.
-
-        Raises:
-            NotApplicable: the model has no cross-attention.
-        """
-        raise NotApplicable(f"{self.info.name} has no cross-attention: only encoder-decoders have")
 
     def tokenize(self, text: str) -> Int[Tensor, "n"]:
         """Tokenize a text, without special tokens.

@@ -289,6 +289,24 @@ def test_gradients_of_published_models_are_those_of_finite_differences(family, p
     check_slopes(shaken(hf.AutoModelForSeq2SeqLM.from_config(FAMILIES[family]())), part, PLACES)
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("part", ["decoder", "cross"])
+def test_gradients_of_the_logits_reach_the_encoder(either, part):
+    steer = torch.zeros(16, dtype=torch.float64, requires_grad=True)
+    steered = patch(attach(either), "resid_pre", lambda x: x + steer, layers=0)
+    lab = attach(steered, part=part, source=SOURCE)
+    lab.forward(Inputs(TARGET, gradients=True)).logits[:, -1, 5].sum().backward()
+    either.zero_grad()
+    up, down = (
+        attach(patch(attach(either), "resid_pre", lambda x, to=to: x + to, layers=0), part=part, source=SOURCE)
+        for to in (1e-4 * torch.ones(16), -1e-4 * torch.ones(16))
+    )
+    moved = sum(s * one.forward(Inputs(TARGET)).logits[:, -1, 5].sum() for s, one in ((1, up), (-1, down))) / 2e-4
+    # T5 computes the variance of its norms in float32
+    torch.testing.assert_close(steer.grad.sum(), moved, rtol=1e-2, atol=1e-4)
+    assert steer.grad.abs().max() > 1e-3
+
+
 def test_embeddings_replace_those_of_the_target_only(either):
     lab = attach(either, part="decoder", source=SOURCE)
     vectors = lab.token_table()[TARGET]

@@ -9,14 +9,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.core.shapes import Ids, SourceIds, Visible
+from ordinate.core.shapes import Visible
 from ordinate.probing._adapter import AttentionRecord, Hooks, Inputs, NotApplicable
 from ordinate.probing.instrumentation.black_box_model import Change, Run
 from ordinate.probing.instrumentation.hf_model import HFModel
-from ordinate.probing.instrumentation.patching import evaluation_mode
 from ordinate.probing.instrumentation.rope_hooks import RopeHooks
 from ordinate.probing.instrumentation.softmax_hooks import HookedSoftmax, SoftmaxMode
 
@@ -100,15 +98,6 @@ class HFAttentionInterface(HFModel):
 
     def unfused_attention(self) -> Change:
         return _implementation(self.model, "eager")
-
-    def cross_patterns(self, source: SourceIds, target: Ids) -> Float[Tensor, "b layers h i j"]:
-        if self.kind != "encoder-decoder":
-            return super().cross_patterns(source, target)
-        given = {"input_ids": source, "decoder_input_ids": target, "attention_mask": torch.ones_like(source)}
-        # other implementations return no weights
-        with evaluation_mode(self.whole), _implementation(self.whole, "eager"):
-            found = self.whole(**given, output_attentions=True, use_cache=False).cross_attentions
-        return torch.stack(found, 1)
 
     @contextmanager
     def _watched(self, session: InstrumentedPass) -> Iterator[None]:

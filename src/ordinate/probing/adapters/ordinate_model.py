@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
-from ordinate.core.shapes import Ids, Keys, Outputs, Queries, SourceIds, Tokens, Values
+from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
 from ordinate.data.tokenizer import Tokenizer
 from ordinate.mixers._projections import AttentionProjections
 from ordinate.models.block import Block
-from ordinate.models.cross_attention_weights import cross_attention_weights
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.probing._adapter import (
     ATTENTION_HOOKS,
@@ -154,14 +153,6 @@ class OrdinateModel(ModelAdapter):
             raise NotApplicable(f"queries and keys of layer {layer} are not linear maps of its input")
         query, key, value = found
         return Projection(query, key, value, read.unflatten(0, (self._facts.heads, -1)), scale)
-
-    def cross_patterns(self, source: SourceIds, target: Ids) -> Float[Tensor, "b layers h i j"]:
-        if not isinstance(self.model, EncoderDecoder):
-            return super().cross_patterns(source, target)
-        with evaluation_mode(self.model):
-            length = target.shape[1] if self.model.needs_target_length else None
-            memory = self.model.encode_source(source, length=length)
-            return torch.stack(cross_attention_weights(self.model, target, memory), 1)
 
     def tokenize(self, text: str) -> Int[Tensor, "n"]:
         if self.tokenizer is None:
