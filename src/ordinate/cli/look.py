@@ -29,7 +29,8 @@ def look(
     """Look at the heads of a model on one sentence, and write one offline page and its tables.
 
     Attention patterns with their tokens, scores split into position and content, and the kinds of heads (offset,
-    first token, induction, duplicate token), each against its null.
+    first token, induction, duplicate token), each against its null. Of an encoder-decoder the sentence is the source:
+    these are of its encoder, and with --target the patterns of the decoder and of its cross-attention are shown too.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def look(
     sentence
         The sentence, of 4 to 128 tokens.
     target
-        Of an encoder-decoder, what its decoder writes for the sentence: its cross-attention is shown.
+        Of an encoder-decoder, what its decoder writes for the sentence, without its start token.
     ablate
         Heads to ablate, as LAYER.HEAD counted from 0: 1.3 2.0.
     out

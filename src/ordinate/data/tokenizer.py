@@ -3,7 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ class Tokenizer(ABC):
     """A tokenizer: text to token ids and back; decoding an encoded text returns the text.
 
     Must: `size`, `byte_lengths`, `encode`, `decode`, `state`, `from_state` and `fitted`.
-    May: `encode_plain`, `prefix_token`, `suffix_token`, `mask_token` and `unknown_token`, if it has special tokens;
-        `encode_with_ends`, if tokens and bytes of the text do not correspond one to one.
+    May: `encode_plain`, `prefix_token`, `suffix_token`, `mask_token`, `unknown_token` and `special_tokens`, if it
+        has special tokens; `encode_with_ends`, if tokens and bytes of the text do not correspond one to one.
     """
 
     @property
@@ -68,6 +68,11 @@ class Tokenizer(ABC):
     def unknown_token(self) -> int | None:
         """The token that stands for text without a token of its own; None: none."""
         return None
+
+    @property
+    def special_tokens(self) -> Mapping[int, str]:
+        """The special tokens by their ids, with the names that the tokenizer gives them: <s>, </s>, [CLS], <pad>."""
+        return {}
 
     def encode_with_ends(self, text: str) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
         """Encode a text without special tokens; return the tokens, and where in the text each ends [bytes]."""

@@ -1,6 +1,7 @@
 """The contract of a model adapter: inputs, hooks on activations, outputs and weights, as used by the probes."""
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from ordinate.core.shapes import Ids, Keys, Outputs, Queries, SourceIds, Tokens, Values, Weights
 from ordinate.data.tokenizer import Tokenizer
 
-ModelKind = Literal["decoder", "encoder", "encoder-decoder", "vision"]
+ModelKind = Literal["decoder", "encoder", "encoder-decoder", "cross-attention", "vision"]
 # attention scores at or below this are of masked pairs
 MASKED_SCORE = -1e4
 
@@ -27,7 +28,8 @@ class ModelInfo:
     Args:
         name: name for reports.
         family: architecture: gpt2, llama, ours.
-        kind: decoder (causal), encoder, encoder-decoder (its encoder is probed), vision.
+        kind: decoder (causal; also that of an encoder-decoder), encoder, encoder-decoder (its encoder is probed),
+            cross-attention (of a decoder to the output of its encoder), vision.
         layers: number of layers of the probed part.
         heads: query heads of a layer.
         kv_heads: key and value heads.
@@ -41,6 +43,7 @@ class ModelInfo:
         first_token: id of the first token of each text (BOS, [CLS]); None: none.
         mask_token: id of the mask token; None: none.
         start_token: id of the first token of a target; None: the model has no decoder beside its encoder.
+        source_vocabulary: vocabulary size of the source that a decoder reads; 0: it reads none.
         dtype: data type of the parameters.
         left_out: which parts are not probed, and why.
     """
@@ -61,6 +64,7 @@ class ModelInfo:
     first_token: int | None = None
     mask_token: int | None = None
     start_token: int | None = None
+    source_vocabulary: int = 0
     dtype: torch.dtype = torch.float32
     left_out: str = ""
 
@@ -86,14 +90,17 @@ class Inputs:
         images: pixels.
         embeddings: replacements for the token embeddings, before positions are added; None: the embeddings of `ids`.
         gradients: whether outputs and activations stay in the graph, so that `backward` can be called on them.
+        source: token ids of the source, of the decoder or the cross-attention of an encoder-decoder: one text, or one
+            for each target; None: the source given to `attach`.
     """
 
     ids: Ids | None = None
     positions: Int[Tensor, "b n"] | None = None
-    mask: Bool[Tensor, "#b n n"] | None = None
+    mask: Bool[Tensor, "#b i j"] | None = None
     images: Float[Tensor, "b channels height width"] | None = None
     embeddings: Tokens | None = None
     gradients: bool = False
+    source: SourceIds | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +222,8 @@ class ModelAdapter(ABC):
     """Adapter that gives probes uniform access to a model.
 
     Must: `priority`, `unsupported_reason`, `info`, `forward`, `token_table`.
-    May: `predict`; and `position_table`, `projection`, `cross_patterns`, `tokenize`, which raise `NotApplicable` with
-        the reason where they do not apply.
+    May: `predict`; and `position_table`, `projection`, `tokenize`, `installed`, which raise `NotApplicable` with the
+        reason where they do not apply.
 
     Each verifies itself on construction: with hooks that change nothing, a forward pass must reproduce the output of
     the plain model, and where the blocks allow it the residual stream plus the attention output must be the input of
@@ -225,6 +232,8 @@ class ModelAdapter(ABC):
 
     model: Any = None
     """The model, or its part that is probed; None: the adapter computes it itself."""
+    whole: Any = None
+    """The whole model; None: the adapter computes it itself."""
     tokenizer: Tokenizer | None = None
     """The tokenizer of the model; None: none."""
     trained_length: int | None = None
@@ -241,6 +250,18 @@ class ModelAdapter(ABC):
     def unchanged(self) -> "ModelAdapter":
         """The model without interventions."""
         return self
+
+    def seen_through(self, other: "ModelAdapter") -> "ModelAdapter":
+        """Return another part of this model, under the interventions of this one."""
+        return other
+
+    def installed(self, watch: Hooks) -> AbstractContextManager[object]:
+        """Context manager: hooks of this part during passes of another part of the model.
+
+        Raises:
+            NotApplicable: the model does not support them.
+        """
+        raise NotApplicable(f"{self.info.name} has no other parts")
 
     @property
     @abstractmethod
@@ -284,18 +305,6 @@ class ModelAdapter(ABC):
             NotApplicable: they cannot be extracted.
         """
         raise NotApplicable(f"the projection matrices of {self.info.family} cannot be extracted")
-
-    def cross_patterns(self, source: SourceIds, target: Ids) -> Float[Tensor, "b layers h i j"]:
-        """Return the attention of the decoder's tokens to those of the source, of an encoder-decoder.
-
-        Args:
-            source: tokens of the source.
-            target: tokens of the target, beginning with the start token.
-
-        Raises:
-            NotApplicable: the model has no cross-attention.
-        """
-        raise NotApplicable(f"{self.info.name} has no cross-attention: only encoder-decoders have")
 
     def tokenize(self, text: str) -> Int[Tensor, "n"]:
         """Tokenize a text, without special tokens.

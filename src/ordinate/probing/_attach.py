@@ -7,15 +7,24 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ordinate.core import catalog
-from ordinate.core.checks import need
-from ordinate.data.tokenizer import FILE, load_tokenizer
+from ordinate.core.checks import need, need_known
+from ordinate.data.tokenizer import FILE, Tokenizer, load_tokenizer
 from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors, read_config
 from ordinate.pretrained.checkpoint_sizes import check_sizes
 from ordinate.pretrained.read_model import check_own
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
+from ordinate.probing.instrumentation.model_parts import (
+    KIND_OF_PART,
+    PARTS,
+    ModelPart,
+    PartName,
+    check_part,
+    lacking_part,
+    source_text,
+)
 from ordinate.probing.instrumentation.ordinate_layout import ORDINATE_MODELS
 from ordinate.probing.instrumentation.trained_length import training_of
 
@@ -28,8 +37,19 @@ SMALL_DTYPES = ("F8_", "F6_", "F4")
 LOAD_OPTIONS = {"trust_remote_code": False, "local_files_only": True}
 
 
-def attach(model: Any, *, name: str | None = None, stage: int | None = None) -> ModelAdapter:
+def attach(
+    model: Any,
+    *,
+    name: str | None = None,
+    stage: int | None = None,
+    part: str | None = None,
+    source: str | Tensor | None = None,
+) -> ModelAdapter:
     """Return an adapter through which probes access a model.
+
+    Of an encoder-decoder one part is attached: its encoder, the self-attention of its decoder, or its
+    cross-attention, with queries of the decoder and keys of the encoder. An attached model gives its other parts too;
+    what was replaced in it stays replaced: `attach(ablate(attach(model), "z"), part="decoder", source=...)`.
 
     Args:
         model: an Ordinate model, a transformers model, any `torch.nn.Module`, or a folder with an Ordinate model or a
@@ -38,11 +58,21 @@ def attach(model: Any, *, name: str | None = None, stage: int | None = None) -> 
         name: name for reports; None: that of the folder or class.
         stage: stack of layers to probe, counted from 1: Swin has four, most models one. None: the one with the most
             layers.
+        part: encoder, decoder or cross; None: the encoder of an encoder-decoder, and any other model whole.
+        source: of the decoder or the cross-attention, the source where inputs name none: a text, or token ids
+            (batch, tokens). None: `Inputs(ids, source=...)` names it.
 
     Raises:
-        NotApplicable: the model cannot be instrumented, or an instrumented pass does not reproduce its output.
-        ValueError: the folder has no such model, or the model no such stage.
+        NotApplicable: the model cannot be instrumented, lacks this part, or an instrumented pass does not reproduce
+            its output.
+        ValueError: the folder has no such model, the model no such stage, or a source that is read by nothing.
     """
+    if part is not None:
+        need_known("part", part, PARTS)
+    chosen = cast("PartName | None", part)
+    if isinstance(model, ModelAdapter):
+        name = model.info.name if name is None else name
+        return model.seen_through(_attached(model.whole, name, stage, chosen, source, tokenizer=model.tokenizer))
     tokenizer = folder = None
     if isinstance(model, str | Path):
         folder = Path(model)
@@ -51,13 +81,38 @@ def attach(model: Any, *, name: str | None = None, stage: int | None = None) -> 
         tokenizer = load_tokenizer(folder) if (folder / FILE).is_file() else None
     name = type(model).__name__ if name is None else name
     _check_finite(model, name)
+    return _attached(model, name, stage, chosen, source, tokenizer=tokenizer, folder=folder)
+
+
+def _attached(
+    model: Any,
+    name: str,
+    stage: int | None,
+    part: PartName | None,
+    source: str | Tensor | None,
+    *,
+    tokenizer: Tokenizer | None,
+    folder: Path | None = None,
+) -> ModelAdapter:
+    needs_source = check_part(model, name, part)
+    must = "a source is read by the decoder and the cross-attention"
+    need(needs_source or source is None, must, f"got one for {part or name}", "leave it out, or give part")
+    chosen: Any = model
+    if needs_source:
+        encoded = source_text(tokenizer, source, name) if isinstance(source, str) else source
+        chosen = ModelPart(model, cast(PartName, part), encoded)
     kinds = [catalog.load(_FOLDER, ModelAdapter, member) for member in catalog.names(_FOLDER)]
     refused = []
     for kind in sorted(kinds, key=lambda kind: kind.priority):
-        reason = kind.unsupported_reason(model)
+        reason = kind.unsupported_reason(chosen)
         if reason is None:
-            adapter: ModelAdapter = cast(Any, kind)(model, name, tokenizer, stage)
-            adapter.trained_length = _trained_length(adapter, model, folder)
+            adapter: ModelAdapter = cast(Any, kind)(chosen, name, tokenizer, stage)
+            adapter.whole, adapter.trained_length = model, _trained_length(adapter, model, folder)
+            kept = (
+                part is None or needs_source or adapter.info.kind == KIND_OF_PART[part] or adapter.info.kind == part
+            )
+            if not kept:
+                raise lacking_part(name, part, adapter.info.kind)
             return adapter
         refused.append(reason)
     raise NotApplicable(f"{name} cannot be probed: {'; '.join(dict.fromkeys(refused))}")

@@ -9,6 +9,7 @@ from ordinate.cli.application import app
 from ordinate.cli.look import parse_head
 from ordinate.core.geometry import Geometry
 from ordinate.data.tokenizers.bytes import Bytes
+from ordinate.data.tokenizers.published import Published
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.encoder_decoder import EncoderDecoder
@@ -16,7 +17,9 @@ from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.shape import Shape
 from ordinate.probing import look, patch
 from ordinate.probing._adapter import NotApplicable
+from ordinate.probing._attach import attach
 from ordinate.probing.activations.recording import record
+from ordinate.probing.runner.token_labels import token_labels
 from ordinate.testing.analytic_model import AnalyticModel
 
 IDS = torch.randperm(50, generator=torch.Generator().manual_seed(0))[None, :12]
@@ -147,7 +150,7 @@ def encoder_decoder(scheme="sinusoidal"):
 def test_the_cross_attention_of_an_encoder_decoder_is_that_of_its_formula():
     model, source, target = encoder_decoder(), torch.randperm(50)[None, :9], torch.tensor([[0, 7, 8, 9]])
     seen = look(model, source, target=target, ablate=[(0, 1)])
-    assert seen.cross.shape == (2, 2, 4, 9)
+    assert seen.written.cross.shape == (2, 2, 4, 9)
     with torch.no_grad():
         memory = model.encode_source(source)
         entered = {}
@@ -156,10 +159,15 @@ def test_the_cross_attention_of_an_encoder_decoder_is_that_of_its_formula():
         (given, _) = model.cross_attention_inputs(Geometry.causal(4), memory)
         q = model.decoder.blocks[0].cross.encoded_queries(entered["x"], given.at)
         expected = (q @ given.key_values.k.mT / 8**0.5).softmax(-1)
-    assert np.allclose(seen.cross[0], expected[0], atol=1e-6)
+    assert np.allclose(seen.written.cross[0], expected[0], atol=1e-6)
     page = seen.page()
     assert "1.1: target token by source token" in page
-    assert seen.cross_table().rows[0][:5] == ("0.0", 0, "#0", 0, f"#{source[0, 0]}")
+    assert "1.1: target query by target key" in page
+    assert seen.cross_table().rows[0][:5] == ("0.0", 0, "<start>", 0, f"#{source[0, 0]}")
+    assert len(seen.cross_table().rows) == 4 * 4 * 9
+    # causal: half of the pairs
+    assert len(seen.decoder_table().rows) == 4 * 10
+    assert seen.decoder_table().rows[1][:5] == ("0.0", 1, "#7", 0, "<start>")
     # the encoder has one layer, the decoder two
     assert seen.pattern.shape[:2] == (1, 2)
 
@@ -173,18 +181,58 @@ def test_the_cross_attention_of_transformers_is_what_it_returns(tmp_path):
     seen = look(model, source, target=target)
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        found = model(input_ids=source, decoder_input_ids=target, output_attentions=True).cross_attentions
-    assert np.allclose(seen.cross, torch.cat(found), atol=1e-6)
+        found = model(input_ids=source, decoder_input_ids=target, output_attentions=True)
+    assert np.allclose(seen.written.cross, torch.cat(found.cross_attentions), atol=1e-6)
+    assert np.allclose(seen.written.decoder, torch.cat(found.decoder_attentions), atol=1e-6)
 
 
 def test_a_target_for_a_model_without_cross_attention_is_refused():
     with pytest.raises(NotApplicable, match="plain has no cross-attention: only encoder-decoders have"):
         look(AnalyticModel(), IDS, target=IDS)
-    with pytest.raises(NotApplicable, match="plain has no cross-attention: only encoder-decoders have"):
-        AnalyticModel().cross_patterns(IDS, IDS)
     with pytest.raises(NotApplicable, match="files of plain name no token to begin a target with; give token ids"):
         look(AnalyticModel(), IDS, target="a")
     with pytest.raises(ValueError, match=r"a target is \(1, tokens\); got \(2, 12\); reshape it"):
         look(encoder_decoder(), IDS, target=IDS.repeat(2, 1))
     with pytest.raises(ValueError, match="cross-attention needs a target; got none; give look"):
         look(AnalyticModel(), IDS).cross_table()
+    with pytest.raises(
+        ValueError, match="the decoder of EncoderDecoder reads 64 tokens; got a target of 65; shorten"
+    ):
+        look(encoder_decoder("learned"), IDS, target=torch.zeros(1, 65, dtype=torch.long))
+    with pytest.raises(ValueError, match="token ids of EncoderDecoder are 0 to 59; got 0 to 60"):
+        look(encoder_decoder(), IDS, target=torch.tensor([[0, 60]]))
+
+
+def named_tokenizer():
+    """A published tokenizer with special tokens, one of which looks like a word."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    names = {"[CLS]": 0, "[SEP]": 1, "<pad>": 2, "the": 3, "cat": 4, "sat": 5, "on": 6, "mat": 7, "odd": 8, "": 9}
+    inner = Tokenizer(models.WordLevel(names, unk_token="odd"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    inner.add_special_tokens(["[CLS]", "[SEP]", "<pad>"])
+    inner.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
+    )
+    return Published(inner=inner)
+
+
+def test_special_tokens_have_the_names_of_the_tokenizer_and_a_start_token_without_one_is_called_start():
+    tokenizer = named_tokenizer()
+    assert dict(tokenizer.special_tokens) == {0: "[CLS]", 1: "[SEP]", 2: "<pad>"}
+    assert Bytes().special_tokens == {}
+    torch.manual_seed(0)
+    shape = EncoderDecoderShape(vocabulary=60, width=16, heads=2, layers=1, scheme="learned", max_length=64, start=2)
+    model = attach(EncoderDecoder(shape).eval())
+    model.tokenizer = tokenizer
+    ids = torch.tensor([[0, 3, 2, 9, 50, 1]])
+    assert token_labels(model, ids) == ("[CLS]", "the", "<pad>", "#9", "#50", "[SEP]")
+    seen = look(model, torch.tensor([[0, 3, 4, 5, 1]]), target="the cat")
+    assert seen.target_tokens == ("<pad>", "the", "cat")
+    assert seen.tokens == ("[CLS]", "the", "cat", "sat", "[SEP]")
+    # a text of the decoder begins with its start token; the source is encoded with its special tokens
+    decoder = attach(model, part="decoder", source="the cat sat")
+    assert decoder.source.tolist() == [[0, 3, 4, 5, 1]]
+    assert look(decoder, "the cat sat on the mat").tokens[:2] == ("<pad>", "the")
+    model.tokenizer = None
+    assert token_labels(model, ids) == ("#0", "#3", "<start>", "#9", "#50", "#1")

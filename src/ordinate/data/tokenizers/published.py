@@ -1,7 +1,7 @@
 """Tokenizers published with a model, in the format of the tokenizers library."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -69,11 +69,16 @@ class Published(Tokenizer):
         # the tokens of one character all end where it does; dropped whitespace counts to the token after it
         return np.array(found.ids, self.dtype), before[np.maximum.accumulate(ends)].astype(np.int64)
 
+    @cached_property
+    def special_tokens(self) -> Mapping[int, str]:
+        """The added tokens that its file marks as special."""
+        added = self.inner.get_added_tokens_decoder().items()
+        return {token: one.content for token, one in added if one.special}
+
     @property
     def mask_token(self) -> int | None:
         """The first special token with "mask" in its text."""
-        special = self.inner.get_added_tokens_decoder().items()
-        return next((token for token, added in special if added.special and "mask" in added.content.lower()), None)
+        return next((token for token, name in self.special_tokens.items() if "mask" in name.lower()), None)
 
     @cached_property
     def _whole(self) -> tokenizers.Tokenizer:

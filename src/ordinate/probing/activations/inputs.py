@@ -12,6 +12,10 @@ ModelInput = Inputs | Tensor | str
 """A batch: inputs, token ids (batch, tokens), images (batch, channels, rows, columns), or a text."""
 
 
+# what they read ends without a special token: it is continued
+TARGETS = ("decoder", "cross-attention")
+
+
 def model_inputs(model: ModelAdapter, given: object) -> Inputs:
     """Return the inputs of one forward pass.
 
@@ -60,7 +64,7 @@ def batches(model: ModelAdapter, given: ModelInput | Iterable[ModelInput]) -> It
 def encode_text(model: ModelAdapter, text: str) -> Tensor:
     """Return the token ids (1, tokens) of a text, with the special tokens that the model reads texts with."""
     ids, facts = model.tokenize(text).long(), model.info
-    last = None if model.tokenizer is None or facts.kind == "decoder" else model.tokenizer.suffix_token
+    last = None if model.tokenizer is None or facts.kind in TARGETS else model.tokenizer.suffix_token
     parts = [torch.tensor([token]) for token in (facts.first_token,) if token is not None]
     parts += [ids, *(torch.tensor([token]) for token in (last,) if token is not None)]
     return torch.cat(parts)[None]

@@ -1,6 +1,9 @@
 """Interventions: a model some of whose activations are replaced in every forward pass."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from copy import copy
+from functools import reduce
 from typing import Any
 
 import torch
@@ -40,7 +43,7 @@ class InterventionAdapter(ModelAdapter):
 
     def __init__(self, subject: ModelAdapter, watch: Hooks) -> None:
         self.subject, self.watch = subject, watch
-        self.model, self.tokenizer = subject.model, subject.tokenizer
+        self.model, self.whole, self.tokenizer = subject.model, subject.whole, subject.tokenizer
 
     @classmethod
     def unsupported_reason(cls, model: object) -> str | None:
@@ -54,6 +57,30 @@ class InterventionAdapter(ModelAdapter):
     @property
     def info(self) -> ModelInfo:
         return self.subject.info
+
+    def seen_through(self, other: ModelAdapter) -> ModelAdapter:
+        """Return another part of this model, under this intervention and those before it."""
+        links = self.links()
+        elsewhere = [link for link in links if link.info.kind != other.info.kind]
+        seen: ModelAdapter = _OtherPart(other, elsewhere) if elsewhere else other
+        for link in links:
+            seen = seen if link in elsewhere else link.onto(seen)
+        return seen
+
+    def links(self) -> list["InterventionAdapter"]:
+        """Return the interventions of which this is the last, each in its own part."""
+        before = self.subject.links() if isinstance(self.subject, InterventionAdapter) else []
+        return [*before, self]
+
+    def onto(self, subject: ModelAdapter) -> "InterventionAdapter":
+        """Return this intervention on another adapter of the same part."""
+        own = copy(self)
+        InterventionAdapter.__init__(own, subject, self.watch)
+        return own
+
+    def applying(self) -> AbstractContextManager[object]:
+        """Context manager: one pass, after which it is checked that the intervention was made."""
+        return nullcontext()
 
     def forward(self, inputs: Inputs, watch: Hooks | None = None) -> ForwardOutput:
         """Run a forward pass under the intervention."""
@@ -163,13 +190,44 @@ class _Patched(InterventionAdapter):
             ValueError: the replacement does not fit.
             NotApplicable: the model lacks the activation in a chosen layer.
         """
+        with self.applying():
+            return super().forward(inputs, watch)
+
+    @contextmanager
+    def applying(self) -> Iterator[None]:
         change = self.change
         change.applied.clear()
         try:
-            out = super().forward(inputs, watch)
+            yield
         except NotApplicable as reason:
             raise missing_activation(self.subject, str(reason)) from None
         # a replacement that is never made must not pass for one without effect
         if lacking := [layer for layer in change.layers if layer not in change.applied]:
             raise lacking_activation(self.subject, change.name, lacking)
-        return out
+
+
+class _OtherPart(InterventionAdapter):
+    """A part of a model, under interventions on other parts.
+
+    Args:
+        subject: the part.
+        elsewhere: the interventions.
+    """
+
+    def __init__(self, subject: ModelAdapter, elsewhere: list[InterventionAdapter]) -> None:
+        super().__init__(subject, Hooks())
+        self.elsewhere = elsewhere
+
+    def links(self) -> list[InterventionAdapter]:
+        return self.elsewhere
+
+    def forward(self, inputs: Inputs, watch: Hooks | None = None) -> ForwardOutput:
+        """Run a forward pass under the interventions."""
+        with ExitStack() as changes:
+            for link in self.elsewhere:
+                changes.enter_context(link.applying())
+            for kind in dict.fromkeys(link.info.kind for link in self.elsewhere):
+                own = [link for link in self.elsewhere if link.info.kind == kind]
+                both = reduce(combined, (link.watch for link in own))
+                changes.enter_context(own[0].unchanged.installed(both))
+            return self.subject.forward(inputs, watch)

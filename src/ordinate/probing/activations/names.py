@@ -150,4 +150,5 @@ def _called(model: ModelAdapter, hook: str) -> list[int]:
 def _example(facts: ModelInfo) -> Inputs:
     if facts.image is not None:
         return Inputs(images=torch.zeros(1, *facts.image, dtype=facts.dtype))
-    return Inputs(torch.arange(TRIED_LENGTH)[None] % facts.vocabulary)
+    source = torch.arange(TRIED_LENGTH)[None] % facts.source_vocabulary if facts.source_vocabulary else None
+    return Inputs(torch.arange(TRIED_LENGTH)[None] % facts.vocabulary, source=source)

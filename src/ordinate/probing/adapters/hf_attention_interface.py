@@ -5,17 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.core.shapes import Ids, SourceIds, Visible
+from ordinate.core.shapes import Visible
 from ordinate.probing._adapter import AttentionRecord, Hooks, Inputs, NotApplicable
 from ordinate.probing.instrumentation.black_box_model import Change, Run
 from ordinate.probing.instrumentation.hf_model import HFModel
-from ordinate.probing.instrumentation.patching import evaluation_mode
 from ordinate.probing.instrumentation.rope_hooks import RopeHooks
 from ordinate.probing.instrumentation.softmax_hooks import HookedSoftmax, SoftmaxMode
 
@@ -30,17 +29,20 @@ class InstrumentedPass:
         layers: layer index of each attention module.
         watch: the hooks.
         visible: attention mask; None: that of the model.
+        below: hooks on other parts of the model.
     """
 
     layers: dict[nn.Module, int]
     watch: Hooks
     visible: Visible | None = None
+    below: "InstrumentedPass | None" = None
 
     def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **given: Any) -> Any:
         """Compute attention by the eager function of the model, with hooks."""
         layer, hooks, plain = self.layers.get(module), self.watch.overridden, _plain_of(module)
         if layer is None:
-            return plain(module, q, k, v, mask, **given)
+            other = partial(plain, module) if self.below is None else partial(self.below.attend, module)
+            return other(q, k, v, mask, **given)
         if "qkv" in hooks:
             q, k, v = self.watch.qkv(layer, q, k, v) or (q, k, v)
         if self.visible is not None:
@@ -90,24 +92,17 @@ class HFAttentionInterface(HFModel):
     def attention_hooks(self, inputs: Inputs, watch: Hooks) -> Iterator[Change]:
         layers = {module: layer for layer, module in enumerate(self.attentions)}
         yield self._watched(InstrumentedPass(layers, watch, inputs.mask))
-        if "qk_before_rope" in watch.overridden:
+        # no family rotates the queries and keys of cross-attention
+        if "qk_before_rope" in watch.overridden and self.kind != "cross-attention":
             yield from RopeHooks(watch).follow(self.attentions)
 
     def unfused_attention(self) -> Change:
         return _implementation(self.model, "eager")
 
-    def cross_patterns(self, source: SourceIds, target: Ids) -> Float[Tensor, "b layers h i j"]:
-        if self.kind != "encoder-decoder":
-            return super().cross_patterns(source, target)
-        given = {"input_ids": source, "decoder_input_ids": target, "attention_mask": torch.ones_like(source)}
-        # other implementations return no weights
-        with evaluation_mode(self.whole), _implementation(self.whole, "eager"):
-            found = self.whole(**given, output_attentions=True, use_cache=False).cross_attentions
-        return torch.stack(found, 1)
-
     @contextmanager
     def _watched(self, session: InstrumentedPass) -> Iterator[None]:
         _register()
+        session.below = _SESSION.get()
         token = _SESSION.set(session)
         try:
             with _implementation(self.model, NAME):

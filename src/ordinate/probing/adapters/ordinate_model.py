@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
-from ordinate.core.shapes import Ids, Keys, Outputs, Queries, SourceIds, Tokens, Values
+from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
 from ordinate.data.tokenizer import Tokenizer
 from ordinate.mixers._projections import AttentionProjections
 from ordinate.models.block import Block
-from ordinate.models.cross_attention_weights import cross_attention_weights
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.probing._adapter import (
     ATTENTION_HOOKS,
@@ -66,31 +65,13 @@ class OrdinateModel(ModelAdapter):
         self, model: nn.Module, name: str, tokenizer: Tokenizer | None = None, stage: int | None = None
     ) -> None:
         need(stage in (None, 1), "an Ordinate model has one stage", f"got stage {stage}", "leave it out")
-        self.model, self.tokenizer, self.body = model, tokenizer, ProbedPart.from_model(model)
+        self.model, self.tokenizer = model, tokenizer
+        self.body = self._body()
         self.stack = self.body.layers
         self.blocks = [cast(Block, block) for block in self.stack.blocks]
         schemes = [cast(Scheme, scheme) for scheme in self.stack.schemes]
         self.schemes = [schemes[index] for index in self.stack.scheme_of_layer]
-        shape, body = self.stack.shape, self.body
-        self._facts = ModelInfo(
-            name=name,
-            family="ours",
-            kind=body.kind,
-            layers=shape.layers,
-            heads=shape.heads,
-            kv_heads=shape.heads if shape.kv_heads is None else shape.kv_heads,
-            width=shape.width,
-            vocabulary=0 if body.tokens is None else body.tokens.num_embeddings,
-            max_length=self._longest(schemes),
-            position=shape.scheme_spec.partition(":")[0],
-            first_token=None if tokenizer is None else tokenizer.prefix_token,
-            mask_token=self._mask(),
-            start_token=model.shape.start if isinstance(model, EncoderDecoder) else None,
-            prefix=body.prefix,
-            grid=body.grid,
-            image=body.image,
-            dtype=body.weight.dtype,
-        )
+        self._facts = self._describe(name, schemes)
         self.attending = self._prove()
 
     @classmethod
@@ -104,19 +85,37 @@ class OrdinateModel(ModelAdapter):
     def forward(self, inputs: Inputs, watch: Hooks | None = None) -> ForwardOutput:
         watch = Hooks() if watch is None else watch
         self._check(inputs, watch)
-        given, last, logits = inputs.images if inputs.ids is None else inputs.ids, [], None
-        if given is None:
-            given = self.body.weight.new_zeros(cast(Tensor, inputs.embeddings).shape[:2], dtype=torch.long)
+        last, logits = list[Tokens](), None
         mode = evaluation_mode(self.model, gradients=inputs.gradients)
         with suppress(EarlyExit), mode, ExitStack() as changes:
             for change in [*self._enter(inputs), *self._pass(watch, last), *self._attend(inputs, watch)]:
                 changes.enter_context(change)
-            logits = self.body.run(given)
+            logits = self.run(inputs)
         return ForwardOutput(last[0], logits)
 
     def predict(self, inputs: Inputs) -> Float[Tensor, "b places classes"] | None:
         with evaluation_mode(self.model):
-            return self.body.run(cast(Tensor, inputs.images if inputs.ids is None else inputs.ids))
+            return self.run(inputs)
+
+    def run(self, inputs: Inputs) -> Float[Tensor, "b places classes"] | None:
+        """Run a forward pass; return the logits if there is a head."""
+        return self.body.run(self.given(inputs))
+
+    def given(self, inputs: Inputs) -> Tensor:
+        """Return images or token ids; with embeddings in their place, any ids."""
+        held = inputs.images if inputs.ids is None else inputs.ids
+        if held is None:
+            held = self.body.weight.new_zeros(cast(Tensor, inputs.embeddings).shape[:2], dtype=torch.long)
+        return held
+
+    @contextmanager
+    def installed(self, watch: Hooks) -> Iterator[None]:
+        """Context manager: hooks of this part during passes of another part of the model."""
+        self._check(self._example(), watch)
+        with ExitStack() as changes:
+            for change in [*self._pass(watch, []), *self._attend(Inputs(), watch)]:
+                changes.enter_context(change)
+            yield
 
     def token_table(self) -> Float[Tensor, "vocabulary width"]:
         """Return the token embeddings; columns that a scheme appends are 0."""
@@ -155,18 +154,41 @@ class OrdinateModel(ModelAdapter):
         query, key, value = found
         return Projection(query, key, value, read.unflatten(0, (self._facts.heads, -1)), scale)
 
-    def cross_patterns(self, source: SourceIds, target: Ids) -> Float[Tensor, "b layers h i j"]:
-        if not isinstance(self.model, EncoderDecoder):
-            return super().cross_patterns(source, target)
-        with evaluation_mode(self.model):
-            length = target.shape[1] if self.model.needs_target_length else None
-            memory = self.model.encode_source(source, length=length)
-            return torch.stack(cross_attention_weights(self.model, target, memory), 1)
-
     def tokenize(self, text: str) -> Int[Tensor, "n"]:
         if self.tokenizer is None:
             return super().tokenize(text)
         return torch.from_numpy(self.tokenizer.encode_plain(text).astype("int64"))
+
+    def _body(self) -> ProbedPart:
+        """The probed part of the model."""
+        return ProbedPart.from_model(self.model)
+
+    def _describe(self, name: str, schemes: list[Scheme]) -> ModelInfo:
+        """Static information about the model."""
+        shape, body = self.stack.shape, self.body
+        return ModelInfo(
+            name=name,
+            family="ours",
+            kind=body.kind,
+            layers=shape.layers,
+            heads=shape.heads,
+            kv_heads=shape.heads if shape.kv_heads is None else shape.kv_heads,
+            width=shape.width,
+            vocabulary=0 if body.tokens is None else body.tokens.num_embeddings,
+            max_length=self._longest(schemes),
+            position=shape.scheme_spec.partition(":")[0],
+            first_token=None if self.tokenizer is None else self.tokenizer.prefix_token,
+            mask_token=self._mask(),
+            start_token=self.model.shape.start if isinstance(self.model, EncoderDecoder) else None,
+            prefix=body.prefix,
+            grid=body.grid,
+            image=body.image,
+            dtype=body.weight.dtype,
+        )
+
+    def _example(self) -> Inputs:
+        """A short input."""
+        return self.body.example(self.model)
 
     def _longest(self, schemes: list[Scheme]) -> int | None:
         if self.body.grid is not None:
@@ -183,7 +205,7 @@ class OrdinateModel(ModelAdapter):
 
     def _prove(self) -> list[bool]:
         """Return which layers have attention; raise unless an instrumented pass reproduces the model."""
-        inputs, seen = self.body.example(self.model), AttentionLayers()
+        inputs, seen = self._example(), AttentionLayers()
         self.attending = [True] * len(self.blocks)
         plain, watched_ = self.forward(inputs), self.forward(inputs, seen)
         error = float((plain.residual - watched_.residual).abs().max() / plain.residual.abs().max())
@@ -222,8 +244,12 @@ class OrdinateModel(ModelAdapter):
             if "residual" in watch.overridden:
                 yield patched_inputs(block, partial(_first, partial(watch.residual, layer)))
             if "attention_output" in watch.overridden:
-                yield patched_output(block.mixer_scale, partial(watch.attention_output, layer))
+                yield self._branch(watch, layer, block)
         yield patched_inputs(self.stack.norm, partial(_first, last_layer_hook(watch, self._facts.layers, last)))
+
+    def _branch(self, watch: Hooks, layer: int, block: Block) -> Change:
+        """Install the hook on the attention output of a layer."""
+        return patched_output(block.mixer_scale, partial(watch.attention_output, layer))
 
     def _attend(self, inputs: Inputs, watch: Hooks) -> Iterator[Change]:
         """Install the reference formula of attention with hooks."""

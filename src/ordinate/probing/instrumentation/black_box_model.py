@@ -2,7 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -76,7 +77,8 @@ class BlackBoxModel(ModelAdapter):
             layers = choose_stage(found, stage)
             self.layers, self.attentions = [layer for layer, _ in layers], [attention for _, attention in layers]
             self.left_out = describe_left_out(self.model, asked, found, layers)
-            self.branches = find_attention_outputs(layers, run)
+            across = self.kind == "cross-attention"
+            self.branches = find_attention_outputs(layers, run, later=across)
             self.sizes = self._prove(example)
             self._find_positions(run, example)
 
@@ -159,6 +161,15 @@ class BlackBoxModel(ModelAdapter):
             return super().tokenize(text)
         return torch.from_numpy(self.tokenizer.encode_plain(text).astype("int64"))
 
+    @contextmanager
+    def installed(self, watch: Hooks) -> Iterator[None]:
+        """Context manager: hooks of this part during passes of another part of the model."""
+        self._check(self.example_input(1, 1), watch)
+        with ExitStack() as changes:
+            for change in [*self._pass(watch, []), *self.attention_hooks(Inputs(), watch)]:
+                changes.enter_context(change)
+            yield
+
     def _read(self, inputs: Inputs, watch: Hooks) -> ForwardOutput:
         last, logits = list[Tokens](), None
         mode = evaluation_mode(self.model, gradients=inputs.gradients)
@@ -236,7 +247,7 @@ class BlackBoxModel(ModelAdapter):
 
         def trial(ways: list[PositionInput], positions: PositionIndices) -> Tensor:
             self.position_inputs = ways
-            moved = Inputs(example.ids, positions.expand(2, -1) if ways else None, images=example.images)
+            moved = replace(example, positions=positions.expand(2, -1) if ways else None)
             return self._read(moved, Hooks()).residual
 
         self.position_inputs = find_position_inputs(self.model, self.table, rotation, trial, length)
@@ -247,7 +258,7 @@ class BlackBoxModel(ModelAdapter):
         """Whether attention is not causal: change the last token and compare the activations of earlier ones."""
         ids = cast(Tensor, example.ids)
         other = torch.cat([ids[:, :-1], (ids[:, -1:] + 1) % self.tokens.weight.shape[0]], 1)
-        whole, changed_ = (self._read(Inputs(x), Hooks()).residual[:, :-1] for x in (ids, other))
+        whole, changed_ = (self._read(replace(example, ids=x), Hooks()).residual[:, :-1] for x in (ids, other))
         return not torch.equal(whole, changed_)
 
     def position(self) -> str:
@@ -265,7 +276,7 @@ def _rows(inputs: Inputs, count: int) -> Iterator[Inputs]:
             name: x[row : row + 1] if isinstance(x, Tensor) and len(x) == count else x
             for name, x in vars(inputs).items()
         }
-        yield Inputs(**own)
+        yield replace(inputs, **own)
 
 
 def _leave(look: Callable[[Tokens], Tokens | None], out: Any) -> Any:

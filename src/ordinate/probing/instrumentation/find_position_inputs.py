@@ -1,6 +1,7 @@
 """Find the inputs by which a model can be given other positions, and verify each."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 
 import torch
@@ -79,8 +80,8 @@ def ignores_position(stream: RunStream, example: Inputs) -> bool:
     everyone = torch.ones(1, length, length, dtype=torch.bool, device=example.ids.device)
     order = torch.randperm(length, generator=torch.Generator().manual_seed(0))
     try:
-        plain, *usual = (stream(Inputs(example.ids, mask=seen)) for seen in (None, everyone, everyone.tril()))
-        moved = stream(Inputs(example.ids[:, order], mask=everyone))
+        plain, *usual = (stream(replace(example, mask=seen)) for seen in (None, everyone, everyone.tril()))
+        moved = stream(replace(example, ids=example.ids[:, order], mask=everyone))
     except NotApplicable:
         return False
     # replacing the mask also removes a bias that the model adds to it (ALiBi): with such a bias neither a full nor a

@@ -1,6 +1,7 @@
 """Base class of the adapters of transformers models: inputs, forward pass and static information."""
 
 import inspect
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -104,7 +105,7 @@ class HFModel(BlackBoxModel):
 
     def _start_token(self) -> int | None:
         """The first token of a target; None: it has no decoder, or its configuration does not say."""
-        if self.kind != "encoder-decoder":
+        if not getattr(self.whole.config, "is_encoder_decoder", False):
             return None
         for place in (self.whole.config, getattr(self.whole, "generation_config", None)):
             token = getattr(place, "decoder_start_token_id", None)
@@ -128,7 +129,7 @@ class HFModel(BlackBoxModel):
         # whether the limit is real is tested by a position beyond it
         beyond = torch.full_like(cast(Tensor, example.ids), limit)
         try:
-            self._read(Inputs(example.ids, beyond), Hooks())
+            self._read(replace(example, positions=beyond), Hooks())
         except (IndexError, RuntimeError):
             return limit
         return None

@@ -51,7 +51,7 @@ class CallTrace:
 
 
 def find_attention_outputs(
-    layers: Sequence[tuple[nn.Module, nn.Module]], run: Callable[[], object]
+    layers: Sequence[tuple[nn.Module, nn.Module]], run: Callable[[], object], *, later: bool = False
 ) -> list[nn.Module | None]:
     """Find in each layer the module whose output A is the attention output added to the layer input x.
 
@@ -61,6 +61,8 @@ def find_attention_outputs(
     Args:
         layers: each layer with its attention module.
         run: a forward pass of the model.
+        later: whether other branches of the layer come before, as self-attention before cross-attention: x is then
+            any input or output of a module before attention.
 
     Returns:
         The module of each layer; None where no sum matches.
@@ -70,10 +72,10 @@ def find_attention_outputs(
         for (layer, _), trace in zip(layers, traces, strict=True):
             stop.enter_context(trace.follow(layer))
         run()
-    return [_branch(trace, *layer) for layer, trace in zip(layers, traces, strict=True)]
+    return [_branch(trace, *layer, later=later) for layer, trace in zip(layers, traces, strict=True)]
 
 
-def _branch(trace: CallTrace, layer: nn.Module, attention: nn.Module) -> nn.Module | None:
+def _branch(trace: CallTrace, layer: nn.Module, attention: nn.Module, *, later: bool) -> nn.Module | None:
     whole = next((event for event in trace.events if event.module is layer), None)
     look = next((event for event in trace.events if event.module is attention), None)
     if whole is None or look is None or whole.entered is None or whole.left is None:
@@ -84,15 +86,23 @@ def _branch(trace: CallTrace, layer: nn.Module, attention: nn.Module) -> nn.Modu
         for event in sorted(trace.events, key=lambda event: event.ended)
         if event.began >= look.began and event.left is not None and event.left.numel() == x.numel()
     ]
+    streams = _streams(trace, look, x) if later else [x]
     for part, a in parts:
         after = [event.entered for event in trace.events if event.began > part.ended]
-        if any(_same(x + a, entered) for entered in (*after, left)):
+        if any(_same(one + a, entered) for one in streams for entered in (*after, left)):
             return part.module
     for index, (part, a) in enumerate(parts):
         others = (m for _, m in parts[index + 1 :])
         if part.ended <= look.ended and any(_same(x + a + m, left) for m in others):
             return part.module
     return None
+
+
+def _streams(trace: CallTrace, look: ModuleCall, x: Tensor) -> list[Tensor]:
+    """Return what may be the residual stream at an attention module: what entered or left a module before it."""
+    held = [event.entered for event in trace.events if event.began <= look.began]
+    held += [event.left for event in trace.events if 0 < event.ended < look.began]
+    return [one.reshape(x.shape) for one in held if one is not None and one.numel() == x.numel()]
 
 
 def first_output(out: Any) -> Any:

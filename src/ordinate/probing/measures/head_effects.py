@@ -10,7 +10,7 @@ from torch import Tensor
 from ordinate.core.checks import need
 from ordinate.core.finding import Table
 from ordinate.core.shapes import Ids
-from ordinate.probing._adapter import Inputs, ModelAdapter
+from ordinate.probing._adapter import Inputs, ModelAdapter, ModelInfo
 from ordinate.probing.activations.intervention import ablate
 from ordinate.probing.measures.formatting import RELATIVE_UNIT
 from ordinate.probing.measures.perturbation_loss import token_losses
@@ -74,10 +74,7 @@ def head_effects(
     """
     need(len(ids) == 1, "effects are measured in one text", f"got {len(ids)}", "give one")
     facts = model.info
-    for layer, head in heads:
-        there = 0 <= layer < facts.layers and 0 <= head < facts.heads
-        must = f"heads are 0.0 to {facts.layers - 1}.{facts.heads - 1}"
-        need(there, must, f"got {layer}.{head}", "give LAYER.HEAD, both from 0")
+    check_heads(facts, heads)
     every = [(layer, head) for layer in range(facts.layers) for head in range(facts.heads)]
     order = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed)).tolist()
     plain, unit = _state(model, ids)
@@ -88,6 +85,14 @@ def head_effects(
                    tuple(float(changes[other].mean()) for other in drawn if other != place)[:others])
         for place in heads
     ]  # fmt: skip
+
+
+def check_heads(facts: ModelInfo, heads: Sequence[tuple[int, int]]) -> None:
+    """Raise unless the model has each layer and head."""
+    for layer, head in heads:
+        there = 0 <= layer < facts.layers and 0 <= head < facts.heads
+        must = f"heads are 0.0 to {facts.layers - 1}.{facts.heads - 1}"
+        need(there, must, f"got {layer}.{head}", "give LAYER.HEAD, both from 0")
 
 
 def effects_table(effects: Sequence[HeadEffect], tokens: Sequence[str]) -> Table:

@@ -17,13 +17,15 @@ from ordinate.core.finding import Finding, Table
 from ordinate.core.table_export import save_table
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._attach import attach
-from ordinate.probing.activations.inputs import model_inputs
+from ordinate.probing.activations.inputs import TARGETS, model_inputs
 from ordinate.probing.activations.recording import record
 from ordinate.probing.instrumentation.trained_length import model_name
-from ordinate.probing.measures.head_effects import HeadEffect, effects_table, head_effects
+from ordinate.probing.measures.head_effects import HeadEffect, check_heads, effects_table, head_effects
 from ordinate.probing.measures.head_kinds import HeadKinds, head_kinds
 from ordinate.probing.measures.score_split import ScoreSplit, score_split
+from ordinate.probing.measures.target_attention import TargetAttention, target_attention, target_parts
 from ordinate.probing.runner.look_finding import look_finding
+from ordinate.probing.runner.token_labels import token_labels
 from ordinate.report.finding_page import finding_page
 from ordinate.report.findings import notebook_card
 
@@ -45,7 +47,7 @@ class Look:
         effects: effects of ablated heads.
         finding: the answer with its tables and pictures.
         target_tokens: text of each token of a target; empty: none was given.
-        cross: attention of the decoder from target to source; None: no target was given.
+        written: attention of the decoder on the target, to itself and to the source; None: no target was given.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Look:
     effects: tuple[HeadEffect, ...]
     finding: Finding
     target_tokens: tuple[str, ...] = ()
-    cross: Float[ndarray, "decoder_layers decoder_h i j"] | None = None
+    written: TargetAttention | None = None
 
     def table(self) -> Table:
         """Return a table with a row for each head: its kinds and what its scores are due to."""
@@ -79,14 +81,30 @@ class Look:
         Raises:
             ValueError: no target was given.
         """
-        if self.cross is None:
-            raise ValueError("cross-attention needs a target; got none; give look(model, source, target=...)")
+        must = "cross-attention needs a target; got none; give look(model, source, target=...)"
+        return self._target_table("Cross-attention of each head", ("target", "source"), must)
+
+    def decoder_table(self) -> Table:
+        """Return a table with a row for each head of the decoder and pair of target tokens that it attends over.
+
+        Raises:
+            ValueError: no target was given.
+        """
+        must = "attention of the decoder needs a target; got none; give look(model, source, target=...)"
+        return self._target_table("Self-attention of the decoder", ("query", "key"), must)
+
+    def _target_table(self, title: str, sides: tuple[str, str], must: str) -> Table:
+        if self.written is None:
+            raise ValueError(must)
+        across = sides[1] == "source"
+        pattern, keys = (self.written.cross, self.tokens) if across else (self.written.decoder, self.target_tokens)
         rows = [
-            (f"{layer}.{head}", i, self.target_tokens[i], j, self.tokens[j], float(self.cross[layer, head, i, j]))
-            for layer, head, i, j in np.ndindex(*self.cross.shape)
+            (f"{layer}.{head}", i, self.target_tokens[i], j, keys[j], float(pattern[layer, head, i, j]))
+            for layer, head, i, j in np.ndindex(*pattern.shape)
+            if across or j <= i
         ]
-        columns = ("head", "target", "target token", "source", "source token", "attention")
-        return Table(title="Cross-attention of each head", columns=columns, rows=tuple(rows))
+        columns = ("head", *(f"{side}{end}" for side in sides for end in ("", " token")), "attention")
+        return Table(title=title, columns=columns, rows=tuple(rows))
 
     def circuitsvis(self, layer: int) -> dict[str, Any]:
         """Return the arguments of `circuitsvis.attention.attention_patterns` for one layer."""
@@ -101,6 +119,7 @@ class Look:
         heads = [f"{layer}.{head}" for layer, head in np.ndindex(*self.pattern.shape[:2])]
         labels = {"query": self.tokens, "key": self.tokens, "token": self.tokens, "head": heads}
         labels |= {"source token": self.tokens, "target token": self.target_tokens}
+        labels |= {"target key": self.target_tokens, "target query": self.target_tokens}
         about = f"{self.name}, on a sentence of {len(self.tokens)} tokens."
         return finding_page(self.finding, about, tokens=self.tokens, labels=labels, command=command)
 
@@ -117,7 +136,8 @@ class Look:
         tables = {"heads": self.table(), "attention": self.attention_table(), "scores": self.split.table()}
         tables |= {} if self.kinds is None else {"kinds": self.kinds.table()}
         tables |= {"ablation": effects_table(self.effects, self.tokens)} if self.effects else {}
-        tables |= {} if self.cross is None else {"cross_attention": self.cross_table()}
+        if self.written is not None:
+            tables |= {"cross_attention": self.cross_table(), "decoder_attention": self.decoder_table()}
         files = [save_table(table, folder / f"{name}{ending}") for name, table in tables.items()]
         page = folder / "look.html"
         write_text(page, self.page(command))
@@ -147,7 +167,8 @@ def look(
         model: a model, its folder, or an adapter made by `attach`.
         sentence: a text, or token ids (1, tokens) for a model without a tokenizer.
         target: of an encoder-decoder, what its decoder writes for the sentence: a text, or token ids (1, tokens) that
-            begin with the start token; its cross-attention is shown. None: the encoder only.
+            begin with the start token; the self-attention of the decoder and its cross-attention are shown. None: the
+            encoder only.
         ablate: layer and head, both from 0, of heads to ablate.
         seed: seed of random texts and orders.
 
@@ -167,10 +188,9 @@ def look(
     need(own >= FEWEST_TOKENS and count <= MOST_TOKENS, must, f"got {own}", "give another, or part of it")
     longest = facts.max_length
     need(longest is None or count <= longest, f"{facts.name} reads {longest} tokens", f"got {count}", "shorten it")
-    cross, written = None, ()
-    if target is not None:
-        targets = _target_ids(subject, target)
-        cross, written = subject.cross_patterns(ids, targets)[0].double().cpu().numpy(), _labels(subject, targets)
+    check_heads(facts, ablate)
+    targets = None if target is None else _target_ids(subject, target)
+    parts = None if targets is None else target_parts(subject, ids, targets)
     effects = tuple(head_effects(subject, ids, ablate, seed=seed)) if ablate else ()
     pattern = record(subject, ids, "pattern").layers("pattern")[0].double().cpu().numpy()
     split = score_split(subject, ids, fixed=fixed, seed=seed)
@@ -178,19 +198,15 @@ def look(
         kinds, reason = head_kinds(subject, seed=seed), ""
     except NotApplicable as refused:
         kinds, reason = None, str(refused)
-    finding = look_finding(facts.name, pattern, split, kinds, reason, effects, cross)
-    return Look(facts.name, _labels(subject, ids), pattern, split, kinds, reason, effects, finding, written, cross)
+    written = None if parts is None or targets is None else target_attention(parts, targets)
+    finding = look_finding(facts.name, pattern, split, kinds, reason, effects, written)
+    labels, others = token_labels(subject, ids), () if targets is None else token_labels(subject, targets)
+    return Look(facts.name, labels, pattern, split, kinds, reason, effects, finding, others, written)
 
 
 def _target_ids(model: ModelAdapter, target: str | Tensor) -> Tensor:
     start = model.info.start_token
     if isinstance(target, Tensor):
-        need(
-            target.ndim == 2 and len(target) == 1,
-            "a target is (1, tokens)",
-            f"got {tuple(target.shape)}",
-            "reshape it",
-        )
         return target
     if start is None:
         raise NotApplicable(f"the files of {model.info.name} name no token to begin a target with; give token ids")
@@ -200,10 +216,5 @@ def _target_ids(model: ModelAdapter, target: str | Tensor) -> Tensor:
 def _special_tokens(model: ModelAdapter, encoded: bool) -> tuple[int, int]:
     """Return how many special tokens the text begins and ends with: they are not shuffled."""
     facts, tokenizer = model.info, model.tokenizer if encoded else None
-    last = tokenizer is not None and facts.kind != "decoder" and tokenizer.suffix_token is not None
+    last = tokenizer is not None and facts.kind not in TARGETS and tokenizer.suffix_token is not None
     return int(encoded and facts.first_token is not None), int(last)
-
-
-def _labels(model: ModelAdapter, ids: Tensor) -> tuple[str, ...]:
-    decode = (lambda _: "") if model.tokenizer is None else model.tokenizer.decode
-    return tuple(decode([token]) or f"#{token}" for token in ids[0].tolist())

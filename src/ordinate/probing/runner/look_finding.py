@@ -7,11 +7,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from ordinate.core.finding import Finding, HeatmapGrid, Table
+from ordinate.core.finding import Finding, Heatmap, HeatmapGrid, Table
 from ordinate.probing.measures.formatting import format_percent, heatmap_of
 from ordinate.probing.measures.head_effects import HeadEffect
 from ordinate.probing.measures.head_kinds import STRONG, WEAK, HeadKinds, offset_name
 from ordinate.probing.measures.score_split import ScoreSplit
+from ordinate.probing.measures.target_attention import TargetAttention
 
 # rows and columns of a picture that are not averaged, and most pictures of scores
 SIDE, MOST_SCORES = 4096, 128
@@ -42,7 +43,7 @@ def look_finding(
     kinds: HeadKinds | None,
     reason: str,
     effects: Sequence[HeadEffect],
-    cross: Float[ndarray, "decoder_layers decoder_h i j"] | None = None,
+    written: TargetAttention | None = None,
 ) -> Finding:
     """Return the answer with its tables and pictures.
 
@@ -53,7 +54,7 @@ def look_finding(
         kinds: the kinds of heads; None: not measured.
         reason: why they were not measured.
         effects: effects of ablated heads.
-        cross: cross-attention from target to source; None: none.
+        written: attention of the decoder on a target; None: none.
     """
     sizes = {"texts": 0, "tokens": 0, "reach": 0} if kinds is None else {
         "texts": kinds.texts, "tokens": kinds.tokens, "reach": kinds.reach
@@ -63,7 +64,7 @@ def look_finding(
         title=f"Does {name} have offset, first-token, induction or duplicate-token heads, and what do they do here?",
         answer=" ".join([_kinds_answer(kinds, reason), _split_answer(split), *map(str, effects)]),
         tables=(_heads_table(pattern, split, kinds), *([kinds.table()] if kinds else [])),
-        pictures=(*_cross_picture(cross), *_pictures(pattern, split, kinds)),
+        pictures=(*_target_pictures(written), *_pictures(pattern, split, kinds)),
         method=METHOD.format(**sizes, strong=f"{STRONG:g}", weak=f"{WEAK:g}"),
         null=NULL,
         caveats=CAVEATS,
@@ -115,16 +116,21 @@ def _heads_table(pattern: Float[ndarray, "layers h n n"], split: ScoreSplit, kin
     return Table(title="Each head", columns=columns, rows=tuple(rows), caption=caption)
 
 
-def _cross_picture(cross: Float[ndarray, "decoder_layers decoder_h i j"] | None) -> list[HeatmapGrid]:
-    if cross is None:
+def _target_pictures(written: TargetAttention | None) -> list[HeatmapGrid]:
+    if written is None:
         return []
-    panels = [heatmap_of(f"{layer}.{head}", cross[layer, head], SIDE) for layer, head in np.ndindex(*cross.shape[:2])]
-    caption = "Heads of the decoder; the other pictures and the table are of the encoder."
+
+    def panels(pattern: Float[ndarray, "layers h i j"]) -> tuple[Heatmap, ...]:
+        places = np.ndindex(*pattern.shape[:2])
+        return tuple(heatmap_of(f"{layer}.{head}", pattern[layer, head], SIDE) for layer, head in places)
+
+    caption = "Heads of the decoder; the pictures below and the tables of heads are of the encoder."
     return [
-        HeatmapGrid(
-            title="Cross-attention", x="source token", y="target token", panels=tuple(panels), caption=caption
-        )
-    ]
+        HeatmapGrid(title="Cross-attention", x="source token", y="target token", panels=panels(written.cross),
+                    caption=caption),
+        HeatmapGrid(title="Self-attention of the decoder", x="target key", y="target query",
+                    panels=panels(written.decoder), caption=caption),
+    ]  # fmt: skip
 
 
 def _pictures(
