@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import nn
 
+from ordinate.core.checks import need
 from ordinate.data.task import Task
 from ordinate.models.shape import Shape
 from ordinate.replications.replication import Replication
@@ -36,15 +37,27 @@ class Arm:
     learning_rate: float
     warmup_steps: int = 20
 
-    def settings(self, seed: int) -> TrainingSettings:
-        """Return the training settings of a seed, which are the same for all arms: seeds are paired."""
+    def settings(self, seed: int, looks: int = 1) -> TrainingSettings:
+        """Return the training settings of a seed, which are the same for all arms: seeds are paired.
+
+        Args:
+            seed: the seed.
+            looks: checkpoints kept, at equal distances, the last one of the trained model.
+
+        Raises:
+            ValueError: the steps are not divisible by the looks.
+        """
+        must, came = "the steps of an arm must be divisible by the looks", f"{self.steps} steps and {looks} looks"
+        need(self.steps % looks == 0, must, f"got {came}", "choose a number of steps that is")
         return TrainingSettings(
             steps=self.steps,
             batch=self.batch,
             seed=seed,
             learning_rate=self.learning_rate,
             warmup_steps=self.warmup_steps,
-            checkpoint_every=self.steps,
+            checkpoint_every=self.steps // looks,
+            # room for those that interruptions leave
+            keep=2 * looks,
         )
 
     @property
@@ -62,6 +75,10 @@ class TrainedReplication(Replication):
     """
 
     arms: ClassVar[tuple[Arm, ...]]
+    trained_as: ClassVar[str] = ""
+    """Name of the models, for papers that are measured on the same ones; empty: that of the replication."""
+    looks: ClassVar[int] = 1
+    """How often each model is examined, at equal distances over its training, the last time when it is trained."""
 
     @abstractmethod
     def task(self) -> Task:

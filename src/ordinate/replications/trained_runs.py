@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
+from pydantic import Field
 
 from ordinate.core.finding import Record
 
@@ -17,6 +18,8 @@ class TrainedRun(Record):
     seed: int
     numbers: dict[str, float]
     """Measured numbers by name."""
+    before: dict[int, dict[str, float]] = Field(default_factory=dict)
+    """The same numbers while it was trained, by step, without the last; empty: not measured."""
     seconds: float
     """Training time [s]."""
 
@@ -34,6 +37,13 @@ class TrainedRuns(Record):
         """Return a number for each seed, in the order of the seeds: two arms are paired by place."""
         found = sorted((run for run in self.runs if run.arm == arm), key=lambda run: run.seed)
         return np.array([run.numbers[name] for run in found])
+
+    def curve(self, arm: str, name: str) -> Float[ndarray, "seeds looks"]:
+        """Return a number for each seed at each step at which models were examined, the last one trained."""
+        found = sorted((run for run in self.runs if run.arm == arm), key=lambda run: run.seed)
+        return np.array(
+            [[*(run.before[step][name] for step in sorted(run.before)), run.numbers[name]] for run in found]
+        )
 
     @property
     def complete(self) -> bool:

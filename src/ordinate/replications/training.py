@@ -15,6 +15,7 @@ from ordinate.models.decoder import Decoder
 from ordinate.replications.trained import Arm, TrainedReplication, plan_of
 from ordinate.replications.trained_runs import SEEDS, TrainedRun, TrainedRuns
 from ordinate.study.manifest import processor
+from ordinate.training.checkpoint import SafetensorsCheckpointIO, checkpoint_path
 from ordinate.training.loop import train
 
 FORMAT = 1
@@ -87,9 +88,18 @@ def _one(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "weights"))
         model = Decoder(arm.shape)
-    train(model, task, arm.settings(seed), folder, on_progress)
+    train(model, task, arm.settings(seed, member.looks), folder, on_progress)
     seconds = time.perf_counter() - began
     with torch.no_grad():
         numbers = dict(member.examine(model.eval()))
+        steps = range(arm.steps // member.looks, arm.steps, arm.steps // member.looks)
+        before = {step: _at(member, model, checkpoint_path(folder, step)) for step in steps}
     shutil.rmtree(folder, ignore_errors=True)
-    return TrainedRun(arm=arm.name, seed=seed, numbers=numbers, seconds=round(seconds, 2))
+    return TrainedRun(arm=arm.name, seed=seed, numbers=numbers, before=before, seconds=round(seconds, 2))
+
+
+def _at(member: TrainedReplication, model: Decoder, path: Path) -> dict[str, float]:
+    """Numbers of the model as it was at a checkpoint."""
+    state = SafetensorsCheckpointIO().load_checkpoint(path)["state_dict"]
+    model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
+    return dict(member.examine(model.eval()))
