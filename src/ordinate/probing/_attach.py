@@ -108,10 +108,7 @@ def _attached(
         if reason is None:
             adapter: ModelAdapter = cast(Any, kind)(chosen, name, tokenizer, stage)
             adapter.whole, adapter.trained_length = model, _trained_length(adapter, model, folder)
-            kept = (
-                part is None or needs_source or adapter.info.kind == KIND_OF_PART[part] or adapter.info.kind == part
-            )
-            if not kept:
+            if part is not None and not needs_source and adapter.info.kind not in (KIND_OF_PART[part], part):
                 raise lacking_part(name, part, adapter.info.kind)
             return adapter
         refused.append(reason)

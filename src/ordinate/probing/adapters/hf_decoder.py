@@ -47,7 +47,7 @@ class HFDecoder(HFAttentionInterface):
         self, part: ModelPart, name: str, tokenizer: Tokenizer | None = None, stage: int | None = None
     ) -> None:
         need_float_weights(part.model)
-        self.whole, self.tokenizer, self.source = part.model, tokenizer, part.source
+        self.whole, self.tokenizer, self.source = cast(Any, part.model), tokenizer, part.source
         self.kind, self.name = KIND_OF_PART[part.name], name
         self.model, self.encoder = self.whole.get_decoder(), self.whole.get_encoder()
         self.tokens = self.model.get_input_embeddings()

@@ -26,6 +26,7 @@ DEFAULT_TEXT = "stdlib"
 OTHER_INPUTS = {
     "vision": "images: give them by images (--images)",
     "encoder-decoder": "pairs: give them by pairs (--pairs)",
+    "cross-attention": "pairs: give its whole model, and them by pairs (--pairs)",
 }
 
 
@@ -182,7 +183,7 @@ def text_subject(
     return (
         Subject(
             name=name,
-            kind=facts.kind,
+            kind="encoder" if facts.kind == "encoder" else "decoder",
             model=AttachedModel(adapter),
             tokenizer=tokenizer,
             first_token=facts.first_token,
