@@ -5,7 +5,7 @@ import sys
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -39,6 +39,35 @@ class SampleOptions:
         need_positive("budget", self.budget)
 
 
+@dataclass(frozen=True)
+class PartOptions:
+    """The part of the model that is probed."""
+
+    layer_stack: Annotated[
+        int | None,
+        Parameter(
+            help="Stack of layers to probe if there are several, as in Swin, counted from 1. Default: the longest."
+        ),
+    ] = None
+    part: Annotated[
+        Literal["encoder", "decoder"] | None,
+        Parameter(help="Part of an encoder-decoder: encoder, or decoder (its self-attention). Default: encoder."),
+    ] = None
+    source: Annotated[str | None, Parameter(help="Sentence that the decoder reads as its source.")] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is given, by the names of `attach`."""
+        named = {"stage": self.layer_stack, "part": self.part, "source": self.source}
+        return {name: value for name, value in named.items() if value is not None}
+
+    @property
+    def ending(self) -> str:
+        """What it adds to the name of a folder."""
+        stage = "" if self.layer_stack is None else f"-stage-{self.layer_stack}"
+        return stage if self.part is None else f"{stage}-{self.part}"
+
+
 @app.default
 def probe(
     model: Path | None = None,
@@ -48,7 +77,7 @@ def probe(
     probes: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
     out: Path | None = None,
     amount: Annotated[SampleOptions, Parameter(name="*")] = SampleOptions(),
-    layer_stack: int | None = None,
+    layers: Annotated[PartOptions, Parameter(name="*")] = PartOptions(),
     seed: int = 0,
 ) -> int:
     """Probe how a model uses position, and write a self-contained HTML report.
@@ -73,8 +102,8 @@ def probe(
         Folder for the findings and the report. Default: a folder in runs/ named after the model.
     amount
         Number and length of the samples, and the compute budget.
-    layer_stack
-        Stack of layers to probe if there are several, as in Swin, counted from 1. Default: the longest.
+    layers
+        The part of the model that is probed.
     seed
         Random seed.
     """
@@ -89,10 +118,8 @@ def probe(
     console = SafeConsole()
     asked = parsed(_listed(probes))
     place = model or _default(console)
-    subject = try_attach(place, _name(place), layer_stack)
-    part = {} if layer_stack is None else {"stage": layer_stack}
-    ending = "" if layer_stack is None else f"-stage-{layer_stack}"
-    folder = ProbeFolder(out or Path("runs") / f"probe-{_name(place)}{ending}")
+    subject = try_attach(place, _name(place), **layers.given)
+    folder = ProbeFolder(out or Path("runs") / f"probe-{_name(place)}{layers.ending}")
     with folder.lock():
         sizes = {"sequences": amount.samples, "length": amount.length}
         material = _images(images) if images else text_data(subject, text, **sizes, folder=place)
@@ -100,7 +127,7 @@ def probe(
             material = replace(check_input(subject, material), budget=amount.budget)
             console.print(f"input: {material.source}", markup=False, soft_wrap=True)
         inputs = {"model": _name(place), "files": model_fingerprint(place), "text": str(images or text or "default")}
-        inputs |= {**sizes, "budget": amount.budget, "seed": seed, "read": _digest(material), **part}
+        inputs |= {**sizes, "budget": amount.budget, "seed": seed, "read": _digest(material), **layers.given}
         folder.open(inputs, _about(_name(place), subject, material))
         with closing(console_progress(console)) as display:
             failed = run_probes(asked, subject, material, folder, seed, display.on_progress)

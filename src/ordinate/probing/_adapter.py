@@ -73,6 +73,21 @@ class ModelInfo:
         """Whether attention is causal."""
         return self.kind == "decoder"
 
+    def need_one_text(self, what: str) -> None:
+        """Raise unless queries and keys are of one text, as in self-attention.
+
+        Args:
+            what: what needs it, as the subject of a sentence in the plural.
+
+        Raises:
+            NotApplicable: they are of two, as in cross-attention.
+        """
+        if self.kind == "cross-attention":
+            raise NotApplicable(
+                f"{what} need queries and keys of one text; in the cross-attention of {self.name} the keys are of "
+                "the source; attach the part decoder or encoder, or record the patterns"
+            )
+
     @property
     def position_phrase(self) -> str:
         """How position enters, as a phrase."""

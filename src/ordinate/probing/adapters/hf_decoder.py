@@ -109,7 +109,12 @@ class HFDecoder(HFAttentionInterface):
             return inputs
         source = source_of(inputs, self.source, self.name, self.source_size).to(self.tokens.weight.device)
         with evaluation_mode(self.whole, gradients=inputs.gradients):
-            memory = self.encoder(input_ids=source, attention_mask=torch.ones_like(source))[0]
+            try:
+                memory = self.encoder(input_ids=source, attention_mask=torch.ones_like(source))[0]
+            except IndexError:
+                # a table of positions that is shorter than the source
+                must = f"the encoder of {self.name} must have a position for each token of the source"
+                raise ValueError(f"{must}; got {source.shape[1]} tokens; shorten it") from None
         return with_memory(inputs, source, memory)
 
 

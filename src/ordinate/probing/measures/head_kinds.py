@@ -138,13 +138,15 @@ def head_kinds(model: ModelAdapter, *, texts: int = TEXTS, half: int = HALF, see
 
     Raises:
         ValueError: too few or many texts, or a `half` below 8.
-        NotApplicable: the model takes images or too short texts, or its attention is not observable.
+        NotApplicable: the model takes images or too short texts, or its attention is not observable, or is
+            cross-attention.
     Source: Olsson et al. 2022, In-context learning and induction heads,
         https://transformer-circuits.pub/2022/in-context-learning-and-induction-heads (prefix matching).
     Departs: there the score has no null; here the same positions without the repetition.
     """
     need(2 <= texts <= 20, "kinds of heads need 2 to 20 texts", f"got {texts}", "give 16")
     need(half >= SHORTEST_HALF, f"half must be {SHORTEST_HALF} or more", f"got {half}", "give more tokens")
+    model.info.need_one_text("kinds of heads")
     repeated, control, size = _texts(model.info, texts, half, seed)
     watch = _KindHooks(model.info, size)
     for ids in (repeated, control):

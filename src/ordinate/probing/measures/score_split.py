@@ -72,8 +72,9 @@ def score_split(
 
     Raises:
         ValueError: several texts, fewer than 4 tokens to move, or shuffles that are no multiple of 4.
-        NotApplicable: the attention of the model is not observable.
+        NotApplicable: the attention of the model is not observable, or is cross-attention.
     """
+    model.info.need_one_text("position and content of scores")
     need(len(ids) == 1, "scores are split of one text", f"got {len(ids)}", "give one")
     front, back = fixed
     movable = torch.arange(front, ids.shape[1] - back)

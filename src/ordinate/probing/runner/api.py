@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ordinate.core.checks import need
 from ordinate.core.finding import Estimate, Finding, find_estimate
 from ordinate.core.progress import ignore
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
@@ -79,12 +80,26 @@ def probe(
     return ProbeResult(run_probe(asked, subject, read, seed, ignore))
 
 
-def try_attach(model: object, name: str | None = None, stage: int | None = None) -> ModelAdapter | NotApplicable:
-    """Attach to a model; return the reason if it cannot be instrumented."""
+def try_attach(
+    model: object,
+    name: str | None = None,
+    stage: int | None = None,
+    part: str | None = None,
+    source: str | None = None,
+) -> ModelAdapter | NotApplicable:
+    """Attach to a model; return the reason if it cannot be instrumented.
+
+    Raises:
+        ValueError: the part reads a source, and none is given.
+    """
     try:
-        return attach(model, name=name, stage=stage)
+        found = attach(model, name=name, stage=stage, part=part, source=source)
     except NotApplicable as reason:
         return reason
+    reads = found.info.source_vocabulary > 0
+    must = f"the {part} of {found.info.name} reads a source"
+    need(source is not None or not reads, must, "got none", "give --source, a sentence that it reads with every text")
+    return found
 
 
 def text_data(

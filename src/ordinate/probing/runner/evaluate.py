@@ -26,7 +26,7 @@ DEFAULT_TEXT = "stdlib"
 OTHER_INPUTS = {
     "vision": "images: give them by images (--images)",
     "encoder-decoder": "pairs: give them by pairs (--pairs)",
-    "cross-attention": "pairs: give its whole model, and them by pairs (--pairs)",
+    "cross-attention": "pairs: give its whole model by its folder, and pairs (--pairs)",
 }
 
 

@@ -178,6 +178,7 @@ def look(
     """
     subject = model if isinstance(model, ModelAdapter) else attach(model, name=model_name(model))
     facts = subject.info
+    facts.need_one_text("sentences that are looked at")
     ids = model_inputs(subject, sentence).ids
     if ids is None or facts.kind == "vision":
         raise NotApplicable(f"{facts.name} takes images; look reads a sentence")

@@ -88,6 +88,7 @@ def run_probe(
     try:
         if isinstance(subject, NotApplicable):
             raise subject
+        subject.info.need_one_text("probes")
         if isinstance(material, NotApplicable):
             raise material
         read, cut = (material, "") if probe.beyond_training else _within_training(subject, material)
