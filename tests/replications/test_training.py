@@ -1,15 +1,11 @@
 import pytest
 import torch
 
-from ordinate.core.atomic_files import write_checksummed
 from ordinate.data.tasks.copy import Copy
 from ordinate.models.shape import Shape
 from ordinate.replications.papers.press import Press
-from ordinate.replications.replication import Subject
-from ordinate.replications.runner import with_trained
-from ordinate.replications.trained import Arm, plan_of
-from ordinate.replications.trained_runs import SEEDS, TrainedRun, TrainedRuns
-from ordinate.replications.training import FORMAT, read_runs, train_models
+from ordinate.replications.trained import Arm
+from ordinate.replications.training import read_runs, train_models
 
 TASK = Copy(count=2, symbols=4)
 
@@ -65,26 +61,17 @@ class Watched(Small):
     """Examined at every step of four."""
 
     looks = 4
-    trained_as = "shared"
+    before_training = True
     arms = (Arm("rope", Small.arms[1].shape, 4, 2, 1e-2),)
 
 
 def test_a_model_is_examined_while_it_is_trained_and_the_last_time_trained(tmp_path):
     runs = train_models(Watched(), tmp_path / "a.json", seeds=1)
     curve = runs.curve("rope", "split 64")
-    assert sorted(runs.runs[0].before) == [1, 2, 3]
+    assert sorted(runs.runs[0].before) == [0, 1, 2, 3]
     assert curve[0, -1] == runs.numbers("rope", "split 64")[0]
-    assert len(set(curve[0])) == 4
+    assert len(set(curve[0])) == 5
     assert read_runs(tmp_path / "a.json", Watched()).runs == runs.runs
-
-
-def test_papers_on_the_same_models_read_one_file(tmp_path):
-    one = TrainedRun(arm="rope", seed=0, numbers={"split 64": 1.0}, seconds=1.0)
-    made = [one.model_copy(update={"seed": seed}) for seed in range(SEEDS)]
-    runs = TrainedRuns(plan=plan_of(Watched.arms), processor="none", runs=tuple(made))
-    write_checksummed(tmp_path / "shared.json", {"format": FORMAT, "trained": runs.model_dump(mode="json")})
-    assert with_trained(Subject(), Watched(), "another", tmp_path).runs is not None
-    assert with_trained(Subject(), Small(), "another", tmp_path).runs is None
 
 
 def test_steps_must_be_divisible_by_the_looks():

@@ -84,7 +84,7 @@ def _train(name: str, member: "Replication", folder: Path, on_progress: "OnProgr
     from ordinate.replications.training import train_models
 
     if isinstance(member, TrainedReplication):
-        train_models(member, trained_path(folder, member.trained_as or name), for_item(on_progress, name))
+        train_models(member, trained_path(folder, name), for_item(on_progress, name))
 
 
 def _list(console: SafeConsole) -> int:

@@ -65,7 +65,7 @@ def with_trained(subject: Subject, member: Replication, name: str, folder: Path 
     """
     if folder is None or not isinstance(member, TrainedReplication):
         return subject
-    path = trained_path(folder, member.trained_as or name)
+    path = trained_path(folder, name)
     runs = read_runs(path, member) if path.is_file() else None
     return replace(subject, runs=runs) if runs is not None and runs.complete else subject
 

@@ -75,10 +75,10 @@ class TrainedReplication(Replication):
     """
 
     arms: ClassVar[tuple[Arm, ...]]
-    trained_as: ClassVar[str] = ""
-    """Name of the models, for papers that are measured on the same ones; empty: that of the replication."""
     looks: ClassVar[int] = 1
     """How often each model is examined, at equal distances over its training, the last time when it is trained."""
+    before_training: ClassVar[bool] = False
+    """Whether each model is examined before its training as well."""
 
     @abstractmethod
     def task(self) -> Task:

@@ -19,7 +19,7 @@ class TrainedRun(Record):
     numbers: dict[str, float]
     """Measured numbers by name."""
     before: dict[int, dict[str, float]] = Field(default_factory=dict)
-    """The same numbers while it was trained, by step, without the last; empty: not measured."""
+    """The same numbers by step, 0: before training, without those of the last step; empty: not measured."""
     seconds: float
     """Training time [s]."""
 

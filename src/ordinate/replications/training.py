@@ -84,16 +84,16 @@ def _none_yet(member: TrainedReplication) -> TrainedRuns:
 def _one(
     member: TrainedReplication, arm: Arm, seed: int, task: Task, folder: Path, on_progress: OnProgress
 ) -> TrainedRun:
-    began = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "weights"))
         model = Decoder(arm.shape)
+    before = {0: _numbers(member, model)} if member.before_training else {}
+    began = time.perf_counter()
     train(model, task, arm.settings(seed, member.looks), folder, on_progress)
     seconds = time.perf_counter() - began
-    with torch.no_grad():
-        numbers = dict(member.examine(model.eval()))
-        steps = range(arm.steps // member.looks, arm.steps, arm.steps // member.looks)
-        before = {step: _at(member, model, checkpoint_path(folder, step)) for step in steps}
+    numbers = _numbers(member, model)
+    for step in range(arm.steps // member.looks, arm.steps, arm.steps // member.looks):
+        before[step] = _at(member, model, checkpoint_path(folder, step))
     shutil.rmtree(folder, ignore_errors=True)
     return TrainedRun(arm=arm.name, seed=seed, numbers=numbers, before=before, seconds=round(seconds, 2))
 
@@ -102,4 +102,9 @@ def _at(member: TrainedReplication, model: Decoder, path: Path) -> dict[str, flo
     """Numbers of the model as it was at a checkpoint."""
     state = SafetensorsCheckpointIO().load_checkpoint(path)["state_dict"]
     model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
-    return dict(member.examine(model.eval()))
+    return _numbers(member, model)
+
+
+def _numbers(member: TrainedReplication, model: Decoder) -> dict[str, float]:
+    with torch.no_grad():
+        return dict(member.examine(model.eval()))

@@ -6,8 +6,6 @@ from ordinate.models.decoder import Decoder
 from ordinate.probing._attach import attach
 from ordinate.replications.papers.olsson import (
     SHAPE,
-    SYMBOLS,
-    TOKENS,
     Olsson,
     Without,
     jump,
@@ -15,9 +13,8 @@ from ordinate.replications.papers.olsson import (
     overlap,
     planted,
     prefix_scores,
-    repeats,
-    split_losses,
 )
+from ordinate.replications.repeated_segments import SYMBOLS, TOKENS, repeats, split_losses
 from ordinate.replications.runner import replicate
 
 

@@ -5,25 +5,32 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor, nn
 
 from ordinate.core.finding import Estimate
-from ordinate.core.shapes import Ids, Logits, Weights
-from ordinate.data.batch import Batch
+from ordinate.core.shapes import Ids, Weights
 from ordinate.data.task import Task
 from ordinate.models.shape import Shape
 from ordinate.probing._adapter import AttentionRecord, Hooks, Inputs, ModelAdapter
 from ordinate.probing._attach import attach
 from ordinate.replications.estimates import over_pairs
+from ordinate.replications.repeated_segments import (
+    LONGEST,
+    SHORTEST,
+    SYMBOLS,
+    TOKENS,
+    Periods,
+    Repeats,
+    repeats,
+    split_losses,
+)
 from ordinate.replications.replication import Subject
 from ordinate.replications.result import Claim, Control, Paper
 from ordinate.replications.trained import Arm, TrainedReplication
 from ordinate.replications.trained_runs import TrainedRun
 
-SYMBOLS, TOKENS = 16, 32
-SHORTEST, LONGEST = 5, 14
 TEXTS, HEADS, LOOKS = 64, 4, 16
 STEPS, BATCH, LEARNING_RATE = 400, 32, 5e-3
 # nats gained by the repetition, of the log(16) = 2.8 of guessing, in models that have learnt to copy
@@ -32,23 +39,6 @@ LEAST_GAIN = 2.0
 SHAPE = Shape(
     vocabulary=SYMBOLS, width=64, layers=2, heads=HEADS, scheme="alibi", tie_embeddings=False, embedding_scale=0.02
 )
-
-Periods = Int[Tensor, "texts"]
-
-
-class Repeats(Task):
-    """Next-token prediction on a random segment that is repeated; its length varies from text to text.
-
-    The symbols of a segment are all different. A head that attends at one distance copies one length only.
-    """
-
-    @property
-    def vocabulary(self) -> int:
-        return SYMBOLS
-
-    def sample(self, generator: torch.Generator, count: int) -> Batch:
-        rows, _ = repeats(generator, count)
-        return Batch(rows[:, :-1], rows[:, 1:])
 
 
 class Olsson(TrainedReplication):
@@ -216,13 +206,6 @@ class Without(Hooks):
         return z * kept
 
 
-def repeats(generator: torch.Generator, count: int) -> tuple[Ids, Periods]:
-    """Draw rows of TOKENS + 1 symbols, each a segment repeated, and the lengths of the segments."""
-    periods = torch.randint(SHORTEST, LONGEST + 1, (count,), generator=generator)
-    symbols = torch.rand(count, SYMBOLS, generator=generator).argsort(1)
-    return symbols.gather(1, torch.arange(TOKENS + 1) % periods[:, None]), periods
-
-
 def prefix_scores(weights: Weights, periods: Periods) -> Float[Tensor, "h"]:
     """Return the mean attention of each head to the token after the earlier occurrence."""
     queries = torch.arange(weights.shape[-1])
@@ -240,14 +223,6 @@ def losses(model: ModelAdapter, rows: Ids, periods: Periods, watch: Hooks | None
     if logits is None:
         raise ValueError(f"losses need logits; {model.info.name} has none; give a model with an output head")
     return split_losses(logits, rows[:, 1:], periods)
-
-
-def split_losses(logits: Logits, targets: Ids, periods: Periods) -> tuple[float, float]:
-    """Return the loss of symbols that cannot be copied and of those that can [nats]."""
-    nats = nn.functional.cross_entropy(logits.mT, targets, reduction="none")
-    # the first symbol of the second period is new: nothing shows that the segment ends there
-    copied = torch.arange(1, TOKENS + 1) > periods[:, None]
-    return float(nats[~copied].mean()), float(nats[copied].mean())
 
 
 def overlap(one: Float[ndarray, "seeds looks"], other: Float[ndarray, "seeds looks"]) -> Float[ndarray, "seeds"]:
