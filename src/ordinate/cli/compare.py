@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
+from ordinate.core.output_folder import check_output_folder
 from ordinate.core.table_export import check_ending
 
 app = App(name="compare", help="Compare models, or the checkpoints of a training run, on the same texts.")
@@ -58,6 +59,7 @@ def compare(
     from ordinate.probing.runner.compare import compare as compare_models
 
     check_ending(f".{tables}")
+    check_output_folder(out, (".html", ".svg", f".{tables}"))
     console = SafeConsole()
     with closing(console_progress(SafeConsole(stderr=True))) as display:
         sizes: dict[str, Any] = {"lengths": lengths or None, "tokens": tokens or None, "samples": samples}

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from rich.table import Table
 
 from ordinate.cli.console import SafeConsole
+from ordinate.core.output_folder import check_output_folder
 from ordinate.core.table_export import check_ending
 
 app = App(name="look", help="Look at the heads of a model on one sentence.")
@@ -54,11 +55,12 @@ def look(
 
     heads = [parse_head(text) for text in ablate]
     check_ending(f".{tables}")
+    folder = out or Path("runs") / f"look-{model_name(model)}"
+    check_output_folder(folder, (".html", f".{tables}"))
     console = SafeConsole()
     seen = look_at(model, sentence, target=target, ablate=heads, seed=seed)
     console.print(str(seen), soft_wrap=True)
     console.print(_table(seen.table().rows))
-    folder = out or Path("runs") / f"look-{model_name(model)}"
     files = seen.save(folder, command=shlex.join(["ordinate", *sys.argv[1:]]), ending=f".{tables}")
     console.print(f"page: {files[0]}", soft_wrap=True)
     return 0

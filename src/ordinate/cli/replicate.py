@@ -10,6 +10,8 @@ from rich.text import Text
 
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.progress import console_progress
+from ordinate.core.checks import need_seed
+from ordinate.core.output_folder import check_output_folder
 
 if TYPE_CHECKING:
     from ordinate.core.progress import OnProgress
@@ -59,9 +61,13 @@ def replicate(
     console = SafeConsole()
     if not name:
         return _list(console)
+    need_seed(seed)
+    check_output_folder(out, (".json",))
+    check_output_folder(trained, (".json",))
     members = selected([part.strip() for part in name.split(",")], model is not None)
     base, results = with_model(model, text, seed), []
     folder = out if base.model is None else out / base.model.info.name
+    check_output_folder(folder, (".json",))
     folder.mkdir(parents=True, exist_ok=True)
     with closing(console_progress(SafeConsole(stderr=True))) as display:
         for each, member in members.items():

@@ -69,6 +69,12 @@ def need_whole(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a whole number; got {shown(value)}; give one such as 8")
 
 
+def need_seed(seed: Any) -> None:
+    """Raise unless `seed` is a whole number that every generator takes: 0 to 2^63 - 1."""
+    need_whole("seed", seed)
+    need(0 <= seed < 1 << 63, "seed must be 0 to 2^63 - 1", f"got {shown(seed)}", "give such a number")
+
+
 def plain_number(value: Any) -> Any:
     """Return a number of NumPy as Python's int or float; anything else as it is."""
     # numbers of Python, True among them, and symbolic sizes of torch.compile are left alone

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ordinate.core import catalog
 from ordinate.core.checks import need, need_known
+from ordinate.core.output_folder import nearest_folder
 from ordinate.data.tokenizer import FILE, Tokenizer, load_tokenizer
 from ordinate.pretrained.checkpoint_files import CONFIG, CheckpointTensors, read_config
 from ordinate.pretrained.checkpoint_sizes import check_sizes
@@ -108,8 +109,9 @@ def _attached(
         if reason is None:
             adapter: ModelAdapter = cast(Any, kind)(chosen, name, tokenizer, stage)
             adapter.whole, adapter.trained_length = model, _trained_length(adapter, model, folder)
-            if part is not None and not needs_source and adapter.info.kind not in (KIND_OF_PART[part], part):
-                raise lacking_part(name, part, adapter.info.kind)
+            own = adapter.info.kind
+            if part is not None and own not in (part, KIND_OF_PART[part]):
+                raise lacking_part(name, part, own)
             return adapter
         refused.append(reason)
     raise NotApplicable(f"{name} cannot be probed: {'; '.join(dict.fromkeys(refused))}")
@@ -134,8 +136,8 @@ def _read(folder: Path) -> Any:
     need(
         (folder / CONFIG).is_file(),
         f"a model folder must have {CONFIG}",
-        f"{folder} {'lacks it' if folder.is_dir() else 'is not a folder'}",
-        "give the folder of a checkpoint, or one printed by `ordinate train`",
+        f"{folder} {_fault(folder)}",
+        nearest_folder(folder, "give the folder of a checkpoint, or one printed by `ordinate train`"),
     )
     config = read_config(folder)
     # Tensors refuses pickles here, whatever loads the weights later
@@ -150,6 +152,10 @@ def _read(folder: Path) -> Any:
     # the loader of huggingface_hub prints
     with redirect_stdout(StringIO()):
         return kind.from_pretrained(str(folder), local_files_only=True)
+
+
+def _fault(folder: Path) -> str:
+    return "lacks it" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
 
 
 def _own_kind(config: Mapping[str, Any]) -> type[Any]:

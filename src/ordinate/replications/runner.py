@@ -9,8 +9,9 @@ from typing import Any
 from ordinate import __version__
 from ordinate.core import catalog
 from ordinate.core.atomic_files import read_checksummed, write_checksummed
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_seed
 from ordinate.core.progress import OnProgress, Progress, for_item, ignore
+from ordinate.data.resolve_corpus import resolve_corpus
 from ordinate.probing._adapter import ModelAdapter
 from ordinate.probing._attach import attach
 from ordinate.probing._probe import ProbeData
@@ -77,8 +78,11 @@ def trained_path(folder: Path, name: str) -> Path:
 
 def with_model(model: object | None, text: str = "stdlib", seed: int = 0) -> Subject:
     """Return what replications measure: a model with its texts, or nothing but a seed."""
+    need_seed(seed)
     if model is None:
         return Subject(seed=seed)
+    # before a model is loaded
+    resolve_corpus(text)
     subject = model if isinstance(model, ModelAdapter) else attach(model, name=_name(model))
     return Subject(subject, _texts(subject, text), seed)
 

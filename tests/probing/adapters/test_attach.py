@@ -71,7 +71,7 @@ def test_a_sentence_model_has_words_of_any_length():
 
 
 def test_folders_that_hold_no_model_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="is not a folder"):
+    with pytest.raises(ValueError, match="does not exist; give the folder"):
         attach(tmp_path / "none")
     with pytest.raises(ValueError, match="lacks it"):
         attach(tmp_path)

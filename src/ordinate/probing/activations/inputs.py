@@ -62,8 +62,14 @@ def batches(model: ModelAdapter, given: ModelInput | Iterable[ModelInput]) -> It
 
 
 def encode_text(model: ModelAdapter, text: str) -> Tensor:
-    """Return the token ids (1, tokens) of a text, with the special tokens that the model reads texts with."""
+    """Return the token ids (1, tokens) of a text, with the special tokens that the model reads texts with.
+
+    Raises:
+        ValueError: an empty text.
+        NotApplicable: the model has no tokenizer.
+    """
     ids, facts = model.tokenize(text).long(), model.info
+    need(len(ids) > 0, "a text must have a token or more", f"got {text!r}", "give a sentence")
     last = None if model.tokenizer is None or facts.kind in TARGETS else model.tokenizer.suffix_token
     parts = [torch.tensor([token]) for token in (facts.first_token,) if token is not None]
     parts += [ids, *(torch.tensor([token]) for token in (last,) if token is not None)]

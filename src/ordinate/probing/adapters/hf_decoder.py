@@ -49,7 +49,8 @@ class HFDecoder(HFAttentionInterface):
         need_float_weights(part.model)
         self.whole, self.tokenizer, self.source = cast(Any, part.model), tokenizer, part.source
         self.kind, self.name = KIND_OF_PART[part.name], name
-        self.model, self.encoder = self.whole.get_decoder(), self.whole.get_encoder()
+        whole: Any = part.model
+        self.model, self.encoder = whole.get_decoder(), whole.get_encoder()
         self.tokens = self.model.get_input_embeddings()
         self.source_size = self.encoder.get_input_embeddings().weight.shape[0]
         example = self.example_input(2, LENGTH)

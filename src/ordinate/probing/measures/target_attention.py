@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ordinate.core.checks import need
 from ordinate.core.shapes import Ids, SourceIds
-from ordinate.probing._adapter import ModelAdapter, NotApplicable
+from ordinate.probing._adapter import ModelAdapter
 from ordinate.probing._attach import attach
 from ordinate.probing.activations.inputs import model_inputs
 from ordinate.probing.activations.recording import record
@@ -37,11 +37,9 @@ def target_parts(model: ModelAdapter, source: SourceIds, target: Tensor) -> tupl
 
     Raises:
         ValueError: a target that is not (1, tokens), longer than the decoder reads, or beyond its vocabulary.
-        NotApplicable: the model has no cross-attention.
+        NotApplicable: the attention of its decoder is not observable.
     """
     name = model.info.name
-    if model.info.kind != "encoder-decoder":
-        raise NotApplicable(f"{name} has no cross-attention: only encoder-decoders have; leave the target out")
     shaped = target.ndim == 2 and len(target) == 1
     need(shaped, "a target is (1, tokens)", f"got {tuple(target.shape)}", "reshape it")
     decoder, cross = attach(model, part="decoder", source=source), attach(model, part="cross", source=source)

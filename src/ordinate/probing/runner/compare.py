@@ -6,10 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from ordinate.core.atomic_files import write_text
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_seed
 from ordinate.core.finding import Finding, Table
+from ordinate.core.output_folder import check_output_folder
 from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.core.table_export import save_table
+from ordinate.data.resolve_corpus import resolve_corpus
 from ordinate.evaluation.outcome import Evaluation
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing.measures.head_kinds import HeadKinds, head_kinds
@@ -64,6 +66,7 @@ class Comparison:
             ending: format of the tables: .csv or .parquet.
         """
         folder = Path(folder)
+        check_output_folder(folder, (".html", ".svg", ending))
         folder.mkdir(parents=True, exist_ok=True)
         files = [save_table(table, folder / f"{name}{ending}") for name, table in self.tables().items()]
         drawn = {folder / "compare.html": self.page(command)}
@@ -107,6 +110,10 @@ def compare(
         ValueError: fewer than two models, a folder without one, a corrupt checkpoint, or as of `evaluate`.
         NotApplicable: a model cannot be attached.
     """
+    need_seed(seed)
+    if text is not None:
+        # before a model is loaded
+        resolve_corpus(text)
     asked = asked_lengths(lengths, tokens)
     sources = model_sources([Path(place) for place in places])
     need(len(sources) > 1, "a comparison needs two models or checkpoints", f"got {len(sources)}", "give another")

@@ -12,8 +12,9 @@ from numpy import ndarray
 from torch import Tensor
 
 from ordinate.core.atomic_files import write_text
-from ordinate.core.checks import need
+from ordinate.core.checks import need, need_seed
 from ordinate.core.finding import Finding, Table
+from ordinate.core.output_folder import check_output_folder
 from ordinate.core.table_export import save_table
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._attach import attach
@@ -132,6 +133,7 @@ class Look:
             ending: format of the tables: .csv or .parquet.
         """
         folder = Path(folder)
+        check_output_folder(folder, (".html", ending))
         folder.mkdir(parents=True, exist_ok=True)
         tables = {"heads": self.table(), "attention": self.attention_table(), "scores": self.split.table()}
         tables |= {} if self.kinds is None else {"kinds": self.kinds.table()}
@@ -176,6 +178,11 @@ def look(
         ValueError: a sentence of fewer than 4 or more than 128 tokens, or an unknown head.
         NotApplicable: the attention of the model is not observable, or it takes no texts.
     """
+    need_seed(seed)
+    # before a model is loaded
+    for what, text in (("sentence", sentence), ("target", target)):
+        written = not isinstance(text, str) or bool(text.strip())
+        need(written, f"a {what} has a word or more", f"got {text!r}", "give one")
     subject = model if isinstance(model, ModelAdapter) else attach(model, name=model_name(model))
     facts = subject.info
     facts.need_one_text("sentences that are looked at")
@@ -206,11 +213,13 @@ def look(
 
 
 def _target_ids(model: ModelAdapter, target: str | Tensor) -> Tensor:
-    start = model.info.start_token
+    start, name = model.info.start_token, model.info.name
+    if model.info.kind != "encoder-decoder":
+        raise NotApplicable(f"{name} has no cross-attention: only encoder-decoders have; leave the target out")
     if isinstance(target, Tensor):
         return target
     if start is None:
-        raise NotApplicable(f"the files of {model.info.name} name no token to begin a target with; give token ids")
+        raise NotApplicable(f"the files of {name} name no token to begin a target with; give token ids")
     return torch.cat([torch.tensor([start]), model.tokenize(target).long()])[None]
 
 

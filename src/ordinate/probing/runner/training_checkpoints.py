@@ -6,6 +6,7 @@ from pathlib import Path
 from torch import nn
 
 from ordinate.core.checks import need
+from ordinate.core.output_folder import nearest_folder
 from ordinate.pretrained.checkpoint_files import CONFIG
 from ordinate.probing._adapter import ModelAdapter
 from ordinate.probing._attach import attach
@@ -90,7 +91,9 @@ def _sources(place: Path) -> list[ModelSource]:
     run = place.parents[1] if single else place.parent if place.name == CHECKPOINTS else place
     found = [place] if single else list_checkpoints(run / CHECKPOINTS)
     must = "a place to compare must be the folder of a model, of a run with checkpoints, or one of its checkpoints"
-    need(bool(found), must, f"{place} is none", "give a folder printed by `ordinate train`, or studies/NAME/runs/RUN")
+    came = f"{place} is none" if place.exists() else f"{place} does not exist"
+    remedy = nearest_folder(place, "give a folder printed by `ordinate train`, or studies/NAME/runs/RUN")
+    need(bool(found), must, came, remedy)
     ended = (run / "model" / CONFIG).is_file()
     need(ended, "a run must have ended: its model names the shape", f"{run} has none", "resume it first")
     return [ModelSource(run / "model", checkpoint) for checkpoint in found]
