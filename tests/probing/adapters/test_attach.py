@@ -188,11 +188,11 @@ def test_attention_that_cannot_be_watched_is_refused():
 
 
 def test_a_watched_pass_that_differs_is_refused(monkeypatch):
-    from ordinate.probing.adapters import hf_attention_interface
+    from ordinate.probing.instrumentation import attention_interface
 
-    whole = hf_attention_interface._plain_of
+    whole = attention_interface._plain_of
     monkeypatch.setattr(
-        hf_attention_interface, "_plain_of", lambda module: lambda *a, **k: _doubled(whole(module)(*a, **k))
+        attention_interface, "_plain_of", lambda module: lambda *a, **k: _doubled(whole(module)(*a, **k))
     )
     with pytest.raises(NotApplicable, match="does not reproduce the output of the model"):
         attach(make("gpt2"))
@@ -205,13 +205,13 @@ def _doubled(out):
 def test_a_mask_that_is_forgotten_is_noticed(monkeypatch):
     from transformers import AttentionInterface
 
-    from ordinate.probing.adapters import hf_attention_interface
+    from ordinate.probing.instrumentation import attention_interface
 
     def forgetful():
-        AttentionInterface.register("forgetful", hf_attention_interface._attention)
+        AttentionInterface.register("forgetful", attention_interface._attention)
 
-    monkeypatch.setattr(hf_attention_interface, "NAME", "forgetful")
-    monkeypatch.setattr(hf_attention_interface, "_register", forgetful)
+    monkeypatch.setattr(attention_interface, "NAME", "forgetful")
+    monkeypatch.setattr(attention_interface, "_register", forgetful)
     with pytest.raises(NotApplicable, match="does not reproduce the output of the model"):
         attach(make("gpt2"))
 
@@ -226,10 +226,10 @@ def test_a_model_without_positions_reports_none():
 
 
 def test_attention_in_one_piece_is_refused():
-    from ordinate.probing.adapters import hf_attention_interface
+    from ordinate.probing.instrumentation import attention_interface
 
     with pytest.raises(NotApplicable, match="no eager attention"):
-        hf_attention_interface._plain_of(torch.nn.Linear(1, 1))
+        attention_interface._plain_of(torch.nn.Linear(1, 1))
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.data.tokenizer import Tokenizer
 from ordinate.probing._adapter import ForwardOutput, Hooks, Inputs, NotApplicable, Projection
-from ordinate.probing.adapters.hf_attention_interface import HFAttentionInterface, InstrumentedPass
+from ordinate.probing.instrumentation.attention_interface import AttentionInterfaceModel, InstrumentedPass
 from ordinate.probing.instrumentation.black_box_model import Run
 from ordinate.probing.instrumentation.inspect_model import LENGTH, example_input, need_float_weights
 from ordinate.probing.instrumentation.model_parts import (
@@ -24,7 +24,7 @@ from ordinate.probing.instrumentation.model_parts import (
 from ordinate.probing.instrumentation.patching import evaluation_mode
 
 
-class HFDecoder(HFAttentionInterface):
+class HFDecoder(AttentionInterfaceModel):
     """Adapter of the decoder of a transformers encoder-decoder, or of its cross-attention.
 
     The encoder runs first, without hooks. Self-attention and cross-attention are told apart by the number of keys in

@@ -17,7 +17,6 @@ from ordinate.models.block import Block, CrossAttentionInput, SharedNormParallel
 from ordinate.models.encoded_source import EncodedSource
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.probing._adapter import ATTENTION_HOOKS, ForwardOutput, Hooks, Inputs, NotApplicable, Projection
-from ordinate.probing.adapters.ordinate_model import Change, OrdinateModel
 from ordinate.probing.instrumentation.model_parts import (
     KIND_OF_PART,
     LEFT_OUT,
@@ -28,12 +27,13 @@ from ordinate.probing.instrumentation.model_parts import (
     with_memory,
 )
 from ordinate.probing.instrumentation.observed_attention import HookedAttention
+from ordinate.probing.instrumentation.ordinate_hooks import Change, HookedOrdinateModel
 from ordinate.probing.instrumentation.ordinate_layout import ProbedPart
 from ordinate.probing.instrumentation.patching import evaluation_mode, patched_attribute
 from ordinate.schemes._scheme import Placed, Scheme
 
 
-class OrdinateDecoder(OrdinateModel):
+class OrdinateDecoder(HookedOrdinateModel):
     """Adapter of the decoder of an Ordinate encoder-decoder, or of its cross-attention.
 
     Args:
