@@ -74,6 +74,7 @@ def test_a_decoder_without_a_source_is_refused_before_it_is_probed(model):
     assert "has no cross-attention" in str(try_attach(torch.nn.Linear(2, 2), part="cross"))
 
 
+@pytest.mark.extended
 def test_a_source_longer_than_the_table_of_positions_is_refused(model):
     hf = pytest.importorskip("transformers")
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "d_model": 8}
