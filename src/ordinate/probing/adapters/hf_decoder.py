@@ -27,8 +27,8 @@ from ordinate.probing.instrumentation.patching import evaluation_mode
 class HFDecoder(AttentionInterfaceModel):
     """Adapter of the decoder of a transformers encoder-decoder, or of its cross-attention.
 
-    The encoder runs first, without hooks. Self-attention and cross-attention are told apart by the number of keys in
-    a pass whose source is shorter than its target.
+    The encoder runs first, without hooks. Self-attention and cross-attention are distinguished by the number of keys
+    in a pass whose source is shorter than its target.
 
     Args:
         part: the model and which part.
