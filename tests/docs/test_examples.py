@@ -27,6 +27,7 @@ TASKS = [
 SLOW = (
     *("docs/extend.md", "docs/questions/index.md", "docs/vision.md", "docs/spectra/dynamic.md"),
     *("docs/evaluate.md", "docs/study.md", "docs/transplant.md", "docs/outside.md", "docs/schemes/sandwich.md"),
+    *("docs/verify.md", "docs/encoder_decoder.md", "docs/grids.md", "docs/backends/row_blocks.md", "docs/lab.md"),
     *("docs/corpora/stdlib.md", "docs/corpora/docs.md", "docs/backends/custom_formula.md"),
     *(f"docs/notebooks/{name}.md" for name in ("own_scheme", "probe", "published_model", "study")),
 )

@@ -151,6 +151,7 @@ def test_more_rounds_come_nearer_to_full_attention(mode):
     assert off[-1] < 0.5 * off[0]
 
 
+@pytest.mark.extended
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("check", sorted(CHECKS))
 @pytest.mark.parametrize(

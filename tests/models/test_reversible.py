@@ -47,6 +47,7 @@ CHOICES = [
 ]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("choices", CHOICES, ids=str)
 def test_undoing_gives_the_gradients_of_remembering(choices):
     model, text = build(**choices), ids(2, 9)

@@ -68,6 +68,7 @@ def rendered(name, write, result, place):
     return build_findings(folder).read_text(encoding="utf-8")
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("name", ["study", "findings", "translation", "plot"])
 def test_a_page_requests_nothing_and_runs_no_script_but_its_own(name, write, result, tmp_path):
     page = Page(rendered(name, write, result, tmp_path))

@@ -77,7 +77,7 @@ def test_a_pass_without_a_head_ends_with_the_last_layer_and_leaves_nothing_behin
     assert (again.logits is None) == (whole.logits is None)
 
 
-@pytest.mark.parametrize("name", ALL)
+@each_model
 def test_what_is_read_is_what_the_model_computes(name):
     seen, inputs, one = All(), given(name), subject(name)
     reading = one.forward(inputs, seen)

@@ -78,6 +78,7 @@ def test_what_enters_a_stage_is_what_the_one_before_gave(model, stage):
         torch.testing.assert_close(reading.residual, out.hidden_states[3], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("stage", [1, 2, 3])
 @pytest.mark.parametrize("side", [64, 72])
 def test_matrices_are_found_where_attention_is_within_windows(model, stage, side):

@@ -99,6 +99,7 @@ def gpt2():
 
 
 # columns: input, after layers 1, 2, 3
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(
     ("dose", "expected"),
     [

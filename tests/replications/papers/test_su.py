@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from ordinate.replications import replicate
@@ -22,6 +23,7 @@ def test_the_bound_is_the_mean_of_partial_sums():
     assert abs(bound(rates, torch.tensor([1.0]))[0] - exact) < 1e-6
 
 
+@pytest.mark.extended
 def test_three_verdicts():
     found = {one.claim.name: one.verdict for one in replicate("su").claims}
     assert found == {
