@@ -142,3 +142,13 @@ def test_an_option_of_another_task_is_refused_for_a_text_too():
         ValueError, match="task text predicts the next token of a text; got --task-samples; leave them out"
     ):
         resolve(Plan(task_samples=20))
+
+
+def test_how_many_checkpoints_are_kept_and_their_size_are_said_beforehand():
+    seen = []
+    plan = Plan(**SIZES, schemes=("none", "rope"), steps=20, keep_checkpoints=(0, 5))
+    assert resolve(plan, seen.append).digest() == resolve(Plan(**SIZES, schemes=("none", "rope"), steps=20)).digest()
+    said = "2 checkpoints of each run are kept, 4 in all, at most 1 MB"
+    assert [one.message for one in seen] == [said]
+    with pytest.raises(ValueError, match="--keep-checkpoints takes steps of the training, 0 to 20; got 21; leave it"):
+        resolve(plan.model_copy(update={"keep_checkpoints": (0, 21)}))

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from ordinate.core.seeds import derive_seed
+from ordinate.training.checkpoint import SafetensorsCheckpointIO, checkpoint_path, list_checkpoints, step_of
 from ordinate.training.settings import TrainingDiverged
 
 VICTIM = Path(__file__).parent / "victim.py"
@@ -158,3 +160,42 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
 def test_how_often_checkpoints_are_written_may_change(tmp_path):
     run(tmp_path)
     assert run(tmp_path, checkpoint_every=3)[1].tokens_per_second is None
+
+
+def test_kept_checkpoints_stay_beside_the_two_newest_and_change_no_weight(tmp_path):
+    plain, _ = run(tmp_path / "plain")
+    first = weights(victim.tied_model())
+
+    def interrupt(progress):
+        if progress.done == 7:
+            raise KeyboardInterrupt
+
+    kept = {"keep_steps": (0, 1, 5)}
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "kept", watch=interrupt, **kept)
+    model, trace = run(tmp_path / "kept", **kept)
+    assert torch.equal(weights(model), weights(plain))
+    assert list(trace.steps) == list(range(1, victim.STEPS + 1))
+    assert [step_of(path) for path in list_checkpoints(tmp_path / "kept")] == [0, 1, 5, 8, 12]
+    initial = SafetensorsCheckpointIO().load_checkpoint(checkpoint_path(tmp_path / "kept", 0))["state_dict"]
+    assert torch.equal(initial["model.0.weight"].flatten(), first[: initial["model.0.weight"].numel()])
+
+
+def test_training_resumes_from_the_initial_weights_that_were_kept(tmp_path):
+    def interrupt(progress):
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "kept", watch=interrupt, keep_steps=(0,))
+    assert [step_of(path) for path in list_checkpoints(tmp_path / "kept")] == [0]
+    assert torch.equal(weights(run(tmp_path / "kept", keep_steps=(0,))[0]), weights(run(tmp_path / "plain")[0]))
+
+
+def test_checkpoints_to_keep_must_be_steps_that_fit_on_the_disk(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="checkpoints to keep must be of steps 0 to 12; got 13; give steps of this"):
+        run(tmp_path, keep_steps=(4, 13))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(OSError, match=r"the checkpoints to keep must fit on the disk of .*; 2 need 0 MB of 0 MB"):
+        run(tmp_path, keep_steps=(4, 8))
+    assert list(tmp_path.glob("step-*")) == []

@@ -6,6 +6,7 @@ from cyclopts import App, Parameter
 
 from ordinate.cli.console import SafeConsole
 from ordinate.cli.executor_options import DEFAULT_EXECUTION, FLAT, ONE_DEVICE, make_executor
+from ordinate.cli.progress import console_progress
 from ordinate.cli.study import PLAN_PARAMETER, Logger, run
 from ordinate.study.options import Options
 from ordinate.study.plan import Plan, default_scheme
@@ -56,7 +57,7 @@ def train(
     if plan.mixers is not None and (len(plan.mixers) > 1 or ALL_MIXERS in plan.mixers):
         raise ValueError(f"train takes one mixer; got {', '.join(plan.mixers)}; give one, or use study")
     chosen = None if scheme is None and plan.base else (scheme or default_scheme("softmax", plan.model),)
-    whole = resolve(Plan.model_validate({**dict(plan), "schemes": chosen}))
+    whole = resolve(Plan.model_validate({**dict(plan), "schemes": chosen}), console_progress(console).on_progress)
     place, mirror = open_output(out, f"train-{whole.digest()}")
     executor = make_executor(whole, hardware, DEFAULT_EXECUTION, mirror)
     if executor.join_as_follower(StudyFolder(place)):

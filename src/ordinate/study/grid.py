@@ -14,7 +14,9 @@ from ordinate.study.plan import Plan
 from ordinate.study.run import Cell, FrozenModel, describe_cell
 
 # options that cannot be factors: they apply to the whole study
-STUDY_WIDE = frozenset({"seeds", "leader_seeds", "tune_seeds", "tune_fraction", "threads", "checkpoint_every"})
+STUDY_WIDE = frozenset(
+    {"seeds", "leader_seeds", "tune_seeds", "tune_fraction", "threads", "checkpoint_every", "keep_checkpoints"}
+)
 OVERRIDES_KEY = "cells"
 Values = dict[str, Any]
 Preset = Callable[[str | None, str | None], Mapping[str, Any]]

@@ -145,6 +145,8 @@ class Options(FrozenModel):
     """Processor threads of each run; by default the fastest number, measured on this machine."""
     checkpoint_every: int = Field(100, ge=1)
     """Optimiser steps between checkpoints."""
+    keep_checkpoints: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Steps whose checkpoints are saved and kept beside the two newest: 0 10 100 1000; 0 is before training."""
 
     @field_validator("*")
     @classmethod

@@ -18,6 +18,7 @@ from ordinate.study.options import unused_fields
 from ordinate.study.plan import Plan, default_scheme
 from ordinate.study.run import Run
 from ordinate.study.tuning import learning_rates
+from ordinate.training.checkpoint import checkpoint_bytes
 from ordinate.training.settings import fast_precision
 
 ALL_MIXERS = "all"
@@ -60,7 +61,23 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     for run in runs:
         sizing.shape_of(run)
     need_memory("the largest model", 4 * sizing.largest, times=MEMORY_FACTOR)
-    return plan.model_copy(update={"budgets": matched_steps(plan, sizing)})
+    plan = plan.model_copy(update={"budgets": matched_steps(plan, sizing)})
+    _kept_checkpoints(plan, sizing, on_progress)
+    return plan
+
+
+def _kept_checkpoints(plan: Plan, sizing: ModelSizing, on_progress: OnProgress) -> None:
+    """Say how many checkpoints are kept and how large they are; raise a ValueError for steps that no run takes."""
+    kept = sorted(set(plan.keep_checkpoints))
+    if not kept:
+        return
+    longest = max((plan.budgets or {}).values(), default=plan.steps)
+    must = f"--keep-checkpoints takes steps of the training, 0 to {longest}"
+    need(kept[-1] <= longest, must, f"got {kept[-1]}", "leave it out, or give more --steps")
+    count = len(kept) * plan.seeds * len(plan.arms())
+    size = count * checkpoint_bytes(sizing.largest) / 1e6
+    about = f", at most {size:,.0f} MB" if size else ""
+    on_progress(Progress(message=f"{len(kept)} checkpoints of each run are kept, {count} in all{about}"))
 
 
 def _leader_seeds(plan: Plan) -> Plan:

@@ -154,6 +154,10 @@ def settings_of(plan: Plan, run: Run) -> TrainingSettings:
         grad_clip=plan.grad_clip,
         precision=plan.precision,
         checkpoint_every=plan.checkpoint_every,
+        # a run that tries a learning rate is shorter, and its model is not used
+        keep_steps=()
+        if run.rate is not None
+        else tuple(step for step in plan.keep_checkpoints if step <= plan.steps),
     )
 
 

@@ -19,7 +19,7 @@ from ordinate.training.checkpoint import SafetensorsCheckpointIO
 from ordinate.training.settings import TrainingSettings
 
 # settings that may change on resume because they do not affect the weights
-RESUMABLE_SETTINGS = ("checkpoint_every", "keep")
+RESUMABLE_SETTINGS = ("checkpoint_every", "keep", "keep_steps")
 
 
 class ThroughputMeter:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,32 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def checkpoint_path(folder: Path, step: int) -> Path:
     """Return the path of the checkpoint of this step."""
     return folder / f"step-{step:08d}"
+
+
+def checkpoint_bytes(parameters: int) -> int:
+    """Return the size of a checkpoint of a model: its weights and two moments of AdamW in float32 [bytes].
+
+    Args:
+        parameters: number of the model's parameters.
+    """
+    return 3 * 4 * parameters
+
+
+def need_space(folder: Path, parameters: int, steps: Sequence[int]) -> None:
+    """Raise an OSError unless the checkpoints to keep fit on the disk, before any step is taken.
+
+    Args:
+        folder: folder of the checkpoints.
+        parameters: number of the model's parameters.
+        steps: the steps whose checkpoints are kept.
+    """
+    missing = [step for step in steps if not checkpoint_path(folder, step).exists()]
+    needed, free = len(missing) * checkpoint_bytes(parameters), shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(
+            f"the checkpoints to keep must fit on the disk of {folder}; {len(missing)} need {needed / 1e6:,.0f} MB "
+            f"of {free / 1e6:,.0f} MB free; keep fewer"
+        )
 
 
 def step_of(path: Path) -> int:

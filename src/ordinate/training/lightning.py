@@ -68,8 +68,13 @@ class TrainingModule(lightning.LightningModule):
         self.signal = number
 
     def on_train_start(self) -> None:
-        """Reinstall the signal handlers: Lightning's own would end the process without a checkpoint."""
+        """Reinstall the signal handlers, and save the initial weights if they are kept.
+
+        Lightning's own handlers would end the process without a checkpoint.
+        """
         _install(self.stop)
+        if self.global_step == 0 and 0 in self.settings.keep_steps:
+            self._save(0)
 
     def configure_model(self) -> None:
         """Shard the model if the strategy is FSDP."""
@@ -124,7 +129,8 @@ class TrainingModule(lightning.LightningModule):
             self.metrics.append(step, self.loss)
             self.on_progress(Progress(stage="training", done=step, total=self.settings.steps, loss=self.loss))
         signal = self.agreed_signal()
-        if step % self.settings.checkpoint_every == 0 or step == self.settings.steps or signal:
+        due = step % self.settings.checkpoint_every == 0 or step in (*self.settings.keep_steps, self.settings.steps)
+        if due or signal:
             self._save(step)
         if signal:
             raise TrainingStopped(signal)
@@ -147,7 +153,8 @@ class TrainingModule(lightning.LightningModule):
         present = list_checkpoints(self.folder)
         # later checkpoints must be corrupt, or training would have resumed from them
         later = [path for path in present if step_of(path) > step]
-        for old in [*later, *present[: len(present) - len(later)][: -self.settings.keep]]:
+        earlier = present[: len(present) - len(later)][: -self.settings.keep]
+        for old in [*later, *(path for path in earlier if step_of(path) not in self.settings.keep_steps)]:
             self.trainer.strategy.remove_checkpoint(old)
 
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from ordinate.core.progress import OnProgress, ignore
 from ordinate.data.task import Task
+from ordinate.training.checkpoint import need_space
 from ordinate.training.metrics import Metrics
 from ordinate.training.settings import Hardware, TrainingHistory, TrainingSettings
 
@@ -41,12 +42,13 @@ def train(
         ValueError: the checkpoints belong to another model, other data or other settings (each difference is named),
             or the losses of earlier steps are missing; the batch is not divisible by the devices, or there is not one
             process per device.
-        OSError: a checkpoint or a loss cannot be written.
+        OSError: a checkpoint or a loss cannot be written, or there is no space for the checkpoints to keep.
     """
     from ordinate.training.lightning import fit
 
     hardware.check_batch_size(settings.batch)
     folder.mkdir(parents=True, exist_ok=True)
+    need_space(folder, sum(parameter.numel() for parameter in model.parameters()), settings.keep_steps)
     metrics = Metrics(folder / "metrics.jsonl")
     clock = fit(model, task, settings, folder, metrics, on_progress, hardware)
     rows = metrics.read()

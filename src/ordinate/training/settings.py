@@ -51,7 +51,8 @@ class TrainingSettings:
         grad_clip: maximum gradient norm.
         precision: `bf16` or `fp32` matrix products.
         checkpoint_every: steps between checkpoints.
-        keep: number of checkpoints kept; at least 2, so that a corrupt one has a predecessor.
+        keep: number of newest checkpoints kept; at least 2, so that a corrupt one has a predecessor.
+        keep_steps: steps whose checkpoints are saved and kept as well; 0: the initial weights.
     """
 
     steps: int
@@ -64,6 +65,7 @@ class TrainingSettings:
     precision: str = "fp32"
     checkpoint_every: int = 100
     keep: int = 2
+    keep_steps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "learning_rate", "grad_clip", "checkpoint_every"):
@@ -75,6 +77,9 @@ class TrainingSettings:
         need(finite, "learning_rate must be finite", f"got {self.learning_rate}", "give one such as 1e-3")
         need_known("precision", self.precision, ("bf16", "fp32"))
         need(self.keep >= 2, "at least two checkpoints must be kept", f"got keep={self.keep}", "give 2 or more")
+        outside = [step for step in self.keep_steps if not 0 <= step <= self.steps]
+        must = f"checkpoints to keep must be of steps 0 to {self.steps}"
+        need(not outside, must, f"got {', '.join(map(str, outside))}", "give steps of this training")
 
 
 @dataclass(frozen=True)
