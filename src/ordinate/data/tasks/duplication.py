@@ -35,7 +35,12 @@ class Duplication(Task):
             f"got length {self.length}",
             "give one such as 64",
         )
-        need(self.symbols > 1, "duplication needs two different symbols", f"got {self.symbols}", "give 2 or more")
+        need(
+            self.symbols > 1,
+            "duplication needs two different symbols",
+            f"got symbols={self.symbols}",
+            "give 2 or more",
+        )
 
     @property
     def vocabulary(self) -> int:

@@ -34,7 +34,9 @@ class Induction(Task):
         need(
             self.length >= 3, "induction needs a length of at least 3", f"got length {self.length}", "give 3 or more"
         )
-        need(self.symbols > 1, "induction needs two different symbols", f"got {self.symbols}", "give 2 or more")
+        need(
+            self.symbols > 1, "induction needs two different symbols", f"got symbols={self.symbols}", "give 2 or more"
+        )
 
     @property
     def vocabulary(self) -> int:

@@ -56,7 +56,7 @@ class Masked(Task):
         need(
             0 <= self.mask < vocabulary and vocabulary > 1,
             f"the mask token must be one of {vocabulary} tokens, and not the only one",
-            f"got {self.mask}",
+            f"got mask={self.mask}",
             "include it in the vocabulary",
         )
         need(

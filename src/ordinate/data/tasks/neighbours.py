@@ -47,8 +47,8 @@ class Neighbours(Task):
         need(self.questions > 0, "at least one query is needed", "got questions=0", "give 1 or more")
         need(
             self.rows * self.columns <= self.symbols,
-            "the symbols of a grid must be distinct",
-            f"got {self.rows * self.columns} cells for symbols={self.symbols}",
+            "a grid needs a distinct symbol for each of its rows x columns cells",
+            f"got rows={self.rows}, columns={self.columns} for symbols={self.symbols}",
             "give more symbols, or a smaller grid",
         )
 
