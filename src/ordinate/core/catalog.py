@@ -52,7 +52,7 @@ def own_names(package: str) -> list[str]:
 
 def origin(package: str, name: str) -> str | None:
     """Return the installed package that a member comes from, with its version; None: Ordinate's own."""
-    point = None if name in own_names(package) else _added(package).get(name)
+    point = None if _is_own(package, name) else _added(package).get(name)
     return None if point is None else class_reference.origin(point)
 
 
@@ -70,10 +70,9 @@ def load(package: str, kind: type[Member], name: str) -> type[Member]:
     """
     if class_reference.is_reference(name):
         return class_reference.load_reference(name, kind)
-    own = own_names(package)
-    if name not in own:
+    if not _is_own(package, name):
         added = _added(package)
-        need_known(kind.__name__.lower(), name, [*own, *added])
+        need_known(kind.__name__.lower(), name, [*own_names(package), *added])
         return class_reference.load_plugin(added[name], kind)
     module = import_module(f"{package}.{name}")
     members = [
@@ -87,6 +86,14 @@ def load(package: str, kind: type[Member], name: str) -> type[Member]:
             f"a member file must define exactly one {kind.__name__}; {module.__name__} defines {came}; split it"
         )
     return members[0]
+
+
+def _is_own(package: str, name: str) -> bool:
+    """Return whether a package has a member module of this name: one file is looked for, no folder is listed."""
+    if name.startswith("_") or not name.isidentifier():
+        return False
+    spec = find_spec(f"{package}.{name}")
+    return spec is not None and spec.submodule_search_locations is None
 
 
 def _added(package: str) -> dict[str, EntryPoint]:

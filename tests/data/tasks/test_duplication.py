@@ -28,7 +28,7 @@ def test_the_papers_size_can_be_drawn():
     [
         ({"length": 63}, "needs an even length of at least 4; got length 63"),
         ({"length": 2}, "needs an even length of at least 4; got length 2"),
-        ({"symbols": 1}, "two different symbols; got 1"),
+        ({"symbols": 1}, "two different symbols; got symbols=1"),
     ],
 )
 def test_invalid_sizes_are_refused(options, message):

@@ -36,7 +36,7 @@ def test_no_position_reveals_the_answer():
     ("options", "message"),
     [
         ({"length": 2}, "induction needs a length of at least 3; got length 2"),
-        ({"symbols": 1}, "two different symbols; got 1"),
+        ({"symbols": 1}, "two different symbols; got symbols=1"),
     ],
 )
 def test_invalid_sizes_are_refused(options, message):

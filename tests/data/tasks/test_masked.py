@@ -74,7 +74,7 @@ def test_an_encoder_learns_it():
     ("options", "match"),
     [
         ({"length": 1001}, "the text must have at least 1001 tokens; it has 1000; give more text"),
-        ({"mask": 51}, "the mask token must be one of 51 tokens, and not the only one; got 51; include it"),
+        ({"mask": 51}, "the mask token must be one of 51 tokens, and not the only one; got mask=51; include it"),
         ({"mlm_probability": 0.0}, "mlm_probability must be above 0 and at most 1; got 0.0"),
         (
             {"mask_replace_prob": 0.8, "random_replace_prob": 0.3},

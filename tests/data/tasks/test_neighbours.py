@@ -42,7 +42,7 @@ def test_slices_are_the_direction_and_the_row_of_the_answer():
     [
         ({"rows": 1, "columns": 1}, "a grid needs at least two cells"),
         ({"questions": 0}, "at least one query is needed"),
-        ({"rows": 9, "columns": 9}, "got 81 cells for symbols=64"),
+        ({"rows": 9, "columns": 9}, "got rows=9, columns=9 for symbols=64"),
     ],
 )
 def test_invalid_sizes_are_refused(options, message):

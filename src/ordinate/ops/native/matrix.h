@@ -2,9 +2,8 @@
 
 #pragma once
 
-#include <ATen/native/CPUBlas.h>
-
 #include "job.h"
+#include "matrix_product.h"
 
 namespace {
 

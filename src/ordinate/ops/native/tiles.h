@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <ATen/native/CPUBlas.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "job.h"
+#include "matrix_product.h"
 
 namespace {
 
