@@ -115,7 +115,7 @@ def _seeded(request):
     """Each test draws the same numbers whatever ran before it."""
     on_cpu = request.config.getoption("--device") == "cpu"
     with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed keeps three stack traces for devices that are not used yet: a tenth of the time of all tests
+        # torch.manual_seed keeps three stack traces for devices not used yet, which took a tenth of the time of tests
         (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(0)
         yield
 

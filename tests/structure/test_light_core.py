@@ -144,7 +144,12 @@ def test_what_is_built_works_in_an_empty_environment(form, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         parts = {name.partition("/")[0] for name in archive.namelist()}
         archive.extractall(site)
+        about = archive.read(f"ordinate-{ordinate.__version__}.dist-info/METADATA").decode()
     assert parts == {"ordinate", f"ordinate-{ordinate.__version__}.dist-info"}
+    # a package index shows the README without the files beside it
+    assert not re.findall(r"\]\((?!https://)", about)
+    assert 'pip install "ordinate[study]"\nordinate study ' in about
+    assert "./dev study" not in about
     run = runner(site)
     done = run(MODELS)
     assert (done.stdout, done.stderr) == ("whole False\n", ""), done.stderr
