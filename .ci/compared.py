@@ -18,12 +18,12 @@ from ordinate.report.verdict import verdict
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "mixers" / "compared.md"
 PLAIN = "softmax"
-# options of each study besides --mixers all; together about 40 minutes on two idle cores
+# options of each study besides --mixers all --leader-seeds 0; together about 40 minutes on two idle cores
 STUDIES = {
-    "text": "--steps 300 --eval-samples 32 --shuffle-samples 32 --generated-texts 0",
-    "copy": "--task copy --preset quick",
-    "recall": "--task recall --preset quick",
-    "listops": "--task listops:length=32 --preset quick",
+    "text": "--precision fp32 --steps 300 --warmup-steps 40 --eval-samples 32 --shuffle-samples 32 --generated-texts 0",
+    "copy": "--precision bf16 --task copy --preset quick",
+    "recall": "--precision bf16 --task recall --preset quick",
+    "listops": "--precision bf16 --task listops:length=32 --preset quick",
 }
 
 
@@ -34,7 +34,8 @@ def folder(name: str) -> Path:
 
 def commands() -> list[str]:
     """Return the commands that run the studies."""
-    return [f"./dev study --mixers all {options} --out studies/mixers-{name}" for name, options in STUDIES.items()]
+    every = "./dev study --mixers all --leader-seeds 0"
+    return [f"{every} {options} --out studies/mixers-{name}" for name, options in STUDIES.items()]
 
 
 def cell(entry: ArmSummary | None, kind: Metric) -> str:
@@ -57,13 +58,10 @@ def table(studies: dict[str, Study], entries: dict[str, list[ArmSummary]]) -> st
     compared = {label: one for study in studies.values() for label, one in study.arms.items()}
     order = list(dict.fromkeys([label for entries in found.values() for label in entries] + list(compared)))
     heads = [f"{name}, {study.metric.name}" for name, study in studies.items()]
-    first = next(iter(studies.values()))
-    lines = [["mixer", "scheme", *heads, "tokens / s"], ["---"] * (len(heads) + 3)]
+    lines = [["mixer", "scheme", *heads], ["---"] * (len(heads) + 2)]
     for label in order:
         cells = [cell(found[name].get(label), study.metric) for name, study in studies.items()]
-        speeds = [run["cost"]["tokens_per_second"] for run in first.finished(label)]
-        speed = f"{sum(speeds) / len(speeds):,.0f}" if speeds else ""
-        lines.append([f"[{label}]({label}.md)", compared[label]["scheme"], *cells, speed])
+        lines.append([f"[{label}]({label}.md)", compared[label]["scheme"], *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

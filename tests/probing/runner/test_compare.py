@@ -90,7 +90,8 @@ def test_a_checkpoint_of_the_final_weights_is_the_model(root, tmp_path):
     found = compare(root / "run" / "checkpoints" / "step-00000200", root / "run" / "model",
                     text=str(root / "text"), **SIZES)  # fmt: skip
     assert [one.difference for one in found.evaluation.differences] == [0, 0]
-    assert "\nCannot be told: none of 2 differences is significant after correction." in str(found)
+    assert "\nCannot be told. Run step 200 - run at" in str(found)
+    assert "None of 2 differences is significant after correction" in str(found)
     assert found.matches[0].overlap == pytest.approx(1, abs=1e-5)
     assert found.matches[0].moved == 0
     shutil.copytree(root / "run", tmp_path / "copy")

@@ -45,6 +45,7 @@ class KindScores:
         low: lower end of the 95 % interval of value - null.
         high: its upper end.
         adjusted_p: p-value of value > null, adjusted over all heads and kinds.
+        excess: value - null of each text.
     """
 
     name: str
@@ -53,6 +54,7 @@ class KindScores:
     low: Float[ndarray, "layers h"]
     high: Float[ndarray, "layers h"]
     adjusted_p: Float[ndarray, "layers h"]
+    excess: Float[ndarray, "texts layers h"]
 
     def verdict(self, layer: int, head: int) -> str:
         """Return yes (at least half of the attention above the null), weakly (a tenth), no, or cannot be told."""
@@ -241,6 +243,6 @@ def _scores(pairs: dict[str, tuple[Scores, Scores]], seed: int) -> tuple[KindSco
     p = benjamini_hochberg(exact_sign_flip_test(excess))
     _, low, high = mean_intervals(excess, seed)
     return tuple(
-        KindScores(name, value.mean(0), null.mean(0), low[place], high[place], p[place])
+        KindScores(name, value.mean(0), null.mean(0), low[place], high[place], p[place], value - null)
         for place, (name, (value, null)) in enumerate(pairs.items())
     )

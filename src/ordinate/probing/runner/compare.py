@@ -5,22 +5,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from ordinate.core.atomic_files import write_text
 from ordinate.core.checks import need, need_seed
 from ordinate.core.finding import Finding, Table
-from ordinate.core.output_folder import check_output_folder
 from ordinate.core.progress import OnProgress, Progress, ignore
-from ordinate.core.table_export import save_table
 from ordinate.data.resolve_corpus import resolve_corpus
 from ordinate.evaluation.outcome import Evaluation
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing.measures.head_kinds import HeadKinds, head_kinds
 from ordinate.probing.measures.head_matching import HeadMatches, match_heads
-from ordinate.probing.runner.compare_finding import compare_finding
+from ordinate.probing.measures.kinds_over_steps import KindOverSteps, kinds_over_steps
+from ordinate.probing.runner.compare_finding import compare_finding, run_of
 from ordinate.probing.runner.evaluate import DEFAULT_TEXT, asked_lengths, evaluate_subjects, text_subject
 from ordinate.probing.runner.probe_data import sample_text
 from ordinate.probing.runner.training_checkpoints import ModelSource, model_sources
-from ordinate.report.finding_page import chart_svg, finding_page
+from ordinate.report.finding_files import save_finding
+from ordinate.report.finding_page import finding_page
 from ordinate.report.findings import notebook_card
 
 # texts on which heads are matched, and their tokens
@@ -65,20 +64,10 @@ class Comparison:
             command: the command that made it.
             ending: format of the tables: .csv or .parquet.
         """
-        folder = Path(folder)
-        check_output_folder(folder, (".html", ".svg", ending))
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [save_table(table, folder / f"{name}{ending}") for name, table in self.tables().items()]
-        drawn = {folder / "compare.html": self.page(command)}
-        drawn |= {
-            folder / f"{chart.title.lower().replace(' ', '_')}.svg": chart_svg(chart) for chart in self.finding.charts
-        }
-        for path, text in drawn.items():
-            write_text(path, text)
-        return [*drawn, *files]
+        return save_finding(self.finding, folder, "compare", self.page(command), self.tables(), ending)
 
     def __str__(self) -> str:
-        return f"{self.finding.title}\n{self.finding.answer}"
+        return f"{self.finding.title}\n{self.finding.headline}"
 
     def _repr_html_(self) -> str:
         return notebook_card(self.finding)
@@ -130,7 +119,8 @@ def compare(
     matches = _matches(adapters, text or DEFAULT_TEXT, seed, notes)
     kinds = _kinds(adapters, seed, notes)
     steps = {name: source.step for name, source in zip(names, sources, strict=True) if source.step is not None}
-    finding = compare_finding(evaluation, matches, kinds, steps, notes)
+    over = _over_steps(kinds, steps, seed)
+    finding = compare_finding(evaluation, matches, kinds, steps, over, notes)
     return Comparison(evaluation, tuple(matches), kinds, finding)
 
 
@@ -168,4 +158,17 @@ def _kinds(adapters: Sequence[ModelAdapter], seed: int, notes: list[str]) -> dic
             found[adapter.info.name] = head_kinds(adapter, seed=seed)
         except NotApplicable as reason:
             notes.append(f"Kinds of heads of {adapter.info.name} cannot be told: {reason}.")
+    return found
+
+
+def _over_steps(
+    kinds: Mapping[str, HeadKinds], steps: Mapping[str, int], seed: int
+) -> dict[str, list[KindOverSteps]]:
+    """Return of each run with two measured checkpoints or more which kinds of heads appear."""
+    found = {}
+    known = sorted((name for name in kinds if name in steps), key=lambda name: steps[name])
+    for run in dict.fromkeys(run_of(name) for name in steps):
+        own = [name for name in known if run_of(name) == run]
+        if len(own) > 1:
+            found[run] = kinds_over_steps([kinds[name] for name in own], [steps[name] for name in own], seed=seed)
     return found

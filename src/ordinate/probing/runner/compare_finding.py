@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ordinate.core.finding import Chart, Finding, Line, Table
+from ordinate.core.finding import Chart, Estimate, Finding, Grade, Line, Table
 from ordinate.evaluation.outcome import Evaluation
 from ordinate.evaluation.result import ModelDifference, PositionDifference
-from ordinate.evaluation.wording import bounds, gap
+from ordinate.probing.measures.grading import ORDER
 from ordinate.probing.measures.head_kinds import HeadKinds
 from ordinate.probing.measures.head_matching import HeadMatches, matches_table
+from ordinate.probing.measures.kinds_over_steps import KindOverSteps, over_steps_table
 
 # lines of a chart that can be distinguished
 MOST_LINES = 8
@@ -17,7 +18,10 @@ METHOD = (
     "All models predict the same tokens or bytes of the same documents. Differences are paired by document, with "
     "intervals that treat documents as the sample, and p-values corrected by Holm: over all lengths and pairs of "
     "models, and over all positions and pairs. Positions are grouped by powers of two. Heads are matched one to one "
-    "by the overlap of their attention on half of the texts; overlap, interval and p-value are of the other half."
+    "by the overlap of their attention on half of the texts; overlap, interval and p-value are of the other half. A "
+    "head appears at the first checkpoint of a run at which it is of a kind and its attention above the null is "
+    "significantly larger than at the first checkpoint, on the same texts, after correction over heads, kinds and "
+    "checkpoints (Benjamini and Hochberg, 5 %)."
 )
 NULL = "No difference; for matched heads the mean overlap with all other heads of the other model."
 
@@ -27,6 +31,7 @@ def compare_finding(
     matches: Sequence[HeadMatches],
     kinds: Mapping[str, HeadKinds],
     steps: Mapping[str, int],
+    over: Mapping[str, Sequence[KindOverSteps]],
     notes: Sequence[str],
 ) -> Finding:
     """Return the answer with its tables and charts.
@@ -36,16 +41,23 @@ def compare_finding(
         matches: matched heads of consecutive models.
         kinds: kinds of heads of each model.
         steps: optimiser steps of those models that are checkpoints.
+        over: of each run with two checkpoints or more, which kinds of heads appear.
         notes: what was not measured, and why.
     """
     tables = [_lengths_table(evaluation, steps), _differences_table(evaluation), _positions_table(evaluation)]
     tables += [matches_table(matches)] if matches else []
     tables += [_kinds_table(kinds)] if kinds else []
+    tables += [_appeared_table(over)] if over else []
     charts = [_length_chart(evaluation), *_position_chart(evaluation), *_step_charts(evaluation, kinds, steps)]
+    grade, effect, answer = _answer(evaluation)
+    appear = [_over_sentence(run, own, len(over) > 1) for run, own in over.items()]
     return Finding(
         question="compare",
         title="Do these models predict the same text equally well, and do their heads agree?",
-        answer=" ".join([_answer(evaluation), *map(_match_sentence, matches)]),
+        grade=grade,
+        effect=effect,
+        answer=" ".join([answer, *appear, *map(_match_sentence, matches)]),
+        estimates=tuple(one.appeared[0].rise for own in over.values() for one in own if one.appeared),
         tables=tuple(table for table in tables if table.rows),
         charts=tuple(charts),
         method=METHOD,
@@ -54,21 +66,41 @@ def compare_finding(
     )
 
 
-def _answer(found: Evaluation) -> str:
+def run_of(name: str) -> str:
+    """Return the run that a checkpoint is of, by its name."""
+    return name.partition(" step ")[0]
+
+
+def _answer(found: Evaluation) -> tuple[Grade, Estimate | None, str]:
     if not found.differences:
-        return "Cannot be told: no two of them are measured in the same unit."
+        return "cannot be told", None, "No two of them are measured in the same unit."
     model = found.models[0]
     largest = max(found.differences, key=lambda one: (one.significant, abs(one.difference)))
     significant = sum(one.significant for one in found.differences)
-    unit = model.unit
-    effect = f"{gap(model, largest.difference)} {bounds(model, largest.interval)} {unit}".replace("  ", " ")
-    where = f"{largest.first} - {largest.second} at {largest.length:,} tokens"
+    low, high = _ends(largest.interval)
+    name = f"{largest.first} - {largest.second} at {largest.length:,} tokens"
+    effect = Estimate(name=name, value=largest.difference, low=low, high=high, null=0.0, unit=model.unit)
+    count = len(found.differences)
     if not significant:
-        whole = f"none of {len(found.differences)} differences is significant after correction"
-        return f"Cannot be told: {whole}. The largest, {where}, is {effect}, corrected p {largest.adjusted:.2g}."
-    grade = f"No: {significant} of {len(found.differences)} differences between them are significant after correction"
-    where_ahead = _by_position(found.by_position, largest)
-    return f"{grade}. The largest, {where}, is {effect}, corrected p {largest.adjusted:.2g}.{where_ahead}"
+        told = f"None of {count} differences is significant after correction"
+        return "cannot be told", effect, f"{told}; this one, the largest, has corrected p {largest.adjusted:.2g}."
+    told = f"{significant} of {count} differences between them are significant after correction"
+    told = f"{told}; this one, the largest, has corrected p {largest.adjusted:.2g}."
+    return "no", effect, told + _by_position(found.by_position, largest)
+
+
+def _over_sentence(run: str, found: Sequence[KindOverSteps], several: bool) -> str:
+    """Whether kinds of heads appear over training, the clearest first."""
+    grade = min((one.grade for one in found), key=ORDER.index)
+    told = [one.answer for one in found if one.appeared]
+    for left in ("no", "cannot be told"):
+        kinds = [one.kind for one in found if one.grade == left]
+        if kinds and left == "no":
+            told.append(f"No head becomes one of another kind ({', '.join(kinds)}).")
+        elif kinds:
+            told.append(f"Whether others appear cannot be told of {', '.join(kinds)} heads.")
+    of = f" of {run}" if several else ""
+    return f"Do kinds of heads appear over the training{of}? {grade.capitalize()}. {' '.join(told)}"
 
 
 def _by_position(by_position: Sequence[PositionDifference], pair: ModelDifference) -> str:
@@ -148,6 +180,13 @@ def _kinds_table(kinds: Mapping[str, HeadKinds]) -> Table:
     return Table(title=first.title, columns=("model", *first.columns), rows=rows, caption=first.caption)
 
 
+def _appeared_table(over: Mapping[str, Sequence[KindOverSteps]]) -> Table:
+    tables = {run: over_steps_table(own) for run, own in over.items()}
+    first = next(iter(tables.values()))
+    rows = tuple((run, *row) for run, table in tables.items() for row in table.rows)
+    return Table(title=first.title, columns=("run", *first.columns), rows=rows, caption=first.caption)
+
+
 def _line(
     name: str, x: Sequence[float], values: Sequence[float], intervals: Sequence[tuple[float, float] | None]
 ) -> Line:
@@ -198,10 +237,10 @@ def _step_charts(found: Evaluation, kinds: Mapping[str, HeadKinds], steps: Mappi
     models = sorted((model for model in found.models if model.name in steps), key=lambda model: steps[model.name])
     if len(models) < 2:
         return []
-    runs = dict.fromkeys(model.name.partition(" step ")[0] for model in models)
+    runs = dict.fromkeys(run_of(model.name) for model in models)
     values, heads = [], []
     for run in runs:
-        own = [model for model in models if model.name.partition(" step ")[0] == run]
+        own = [model for model in models if run_of(model.name) == run]
         prefix = f"{run}, " if len(runs) > 1 else ""
         for length in dict.fromkeys(one.length for model in own for one in model.lengths):
             there = [(steps[model.name], one) for model in own for one in model.lengths if one.length == length]

@@ -11,11 +11,8 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from ordinate.core.atomic_files import write_text
 from ordinate.core.checks import need, need_seed
 from ordinate.core.finding import Finding, Table
-from ordinate.core.output_folder import check_output_folder
-from ordinate.core.table_export import save_table
 from ordinate.probing._adapter import ModelAdapter, NotApplicable
 from ordinate.probing._attach import attach
 from ordinate.probing.activations.inputs import TARGETS, model_inputs
@@ -27,6 +24,7 @@ from ordinate.probing.measures.score_split import ScoreSplit, score_split
 from ordinate.probing.measures.target_attention import TargetAttention, target_attention, target_parts
 from ordinate.probing.runner.look_finding import look_finding
 from ordinate.probing.runner.token_labels import token_labels
+from ordinate.report.finding_files import save_finding
 from ordinate.report.finding_page import finding_page
 from ordinate.report.findings import notebook_card
 
@@ -132,18 +130,12 @@ class Look:
             command: the command that made it.
             ending: format of the tables: .csv or .parquet.
         """
-        folder = Path(folder)
-        check_output_folder(folder, (".html", ending))
-        folder.mkdir(parents=True, exist_ok=True)
         tables = {"heads": self.table(), "attention": self.attention_table(), "scores": self.split.table()}
         tables |= {} if self.kinds is None else {"kinds": self.kinds.table()}
         tables |= {"ablation": effects_table(self.effects, self.tokens)} if self.effects else {}
         if self.written is not None:
             tables |= {"cross_attention": self.cross_table(), "decoder_attention": self.decoder_table()}
-        files = [save_table(table, folder / f"{name}{ending}") for name, table in tables.items()]
-        page = folder / "look.html"
-        write_text(page, self.page(command))
-        return [page, *files]
+        return save_finding(self.finding, folder, "look", self.page(command), tables, ending)
 
     def __str__(self) -> str:
         return f"{self.finding.title}\n{self.finding.answer}"
