@@ -72,7 +72,8 @@ def test_checkpoints_of_a_run_and_a_model_are_compared_on_the_same_texts(root, f
     assert len(tables["matched_heads"].rows) == 8
     assert len(tables["kinds_of_heads"].rows) == 3 * 4 * 4
     assert [chart.title for chart in found.finding.charts] == [
-        "Value by length", "Difference by position", "Value over steps", "Heads over steps"
+        "Value by length", "Difference by position", "Value over steps", "Strongest heads over steps",
+        "Heads over steps",
     ]  # fmt: skip
     assert found.finding.charts[2].lines[0].x == (100.0, 200.0)
 
@@ -147,7 +148,7 @@ def test_the_command_writes_page_tables_and_charts(root, tmp_path, capsys):
     assert f"page: {tmp_path / 'out' / 'compare.html'}" in said.replace("\n", "")
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".html", ".csv", ".svg"}
     page = (tmp_path / "out" / "compare.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     assert "run step 100" in page
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
     assert (tmp_path / "out" / "value_over_steps.svg").read_text().startswith("<svg")

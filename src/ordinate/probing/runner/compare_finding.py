@@ -233,12 +233,14 @@ def _position_chart(found: Evaluation) -> list[Chart]:
 
 
 def _step_charts(found: Evaluation, kinds: Mapping[str, HeadKinds], steps: Mapping[str, int]) -> list[Chart]:
-    """Curves over training steps, of values at each length and of the number of heads of each kind."""
+    """Curves over training steps: values at each length, the strongest head of each kind, and heads of each kind."""
     models = sorted((model for model in found.models if model.name in steps), key=lambda model: steps[model.name])
     if len(models) < 2:
         return []
     runs = dict.fromkeys(run_of(model.name) for model in models)
-    values, heads = [], []
+    values: list[Line] = []
+    strongest: list[Line] = []
+    counts: list[Line] = []
     for run in runs:
         own = [model for model in models if run_of(model.name) == run]
         prefix = f"{run}, " if len(runs) > 1 else ""
@@ -246,20 +248,45 @@ def _step_charts(found: Evaluation, kinds: Mapping[str, HeadKinds], steps: Mappi
             there = [(steps[model.name], one) for model in own for one in model.lengths if one.length == length]
             values.append(_line(f"{prefix}{length:,} tokens", [step for step, _ in there],
                                 [one.value for _, one in there], [one.interval for _, one in there]))  # fmt: skip
-        counted = [(steps[model.name], _counts(kinds[model.name])) for model in own if model.name in kinds]
-        for kind in dict.fromkeys(kind for _, counts in counted for kind in counts):
-            heads.append(Line(name=f"{prefix}{kind}", x=tuple(float(step) for step, _ in counted),
-                              y=tuple(float(counts[kind]) for _, counts in counted)))  # fmt: skip
-    charts = [Chart(title="Value over steps", x="optimiser steps", y=found.models[0].unit, lines=tuple(values),
-                    caption=f"Bands: 95 % intervals over {found.units}.")]  # fmt: skip
-    if heads:
-        caption = "Heads that are of a kind, or weakly."
-        charts.append(
-            Chart(title="Heads over steps", x="optimiser steps", y="heads", lines=tuple(heads), caption=caption)
+        measured = {steps[model.name]: kinds[model.name] for model in own if model.name in kinds}
+        if measured:
+            strongest += _strongest(prefix, measured)
+            counts += _counts(prefix, measured)
+    charts = [("Value over steps", found.models[0].unit, values, f"Bands: 95 % intervals over {found.units}.")]
+    if counts:
+        told = "Of each kind the head that has most at the last checkpoint. Bands: 95 % intervals over texts."
+        charts += [
+            ("Strongest heads over steps", "attention above the null", strongest, told),
+            ("Heads over steps", "heads", counts, "Heads that are of a kind, or weakly."),
+        ]
+    return [
+        Chart(title=title, x="optimiser steps", y=y, lines=tuple(lines), caption=caption)
+        for title, y, lines, caption in charts
+    ]
+
+
+def _strongest(prefix: str, measured: Mapping[int, HeadKinds]) -> list[Line]:
+    """A line for each kind: the head with the most attention above the null at the last checkpoint."""
+    lines, last = [], list(measured.values())[-1]
+    for place, kind in enumerate(last.kinds):
+        layer, head = np.unravel_index(int((kind.value - kind.null).argmax()), kind.value.shape)
+        at = [one.kinds[place] for one in measured.values()]
+        values = [float((one.value - one.null)[layer, head]) for one in at]
+        ends = [(float(one.low[layer, head]), float(one.high[layer, head])) for one in at]
+        name = last.kind_name(kind, int(layer), int(head))
+        lines.append(_line(f"{prefix}{name}, {layer}.{head}", list(measured), values, ends))
+    return lines
+
+
+def _counts(prefix: str, measured: Mapping[int, HeadKinds]) -> list[Line]:
+    """A line for each kind: how many heads are of it."""
+    lines = []
+    for place, kind in enumerate(next(iter(measured.values())).kinds):
+        counted = [
+            sum(one.kinds[place].verdict(*at) in ("yes", "weakly") for at in np.ndindex(*one.offset.shape))
+            for one in measured.values()
+        ]
+        lines.append(
+            _line(f"{prefix}{kind.name}", list(measured), [float(n) for n in counted], [None] * len(counted))
         )
-    return charts
-
-
-def _counts(kinds: HeadKinds) -> dict[str, int]:
-    places = list(np.ndindex(*kinds.offset.shape))
-    return {own.name: sum(own.verdict(*place) in ("yes", "weakly") for place in places) for own in kinds.kinds}
+    return lines
