@@ -120,13 +120,12 @@ def padded(channels: int) -> int:
     return max(16, 1 << (channels - 1).bit_length())
 
 
-def prepare(given: Problem) -> Prepared:
-    """Find NaN and infinity among the keys, and describe tensors and sizes."""
+def describe(given: Problem) -> Prepared:
+    """Describe tensors and sizes; which keys are not finite is left open."""
     q, k, v = (contiguous_channels(x) for x in (given.q, given.k, given.v))
     given = given._replace(q=q, k=k, v=v)
     kind = device_class(q.device)
     found = tiles(kind, q.dtype, max(padded(q.shape[3]), padded(v.shape[3])))
-    poison = q.new_empty(k.shape[:3], dtype=torch.float32)
     rows = 0
     asks, holds = given.q_document, given.k_document
     if asks is not None and holds is not None:
@@ -138,13 +137,20 @@ def prepare(given: Problem) -> Prepared:
     entries = 1 if given.table is None else given.table.shape[1]
     bias = Bias(given.table, given.slopes, given.sinks, given.origin, entries - 1)
     sizes = q.shape[1], k.shape[1], q.shape[2], k.shape[2], given.start, given.window
-    where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, poison)
+    where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, None)
     # the interpreter multiplies the bits of bfloat16
-    ready = Prepared(given, bias, where, found, kind == "interpreter" and q.dtype == torch.bfloat16)
+    return Prepared(given, bias, where, found, kind == "interpreter" and q.dtype == torch.bfloat16)
+
+
+def prepare(given: Problem) -> Prepared:
+    """Describe tensors and sizes, and find NaN and infinity among the keys."""
+    ready = describe(given)
+    _, k, v = ready.problem[:3]
+    poison = k.new_empty(k.shape[:3], dtype=torch.float32)
     grid = -(-k.shape[2] // ROWS.rows), ready.grid[1]
     arguments = matrix(k), matrix(v), poison, k.shape[1], k.shape[2], ready.form(ROWS)
     launch(find_poison, grid, arguments, ROWS.options)
-    return ready
+    return ready._replace(where=ready.where._replace(poison=poison))
 
 
 def forward(given: Problem) -> tuple[Tensor, Tensor]:
