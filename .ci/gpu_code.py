@@ -12,6 +12,8 @@ KERNELS = {
     "attention_backward_keys": "gradients of keys and values",
     "attention_backward_queries": "gradients of queries",
     "add_tiles": "gradient of the table",
+    "attend_chunk": "decoding: chunks of keys",
+    "join_chunks": "decoding: join",
     "rotate_half": "rotation, halves",
     "rotate_interleaved": "rotation, neighbours",
     "rotate_partly": "rotation of half of the channels",
