@@ -1,6 +1,7 @@
 """The decoding kernels on a CPU, in Triton's interpreter: run by test_triton.py in a process of its own.
 
-    TRITON_INTERPRET=1 python -m pytest -W ignore::RuntimeWarning tests/attention/backends/triton_decode_interpreted.py
+    export TRITON_INTERPRET=1
+    python -m pytest -W ignore::RuntimeWarning tests/attention/backends/triton_decode_interpreted.py
 
 bfloat16 is left out: the interpreter rounds it wrongly.
 """
@@ -15,7 +16,7 @@ import torch
 
 from ordinate import Geometry, attend, explain
 from ordinate.attention import ScoreOptions, attend_with_lse
-from ordinate.attention._attend import BACKENDS
+from ordinate.attention._attend import BACKENDS, STANDARD
 from ordinate.attention._backend import AttentionCall
 from ordinate.attention._proof_case import disagreement
 from ordinate.ops.triton import attention, decode, operators
@@ -61,7 +62,7 @@ def inputs(where, dtype=torch.float32, **sizes):
     return [x.detach() for x in random_qkv(where, dtype=dtype, **given)]
 
 
-def assert_it_agrees(scheme, where, given, options=ScoreOptions()):
+def assert_it_agrees(scheme, where, given, options=STANDARD):
     """Output by the rule of all backends, and the log-sum-exp within the rounding of float32."""
 
     def results(backend, scheme, q, k, v):

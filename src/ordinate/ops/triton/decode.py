@@ -5,8 +5,8 @@ A program computes the softmax of its queries over one chunk C of the keys, and 
 
     lse_C = log sum over j of C of exp(s_j)        o_C = sum over j of C of exp(s_j - lse_C) v_j
 
-with the scores s_j of the forward kernel: soft cap, bias, masks. A second kernel joins the chunks, in their order, with
-the sink t, if there is one:
+with the scores s_j of the forward kernel: soft cap, bias, masks. A second kernel joins the chunks, in their order,
+with the sink t, if there is one:
 
     lse = log(exp(t) + sum over C of exp(lse_C))   o = sum over C of exp(lse_C - lse) o_C
 
