@@ -35,7 +35,7 @@ def left_padded(keys, queries):
 PLACES = {
     "newest": Geometry.causal(1, cached=149),
     "few": Geometry.causal(5, cached=66),
-    "window": Geometry.causal(2, cached=200, window=90),
+    "window": Geometry.causal(2, cached=190, window=90),
     "left": left_padded(100, 3),
     "packed": Geometry.packed([60, 70, 9]).block(slice(123, 139)),
     "cross": Geometry.cross(3, 70),
