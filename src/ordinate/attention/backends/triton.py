@@ -17,6 +17,7 @@ from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.triton import operators
 from ordinate.ops.triton.availability import unavailable_reason
+from ordinate.ops.triton.decay import STEP
 from ordinate.ops.triton.tiles import TILES, device_class, tiles
 from ordinate.schemes._scheme import Placed
 
@@ -71,7 +72,8 @@ class Triton(Backend):
 
     def workspace_bytes(self, call: AttentionCall) -> int:
         """Log-sum-exp of the queries, one number for each key, ranges of document tiles, and tables of biases; of a
-        decoding step outputs and log-sum-exp of each chunk of keys in place of the numbers of keys.
+        decoding step outputs and log-sum-exp of each chunk of keys in place of the numbers of keys; of a bias that is
+        linear in the distance the bounds by which keys are left out.
         """
         held = sum(4 * x.numel() for x in (_bias(call.at).table, _bias(call.at).slopes) if x is not None)
         batch, heads, queries, width = call.q.shape
@@ -81,6 +83,9 @@ class Triton(Backend):
         if is_decoding(call.where) and not _is_learned(call.q, call.k, call.v, *_bias_tensors(call)):
             size = tiles(device_class(call.q.device), call.q.dtype, max(width, depth)).decoding.chunk
             numbers = batch * heads * queries * -(-keys // size) * (depth + 1)
+        elif _bias(call.at).slopes is not None and call.where.is_causal and not documents:
+            # eight numbers of each query, and products with the own key in pieces
+            held += batch * heads * (32 * queries + min(queries, STEP) * width * call.q.element_size())
         return 4 * (batch * heads * queries + numbers) + documents + held
 
 
