@@ -1,17 +1,24 @@
-"""Write the table of docs/backends/triton.md from the newest saved compilation: `python .ci/gpu_code.py`."""
+"""Write the table of docs/backends/triton.md from the newest saved compilation: `python .ci/gpu_code.py`.
 
+The column of least times is computed from the tiles when the page is written, nothing is compiled again.
+"""
+
+import sys
 from pathlib import Path
 from typing import Any
 
 from generated_parts import Pages, write
 from speeds import newest
 
-PAGE = Path(__file__).parents[1] / "docs" / "backends" / "triton.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "backends" / "triton.md"
 KERNELS = {
     "attention_forward": "outputs",
     "attention_backward_keys": "gradients of keys and values",
     "attention_backward_queries": "gradients of queries",
     "add_tiles": "gradient of the table",
+    "attend_chunk": "decoding: chunks of keys",
+    "join_chunks": "decoding: join",
     "rotate_half": "rotation, halves",
     "rotate_interleaved": "rotation, neighbours",
     "rotate_partly": "rotation of half of the channels",
@@ -20,19 +27,32 @@ KERNELS = {
 
 def table(found: dict[str, Any]) -> str:
     """Format the results of `./dev bench gpu_code`."""
+    from benchmarks.gpu_estimate import HEADS, RATES, TOKENS, estimate
+
+    named = ", ".join(f"{architecture} {rates.name}" for architecture, rates in RATES.items())
     lines = [
         f"Compiled by Triton {found['triton']}: causal attention, a learned T5 bias, two heads a group. Not timed.",
         "",
-        "| GPU | type | channels | kernel | tile | warps | stages | registers | spilled | shared | tensor cores |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        f"The last column is an **estimate** from counted work and published rates ({named}), not a measurement: "
+        f"with these tiles one sequence of {TOKENS} tokens and {HEADS} heads takes at least so long, by the products "
+        "(P), exponentials (E) or bytes (M) that it needs; a decoding step of one query has as many keys.",
+        "",
+        "| GPU | type | channels | kernel | tile | warps | stages | registers | spilled | shared | tensor cores "
+        "| estimate: at least |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for architecture, rows in found["architectures"].items():
         for x in rows:
             tile = f"{x['rows']} x {x['columns']} | {x['num_warps']} | {x['num_stages']}"
             code = f"{x['registers']} | {x['stack']} B | {x['shared'] / 1024:.0f} KiB | {x['products']}"
             name = f"{architecture} | {x['type']} | {x['channels']} | {KERNELS[x['kernel']]}"
-            lines.append(f"| {name} | {tile} | {code} |")
+            least = estimate(architecture, x)
+            lines.append(f"| {name} | {tile} | {code} | {_microseconds(least.seconds)} {least.bound[0].upper()} |")
     return "\n".join(lines)
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:,.0f} us" if seconds > 1e-5 else f"{seconds * 1e6:.2g} us"
 
 
 def pages() -> Pages:
@@ -41,4 +61,5 @@ def pages() -> Pages:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
     write(pages())

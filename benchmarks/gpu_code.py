@@ -65,7 +65,7 @@ class Device:
 
 
 def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
-    """Compile the kernels of attention with a learned T5 bias and grouped heads, forward and backward.
+    """Compile the kernels of attention with a learned T5 bias and grouped heads: forward, backward and decoding.
 
     Args:
         architecture: a key of `CLASSES`.
@@ -76,7 +76,7 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
     import triton
     from triton.backends.compiler import GPUTarget
 
-    from ordinate.ops.triton import attention, kernel
+    from ordinate.ops.triton import attention, decode, kernel
 
     target = GPUTarget("cuda", int(architecture[3:]), 32)
     triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
@@ -87,13 +87,16 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
         tile = {"rows": form.rows, "columns": form.columns, **options}
         on_code(function.__name__, tile, _read(made))
 
-    attention.launch, attention.device_class = launch, lambda device: CLASSES[architecture]
+    attention.launch = decode.launch = launch
+    attention.device_class = lambda device: CLASSES[architecture]
     q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
     bias = torch.zeros(2, REACH + 1), None, None
     shape = True, 0, 0, REACH, True
     problem = attention.Problem(q, k, v, *bias, None, None, *shape, channels**-0.5, 0.0)
     out, lse = attention.forward(problem)
     attention.backward(torch.zeros_like(out), problem, out, lse, True)
+    newest = problem._replace(q=q[:, :, -1:], start=TOKENS - 1, origin=REACH - TOKENS + 1)
+    decode.decode(newest)
 
 
 def compiled_rotation(

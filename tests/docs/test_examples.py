@@ -168,7 +168,7 @@ def test_the_page_of_the_study_lists_every_field_of_a_plan_with_its_default():
         "scheme_location": "two",
         "threads": "measured",
     }
-    words |= {"embedding_scale": "see right"}
+    words |= {"embedding_scale": "see right", "gradient_checkpointing": "false"}
     words |= {"learning_rate": "0.004, or 0.0001 with `from`", "tune_lr": "shared"}
     defaults = {"from" if name == "base" else name: value for name, value in Options().model_dump().items()}
     assert list(defaults) == [name for name in defaults if name in listed]

@@ -152,3 +152,12 @@ def test_how_many_checkpoints_are_kept_and_their_size_are_said_beforehand():
     assert [one.message for one in seen] == [said]
     with pytest.raises(ValueError, match="--keep-checkpoints takes steps of the training, 0 to 20; got 21; leave it"):
         resolve(plan.model_copy(update={"keep_checkpoints": (0, 21)}))
+
+
+def test_gradient_checkpointing_changes_no_result_and_needs_training(monkeypatch):
+    plan = Plan(**SIZES, schemes=("rope",))
+    wanted = plan.model_copy(update={"gradient_checkpointing": True})
+    assert resolve(wanted).digest() == resolve(plan).digest()
+    monkeypatch.setattr("ordinate.study.resolve.resolve_base", lambda plan: plan)
+    with pytest.raises(ValueError, match="--gradient-checkpointing needs training steps; got --steps 0"):
+        resolve(wanted.model_copy(update={"steps": 0}))

@@ -40,12 +40,14 @@ class Explanation:
             encoded, bias and mask as made (they are in the first layer). An estimate, on CPUs within a fifth of what
             is held [bytes].
         flops: floating-point operations of the two matrix products.
+        way: which of its ways the backend takes, and why; None if it has one way only.
     """
 
     backend: str
     unsupported: dict[str, str]
     workspace_bytes: int
     flops: int
+    way: str | None = None
 
 
 def attend(
@@ -219,7 +221,8 @@ def explain(
     """Return which backend `attend` uses for the same arguments, why not those before it, and what it costs."""
     call = _call(q, k, v, at, scale, dropout, score_options)
     name, unsupported = _choose(call, backend)
-    return Explanation(name, unsupported, BACKENDS[name].workspace_bytes(call), call.flops)
+    chosen = BACKENDS[name]
+    return Explanation(name, unsupported, chosen.workspace_bytes(call), call.flops, chosen.way(call))
 
 
 def _run(call: AttentionCall, backend: str | None) -> Outputs:

@@ -258,7 +258,7 @@ class Backend(ABC):
     """Attention backend: one implementation of the attention formula.
 
     Must: `priority`, `call_unsupported_reason`, `run`, `workspace_bytes`; agree with the backend `reference`, forward
-    and backward. May: `supported_options`, if it supports variations of the formula.
+    and backward. May: `supported_options`, if it supports variations of the formula; `way`, if it has several.
     """
 
     priority: ClassVar[int]
@@ -288,6 +288,10 @@ class Backend(ABC):
     def run_with_lse(self, call: AttentionCall) -> tuple[Outputs, LogSumExp]:
         """Compute attention and each query's log-sum-exp; override it where the backend computes both anyway."""
         return self.run(call), log_sum_exp(call)
+
+    def way(self, call: AttentionCall) -> str | None:
+        """Return which of its ways the backend takes for a call that it supports, and why; None: it has one."""
+        return None
 
     @abstractmethod
     def workspace_bytes(self, call: AttentionCall) -> int:

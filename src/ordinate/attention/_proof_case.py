@@ -77,10 +77,11 @@ def disagreement(backend: Backend, call: AttentionCall, *, gradients: bool) -> s
     Raises:
         ValueError: no small case exists, as where the scheme supports very few positions only.
     """
-    # tensors made here must be usable with autograd, whatever the caller's mode
+    # tensors made here must be usable with autograd, whatever the caller's mode; without gradients a backend may
+    # take another way
     with (
         torch.inference_mode(False),
-        torch.enable_grad(),
+        torch.set_grad_enabled(gradients),
         without_autocast(call.q),
         torch.random.fork_rng(devices=[]),
     ):

@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from ordinate.core.checkpointed import checkpointed
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.seeds import derive_seed
@@ -17,6 +18,7 @@ from ordinate.mixers._mixer import MixerState
 from ordinate.models.block import Block, CrossAttentionInput
 from ordinate.models.reversible import RUNNERS
 from ordinate.models.shape import INITIAL_STD, Shape
+from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed, Scheme
 
 
@@ -43,6 +45,29 @@ class LayerStack(nn.Module):
         self.norm = nn.Identity() if shape.norm_position == "post" else shape.make_norm(shape.width)
         self.embedding_norm = shape.make_norm(shape.width) if shape.embedding_norm else nn.Identity()
         self.schemes, self.scheme_of_layer = nn.ModuleList(recipe.schemes), recipe.scheme_of_layer
+        self.gradient_checkpointing = False
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Compute activations again in the backward pass: of each layer only the input is stored.
+
+        Results and gradients are bit for bit the same, dropout included; each layer is computed twice. Biases and
+        rotations that layers share are stored. Without gradients, with a cache, and where torch.compile traces (it
+        decides itself what is computed again), nothing changes.
+
+        Raises:
+            ValueError: reversible layers, which store no activations.
+        """
+        need(
+            self.shape.blocks == "plain",
+            "gradient checkpointing needs layers that store activations",
+            f"got blocks={self.shape.blocks!r}, which store none",
+            "leave it out, or build the model with blocks='plain'",
+        )
+        self.gradient_checkpointing = True
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Store all activations, as a new model does."""
+        self.gradient_checkpointing = False
 
     @property
     def first_scheme(self) -> Scheme:
@@ -74,6 +99,8 @@ class LayerStack(nn.Module):
         blocks = list(self.blocks)
         if cross_inputs is not None:
             blocks = [partial(block, cross_input=given) for block, given in zip(blocks, cross_inputs, strict=True)]
+        if self.gradient_checkpointing and states is None and _can_checkpoint(x):
+            blocks = [partial(checkpointed, block) for block in blocks]
         x, states = RUNNERS[self.shape.blocks](blocks, self.embedding_norm(x), self._places(placed), states)
         return self.norm(x), states
 
@@ -104,6 +131,10 @@ class LayerStack(nn.Module):
             same = not own or min(own) == at.where.window
             made[scheme, window] = at if same else Placed(at.scheme, replace(at.where, window=min(own)))
         return [made[pair] for pair in pairs]
+
+
+def _can_checkpoint(x: Tokens) -> bool:
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling() and untraceable(x) is None
 
 
 class Backbone(LayerStack):

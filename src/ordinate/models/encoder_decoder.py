@@ -80,6 +80,16 @@ class EncoderDecoder(nn.Module, SavedModel):
         self.logit_bias = nn.Parameter(torch.zeros(shape.vocabulary)) if shape.logit_bias else None
         self._initialise(seed)
 
+    def gradient_checkpointing_enable(self) -> None:
+        """Compute activations again in the backward pass, in encoder and decoder: see `LayerStack`."""
+        for layers in (self.encoder, self.decoder):
+            layers.gradient_checkpointing_enable()
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Store all activations, as a new model does."""
+        for layers in (self.encoder, self.decoder):
+            layers.gradient_checkpointing_disable()
+
     def forward(
         self, source: SourceIds, target: Ids, source_where: Geometry | None = None, where: Geometry | None = None
     ) -> Logits:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ordinate.core import catalog
+from ordinate.core.checkpointed import stored
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import (
@@ -273,7 +274,7 @@ class Placed:
         if not torch.compiler.is_compiling():
             self._check_unchanged()
         if name not in self._made:
-            self._made[name] = make()
+            self._made[name] = stored(make)
         return self._made[name]
 
     def _check_unchanged(self) -> None:

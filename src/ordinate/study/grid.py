@@ -15,7 +15,16 @@ from ordinate.study.run import Cell, FrozenModel, describe_cell
 
 # options that cannot be factors: they apply to the whole study
 STUDY_WIDE = frozenset(
-    {"seeds", "leader_seeds", "tune_seeds", "tune_fraction", "threads", "checkpoint_every", "keep_checkpoints"}
+    {
+        "seeds",
+        "leader_seeds",
+        "tune_seeds",
+        "tune_fraction",
+        "threads",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "gradient_checkpointing",
+    }
 )
 OVERRIDES_KEY = "cells"
 Values = dict[str, Any]

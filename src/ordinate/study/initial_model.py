@@ -125,8 +125,12 @@ def adapted_shape(plan: Plan, run: Run) -> Shape:
 def initial_model(plan: Plan, run: Run, shape: Shape) -> Model:
     """Return the initial model of a run: newly initialised, or transplanted weights with the run's scheme."""
     if plan.base is None:
-        return MODEL_KINDS[plan.model].build(shape)
-    return transplant_to(read_model(plan.base, plan.model).float(), shape, seed=run.seed).model
+        model = MODEL_KINDS[plan.model].build(shape)
+    else:
+        model = transplant_to(read_model(plan.base, plan.model).float(), shape, seed=run.seed).model
+    if plan.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    return model
 
 
 def _schemes(plan: Plan, shape: Shape) -> str:

@@ -10,7 +10,7 @@ DEFAULT_SCHEMES = ("none", "sinusoidal", "learned", "scalar", "concatenated", "r
 # for images: the two-dimensional form of each
 DEFAULT_IMAGE_SCHEMES = ("none", "grid", "learned_grid", "fourier", "axial", "mixed", "alibi", "swin")
 # fields that may differ when a study is resumed, since they change no result
-RESUMABLE_FIELDS = frozenset({"checkpoint_every", "keep_checkpoints"})
+RESUMABLE_FIELDS = frozenset({"checkpoint_every", "keep_checkpoints", "gradient_checkpointing"})
 # fields that determine which runs there are, but not the result of any of them
 RUN_LIST_FIELDS = frozenset({"schemes", "mixers", "seeds", "leader_seeds", "leaders", "budgets", "cells"})
 

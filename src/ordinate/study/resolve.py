@@ -41,6 +41,12 @@ def resolve(plan: Plan, on_progress: OnProgress = ignore) -> Plan:
     make_tokenizer(*catalog.parse(plan.tokenizer))
     _need_memory(plan)
     plan = resolve_base(plan)
+    need(
+        plan.steps > 0 or not plan.gradient_checkpointing,
+        "--gradient-checkpointing needs training steps",
+        "got --steps 0, which evaluates only",
+        "leave it out",
+    )
     plan, vocabulary = _task(plan)
     _need_memory_of_batches(plan, vocabulary)
     sizing = ModelSizing(plan, vocabulary)

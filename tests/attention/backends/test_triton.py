@@ -60,6 +60,14 @@ def test_the_kernels_agree_with_the_reference():
 
 @installed
 @pytest.mark.extended
+def test_the_decoding_kernels_agree_with_the_reference():
+    # the whole file takes about ten minutes
+    chosen = "chunks or explained or nan_and or see_nothing or operator or self_check_covers or newest-type0"
+    assert " passed" in pytest_of(INTERPRETED.with_name("triton_decode_interpreted.py"), "-k", chosen)
+
+
+@installed
+@pytest.mark.extended
 def test_bad_input_is_right_as_in_every_backend():
     # bfloat16 and huge scores in 16 bits are rounded wrongly by the interpreter
     chosen = "without_visible and not bfloat16"

@@ -15,7 +15,7 @@ import torch
 import ordinate.ops.triton
 from ordinate import Geometry, attend, explain
 from ordinate.attention import ScoreOptions
-from ordinate.ops.triton import operators
+from ordinate.ops.triton import attention, operators
 from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Sum, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, assert_second_gradients_agree, random_qkv
 from ordinate.testing.tolerance import assert_as_close
@@ -115,6 +115,45 @@ def test_caps_and_sinks_agree_forward_and_backward(formula, name, geometry, type
         pytest.xfail("the gradient of the table has the rounding of the stored outputs")
     where = GEOMETRIES[geometry](35)
     assert_agrees("triton", SCHEMES[name](), where, *small_qkv(where, type), ScoreOptions(**formula))
+
+
+def decaying(where, type=torch.float32):
+    """Small queries, so that heads that look near need few keys."""
+    q, k, v = random_qkv(where, batch=1, heads=4, kv_heads=2, dtype=type)
+    return (0.3 * q.detach()).requires_grad_(), k, v
+
+
+@pytest.mark.parametrize("formula", [{}, {"softcap": 2.0, "sinks": SINKS}], ids=["plain", "formula"])
+@pytest.mark.parametrize("where", [Geometry.causal(160), Geometry.causal(90, cached=70, window=155)], ids=str)
+def test_keys_that_decay_makes_negligible_are_not_read(where, formula, monkeypatch):
+    needed, find = [], attention.needed_keys
+    monkeypatch.setattr(attention, "needed_keys", lambda *given: needed.append(find(*given)) or needed[-1])
+    assert_agrees("triton", SCHEMES["slopes"](), where, *decaying(where), ScoreOptions(**formula))
+    # several tiles of 16 keys, forward and backward
+    assert len(needed) == 2
+    assert needed[0][0, 0, -1] > 40
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_without_negligible_keys_results_are_the_same_to_the_last_digit(type, monkeypatch):
+    where, scheme, find = Geometry.causal(160), SCHEMES["slopes"](), attention.needed_keys
+    inputs, upstream, results = decaying(where, type), torch.randn(1, 4, 160, 8), []
+    for share in (1, 0):
+        monkeypatch.setattr(attention, "needed_keys", lambda *given, share=share: share * find(*given))
+        out = attend(*inputs, scheme.at(where), backend="triton")
+        results.append([out, *torch.autograd.grad(out, [*inputs, *scheme.parameters()], upstream.to(type))])
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, rtol=2 * torch.finfo(one.dtype).eps, atol=1e-6)
+
+
+def test_nan_far_behind_reaches_those_that_see_it():
+    where = Geometry.causal(160)
+    q, k, v = (x.detach() for x in decaying(where))
+    k[:, 0, 3] = float("nan")
+    out = attend(q, k, v, SCHEMES["alibi"]().at(where), backend="triton")
+    assert out[:, :2, 3:].isnan().all()
+    assert not out[:, :2, :3].isnan().any()
+    assert not out[:, 2:].isnan().any()
 
 
 def test_soft_caps_are_exact_for_very_large_and_very_small_products():
@@ -255,6 +294,9 @@ MUTANTS = [
     ("rows", "made * upstream", "made", "t5"),
     ("rows", " + tl.sum(values * 0.0, 1)", "", "nan"),
     ("spans", "index + 1", "index", "packed"),
+    ("decay", "highest - own - share", "highest - own", "decay"),
+    ("decay", "* tile.rows", "* tile.rows // 2", "decay"),
+    ("ranges", "head * where.span_head", "head", "decay"),
 ]
 
 
@@ -272,8 +314,11 @@ def test_a_mutant_is_killed(file, text, other, case, monkeypatch, tmp_path):
         where = Geometry.causal(70, window=40)
     if case == "formula":
         options = ScoreOptions(softcap=2.0, sinks=SINKS)
-    scheme = SCHEMES["slopes" if case == "slopes" else "t5"]()
+    scheme = SCHEMES["slopes" if case in ("slopes", "decay") else "t5"]()
     inputs = random_qkv(where, batch=1, dtype=torch.float32)
+    if case == "decay":
+        where = Geometry.causal(160)
+        inputs = decaying(where)
     mutate(file, text, other, monkeypatch, tmp_path)
     with pytest.raises(AssertionError):
         assert_agrees("triton", scheme, where, *inputs, options)

@@ -10,13 +10,15 @@ from torch import Tensor
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
 from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.attention._proof import unproved_reason
+from ordinate.attention._proof_case import FEW_QUERIES, is_decoding
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import LogSumExp, Outputs
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.triton import operators
 from ordinate.ops.triton.availability import unavailable_reason
-from ordinate.ops.triton.tiles import TILES, device_class
+from ordinate.ops.triton.decay import STEP
+from ordinate.ops.triton.tiles import TILES, device_class, tiles
 from ordinate.schemes._scheme import Placed
 
 # widest heads of the kernels
@@ -34,6 +36,9 @@ class Triton(Backend):
 
     No GPU has run it: its numbers are tested in Triton's interpreter, its code by compilers alone. On a GPU it is
     used only after it has agreed with the reference there (`ordinate.attention._proof`).
+
+    At most 16 queries beside more keys, without gradients, are a decoding step: the keys are split among programs,
+    whose results are put together by their log-sum-exp (`ordinate.ops.triton.decode`).
     """
 
     priority = 150
@@ -57,13 +62,31 @@ class Triton(Backend):
         out, lse = _attention(call)
         return out, lse * math.log(2)
 
+    def way(self, call: AttentionCall) -> str | None:
+        """Tiles of queries, or for a decoding step without gradients chunks of keys."""
+        if not is_decoding(call.where):
+            return "tiles of queries"
+        if _is_learned(call.q, call.k, call.v, *_bias_tensors(call)):
+            return "tiles of queries: gradients are needed"
+        return f"chunks of keys: at most {FEW_QUERIES} queries beside more keys, without gradients"
+
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Log-sum-exp of the queries, one number for each key, ranges of document tiles, and tables of biases."""
-        bias = _bias(call.at)
-        held = sum(4 * x.numel() for x in (bias.table, bias.slopes) if x is not None)
-        batch, heads, queries, _ = call.q.shape
+        """Log-sum-exp of the queries, one number for each key, ranges of document tiles, and tables of biases; of a
+        decoding step outputs and log-sum-exp of each chunk of keys in place of the numbers of keys; of a bias that is
+        linear in the distance the bounds by which keys are left out.
+        """
+        held = sum(4 * x.numel() for x in (_bias(call.at).table, _bias(call.at).slopes) if x is not None)
+        batch, heads, queries, width = call.q.shape
+        keys, depth = call.where.shape[1], call.v.shape[3]
         documents = 0 if call.where.q_document is None else 24 * batch * sum(call.where.shape)
-        return 4 * batch * (heads * queries + call.k.shape[1] * call.k.shape[2]) + documents + held
+        numbers = batch * call.k.shape[1] * keys
+        if is_decoding(call.where) and not _is_learned(call.q, call.k, call.v, *_bias_tensors(call)):
+            size = tiles(device_class(call.q.device), call.q.dtype, max(width, depth)).decoding.chunk
+            numbers = batch * heads * queries * -(-keys // size) * (depth + 1)
+        elif _bias(call.at).slopes is not None and call.where.is_causal and not documents:
+            # eight numbers of each query, and products with the own key in pieces
+            held += batch * heads * (32 * queries + min(queries, STEP) * width * call.q.element_size())
+        return 4 * (batch * heads * queries + numbers) + documents + held
 
 
 class Bias(NamedTuple):
@@ -110,15 +133,26 @@ def _unfit(call: AttentionCall) -> str | None:
     return None
 
 
-def _attention(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    where, bias, heads = call.where, _bias(call.at), call.q.shape[1]
-    table = None if bias.table is None else bias.table.expand(heads, -1).contiguous()
+def _is_learned(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def _bias_tensors(call: AttentionCall) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Table, slopes and sinks as the kernels take them."""
+    bias, sinks = _bias(call.at), call.score_options.sinks
+    table = None if bias.table is None else bias.table.expand(call.q.shape[1], -1).contiguous()
     slopes = None if bias.slopes is None else bias.slopes.to(call.q.device).contiguous()
-    sinks = None if call.score_options.sinks is None else call.score_options.sinks.float().contiguous()
+    return table, slopes, None if sinks is None else sinks.float().contiguous()
+
+
+def _attention(call: AttentionCall) -> tuple[Tensor, Tensor]:
+    where, bias, tensors = call.where, _bias(call.at), _bias_tensors(call)
     structure = int(where.is_causal), where.start, where.window or 0, where.shape[0] - 1 - bias.first, int(bias.far)
     setting = Setting(structure, (call.scale, call.score_options.softcap or 0.0), where, bias.first)
     documents = where.q_document, where.k_document
-    return _Attention.apply(setting, call.q, call.k, call.v, table, slopes, sinks, *documents)
+    if is_decoding(where) and not _is_learned(call.q, call.k, call.v, *tensors):
+        return operators.decode(call.q, call.k, call.v, (*tensors, *documents), structure, setting.numbers)
+    return _Attention.apply(setting, call.q, call.k, call.v, *tensors, *documents)
 
 
 def _bias(at: Placed) -> Bias:

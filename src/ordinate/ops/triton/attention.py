@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ordinate.core.geometry import PADDING
 from ordinate.ops.triton.backward import attention_backward_keys, attention_backward_queries
+from ordinate.ops.triton.decay import key_spans, needed_keys, query_spans
 from ordinate.ops.triton.diagonals import add_tiles, join
 from ordinate.ops.triton.forward import attention_forward
 from ordinate.ops.triton.kernel import contiguous_channels, launch, matrix
@@ -70,6 +71,7 @@ class Prepared(NamedTuple):
         where: its sizes and visibility, without spans.
         tiles: configurations of the kernels.
         upcast: whether 16-bit numbers are widened before products.
+        needed: the first key that each query needs, where a bias makes others negligible. Or None.
     """
 
     problem: Problem
@@ -77,6 +79,7 @@ class Prepared(NamedTuple):
     where: Structure
     tiles: Tiles
     upcast: bool
+    needed: Tensor | None
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -109,10 +112,16 @@ class Prepared(NamedTuple):
     def structure(self, tile: Tile, of_keys: bool = False) -> Structure:
         """Return sizes and visibility with the spans of tiles of this size."""
         given = self.problem
-        if given.q_document is None or given.k_document is None:
+        if self.needed is not None:
+            groups, keys = given.q.shape[1] // given.k.shape[1], given.k.shape[2]
+            spans = query_spans(self.needed, tile, groups, keys) if of_keys else key_spans(self.needed, tile)
+        elif given.q_document is not None and given.k_document is not None:
+            spans = document_spans(self.where.q_document, self.where.k_document, tile, of_keys)[:, None]
+        else:
             return self.where
-        spans = document_spans(self.where.q_document, self.where.k_document, tile, of_keys)
-        return self.where._replace(spans=spans, span_batch=spans.stride(0) if len(spans) > 1 else 0)
+        # sequences or heads that share them have the stride 0
+        strides = (0 if size == 1 else stride for size, stride in zip(spans.shape[:2], spans.stride(), strict=False))
+        return self.where._replace(spans=spans, **dict(zip(("span_batch", "span_head"), strides, strict=True)))
 
 
 def padded(channels: int) -> int:
@@ -120,13 +129,12 @@ def padded(channels: int) -> int:
     return max(16, 1 << (channels - 1).bit_length())
 
 
-def prepare(given: Problem) -> Prepared:
-    """Find NaN and infinity among the keys, and describe tensors and sizes."""
+def describe(given: Problem) -> Prepared:
+    """Describe tensors and sizes; which keys are not finite is left open."""
     q, k, v = (contiguous_channels(x) for x in (given.q, given.k, given.v))
     given = given._replace(q=q, k=k, v=v)
     kind = device_class(q.device)
     found = tiles(kind, q.dtype, max(padded(q.shape[3]), padded(v.shape[3])))
-    poison = q.new_empty(k.shape[:3], dtype=torch.float32)
     rows = 0
     asks, holds = given.q_document, given.k_document
     if asks is not None and holds is not None:
@@ -138,13 +146,24 @@ def prepare(given: Problem) -> Prepared:
     entries = 1 if given.table is None else given.table.shape[1]
     bias = Bias(given.table, given.slopes, given.sinks, given.origin, entries - 1)
     sizes = q.shape[1], k.shape[1], q.shape[2], k.shape[2], given.start, given.window
-    where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, poison)
+    where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, 0, None)
     # the interpreter multiplies the bits of bfloat16
-    ready = Prepared(given, bias, where, found, kind == "interpreter" and q.dtype == torch.bfloat16)
+    return Prepared(given, bias, where, found, kind == "interpreter" and q.dtype == torch.bfloat16, None)
+
+
+def prepare(given: Problem) -> Prepared:
+    """Describe tensors and sizes, and find NaN and infinity among the keys, and keys that are negligible."""
+    ready = describe(given)
+    q, k, v = ready.problem[:3]
+    # the bound compares with the query's own key, which must exist and be visible
+    own = given.causal and given.q_document is None and given.start + q.shape[2] == k.shape[2]
+    if own and given.slopes is not None:
+        ready = ready._replace(needed=needed_keys(q, k, given.slopes, given.start, given.scale, given.cap))
+    poison = k.new_empty(k.shape[:3], dtype=torch.float32)
     grid = -(-k.shape[2] // ROWS.rows), ready.grid[1]
     arguments = matrix(k), matrix(v), poison, k.shape[1], k.shape[2], ready.form(ROWS)
     launch(find_poison, grid, arguments, ROWS.options)
-    return ready
+    return ready._replace(where=ready.where._replace(poison=poison))
 
 
 def forward(given: Problem) -> tuple[Tensor, Tensor]:

@@ -58,8 +58,8 @@ def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexp
 @kernel
 def add_query_ranges(state, rows, held, inputs, tile, FORM: tl.constexpr):
     """Add all queries of a group of heads to the gradients of a tile of keys and values."""
-    bias, where, batch, _head = inputs
-    bounds = query_range(tile * FORM.columns, batch, bias, where, FORM)
+    bias, where, batch, key_head = inputs
+    bounds = query_range(tile * FORM.columns, (batch, key_head), bias, where, FORM)
     _low, first, second, third, end, _high = bounds
     if not FORM.documents:
         if FORM.far:
@@ -166,7 +166,8 @@ def attention_backward_queries(given, softmax, made, bias, where, FORM: tl.const
 @kernel
 def add_key_ranges(state, rows, held, inputs, tile, FORM: tl.constexpr):
     """Add all keys to the gradients of a tile of queries."""
-    bounds = key_range(tile * FORM.rows, held[2], inputs[0], inputs[1], FORM)
+    bias, where, head = inputs
+    bounds = key_range(tile * FORM.rows, (held[2], head), bias, where, FORM)
     _low, first, second, third, end, _high = bounds
     if not FORM.documents:
         state = add_scores(state, rows, held, inputs, one_range(first, second), FORM, PAST, False)

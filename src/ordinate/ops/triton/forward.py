@@ -45,7 +45,7 @@ def attention_forward(given, out, lse, bias, where, FORM: tl.constexpr):
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
     rows = queries, i, asks
     inputs = bias, where, head
-    bounds = key_range(tile * ROWS, batch, bias, where, FORM)
+    bounds = key_range(tile * ROWS, (batch, head), bias, where, FORM)
     _low, first, second, third, end, _high = bounds
     if not FORM.documents:
         state = add_keys(state, rows, (k, v, batch), inputs, one_range(first, second), FORM, PAST, False)

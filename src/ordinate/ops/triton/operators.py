@@ -1,4 +1,4 @@
-"""Attention by Triton as two operators that torch.compile does not look into.
+"""Attention by Triton as operators that torch.compile does not look into.
 
 They are defined without Triton, which is imported when one of them runs.
 """
@@ -22,6 +22,9 @@ torch.library.define(
     "ordinate::triton_attention", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
 )
 torch.library.define(
+    "ordinate::triton_decode", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
+)
+torch.library.define(
     "ordinate::triton_attention_backward",
     f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool learned) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
@@ -32,6 +35,13 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """Return the output and the log-sum-exp in units of log2."""
     return torch.ops.ordinate.triton_attention(q, k, v, others, structure, numbers)
+
+
+def decode(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """Return what `attention` does, for a few queries and without a gradient: the keys are split among programs."""
+    return torch.ops.ordinate.triton_decode(q, k, v, others, structure, numbers)
 
 
 def attention_backward(
@@ -64,6 +74,16 @@ def _forward(
     return forward(_problem((q, k, v), others, structure, numbers))
 
 
+@torch.library.impl("ordinate::triton_decode", DEVICES)
+def _decode(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    from ordinate.ops.triton.decode import decode
+
+    return decode(_problem((q, k, v), others, structure, numbers))
+
+
+@torch.library.register_fake("ordinate::triton_decode")
 @torch.library.register_fake("ordinate::triton_attention")
 def _shaped(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]

@@ -19,8 +19,8 @@ def round_up(x, SIZE: tl.constexpr):
 
 
 @kernel
-def key_range(first, batch, bias, where, FORM: tl.constexpr):
-    """Bounds of the keys of a tile of queries: see `in_order`."""
+def key_range(first, owner, bias, where, FORM: tl.constexpr):
+    """Bounds of the keys of a tile of queries of a sequence and head, its owner: see `in_order`."""
     ROWS: tl.constexpr = FORM.rows
     COLUMNS: tl.constexpr = FORM.columns
     earliest = first + where.start
@@ -41,7 +41,7 @@ def key_range(first, batch, bias, where, FORM: tl.constexpr):
     past = first - bias.origin + 1 if FORM.far else end
     future = first + ROWS - 1 - bias.origin + bias.last if FORM.far else end
     if where.spans is not None:
-        low, high = narrowed(low, high, first // ROWS, batch, where)
+        low, high = narrowed(low, high, first // ROWS, owner, where)
     low, first, second, third, end, high = in_order((low, high), whole, end, (past, future), COLUMNS, FORM)
     # nothing lies in the future
     third = end if FORM.causal else third
@@ -49,8 +49,8 @@ def key_range(first, batch, bias, where, FORM: tl.constexpr):
 
 
 @kernel
-def query_range(first, batch, bias, where, FORM: tl.constexpr):
-    """Bounds of the queries of a tile of keys: see `in_order`. Future and past are exchanged."""
+def query_range(first, owner, bias, where, FORM: tl.constexpr):
+    """Bounds of the queries of a tile of keys, of a sequence and key head: future and past are exchanged."""
     ROWS: tl.constexpr = FORM.rows
     COLUMNS: tl.constexpr = FORM.columns
     earliest = first - where.start
@@ -71,16 +71,17 @@ def query_range(first, batch, bias, where, FORM: tl.constexpr):
     future = first + bias.origin - bias.last + 1 if FORM.far else end
     past = first + COLUMNS - 1 + bias.origin if FORM.far else end
     if where.spans is not None:
-        low, high = narrowed(low, high, first // COLUMNS, batch, where)
+        low, high = narrowed(low, high, first // COLUMNS, owner, where)
     low, first, second, third, end, high = in_order((low, high), whole, end, (future, past), ROWS, FORM)
     second = first if FORM.causal and FORM.far else second
     return low, first, second, third, end, high
 
 
 @kernel
-def narrowed(low, high, tile, batch, where):
+def narrowed(low, high, tile, owner, where):
     """Narrow a range to the span of a tile."""
-    place = where.spans + batch * where.span_batch + 2 * tile
+    batch, head = owner
+    place = where.spans + batch.to(tl.int64) * where.span_batch + head * where.span_head + 2 * tile
     return tl.maximum(low, tl.load(place)), tl.minimum(high, tl.load(place + 1))
 
 

@@ -50,8 +50,9 @@ class Structure(NamedTuple):
         k_document: document of each key; that of padding is one that no query has.
         document_rows: 1 if documents differ between sequences, else 0.
         spans: for each tile the first token on the other side that it needs and the end of its range, int32
-            (batch or 1, tiles, 2); None: what causal mask and window leave.
+            (batch or 1, heads or 1, tiles, 2); None: what causal mask and window leave.
         span_batch: stride of the batch in `spans`; 0 if all sequences share them.
+        span_head: likewise of the heads, key heads for tiles of keys.
         poison: 0 for finite keys with finite values, else NaN, float32 (batch, key heads, keys).
     """
 
@@ -68,6 +69,7 @@ class Structure(NamedTuple):
     document_rows: Any
     spans: Any
     span_batch: Any
+    span_head: Any
     poison: Any
 
 

@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 import torch
 
+# tiles of keys that a program of the decoding kernel reads
+CHUNK_TILES = 4
+
 
 class Tile(NamedTuple):
     """Configuration of a kernel.
@@ -25,6 +28,11 @@ class Tile(NamedTuple):
         """Options of the launch."""
         return {"num_warps": self.warps, "num_stages": self.stages}
 
+    @property
+    def chunk(self) -> int:
+        """Keys of a program of the decoding kernel."""
+        return self.columns * CHUNK_TILES
+
 
 class Tiles(NamedTuple):
     """Configurations of the kernels of attention.
@@ -34,30 +42,34 @@ class Tiles(NamedTuple):
         keys: gradients of keys and values.
         queries: gradients of queries.
         diagonals: gradient of a table; rows equal columns.
+        decoding: outputs of a few queries; rows are those of all heads that share keys.
     """
 
     forward: Tile
     keys: Tile
     queries: Tile
     diagonals: Tile
+    decoding: Tile
 
 
 # of Triton's interpreter: so small that short sequences have several tiles
-INTERPRETED = Tiles(Tile(32, 16, 4, 1), Tile(16, 32, 4, 1), Tile(32, 16, 4, 1), Tile(16, 16, 4, 1))
+INTERPRETED = Tiles(
+    Tile(32, 16, 4, 1), Tile(16, 32, 4, 1), Tile(32, 16, 4, 1), Tile(16, 16, 4, 1), Tile(16, 16, 4, 1)
+)
 SINGLE = {
-    64: Tiles(Tile(32, 32, 4, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1)),
-    128: Tiles(Tile(32, 32, 8, 1), Tile(16, 32, 8, 1), Tile(32, 16, 8, 1), Tile(32, 32, 8, 1)),
-    256: Tiles(Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1)),
+    64: Tiles(Tile(32, 32, 4, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(32, 32, 8, 1), Tile(16, 64, 4, 1)),
+    128: Tiles(Tile(32, 32, 8, 1), Tile(16, 32, 8, 1), Tile(32, 16, 8, 1), Tile(32, 32, 8, 1), Tile(16, 32, 4, 1)),
+    256: Tiles(Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 4, 1)),
 }
 LARGE = {
-    64: Tiles(Tile(128, 64, 8, 3), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2)),
-    128: Tiles(Tile(128, 64, 8, 3), Tile(32, 128, 8, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2)),
-    256: Tiles(Tile(64, 32, 8, 2), Tile(16, 32, 8, 1), Tile(32, 16, 8, 1), Tile(16, 16, 4, 1)),
+    64: Tiles(Tile(128, 64, 8, 3), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 64, 4, 2), Tile(16, 64, 4, 3)),
+    128: Tiles(Tile(128, 64, 8, 3), Tile(32, 128, 8, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2), Tile(16, 64, 4, 3)),
+    256: Tiles(Tile(64, 32, 8, 2), Tile(16, 32, 8, 1), Tile(32, 16, 8, 1), Tile(16, 16, 4, 1), Tile(16, 32, 4, 3)),
 }
 SMALL = {
-    64: Tiles(Tile(64, 64, 8, 2), Tile(32, 64, 8, 2), Tile(64, 32, 8, 2), Tile(32, 32, 4, 2)),
-    128: Tiles(Tile(64, 32, 8, 2), Tile(16, 64, 8, 1), Tile(64, 16, 8, 1), Tile(32, 32, 4, 1)),
-    256: Tiles(Tile(32, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 4, 1)),
+    64: Tiles(Tile(64, 64, 8, 2), Tile(32, 64, 8, 2), Tile(64, 32, 8, 2), Tile(32, 32, 4, 2), Tile(16, 64, 4, 3)),
+    128: Tiles(Tile(64, 32, 8, 2), Tile(16, 64, 8, 1), Tile(64, 16, 8, 1), Tile(32, 32, 4, 1), Tile(16, 64, 4, 2)),
+    256: Tiles(Tile(32, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 8, 1), Tile(16, 16, 4, 1), Tile(16, 32, 4, 2)),
 }
 # for each class of device and size of a number [bytes], the configurations up to a number of channels
 TILES: dict[str, dict[int, dict[int, Tiles]]] = {
