@@ -25,6 +25,7 @@ SCRIPTS = (
     "gpu_code",
     "mixers",
     "notebooks",
+    "over_training",
     "parity",
     "probe_calibration",
     "q_k_v",

@@ -33,6 +33,7 @@ import vl_convert
 # benchmarks is a package of the repository
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import over_training
 import questions
 
 from benchmarks.attention import plot as attention
@@ -236,7 +237,7 @@ def pictures() -> dict[Path, Picture]:
             text = TOGETHER.get(name, name)
             chart = scheme_chart(text, scheme_plots(build_scheme(text)))
         found[IMAGES / "schemes" / f"{name}.png"] = Picture(spec(chart), {"scale": 1.2})
-    for path, chart in questions.charts().items():
+    for path, chart in (questions.charts() | over_training.charts()).items():
         found[path] = Picture(chart, {"scale": 1.2})
     return found
 

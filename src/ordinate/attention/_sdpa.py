@@ -93,6 +93,11 @@ def unmasked_causal(call: AttentionCall) -> bool:
     return call.where.is_plain_causal and not {"bias", "content_bias"} & set(call.at.scheme.hooks)
 
 
+def needs_no_mask(call: AttentionCall) -> bool:
+    """True if PyTorch's fused kernels take the call without a mask or bias as a tensor."""
+    return unmasked_causal(call) or (call.where.is_unmasked and "bias" not in call.at.scheme.hooks)
+
+
 def upcasts(call: AttentionCall) -> bool:
     """True if a 16-bit call is computed in float32."""
     # on a CPU, the backward pass of SDPA takes up to three times as long in 16 bits as in float32

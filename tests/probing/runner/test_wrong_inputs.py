@@ -65,7 +65,7 @@ BEFORE_LOADING = [
     (["compare", "tiny"], "a comparison needs two models or checkpoints; got 1; give another"),
     (["compare", "tiny", "tiny"], "each model is compared once; tiny twice; leave one out"),
     (["compare", "tiny", "othr"], "othr does not exist; did you mean other?"),
-    (["compare", "tiny", "empty"], "empty is none; give a folder printed by"),
+    (["compare", "tiny", "empty"], "empty is none; give the folder of a run"),
     (["compare", "tiny", "other", "--tokens", "0"], "; got 0"),
     (["replicate", "suu"], "no replication is named 'suu'"),
     (["replicate", "su", "--out", "file"], "output is written to a folder; got file, and file is a file"),

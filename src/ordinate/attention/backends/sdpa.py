@@ -6,7 +6,7 @@ import torch
 
 from ordinate.attention._backend import AttentionCall, Backend
 from ordinate.attention._proof import UNTESTED, unproved_reason
-from ordinate.attention._sdpa import sdpa_attention, unmasked_causal, unsupported_reason, upcasts
+from ordinate.attention._sdpa import needs_no_mask, sdpa_attention, unmasked_causal, unsupported_reason, upcasts
 from ordinate.attention._workspace import fused_kernel_bytes, row_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.shapes import Outputs
@@ -55,7 +55,7 @@ def _disproved(call: AttentionCall) -> str | None:
 
     Where it cannot be tested now, it is trusted: only the reference formula comes after it.
     """
-    if unmasked_causal(call) or (call.where.is_unmasked and "bias" not in call.at.scheme.hooks):
+    if needs_no_mask(call):
         return None
     reason = unproved_reason("sdpa", call)
     return None if reason == UNTESTED else reason

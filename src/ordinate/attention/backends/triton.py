@@ -11,6 +11,7 @@ from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsu
 from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.attention._proof import unproved_reason
 from ordinate.attention._proof_case import FEW_QUERIES, is_decoding
+from ordinate.attention._sdpa import needs_no_mask
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import LogSumExp, Outputs
 from ordinate.ops.blocks import offset_geometry
@@ -49,6 +50,8 @@ class Triton(Backend):
         reason = unavailable_reason(call.q.device) or _unfit(call) or offset_bias_unsupported(call)
         if reason is not None or call.q.device.type != "cuda":
             return reason
+        if needs_no_mask(call) and not call.score_options.in_use and not is_decoding(call.where):
+            return "PyTorch's fused kernels need no mask for it"
         if device_class(call.q.device) not in TILES:
             return "there are no configurations of the kernels for this GPU"
         return unproved_reason("triton", call)

@@ -14,6 +14,8 @@ from ordinate.probing.measures.kinds_over_steps import KindOverSteps, over_steps
 
 # lines of a chart that can be distinguished
 MOST_LINES = 8
+# pairs of models with a sentence each
+MOST_PAIRS = 2
 METHOD = (
     "All models predict the same tokens or bytes of the same documents. Differences are paired by document, with "
     "intervals that treat documents as the sample, and p-values corrected by Holm: over all lengths and pairs of "
@@ -56,7 +58,7 @@ def compare_finding(
         title="Do these models predict the same text equally well, and do their heads agree?",
         grade=grade,
         effect=effect,
-        answer=" ".join([answer, *appear, *map(_match_sentence, matches)]),
+        answer=" ".join([answer, *appear, *_match_sentences(matches)]),
         estimates=tuple(one.appeared[0].rise for own in over.values() for one in own if one.appeared),
         tables=tuple(table for table in tables if table.rows),
         charts=tuple(charts),
@@ -116,8 +118,23 @@ def _by_position(by_position: Sequence[PositionDifference], pair: ModelDifferenc
     )
 
 
+def _match_sentences(matches: Sequence[HeadMatches]) -> list[str]:
+    if len(matches) <= MOST_PAIRS:
+        return [_match_sentence(one) for one in matches]
+    least = min(matches, key=_matched)
+    same, pairs = _matched(least), len(least.pairs)
+    return [
+        f"Of each two models in a row, {same} to {max(map(_matched, matches))} of {pairs} heads overlap more with "
+        f"their match than with other heads; fewest: {least.first} and {least.second}."
+    ]
+
+
+def _matched(one: HeadMatches) -> int:
+    return int((one.adjusted_p <= 0.05).sum())
+
+
 def _match_sentence(one: HeadMatches) -> str:
-    same = int((one.adjusted_p <= 0.05).sum())
+    same = _matched(one)
     return (
         f"Heads of {one.first} and {one.second}: {same} of {len(one.pairs)} overlap more with their match than with "
         f"other heads (median overlap {float(np.median(one.overlap)):.2f}, other heads "

@@ -78,6 +78,8 @@ def load_checkpoint(model: nn.Module, checkpoint: Path) -> None:
 def model_sources(places: list[Path]) -> list[ModelSource]:
     """Return the models of these places: a model's folder, a checkpoint, or a run, whose checkpoints are taken.
 
+    The folder of `ordinate train`, which has one run, is that run.
+
     Raises:
         ValueError: a place has no model, or is of a run whose training has not ended.
     """
@@ -87,12 +89,15 @@ def model_sources(places: list[Path]) -> list[ModelSource]:
 def _sources(place: Path) -> list[ModelSource]:
     if (place / CONFIG).is_file():
         return [ModelSource(place)]
+    runs = sorted(one.parent for one in place.glob(f"runs/*/{CHECKPOINTS}"))
+    place = runs[0] if len(runs) == 1 else place
     single = place.parent.name == CHECKPOINTS and place.is_dir()
     run = place.parents[1] if single else place.parent if place.name == CHECKPOINTS else place
     found = [place] if single else list_checkpoints(run / CHECKPOINTS)
     must = "a place to compare must be the folder of a model, of a run with checkpoints, or one of its checkpoints"
     came = f"{place} is none" if place.exists() else f"{place} does not exist"
-    remedy = nearest_folder(place, "give a folder printed by `ordinate train`, or studies/NAME/runs/RUN")
+    several = f"give a run of it, such as {runs[0]}" if runs else "give the folder of a run: studies/NAME/runs/RUN"
+    remedy = nearest_folder(place, several)
     need(bool(found), must, came, remedy)
     ended = (run / "model" / CONFIG).is_file()
     need(ended, "a run must have ended: its model names the shape", f"{run} has none", "resume it first")
