@@ -27,7 +27,7 @@ KERNELS = {
 
 def table(found: dict[str, Any]) -> str:
     """Format the results of `./dev bench gpu_code`."""
-    from benchmarks.gpu_estimate import HEADS, RATES, TOKENS, estimate
+    from benchmarks.harness.gpu_estimate import HEADS, RATES, TOKENS, estimate
 
     named = ", ".join(f"{architecture} {rates.name}" for architecture, rates in RATES.items())
     lines = [

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks import gpu_estimate
-from benchmarks.gpu_estimate import KEY_HEADS, RATES, TOKENS, WORK, causal_tiles, estimate
+from benchmarks.harness import gpu_estimate
+from benchmarks.harness.gpu_estimate import KEY_HEADS, RATES, TOKENS, WORK, causal_tiles, estimate
 from ordinate.ops.triton.tiles import CHUNK_TILES
 
 
