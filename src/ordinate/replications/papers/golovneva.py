@@ -130,7 +130,7 @@ class Golovneva(TrainedReplication):
     def controls(self, seed: int) -> Sequence[Control]:
         rows = flip_flops(torch.Generator().manual_seed(seed), TEXTS, SPARSE)
         told, another = (
-            nn.functional.one_hot(bits, SYMBOLS) for bits in (last_written(rows), drawn_bits(rows, seed))
+            nn.functional.one_hot(bits, SYMBOLS).float() for bits in (last_written(rows), drawn_bits(rows, seed))
         )
         even = torch.zeros(8, dtype=torch.bool)
         even[1:3] = True

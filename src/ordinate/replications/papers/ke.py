@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ordinate.core.finding import Estimate
@@ -260,7 +260,7 @@ def changes(model: ModelAdapter, ids: Ids, watch: Hooks) -> Changes:
     return torch.cat(found)
 
 
-def same_at_each_place(ids: Ids) -> Ids:
+def same_at_each_place(ids: Ids) -> Int[Tensor, "n n"]:
     """Return texts that have the same tokens at each place, each text in a rotation of its own: no place differs."""
     return torch.stack([ids[0].roll(turn) for turn in range(ids.shape[1])])
 
