@@ -215,9 +215,9 @@ class WithoutTerms(AblatedTerms):
         if layer == 0 and self.terms:
             super().qkv(layer, q, k, v)
 
-    def attention_scores(self, layer: int, scores: Weights) -> Weights | None:
+    def attention_scores(self, layer: int, scores: Weights) -> Weights:
         if layer or not self.terms:
-            return None
+            return scores
         kept = super().attention_scores(layer, scores)
         seen = scores > MASKED_SCORE
         self.remaining = float((kept[seen].abs().max() / scores[seen].abs().max()).detach())

@@ -164,7 +164,12 @@ def trained_share(scheme: Randomized, tokens: Sequence[int], seed: int) -> float
         scheme: draws the positions.
         tokens: length of each batch.
         seed: of the draws.
+
+    Raises:
+        ValueError: a scheme without a largest position.
     """
+    if scheme.max_length is None:
+        raise ValueError("a share of all positions needs a scheme with max_length; got none; give one")
     seen = torch.zeros(scheme.max_length, dtype=torch.bool)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
