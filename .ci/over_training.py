@@ -10,6 +10,7 @@ from typing import Any
 
 from generated_parts import Pages, write
 
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.finding import Finding
 from ordinate.probing import compare
 from ordinate.report.charts import finding_chart
@@ -33,12 +34,12 @@ def keep(folder: str) -> None:
     """Compare the checkpoints of a run and keep the finding."""
     found = compare(folder, lengths=[1], samples=64).finding
     RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_checksummed(RESULT, found.model_dump(mode="json"))
 
 
 def kept() -> Finding:
     """Return the committed finding."""
-    return Finding.model_validate_json(RESULT.read_text(encoding="utf-8"))
+    return Finding.model_validate(read_checksummed(RESULT))
 
 
 def charts() -> dict[Path, dict[str, Any]]:
