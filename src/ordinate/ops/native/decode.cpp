@@ -179,7 +179,7 @@ void decode(const Job& job) {
                                             : attend_chunk<0, T>;
   // compute the chunks [from, to) of every key head; `far`: skip negligible ones
   const auto attend = [&](Index from, Index to, bool far) {
-    at::parallel_for(0, heads * (to - from), 1, [&](Index begin, Index end) {
+    parallel_for(heads * (to - from), 1, [&](Index begin, Index end) {
       for (Index i = begin; i < end; ++i) {
         const Index head = i / (to - from), chunk = from + i % (to - from), task = head * chunks + chunk;
         const Index b = head / job.key_heads, g = head % job.key_heads, key = job.first + chunk * CHUNK;

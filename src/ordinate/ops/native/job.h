@@ -4,12 +4,13 @@
 
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/bit_cast.h>
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
+
+#include <omp.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,6 +20,12 @@
 #include <limits>
 #include <new>
 #include <string>
+
+// PyTorch's threads, declared here: parsing the header that declares them takes as long as the rest of this file
+namespace at {
+int get_num_threads();
+bool in_parallel_region();
+}  // namespace at
 
 namespace {
 
@@ -51,12 +58,33 @@ struct Buffer {
   operator T*() const { return data; }
 };
 
+// Run work(begin, end) for consecutive ranges of at least `grain` (the last may be smaller) that cover [0, count), on
+// PyTorch's threads. Rethrows an exception of one of them.
+template <class Work>
+void parallel_for(Index count, Index grain, const Work& work) {
+  if (count <= 0) return;
+  if (count <= grain || at::in_parallel_region() || at::get_num_threads() == 1) return work(0, count);
+  std::atomic_flag failed = ATOMIC_FLAG_INIT;
+  std::exception_ptr failure;
+#pragma omp parallel
+  {
+    const Index threads = min<Index>(omp_get_num_threads(), parts(count, grain)), size = parts(count, threads);
+    const Index begin = omp_get_thread_num() * size;
+    try {
+      if (begin < count) work(begin, min(count, begin + size));
+    } catch (...) {
+      if (!failed.test_and_set()) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
 // Run work(next) on every thread; each takes tasks from the shared counter until none is left. Tasks must not depend on
 // each other, so that the assignment to threads does not affect results.
 template <class Work>
 void share(Index tasks, const Work& work) {
   std::atomic<Index> next{0};
-  at::parallel_for(0, min<Index>(tasks, at::get_num_threads()), 1, [&](Index, Index) {
+  parallel_for(min<Index>(tasks, at::get_num_threads()), 1, [&](Index, Index) {
     work(next);
   });
 }

@@ -105,7 +105,7 @@ void multiply(const Job& job) {
       const T* const from = static_cast<const T*>(job.x) + v * job.inner + p * SIZE;
       x[v * pieces + p] = rest(from, min(SIZE, job.inner - p * SIZE));
     }
-  at::parallel_for(0, parts(job.outer, TOGETHER), GRAIN, [&](Index begin, Index end) {
+  parallel_for(parts(job.outer, TOGETHER), GRAIN, [&](Index begin, Index end) {
     const Index last = min(end * TOGETHER, job.outer);
     Index row = begin * TOGETHER;
     for (; row + TOGETHER <= last; row += TOGETHER) put<TOGETHER, T>(job, x, row);

@@ -174,7 +174,7 @@ void turn(const Job& job) {
                      : job.pairs == 32 ? turn_rows<32, T>
                      : job.pairs == 64 ? turn_rows<64, T>
                                        : turn_rows<0, T>;
-  at::parallel_for(0, job.batch * cuts, 1, [&](Index begin, Index end) {
+  parallel_for(job.batch * cuts, 1, [&](Index begin, Index end) {
     Buffer<T> room(2 * job.pairs);
     for (Index task = begin; task < end; ++task) {
       const Index b = task / cuts, first = task % cuts * TOKENS, count = min(TOKENS, job.tokens - first);
