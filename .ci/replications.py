@@ -93,8 +93,18 @@ def models() -> str:
     parts = []
     for folder in sorted(path for path in FOLDER.iterdir() if path.is_dir() and path.name != TRAINED):
         found = results(folder)
-        parts += [f"### {found[0].model}", "", table(found, "model"), ""]
+        parts += [f"### {found[0].model}", "", table(found, "model"), "", left_out(found), ""]
     return "\n".join(parts).rstrip()
+
+
+def left_out(found: list[ReplicationResult]) -> str:
+    """The claims about trained models that were not measured on this one."""
+    measured = {(result.name, one.claim.name) for result in found for one in result.claims}
+    lines = []
+    for name, member in selected(["all"], model=True).items():
+        missing = [c.name for c in member.claims if c.needs == "model" and (name, c.name) not in measured]
+        lines += [f"{name} ({', '.join(missing)})"] if missing else []
+    return f"Claims that do not apply to it: {'; '.join(lines)}."
 
 
 def training(found: Iterable[ReplicationResult]) -> str:

@@ -1,13 +1,17 @@
-"""Estimates over seeds: the unit of replications on random weights and on trained models."""
+"""Estimates over seeds, the unit on random weights and small trained models, and over texts, that on a checkpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy import ndarray
+from torch import Tensor
 
 from ordinate.core.finding import Estimate
-from ordinate.ops.stats.bootstrap import LEVEL, mean_interval, percentiles, student_intervals
+from ordinate.ops.stats.bootstrap import LEVEL, mean_interval, percentiles, student_intervals, student_quantile
+
+Statistic = Callable[[Tensor], float]
 
 
 def over_seeds(name: str, values: Sequence[float] | ndarray, null: Sequence[float] | ndarray, seed: int) -> Estimate:
@@ -48,3 +52,54 @@ def over_pairs(
     return Estimate(
         name=name, value=middle, low=low, high=high, null=other[0], null_low=other[1], null_high=other[2], unit=unit
     )
+
+
+def over_texts(
+    name: str, values: Float[Tensor, "texts"], null: Float[Tensor, "texts"] | None, seed: int, unit: str = ""
+) -> Estimate:
+    """Mean over texts with its interval, beside that of the null.
+
+    Args:
+        name: the quantity.
+        values: a value for each text.
+        null: values without the effect; None: 0.
+        seed: of the bootstrap.
+        unit: unit of the values.
+    """
+    own = mean_interval(values.double().numpy(), seed, LEVEL)
+    other = None if null is None else mean_interval(null.double().numpy(), seed, LEVEL)
+    ends = (0.0, None, None) if other is None else (other.value, other.low, other.high)
+    return Estimate(
+        name=name, value=own.value, low=own.low, high=own.high, null=ends[0], null_low=ends[1], null_high=ends[2],
+        unit=unit,
+    )  # fmt: skip
+
+
+def of_all_texts(
+    name: str,
+    statistic: Statistic,
+    values: Float[Tensor, "texts *rest"],
+    null: tuple[Statistic, Float[Tensor, "texts *rest"]],
+) -> Estimate:
+    """A statistic of all texts together with its jackknife interval, beside that of the null.
+
+        s^2 = (n - 1) / n sum over texts of (T without the text - their mean)^2,    T +- t_(n - 1) s
+
+    A bootstrap would draw texts twice, which adds the noise of fewer texts to means over them.
+
+    Args:
+        name: the quantity.
+        statistic: a number of several texts.
+        values: what the texts give.
+        null: the statistic without the effect, and what it is of.
+    """
+    (own, low, high), (other, least, most) = _jackknifed(statistic, values), _jackknifed(*null)
+    return Estimate(name=name, value=own, low=low, high=high, null=other, null_low=least, null_high=most)
+
+
+def _jackknifed(statistic: Statistic, values: Tensor) -> tuple[float, float, float]:
+    whole, count = statistic(values), len(values)
+    without = np.array([statistic(torch.cat([values[:place], values[place + 1 :]])) for place in range(count)])
+    spread = float(np.sqrt((count - 1) * without.var()))
+    half = student_quantile((1 + LEVEL) / 2, count - 1) * spread
+    return whole, whole - half, whole + half

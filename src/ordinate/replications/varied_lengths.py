@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
-from ordinate.core.shapes import Ids
+from ordinate.core.shapes import Ids, Logits
 from ordinate.data.batch import IGNORE_INDEX, Batch
 from ordinate.data.task import Task
 
@@ -16,6 +15,7 @@ TRAINED, LONGER = 10, 20
 TEXTS = 256
 
 Reorder = Callable[[Ids], Ids]
+Model = Callable[[Ids], Logits]
 
 
 def ascending(given: Ids) -> Ids:
@@ -56,7 +56,7 @@ def strings(generator: torch.Generator, count: int, length: int, reorder: Reorde
     return Batch(inputs, torch.cat([torch.full_like(given, IGNORE_INDEX), asked], 1))
 
 
-def accuracy(model: nn.Module, length: int, reorder: Reorder) -> float:
+def accuracy(model: Model, length: int, reorder: Reorder) -> float:
     """Return the share of symbols that a model gives rightly after the true symbols before, new strings."""
     batch = strings(torch.Generator().manual_seed(length), TEXTS, length, reorder)
     return answered(model(batch.inputs).argmax(-1), batch.targets)

@@ -4,7 +4,16 @@ import pytest
 import torch
 
 from ordinate.replications import replicate
-from ordinate.replications.papers.kazemnejad import EXAMPLE, jensen_shannon, random_rows, reversed_divergence
+from ordinate.replications.papers.kazemnejad import (
+    EXAMPLE,
+    Kazemnejad,
+    jensen_shannon,
+    random_rows,
+    reversed_divergence,
+    smallest_left,
+    successors,
+)
+from ordinate.replications.varied_lengths import SYMBOLS
 
 P, Q = (torch.tensor([row], dtype=torch.float64) for row in EXAMPLE)
 
@@ -24,3 +33,16 @@ def test_the_divergence_is_bounded_and_the_reversed_one_is_not():
 
 def test_the_repository_does_not_compute_the_divergence():
     assert replicate("kazemnejad").claims[0].verdict == "does not"
+
+
+def test_answers_without_a_model_are_right_where_they_should_be():
+    ids = torch.tensor([[7, 2, 3, SYMBOLS, 2, 3]])
+    assert smallest_left(ids)[0, 3:].tolist() == [2, 3, 7]
+    assert successors(ids)[0, 3:].tolist() == [0, 3, 4]
+
+
+def test_committed_numbers_give_verdicts(trained_folder):
+    result = replicate("kazemnejad", trained=trained_folder)
+    assert [one.claim.name for one in result.claims] == [claim.name for claim in Kazemnejad.claims]
+    assert all(control.recovered for control in result.controls)
+    assert "36 models" in result.trained

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from ordinate.replications.papers.wang_chen import absolute_error, order_error, sinusoid_table
+from ordinate.replications.papers.wang_chen import absolute_error, learned_table, order_error, sinusoid_table
+from ordinate.replications.random_models import random_decoder
 
 
 @pytest.mark.extended
@@ -18,3 +19,12 @@ def test_position_is_read_from_a_table_that_has_it_and_not_from_noise():
 @pytest.mark.extended
 def test_sinusoids_have_no_absolute_error():
     assert absolute_error(sinusoid_table(), np.random.default_rng(0)) == 0
+
+
+def test_a_learned_table_is_read_as_far_as_it_was_trained_and_others_have_none():
+    model = random_decoder(0, "learned")
+    model.trained_length = 20
+    (rows,) = model.model.schemes.parameters()
+    assert np.allclose(learned_table(model), rows[:20].detach().numpy())
+    for scheme in ("rope", "sinusoidal", "none"):
+        assert learned_table(random_decoder(0, scheme)) is None

@@ -9,14 +9,14 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from ordinate.core.finding import Estimate
-from ordinate.core.shapes import Weights
+from ordinate.core.shapes import Ids, Weights
 from ordinate.probing._adapter import Hooks, Inputs, ModelAdapter
-from ordinate.replications.estimates import over_seeds
+from ordinate.replications.estimates import over_seeds, over_texts
 from ordinate.replications.random_models import LAYERS, random_decoder, random_texts
 from ordinate.replications.replication import Replication, Subject
 from ordinate.replications.result import Claim, Control, Paper
 
-TOKENS, SEEDS = 24, 8
+TOKENS, SEEDS, TEXTS = 24, 8, 32
 
 Patterns = Float[Tensor, "layers n n"]
 
@@ -30,8 +30,8 @@ class Abnar(Replication):
     with mean ranks of ties.
 
     Source: Abnar and Zuidema 2020, https://arxiv.org/abs/2005.00928, sections 3 and 5.
-    Departs: decoders with random weights; trained models, attention flow and gradients are not measured. The last
-    token itself is not ranked, since half of its rollout is the skip connection's.
+    Departs: what needs no model is measured on decoders with random weights; attention flow and gradients are not
+    measured. The last token itself is not ranked, since half of its rollout is the skip connection's.
     """
 
     paper = Paper(
@@ -70,6 +70,29 @@ class Abnar(Replication):
             size=0.05,
             null="rollout of uniform causal attention",
         ),
+        Claim(
+            name="relevance when trained",
+            text="In a trained model rollout is correlated with the relevance of tokens more than raw attention of "
+            "the last layer is.",
+            tested="sign",
+            quantity="correlation of rollout with relevance less that of the last layer's attention, "
+            f"{TEXTS} texts of {TOKENS} tokens",
+            side="above",
+            size=0.1,
+            null="the same with the relevance of permuted tokens",
+            needs="model",
+        ),
+        Claim(
+            name="beyond the mask when trained",
+            text="What rollout tells of relevance in a trained decoder is told by the attention, not by the causal "
+            "mask alone.",
+            tested="sign",
+            quantity=f"correlation of rollout with relevance by ablation, {TEXTS} texts of {TOKENS} tokens",
+            side="above",
+            size=0.05,
+            null="rollout of uniform causal attention",
+            needs="model",
+        ),
     )
 
     def controls(self, seed: int) -> Sequence[Control]:
@@ -88,9 +111,9 @@ class Abnar(Replication):
     def measure(self, subject: Subject) -> Mapping[str, Estimate]:
         seeds = range(subject.seed, subject.seed + SEEDS)
         seen = attention_patterns(random_decoder(subject.seed), random_texts(subject.seed, 1, TOKENS))
-        gaps = np.array([_correlations(seed) for seed in seeds])
+        gaps = np.array([_correlations(random_decoder(seed), random_texts(seed, 1, TOKENS), seed) for seed in seeds])
         whole = 2**LAYERS * rollout(seen)
-        return {
+        found = {
             "rows": Estimate(
                 name="difference",
                 value=float((rollout(seen).sum(-1) - 1).abs().max()),
@@ -99,6 +122,15 @@ class Abnar(Replication):
             "relevance": over_seeds("difference", gaps[:, 0], gaps[:, 1], subject.seed),
             "beyond the mask": over_seeds("correlation", gaps[:, 2], gaps[:, 3], subject.seed),
         }
+        model, texts = subject.model, subject.texts
+        if model is None or texts is None or texts.ids is None:
+            return found
+        rows = texts.ids[:TEXTS, :TOKENS].split(1)
+        own = torch.tensor([_correlations(model, row, subject.seed + place) for place, row in enumerate(rows)])
+        found["relevance when trained"] = over_texts("difference", own[:, 0], own[:, 1], subject.seed)
+        if model.info.causal:
+            found["beyond the mask when trained"] = over_texts("correlation", own[:, 2], own[:, 3], subject.seed)
+        return found
 
 
 class MeanPatterns(Hooks):
@@ -140,9 +172,8 @@ def correlation(one: Tensor, other: Tensor) -> float:
     return float(spearmanr(one.numpy(), other.numpy()).statistic)
 
 
-def _correlations(seed: int) -> tuple[float, float, float, float]:
+def _correlations(model: ModelAdapter, ids: Ids, seed: int) -> tuple[float, float, float, float]:
     """Correlation of rollout with relevance less that of the last layer; with relevance permuted; alone; uniform."""
-    model, ids = random_decoder(seed), random_texts(seed, 1, TOKENS)
     seen, relevance = attention_patterns(model, ids), ablation(model, ids)[:-1]
     permuted = relevance[torch.randperm(len(relevance), generator=torch.Generator().manual_seed(seed))]
     even = torch.ones_like(seen).tril() / torch.arange(1, TOKENS + 1)[:, None]

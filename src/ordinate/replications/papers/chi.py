@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.finding import Estimate
-from ordinate.replications.estimates import over_seeds
+from ordinate.replications.estimates import of_all_texts, over_seeds
 from ordinate.replications.random_models import attention_outputs, random_decoder, random_texts
 from ordinate.replications.replication import Replication, Subject
 from ordinate.replications.result import Claim, Control, Paper
@@ -62,6 +62,26 @@ class Chi(Replication):
             size=0.3,
             null="the same decoders without the causal mask",
         ),
+        Claim(
+            name="when trained",
+            text="It falls with the place in a trained decoder without positions.",
+            tested="sign",
+            quantity="slope of log variance over log m, first layer",
+            side="below",
+            size=0.3,
+            null="the same without the causal mask",
+            needs="model",
+        ),
+        Claim(
+            name="last layer when trained",
+            text="The same holds in the last layer of a trained decoder without positions.",
+            tested="sign",
+            quantity="slope of log variance over log m, last layer",
+            side="below",
+            size=0.3,
+            null="the same without the causal mask",
+            needs="model",
+        ),
     )
 
     def controls(self, seed: int) -> Sequence[Control]:
@@ -83,6 +103,14 @@ class Chi(Replication):
         causal, free = np.array([_slopes(subject.seed + turn) for turn in range(SEEDS)]).swapaxes(0, 1)
         for name, layer in (("at initialisation", 0), ("last layer", -1)):
             found[name] = over_seeds("slope", causal[:, layer], free[:, layer], subject.seed)
+        model, texts = subject.model, subject.texts
+        if model is None or texts is None or texts.ids is None:
+            return found
+        if not (model.info.causal and model.info.position == "none"):
+            return found
+        own, whole = (attention_outputs(model, texts.ids, causal=causal).outputs for causal in (True, False))
+        for name, layer in (("when trained", 0), ("last layer when trained", -1)):
+            found[name] = of_all_texts("slope", variance_slope, own[layer], (variance_slope, whole[layer]))
         return found
 
 

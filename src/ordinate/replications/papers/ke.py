@@ -11,13 +11,12 @@ from ordinate.core.finding import Estimate
 from ordinate.core.shapes import Ids, Keys, Queries, Values, Weights
 from ordinate.data.tasks.text import Text
 from ordinate.models.shape import Shape
-from ordinate.ops.stats.bootstrap import mean_interval
 from ordinate.probing._adapter import MASKED_SCORE, Hooks, Inputs, ModelAdapter
 from ordinate.probing._attach import attach
 from ordinate.probing.measures.samples import Sample
-from ordinate.probing.measures.score_decomposition import AblatedTerms, PositionMeans
+from ordinate.probing.measures.score_decomposition import AblatedTerms, PositionMeans, TermFactors
 from ordinate.probing.measures.score_scale import score_scale
-from ordinate.replications.estimates import over_pairs
+from ordinate.replications.estimates import over_pairs, over_texts
 from ordinate.replications.prose import VOCABULARY, heldout_texts, train_bytes
 from ordinate.replications.random_models import random_decoder, random_texts
 from ordinate.replications.replication import Subject
@@ -60,8 +59,10 @@ class Ke(TrainedReplication):
 
         (w_i + p_i) Q K^T (w_j + p_j)^T = w_i Q K^T w_j^T + w_i Q K^T p_j^T + p_i Q K^T w_j^T + p_i Q K^T p_j^T
 
-    The parts of queries and keys by position are their means at each position over texts, less their mean; words
-    have the rest. Half of the texts give the means, the others are read without a term.
+    The parts of queries and keys by position are their means at each position over texts; words have the rest. A
+    vector could be moved from all words to all positions, and no score would change; so what depends on one position
+    alone, or on one word alone, is with the terms between positions and between words, and the two terms between
+    words and positions have what depends on both. Half of the texts give the means, the others are read.
 
     Source: Ke, He and Liu 2021, Rethinking Positional Encoding in Language Pre-training, section 3.1 and figure 2,
         https://arxiv.org/abs/2006.15595.
@@ -181,13 +182,9 @@ class Ke(TrainedReplication):
         cross, places, words = (
             changes(model, read, WithoutTerms(split, terms)) for terms in (CROSS, POSITIONS, WORDS)
         )
-        other = mean_interval(words.numpy(), subject.seed)
-        noise = _mean("change", cross, subject.seed).model_copy(
-            update={"null": other.value, "null_low": other.low, "null_high": other.high}
-        )
         return found | {
-            "of a checkpoint": _mean("difference", cross - places, subject.seed),
-            "noise of a checkpoint": noise,
+            "of a checkpoint": over_texts("difference", cross - places, None, subject.seed),
+            "noise of a checkpoint": over_texts("change", cross, words, subject.seed),
         }
 
 
@@ -197,6 +194,12 @@ class FirstLayer(PositionMeans):
     def qkv(self, layer: int, q: Queries, k: Keys, v: Values) -> None:
         if layer == 0:
             super().qkv(layer, q, k, v)
+
+    def factors(self, layer: int, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]) -> TermFactors:
+        """Return the factors of the four terms: what depends on a position alone is with the positions."""
+        asked, held = self.q[layer] / self.texts, self.k[layer] / self.texts
+        word_q, word_k, uneven = q - asked, k - held, asked - asked.mean(-2, keepdim=True)
+        return [(q - uneven, word_k), (word_q, held), (uneven, word_k), (asked, held)]
 
 
 class WithoutTerms(AblatedTerms):
@@ -215,9 +218,9 @@ class WithoutTerms(AblatedTerms):
         if layer == 0 and self.terms:
             super().qkv(layer, q, k, v)
 
-    def attention_scores(self, layer: int, scores: Weights) -> Weights:
+    def attention_scores(self, layer: int, scores: Weights) -> Weights | None:
         if layer or not self.terms:
-            return scores
+            return None
         kept = super().attention_scores(layer, scores)
         seen = scores > MASKED_SCORE
         self.remaining = float((kept[seen].abs().max() / scores[seen].abs().max()).detach())
@@ -260,11 +263,6 @@ def changes(model: ModelAdapter, ids: Ids, watch: Hooks) -> Changes:
     return torch.cat(found)
 
 
-def same_at_each_place(ids: Ids) -> Int[Tensor, "n n"]:
+def same_at_each_place(ids: Ids) -> Int[Tensor, "rotations n"]:
     """Return texts that have the same tokens at each place, each text in a rotation of its own: no place differs."""
     return torch.stack([ids[0].roll(turn) for turn in range(ids.shape[1])])
-
-
-def _mean(name: str, values: Changes, seed: int) -> Estimate:
-    mean = mean_interval(values.numpy(), seed)
-    return Estimate(name=name, value=mean.value, low=mean.low, high=mean.high, null=0.0)

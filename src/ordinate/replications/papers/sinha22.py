@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from ordinate.core.finding import Estimate
+from ordinate.core.shapes import Ids
 from ordinate.models.decoder import Decoder
 from ordinate.probing._adapter import Inputs, ModelAdapter
-from ordinate.replications.estimates import over_seeds
+from ordinate.replications.estimates import over_seeds, over_texts
 from ordinate.replications.random_models import random_decoder, random_texts
 from ordinate.replications.replication import Replication, Subject
 from ordinate.replications.result import Claim, Control, Paper
@@ -25,7 +27,7 @@ class Sinha22(Replication):
     Scores of a relative scheme depend on differences of positions, so that its change is rounding.
 
     Source: Sinha et al. 2022, https://arxiv.org/abs/2210.12574.
-    Departs: outputs of random weights; the loss of trained models at shifted positions is not measured.
+    Departs: what needs no model is measured on outputs of random weights; the shift is one, by 64.
     """
 
     paper = Paper(
@@ -64,6 +66,27 @@ class Sinha22(Replication):
             size=0.1,
             null="the same with RoPE",
         ),
+        Claim(
+            name="trained table",
+            text="A trained model with a learned table depends on where positions start.",
+            tested="sign",
+            quantity=f"relative change of the last layer's output when the positions of {SHIFT} tokens are shifted "
+            f"by {SHIFT}",
+            side="above",
+            size=0.1,
+            null="0: it reads relations of positions alone",
+            needs="model",
+        ),
+        Claim(
+            name="loss",
+            text="A trained decoder with a learned table predicts shifted texts worse.",
+            tested="sign",
+            quantity=f"loss added by shifting the positions of {SHIFT} tokens by {SHIFT} [nats]",
+            side="above",
+            size=0.05,
+            null="0: as well",
+            needs="model",
+        ),
     )
 
     def controls(self, seed: int) -> Sequence[Control]:
@@ -83,13 +106,22 @@ class Sinha22(Replication):
             scheme: [_change(subject.seed + turn, scheme) for turn in range(SEEDS)]
             for scheme in (*RELATIVE, "learned", "sinusoidal")
         }
-        return {
+        estimates = {
             "relative schemes": Estimate(
                 name="change", value=max(max(found[scheme]) for scheme in RELATIVE), null=min(found["learned"])
             ),
             "learned table": over_seeds("change", found["learned"], found["rope"], subject.seed),
             "sinusoids": over_seeds("change", found["sinusoidal"], found["rope"], subject.seed),
         }
+        model, texts = subject.model, subject.texts
+        if model is None or texts is None or texts.ids is None or model.info.position != "learned":
+            return estimates
+        ids = texts.ids[:, :SHIFT]
+        estimates["trained table"] = over_texts("change", shift_changes(model, ids, SHIFT), None, subject.seed)
+        if model.info.causal:
+            added = shifted_nats(model, ids, SHIFT) - shifted_nats(model, ids, 0)
+            estimates["loss"] = over_texts("added loss", added, None, subject.seed, unit="nats")
+        return estimates
 
 
 def shift_change(model: ModelAdapter, ids: Tensor, shift: int) -> float:
@@ -97,6 +129,20 @@ def shift_change(model: ModelAdapter, ids: Tensor, shift: int) -> float:
     places = torch.arange(ids.shape[1]).expand(len(ids), -1)
     plain, moved = (model.forward(Inputs(ids=ids, positions=places + by)).residual for by in (0, shift))
     return relative_change(plain, moved)
+
+
+def shift_changes(model: ModelAdapter, ids: Ids, shift: int) -> Float[Tensor, "texts"]:
+    """Relative change of a model's last residual stream when all positions are shifted, of each text."""
+    return torch.tensor([shift_change(model, row[None], shift) for row in ids])
+
+
+def shifted_nats(model: ModelAdapter, ids: Ids, shift: int) -> Float[Tensor, "texts"]:
+    """Loss of each text when all positions are shifted [nats]."""
+    places = torch.arange(ids.shape[1] - 1).expand(len(ids), -1) + shift
+    logits = model.forward(Inputs(ids=ids[:, :-1], positions=places)).logits
+    if logits is None:
+        raise ValueError(f"losses need logits; {model.info.name} has none; give a model with a language-model head")
+    return nn.functional.cross_entropy(logits.double().mT, ids[:, 1:], reduction="none").mean(1)
 
 
 def relative_change(plain: Tensor, moved: Tensor) -> float:
