@@ -1,4 +1,4 @@
-"""Every test runs offline, on one thread, with the types of all tensors checked. Test tiers are formed here."""
+"""Every test runs offline, on one thread, with the axes of all tensors checked. Test tiers are formed here."""
 
 import functools
 import gc
@@ -25,35 +25,39 @@ check_shapes = jaxtyping.jaxtyped
 
 
 class CurrentTest:
-    """The test that runs; None outside of all."""
+    """The test that runs, None outside of all; and whether it is of the extended tier."""
 
     item = None
+    extended = False
 
 
 def check_types(typechecker):
     """`jaxtyping.jaxtyped` for functions that name the axes of a tensor; of all others the types alone are checked.
 
-    Nine of ten functions are of the second kind, for which jaxtyping's record of axes is much work for nothing. A
-    function is prepared at its first call: no test calls all of them. In each test its first call is checked; later
-    ones hardly differ, and cost as much.
+    Nine of ten functions are of the second kind, for which jaxtyping's record of axes is much work for nothing; lint
+    checks their types too, so that only the extended tier does so again. A function is prepared at its first call: no
+    test calls all of them. In each test its first call is checked; later ones hardly differ, and cost as much.
     """
 
     def decorate(checked):
         if inspect.isclass(checked):
             return check_shapes(typechecker=typechecker)(checked)
-        strict = None
+        strict = named = None
         item = CurrentTest
 
         @functools.wraps(checked)
         def call(*args, **kwargs):
-            nonlocal strict, item
+            nonlocal strict, named, item
             if item is CurrentTest.item or jaxtyping.config.jaxtyping_disable:
                 return checked(*args, **kwargs)
             item = CurrentTest.item
-            if strict is None:
+            if named is None:
                 named = any(
                     isinstance(kind, str) or "jaxtyping" in repr(kind) for kind in checked.__annotations__.values()
                 )
+            if not (named or CurrentTest.extended):
+                return checked(*args, **kwargs)
+            if strict is None:
                 strict = (check_shapes(typechecker=typechecker) if named else typechecker)(checked)
             return strict(*args, **kwargs)
 
@@ -81,12 +85,18 @@ hypothesis.settings.load_profile("offline")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    CurrentTest.item = item
+    CurrentTest.item, CurrentTest.extended = item, item.get_closest_marker("extended") is not None
     return (yield)
 
 
 def pytest_addoption(parser):
     parser.addoption("--device", default="cpu", help="where the tests make their tensors and modules, such as cuda")
+
+
+def pytest_configure(config):
+    if config.getoption("--device") == "cpu":
+        # torch's own also keeps a stack trace for each kind of device not used yet: a twentieth of the time of tests
+        torch.manual_seed = torch.default_generator.manual_seed
 
 
 @pytest.fixture(autouse=True)
@@ -111,12 +121,10 @@ def _no_network(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _seeded(request):
+def _seeded():
     """Each test draws the same numbers whatever ran before it."""
-    on_cpu = request.config.getoption("--device") == "cpu"
     with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed keeps three stack traces for devices not used yet, which took a tenth of the time of tests
-        (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(0)
+        torch.manual_seed(0)
         yield
 
 

@@ -121,6 +121,7 @@ class CheckpointTensors(Mapping[str, Tensor]):
             self._place |= dict.fromkeys(stored, file)
 
     def __getitem__(self, name: str) -> Tensor:
+        # opened anew: tensors of one opened file share one storage, which would be saved whole with each of them
         with _opened(self._place[name]) as tensors:
             return tensors.get_tensor(self._stored[name])
 

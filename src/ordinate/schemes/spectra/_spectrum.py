@@ -1,6 +1,6 @@
 """RoPE frequencies and frequency scaling for longer contexts: the base class, which is the unscaled spectrum."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -98,7 +98,10 @@ class Spectrum:
         need(not nested, "rope_parameters must describe one layer type", came, "give the dictionary of one of them")
         parameters = {key: value for key, value in parameters.items() if value is not None}
         name = parameters.get("rope_type", parameters.get("type", cls.rope_type))
-        kinds = {kind.rope_type: kind for kind in (Spectrum, *_members())}
+        kinds = _by_rope_type(catalog.own_names(_FOLDER))
+        if name not in kinds:
+            # searching the installed packages takes longer than all the rest
+            kinds = _by_rope_type(catalog.names(_FOLDER))
         need_known("rope_type", name, kinds)
         kind = kinds[name]
         for key in parameters:
@@ -113,9 +116,7 @@ class Spectrum:
         return {"trained_length": max_length} | numbers if wanted else numbers
 
 
-def _members() -> list[type[Spectrum]]:
-    return [
-        kind
-        for name in catalog.names(_FOLDER)
-        if (kind := catalog.load(_FOLDER, Spectrum, name)).rope_type != Spectrum.rope_type
-    ]
+def _by_rope_type(names: Iterable[str]) -> dict[str, type[Spectrum]]:
+    members = {kind.rope_type: kind for kind in (catalog.load(_FOLDER, Spectrum, name) for name in names)}
+    # a member that transformers does not know has the rope_type of the base class
+    return members | {Spectrum.rope_type: Spectrum}
