@@ -46,7 +46,8 @@ def previous(weights):
 def test_a_planted_head_is_named_in_the_answer_the_table_and_the_page():
     model = patch(AnalyticModel("learned", vocabulary=100), "pattern", previous, layers=1, heads=0)
     seen = look(model, IDS, ablate=[(1, 0)])
-    assert "\nYes: 1 of 4 heads are of such a kind (previous token: 1). In this sentence position explains" in str(
+    assert seen.finding.grade == "yes"
+    assert "\nYes. 1 of 4 heads are of such a kind (previous token: 1). In this sentence position explains" in str(
         seen
     )
     assert "Without head 1.0 the loss changes by" in seen.finding.answer
@@ -64,11 +65,11 @@ def test_a_planted_head_is_named_in_the_answer_the_table_and_the_page():
 
 
 def test_without_such_heads_the_answer_is_no_and_for_a_short_model_it_cannot_be_told():
-    assert "\nNo: none of 4 heads has a tenth of its attention above the null." in str(
+    assert "\nNo. None of 4 heads has a tenth of its attention above the null." in str(
         look(AnalyticModel("rope"), IDS)
     )
     short = look(AnalyticModel("learned", vocabulary=13), IDS % 13)
-    assert "\nCannot be told: kinds of heads need texts of 16 distinct tokens; plain has room for 13." in str(short)
+    assert "\nCannot be told. Kinds of heads need texts of 16 distinct tokens; plain has room for 13." in str(short)
     assert "In this sentence position explains" in str(short)
     assert {row[4] for row in short.table().rows} == {"all"}
 

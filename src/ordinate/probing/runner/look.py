@@ -138,7 +138,7 @@ class Look:
         return save_finding(self.finding, folder, "look", self.page(command), tables, ending)
 
     def __str__(self) -> str:
-        return f"{self.finding.title}\n{self.finding.answer}"
+        return f"{self.finding.title}\n{self.finding.headline}"
 
     def _repr_html_(self) -> str:
         return notebook_card(self.finding)

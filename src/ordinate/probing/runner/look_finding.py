@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from ordinate.core.finding import Finding, Heatmap, HeatmapGrid, Table
+from ordinate.core.finding import Finding, Grade, Heatmap, HeatmapGrid, Table
 from ordinate.probing.measures.formatting import format_percent, heatmap_of
 from ordinate.probing.measures.head_effects import HeadEffect
 from ordinate.probing.measures.head_kinds import STRONG, WEAK, HeadKinds, offset_name
@@ -59,10 +59,12 @@ def look_finding(
     sizes = {"texts": 0, "tokens": 0, "reach": 0} if kinds is None else {
         "texts": kinds.texts, "tokens": kinds.tokens, "reach": kinds.reach
     }  # fmt: skip
+    grade, found = _kinds_answer(kinds, reason)
     return Finding(
         question="look",
         title=f"Does {name} have offset, first-token, induction or duplicate-token heads, and what do they do here?",
-        answer=" ".join([_kinds_answer(kinds, reason), _split_answer(split), *map(str, effects)]),
+        grade=grade,
+        answer=" ".join([found, _split_answer(split), *map(str, effects)]),
         tables=(_heads_table(pattern, split, kinds), *([kinds.table()] if kinds else [])),
         pictures=(*_target_pictures(written), *_pictures(pattern, split, kinds)),
         method=METHOD.format(**sizes, strong=f"{STRONG:g}", weak=f"{WEAK:g}"),
@@ -71,22 +73,23 @@ def look_finding(
     )
 
 
-def _kinds_answer(kinds: HeadKinds | None, reason: str) -> str:
+def _kinds_answer(kinds: HeadKinds | None, reason: str) -> tuple[Grade, str]:
+    """Return whether there are heads of these kinds, and which."""
     if kinds is None:
-        return f"Cannot be told: {reason}."
+        return "cannot be told", f"{reason[:1].upper()}{reason[1:]}."
     places = list(np.ndindex(*kinds.offset.shape))
     found = [(one, said) for place in places for one, said in kinds.labels(*place)]
     unclear = sum(bool(kinds.unclear(*place)) for place in places)
     rest = f" Some kind cannot be told for {unclear} {'head' if unclear == 1 else 'heads'}." if unclear else ""
     if not found:
-        whole = f"none of {len(places)} heads has a tenth of its attention above the null"
-        return f"{'Cannot be told' if unclear else 'No'}: {whole}.{rest}"
-    grade = "Yes" if any(said == "yes" for _, said in found) else "Weakly"
+        whole = f"None of {len(places)} heads has a tenth of its attention above the null"
+        return "cannot be told" if unclear else "no", f"{whole}.{rest}"
+    grade: Grade = "yes" if any(said == "yes" for _, said in found) else "weakly"
     several = sum(bool(kinds.labels(*place)) for place in places)
     listed = "; ".join(
         f"{one}{'' if said == 'yes' else ', weakly'}: {count}" for (one, said), count in Counter(found).most_common()
     )
-    return f"{grade}: {several} of {len(places)} heads are of such a kind ({listed}).{rest}"
+    return grade, f"{several} of {len(places)} heads are of such a kind ({listed}).{rest}"
 
 
 def _split_answer(split: ScoreSplit) -> str:
