@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from ordinate import Cache, Decoder, Geometry, Shape
+from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.schemes import Alibi, Rope, Sinusoidal
 from ordinate.schemes.grid import Grid
 from ordinate.schemes.xpos import Xpos
@@ -287,8 +288,8 @@ def test_decoding_beyond_the_trained_length_equals_the_full_pass(name, record_er
     with torch.no_grad():
         full, steps, cache = theirs(ids).logits, [], None
         for at in range(40):
-            out = theirs(ids[:, at : at + 1], past_key_values=cache, use_cache=True)
-            cache, steps = out.past_key_values, [*steps, out.logits]
+            out, cache = with_cache(theirs, cache, input_ids=ids[:, at : at + 1])
+            steps.append(out.logits)
         mine, memory = ours(ids), Cache()
         decoded = torch.cat([ours(ids[:, at : at + 1], cache=memory) for at in range(40)], 1)
     record_error(

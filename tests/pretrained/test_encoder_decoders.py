@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from ordinate import Cache, Geometry
 from ordinate.models.encoder_decoder import EncoderDecoder, EncoderDecoderShape
+from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import load, save
 
 pytest.importorskip("transformers")
@@ -68,10 +69,7 @@ def test_writing_on_from_a_cache_gives_the_same_logits(name, folders):
     memory, mask = model.encode_source(SOURCE, SIDES[0]), REAL.long()
     read = other.get_encoder()(SOURCE, attention_mask=mask)
     for piece in TARGET.split([3, 2, 1, 1], 1):
-        came = other(
-            encoder_outputs=read, attention_mask=mask, decoder_input_ids=piece, past_key_values=kept, use_cache=True
-        )
-        kept = came.past_key_values
+        came, kept = with_cache(other, kept, encoder_outputs=read, attention_mask=mask, decoder_input_ids=piece)
         near(model.target_logits(piece, memory, cache=cache), came.logits)
 
 

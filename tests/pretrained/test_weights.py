@@ -13,6 +13,7 @@ from ordinate.core import catalog
 from ordinate.models.encoder import EncoderShape
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.vision import VisionShape
+from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.pretrained.weights import load, save
 
 pytest.importorskip("transformers")
@@ -68,8 +69,7 @@ def test_padded_rows_give_the_same_logits(name, folders):
 def test_reading_on_from_a_cache_gives_the_same_logits(name, folders):
     model, other, cache, kept = load(folders(name)), theirs(name), Cache(), None
     for piece in TEXT.split([4, 3, 1, 1], 1):
-        came = other(piece, past_key_values=kept, use_cache=True)
-        kept = came.past_key_values
+        came, kept = with_cache(other, kept, input_ids=piece)
         near(model(piece, cache=cache), came.logits)
 
 
@@ -106,8 +106,7 @@ def test_beyond_the_trained_length_the_logits_are_those_of_transformers(name, fo
     # cached keys keep the rates of the shorter text; the other model remembers lengths
     cache, kept, other = Cache(), None, theirs(name)
     for piece in ids.split([12, 50, 10, 1, 7], 1):
-        came = other(piece, past_key_values=kept, use_cache=True)
-        kept = came.past_key_values
+        came, kept = with_cache(other, kept, input_ids=piece)
         near(model(piece, cache=cache), came.logits)
 
 

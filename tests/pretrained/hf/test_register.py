@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 from ordinate.core.geometry import Geometry
 from ordinate.pretrained import hf
 from ordinate.pretrained.hf.mask import StructuredMask
+from ordinate.pretrained.verification.theirs import with_cache
 from ordinate.testing import assert_as_close
 
 TINY = runpy.run_path(str(Path(__file__).with_name("models.py")))
@@ -104,8 +105,7 @@ def test_decoding_from_a_cache_gives_the_same(name, models):
     def run():
         kept, parts, given = None, [], {"input_ids": IDS} if name in BOTH else {}
         for piece in IDS.split([4, 3, 1, 1], 1):
-            came = model(**given, **{key: piece}, past_key_values=kept, use_cache=True)
-            kept = came.past_key_values
+            came, kept = with_cache(model, kept, **given, **{key: piece})
             parts.append(came.logits)
         return torch.cat(parts, 1)
 
@@ -258,9 +258,9 @@ def test_a_user_mask_function_gives_a_dense_mask(models):
 
     model = models("llama")
     hf.use(model)
-    given = {"inputs_embeds": torch.zeros(2, 9, 32), "attention_mask": None, "past_key_values": None}
+    # the fourth argument is the cache, whose name depends on the version
     mask = create_causal_mask(
-        model.config, **given, and_mask_function=lambda b, h, q, k: (q - k) % 2 == 0, position_ids=None
+        model.config, torch.zeros(2, 9, 32), None, None, None, and_mask_function=lambda b, h, q, k: (q - k) % 2 == 0
     )
     assert not isinstance(mask, StructuredMask)
     place = torch.arange(9)

@@ -18,9 +18,10 @@ from ordinate.schemes.none import NoPosition
 # keyword arguments that layers pass through and that the eager and SDPA functions of transformers ignore as well
 _UNREAD = frozenset(
     {
-        "cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "cu_seqlens", "deterministic", "hidden_states",
-        "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states", "output_router_logits",
-        "past_key_values", "position_embeddings", "position_ids", "return_dict", "seq_idx", "use_cache",
+        "cache", "cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "cu_seqlens", "deterministic",
+        "hidden_states", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
+        "output_router_logits", "past_key_values", "position_embeddings", "position_ids", "return_dict", "seq_idx",
+        "use_cache",
     }
 )  # fmt: skip
 

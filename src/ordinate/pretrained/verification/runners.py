@@ -18,6 +18,7 @@ from ordinate.models.vision import VisionShape, VisionTransformer
 from ordinate.pretrained.verification._runner import Runner, TextRunner
 from ordinate.pretrained.verification.outputs import Outputs
 from ordinate.pretrained.verification.rows import Rows, Text, Texts
+from ordinate.pretrained.verification.theirs import with_cache
 
 
 class HeadRunner(TextRunner):
@@ -92,8 +93,7 @@ class DecoderRunner(HeadRunner):
                 yield (model.hidden_states if self.shape.head == "none" else model)(piece, where, cache)[0]
                 continue
             told = {"position_ids": places[None]} if start else {}
-            came = model(piece, past_key_values=kept, use_cache=True, return_dict=True, **told)
-            kept = came.past_key_values
+            came, kept = with_cache(model, kept, input_ids=piece, **told)
             yield (came.last_hidden_state if self.shape.head == "none" else came.logits)[0]
 
 
@@ -170,9 +170,7 @@ class EncoderDecoderRunner(TextRunner):
             return
         encoded, kept = model.get_encoder()(source, return_dict=True), None
         for piece in pieces:
-            told = {"encoder_outputs": encoded, "past_key_values": kept, "use_cache": True}
-            came = model(decoder_input_ids=piece, return_dict=True, **told)
-            kept = came.past_key_values
+            came, kept = with_cache(model, kept, encoder_outputs=encoded, decoder_input_ids=piece)
             yield came.logits[0]
 
 

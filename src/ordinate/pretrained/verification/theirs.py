@@ -1,5 +1,6 @@
 """Load a checkpoint in transformers: from files of its folder only, without code of the checkpoint."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,24 @@ def load_theirs(folder: Path, architecture: str, dtype: torch.dtype) -> Any:
             f"{type(error).__name__}: {error}; check the folder, or update transformers"
         ) from error
     return (model.double() if wide else model).eval()
+
+
+def with_cache(model: Any, cache: Any, **inputs: Any) -> tuple[Any, Any]:
+    """Run a model of transformers on inputs that continue a cache.
+
+    The argument and the field of the output are called cache from transformers 5.24 on, past_key_values before.
+
+    Args:
+        model: the model.
+        cache: what was returned for the inputs before these, or None.
+        inputs: other arguments of the forward pass.
+
+    Returns:
+        The output, and the cache thereafter.
+    """
+    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    came = model(**inputs, **{name: cache}, use_cache=True, return_dict=True)
+    return came, came[name]
 
 
 @contextmanager
