@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from ordinate.data.tasks.copy import Copy
+from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.replications.papers.press import Press
 from ordinate.replications.trained import Arm
@@ -16,7 +19,7 @@ class Small(Press):
         for name in ("none", "rope")
     )
 
-    def task(self):
+    def task(self, arm):
         return TASK
 
     def examine(self, model):
@@ -72,6 +75,33 @@ def test_a_model_is_examined_while_it_is_trained_and_the_last_time_trained(tmp_p
     assert curve[0, -1] == runs.numbers("rope", "split 64")[0]
     assert len(set(curve[0])) == 5
     assert read_runs(tmp_path / "a.json", Watched()).runs == runs.runs
+
+
+class TrainedOn(Small):
+    """Two models go on from one trained model, nearly without a step, one of them without its positions."""
+
+    arms = (
+        Small.arms[1],
+        *(
+            Arm(name, replace(Small.arms[1].shape, scheme=scheme), 2, 2, 1e-12, start=Small.arms[1])
+            for name, scheme in {"on": "rope", "dropped": "none"}.items()
+        ),
+    )
+
+
+def test_a_model_that_starts_from_a_trained_one_has_its_weights_and_another_scheme(tmp_path):
+    runs = train_models(TrainedOn(), tmp_path / "a.json", seeds=2)
+    first, on, dropped = (runs.numbers(name, "split 64") for name in ("rope", "on", "dropped"))
+    assert (on == first).all()
+    assert (dropped != first).all()
+    assert "start" in runs.plan["on"]
+    assert "start" not in runs.plan["rope"]
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_model_of_an_arm_is_an_encoder_if_its_shape_is_that_of_one():
+    shape = EncoderShape(vocabulary=8, width=8, layers=1, heads=1)
+    assert isinstance(Arm("masked", shape, 2, 2, 1e-3).build(), Encoder)
 
 
 def test_steps_must_be_divisible_by_the_looks():

@@ -9,7 +9,10 @@ import numpy as np
 from torch import nn
 
 from ordinate.core.checks import need
+from ordinate.core.seeds import derive_seed
 from ordinate.data.task import Task
+from ordinate.models.decoder import Decoder
+from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.shape import Shape
 from ordinate.replications.replication import Replication
 from ordinate.replications.result import Control
@@ -28,6 +31,8 @@ class Arm:
         batch: sequences in a batch.
         learning_rate: peak learning rate.
         warmup_steps: warm-up steps.
+        start: the arm whose trained model of the same seed is trained on; None: new weights. The two share all
+            parameters; what has none may differ (RoPE is taken away from a trained model).
     """
 
     name: str
@@ -36,6 +41,11 @@ class Arm:
     batch: int
     learning_rate: float
     warmup_steps: int = 20
+    start: "Arm | None" = None
+
+    def build(self) -> nn.Module:
+        """Construct the model: an encoder if the shape is that of one, else a decoder."""
+        return Encoder(self.shape) if isinstance(self.shape, EncoderShape) else Decoder(self.shape)
 
     def settings(self, seed: int, looks: int = 1) -> TrainingSettings:
         """Return the training settings of a seed, which are the same for all arms: seeds are paired.
@@ -52,7 +62,8 @@ class Arm:
         return TrainingSettings(
             steps=self.steps,
             batch=self.batch,
-            seed=seed,
+            # a model that is trained on reads new batches
+            seed=seed if self.start is None else derive_seed(seed, "trained on"),
             learning_rate=self.learning_rate,
             warmup_steps=self.warmup_steps,
             checkpoint_every=self.steps // looks,
@@ -63,7 +74,8 @@ class Arm:
     @property
     def plan(self) -> dict[str, Any]:
         """All hyperparameters, as text; what is measured on other ones is another result."""
-        return {name: str(value) for name, value in asdict(self).items()}
+        found = {name: str(value) for name, value in asdict(self).items()}
+        return {name: value for name, value in found.items() if name != "start" or self.start is not None}
 
 
 class TrainedReplication(Replication):
@@ -81,8 +93,8 @@ class TrainedReplication(Replication):
     """Whether each model is examined before its training as well."""
 
     @abstractmethod
-    def task(self) -> Task:
-        """Return the training task of all arms."""
+    def task(self, arm: Arm) -> Task:
+        """Return the training task of an arm; those that are compared differ only in what is claimed."""
 
     @abstractmethod
     def examine(self, model: nn.Module) -> Mapping[str, float]:

@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.core.checks import need
 from ordinate.core.progress import OnProgress, Progress, ignore, subrange
 from ordinate.core.seeds import derive_seed
 from ordinate.data.task import Task
-from ordinate.models.decoder import Decoder
 from ordinate.replications.trained import Arm, TrainedReplication, plan_of
 from ordinate.replications.trained_runs import SEEDS, TrainedRun, TrainedRuns
 from ordinate.study.manifest import processor
@@ -44,14 +44,14 @@ def train_models(
     there = {(run.arm, run.seed) for run in runs.runs}
     if all((arm.name, seed) in there for arm, seed in wanted):
         return runs
-    task, folder = member.task(), path.with_suffix("")
+    folder, tasks = path.with_suffix(""), {arm.name: member.task(arm) for arm in member.arms}
     path.parent.mkdir(parents=True, exist_ok=True)
     for place, (arm, seed) in enumerate(wanted):
         if (arm.name, seed) in there:
             continue
         on_progress(Progress(stage="training", done=place / len(wanted), total=1.0))
         part = subrange(on_progress, place / len(wanted), (place + 1) / len(wanted))
-        run = _one(member, arm, seed, task, folder / f"{arm.name}-{seed}", part)
+        run = _one(member, arm, seed, tasks[arm.name], folder, part)
         runs = runs.model_copy(update={"runs": (*runs.runs, run)})
         write_checksummed(path, {"format": FORMAT, "trained": runs.model_dump(mode="json")})
     shutil.rmtree(folder, ignore_errors=True)
@@ -84,11 +84,10 @@ def _none_yet(member: TrainedReplication) -> TrainedRuns:
 def _one(
     member: TrainedReplication, arm: Arm, seed: int, task: Task, folder: Path, on_progress: OnProgress
 ) -> TrainedRun:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, "weights"))
-        model = Decoder(arm.shape)
-    before = {0: _numbers(member, model)} if member.before_training else {}
     began = time.perf_counter()
+    model = _new(arm, seed, task, folder)
+    folder = folder / f"{arm.name}-{seed}"
+    before = {0: _numbers(member, model)} if member.before_training else {}
     train(model, task, arm.settings(seed, member.looks), folder, on_progress)
     seconds = time.perf_counter() - began
     numbers = _numbers(member, model)
@@ -98,13 +97,26 @@ def _one(
     return TrainedRun(arm=arm.name, seed=seed, numbers=numbers, before=before, seconds=round(seconds, 2))
 
 
-def _at(member: TrainedReplication, model: Decoder, path: Path) -> dict[str, float]:
+def _new(arm: Arm, seed: int, task: Task, folder: Path) -> nn.Module:
+    """The model before its training: with new weights, or those of the trained model with which it starts."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "weights"))
+        model = arm.build()
+    if arm.start is not None:
+        first = _new(arm.start, seed, task, folder)
+        # trained once for all arms that start with it: its folder stays until all are trained
+        train(first, task, arm.start.settings(seed), folder / f"start-{arm.start.name}-{seed}")
+        model.load_state_dict(first.state_dict())
+    return model
+
+
+def _at(member: TrainedReplication, model: nn.Module, path: Path) -> dict[str, float]:
     """Numbers of the model as it was at a checkpoint."""
     state = SafetensorsCheckpointIO().load_checkpoint(path)["state_dict"]
     model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
     return _numbers(member, model)
 
 
-def _numbers(member: TrainedReplication, model: Decoder) -> dict[str, float]:
+def _numbers(member: TrainedReplication, model: nn.Module) -> dict[str, float]:
     with torch.no_grad():
         return dict(member.examine(model.eval()))

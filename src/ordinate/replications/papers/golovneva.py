@@ -113,7 +113,7 @@ class Golovneva(TrainedReplication):
         ),
     )
 
-    def task(self) -> Task:
+    def task(self, arm: Arm) -> Task:
         return FlipFlop()
 
     def examine(self, model: nn.Module) -> Mapping[str, float]:

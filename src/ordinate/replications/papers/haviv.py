@@ -99,7 +99,7 @@ class Haviv(TrainedReplication):
         ),
     )
 
-    def task(self) -> Task:
+    def task(self, arm: Arm) -> Task:
         return Repeats()
 
     def examine(self, model: nn.Module) -> Mapping[str, float]:

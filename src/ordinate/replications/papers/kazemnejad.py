@@ -109,7 +109,7 @@ class Kazemnejad(TrainedReplication):
         _longer("t5", "T5's bias", "0.55"),
     )
 
-    def task(self) -> Task:
+    def task(self, arm: Arm) -> Task:
         return VariedLengths(ascending)
 
     def examine(self, model: nn.Module) -> Mapping[str, float]:

@@ -134,7 +134,7 @@ class Ke(TrainedReplication):
         ),
     )
 
-    def task(self) -> Text:
+    def task(self, arm: Arm) -> Text:
         return Text(tokens=train_bytes(), vocabulary=VOCABULARY, length=TOKENS)
 
     def examine(self, model: nn.Module) -> Mapping[str, float]:

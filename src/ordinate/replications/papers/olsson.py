@@ -119,7 +119,7 @@ class Olsson(TrainedReplication):
         ),
     )
 
-    def task(self) -> Task:
+    def task(self, arm: Arm) -> Task:
         return Repeats()
 
     def examine(self, model: nn.Module) -> Mapping[str, float]:

@@ -109,7 +109,7 @@ class Press(TrainedReplication):
         ),
     )
 
-    def task(self) -> Text:
+    def task(self, arm: Arm) -> Text:
         return Text(tokens=train_bytes(), vocabulary=VOCABULARY, length=TRAINED)
 
     def examine(self, model: nn.Module) -> Mapping[str, float]:

@@ -102,7 +102,7 @@ class Ruoss(TrainedReplication):
         ),
     )
 
-    def task(self) -> Task:
+    def task(self, arm: Arm) -> Task:
         return VariedLengths(ascending)
 
     def examine(self, model: nn.Module) -> Mapping[str, float]:
