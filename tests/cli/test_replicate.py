@@ -5,7 +5,8 @@ import pytest
 from ordinate.cli.main import main
 from ordinate.data.tasks.copy import Copy
 from ordinate.models.shape import Shape
-from ordinate.replications.papers.press import LENGTHS, Press, split_name
+from ordinate.replications.longer_texts import LENGTHS, split_name
+from ordinate.replications.papers.press import Press
 from ordinate.replications.runner import read, trained_path
 from ordinate.replications.trained import Arm
 from ordinate.replications.trained_runs import SEEDS
