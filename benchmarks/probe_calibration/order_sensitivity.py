@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from benchmarks.probe_calibration._cell import DEAR_DRAWS, Cell, Outcome, Reading
+from benchmarks.probe_calibration._cell import Cell, Outcome, Reading
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.probing._adapter import ForwardOutput, Hooks, Inputs
 from ordinate.probing._attach import attach
@@ -86,7 +86,7 @@ def _encoder(seed: int, scheme: str, dtype: torch.dtype, *, matters: bool) -> Ou
 def cells() -> tuple[Cell, ...]:
     """All cells."""
     encoders = [
-        Cell(f"encoder {name}, {str(dtype)[6:]}: {SIZE}", functools.partial(draw, dtype=dtype), DEAR_DRAWS)
+        Cell(f"encoder {name}, {str(dtype)[6:]}: {SIZE}", functools.partial(draw, dtype=dtype))
         for name, draw in (("without positions", blind), ("with rope", rotary))
         for dtype in (torch.float32, torch.bfloat16)
     ]

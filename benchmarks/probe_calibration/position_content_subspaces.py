@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from benchmarks.probe_calibration._cell import DEAR_DRAWS, Cell, Outcome, Reading
+from benchmarks.probe_calibration._cell import Cell, Outcome, Reading
 from ordinate.core.finding import Estimate
 from ordinate.probing._adapter import AttentionRecord
 from ordinate.probing.measures.formatting import group_estimate, share_estimate
@@ -122,13 +122,12 @@ CELLS = (
         Cell(
             f"{share:.0%} of the position variance in the directions of tokens: {SHOWN}",
             known_share(share),
-            DEAR_DRAWS,
         )
         for share in (0.1, 0.5, 0.9)
     ),
-    Cell(f"position in random directions: {SHOWN}", random_directions, DEAR_DRAWS),
-    Cell("scores of four equal terms: 30 texts of 16 tokens", scores((1, 1, 1, 1)), DEAR_DRAWS),
-    Cell("scores of tokens alone: 30 texts of 16 tokens", scores((0, 0, 1, 1)), DEAR_DRAWS),
-    Cell("an encoder without positions, loss: 30 texts of 16 tokens", without_position(True), DEAR_DRAWS),
-    Cell("an encoder without positions, output: 30 texts of 16 tokens", without_position(False), DEAR_DRAWS),
+    Cell(f"position in random directions: {SHOWN}", random_directions),
+    Cell("scores of four equal terms: 30 texts of 16 tokens", scores((1, 1, 1, 1))),
+    Cell("scores of tokens alone: 30 texts of 16 tokens", scores((0, 0, 1, 1))),
+    Cell("an encoder without positions, loss: 30 texts of 16 tokens", without_position(True)),
+    Cell("an encoder without positions, output: 30 texts of 16 tokens", without_position(False)),
 )

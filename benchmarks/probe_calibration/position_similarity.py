@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from benchmarks.probe_calibration._cell import DEAR_DRAWS, Cell, Outcome, Reading
+from benchmarks.probe_calibration._cell import Cell, Outcome, Reading
 from ordinate.core.progress import ignore
 from ordinate.ops.stats.permutation_tests import mantel_test
 from ordinate.probing.measures.formatting import mean_estimate
@@ -76,8 +76,8 @@ def graded(seed: int) -> Outcome:
 
 
 CELLS = (
-    Cell(f"a random table: {PLACES} positions, width {WIDTH}", random_table, DEAR_DRAWS),
-    Cell(f"a random table, swaps: {TEXTS} texts of {PLACES} tokens", swaps_of_random_positions, DEAR_DRAWS),
-    Cell(f"one model with rope: {TEXTS} texts of {PLACES} tokens", swaps_of_one_model, DEAR_DRAWS),
-    Cell(f"whole answers: {TEXTS} texts of {PLACES} tokens", graded, DEAR_DRAWS),
+    Cell(f"a random table: {PLACES} positions, width {WIDTH}", random_table),
+    Cell(f"a random table, swaps: {TEXTS} texts of {PLACES} tokens", swaps_of_random_positions),
+    Cell(f"one model with rope: {TEXTS} texts of {PLACES} tokens", swaps_of_one_model),
+    Cell(f"whole answers: {TEXTS} texts of {PLACES} tokens", graded),
 )

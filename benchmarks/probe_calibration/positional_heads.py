@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from benchmarks.probe_calibration._cell import DEAR_DRAWS, Cell, Outcome, Reading
+from benchmarks.probe_calibration._cell import Cell, Outcome, Reading
 from benchmarks.probe_calibration._synthetic import VOCABULARY, token_vectors, zipf_tokens
 from ordinate.probing._adapter import ModelInfo, ModelKind
 from ordinate.probing.measures.attention_by_offset import AttentionProfile, ProfileHooks
@@ -126,11 +126,11 @@ def dead(seed: int) -> Outcome:
 
 SIZE = f"{TEXTS} texts of {LENGTH} Zipf tokens, {LAYERS} x {HEADS} heads"
 CELLS = (
-    Cell(f"attention by content, causal: {SIZE}", blind(True, 1.0), DEAR_DRAWS),
-    Cell(f"sharp attention by content, causal: {SIZE}", blind(True, 4.0), DEAR_DRAWS),
-    Cell(f"attention by content, bidirectional: {SIZE}", blind(False, 1.0), DEAR_DRAWS),
-    Cell(f"a planted head at a random offset from 1 to {LENGTH - 11}: {SIZE}", planted, DEAR_DRAWS),
-    Cell(f"ALiBi alone: {SIZE}", alibi(0.0), DEAR_DRAWS),
-    Cell(f"ALiBi and content: {SIZE}", alibi(1.0), DEAR_DRAWS),
-    Cell("NoPE with dead attention: 12 texts of 24 tokens, 2 x 2 heads", dead, DEAR_DRAWS),
+    Cell(f"attention by content, causal: {SIZE}", blind(True, 1.0)),
+    Cell(f"sharp attention by content, causal: {SIZE}", blind(True, 4.0)),
+    Cell(f"attention by content, bidirectional: {SIZE}", blind(False, 1.0)),
+    Cell(f"a planted head at a random offset from 1 to {LENGTH - 11}: {SIZE}", planted),
+    Cell(f"ALiBi alone: {SIZE}", alibi(0.0)),
+    Cell(f"ALiBi and content: {SIZE}", alibi(1.0)),
+    Cell("NoPE with dead attention: 12 texts of 24 tokens, 2 x 2 heads", dead),
 )

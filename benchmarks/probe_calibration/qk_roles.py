@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from benchmarks.probe_calibration._cell import DEAR_DRAWS, DRAWS, Cell, Outcome, Reading
+from benchmarks.probe_calibration._cell import DEAR_DRAWS, Cell, Outcome, Reading
 from ordinate.ops.symmetry import positive_share, symmetry
 from ordinate.probing.activations.intervention import InterventionAdapter
 from ordinate.probing.measures.formatting import mean_estimate
@@ -18,8 +18,6 @@ from ordinate.testing.analytic_model import AnalyticModel, random_sequences
 
 WIDTH, HEADS, LAYERS, TEXTS, LENGTH = 32, 4, 2, 12, 24
 LEVEL = 0.05
-# three whole probes a draw
-GRADED_DRAWS = 40
 
 
 def measured(subject: AnalyticModel, seed: int) -> QKSymmetry:
@@ -112,8 +110,8 @@ def graded(seed: int) -> Outcome:
 
 
 CELLS = (
-    Cell(f"random heads: {LAYERS} x {HEADS}, width {WIDTH}", random_heads, DEAR_DRAWS),
-    Cell(f"known symmetric shares, {HEADS} query heads on {HEADS // 2} key heads", known_parts, DRAWS),
-    Cell(f"one model: {TEXTS} texts of {LENGTH} tokens", one_model, DEAR_DRAWS),
-    Cell(f"whole answers under rope: {TEXTS} texts of {LENGTH} tokens, {HEADS} heads", graded, GRADED_DRAWS),
+    Cell(f"random heads: {LAYERS} x {HEADS}, width {WIDTH}", random_heads),
+    Cell(f"known symmetric shares, {HEADS} query heads on {HEADS // 2} key heads", known_parts),
+    Cell(f"one model: {TEXTS} texts of {LENGTH} tokens", one_model),
+    Cell(f"whole answers under rope: {TEXTS} texts of {LENGTH} tokens, {HEADS} heads", graded, DEAR_DRAWS),
 )

@@ -82,6 +82,13 @@ def decoder(**changes):
     return Decoder(Shape(**(base | changes)))
 
 
+def checkpointed(**changes):
+    """A small decoder with gradient checkpointing."""
+    model = decoder(**changes)
+    model.gradient_checkpointing_enable()
+    return model
+
+
 def work(folder, hardware, make=decoder, task=None, **changes):
     """Train, or resume training; return the outcome, the losses and the weights."""
     model, told = make(), []
@@ -167,6 +174,8 @@ def scenarios(root, long):
             go(f"{name}, dropping", f"calm-{name}", hardware, make=partial(decoder, **DROPPING))
             go(f"{name}, dropping, stopped", f"again-{name}", hardware, partial(decoder, **DROPPING), task=stopping)
             go(f"{name}, dropping, again", f"again-{name}", hardware, partial(decoder, **DROPPING))
+            # activations are computed again, with the same dropout
+            go(f"{name}, checkpointed", f"checkpointed-{name}", hardware, make=partial(checkpointed, **DROPPING))
         for name, hardware in (("one", ONE), ("ddp", DDP), ("fsdp", FSDP)):
             go(f"{name}, bf16", f"bf16-{name}", hardware, precision="bf16")
             undone = partial(decoder, blocks="reversible")

@@ -131,6 +131,7 @@ def test_the_same_with_dropout_in_other_precision_and_from_one_device_to_two(lon
         }
         calm, again = long[f"{name}, dropping"], long[f"{name}, dropping, again"]
         assert [part["weights"] for part in again] == [part["weights"] for part in calm]
+        assert long[f"{name}, checkpointed"] == calm
     for kind, tolerance in (("bf16", 2e-2), ("reversible", 1e-4)):
         for name in ("ddp", "fsdp"):
             for part in long[f"{name}, {kind}"]:
