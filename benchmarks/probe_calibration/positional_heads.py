@@ -24,10 +24,10 @@ PLANTED, SPREAD = 0.8, 0.08
 Scores = Float[Tensor, "texts h n n"]
 
 
-def content(seed: int, strength: float) -> list[Scores]:
-    """Scores of each layer: products of random projections of tokens, other ones in each draw."""
+def content(seed: int, strength: float, model: int | None = None) -> list[Scores]:
+    """Scores of each layer: products of random projections of tokens, other ones in each draw if there is no model."""
     x = token_vectors(zipf_tokens(TEXTS, LENGTH, seed), WIDTH)
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(seed if model is None else model)
     sizes = (LAYERS, 2, HEADS, WIDTH, WIDTH // HEADS)
     projections = torch.randn(sizes, generator=draw, dtype=torch.float64) / WIDTH**0.5
     q, k = torch.einsum("tnw,lphwd->plthnd", x, projections)
@@ -97,7 +97,8 @@ def alibi(strength: float) -> Callable[[int], Outcome]:
     bias = -slopes * (i[:, None] - i).abs()
 
     def draw(seed: int) -> Outcome:
-        scores = content(seed, strength)
+        # the slopes of one model: those of others are others
+        scores = content(seed, strength, model=0)
         found = detect_heads(
             profile([attended(one + own, causal=True) for one, own in zip(scores, bias, strict=True)]), MASS, seed
         )

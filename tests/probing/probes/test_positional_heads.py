@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from ordinate.ops.stats.permutation_tests import largest_mean_test
 from ordinate.probing._adapter import Inputs, NotApplicable
 from ordinate.probing._attach import attach
 from ordinate.probing._probe import ProbeData
-from ordinate.probing.measures.attention_by_offset import attention_profile, attention_profile_and_maps
+from ordinate.probing.measures.attention_by_offset import ProfileHooks, attention_profile, attention_profile_and_maps
 from ordinate.probing.measures.attention_decay import fit_decay
 from ordinate.probing.measures.samples import ForwardBudget, subsample
 from ordinate.probing.measures.synthetic_patterns import ReplacePattern, SyntheticPattern
@@ -170,13 +172,32 @@ def test_the_fitted_decay_is_that_of_maximum_likelihood():
 
     def likelihood(slope):
         fallen = (seen.pairs.decaying(slope) * seen.pairs.distance).sum(-1).numpy()
-        return float(seen.rows[place] @ fallen)
+        return float(seen.rows[:, *place].mean(0) @ fallen)
 
     np.testing.assert_allclose(likelihood(fitted.slope[place]), seen.distance[:, *place].mean(), rtol=1e-3)
     assert fitted.low[place] < fitted.slope[place] < fitted.high[place]
     # a head that attends three tokens back is near, but its profile is no decay
     assert fitted.slope[0, 0] > 0.05
     assert fitted.explained[0, 0] < 0.5
+
+
+@pytest.mark.parametrize("slope", [0.01, 0.1, 1.0])
+def test_how_texts_divide_attention_between_queries_does_not_widen_the_interval_of_a_decay(slope):
+    facts = replace(AnalyticModel("none").info, layers=1, heads=1)
+    watch = ProfileHooks(facts, 24)
+    fallen = watch.pairs.decaying(slope)
+    draw = torch.Generator().manual_seed(0)
+    # the rest of each query's attention is on the first token, another share in each text
+    share = torch.rand(6, 1, 24, 1, generator=draw, dtype=torch.float64)
+    weights = share * fallen
+    weights[..., 0] += 1 - weights.sum(-1)
+    watch.attention_pattern(0, weights)
+    seen = watch.profile()
+    assert seen.distance.std() > 0.005
+    fitted = fit_decay(seen, 0)
+    # between the tabulated slopes the expected distance is interpolated
+    np.testing.assert_allclose(fitted.slope, slope, rtol=0.02)
+    np.testing.assert_allclose(fitted.high - fitted.low, 0, atol=0.01 * slope)
 
 
 def test_closed_form_patterns():

@@ -100,7 +100,7 @@ class AttentionProfile:
         uniform_mass: mass at each offset under uniform attention.
         uniform_first_token_mass: mass on the first token under uniform attention.
         pairs: the counted pairs.
-        rows: share of each query in the mass on other keys, mean over texts.
+        rows: share of each query in the mass on other keys.
         shares: distribution of the mass on other keys over all offsets, mean over texts.
     """
 
@@ -114,7 +114,7 @@ class AttentionProfile:
     uniform_mass: Float[ndarray, "offsets"]
     uniform_first_token_mass: float
     pairs: Pairs
-    rows: Float[ndarray, "layers h n"]
+    rows: Float[ndarray, "texts layers h n"]
     shares: Float[ndarray, "layers h all_offsets"]
 
 
@@ -172,7 +172,7 @@ class ProfileHooks(AccumulatingHooks):
         found = {
             name: torch.stack([torch.cat(layer[name]) for layer in self.found], 1).numpy() for name in self.found[0]
         }
-        found |= {name: found[name].mean(0) for name in ("rows", "shares")}
+        found["shares"] = found["shares"].mean(0)
         even = {"uniform_mass": self.uniform_mass, "uniform_first_token_mass": self.uniform_first_token_mass}
         return AttentionProfile(offsets=self.offsets, pairs=self.pairs, **even, **found)
 

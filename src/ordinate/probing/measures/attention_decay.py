@@ -48,16 +48,17 @@ def fit_decay(seen: AttentionProfile, seed: int) -> DecayFit:
     slopes = np.concatenate([-SLOPES[::-1], [0.0], SLOPES])
     distance = seen.pairs.distance
     of_rows = torch.stack([(seen.pairs.decaying(slope) * distance).sum(-1) for slope in slopes]).numpy()
-    # how each text divides its attention between queries moves its mean distance too: taken off to first order
-    moved = seen.distance - seen.uniform_distance + seen.uniform_distance.mean(0)
     slope, low, high = (np.empty(seen.distance.shape[1:]) for _ in range(3))
     explained = np.empty_like(slope)
     for place in np.ndindex(*slope.shape):
         # falls as the slope rises
-        expected = of_rows @ seen.rows[place]
-        measured = [float(x) for x in mean_intervals(moved[:, *place], seed)]
+        rows, own = seen.rows[:, *place], seen.distance[:, *place]
+        expected = of_rows @ rows.mean(0)
+        # how each text divides its attention between queries moves its mean distance too, as that of the fit
+        fitted = rows @ np.array([np.interp(own.mean(), expected[::-1], row[::-1]) for row in of_rows.T])
+        measured = [float(x) for x in mean_intervals(own - fitted + fitted.mean(), seed)]
         slope[place], high[place], low[place] = (np.interp(x, expected[::-1], slopes[::-1]) for x in measured)
-        explained[place] = _explained(seen.pairs, seen.rows[place], seen.shares[place], slope[place])
+        explained[place] = _explained(seen.pairs, rows.mean(0), seen.shares[place], slope[place])
     return DecayFit(slope, low, high, explained)
 
 
