@@ -25,7 +25,7 @@ Scores = Float[Tensor, "texts h n n"]
 
 
 def content(seed: int, strength: float, model: int | None = None) -> list[Scores]:
-    """Scores of each layer: products of random projections of tokens, other ones in each draw if there is no model."""
+    """Scores of each layer: products of random projections of tokens, others in each draw without a model."""
     x = token_vectors(zipf_tokens(TEXTS, LENGTH, seed), WIDTH)
     draw = torch.Generator().manual_seed(seed if model is None else model)
     sizes = (LAYERS, 2, HEADS, WIDTH, WIDTH // HEADS)

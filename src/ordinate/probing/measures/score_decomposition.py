@@ -123,7 +123,11 @@ class AblatedTerms(Hooks):
         factors = self.means.factors(layer, q.double(), keys.double())
         self.products = cast(Tensor, sum(factors[term][0] @ factors[term][1].mT for term in self.terms))
 
-    def attention_scores(self, layer: int, scores: Weights) -> Weights:
+    def attention_scores(self, layer: int, scores: Weights) -> Weights | None:
+        return self.ablated(scores)
+
+    def ablated(self, scores: Weights) -> Weights:
+        """Return the scores of the layer whose queries and keys came last without the terms."""
         return torch.where(scores > MASKED_SCORE, scores - self.scale * self.products.to(scores), scores)
 
 

@@ -221,7 +221,7 @@ class WithoutTerms(AblatedTerms):
     def attention_scores(self, layer: int, scores: Weights) -> Weights | None:
         if layer or not self.terms:
             return None
-        kept = super().attention_scores(layer, scores)
+        kept = self.ablated(scores)
         seen = scores > MASKED_SCORE
         self.remaining = float((kept[seen].abs().max() / scores[seen].abs().max()).detach())
         return kept

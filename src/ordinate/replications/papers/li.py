@@ -19,7 +19,6 @@ from ordinate.replications.replication import Subject
 from ordinate.replications.result import Claim, Control, Paper
 from ordinate.replications.trained import Arm, TrainedReplication
 from ordinate.replications.trained_runs import TrainedRun
-from ordinate.schemes._scheme import Scheme
 from ordinate.schemes.alibi import Alibi
 from ordinate.schemes.fire import EPS, Fire
 from ordinate.schemes.kerple import Kerple
@@ -36,6 +35,7 @@ SHAPE = Shape(
     vocabulary=VOCABULARY, width=64, layers=2, heads=4, max_length=LONGEST, embedding_std=0.02, embedding_scale=0.16
 )
 
+Biased = Fire | Alibi | T5 | Kerple
 Curve = Float[Tensor, "distances"]
 
 
@@ -137,13 +137,13 @@ class Li(TrainedReplication):
         return found | {name: over_pairs("difference", own - one) for name, one in zip(names, rest, strict=True)}
 
 
-def curve(scheme: Scheme) -> Curve:
+def curve(scheme: Biased) -> Curve:
     """Return the bias of one head at each distance of the last query, 0 first."""
     with torch.no_grad():
         return scheme.double().bias(Geometry.causal(LENGTH))[0, 0, -1].flip(0)
 
 
-def represent(other: Scheme) -> Fire:
+def represent(other: Biased) -> Fire:
     """Return FIRE with weights that give the bias of another scheme at all distances.
 
     The logarithmic bias is linear in the transformed distance if c is its own: two points are enough.
