@@ -131,7 +131,7 @@ class Gelberg(TrainedReplication):
             side="above",
             size=0.02,
             null="0: as well",
-            printed="28 to 42 % against 0 to 22 %, retrieval at twice the length (from notes)",
+            printed="28 to 42 % against 0 to 22 %, retrieval at twice the length",
             checked=False,
             needs="training",
         ),
