@@ -17,7 +17,7 @@ class RaisingParser(argparse.ArgumentParser):
     """Argument parser that raises a ValueError in place of exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise the message."""
+        """Raise a ValueError that names the command's --help."""
         raise ValueError(f"options must fit the command; {message}; see {self.prog} --help")
 
 

@@ -72,7 +72,7 @@ class ProgressBars:
             self.console.print(Text.assemble(*line), soft_wrap=True)
 
     def close(self) -> None:
-        """Stop drawing."""
+        """Stop drawing and leave the bars on the terminal as they are."""
         self.display.stop()
 
     def _update(self, progress: Progress, title: str) -> None:

@@ -123,7 +123,7 @@ class Chart(Record):
 
 
 class Heatmap(Record):
-    """One heatmap."""
+    """A matrix drawn as a heatmap, for instance an attention pattern."""
 
     name: str
     """Label: "layer 3, head 7"."""

@@ -41,7 +41,7 @@ class LeftOut:
     names: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, reason: str, name: str) -> None:
-        """Add a file."""
+        """Count a file that was left out, and keep its name unless there are many."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
         names = self.names.setdefault(reason, [])
         if len(names) < MAX_NAMES:

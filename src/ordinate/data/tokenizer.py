@@ -89,7 +89,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return the JSON-serialisable state."""
+        """Return what `from_state` restores it from, JSON-serialisable."""
 
     @classmethod
     @abstractmethod
@@ -103,7 +103,7 @@ class Tokenizer(ABC):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the state."""
+        """SHA-256 of the state, which identifies the tokenizer in files."""
         return hashlib.sha256(json.dumps(self.state(), sort_keys=True).encode()).hexdigest()
 
     @property

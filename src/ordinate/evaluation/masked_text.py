@@ -26,7 +26,7 @@ class MaskedText:
 
     @property
     def tokens(self) -> Int[Tensor, "pieces length"]:
-        """The unmasked tokens."""
+        """The tokens before masking, without the target after the last one."""
         return self.text.tokens[:, : self.text.length]
 
     def split_to(self, length: int) -> "MaskedText":

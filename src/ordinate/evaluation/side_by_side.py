@@ -45,7 +45,7 @@ class MeasuredModel:
 
     @property
     def result(self) -> ModelResult:
-        """Values, intervals and changes."""
+        """Value and interval at each length, and the change from the trained length."""
         without = [row for row in self.rows if not self.quantity.has_value(row)]
         left_out = [*self.left_out, *(LeftOut(row["times"], row["length"], row["reason"]) for row in without)]
         return ModelResult(

@@ -42,7 +42,7 @@ class TokenPieces:
 
     @property
     def inside(self) -> Bool[Tensor, "pieces length"]:
-        """Targets that are predicted."""
+        """Which targets end by `stop`, and so are predicted."""
         ends = self.ends[:, 1:]
         return torch.ones_like(ends, dtype=torch.bool) if self.stop is None else ends <= self.stop[:, None]
 

@@ -49,7 +49,7 @@ def said(model: ModelResult, result: LengthResult) -> str:
 
 
 def number(model: ModelResult, value: float) -> str:
-    """Format a value."""
+    """Format a value in the unit of the quantity: per cent, or three decimals."""
     return f"{_rounded(model, value)} %" if model.higher_is_better else _rounded(model, value)
 
 
@@ -59,7 +59,7 @@ def gap(model: ModelResult, value: float) -> str:
 
 
 def bounds(model: ModelResult, interval: Interval | None) -> str:
-    """Format an interval."""
+    """Format a confidence interval in the unit of the quantity."""
     if interval is None:
         return "(interval unknown)"
     return f"[{_rounded(model, interval[0])}, {_rounded(model, interval[1])}]"
@@ -72,7 +72,7 @@ def _rounded(model: ModelResult, value: float) -> str:
 
 
 def extent(model: ModelResult, result: LengthResult) -> str:
-    """Format a length."""
+    """Format a length with its unit: "1,024 tokens"."""
     return f"{result.length:,} {model.extent_unit}"
 
 

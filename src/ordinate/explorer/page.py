@@ -77,7 +77,7 @@ class Supplies:
 
     @property
     def own(self) -> list[PackedModel]:
-        """Models of the user."""
+        """Models that the user gave, in addition to the built-in ones."""
         return [model for model in self.models if model.name not in _results()["models"]]
 
     @property
@@ -86,7 +86,7 @@ class Supplies:
         return [name for name in SPARE if self.own and name in {model.name for model in self.models}]
 
     def without_one(self) -> "Supplies":
-        """Leave a model out."""
+        """Return the same page without the first model of `spare`, to make room for the user's."""
         gone = self.spare[0]
         kept = [model for model in self.models if model.name != gone]
         return replace(self, models=kept, left_out=(*self.left_out, gone))

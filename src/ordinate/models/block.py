@@ -26,7 +26,7 @@ class LayerScale(nn.Module):
         self.weight = nn.Parameter(torch.full((width,), float(scale)))
 
     def forward(self, x: Tokens) -> Tokens:
-        """Scale the columns."""
+        """Return x with each channel multiplied by its own learned factor."""
         return x * self.weight
 
 

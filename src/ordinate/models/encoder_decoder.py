@@ -108,7 +108,7 @@ class EncoderDecoder(nn.Module, SavedModel):
         return self.target_logits(target, self.encode_source(source, source_where, length), where)
 
     def batch_logits(self, batch: Batch) -> Logits:
-        """Logits of a batch."""
+        """Return the logits of the decoder at each target position of a batch with sources."""
         there = batch.source is not None
         need(there, "an encoder-decoder needs a source", "got a batch without one", "use a sequence-to-sequence task")
         places = [

@@ -66,7 +66,7 @@ class RandomState:
 
     @classmethod
     def capture(cls, x: Tensor) -> "RandomState":
-        """Record the current ones."""
+        """Return the current states of the CPU and of the devices that hold x."""
         kind = x.device.type
         lowered = {"dtype": torch.get_autocast_dtype(kind), "enabled": torch.is_autocast_enabled(kind)}
         devices, others = get_device_states(x)

@@ -175,7 +175,7 @@ def split_pairs(x: Float[Tensor, "*any d"], layout: Layout) -> tuple[Tensor, Ten
 
 
 def join_pairs(first: Float[Tensor, "*any p"], second: Float[Tensor, "*any p"], layout: Layout) -> Tensor:
-    """Inverse of `split`."""
+    """Join the first and the second channel of each pair: the inverse of `split_pairs`."""
     if layout == "half":
         return torch.cat([first, second], -1)
     return torch.stack([first, second], -1).flatten(-2)

@@ -16,7 +16,7 @@ Needs = Literal["nothing", "model", "training"]
 
 
 class Paper(Record):
-    """A publication."""
+    """The publication whose claims are measured."""
 
     authors: str
     """Authors, short: "Su et al."."""
@@ -83,7 +83,7 @@ class ClaimResult(Record):
 
 
 class ReplicationResult(Record):
-    """Result of one replication."""
+    """What a replication measured: verdicts on its claims, and the controls that the measurement passed."""
 
     name: str
     paper: Paper

@@ -80,7 +80,7 @@ class LogLength(Scheme):
             need_true(low >= 0, must, lambda: f"got {low.item()}", "shift the positions")
 
     def encode_query(self, q: Queries, pos: Positions) -> Queries:
-        """Scale the queries."""
+        """Return the queries times the factor of their positions, computed in float32 or wider."""
         wide = torch.promote_types(q.dtype, torch.float32)
         return (q.to(wide) * on_device(self.factor(pos), wide, q.device)).to(q.dtype)
 

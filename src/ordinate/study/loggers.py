@@ -32,7 +32,7 @@ class Logger(Protocol):
     """The part of Lightning's logger interface that is used here."""
 
     def log_hyperparams(self, params: dict[str, Any]) -> None:
-        """Log the plan."""
+        """Log the options of the plan."""
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         """Log metrics of a step."""

@@ -107,7 +107,7 @@ class Watchdog:
         self.timer = self._timer(self.stall_timeout)
 
     def cancel(self) -> None:
-        """Stop watching."""
+        """Stop the timer; a silent process is not ended any more."""
         self.timer.cancel()
 
     def _timer(self, seconds: float) -> threading.Timer:

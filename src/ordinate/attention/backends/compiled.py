@@ -41,7 +41,7 @@ class Compiled(Backend):
         return offset_bias_unsupported(call)
 
     def run(self, call: AttentionCall) -> Outputs:
-        """Call the custom operator."""
+        """Call the C++ kernel as a custom operator, which torch.compile keeps whole."""
         where = call.where
         documents = [x for x in (where.q_document, where.k_document) if x is not None]
         sinks = [] if call.score_options.sinks is None else [call.score_options.sinks]

@@ -16,7 +16,7 @@ class Reference(Backend):
     supports_transforms = True
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
-        """Support every call."""
+        """Return None: the reference computes every call."""
         return None
 
     def run(self, call: AttentionCall) -> Outputs:

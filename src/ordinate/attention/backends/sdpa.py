@@ -29,7 +29,7 @@ class Sdpa(Backend):
         return unsupported_reason(call) or _disproved(call)
 
     def run(self, call: AttentionCall) -> Outputs:
-        """Call SDPA."""
+        """Call PyTorch's scaled_dot_product_attention with positions as a mask or bias."""
         return sdpa_attention(call)
 
     def workspace_bytes(self, call: AttentionCall) -> int:

@@ -115,7 +115,7 @@ class Form(NamedTuple):
 
 @kernel
 def base(x, batch, head):
-    """Address of a head."""
+    """Pointer to the first entry of one head of one sequence; in 64 bits, since offsets may exceed 2^31."""
     return x.data + batch.to(tl.int64) * x.batch + head.to(tl.int64) * x.head
 
 

@@ -25,7 +25,7 @@ class Tile(NamedTuple):
 
     @property
     def options(self) -> dict[str, int]:
-        """Options of the launch."""
+        """Keyword arguments of a kernel launch: warps and pipeline stages."""
         return {"num_warps": self.warps, "num_stages": self.stages}
 
     @property

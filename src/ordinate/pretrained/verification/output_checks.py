@@ -120,7 +120,7 @@ class PaddingCheck(Check):
 
 
 class LeftPaddingCheck(PaddingCheck):
-    """Padding on the left."""
+    """Texts of different lengths in one batch, padded on the left as for generation."""
 
     name = "left padding"
     about = "texts of three lengths padded on the left, against each alone"
@@ -128,7 +128,7 @@ class LeftPaddingCheck(PaddingCheck):
 
 
 class RightPaddingCheck(PaddingCheck):
-    """Padding on the right."""
+    """Texts of different lengths in one batch, padded on the right as for training."""
 
     name = "right padding"
     about = "texts of three lengths padded on the right, against each alone"

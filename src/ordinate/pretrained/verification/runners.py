@@ -78,7 +78,7 @@ class DecoderRunner(HeadRunner):
 
     @property
     def output(self) -> str:
-        """What the model computes."""
+        """Name of the compared output: hidden states of a model without a head, otherwise logits."""
         return "hidden states" if self.shape.head == "none" else "logits"
 
     def steps(self, model: Any, text: Text, start: int, first: int, *, ours: bool) -> Iterator[Tensor]:

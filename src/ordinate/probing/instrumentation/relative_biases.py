@@ -41,7 +41,7 @@ class RelativeBias(PositionInput):
 
 
 class T5Buckets(RelativeBias):
-    """Relative position buckets (T5)."""
+    """T5: a learned bias for each bucket of relative positions, computed for positions 0 to n - 1 only."""
 
     kind, name = "relative", "compute_bias"
 

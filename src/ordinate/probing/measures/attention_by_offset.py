@@ -61,7 +61,7 @@ class Pairs:
         return [place - length + 1 for place in range(2 * length - 1) if queries[place] >= MIN_QUERIES]
 
     def to(self, device: torch.device) -> "Pairs":
-        """Move to a device."""
+        """Return the same pairs with their tensors on a device."""
         return Pairs(self.counted.to(device), self.distance.to(device), self.first_key)
 
     def over_queries(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*b all_offsets"]:

@@ -190,7 +190,7 @@ class _KindHooks(Hooks):
         self.later = torch.arange(front + self.size, length)
 
     def begin(self) -> None:
-        """Begin the next arm."""
+        """Count the texts that follow for the next arm."""
         self.arms.append(defaultdict(list))
 
     def attention(self, layer: int, seen: AttentionRecord) -> None:

@@ -41,7 +41,7 @@ class BranchScale:
 
     @property
     def name(self) -> str:
-        """Name in the report."""
+        """What is changed, as the report says it: "attention x 2, no mask"."""
         parts = [] if self.attention == 1 else [f"attention x {self.attention:g}"]
         parts += [] if self.skip == 1 else [f"skip x {self.skip:g}" if self.skip else "no skip"]
         return ", ".join(parts + ["no mask"] * self.without_mask) or "unchanged"

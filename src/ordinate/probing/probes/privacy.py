@@ -155,7 +155,7 @@ class Privacy(Probe):
         )
 
     def _candidate_search(self, subject: ModelAdapter, secret: Sample, seed: int) -> "CandidateSearch":
-        """Candidate-search attack; decoders only."""
+        """Search for each token the candidate whose hidden state is nearest; decoders only."""
         ids = secret.inputs(slice(0, SEARCHED_TEXTS)).ids
         if not subject.info.causal or ids is None or ids.shape[1] < CONTEXT_TOKENS + SEARCHED_TOKENS:
             raise NotApplicable("a token's vector depends on later tokens, which the attacker does not know")

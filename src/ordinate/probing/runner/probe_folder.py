@@ -63,7 +63,7 @@ class ProbeFolder:
         return ""
 
     def save(self, question: str, options: dict[str, Any], finding: Finding) -> None:
-        """Write a finding."""
+        """Write a finding with its checksum, and delete the traceback of an earlier failure."""
         content = finding.model_dump(mode="json")
         write_checksummed(self.finding(question), {"format": FORMAT, "options": options, "finding": content})
         self.failure(question).unlink(missing_ok=True)

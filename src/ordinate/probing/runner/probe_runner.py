@@ -40,7 +40,7 @@ class ProbeSpec:
         return catalog.load(PACKAGE, Probe, self.name)
 
     def build(self) -> Probe:
-        """Construct the probe."""
+        """Construct the probe with its options; the others have their defaults."""
         return self.probe_class(**catalog.bind(self.probe_class, self.options, {}))
 
 

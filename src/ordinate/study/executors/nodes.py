@@ -56,7 +56,7 @@ class RendezvousStore:
         return self._store
 
     def write(self, line: str) -> None:
-        """Append a line."""
+        """Append a line to the shared store, where `read` of the other process waits for it."""
         self.store.set(f"line {self.lines}", line)
         self.lines += 1
 

@@ -66,7 +66,7 @@ def fractional_positions_are_accepted_or_rejected_as_declared(case: SchemeCase) 
 
 
 def inputs_of_one_and_zero_tokens_are_accepted(case: SchemeCase) -> None:
-    """And an empty batch."""
+    """One token, no tokens and an empty batch are accepted by every hook."""
     for dtype in (torch.float32, torch.float64):
         scheme, model = case.scheme(dtype), case.model(dtype)
         for tokens in (1, 0):
