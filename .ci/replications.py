@@ -93,7 +93,8 @@ def models() -> str:
     parts = []
     for folder in sorted(path for path in FOLDER.iterdir() if path.is_dir() and path.name != TRAINED):
         found = results(folder)
-        parts += [f"### {found[0].model}", "", table(found, "model"), "", left_out(found), ""]
+        read_by_it = f"Texts: {'; '.join(dict.fromkeys(one.texts for one in found if one.texts))}."
+        parts += [f"### {found[0].model}", "", read_by_it, "", table(found, "model"), "", left_out(found), ""]
     return "\n".join(parts).rstrip()
 
 

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
 from ordinate.core.atomic_files import write_checksummed
-from ordinate.replications import replicate
+from ordinate.probing.runner.probe_data import sample_text
+from ordinate.replications import replicate, runner
 from ordinate.replications.random_models import random_decoder
 from ordinate.replications.replication import Subject
-from ordinate.replications.runner import load, read, run, save, selected
+from ordinate.replications.runner import load, read, run, save, selected, with_model
 
 
 def test_members_are_in_a_fixed_order_and_claims_have_names_of_their_own():
@@ -54,3 +57,23 @@ def test_claims_about_models_are_said_not_to_be_measured():
     result = replicate("kobayashi")
     assert result.headline == "agrees: 1"
     assert result.not_measured == {"weights overstate": "it needs a model"}
+
+
+def test_a_text_without_a_model_is_refused():
+    with pytest.raises(ValueError, match=r"a text is read by a model; got 'docs' and no model; give the folder"):
+        replicate("velickovic", text="docs")
+
+
+def test_a_model_reads_the_text_that_probes_read_by_default(monkeypatch):
+    def read_text(subject, text, *, sequences, length):
+        return replace(
+            sample_text(subject, "stdlib", sequences=sequences, length=length), source=f"texts from {text}"
+        )
+
+    monkeypatch.setattr(runner, "sample_text", read_text)
+    subject = random_decoder(0)
+    assert with_model(subject).texts.source == "texts from stdlib"
+    result = replicate("kobayashi", subject, text="docs")
+    assert result.texts == "texts from docs"
+    monkeypatch.setattr("ordinate.probing.runner.default_text.ORDINATE_MODELS", ())
+    assert with_model(subject).texts.source == "texts from docs"

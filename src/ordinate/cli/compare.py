@@ -40,7 +40,7 @@ def compare(
         single checkpoints (RUN/checkpoints/step-00000200).
     text
         The text: a corpus by name (see `ordinate list corpora`), or a file or folder. Default: the held-out text of
-        the study that trained the models, otherwise stdlib.
+        the study that trained the models, for other Ordinate models stdlib, for all others docs (English prose).
     lengths
         Lengths as multiples of the trained length: by default 1 2 4 8.
     tokens

@@ -44,7 +44,7 @@ def evaluate(
         Folders of models: Ordinate models, as printed by `ordinate train`, or transformers checkpoints.
     text
         The text: a corpus by name (see `ordinate list corpora`), or a file or folder. Default: the held-out text of
-        the study that trained the models, otherwise stdlib.
+        the study that trained the models, for other Ordinate models stdlib, for all others docs (English prose).
     images
         For vision models: digits, or a folder with one sub-folder for each class.
     pairs

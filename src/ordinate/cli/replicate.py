@@ -27,7 +27,7 @@ def replicate(
     name: str = "",
     model: Path | None = None,
     *,
-    text: str = "stdlib",
+    text: str | None = None,
     out: Path = Path("runs/replications"),
     trained: Path = Path("runs/replications/trained"),
     train: bool = False,
@@ -45,7 +45,9 @@ def replicate(
         Folder of a model, for the claims that need one: an Ordinate model or a transformers checkpoint. With all,
         only replications with such a claim are run.
     text
-        Texts for the model: a corpus by name (see `ordinate list corpora`), or a file or folder.
+        Texts for the model: a corpus by name (see `ordinate list corpora`), or a file or folder. Default: for a model
+        in the folder of its study the text of that study, for any other of Ordinate's stdlib (Python source), for all
+        others docs (English prose).
     out
         Folder for the results, one JSON file each.
     trained
@@ -118,6 +120,8 @@ def _print(console: SafeConsole, result: "ReplicationResult") -> None:
     console.print(
         f"{paper.authors} {paper.year}, {paper.title}, {paper.url}", style="dim", markup=False, soft_wrap=True
     )
+    if result.texts:
+        console.print(f"texts: {result.texts}", style="dim", markup=False, soft_wrap=True)
     for one in result.claims:
         console.print(Text.assemble((one.verdict, STYLES[one.verdict]), f"  {one.claim.text}"), soft_wrap=True)
         printed = f"; printed: {one.claim.printed}" if one.claim.printed else ""

@@ -93,6 +93,8 @@ class ReplicationResult(Record):
     """Claims without a measurement: the reason, by name."""
     model: str = ""
     """Name of the measured checkpoint; empty: none."""
+    texts: str = ""
+    """The texts that the checkpoint read; empty: none."""
     seed: int = 0
     seconds: float = 0.0
     """Run time [s]."""

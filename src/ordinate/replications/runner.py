@@ -15,6 +15,7 @@ from ordinate.data.resolve_corpus import resolve_corpus
 from ordinate.probing._adapter import ModelAdapter
 from ordinate.probing._attach import attach
 from ordinate.probing._probe import ProbeData
+from ordinate.probing.runner.default_text import default_text
 from ordinate.probing.runner.probe_data import sample_text
 from ordinate.replications.replication import Replication, Subject
 from ordinate.replications.result import Claim, Control, ReplicationResult, judge
@@ -32,7 +33,7 @@ def replicate(
     name: str,
     model: object | None = None,
     *,
-    text: str = "stdlib",
+    text: str | None = None,
     seed: int = 0,
     trained: Path | None = None,
     on_progress: OnProgress = ignore,
@@ -43,7 +44,8 @@ def replicate(
         name: name of the replication: su, saponati, ... (`ordinate list replications`).
         model: an Ordinate or transformers model, the folder of one, or a `ModelAdapter`, for the claims that need
             one; None: only the others are measured.
-        text: texts for the model: a corpus by name, or a file or folder.
+        text: texts for the model: a corpus by name, or a file or folder; None: the text of its study, the standard
+            library of Python for another Ordinate model, English prose for any other (`default_text`).
         seed: random seed.
         trained: folder with what was measured on trained models, for the claims about training; None: these are not
             measured.
@@ -76,15 +78,22 @@ def trained_path(folder: Path, name: str) -> Path:
     return folder / f"{name}.json"
 
 
-def with_model(model: object | None, text: str = "stdlib", seed: int = 0) -> Subject:
-    """Return what replications measure: a model with its texts, or nothing but a seed."""
+def with_model(model: object | None, text: str | None = None, seed: int = 0) -> Subject:
+    """Return what replications measure: a model with its texts, or nothing but a seed; arguments as in `replicate`.
+
+    Raises:
+        ValueError: a text without a model, an unknown text, or a negative seed.
+    """
     need_seed(seed)
     if model is None:
+        need(text is None, "a text is read by a model", f"got {text!r} and no model", "give the folder of a model")
         return Subject(seed=seed)
-    # before a model is loaded
-    resolve_corpus(text)
+    if text is not None:
+        # before a model is loaded
+        resolve_corpus(text)
     subject = model if isinstance(model, ModelAdapter) else attach(model, name=_name(model))
-    return Subject(subject, _texts(subject, text), seed)
+    folder = Path(model) if isinstance(model, str | Path) else None
+    return Subject(subject, _texts(subject, text, folder), seed)
 
 
 def load(name: str) -> Replication:
@@ -138,6 +147,7 @@ def run(member: Replication, name: str, subject: Subject, on_progress: OnProgres
         controls=controls,
         not_measured={claim.name: _lacks(claim, name, subject) for claim in member.claims if claim.name not in found},
         model="" if subject.model is None else subject.model.info.name,
+        texts="" if subject.texts is None else subject.texts.source,
         seed=subject.seed,
         seconds=round(time.perf_counter() - began, 2),
         trained="" if subject.runs is None else _training(subject.runs),
@@ -199,7 +209,7 @@ def _name(model: object) -> str | None:
     return path.parent.name if path.name == "model" else path.name
 
 
-def _texts(subject: ModelAdapter, text: str) -> ProbeData | None:
+def _texts(subject: ModelAdapter, text: str | None, folder: Path | None) -> ProbeData | None:
     if subject.info.kind == "vision":
         return None
-    return sample_text(subject, text, sequences=TEXTS, length=TOKENS)
+    return sample_text(subject, text or default_text(subject, folder).text, sequences=TEXTS, length=TOKENS)

@@ -72,6 +72,13 @@ def test_other_models_are_probed_on_english_prose_by_default_and_ours_on_source(
     assert default_text.default_text(ours).text == "stdlib"
 
 
+def test_models_that_are_compared_read_prose_by_default_unless_one_is_ours():
+    ours = attach(Decoder(Shape(vocabulary=256, width=16, heads=2, layers=1, scheme="rope", max_length=32)))
+    others = [Reader(vocabulary=256), Reader(vocabulary=256)]
+    assert default_text.common_text(others) == "docs"
+    assert default_text.common_text([*others, ours]) == "stdlib"
+
+
 def test_a_model_of_a_study_is_probed_on_the_text_of_its_study(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("some text")
 

@@ -15,7 +15,8 @@ from ordinate.probing.measures.head_kinds import HeadKinds, head_kinds
 from ordinate.probing.measures.head_matching import HeadMatches, match_heads
 from ordinate.probing.measures.kinds_over_steps import KindOverSteps, kinds_over_steps
 from ordinate.probing.runner.compare_finding import compare_finding, run_of
-from ordinate.probing.runner.evaluate import DEFAULT_TEXT, asked_lengths, evaluate_subjects, text_subject
+from ordinate.probing.runner.default_text import common_text
+from ordinate.probing.runner.evaluate import TextChoice, asked_lengths, evaluate_subjects, text_subject
 from ordinate.probing.runner.probe_data import sample_text
 from ordinate.probing.runner.training_checkpoints import ModelSource, model_sources
 from ordinate.report.finding_files import save_finding
@@ -113,10 +114,11 @@ def compare(
         adapters.append(source.attach(name))
     known = zip(adapters, names, sources, strict=True)
     subjects = [text_subject(adapter, name, source.folder, trained_length) for adapter, name, source in known]
-    evaluation = evaluate_subjects(subjects, text, asked, samples, on_progress)
+    chosen = TextChoice(text, common_text(adapters))
+    evaluation = evaluate_subjects(subjects, chosen, asked, samples, on_progress)
     on_progress(Progress(item="heads", stage="measuring"))
     notes: list[str] = []
-    matches = _matches(adapters, text or DEFAULT_TEXT, seed, notes)
+    matches = _matches(adapters, text or chosen.otherwise, seed, notes)
     kinds = _kinds(adapters, seed, notes)
     steps = {name: source.step for name, source in zip(names, sources, strict=True) if source.step is not None}
     over = _over_steps(kinds, steps, seed)

@@ -1,5 +1,6 @@
-"""The text that a model is probed on by default: that of its training as far as it is known, or English prose."""
+"""The text that a model reads by default: that of its training as far as it is known, or English prose."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +25,18 @@ class DefaultText:
     reason: str
 
 
+def common_text(models: Sequence[ModelAdapter]) -> str:
+    """Choose the corpus that several models read if none is given and no study tells its own.
+
+    Python's standard library, the default text of studies, if one of them is a model of Ordinate's, otherwise English
+    prose, Python's documentation.
+    """
+    ours = any(isinstance(adapter.model, ORDINATE_MODELS) for adapter in models)
+    return STUDY_DEFAULT if ours else PROSE
+
+
 def default_text(subject: ModelAdapter, folder: Path | None = None) -> DefaultText:
-    """Choose the text that a model is probed on if none is given.
+    """Choose the text that a model reads if none is given.
 
     1. A model in the folder of its study: the text of that study, if it is still there.
     2. Another model of Ordinate's: Python's standard library, the default text of studies.

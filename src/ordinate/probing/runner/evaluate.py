@@ -1,7 +1,7 @@
 """Evaluate language models by their folders: the Python twin of `ordinate evaluate`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -19,9 +19,9 @@ from ordinate.evaluation.text_sample import CorpusText, HeldOutText, TextSource
 from ordinate.probing._adapter import Inputs, ModelAdapter
 from ordinate.probing._attach import attach
 from ordinate.probing.instrumentation.trained_length import Training, distinct_names, training_of
+from ordinate.probing.runner.default_text import common_text
 
 DEFAULT_SAMPLES = 64
-DEFAULT_TEXT = "stdlib"
 # what each other kind of model is evaluated on
 OTHER_INPUTS = {
     "vision": "images: give them by images (--images)",
@@ -71,7 +71,7 @@ def evaluate(
     Args:
         models: folders of Ordinate models or of transformers checkpoints, or adapters made by `attach`.
         text: a corpus by name, or a file or folder; None: the held-out text of the study that trained the models, or
-            the standard library of Python.
+            the standard library of Python for other Ordinate models, English prose for all others (`common_text`).
         lengths: multiples of the length that each model was trained with; None: 1 2 4 8, or `tokens`.
         tokens: lengths in tokens, in place of `lengths`.
         trained_length: tokens of the training sequences; None: as the study or config.json of the model says.
@@ -87,14 +87,28 @@ def evaluate(
         need_whole("the trained length", trained_length)
         need_positive("the trained length", trained_length)
     asked = asked_lengths(lengths, tokens)
-    found = []
+    found, adapters = [], []
     for model, name in zip(models, distinct_names(models), strict=True):
         on_progress(Progress(item=name, stage="attaching"))
         adapter = model if isinstance(model, ModelAdapter) else attach(model, name=name)
-        found.append(
-            text_subject(adapter, name, Path(model) if isinstance(model, str | Path) else None, trained_length)
-        )
-    return evaluate_subjects(found, text, asked, samples, on_progress)
+        folder = Path(model) if isinstance(model, str | Path) else None
+        found.append(text_subject(adapter, name, folder, trained_length))
+        adapters.append(adapter)
+    chosen = TextChoice(text, common_text(adapters))
+    return evaluate_subjects(found, chosen, asked, samples, on_progress)
+
+
+@dataclass(frozen=True)
+class TextChoice:
+    """The text of an evaluation.
+
+    Args:
+        asked: a corpus by name, or a file or folder; None: none is asked for.
+        otherwise: the corpus by name if none is asked for and the models have no study whose held-out text is there.
+    """
+
+    asked: str | None
+    otherwise: str
 
 
 def asked_lengths(lengths: Sequence[int] | None, tokens: Sequence[int] | None) -> Lengths:
@@ -110,12 +124,12 @@ def asked_lengths(lengths: Sequence[int] | None, tokens: Sequence[int] | None) -
 
 def evaluate_subjects(
     found: Sequence[tuple[Subject, Training]],
-    text: str | None,
+    text: TextChoice,
     lengths: Lengths,
     samples: int | None,
     on_progress: OnProgress,
 ) -> Evaluation:
-    """Evaluate models with what is known of their training; arguments as in `evaluate`."""
+    """Evaluate models with what is known of their training; other arguments as in `evaluate`."""
     subjects, trainings = [subject for subject, _ in found], [training for _, training in found]
     source, note = _text(text, subjects, trainings)
     usual = [training.plan.eval_samples for training in trainings if training.plan is not None]
@@ -123,14 +137,14 @@ def evaluate_subjects(
     return evaluate_text_models(subjects, source, lengths, samples=samples, notes=[note], on_progress=on_progress)
 
 
-def _text(text: str | None, subjects: Sequence[Subject], trainings: Sequence[Training]) -> tuple[TextSource, str]:
+def _text(text: TextChoice, subjects: Sequence[Subject], trainings: Sequence[Training]) -> tuple[TextSource, str]:
     """Return the text, and a sentence on whether the models know it from their training."""
-    corpus = None if text is None else resolve_corpus(text)
+    corpus = None if text.asked is None else resolve_corpus(text.asked)
     read = [corpus is None or training.has_read(corpus) for training in trainings]
     folders = {training.data for training in trainings}
     if all(read) and len(folders) == 1 and (store := _store(trainings[0].data)):
         return HeldOutText(store, len(subjects)), "These are the held-out documents on which its study evaluates."
-    corpus = corpus or resolve_corpus(DEFAULT_TEXT)
+    corpus = corpus or resolve_corpus(text.otherwise)
     read = [training.has_read(corpus) for training in trainings]
     tokenizers = [subject.tokenizer for subject in subjects]
     if not any(read):
