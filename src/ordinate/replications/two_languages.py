@@ -5,22 +5,25 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Ids, Tokens
+from ordinate.data.batch import Batch
+from ordinate.data.tasks.masked import Masked
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.replications.prose import heldout_texts, train_bytes
 from ordinate.replications.trained import Arm
 
-ALPHABET = b"abcdefghijklmnopqrstuvwxyz \n.,-_'\"()"
-# one more for all other bytes; the second language has as many; the last of the vocabulary masks, in both
-SYMBOLS = len(ALPHABET) + 1
+LETTERS = b"abcdefghijklmnopqrstuvwxyz"
+SPACE, OTHER = len(LETTERS), len(LETTERS) + 1
+# the second language has as many; the last of the vocabulary masks, in both
+SYMBOLS = len(LETTERS) + 2
 MASK, VOCABULARY = 2 * SYMBOLS, 2 * SYMBOLS + 1
 # of a text; bytes of the prose that one language has before the other has as many
-TOKENS, PIECE = 32, 4096
+TOKENS, PIECE = 8, 4096
 
 Offsets = Literal["none", "by language", "by chance"]
 """Which texts are at positions TOKENS to 2 TOKENS - 1, the others at 0 to TOKENS - 1: none, those of the second
@@ -87,12 +90,36 @@ def translated(ids: Ids) -> Ids:
     return ids + SYMBOLS
 
 
+class TwoLanguages(Masked):
+    """Masked symbols of texts that begin with a word, in two languages that read different parts of the prose."""
+
+    def __init__(self) -> None:
+        super().__init__(tokens=training_text(), vocabulary=VOCABULARY, length=TOKENS)
+        starts = word_starts(torch.from_numpy(self.tokens % SYMBOLS)).nonzero()[:, 0]
+        starts = starts[starts <= len(self.tokens) - TOKENS]
+        last = torch.from_numpy(self.tokens)[starts + TOKENS - 1]
+        # a text is in one language
+        self.starts = starts[(torch.from_numpy(self.tokens)[starts] < SYMBOLS) == (last < SYMBOLS)]
+
+    def sample(self, generator: torch.Generator, count: int) -> Batch:
+        """Draw texts with uniformly random start."""
+        starts = self.starts[torch.randint(len(self.starts), (count,), generator=generator)]
+        return self.hide(torch.from_numpy(self.tokens)[starts[:, None] + torch.arange(TOKENS)], generator)
+
+
 def symbols(text: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the symbols of bytes in the first language; letters have no case."""
-    table = np.full(256, SYMBOLS - 1, np.int64)
-    table[list(ALPHABET)] = np.arange(len(ALPHABET))
-    table[list(ALPHABET[:26].upper())] = np.arange(26)
+    """Return the symbols of bytes in the first language: letters without case, the space, and one for all others."""
+    table = np.full(256, OTHER, np.int64)
+    table[list(LETTERS)] = table[list(LETTERS.upper())] = np.arange(len(LETTERS))
+    table[ord(" ")] = SPACE
     return table[text]
+
+
+def word_starts(rows: Int[Tensor, "*rows n"]) -> Bool[Tensor, "*rows n"]:
+    """Return where a letter comes after a space, in the first language."""
+    found = torch.zeros_like(rows, dtype=torch.bool)
+    found[..., 1:] = (rows[..., :-1] == SPACE) & (rows[..., 1:] < SPACE)
+    return found
 
 
 def training_text() -> NDArray[np.int64]:
@@ -103,5 +130,13 @@ def training_text() -> NDArray[np.int64]:
 
 
 def heldout(texts: int) -> Ids:
-    """Return held-out texts in the first language."""
-    return torch.from_numpy(symbols(heldout_texts(texts, TOKENS).numpy().astype(np.uint8)))
+    """Return different held-out texts in the first language, each the first of its window that begins with a word.
+
+    Args:
+        texts: number of windows.
+    """
+    rows = torch.from_numpy(symbols(heldout_texts(texts, 4 * TOKENS).numpy().astype(np.uint8)))
+    starts = word_starts(rows[:, : 3 * TOKENS])
+    rows, first = rows[starts.any(1)], starts[starts.any(1)].long().argmax(1)
+    found = rows.gather(1, first[:, None] + torch.arange(TOKENS)).unique(dim=0)
+    return found[torch.randperm(len(found), generator=torch.Generator().manual_seed(0))]
