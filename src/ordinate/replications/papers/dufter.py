@@ -57,7 +57,7 @@ def _trained(name: str, text: str, quantity: str, null: str) -> Claim:
 class Dufter(TrainedReplication):
     """Two languages without a common symbol, in one encoder that predicts masked symbols.
 
-        translation:  share of symbols whose nearest vector of the other language, by cosine, is that of the same symbol
+        translation:  share of symbols whose nearest vector of the other language, by cosine, is that of their copy
         retrieval:    the same for texts, each by the mean of its vectors
         centred:      with the mean vector of each language taken off
 
