@@ -16,18 +16,27 @@ export function lineChart(label, {height = 300} = {}) {
   const read = element("p", {class: "read", id}, "\u00a0"),
     key = element("ul", {class: "legend"}),
     {table, fill} = numbers(label);
-  const chart = {host, read, height, shown: null, plot: null};
+  const chart = {host, read, height, width: 0, seen: false, later: 0, shown: null, plot: null};
   host.addEventListener("keydown", (event) => step(chart, event));
   host.addEventListener("focus", () => say(chart, chart.plot?.cursor.idx ?? 0));
   // letters keep their size at any width; without a width there is no place for a picture yet
-  new ResizeObserver(() => draw(chart)).observe(host);
+  new ResizeObserver(([{contentRect}]) => {
+    chart.width = Math.floor(contentRect.width);
+    draw(chart);
+  }).observe(host);
+  new IntersectionObserver(([{isIntersecting}]) => {
+    chart.seen = isIntersecting;
+  }).observe(host);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(chart));
   const show = (data) => {
     chart.shown = {...data, columns: aligned(data.lines)};
     host.setAttribute("aria-label", `${label}. ${data.said ?? ""} Arrow keys read single numbers.`);
     key.replaceChildren(...data.lines.map((line) => element("li", {}, sample(line), line.name)));
     fill(chart.shown);
-    draw(chart);
+    clearTimeout(chart.later);
+    // what is on the screen comes first
+    if (chart.seen) draw(chart);
+    else chart.later = setTimeout(() => draw(chart), 0);
   };
   const node = element("figure", {class: "plot chart"}, element("figcaption", {}, label), host, key, read, table);
   return {node, show};
@@ -48,8 +57,7 @@ export function aligned(lines) {
 
 /** Draw anew: the picture is small, and what has changed is seldom known. */
 function draw(chart) {
-  const {host, shown, height} = chart,
-    width = host.clientWidth;
+  const {host, shown, width, height} = chart;
   if (!shown || !width) return;
   const left = chart.plot?.cursor.left ?? -1;
   chart.plot?.destroy();
