@@ -86,7 +86,10 @@ def test_a_row_without_its_entry_or_panel_is_refused(tmp_path, monkeypatch):
 def test_an_entry_in_no_row_is_refused_and_one_in_two_rows_is_shown_once(monkeypatch):
     rows = answers.walked()
     monkeypatch.setattr(answers, "walked", lambda: [*rows, {"panel": "further", "entries": ["merged"]}])
-    shown = [one["question"] for part in answers.related(ENTRIES).values() for one in part]
+    by_panel = answers.related(ENTRIES)
+    shown = [one["question"] for part in by_panel.values() for one in part]
+    # below the panel of its first row
+    assert "Could W_Q and W_K be merged into one matrix?" in [one["question"] for one in by_panel["qkv"]]
     assert sorted(shown) == sorted(entry["question"] for entry in ENTRIES)
     monkeypatch.setattr(answers, "walked", lambda: rows[1:])
     with pytest.raises(
