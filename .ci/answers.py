@@ -1,15 +1,16 @@
-"""Write docs/questions/index.md, short answers to common questions, from docs/questions/entries.
+"""Write docs/questions/index.md, short answers to common questions, and the explorer's list of them.
 
-Part of `.ci/pages.py`. An entry is a TOML file: `place` and `group` in the list; `question`; `word` (Yes, No, It
-depends) and `answer`, in which {number} stands for a measured number; `file` and `name`, where that number is (with
-`unit`, if it is in a table; `also` names a second one, {also}); `page`, the page that says more; `change`, what would
-change the answer; `cell`, an example that shows it.
+Part of `.ci/pages.py`. An entry is a TOML file in docs/questions/entries: `place` and `group` in the list;
+`question`; `word` (Yes, No, It depends) and `answer`, in which {number} stands for a measured number; `file` and
+`name`, where that number is (with `unit`, if it is in a table; `also` names a second one, {also}); `page`, the page
+that says more; `change`, what would change the answer; `cell`, an example that shows it.
 
 `file` is a finding, a replication (`name` is that of the claim), a table of a study (`row:column`, where a row is a
 scheme, or the values of some columns: `mixer=softmax:accuracy_1x`), or a benchmark (`benchmarks/results/NAME`: the
 newest result).
 
-`docs/questions/walk.toml` lists, for questions as people ask them, a panel of the explorer and entries.
+`docs/questions/walk.toml` lists, for questions as people ask them, a panel of the explorer and entries; each entry
+stands in it, and below that panel.
 """
 
 import csv
@@ -24,9 +25,11 @@ from speeds import newest
 from ordinate.core.checks import need, need_known
 from ordinate.explorer._panel import Citation, Number
 from ordinate.explorer.measured import panels, read_number
+from ordinate.explorer.related import FILE
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "questions"
+PACKAGE = ROOT / "src" / "ordinate" / "explorer"
 WORDS = ("Yes", "No", "It depends")
 KEYS = {"place", "group", "question", "word", "answer", "file", "name", "page", "change", "cell"}
 MAY = {"unit", "also"}
@@ -46,8 +49,10 @@ Questions as people ask them, the panel of [the explorer](../explorer.md) in whi
 
 
 def pages() -> dict[Path, str]:
-    """Return docs/questions/index.md as its entries make it, by its path."""
-    return {FOLDER / "index.md": page(entries())}
+    """Return docs/questions/index.md and the explorer's related.json as the entries make them, by their paths."""
+    found = entries()
+    told = json.dumps(related(found), indent=1, ensure_ascii=False) + "\n"
+    return {FOLDER / "index.md": page(found), PACKAGE / FILE: told}
 
 
 def entries(folder: Path = FOLDER / "entries") -> list[dict[str, Any]]:
@@ -82,16 +87,51 @@ def page(found: list[dict[str, Any]]) -> str:
 
 def text(entry: dict[str, Any]) -> str:
     """Return the Markdown of an entry: answer with its numbers, what would change it, source, example."""
-    cited = [Citation(entry["file"], entry[key], entry.get("unit", "")) for key in ("name", "also") if key in entry]
-    numbers = dict(zip(("number", "also"), (formatted(read(one)) for one in cited), strict=False))
-    answer = entry["answer"].format(**numbers)
-    names = "; ".join(one.name for one in cited)
+    names = "; ".join(one.name for one in citations(entry))
     return (
-        f"### {entry['question']}\n\n**{entry['word']}.** {answer}\n\n*What would change it:* {entry['change']}\n\n"
+        f"### {entry['question']}\n\n**{entry['word']}.** {answer(entry)}\n\n"
+        f"*What would change it:* {entry['change']}\n\n"
         f"*Measured:* {names}, in `{source(entry['file']).relative_to(ROOT).as_posix()}`.\n"
         f"*More:* [{Path(entry['page']).stem}]({entry['page']}).\n\n"
         f"```python\n{entry['cell'].strip()}\n```\n"
     )
+
+
+def citations(entry: dict[str, Any]) -> list[Citation]:
+    """Return the one or two numbers that an entry cites."""
+    return [Citation(entry["file"], entry[key], entry.get("unit", "")) for key in ("name", "also") if key in entry]
+
+
+def answer(entry: dict[str, Any]) -> str:
+    """Return the answer of an entry with its numbers."""
+    shown = (formatted(read(one)) for one in citations(entry))
+    return entry["answer"].format(**dict(zip(("number", "also"), shown, strict=False)))
+
+
+def walked() -> list[dict[str, Any]]:
+    """Read the questions as people ask them."""
+    return tomllib.loads((FOLDER / "walk.toml").read_text(encoding="utf-8"))["row"]
+
+
+def related(found: list[dict[str, Any]]) -> dict[str, list[dict[str, str]]]:
+    """Return short answers by the panel in which they can be tried, in the order of the walk, each once.
+
+    Raises:
+        ValueError: an entry that no row of the walk has.
+    """
+    known, panel_of = {entry["stem"]: entry for entry in found}, dict[str, str]()
+    for row in walked():
+        for stem in row["entries"]:
+            panel_of.setdefault(stem, row["panel"])
+    missing = sorted(known.keys() - panel_of.keys())
+    need(not missing, "each entry must stand in a row of walk.toml", f"{missing} do not", "add them to a row")
+    shown: dict[str, list[dict[str, str]]] = {name: [] for name, _ in panels()}
+    for stem, name in panel_of.items():
+        entry = known[stem]
+        facts = {key: entry[key] for key in ("question", "word", "change")}
+        path = source(entry["file"]).relative_to(ROOT).as_posix()
+        shown[name].append(facts | {"answer": answer(entry), "source": path, "anchor": anchor(entry["question"])})
+    return shown
 
 
 def walk(found: list[dict[str, Any]]) -> str:
@@ -102,7 +142,7 @@ def walk(found: list[dict[str, Any]]) -> str:
     """
     titles, known = {name: panel.title for name, panel in panels()}, {entry["stem"]: entry for entry in found}
     rows = ["| question | panel | answers |", "|---|---|---|"]
-    for row in tomllib.loads((FOLDER / "walk.toml").read_text(encoding="utf-8"))["row"]:
+    for row in walked():
         for stem in row["entries"]:
             need_known("entry of walk.toml", stem, known)
         need_known("panel of walk.toml", row["panel"], titles)

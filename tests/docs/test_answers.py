@@ -81,3 +81,18 @@ def test_a_row_without_its_entry_or_panel_is_refused(tmp_path, monkeypatch):
         (tmp_path / "walk.toml").write_text(row.format(panel, entry))
         with pytest.raises(ValueError, match=message):
             answers.walk(ENTRIES)
+
+
+def test_an_entry_in_no_row_is_refused_and_one_in_two_rows_is_shown_once(monkeypatch):
+    rows = answers.walked()
+    monkeypatch.setattr(answers, "walked", lambda: [*rows, {"panel": "further", "entries": ["merged"]}])
+    by_panel = answers.related(ENTRIES)
+    shown = [one["question"] for part in by_panel.values() for one in part]
+    # below the panel of its first row
+    assert "Could W_Q and W_K be merged into one matrix?" in [one["question"] for one in by_panel["qkv"]]
+    assert sorted(shown) == sorted(entry["question"] for entry in ENTRIES)
+    monkeypatch.setattr(answers, "walked", lambda: rows[1:])
+    with pytest.raises(
+        ValueError, match=r"must stand in a row of walk.toml; \['attention_and_order', 'causal_mask'\]"
+    ):
+        answers.related(ENTRIES)

@@ -144,6 +144,46 @@ def test_keys_move_words_and_read_maps(visit):
     assert "attends to" in page.locator("#panel-order .read").first.inner_text()
 
 
+def test_charts_are_read_by_keys_by_pointer_and_in_their_table(visit):
+    page = visit("survival&mask=0")
+    settled(page, "survival")
+    chart = page.locator("#panel-survival .chart").first
+    read, picture = chart.locator(".read"), chart.locator(".lines")
+    table = chart.locator("details")
+    table.locator("summary").click()
+    last = table.locator("tbody tr").last.locator("th, td").all_inner_texts()
+    names = table.locator("thead th").all_inner_texts()
+    wanted = f"after layer {last[0]}: " + ", ".join(
+        f"{name} {cell}" for name, cell in zip(names[1:], last[1:], strict=True)
+    )
+    picture.focus()
+    page.keyboard.press("End")
+    assert read.inner_text() == wanted
+    page.keyboard.press("ArrowLeft")
+    assert read.inner_text().startswith("after layer 2: none ")
+    box = picture.bounding_box()
+    page.mouse.move(box["x"] + 60, box["y"] + 100)
+    assert read.inner_text().startswith("after layer 0: none ")
+    page.mouse.move(box["x"] + 60, box["y"] - 200)
+    assert not read.inner_text().strip()
+
+
+def test_a_chart_follows_the_theme_and_the_width(visit):
+    page = visit("heads")
+    canvas = page.locator("#panel-heads .chart canvas")
+    drawn = "(canvas) => canvas.toDataURL()"
+    light, wide = canvas.evaluate(drawn), canvas.bounding_box()["width"]
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(200)
+    assert canvas.evaluate(drawn) != light
+    page.emulate_media(color_scheme="light")
+    page.wait_for_timeout(200)
+    assert canvas.evaluate(drawn) == light
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.wait_for_timeout(200)
+    assert canvas.bounding_box()["width"] < wide
+
+
 def test_a_view_is_in_the_address_and_said_once(visit):
     page = visit("heads")
     page.get_by_label("Attend to", exact=True).select_option("first")

@@ -2,16 +2,19 @@ import base64
 import hashlib
 import json
 import re
+from importlib import resources
 
 import pytest
 import torch
+from markupsafe import escape
 from tokenizers import models, normalizers, pre_tokenizers
 
 from ordinate import Decoder, Shape
 from ordinate.explorer.measured import panels
 from ordinate.explorer.model_facts import check_model, packed_model
 from ordinate.explorer.own_model import read_own_model
-from ordinate.explorer.page import LARGEST, content_policy, explorer_page, script
+from ordinate.explorer.page import LARGEST, breakable, code_spans, content_policy, explorer_page, script
+from ordinate.explorer.related import load as load_related
 from ordinate.explorer.token_facts import encoding_facts
 from tests.explorer.checkpoints import TOKENIZERS, make_tokenizer, write_checkpoint
 
@@ -52,8 +55,40 @@ def test_questions_and_answers_stand_in_the_page_without_its_script(page):
     assert "Shuffling whole texts raises the loss of a trained decoder by 3.2 [3.1, 3.4] nats" in without
 
 
-def test_the_documentation_is_linked_where_it_is_known():
-    assert 'href="../questions/privacy.html"' in explorer_page(docs="../")
+def test_the_documentation_is_linked_where_it_is_known(page):
+    linked = explorer_page(docs="../")
+    assert 'href="../questions/privacy.html"' in linked
+    assert 'href="../questions/index.html#is-a-permuted-input-private"' in linked
+    assert "href=" not in re.search(r'<section class="related".*?</section>', page, re.DOTALL)[0]
+
+
+def test_each_panel_has_its_questions_with_their_answers_without_the_script(page):
+    without = page.partition("<script")[0]
+    for name, shown in load_related().items():
+        part = re.search(rf'aria-labelledby="related-{name}">(.*?)</section>', without, re.DOTALL)[1]
+        assert part.count("<details>") == len(shown) >= 2
+        for one in shown:
+            assert f"{escape(one['question'])} <strong>{one['word']}.</strong>" in part
+    assert "the mixer <code>sigmoid</code>" in without
+
+
+def test_paths_may_break_and_only_backticks_become_markup():
+    assert breakable("a/b_c<") == "a/<wbr>b_<wbr>c&lt;"
+    assert code_spans("`a<b` & `c") == "<code>a&lt;b</code> &amp; `c"
+
+
+def test_the_charts_library_is_the_published_one():
+    folder = resources.files("ordinate.explorer").joinpath("js", "vendor")
+    script_text = folder.joinpath("uplot.js").read_text(encoding="utf-8")
+    assert "Copyright (c) 2022 Leon Sorokin" in script_text
+    published = script_text.partition(" */\n")[2].removesuffix("export const Plot = uPlot;\n")
+    style = folder.joinpath("uplot.css").read_text(encoding="utf-8").rstrip("\n")
+    # of dist/uPlot.iife.min.js and dist/uPlot.min.css in version 1.6.32 on npm
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in (published, style)]
+    assert digests == [
+        "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+        "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    ]
 
 
 @pytest.mark.extended

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from ordinate.core.checks import need, need_known
 from ordinate.explorer._panel import Panel
@@ -18,12 +20,14 @@ from ordinate.explorer.linker import link
 from ordinate.explorer.measured import load as load_measured
 from ordinate.explorer.measured import number, panels
 from ordinate.explorer.packing import PackedModel, load_models, pack
+from ordinate.explorer.related import load as load_related
 from ordinate.report.html import printable, script_safe_json
 
 MODELS, RESULTS = "models.safetensors", "models.json"
 # bytes of the page
 LARGEST = 4_000_000
 ENTRY = "entry.js"
+STYLES = ("js/vendor/uplot.css", "page.css")
 # models without which every panel still answers its question, if somebody's own model needs their room
 SPARE = ("sinusoidal", "alibi", "rope", "encoder")
 
@@ -123,8 +127,9 @@ def panel_supplies(own: Sequence[PackedModel] = (), only: str | None = None) -> 
 
 
 def page_style() -> str:
-    """Return the style sheet."""
-    return _folder().joinpath("page.css").read_text(encoding="utf-8")
+    """Return the style sheet: that of the charts, then that of the page."""
+    files = (_folder().joinpath(path) for path in STYLES)
+    return "".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def _rendered(supplies: Supplies, code: str, style: str, docs: str | None, view: str) -> str:
@@ -139,6 +144,7 @@ def _rendered(supplies: Supplies, code: str, style: str, docs: str | None, view:
             models=entries,
             left_out=", ".join(supplies.left_out),
             panels=[panel_facts(name, panel) for name, panel in supplies.panels],
+            related=load_related(),
             docs=docs,
             view=view,
             model_list=script_safe_json(entries),
@@ -213,7 +219,7 @@ def _folder() -> Traversable:
 
 
 def _environment() -> Environment:
-    return Environment(
+    found = Environment(
         loader=PackageLoader("ordinate.explorer", "."),
         autoescape=True,
         finalize=printable,
@@ -221,3 +227,15 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.filters |= {"breakable": breakable, "code_spans": code_spans}
+    return found
+
+
+def breakable(path: str) -> Markup:
+    """Return a path as HTML that lines may break after its slashes and underscores."""
+    return Markup(re.sub(r"([/_])", r"\1<wbr>", str(escape(path))))
+
+
+def code_spans(text: str) -> Markup:
+    """Return a text as HTML in which what stands between backticks is code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

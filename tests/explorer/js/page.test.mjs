@@ -15,7 +15,7 @@ import {inflate, readModel} from "../../../src/ordinate/explorer/js/core/weights
 import {recipe} from "../../../src/ordinate/explorer/js/panels/heads.js";
 import {bothTexts, lastChanges, swapLastTwo} from "../../../src/ordinate/explorer/js/panels/order.js";
 import {shortNumber} from "../../../src/ordinate/explorer/js/view/dom.js";
-import {ticks} from "../../../src/ordinate/explorer/js/view/lines.js";
+import {aligned, placeText, ticks} from "../../../src/ordinate/explorer/js/view/lines.js";
 import {State, readFragment, readValue} from "../../../src/ordinate/explorer/js/view/state.js";
 
 const golden = JSON.parse(readFileSync(process.env.GOLDEN, "utf8"));
@@ -184,6 +184,23 @@ test("listeners hear of changes only", () => {
   assert.equal(heard, 1);
 });
 
+test("lines with places of their own stand in one table, gaps apart from places that a line does not have", () => {
+  const lines = [
+    {xs: [0, 1, 2], ys: [5, NaN, 7]},
+    {xs: [1, 4], ys: [8, 9]},
+  ];
+  assert.deepEqual(aligned(lines), [
+    [0, 1, 2, 4],
+    [5, null, 7, undefined],
+    [undefined, 8, undefined, 9],
+  ]);
+  assert.deepEqual(aligned([{xs: [3, 4], ys: [1, -Infinity]}]), [
+    [3, 4],
+    [1, null],
+  ]);
+  assert.deepEqual(aligned([]), [[]]);
+});
+
 test("numbers and ticks are round", () => {
   assert.deepEqual([0, 0.123456, -2, 1e-5, 1e-15, 123456].map(shortNumber), [
     "0",
@@ -193,6 +210,7 @@ test("numbers and ticks are round", () => {
     "0",
     "123000",
   ]);
+  assert.deepEqual([1024, -1008, 0.12345].map(placeText), ["1024", "−1008", "0.123"]);
   assert.deepEqual(ticks({low: 0, high: 1}), [0, 0.2, 0.4, 0.6000000000000001, 0.8, 1]);
   assert.deepEqual(ticks({low: 4, high: 64, log: true}), [4, 8, 16, 32, 64]);
 });

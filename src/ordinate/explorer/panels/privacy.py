@@ -15,6 +15,6 @@ class Privacy(Panel):
     def answer(self, number: Number) -> Answer:
         return Answer(
             "No",
-            "The result is the same to the last digit if positions and mask are permuted too. But who knows "
-            f"the model reads the text back: from permuted rows {number} of the tokens.",
+            "The result is the same to the last digit if positions and mask are permuted too. But anybody who "
+            f"knows the model can read the text back: {number} of the tokens from permuted rows.",
         )

@@ -15,7 +15,7 @@ class QueriesKeysValues(Panel):
     def answer(self, number: Number) -> Answer:
         return Answer(
             "Yes",
-            "Three matrices make three projections of one input: what is asked, what is offered, what is "
-            "passed on. Only the product of the first two counts, but it must not be symmetric: replacing "
+            "Three matrices make three projections of one input: queries are compared with keys, and values are "
+            "passed on. Scores depend only on the product W_Q W_Kᵀ, but it must not be symmetric: replacing "
             f"queries by keys raises the loss of a trained decoder by {number} nats per token.",
         )

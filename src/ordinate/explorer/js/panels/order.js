@@ -20,7 +20,7 @@ const LEAST = 0.01;
 const SHOWN = 6;
 const READ_SO =
   "Without positions one layer sees the letters before the last as a set: swap two of them, and nothing changes, not even the last digit. " +
-  "From the second layer on it sees vectors that each depend on another set, since the causal mask lets the second letter see two letters and the third three. " +
+  "From the second layer on it sees vectors that each depend on another set, since under the causal mask the second letter sees two letters and the third three. " +
   "With any position scheme the first layer notices already.";
 
 export function fields(entries) {
@@ -89,8 +89,8 @@ export function render({state, el, tools}) {
       element("div", {}, element("p", {class: "note"}, READ_SO), parts.encoder),
     ),
     controls(
-      choice(state, "left", "Left", names),
-      choice(state, "right", "Right", names),
+      choice(state, "left", "Model", names),
+      choice(state, "right", "Compared with", names),
       slider(state, "depth", "After layer"),
       slider(state, "head", "Head"),
     ),
@@ -243,7 +243,7 @@ function comparison() {
   const title = element("h3"),
     map = heatmap("Attention in the new order: rows attend to columns"),
     gap = heatmap("What the new order changes: after minus before, place by place"),
-    bars = barTable("Most probable next tokens", ["token", "text", "rearranged"]);
+    bars = barTable("Most probable next tokens; bars: after the rearranged text", ["token", "text", "rearranged"]);
   return {node: element("section", {class: "side"}, title, map.node, gap.node, bars.node), title, map, gap, bars};
 }
 

@@ -29,7 +29,7 @@ const SOURCES = {
   ],
   cross: [
     "cross-attention",
-    "Queries are made of the text that is being written, keys and values of the text that is read: same matrices’ roles, two inputs. No order is shared, so that positions of one text say nothing of the other.",
+    "Queries are made of the text that is being written, keys and values of the text that is read: the same three matrices, two inputs. Positions of one text say nothing about places in the other.",
   ],
 };
 
@@ -90,10 +90,17 @@ export function render({state, el, tools}) {
     controls(
       textField(state, "text", "Text"),
       choice(state, "model", "Model", titles(tools.entries)),
-      slider(state, "layer", "Layer"),
-      slider(state, "head", "Head"),
+      choice(state, "change", "Change, in all layers and heads", choices(CHANGES)),
+      element("span", {class: "tag"}, "ablation"),
     ),
-    element("p", {class: "note"}, "Choose the token that asks, then a key: every number below is the model’s own."),
+    parts.effect,
+    element("h3", {}, "From X to one row of attention"),
+    controls(slider(state, "layer", "Layer"), slider(state, "head", "Head")),
+    element(
+      "p",
+      {class: "note"},
+      "Choose the token whose query is shown, then a key. All numbers are those of the trained model.",
+    ),
     parts.bytes,
     parts.input.node,
     element(
@@ -112,12 +119,7 @@ export function render({state, el, tools}) {
         table("The inner product, channel by channel", ["channel", "q", "k", "q × k"], parts.channels),
       ),
     ),
-    element("h3", {}, "What if they were exchanged?"),
-    controls(
-      choice(state, "change", "In all layers and heads", choices(CHANGES)),
-      element("span", {class: "tag"}, "ablation"),
-    ),
-    parts.effect,
+    element("h3", {}, "Can W_Q and W_K be merged?"),
     parts.merged,
     element("h3", {}, "Where do they come from?"),
     controls(choice(state, "source", "Kind of attention", choices(SOURCES))),
@@ -150,8 +152,11 @@ function draw(state, tools, parts) {
     state,
   );
   const limit = largest(stages.input);
+  // tokens of several letters have no room beside a row
+  const rowTexts = model.tokens ? [] : names;
   parts.input.show({
     rows: n,
+    rowTexts,
     columns: model.width,
     values: stages.input,
     low: -limit,
@@ -165,6 +170,7 @@ function draw(state, tools, parts) {
       top = largest(values);
     parts.maps[at].show({
       rows: n,
+      rowTexts,
       columns: size,
       values,
       low: -top,
@@ -238,7 +244,7 @@ function drawProduct(parts, {q, k, scores, pattern}, {head, group, query, key, n
   const score = scores[(head * n + query) * n + key],
     bias = score - sum * scale;
   const added = Math.abs(bias) > 1e-9 ? ` ${bias < 0 ? "−" : "+"} bias ${shortNumber(Math.abs(bias))}` : "";
-  parts.sum.textContent = `“${names[query]}” (${query}) asks “${names[key]}” (${key})\nq·k = ${shortNumber(sum)},  × ${shortNumber(scale)}${added} = ${shortNumber(score)}\nsoftmax over ${query + 1} keys: ${(100 * pattern[(head * n + query) * n + key]).toFixed(1)} %`;
+  parts.sum.textContent = `query “${names[query]}” (${query}), key “${names[key]}” (${key})\nq·k = ${shortNumber(sum)},  × ${shortNumber(scale)}${added} = ${shortNumber(score)}\nsoftmax over ${query + 1} keys: ${(100 * pattern[(head * n + query) * n + key]).toFixed(1)} %`;
   parts.channels.replaceChildren(
     ...products.map((product, c) =>
       element(

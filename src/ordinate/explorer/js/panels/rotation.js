@@ -27,7 +27,7 @@ const BIASES = {
 
 export function fields() {
   return {
-    offset: {kind: "number", initial: 12, low: 0, high: 512, step: 1},
+    offset: {kind: "number", initial: 64, low: 0, high: 512, step: 1},
     theta: {kind: "number", initial: 2, low: 0, high: THETAS.length - 1, step: 1},
     width: {kind: "number", initial: 3, low: 0, high: WIDTHS.length - 1, step: 1},
     scaling: {kind: "choice", initial: "yarn", among: Object.keys(SCALINGS)},
@@ -45,18 +45,22 @@ export function render({state, el, tools}) {
   const dials = element("div", {class: "dials", role: "img"});
   const score = lineChart("Score of two equal vectors, by distance");
   const scores = heatmap("That score for every query (row) and key (column)"),
-    biasMap = heatmap("One of them for every query (row) and key (column)");
+    biasMap = heatmap("The chosen bias for every query (row) and key (column)");
   const turns = lineChart("Wavelength of each pair, before and after scaling", {height: 260});
+  const lengths = lineChart("Loss of the models of this page by length of the text; trained at 128 bytes", {
+    height: 240,
+  });
   const biases = lineChart("What is added to the score, by distance");
   const shares = lineChart("Attention by distance if only the bias counted");
   el.append(
+    lengths.node,
     element("h3", {}, "Rotation"),
     element(
       "p",
       {class: "note"},
-      "Each pair of channels is a clock hand: a key ",
+      "Each pair of channels is drawn as a clock hand: for a key ",
       element("strong", {}, "offset"),
-      " tokens back is turned by so much against its query. Fast hands count single tokens, slow ones tell near from far.",
+      " tokens back it is turned by this angle. Fast pairs distinguish neighbouring tokens, slow ones near from far.",
     ),
     controls(
       slider(state, "offset", "Offset", (offset) => `${offset} tokens`),
@@ -92,6 +96,7 @@ export function render({state, el, tools}) {
     ),
     shares.node,
   );
+  drawLengths(lengths, tools.measured.models);
   const seen = {};
   // of the two halves the one whose controls have moved
   const changed = (half, names) => {
@@ -104,6 +109,20 @@ export function render({state, el, tools}) {
       drawRotation(state, {dials, score, scores, turns}, tools);
     if (changed("bias", ["slope", "p", "a", "query", "map"])) drawBiases(state, {biases, biasMap, shares}, tools);
   };
+}
+
+/** What the question is about: the measured loss of each model with a rotation or a bias, by length. */
+function drawLengths(chart, models) {
+  chart.show({
+    x: {label: "length of the text [bytes]", low: 128, high: 1024, log: true},
+    y: {label: "bits per byte", low: 1, high: 5},
+    lines: ["rope", "alibi", "t5"].map((name) => ({
+      name,
+      xs: models[name].lengths.map(({length}) => length),
+      ys: models[name].lengths.map(({bits_per_byte: bits}) => bits),
+      ...SCHEMES[name],
+    })),
+  });
 }
 
 /** Moves the offset while it is pressed; nothing moves unasked. */

@@ -27,7 +27,7 @@ export function render({state, el, tools}) {
       `Variance explained by position, in the models of this page; below ${LEAST} drawn at ${LEAST}`,
     ),
     status = element("p", {class: "note", role: "status"}),
-    lab = lineChart("Variance explained by position, measured in the lab");
+    lab = lineChart("Variance explained by position, measured by the probe");
   const cache = new Map();
   const turn = {asked: 0},
     tag = element("span", {class: "tag"}, "ablation");
@@ -36,8 +36,8 @@ export function render({state, el, tools}) {
       "p",
       {class: "note"},
       `${TEXTS} texts of ${LENGTH} bytes, their bytes in random order, so that only position can be common to a place. `,
-      element("strong", {}, "skip"),
-      " multiplies the residual stream beside every branch: 1 is the model as trained.",
+      element("strong", {}, "Skip connection"),
+      " is the factor of the residual stream beside every branch: 1 is the model as trained.",
     ),
     controls(
       slider(state, "skip", "Skip connection", (skip) => `× ${skip.toFixed(1)}`),
@@ -104,7 +104,8 @@ async function drawLive(state, tools, {live, status, cache, turn}) {
     lines.push({
       name: shown[name],
       xs: shares.map((_, depth) => depth),
-      ys: shares,
+      last: shares.at(-1),
+      ys: shares.map((share) => Math.max(share, LEAST)),
       ...(SCHEMES[name] ?? {colour: "var(--accent)"}),
     });
     live.show({
@@ -113,5 +114,5 @@ async function drawLive(state, tools, {live, status, cache, turn}) {
       y: {label: "share of the variance", low: LEAST, high: 1, log: true},
     });
   }
-  status.textContent = `After the last layer: ${lines.map(({name, ys}) => `${name} ${shortNumber(ys.at(-1))}`).join(", ")}.`;
+  status.textContent = `After the last layer: ${lines.map(({name, last}) => `${name} ${shortNumber(last)}`).join(", ")}.`;
 }

@@ -54,6 +54,8 @@ export function heatmap(label, {pick = null, wide = false} = {}) {
   const show = (data) => {
     shown = {low: 0, high: 1, ramp: "share", names: (i, j) => `row ${i}, column ${j}`, ...data};
     paint(canvas, shown);
+    // each row as high as its name
+    if (wide && shown.rowTexts?.length) canvas.style.height = `max(15rem, ${0.85 * shown.rows}rem)`;
     paintRamp(bar, shown.ramp);
     down.replaceChildren(...(shown.rowTexts ?? []).map((text) => element("span", {}, text)));
     across.replaceChildren(...(shown.columnTexts ?? []).map((text) => element("span", {}, text)));
