@@ -43,7 +43,7 @@ def test_models_are_trained_once_and_then_measured(monkeypatch, tmp_path, capsys
     arms = tuple(Arm(arm.name, shape, 1, 2, 1e-3) for arm in Press.arms)
     numbers = {**{split_name(length): 2.0 for length in LENGTHS}, "context": 0.0}
     monkeypatch.setattr(Press, "arms", arms)
-    monkeypatch.setattr(Press, "task", lambda self: task)
+    monkeypatch.setattr(Press, "task", lambda self, arm: task)
     monkeypatch.setattr(Press, "examine", lambda self, model: numbers)
     folders = ("--out", tmp_path, "--trained", tmp_path / "trained")
     assert run(monkeypatch, "press", *folders) == 0

@@ -61,6 +61,13 @@ def test_an_unknown_name_suggests_the_closest():
         catalog.load("ordinate.attention.backends", Backend, "spda")
 
 
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", [None, 3, float("nan"), ["rope"]])
+def test_a_name_that_is_no_text_as_a_file_may_hold_it_raises_an_error(name):
+    with pytest.raises(ValueError, match=r"the name of a scheme must be a text; got .*; choose one of: alibi, "):
+        catalog.load("ordinate.schemes", Scheme, name)
+
+
 @pytest.mark.parametrize("name", ["../checks", "rope.x", "", "ordinate.core.checks", "__init__"])
 def test_a_name_cannot_reach_beyond_the_folder(name):
     before = set(sys.modules)

@@ -66,13 +66,18 @@ def load(package: str, kind: type[Member], name: str) -> type[Member]:
             or `module:Class`, whose module is imported.
 
     Raises:
-        ValueError: no such member (the closest name is suggested), or not exactly one subclass in its module.
+        ValueError: a name that is no text, as a file may hold; no such member (the closest name is suggested), or not
+            exactly one subclass in its module.
     """
+    what = kind.__name__.lower()
+    if not isinstance(name, str):
+        there = ", ".join(names(package))
+        raise ValueError(f"the name of a {what} must be a text; got {name!r}; choose one of: {there}")
     if class_reference.is_reference(name):
         return class_reference.load_reference(name, kind)
     if not _is_own(package, name):
         added = _added(package)
-        need_known(kind.__name__.lower(), name, [*own_names(package), *added])
+        need_known(what, name, [*own_names(package), *added])
         return class_reference.load_plugin(added[name], kind)
     module = import_module(f"{package}.{name}")
     members = [

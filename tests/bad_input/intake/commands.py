@@ -77,11 +77,19 @@ def options(draw: random.Random, folder: Path) -> Attempt:
         wrong = misspelt(option, draw)
         return _attempt([command, *base, f"--{wrong}", "2"], (*names, wrong), folder)
     tail = draw.choice([[f"--{option}", value], [f"--{option}={value}"]])
+    if _is_flag(option):
+        # a flag takes no value: the next word is an argument by itself
+        names = (*names, value)
     if how < 0.5:
         tail = [f"--{option}"]
     elif how < 0.6:
         tail = [*tail, *tail]
     return _attempt([command, *base, *tail], names, folder, option, value)
+
+
+def _is_flag(option: str) -> bool:
+    field = Options.model_fields.get(option.replace("-", "_"))
+    return field is not None and field.annotation is bool
 
 
 def toml(draw: random.Random, folder: Path) -> Attempt:
