@@ -155,6 +155,8 @@ TABLES = {
     "study": study,
     "wkv": wkv,
 }
+# benchmarks whose results with AVX2 only are kept apart
+WEAKER = {"attention": "attention-avx2"}
 # pages with another name than the benchmark
 PAGES = {"registered": "transformers.md", "wkv": "mixers/rwkv4.md"}
 
@@ -166,6 +168,9 @@ def pages() -> Pages:
         path, about = newest(name)
         page = DOCS / PAGES.get(name, f"{name}.md")
         made[page] = {"speeds": text(name, path, about, rows(about["results"]))}
+        if name in WEAKER:
+            path, about = newest(WEAKER[name])
+            made[page]["speeds with AVX2"] = text(name, path, about, rows(about["results"]))
     return made
 
 

@@ -233,4 +233,4 @@ def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
     results["curve"] = curve(quick)
     print(f"\n{time.perf_counter() - began:.0f} s; *: goal missed, or error larger than PyTorch's")
     if keep:
-        print(save("attention", results))
+        print(save("attention" if kind == "AVX512" else "attention-avx2", results))
