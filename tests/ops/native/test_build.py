@@ -217,6 +217,16 @@ def test_the_compiler_is_the_one_of_the_environment(machine, library, monkeypatc
     assert attempt(machine) == told
 
 
+@pytest.mark.parametrize(("capability", "expected"), [("AVX2", True), ("AVX512", False)])
+def test_where_pytorch_is_kept_from_avx512_so_are_the_kernels(capability, expected, monkeypatch):
+    monkeypatch.setattr(compilers.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    arguments = compilers.Compiler(("c++",)).arguments
+    assert ("-mno-avx512f" in arguments) is expected
+    # after -march=native, which would enable it again
+    assert not expected or arguments.index("-mno-avx512f") > arguments.index("-march=native")
+
+
 def test_a_library_without_our_functions_is_refused(machine, library):
     compiler(machine, "shutil.copy('/bin/sh', out)")
     assert said(machine).startswith("compilation failed: ")

@@ -19,6 +19,8 @@ FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp
 PROCESSOR_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "aarch64": ("-mcpu=native",)}
 )
+# where PyTorch uses AVX2, by its own choice or by ATEN_CPU_CAPABILITY=avx2, so do the kernels
+NO_AVX512 = ("-mno-avx512f", "-mprefer-vector-width=256")
 # seconds after which a compilation is ended
 PATIENCE = 300
 OFF, ON = ("off", "0"), ("on", "1")
@@ -42,7 +44,8 @@ class Compiler(NamedTuple):
         """The command with the flags of this processor and of PyTorch's binaries, without files."""
         home = Path(torch.__file__).parent
         abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-        return *self.command, *FLAGS, *PROCESSOR_FLAGS[platform.machine()], abi, f"-I{home / 'include'}"
+        less = NO_AVX512 if torch.backends.cpu.get_cpu_capability() == "AVX2" else ()
+        return *self.command, *FLAGS, *PROCESSOR_FLAGS[platform.machine()], *less, abi, f"-I{home / 'include'}"
 
     def compile(self, name: str, target: Path) -> None:
         """Compile the kernel `name` to the shared library `target`.
