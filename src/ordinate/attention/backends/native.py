@@ -26,8 +26,8 @@ class Native(Backend):
 
     The source is compiled once by the machine's C++ compiler, in some seconds, when first needed, and cached in the
     user's cache folder ($XDG_CACHE_HOME or ~/.cache, then ordinate). ORDINATE_NATIVE=off disables it. Scores, softmax
-    and sums are float32. bfloat16 is multiplied natively where the processor supports it; other 16-bit types are
-    converted to float32. A sink is a key that the running softmax starts from. Keys whose total weight is below
+    and sums are float32. bfloat16 is multiplied natively where the processor supports it, and else converted tile by
+    tile; float16 is converted to float32 as a whole. A sink is a key that the running softmax starts from. Keys whose total weight is below
     rounding are skipped (`ordinate.ops.decay_cutoff`).
     """
 
@@ -70,14 +70,17 @@ class Native(Backend):
             threads [keys (d + e) size + 4 tile + size tile if 16 bits + 4 rows e]
             + 8 queries + 12 heads (queries + keys) + copies
 
+        The size is that of an operand of the products.
+
         With fewer heads than threads, heads are split into blocks of queries; a thread without any holds nothing.
         """
-        size, (queries, keys) = _type(call.q).itemsize, call.where.shape
+        type, (queries, keys) = _type(call.q), call.where.shape
+        size = type.itemsize if attention.multiplies(type) else 4
         heads, wide = math.prod(call.q.shape[:2]), call.v.shape[3]
         tile = attention.ROWS * attention.COLUMNS
         buffers = size * keys * (call.k.shape[3] + wide) + (4 if size == 4 else 6) * tile + 4 * attention.ROWS * wide
         blocks = 1 if heads >= torch.get_num_threads() else -(-queries // attention.ROWS)
-        copies = 0 if size == call.q.element_size() else sum(size * x.numel() for x in (call.q, call.k, call.v))
+        copies = 0 if type == call.q.dtype else sum(size * x.numel() for x in (call.q, call.k, call.v))
         copies += size * heads * queries * wide if copies else 0
         statistics = 8 * heads * queries + 12 * call.q.shape[1] * (queries + keys)
         return min(torch.get_num_threads(), heads * blocks) * buffers + statistics + copies
@@ -138,14 +141,13 @@ def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scale: float) ->
 
 
 def _type(x: Tensor) -> torch.dtype:
-    exact = x.dtype == torch.bfloat16 and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return torch.bfloat16 if exact else torch.float32
+    return x.dtype if x.dtype == torch.bfloat16 else torch.float32
 
 
 def _laid_out(x: Tensor) -> Tensor:
-    """Convert to a dtype that the kernel multiplies, with contiguous channels, an even number of them in bfloat16."""
+    """Convert to a dtype that the kernel reads, with contiguous channels, an even number for products in bfloat16."""
     x = x.to(_type(x))
-    if x.dtype == torch.bfloat16 and x.shape[-1] % 2:
+    if x.dtype == torch.bfloat16 and attention.multiplies(x.dtype) and x.shape[-1] % 2:
         x = torch.nn.functional.pad(x, (0, 1))
     lies_well = x.stride(3) == 1 and x.stride(2) >= x.shape[3]
     return x if lies_well else x.clone(memory_format=torch.contiguous_format)

@@ -40,8 +40,7 @@ class Scoring(NamedTuple):
 class _Job(ctypes.Structure):
     # as in tiles.h
     _fields_ = [
-        ("back", BOOL),
-        ("bfloat16", BOOL),
+        *((name, BOOL) for name in ("back", "bfloat16", "wide")),
         *((name, WHOLE) for name in ("batch", "heads", "key_heads", "queries", "keys", "width", "depth")),
         ("scale", NUMBER),
         ("cap", NUMBER),
@@ -117,13 +116,18 @@ def _run(
     flat["sinks"] = scoring.sinks
     flat["q_document"], flat["k_document"] = _documents(where, q.shape[0])
     sizes = *q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3]
-    job = _Job(back, q.dtype == torch.bfloat16, *sizes, scoring.scale, scoring.softcap or 0.0)
+    job = _Job(back, q.dtype == torch.bfloat16, not multiplies(q.dtype), *sizes, scoring.scale, scoring.softcap or 0.0)
     for name, tensor in flat.items():
         if tensor is not None:
             setattr(job, name, tensor.data_ptr())
     for name, tensor in views.items():
         setattr(job, name, View.of(tensor))
     call_kernel("attention", job)
+
+
+def multiplies(type: torch.dtype) -> bool:
+    """Whether products have operands of this type: else they are converted to float32, a tile at a time."""
+    return type == torch.float32 or torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def _documents(where: Geometry, batch: int) -> tuple[Int[Tensor, "b i"] | None, Int[Tensor, "b j"] | None]:

@@ -8,15 +8,17 @@
 namespace {
 
 // inputs of one query head that every block of keys reads, packed once for its products; and the gradient of q
-template <class T>
+template <class T, class P>
 struct Asked {
-  Buffer<T> q_columns, q_rows, up_columns, up_rows;
+  // rows that must be converted are, a tile at a time: see `rows`
+  static constexpr bool HELD = !CONVERTED<T, P>;
+  Buffer<P> q_columns, q_rows, up_columns, up_rows;
   Buffer<float> delta, dq;  // dq: (width, pitch)
   Index pitch;
 
   Asked(const Job& job)
-      : q_columns(padded(job.queries) * job.width), q_rows(padded(job.queries) * job.width),
-        up_columns(padded(job.queries) * job.depth), up_rows(padded(job.queries) * job.depth),
+      : q_columns(padded(job.queries) * job.width), q_rows(HELD ? padded(job.queries) * job.width : 0),
+        up_columns(padded(job.queries) * job.depth), up_rows(HELD ? padded(job.queries) * job.depth : 0),
         delta(job.queries), dq(job.width * (padded(job.queries) + 16)),
         pitch(padded(job.queries) + 16) {}
 
@@ -24,10 +26,12 @@ struct Asked {
     for (Index i = 0; i < job.queries; i += PANEL) {
       const Index count = min(PANEL, job.queries - i);
       const T *q = job.q.row<T>(b, h, i), *up = job.gradient.row<T>(b, h, i);
-      pack_columns(q, job.q.token, count, job.width, q_columns + i * job.width);
-      pack_columns(up, job.gradient.token, count, job.depth, up_columns + i * job.depth);
-      pack_rows(q, job.q.token, count, PANEL, job.width, q_rows + i * job.width);
-      pack_rows(up, job.gradient.token, count, PANEL, job.depth, up_rows + i * job.depth);
+      pack_columns<T, P>(q, job.q.token, count, job.width, q_columns + i * job.width);
+      pack_columns<T, P>(up, job.gradient.token, count, job.depth, up_columns + i * job.depth);
+      if constexpr (HELD) {
+        pack_rows<T, P>(q, job.q.token, count, PANEL, job.width, q_rows + i * job.width);
+        pack_rows<T, P>(up, job.gradient.token, count, PANEL, job.depth, up_rows + i * job.depth);
+      }
     }
     for (Index i = 0; i < job.queries; ++i) {
       const T *up = job.gradient.row<T>(b, h, i), *out = job.out.row<T>(b, h, i);
@@ -52,6 +56,13 @@ struct Asked {
     std::fill_n(dq.data, job.width * pitch, 0.f);
   }
 
+  // rows of `count` queries from m as a right operand: packed before, or now in `room`
+  static const P* rows(const View& view, const P* held, Index b, Index h, Index m, Index count, Index width, P* room) {
+    if constexpr (HELD) return held + m * width;
+    pack_rows<T, P>(view.row<T>(b, h, m), view.token, count, padded(count), width, room);
+    return room;
+  }
+
   void write(const Job& job, Index b, Index h) const {
     for (Index i = 0; i < job.queries; i += 16)
       for (Index c = 0; c < job.width; ++c)
@@ -61,20 +72,23 @@ struct Asked {
 };
 
 // tile of the backward pass: rows are keys, columns are queries
-template <class T>
+template <class T, class P>
 struct BackTile {
   Buffer<float> scores{ROWS * COLUMNS}, slopes{ROWS * COLUMNS}, room{COLUMNS}, dk, dv;
-  Buffer<T> narrow_scores{PAIRED<T> ? ROWS * COLUMNS : 0}, narrow_slopes{PAIRED<T> ? ROWS * COLUMNS : 0};
-  Buffer<T> pairs{PAIRED<T> ? ROWS * COLUMNS : 0};
+  Buffer<P> narrow_scores{PAIRED<P> ? ROWS * COLUMNS : 0}, narrow_slopes{PAIRED<P> ? ROWS * COLUMNS : 0};
+  Buffer<P> pairs{PAIRED<P> ? ROWS * COLUMNS : 0};
   Buffer<float> steepness;  // derivative of the soft cap at each score
-  Buffer<T> k_columns;  // (width, PITCH)
+  Buffer<P> k_columns;  // (width, PITCH)
+  Buffer<P> k_rows, v_rows, right_rows;  // converted, or empty
   static constexpr Index PITCH = ROWS + 16;
 
   BackTile(const Job& job)
       : dk(ROWS * job.width), dv(ROWS * job.depth), steepness(job.cap ? ROWS * COLUMNS : 0),
-        k_columns(job.width * PITCH) {}
-  T* weights() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_scores.data) : scores.data); }
-  T* narrowed() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrow_slopes.data) : slopes.data); }
+        k_columns(job.width * PITCH), k_rows(CONVERTED<T, P> ? ROWS * job.width : 0),
+        v_rows(CONVERTED<T, P> ? ROWS * job.depth : 0),
+        right_rows(CONVERTED<T, P> ? COLUMNS * std::max(job.width, job.depth) : 0) {}
+  P* weights() { return reinterpret_cast<P*>(PAIRED<P> ? static_cast<void*>(narrow_scores.data) : scores.data); }
+  P* narrowed() { return reinterpret_cast<P*>(PAIRED<P> ? static_cast<void*>(narrow_slopes.data) : slopes.data); }
 
   // start a block of keys: clear its gradients and transpose the keys
   void turn(const Job& job, Index b, Index g, Index n, Index rows) {
@@ -83,11 +97,11 @@ struct BackTile {
     for (Index r = 0; r < ROWS; r += 16)
       for (Index c = 0; c < job.width; ++c)
         for (Index j = r; j < r + 16; ++j)
-          k_columns[c * PITCH + j] = j < rows ? job.k.row<T>(b, g, n + j)[c] : T(0.f);
+          k_columns[c * PITCH + j] = j < rows ? static_cast<P>(job.k.row<T>(b, g, n + j)[c]) : P(0.f);
   }
 
   // recompute the weights and the gradients of the scores, for `rows` keys from n and `count` queries from m
-  void differentiate(const Job& job, Asked<T>& asked, Index b, Index h, Index n, Index rows, Index m, Index count) {
+  void differentiate(const Job& job, Asked<T, P>& asked, Index b, Index h, Index n, Index rows, Index m, Index count) {
     const Index total = padded(count), along = m + job.keys - 1 - n, head = b * job.heads + h;
     const Index* holds = documents(job.k_document, b, job.keys, n);
     const Index* asks = documents(job.q_document, b, job.queries, m);
@@ -125,7 +139,7 @@ struct BackTile {
       const float* __restrict steep = steepness + r * COLUMNS;
 #pragma omp simd
       for (Index c = 0; c < (job.cap ? count : 0); ++c) slope[c] *= steep[c];
-      if constexpr (PAIRED<T>) {
+      if constexpr (PAIRED<P>) {
         narrow(score, narrow_scores + r * COLUMNS, total);
         narrow(slope, narrow_slopes + r * COLUMNS, total);
       }
@@ -157,41 +171,43 @@ std::pair<Index, Index> seeing(const Job& job, Index head, Index m, Index n, Ind
   return {begin, std::max<Index>(0, end - begin)};
 }
 
-template <class T>
-void backward_keys(const Job& job, Asked<T>& asked, BackTile<T>& tile, Index b, Index g, Index h, Index n,
+template <class T, class P>
+void backward_keys(const Job& job, Asked<T, P>& asked, BackTile<T, P>& tile, Index b, Index g, Index h, Index n,
                    Index rows) {
   const Index even = parts(rows, 2) * 2, head = b * job.heads + h;
+  const auto [keys, k_pitch] = left_rows<T, P>(job.k, b, g, n, rows, job.width, tile.k_rows);
+  const auto [values, v_pitch] = left_rows<T, P>(job.v, b, g, n, rows, job.depth, tile.v_rows);
   for (Index start = 0; start < job.queries; start += COLUMNS) {
     const auto [m, count] = seeing(job, head, start, n, rows);
     const Index* holds = documents(job.k_document, b, job.keys, n);
     if (!count || !meet(holds, rows, documents(job.q_document, b, job.queries, m), count)) continue;
     const Index total = padded(count);
     for (Index c = 0; c < total; c += PANEL) {
-      brgemm(rows, PANEL, job.width, job.k.token, PANEL, COLUMNS, false, job.k.row<T>(b, g, n),
-             asked.q_columns + (m + c) * job.width, tile.scores + c, PAIRED<T>);
-      brgemm(rows, PANEL, job.depth, job.v.token, PANEL, COLUMNS, false, job.v.row<T>(b, g, n),
-             asked.up_columns + (m + c) * job.depth, tile.slopes + c, PAIRED<T>);
+      brgemm(rows, PANEL, job.width, k_pitch, PANEL, COLUMNS, false, keys, asked.q_columns + (m + c) * job.width,
+             tile.scores + c, PAIRED<P>);
+      brgemm(rows, PANEL, job.depth, v_pitch, PANEL, COLUMNS, false, values, asked.up_columns + (m + c) * job.depth,
+             tile.slopes + c, PAIRED<P>);
     }
     tile.differentiate(job, asked, b, h, n, rows, m, count);
-    add_product<T>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(),
-                   asked.up_rows + m * job.depth, tile.dv);
-    add_product<T>(rows, job.width, total, COLUMNS, job.width, job.width, tile.narrowed(),
-                   asked.q_rows + m * job.width, tile.dk);
-    if constexpr (PAIRED<T>) pack_rows<T>(tile.narrowed(), COLUMNS, rows, even, COLUMNS, tile.pairs);
-    const T* right = PAIRED<T> ? tile.pairs.data : tile.narrowed();
+    add_product<P>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(),
+                   asked.rows(job.gradient, asked.up_rows, b, h, m, count, job.depth, tile.right_rows), tile.dv);
+    add_product<P>(rows, job.width, total, COLUMNS, job.width, job.width, tile.narrowed(),
+                   asked.rows(job.q, asked.q_rows, b, h, m, count, job.width, tile.right_rows), tile.dk);
+    if constexpr (PAIRED<P>) pack_rows<P, P>(tile.narrowed(), COLUMNS, rows, even, COLUMNS, tile.pairs);
+    const P* right = PAIRED<P> ? tile.pairs.data : tile.narrowed();
     for (Index c = 0; c < total; c += PANEL)
-      brgemm(job.width, PANEL, PAIRED<T> ? even : rows, tile.PITCH, COLUMNS, asked.pitch, true,
-             tile.k_columns.data, right + c * (PAIRED<T> ? 2 : 1), asked.dq + m + c, PAIRED<T>);
+      brgemm(job.width, PANEL, PAIRED<P> ? even : rows, tile.PITCH, COLUMNS, asked.pitch, true,
+             tile.k_columns.data, right + c * (PAIRED<P> ? 2 : 1), asked.dq + m + c, PAIRED<P>);
   }
 }
 
-template <class T>
+template <class T, class P>
 void backward(const Job& job) {
   const Index groups = job.heads / job.key_heads, tasks = job.batch * job.key_heads;
   share(tasks, [&](std::atomic<Index>& next) {
-    std::vector<std::unique_ptr<Asked<T>>> asked;
-    for (Index member = 0; member < groups; ++member) asked.push_back(std::make_unique<Asked<T>>(job));
-    BackTile<T> tile(job);
+    std::vector<std::unique_ptr<Asked<T, P>>> asked;
+    for (Index member = 0; member < groups; ++member) asked.push_back(std::make_unique<Asked<T, P>>(job));
+    BackTile<T, P> tile(job);
     for (Index task; (task = next++) < tasks;) {
       const Index b = task / job.key_heads, g = task % job.key_heads;
       for (Index member = 0; member < groups; ++member) asked[member]->read(job, b, g * groups + member);
@@ -199,7 +215,7 @@ void backward(const Job& job) {
         const Index rows = min(ROWS, job.keys - n);
         tile.turn(job, b, g, n, rows);
         for (Index member = 0; member < groups; ++member)
-          backward_keys<T>(job, *asked[member], tile, b, g, g * groups + member, n, rows);
+          backward_keys<T, P>(job, *asked[member], tile, b, g, g * groups + member, n, rows);
         for (Index r = 0; r < rows; ++r) {
           narrow(tile.dk + r * job.width, job.dk.row<T>(b, g, n + r), job.width, job.scale);
           narrow(tile.dv + r * job.depth, job.dv.row<T>(b, g, n + r), job.depth);
@@ -207,7 +223,7 @@ void backward(const Job& job) {
       }
       for (Index member = 0; member < groups; ++member) asked[member]->write(job, b, g * groups + member);
     }
-    at::native::cpublas::brgemm_release(PAIRED<T>);
+    at::native::cpublas::brgemm_release(PAIRED<P>);
   });
 }
 

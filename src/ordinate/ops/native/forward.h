@@ -14,8 +14,8 @@ inline void bend_row(float* __restrict scores, float scale, float cap, Index cou
 
 // online softmax of one row of a tile: products become weights relative to the largest score so far; earlier sums are
 // rescaled if that has grown
-template <class T>
-void soften(float* __restrict scores, T* weights, const float* __restrict bias, float scale, Index count, Index total,
+template <class P>
+void soften(float* __restrict scores, P* weights, const float* __restrict bias, float scale, Index count, Index total,
             float& top, float& mass, float* __restrict sum, Index depth) {
   float now = top;
 #pragma omp simd reduction(max : now)
@@ -32,7 +32,7 @@ void soften(float* __restrict scores, T* weights, const float* __restrict bias, 
     added += scores[c];
   }
   for (Index c = count; c < total; ++c) scores[c] = 0.f;
-  if constexpr (PAIRED<T>) narrow(scores, weights, total);
+  if constexpr (PAIRED<P>) narrow(scores, weights, total);
   mass = mass * shrink + added;
   top = now;
   if (shrink == 1.f) return;
@@ -41,9 +41,9 @@ void soften(float* __restrict scores, T* weights, const float* __restrict bias, 
 }
 
 // keys and values of one head, packed for products
-template <class T>
+template <class T, class P>
 struct Held {
-  Buffer<T> keys, values;
+  Buffer<P> keys, values;
   Index head = -1;
 
   Held(const Job& job) : keys(padded(job.keys) * job.width), values(padded(job.keys) * job.depth) {}
@@ -53,27 +53,28 @@ struct Held {
     head = b * job.key_heads + g;
     for (Index n = 0; n < job.keys; n += PANEL) {
       const Index count = min(PANEL, job.keys - n);
-      pack_columns(job.k.row<T>(b, g, n), job.k.token, count, job.width, keys + n * job.width);
-      pack_rows(job.v.row<T>(b, g, n), job.v.token, count, PANEL, job.depth, values + n * job.depth);
+      pack_columns<T, P>(job.k.row<T>(b, g, n), job.k.token, count, job.width, keys + n * job.width);
+      pack_rows<T, P>(job.v.row<T>(b, g, n), job.v.token, count, PANEL, job.depth, values + n * job.depth);
     }
   }
 };
 
 // tile of the forward pass: rows are queries, columns are keys
-template <class T>
+template <class T, class P>
 struct Tile {
   Buffer<float> scores{ROWS * COLUMNS}, room{COLUMNS}, sum, top{ROWS}, mass{ROWS};
-  Buffer<T> narrowed{PAIRED<T> ? ROWS * COLUMNS : 0};
+  Buffer<P> narrowed{PAIRED<P> ? ROWS * COLUMNS : 0}, queries;
 
-  Tile(const Job& job) : sum(ROWS * job.depth) {}
-  T* weights() { return reinterpret_cast<T*>(PAIRED<T> ? static_cast<void*>(narrowed.data) : scores.data); }
+  Tile(const Job& job) : sum(ROWS * job.depth), queries(CONVERTED<T, P> ? ROWS * job.width : 0) {}
+  P* weights() { return reinterpret_cast<P*>(PAIRED<P> ? static_cast<void*>(narrowed.data) : scores.data); }
 };
 
-template <class T>
-void forward_rows(const Job& job, const Held<T>& held, Tile<T>& tile, Index b, Index h, Index block) {
+template <class T, class P>
+void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Index b, Index h, Index block) {
   const Index head = b * job.heads + h, begin = block * ROWS, rows = min(ROWS, job.queries - begin);
   const Index last = job.last[block], *asks = documents(job.q_document, b, job.queries, begin);
   const float* table = job.table + h * job.pitch() + job.queries - 1 - begin;
+  const auto [queries, pitch] = left_rows<T, P>(job.q, b, h, begin, rows, job.width, tile.queries);
   std::fill_n(tile.sum.data, rows * job.depth, 0.f);
   // an attention sink is a key that every query has read already, whose value is 0
   std::fill_n(tile.top.data, rows, job.sinks ? job.sinks[h] : NEVER);
@@ -83,14 +84,14 @@ void forward_rows(const Job& job, const Held<T>& held, Tile<T>& tile, Index b, I
     const Index* holds = documents(job.k_document, b, job.keys, n);
     if (!meet(asks, rows, holds, count)) continue;
     for (Index c = 0; c < total; c += PANEL)
-      brgemm(rows, PANEL, job.width, job.q.token, PANEL, COLUMNS, false, job.q.row<T>(b, h, begin),
-             held.keys + (n + c) * job.width, tile.scores + c, PAIRED<T>);
+      brgemm(rows, PANEL, job.width, pitch, PANEL, COLUMNS, false, queries, held.keys + (n + c) * job.width,
+             tile.scores + c, PAIRED<P>);
     for (Index r = 0; r < rows && job.cap; ++r) bend_row(tile.scores + r * COLUMNS, job.scale, job.cap, count);
     for (Index r = 0; r < rows; ++r)
       soften(tile.scores + r * COLUMNS, tile.weights() + r * COLUMNS,
              hide(table + n - r, holds, asks ? asks[r] : 0, count, tile.room), job.cap ? 1.f : job.scale, count, total,
              tile.top[r], tile.mass[r], tile.sum + r * job.depth, job.depth);
-    add_product<T>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(), held.values + n * job.depth,
+    add_product<P>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(), held.values + n * job.depth,
                    tile.sum);
   }
   for (Index r = 0; r < rows; ++r) {
@@ -110,14 +111,14 @@ void forward_rows(const Job& job, const Held<T>& held, Tile<T>& tile, Index b, I
   }
 }
 
-template <class T>
+template <class T, class P>
 void forward(const Job& job) {
   const Index groups = job.heads / job.key_heads, heads = job.batch * job.heads;
   // with fewer heads than threads, heads are split into blocks of queries; otherwise each head is packed only once
   const Index cuts = heads < at::get_num_threads() ? job.blocks() : 1;
   share(heads * cuts, [&](std::atomic<Index>& next) {
-    Held<T> held(job);
-    Tile<T> tile(job);
+    Held<T, P> held(job);
+    Tile<T, P> tile(job);
     for (Index task; (task = next++) < heads * cuts;) {
       const Index b = task / cuts / job.heads, h = task / cuts % job.heads;
       held.read(job, b, h / groups);
@@ -126,7 +127,7 @@ void forward(const Job& job) {
       else
         for (Index block = 0; block < job.blocks(); ++block) forward_rows(job, held, tile, b, h, block);
     }
-    at::native::cpublas::brgemm_release(PAIRED<T>);
+    at::native::cpublas::brgemm_release(PAIRED<P>);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,11 +23,13 @@ constexpr Index TERMS = 64;     // terms of a partial sum in float32 products
 
 template <class T>
 constexpr bool PAIRED = sizeof(T) == 2;
+template <class T, class P>
+constexpr bool CONVERTED = !std::is_same_v<T, P>;
 
 Index padded(Index count) { return parts(count, PANEL) * PANEL; }
 
 struct Job {
-  bool back, bfloat16;
+  bool back, bfloat16, wide;  // wide: operands of products are float, also of bfloat16 tensors
   Index batch, heads, key_heads, queries, keys, width, depth;  // depth: channels of a value
   double scale, cap;   // cap: soft cap of the scores, 0 for none
   const float* sinks;  // (heads), or null
@@ -84,24 +87,48 @@ void narrow(const float* __restrict from, T* __restrict to, Index count, float s
 }
 
 // Pack PANEL rows as the columns of a right operand; missing rows become 0.
-template <class T>
-void pack_columns(const T* from, Index pitch, Index count, Index width, T* to) {
-  const Index units = width * sizeof(T) / 4;  // a unit is one float32 or a pair of 16-bit numbers (VNNI layout)
+template <class T, class P>
+void pack_columns(const T* from, Index pitch, Index count, Index width, P* to) {
+  const Index units = width * sizeof(P) / 4;  // a unit is one float32 or a pair of 16-bit numbers (VNNI layout)
   auto* unit = reinterpret_cast<char*>(to);
   if (count < PANEL) std::memset(unit, 0, PANEL * units * 4);
   for (Index j = 0; j < min(count, PANEL); ++j) {
     const auto* row = reinterpret_cast<const char*>(from + j * pitch);
-    for (Index c = 0; c < units; ++c) std::memcpy(unit + (c * PANEL + j) * 4, row + c * 4, 4);
+    if constexpr (CONVERTED<T, P>)
+      for (Index c = 0; c < width; ++c) to[c * PANEL + j] = from[j * pitch + c];
+    else
+      for (Index c = 0; c < units; ++c) std::memcpy(unit + (c * PANEL + j) * 4, row + c * 4, 4);
+  }
+}
+
+// Rows as the left operand of a product, and the distance between them: in place, or converted in `room`.
+template <class T, class P>
+std::pair<const P*, Index> left_rows(const View& view, Index b, Index h, Index n, Index count, Index width, P* room) {
+  if constexpr (CONVERTED<T, P>) {
+    for (Index r = 0; r < count; ++r) {
+      const T* __restrict from = view.row<T>(b, h, n + r);
+#pragma omp simd
+      for (Index c = 0; c < width; ++c) room[r * width + c] = from[c];
+    }
+    return {room, width};
+  } else {
+    return {view.row<T>(b, h, n), view.token};
   }
 }
 
 // Pack rows as the rows of a right operand, up to `total`; missing rows become 0. Of 16-bit types, two rows are
 // interleaved.
-template <class T>
-void pack_rows(const T* from, Index pitch, Index count, Index total, Index width, T* to) {
+template <class T, class P>
+void pack_rows(const T* from, Index pitch, Index count, Index total, Index width, P* to) {
   const Index even = count / 2 * 2;
-  if (count < total) std::memset(static_cast<void*>(to + even * width), 0, (total - even) * width * sizeof(T));
-  if constexpr (!PAIRED<T>) {
+  if (count < total) std::memset(static_cast<void*>(to + even * width), 0, (total - even) * width * sizeof(P));
+  if constexpr (CONVERTED<T, P>) {
+    for (Index r = 0; r < count; ++r) {
+      const T* __restrict row = from + r * pitch;
+#pragma omp simd
+      for (Index c = 0; c < width; ++c) to[r * width + c] = row[c];
+    }
+  } else if constexpr (!PAIRED<P>) {
     for (Index r = 0; r < count; ++r) std::memcpy(to + r * width, from + r * pitch, width * sizeof(T));
   } else {
     const auto* bits = reinterpret_cast<const uint16_t*>(from);
