@@ -78,6 +78,51 @@ def test_groups_of_heads_share_keys_and_their_gradients(kv_heads):
     assert_agrees("native", t5(), where, *random_qkv(where, kv_heads=kv_heads, dtype=torch.float32))
 
 
+@pytest.fixture
+def no_bfloat16_products(monkeypatch):
+    """A processor that cannot multiply bfloat16, such as one without AVX-512."""
+    monkeypatch.setattr(attention, "multiplies", lambda type: type == torch.float32)
+
+
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("name", SCHEMES)
+def test_bfloat16_by_float32_products_agrees_with_the_reference(name, geometry, no_bfloat16_products):
+    for tokens, width, kv_heads in ((17, 8, 2), (65, 33, 4)):
+        where = GEOMETRIES[geometry](tokens)
+        qkv = random_qkv(where, width=width, heads=4, kv_heads=kv_heads, dtype=torch.bfloat16)
+        assert_agrees("native", SCHEMES[name](), where, *qkv)
+
+
+@pytest.mark.extended
+@pytest.mark.covering(0)
+def test_bfloat16_by_float32_products_agrees_over_several_tiles(no_bfloat16_products):
+    for where in (Geometry.causal(650, cached=37), Geometry.packed([530, 3, 130]), Geometry.full(577)):
+        qkv = random_qkv(where, batch=1, dtype=torch.bfloat16)
+        assert_agrees("native", t5(), where, *qkv)
+        options = ScoreOptions(softcap=2.0, sinks=torch.zeros(4))
+        assert_agrees("native", t5(), where, *qkv, options)
+
+
+def test_bfloat16_by_float32_products_rounds_results_only(no_bfloat16_products):
+    where, table = Geometry.causal(300), t5()
+    qkv = random_qkv(where, heads=4, width=24, dtype=torch.bfloat16)
+    exact = [x.detach().float().requires_grad_() for x in qkv]
+    held = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: held.append(x) or x, lambda x: x):
+        out = attend(*qkv, table.at(where), backend="native")
+    expected = attend(*exact, table.at(where), backend="native")
+    assert out.equal(expected.bfloat16())
+    # no tensor is held in float32 too
+    assert all(x.element_size() <= 2 for x in held if x.numel() >= out.numel())
+    upstream = torch.randn(out.shape).bfloat16()
+    found = torch.autograd.grad(out, qkv, upstream)
+    rounded = torch.autograd.grad(expected, exact, upstream.float())
+    for one, other in zip(found, rounded, strict=True):
+        # delta comes from an output that is rounded to bfloat16 and eight more bits
+        torch.testing.assert_close(one.float(), other, atol=1e-4, rtol=2**-8)
+
+
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("width", [3, 40])
 def test_values_may_have_another_width(width, type):

@@ -27,8 +27,8 @@ class Native(Backend):
     The source is compiled once by the machine's C++ compiler, in some seconds, when first needed, and cached in the
     user's cache folder ($XDG_CACHE_HOME or ~/.cache, then ordinate). ORDINATE_NATIVE=off disables it. Scores, softmax
     and sums are float32. bfloat16 is multiplied natively where the processor supports it, and else converted tile by
-    tile; float16 is converted to float32 as a whole. A sink is a key that the running softmax starts from. Keys whose total weight is below
-    rounding are skipped (`ordinate.ops.decay_cutoff`).
+    tile; float16 is converted to float32 as a whole. A sink is a key that the running softmax starts from. Keys whose
+    total weight is below rounding are skipped (`ordinate.ops.decay_cutoff`).
     """
 
     priority = 200

@@ -116,7 +116,9 @@ def _run(
     flat["sinks"] = scoring.sinks
     flat["q_document"], flat["k_document"] = _documents(where, q.shape[0])
     sizes = *q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3]
-    job = _Job(back, q.dtype == torch.bfloat16, not multiplies(q.dtype), *sizes, scoring.scale, scoring.softcap or 0.0)
+    job = _Job(
+        back, q.dtype == torch.bfloat16, not multiplies(q.dtype), *sizes, scoring.scale, scoring.softcap or 0.0
+    )
     for name, tensor in flat.items():
         if tensor is not None:
             setattr(job, name, tensor.data_ptr())
