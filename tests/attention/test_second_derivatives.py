@@ -30,7 +30,7 @@ def _every_size(monkeypatch):
     monkeypatch.setattr(row_blocks, "MAX_BLOCK_SCORES", 60)
     monkeypatch.setattr("ordinate.attention._double_backward.MAX_BLOCK_SCORES", 200)
     monkeypatch.setattr("ordinate.ops.sdpa.MAX_BLOCK_SCORES", 200)
-    monkeypatch.setattr(offset_bias, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(offset_bias, "sdpa_is_slow", lambda: True)
 
 
 SOFTCAP = ScoreOptions(softcap=2.0)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ordinate.ops.matmul import matmul
+from ordinate.ops.matmul import matmul, onednn_is_faster
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (2, 63, 5)])
@@ -25,3 +25,12 @@ def test_precision_is_kept_under_autocast():
     torch.testing.assert_close(y, x.float() @ weight)
     y.sum().backward()
     torch.testing.assert_close(weight.grad, x.float().sum(0)[:, None].expand(-1, 2))
+
+
+@pytest.mark.parametrize(("name", "expected"), [("AMD EPYC", True), ("Intel Xeon", False), ("", False)])
+def test_the_library_is_chosen_by_the_processor(name, expected, monkeypatch):
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        pytest.skip("this build of PyTorch has no oneDNN")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name})
+    # without its cache
+    assert onednn_is_faster.__wrapped__() == expected

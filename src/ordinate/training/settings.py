@@ -151,10 +151,8 @@ def fast_precision() -> Precision:
     # imported here because the command line reads this module before it needs torch
     import torch
 
+    from ordinate.ops.matmul import bfloat16_is_faster
+
     if torch.cuda.is_available():
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    capable = torch.cpu.get_capabilities()
-    # ATEN_CPU_CAPABILITY may keep PyTorch from instructions that the processor has
-    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    fast = wide and (capable.get("avx512_bf16") or capable.get("amx_bf16"))
-    return "bf16" if fast or capable.get("bf16") else "fp32"
+    return "bf16" if bfloat16_is_faster() else "fp32"
