@@ -189,7 +189,7 @@ def test_the_panel_shows_the_librarys_row_of_cross_attention(visit, golden):
     page.wait_for_timeout(200)
     assert cells.count() == 3
     page.get_by_label("Second text: keys and values").fill("")
-    assert "Type a second text" in page.locator("#panel-qkv .stage").inner_text()
+    page.locator("#panel-qkv .note", has_text="Type a second text").wait_for()
 
 
 def test_the_panel_says_what_is_read_from_a_cache(visit, golden):
@@ -357,9 +357,13 @@ def test_a_published_model_reads_its_tokens_in_every_panel(visit, tmp_path, fami
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     file = tmp_path / "published.html"
     file.write_text(explorer_page([read_own_model(tmp_path)]), encoding="utf-8")
-    for name in ("order", "qkv", "survival", "privacy", "further"):
-        page = visit(name, file)
+    kinds = [f"qkv&numbers=changed&change=outside&source={kind}" for kind in ("cross", "cached")]
+    for view in ("order", "qkv", *kinds, "survival", "privacy", "further"):
+        name = view.partition("&")[0]
+        page = visit(view, file)
         text = settled(page, name)
+        if view == kinds[1]:
+            assert "to the last bit" in text
         assert page.locator(f"#panel-{name} [role=alert]").count() == 0, name
         # loss by byte of a random model of some hundred tokens
         if name == "further":

@@ -28,7 +28,9 @@ export function fields(entries) {
 }
 
 export function render({state, el, tools}) {
-  const pick = (places) => state.set(places);
+  // with a cache the last token asks, whatever row is picked
+  const pick = ({query, ...places}) =>
+    state.set(query === undefined || state.get("source") === "cached" ? places : {query, ...places});
   const parts = {
     later: 0,
     runs: keptRuns(),
