@@ -24,6 +24,7 @@ from ordinate.schemes import Fire, Kerple, Rope
 from ordinate.spectra import Linear, Llama3, Ntk, Yarn
 from tests.explorer.checkpoints import SIZES, TOKENIZERS, make_tokenizer, write_checkpoint
 from tests.explorer.chromium import BROWSER, FLAGS
+from tests.explorer.kinds import kinds
 
 # several bytes of one character, all kinds of them, a single one
 TEXTS = ("def f(x):", "naïve\tπ = 3\n", "a")
@@ -70,6 +71,15 @@ def restored(packed: PackedModel):
 def numbers(tensor):
     """A flat list; hidden scores become None."""
     return [value if np.isfinite(value) else None for value in tensor.detach().double().flatten().tolist()]
+
+
+def flattened(found):
+    """Tensors within dictionaries and lists become flat lists."""
+    if isinstance(found, dict):
+        return {name: flattened(one) for name, one in found.items()}
+    if isinstance(found, list):
+        return [flattened(one) for one in found]
+    return numbers(found) if isinstance(found, torch.Tensor) else found
 
 
 def stages(model, text):
@@ -186,8 +196,10 @@ def golden(tmp_path_factory):
     with torch.no_grad():
         run = {model.name: rounded(whole[model.name]) if model.name in whole else restored(model) for model in models}
         found = {name: [stages(model, text) for text in TEXTS] for name, model in run.items()}
+        decoders = {name: model for name, model in run.items() if isinstance(model, Decoder)}
+        of_kinds = {name: flattened(kinds(model, *TEXTS[:2])) for name, model in decoders.items()}
     path = tmp_path_factory.mktemp("golden") / "golden.json"
-    told = {"entries": entries, "weights": weights, "models": found, "formulas": formulas()}
+    told = {"entries": entries, "weights": weights, "models": found, "kinds": of_kinds, "formulas": formulas()}
     told["tokenizers"] = {kind: encodings(kind, tmp_path_factory.mktemp("tokenizer")) for kind in TOKENIZERS}
     path.write_text(json.dumps(told))
     return path

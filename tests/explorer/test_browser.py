@@ -3,6 +3,7 @@
 import json
 import re
 from importlib import resources
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -14,6 +15,8 @@ from tests.explorer.checkpoints import make_tokenizer, write_checkpoint
 from tests.explorer.chromium import MARKS
 
 NAMES = [name for name, _ in panels()]
+# further views that axe reads, and that must fit their screen
+VIEWS = [*NAMES, "qkv&source=cross&numbers=changed&model=t5", "qkv&source=cached&numbers=changed&model=t5"]
 pytestmark = MARKS
 # what can be moved: a first view, and one that differs in every kind of control
 MOVES = {
@@ -123,6 +126,108 @@ def test_every_stage_in_the_browser_is_pytorchs(visit, golden):
     assert max(gaps.values()) < 1e-6, gaps
 
 
+def test_cross_attention_and_a_cache_in_the_browser_are_pytorchs(visit, golden):
+    told = json.loads(golden.read_text())
+    page = visit("order")
+    found = page.evaluate(
+        """async (told) => {
+          const {"core/weights.js": {inflate, readModel}, "core/model.js": {run}, "core/kinds.js": {layerStages},
+            "core/changes.js": {CHANGES}, "core/cached.js": {cachedStep, compareLastRows}} = globalThis.ordinate;
+          const bytes = await inflate(told.weights), found = {};
+          for (const [name, {ids, other, cross, changes, cached, scale}] of Object.entries(told.kinds)) {
+            const model = readModel(told.entries.find((entry) => entry.name === name), bytes);
+            let gap = 0;
+            const near = (mine, wanted, factor = 1) => wanted.forEach((value, i) => {
+              gap = Math.max(gap, Math.abs(mine[i] / factor - value));
+            });
+            const crossed = (layer, change, wanted) => {
+              const given = {model, layer, change, ids, other};
+              const {stages} = layerStages("cross", given, (read) => run(model, read, CHANGES[change].how));
+              for (const [stage, numbers] of Object.entries(wanted))
+                near(stages[stage], numbers, change === "outside" && stage === "z" ? scale : 1);
+            };
+            cross.forEach((wanted, layer) => crossed(layer, "trained", wanted));
+            for (const [change, wanted] of Object.entries(changes)) {
+              crossed(model.layers - 1, change, wanted.cross);
+              near(run(model, ids, CHANGES[change].how).logits, wanted.logits);
+            }
+            const step = cachedStep(model, ids, run(model, ids.slice(0, -1)));
+            near(step.logits.slice(-model.vocabulary), cached.logits);
+            found[name] = {gap, different: compareLastRows(step, run(model, ids)).different};
+          }
+          return found;
+        }""",
+        {key: told[key] for key in ("entries", "weights", "kinds")},
+    )
+    assert list(found) == list(told["kinds"])
+    for name, one in found.items():
+        assert one["gap"] < 1e-6, name
+        assert one["different"] == 0, name
+
+
+def words(ids):
+    return quote_plus(bytes(ids).decode())
+
+
+def test_the_panel_shows_the_librarys_row_of_cross_attention(visit, golden):
+    kinds = json.loads(golden.read_text())["kinds"]["alibi"]
+    n, keys, head, query = len(kinds["ids"]), len(kinds["other"]), 2, 5
+    view = f"qkv&source=cross&model=alibi&layer=2&head={head + 1}&query={query}&key=0"
+    page = visit(f"{view}&text={words(kinds['ids'])}&other={words(kinds['other'])}")
+    cells = page.locator("#panel-qkv table", has_text="One row of attention").locator("tbody tr")
+    shown = [row.locator("td").last.inner_text() for row in cells.all()]
+    wanted = kinds["cross"][1]["pattern"][(head * n + query) * keys :][:keys]
+    assert shown == [f"{100 * share:.1f} %" for share in wanted]
+    # the last key, beyond the query, by the keyboard
+    page.get_by_role("group", name="of the second text").get_by_role("button").last.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(500)
+    assert f"&key={keys - 1}" in page.evaluate("location.hash")
+    assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+    # another second text, other keys
+    page.get_by_label("Second text: keys and values").fill("xyz")
+    page.wait_for_timeout(200)
+    assert cells.count() == 3
+    page.get_by_label("Second text: keys and values").fill("")
+    page.locator("#panel-qkv .note", has_text="Type a second text").wait_for()
+
+
+def test_the_panel_says_what_is_read_from_a_cache(visit, golden):
+    kinds = json.loads(golden.read_text())["kinds"]["rope"]
+    page = visit(f"qkv&source=cached&model=rope&text={words(kinds['ids'])}")
+    text = settled(page, "qkv")
+    n, counts = len(kinds["ids"]), kinds["cached"]["multiplications"]
+    assert page.get_by_label("Second text: keys and values").is_hidden()
+    assert f"{counts[-1]:,}" in text
+    kept = sum(len(each["k"]) + len(each["v"]) for each in kinds["cached"]["kept"])
+    assert f"Read from the cache: {kept:,} numbers" in text
+    assert "numbers of the last row (all stages, all layers, the logits) and of the cache, to the last bit" in text
+    rows = page.locator("#panel-qkv table", has_text="One row of attention").locator("tbody tr")
+    assert [row.locator("td").nth(1).inner_text() for row in rows.all()] == ["cache"] * (n - 1) + ["new"]
+    keys, read = (
+        page.locator("#panel-qkv figure", has_text="K = X W_K").locator(part) for part in ("canvas", ".read")
+    )
+    keys.focus()
+    assert "(0), channel 0, from the cache: " in read.inner_text()
+    for _ in range(n + 1):
+        page.keyboard.press("ArrowDown")
+    assert f"({n - 1}), channel 0, computed now: " in read.inner_text()
+
+
+def test_losses_by_length_fit_a_phone(visit):
+    page = visit("further", viewport={"width": 360, "height": 800})
+    table = page.get_by_role("table", name="Bits per byte on held-out text")
+    assert table.bounding_box()["width"] <= 328
+    cells = table.get_by_role("cell")
+    assert cells.count() == 24
+    for cell in cells.all():
+        box = cell.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+    label = "(cell) => getComputedStyle(cell, '::before').content"
+    assert cells.nth(3).evaluate(label).startswith('"1024 bytes"')
+
+
 def test_the_first_view_shows_that_depth_one_cannot_see_a_swap(visit):
     page = visit("order")
     row = page.locator("#panel-order table.plain tbody tr").first.locator("td").all_inner_texts()
@@ -151,6 +256,8 @@ def test_charts_are_read_by_keys_by_pointer_and_in_their_table(visit):
     read, picture = chart.locator(".read"), chart.locator(".lines")
     table = chart.locator("details")
     table.locator("summary").click()
+    # filled by an event that comes after the click
+    table.locator("tbody tr").last.wait_for()
     last = table.locator("tbody tr").last.locator("th, td").all_inner_texts()
     names = table.locator("thead th").all_inner_texts()
     wanted = f"after layer {last[0]}: " + ", ".join(
@@ -250,9 +357,13 @@ def test_a_published_model_reads_its_tokens_in_every_panel(visit, tmp_path, fami
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     file = tmp_path / "published.html"
     file.write_text(explorer_page([read_own_model(tmp_path)]), encoding="utf-8")
-    for name in ("order", "qkv", "survival", "privacy", "further"):
-        page = visit(name, file)
+    kinds = [f"qkv&numbers=changed&change=outside&source={kind}" for kind in ("cross", "cached")]
+    for view in ("order", "qkv", *kinds, "survival", "privacy", "further"):
+        name = view.partition("&")[0]
+        page = visit(view, file)
         text = settled(page, name)
+        if view == kinds[1]:
+            assert "to the last bit" in text
         assert page.locator(f"#panel-{name} [role=alert]").count() == 0, name
         # loss by byte of a random model of some hundred tokens
         if name == "further":
@@ -275,11 +386,12 @@ def test_nothing_overflows_and_axe_finds_nothing(visit, width, scheme):
     found = {}
     page = visit(NAMES[0], viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce")
     page.evaluate(axe)
-    for name in NAMES:
-        page.evaluate(f"location.hash = '#panel={name}'")
+    for view in VIEWS:
+        name = view.partition("&")[0]
+        page.evaluate(f"location.hash = '#panel={view}'")
         page.wait_for_selector(f"#panel-{name} .stage[data-ready]")
         settled(page, name)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
         for violation in page.evaluate("axe.run()")["violations"]:
-            found[name, violation["id"]] = [node["html"][:200] for node in violation["nodes"]][:3]
+            found[view, violation["id"]] = [node["html"][:200] for node in violation["nodes"]][:3]
     assert not found

@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 pytestmark = [pytest.mark.extended, pytest.mark.skipif(shutil.which("node") is None, reason="needs node")]
 
 
-@pytest.mark.parametrize("name", ["golden", "page"])
+@pytest.mark.parametrize("name", ["golden", "kinds", "page"])
 def test_the_modules_compute_what_the_library_does(golden, name):
     environment = {**os.environ, "GOLDEN": str(golden)}
     command = ["node", "--test", str(HERE / "js" / f"{name}.test.mjs")]

@@ -1,10 +1,10 @@
-"""From X to one row of attention, with every number, and what happens if Q, K or V are exchanged."""
+"""From X to one row of self-, cross- or cached attention, with every number, and Q, K and V exchanged."""
 
 from ordinate.explorer._panel import Answer, Citation, Number, Panel
 
 
 class QueriesKeysValues(Panel):
-    """From X to one row of attention, with every number, and what happens if Q, K or V are exchanged."""
+    """From X to one row of self-, cross- or cached attention, with every number, and Q, K and V exchanged."""
 
     place = 4
     title = "Q, K and V"

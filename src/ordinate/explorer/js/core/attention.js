@@ -7,19 +7,8 @@ import {rotate} from "./positions.js";
  * `joined` has those rows only, (n - first, heads * head width). `earlier`: the stages of an earlier pass, or null. */
 export function attention(model, layer, input, {n, first}, at, how, earlier) {
   const {heads, kv_heads: groups, head_width: size} = model,
-    mixer = `blocks.${layer}.mixer`,
-    rows = n - first;
-  const all = affine(model, input, rows, `${mixer}.project`),
-    columns = (heads + 2 * groups) * size;
-  const part = (from, count) => splitHeads(all, rows, columns, from * size, count, size);
-  let [q, k, v] = [part(0, heads), part(heads, groups), part(heads + groups, groups)];
-  [q, k] = [
-    ["q", q],
-    ["k", k],
-  ].map(([name, x]) => normed(model, `${mixer}.${name}_norm`, x, size));
-  if (how.queriesKeys) [q, k] = how.queriesKeys(q, k);
-  if (how.values) v = how.values(k, v);
-  if (at.turn) [q, k] = [q, k].map((x) => rotate(x.slice(), how.places.slice(first), size, at.turn));
+    rows = n - first,
+    {q, k, v} = projections(model, layer, input, how.places.slice(first), at.turn, how);
   const whole = (name, x, count) => withEarlier(x, earlier?.[name], count, {n, first}, size);
   const stages = {
     q: whole("q", q, heads),
@@ -31,31 +20,63 @@ export function attention(model, layer, input, {n, first}, at, how, earlier) {
   };
   if (earlier) for (const name of ["scores", "pattern"]) copyRows(stages[name], earlier[name], heads, n, first);
   const joined = new Float64Array(rows * heads * size);
-  for (let head = 0; head < heads; head++) attendHead(model, layer, stages, joined, {head, n, first}, at, how);
+  for (let head = 0; head < heads; head++) {
+    attendHead(model, layer, stages, {head, n, keys: n, first}, at, how);
+    for (let i = first; i < n; i++) {
+      const from = (head * n + i) * size;
+      joined.set(stages.z.subarray(from, from + size), ((i - first) * heads + head) * size);
+    }
+  }
   return {...stages, joined};
 }
 
-/** One head: the rows from `first` on of scores, pattern and z. */
-function attendHead(model, layer, {q, k, v, scores, pattern, z}, joined, {head, n, first}, at, how) {
+/** Queries, keys and values of the rows of a normalised input, (heads, rows, head width) each: changed, then rotated
+ * by `turn`, each row by its place; null: not rotated. */
+export function projections(model, layer, input, places, turn, how) {
+  const {heads, kv_heads: groups, head_width: size} = model,
+    mixer = `blocks.${layer}.mixer`,
+    rows = places.length;
+  const all = affine(model, input, rows, `${mixer}.project`),
+    columns = (heads + 2 * groups) * size;
+  const part = (from, count) => splitHeads(all, rows, columns, from * size, count, size);
+  let [q, k, v] = [part(0, heads), part(heads, groups), part(heads + groups, groups)];
+  [q, k] = [
+    ["q", q],
+    ["k", k],
+  ].map(([name, x]) => normed(model, `${mixer}.${name}_norm`, x, size));
+  if (how.queriesKeys) [q, k] = how.queriesKeys(q, k);
+  if (how.values) v = how.values(k, v);
+  if (turn) [q, k] = [q, k].map((x) => rotate(x.slice(), places, size, turn));
+  return {q, k, v};
+}
+
+/** One head: the rows from `first` on of scores (heads, n, keys), pattern and z. */
+export function attendHead(model, layer, {q, k, v, scores, pattern, z}, {head, n, keys, first}, at, how) {
   const {heads, head_width: size} = model,
-    group = Math.floor((head * model.kv_heads) / heads) * n * size,
-    window = model.windows[layer] ?? Infinity;
+    group = Math.floor((head * model.kv_heads) / heads) * keys * size,
+    window = how.window ?? model.windows[layer] ?? Infinity,
+    keyPlaces = how.keyPlaces ?? how.places;
   const scale = model.score_scales[layer],
     inside = how.scale === "inside" ? scale : 1,
     outside = how.scale === "outside" ? scale : 1;
   for (let i = first; i < n; i++) {
-    const row = (head * n + i) * n,
+    const row = (head * n + i) * keys,
       query = (head * n + i) * size;
-    for (let j = 0; j < n; j++) {
-      const back = how.maskPlaces[i] - how.maskPlaces[j];
-      if ((how.causal && back < 0) || Math.abs(back) >= window) continue;
-      const bias = at.bias ? at.bias[head][Math.abs(how.places[i] - how.places[j])] : 0;
+    for (let j = 0; j < keys; j++) {
+      if (hidden(how, i, j, window)) continue;
+      const bias = at.bias ? at.bias[head][Math.abs(how.places[i] - keyPlaces[j])] : 0;
       scores[row + j] = dot(q, query, k, group + j * size, size) * inside + bias;
     }
-    softmax(scores, pattern, row, n);
-    mix(pattern, row, n, v, group, z, query, size, outside);
-    joined.set(z.subarray(query, query + size), ((i - first) * heads + head) * size);
+    softmax(scores, pattern, row, keys);
+    mix(pattern, row, keys, v, group, z, query, size, outside);
   }
+}
+
+/** Whether a causal mask or a sliding window hides key j from query i. */
+function hidden({causal, maskPlaces}, i, j, window) {
+  if (!causal && window === Infinity) return false;
+  const back = maskPlaces[i] - maskPlaces[j];
+  return (causal && back < 0) || Math.abs(back) >= window;
 }
 
 /** One output row: the values weighted by the attention pattern. */

@@ -88,42 +88,32 @@ function drawMeasured(chart, tools) {
   });
 }
 
+/** Losses by length; on a narrow screen each model is a card, its rows named by `data-label` (page.css), and roles keep
+ * it a table for screen readers. */
 function lengthTable(tools) {
   const {models} = tools.measured,
     names = measuredNames(models),
-    lengths = models[names[0]].lengths;
-  return element(
-    "div",
-    {class: "scroll", tabindex: "0", role: "region", "aria-label": "Loss by length"},
+    lengths = models[names[0]].lengths.map(({length}) => `${length} bytes`);
+  const head = ["trained with", ...lengths].map((name) => element("th", {scope: "col", role: "columnheader"}, name));
+  const cell = ({bits_per_byte: bits, interval}, at) =>
     element(
-      "table",
-      {class: "plain"},
-      element("caption", {}, "Bits per byte on held-out text, 95 % interval"),
-      element(
-        "thead",
-        {},
-        element(
-          "tr",
-          {},
-          element("th", {scope: "col"}, "trained with"),
-          lengths.map(({length}) => element("th", {scope: "col"}, `${length} bytes`)),
-        ),
-      ),
-      element(
-        "tbody",
-        {},
-        names.map((name) =>
-          element(
-            "tr",
-            {},
-            element("th", {scope: "row"}, name),
-            models[name].lengths.map(({bits_per_byte: bits, interval}) =>
-              element("td", {}, `${bits.toFixed(2)} [${interval.map((end) => end.toFixed(2)).join(", ")}]`),
-            ),
-          ),
-        ),
-      ),
-    ),
+      "td",
+      {role: "cell", data: {label: lengths[at]}},
+      `${bits.toFixed(2)} [${interval.map((end) => end.toFixed(2)).join(", ")}]`,
+    );
+  const row = (name) =>
+    element(
+      "tr",
+      {role: "row"},
+      element("th", {scope: "row", role: "rowheader"}, name),
+      models[name].lengths.map(cell),
+    );
+  return element(
+    "table",
+    {class: "plain cards", role: "table"},
+    element("caption", {}, "Bits per byte on held-out text, 95 % interval"),
+    element("thead", {role: "rowgroup"}, element("tr", {role: "row"}, head)),
+    element("tbody", {role: "rowgroup"}, names.map(row)),
   );
 }
 

@@ -3,8 +3,9 @@ import {isDark, rampColour} from "./colours.js";
 import {element, shortNumber, uniqueId} from "./dom.js";
 
 /** A heat map: {node, show}. `show({rows, columns, values, low, high, ramp, names})` draws; `values` is row-major,
- * -Infinity and NaN are left blank; `names(i, j)` says which number it is; rowTexts and columnTexts stand at the sides.
- * `pick(i, j)` hears of clicks and Enter. */
+ * -Infinity and NaN are left blank; `names(i, j)` says which number it is, `blank(i, j)` why there is none; rowTexts and
+ * columnTexts stand at the sides, the text of row `marked` bold; `title` replaces the label. `pick(i, j)` hears of
+ * clicks and Enter. */
 export function heatmap(label, {pick = null, wide = false} = {}) {
   const canvas = element("canvas", {class: wide ? "map stretched" : "map", tabindex: "0", role: "img"}),
     id = uniqueId("map");
@@ -12,7 +13,8 @@ export function heatmap(label, {pick = null, wide = false} = {}) {
     bar = element("span", {class: "ramp", "aria-hidden": "true"});
   const ends = [element("span"), element("span")],
     down = element("div", {class: "names down", "aria-hidden": "true"}),
-    across = element("div", {class: "names across", "aria-hidden": "true"});
+    across = element("div", {class: "names across", "aria-hidden": "true"}),
+    caption = element("figcaption", {}, label);
   const key = element("div", {class: "key"}, ends[0], bar, ends[1]);
   canvas.setAttribute("aria-describedby", id);
   let shown = null,
@@ -21,7 +23,8 @@ export function heatmap(label, {pick = null, wide = false} = {}) {
   const say = () => {
     if (!shown) return;
     const value = shown.values[place.row * shown.columns + place.column];
-    read.textContent = `${shown.names(place.row, place.column)}: ${Number.isFinite(value) ? shortNumber(value) : "hidden"}`;
+    const text = Number.isFinite(value) ? shortNumber(value) : shown.blank(place.row, place.column);
+    read.textContent = `${shown.names(place.row, place.column)}: ${text}`;
   };
   const move = (row, column) => {
     place = {row: clamp(row, shown.rows), column: clamp(column, shown.columns)};
@@ -52,16 +55,28 @@ export function heatmap(label, {pick = null, wide = false} = {}) {
   });
 
   const show = (data) => {
-    shown = {low: 0, high: 1, ramp: "share", names: (i, j) => `row ${i}, column ${j}`, ...data};
+    shown = {
+      low: 0,
+      high: 1,
+      ramp: "share",
+      names: (i, j) => `row ${i}, column ${j}`,
+      blank: () => "hidden",
+      ...data,
+    };
     paint(canvas, shown);
     // each row as high as its name
     if (wide && shown.rowTexts?.length) canvas.style.height = `max(15rem, ${0.85 * shown.rows}rem)`;
     paintRamp(bar, shown.ramp);
-    down.replaceChildren(...(shown.rowTexts ?? []).map((text) => element("span", {}, text)));
+    const rowName = (text, i) => element("span", {class: i === shown.marked ? "marked" : null}, text);
+    down.replaceChildren(...(shown.rowTexts ?? []).map(rowName));
     across.replaceChildren(...(shown.columnTexts ?? []).map((text) => element("span", {}, text)));
     ends[0].textContent = shortNumber(shown.low);
     ends[1].textContent = shortNumber(shown.high);
-    canvas.setAttribute("aria-label", `${label}, ${shown.rows} by ${shown.columns}. Arrow keys read single numbers.`);
+    caption.textContent = shown.title ?? label;
+    canvas.setAttribute(
+      "aria-label",
+      `${shown.title ?? label}, ${shown.rows} by ${shown.columns}. Arrow keys read single numbers.`,
+    );
     place = {row: clamp(place.row, shown.rows), column: clamp(place.column, shown.columns)};
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
@@ -70,7 +85,7 @@ export function heatmap(label, {pick = null, wide = false} = {}) {
   const node = element(
     "figure",
     {class: "plot"},
-    element("figcaption", {}, label),
+    caption,
     element("div", {class: "frame"}, down, canvas, across),
     key,
     read,
