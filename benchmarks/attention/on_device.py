@@ -31,7 +31,7 @@ from benchmarks.harness.saving import save_on
 from benchmarks.harness.timing import in_turns, stepped
 from benchmarks.harness.workload import HEAD_WIDTH, Row, Step
 from ordinate.attention._attend import BACKENDS
-from ordinate.attention._backend import AttentionCall
+from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._proof_case import disagreement
 
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -138,7 +138,7 @@ def _difference(member: str, group: Group, type: torch.dtype, device: Device) ->
         at = make(name, group.size.heads).requires_grad_(group.learn).at(group.size.where)
         q, k, v = group.size.draw(type, learn=group.learn)
         encoded = at.encode_all(q, k)
-        call = AttentionCall(encoded.q, encoded.k, v, at, HEAD_WIDTH**-0.5, 0.0)
+        call = AttentionCall(encoded.q, encoded.k, v, at, HEAD_WIDTH**-0.5, 0.0, ScoreOptions())
         reasons = {name: BACKENDS[name].unsupported_reason(call) for name in ([backend] if backend else BACKENDS)}
         chosen = next((name for name, reason in reasons.items() if reason is None), None)
         return reasons[backend] if chosen is None else disagreement(BACKENDS[chosen], call, gradients=group.learn)

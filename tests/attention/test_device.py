@@ -9,7 +9,7 @@ import torch
 
 from ordinate import Geometry, attend
 from ordinate.attention._attend import BACKENDS
-from ordinate.attention._backend import AttentionCall
+from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._proof_case import disagreement
 from ordinate.schemes import T5, Alibi, NoPosition
 from ordinate.testing.backend import GEOMETRIES, random_qkv
@@ -32,7 +32,7 @@ SCHEMES = {"none": NoPosition, "alibi": lambda: Alibi(heads=4), "t5": t5}
 def test_every_backend_that_supports_a_call_agrees_with_the_reference(name, geometry, type, width):
     where, scheme = GEOMETRIES[geometry](17), SCHEMES[name]()
     q, k, v = random_qkv(where, dtype=type, width=width)
-    call = AttentionCall(q, k, v, scheme.at(where), width**-0.5, 0.0)
+    call = AttentionCall(q, k, v, scheme.at(where), width**-0.5, 0.0, ScoreOptions())
     for backend in BACKENDS.values():
         if backend.unsupported_reason(call) is None:
             assert disagreement(backend, call, gradients=True) is None

@@ -66,7 +66,7 @@ def test_every_backend_returns_it_with_the_output(name, geometry, type):
 
 
 def _call(q, k, v, at):
-    return AttentionCall(q, k, v, at, 1 / math.sqrt(q.shape[3]), 0.0)
+    return AttentionCall(q, k, v, at, 1 / math.sqrt(q.shape[3]), 0.0, ScoreOptions())
 
 
 def test_a_query_without_visible_keys_has_minus_infinity():

@@ -182,7 +182,7 @@ def test_the_workspace_of_the_native_backend_is_resident_memory(keys, dtype, mon
 
 def test_a_computation_with_another_number_of_steps_is_judged_by_its_peaks():
     q = torch.zeros(1, 1, 4, 1)
-    call = AttentionCall(q, q, q, NoPosition().at(causal(4)), 1.0, 0.0)
+    call = AttentionCall(q, q, q, NoPosition().at(causal(4)), 1.0, 0.0, ScoreOptions())
 
     def of(size):
         # a step and a kibibyte for each unit of size

@@ -83,7 +83,7 @@ def test_decoding_steps_use_the_backend_for_few_queries(monkeypatch):
     # the C++ kernel of that backend computes the softmax only
     monkeypatch.setattr(decode, "MIN_CPP_ELEMENTS", 0)
     monkeypatch.setattr(decode.build, "unavailable_reason", lambda kind: None)
-    call = AttentionCall(q, k, v, at, 1.0, 0.0)
+    call = AttentionCall(q, k, v, at, 1.0, 0.0, ScoreOptions())
     with torch.no_grad():
         assert decode._cpp_supported(call)
         assert not decode._cpp_supported(replace(call, score_options=mixer.score_options))

@@ -26,6 +26,7 @@ BACKEND_VARIABLE = "ORDINATE_ATTENTION_BACKEND"
 """Environment variable that forces a backend by name, unless the argument is given."""
 BACKENDS = backends()
 """All backends by name, in the order in which they are tried."""
+# not the default itself: PyTorch 2.11 cannot compile a function with an object as a default
 STANDARD = ScoreOptions()
 
 
@@ -58,7 +59,7 @@ def attend(
     *,
     scale: float | None = None,
     dropout: float = 0.0,
-    score_options: ScoreOptions = STANDARD,
+    score_options: ScoreOptions | None = None,
     backend: str | None = None,
 ) -> Outputs:
     """Encode position and compute attention, softmax(q k^T * scale + bias) v, over the visible query-key pairs.
@@ -74,7 +75,7 @@ def attend(
         at: a scheme at a geometry: `scheme.at(where)`. Layers that share a scheme share it.
         scale: multiplies q.k; None: 1 / sqrt(head width), of the width before the encoding.
         dropout: dropout probability of the attention weights.
-        score_options: soft cap, attention sinks, a normalisation other than softmax.
+        score_options: soft cap, attention sinks, a normalisation other than softmax; None: none of these.
         backend: name of the backend to use; None: the one in ORDINATE_ATTENTION_BACKEND, or the first that supports
             the call.
 
@@ -95,7 +96,7 @@ def attend_encoded(
     *,
     scale: float | None = None,
     dropout: float = 0.0,
-    score_options: ScoreOptions = STANDARD,
+    score_options: ScoreOptions | None = None,
     backend: str | None = None,
 ) -> Outputs:
     """Compute attention from queries and keys that are encoded already, as keys from a cache are.
@@ -128,7 +129,7 @@ def attend_with_lse(
     *,
     scale: float | None = None,
     dropout: float = 0.0,
-    score_options: ScoreOptions = STANDARD,
+    score_options: ScoreOptions | None = None,
     backend: str | None = None,
 ) -> tuple[Outputs, LogSumExp]:
     """Compute attention and the log-sum-exp of each query's scores, to combine attention over parts of the keys.
@@ -142,7 +143,7 @@ def attend_with_lse(
     call = _call(q, k, v, at, scale, dropout, score_options)
     at.need_embedded()
     need(
-        score_options.normaliser is None,
+        call.score_options.normaliser is None,
         "the log-sum-exp needs a softmax",
         "got score_options.normaliser",
         "leave score_options.normaliser out",
@@ -160,7 +161,7 @@ def attend_with_weights(
     *,
     scale: float | None = None,
     dropout: float = 0.0,
-    score_options: ScoreOptions = STANDARD,
+    score_options: ScoreOptions | None = None,
 ) -> tuple[Outputs, WeightsAndSink]:
     """Compute attention and its weights, by the plain formula: all query-key pairs are held in memory.
 
@@ -180,7 +181,7 @@ def attend_cached(
     max_key_norm: MaxKeyNorm,
     *,
     scale: float | None = None,
-    score_options: ScoreOptions = STANDARD,
+    score_options: ScoreOptions | None = None,
     backend: str | None = None,
 ) -> Outputs:
     """Compute attention over a KV cache whose largest key norms are known: a decoding step.
@@ -215,7 +216,7 @@ def explain(
     *,
     scale: float | None = None,
     dropout: float = 0.0,
-    score_options: ScoreOptions = STANDARD,
+    score_options: ScoreOptions | None = None,
     backend: str | None = None,
 ) -> Explanation:
     """Return which backend `attend` uses for the same arguments, why not those before it, and what it costs."""
@@ -255,7 +256,13 @@ def _choose(call: AttentionCall, backend: str | None) -> tuple[str, dict[str, st
 
 
 def _call(
-    q: Queries, k: Keys, v: Values, at: Placed, scale: float | None, dropout: float, score_options: ScoreOptions
+    q: Queries,
+    k: Keys,
+    v: Values,
+    at: Placed,
+    scale: float | None,
+    dropout: float,
+    score_options: ScoreOptions | None,
 ) -> AttentionCall:
     """Return the call of raw queries and keys: they are encoded here."""
     if isinstance(q, Encoded):
@@ -266,7 +273,7 @@ def _call(
 
 
 def _encoded_call(
-    encoded: Encoded, v: Values, at: Placed, scale: float | None, dropout: float, score_options: ScoreOptions
+    encoded: Encoded, v: Values, at: Placed, scale: float | None, dropout: float, score_options: ScoreOptions | None
 ) -> AttentionCall:
     if not isinstance(encoded, Encoded):
         came = type(encoded).__name__
@@ -290,8 +297,9 @@ def _checked_call(
     at: Placed,
     scale: float,
     dropout: float,
-    score_options: ScoreOptions,
+    score_options: ScoreOptions | None,
 ) -> AttentionCall:
+    score_options = STANDARD if score_options is None else score_options
     score_options.check_heads(q.shape[1])
     need_fraction("dropout", dropout)
     if not q.is_meta and torch.is_autocast_enabled(q.device.type):

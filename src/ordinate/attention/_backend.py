@@ -93,7 +93,7 @@ class AttentionCall:
     at: Placed
     scale: float
     dropout: float
-    score_options: ScoreOptions = ScoreOptions()
+    score_options: ScoreOptions
     max_key_norm: MaxKeyNorm | None = None
 
     @property

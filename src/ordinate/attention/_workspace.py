@@ -61,7 +61,7 @@ def workspace_along(
             return max(0, *_timeline(of(size), queries))
         first, second = (_timeline(of(count), queries) for count in small)
     if len(first) != len(second):
-        # what is done on first use only, such as timing matrix products, is not of the computation
+        # what is done on first use only, such as compiling kernels, is not of the computation
         first = _timeline(of(small[0]), queries)
     if len(first) != len(second):
         # another number of steps: the peaks are compared instead
