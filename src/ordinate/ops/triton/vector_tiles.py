@@ -41,7 +41,7 @@ HALF = {
 VECTOR_TILES: dict[str, dict[int, dict[int, VectorTiles]]] = {
     "ampere": {2: HALF, 4: SINGLE},
     "hopper": {2: HALF, 4: SINGLE},
-    "blackwell": {2: HALF, 4: SINGLE},
+    "blackwell": {2: HALF | {256: HALF[256]._replace(keys=Tile(16, 16, 8, 3))}, 4: SINGLE},
 }
 # beside vectors for values, registers hold no wider heads
 MAX_VALUE_CHANNELS = 128
