@@ -23,6 +23,7 @@ KERNELS = {
     "rotate_interleaved": "rotation, neighbours",
     "rotate_partly": "rotation of half of the channels",
 }
+SCHEMES = {"shaw": "Shaw", "transformer_xl": "Transformer-XL", "deberta": "DeBERTa"}
 
 
 def table(found: dict[str, Any]) -> str:
@@ -42,12 +43,37 @@ def table(found: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for architecture, rows in found["architectures"].items():
-        for x in rows:
+        for x in (x for x in rows if x["kernel"] in KERNELS):
             tile = f"{x['rows']} x {x['columns']} | {x['num_warps']} | {x['num_stages']}"
             code = f"{x['registers']} | {x['stack']} B | {x['shared'] / 1024:.0f} KiB | {x['products']}"
             name = f"{architecture} | {x['type']} | {x['channels']} | {KERNELS[x['kernel']]}"
             least = estimate(architecture, x)
             lines.append(f"| {name} | {tile} | {code} | {_microseconds(least.seconds)} {least.bound[0].upper()} |")
+    return "\n".join(lines)
+
+
+def vector_table(found: dict[str, Any]) -> str:
+    """Format the results for the kernels of vectors by offset: a row for all kernels of a scheme."""
+    lines = [
+        f"The kernels for vectors by offset, compiled by Triton {found['triton']}: causal attention, two heads a "
+        "group; Shaw and DeBERTa with vectors up to distance 128, Transformer-XL with one for each of 1024 offsets, "
+        "Shaw with vectors for values up to 128 channels. Tiles are square; sizes and warps are those of the kernels "
+        "for outputs, gradients of keys and values, of queries, and of vectors.",
+        "",
+        "| GPU | type | channels | scheme | tiles | warps | registers, at most | spilled | shared, at most |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for architecture, rows in found["architectures"].items():
+        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for x in (x for x in rows if x["kernel"] not in KERNELS):
+            scheme = SCHEMES[x["kernel"].partition(":")[0]]
+            groups.setdefault((architecture, x["type"], x["channels"], scheme), []).append(x)
+        for name, group in groups.items():
+            # kernels of the vectors' gradients have one configuration
+            sizes, warps = (", ".join(str(x[key]) for x in group[:4]) for key in ("rows", "num_warps"))
+            most = {key: max(x[key] for x in group) for key in ("registers", "stack", "shared")}
+            code = f"{most['registers']} | {most['stack']} B | {most['shared'] / 1024:.0f} KiB"
+            lines.append(f"| {' | '.join(str(x) for x in name)} | {sizes} | {warps} | {code} |")
     return "\n".join(lines)
 
 
@@ -57,7 +83,8 @@ def _microseconds(seconds: float) -> str:
 
 def pages() -> Pages:
     """Return the page with its table."""
-    return {PAGE: {"code": table(newest("gpu_code")[1]["results"])}}
+    found = newest("gpu_code")[1]["results"]
+    return {PAGE: {"code": table(found) + "\n\n" + vector_table(found)}}
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 from benchmarks.harness.printing import show
 from benchmarks.harness.saving import save
 from ordinate.ops.triton.tiles import TILES
+from ordinate.ops.triton.vector_tiles import MAX_VALUE_CHANNELS, VECTOR_TILES
 
 TOKENS = 1024
 # distance from which on the bias is constant, as T5's
@@ -99,6 +100,62 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
     decode.decode(newest)
 
 
+def compiled_vectors(
+    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
+) -> None:
+    """Compile the kernels for vectors by offset, as Shaw, Transformer-XL and DeBERTa have them: forward and backward.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        dtype: dtype of queries, keys and values.
+        channels: channels of a head.
+        on_code: as in `compiled`.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from ordinate.ops.triton import attention, kernel, vectors
+
+    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+    vectors.device_class = attention.device_class = lambda device: CLASSES[architecture]
+    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    near, all_offsets, one = (torch.zeros(2, entries, channels) for entries in (REACH + 1, TOKENS, 1))
+    numbers = torch.zeros(2, TOKENS)
+    # where heads are too wide for vectors beside values, Shaw has none
+    values = near if channels <= MAX_VALUE_CHANNELS else None
+    for scheme, origin, table, given in (
+        ("shaw", REACH, None, (near, None, values)),
+        ("transformer_xl", TOKENS - 1, numbers, (all_offsets, one, None)),
+        ("deberta", REACH, None, (near, near, None)),
+    ):
+
+        def launch(
+            function: Any,
+            grid: tuple[int, ...],
+            arguments: tuple[Any, ...],
+            options: dict[str, int],
+            scheme: str = scheme,
+        ) -> None:
+            made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+            tile = {"rows": arguments[-1].rows, "columns": arguments[-1].columns, **options}
+            on_code(f"{scheme}: {_name(function, arguments)}", tile, _read(made))
+
+        attention.launch, vectors.launch = (lambda *given: None), launch
+        # under a causal mask the vectors of Shaw and DeBERTa end behind, and with the query's own key
+        shape = True, 0, 0, origin, table is None
+        base = attention.Problem(q, k, v, table, None, None, None, None, *shape, channels**-0.5, 0.0)
+        problem = vectors.VectorProblem(base, *given)
+        out, lse = vectors.forward(problem)
+        vectors.backward(torch.zeros_like(out), problem, out, lse, vectors.Learned(True, True, True, True))
+
+
+def _name(function: Any, arguments: tuple[Any, ...]) -> str:
+    """Name a kernel, and of the sums of vectors the term."""
+    name = function.__name__
+    return name + ("_queries", "_keys", "_values")[arguments[-2]] if name == "sum_vectors" else name
+
+
 def compiled_rotation(
     architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
 ) -> None:
@@ -161,13 +218,15 @@ def measured(architecture: str) -> list[dict[str, Any]]:
 
             def add(name: str, tile: Any, code: Code, dtype: Any = dtype, channels: int = channels) -> None:
                 # the kernels that go through memory once have one configuration, and are compiled again and again
-                if name.startswith("find_"):
+                if "find_" in name:
                     return
                 about = {"type": str(dtype).removeprefix("torch."), "channels": channels, "kernel": name, **tile}
                 rows.append(about | code._asdict() | {"faults": faults(architecture, code)})
                 print(architecture, *about.values(), code, *faults(architecture, code), flush=True)
 
             compiled(architecture, dtype, channels, add)
+            if channels in VECTOR_TILES[CLASSES[architecture]][size]:
+                compiled_vectors(architecture, dtype, channels, add)
             compiled_rotation(architecture, dtype, channels, add)
     return rows
 

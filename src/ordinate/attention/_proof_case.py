@@ -211,7 +211,12 @@ def _scheme(given: Scheme, noise: Callable[..., Tensor]) -> Scheme:
     """Return a copy with other parameters: tables that start at zero would hide a bias that is not read."""
     if not SCORE_HOOKS & set(given.hooks):
         return Unbiased()
-    scheme = deepcopy(given).eval()
+    # parts of a layer's weights (`bind_projections`) are no leaves, which deepcopy refuses
+    parts = (
+        x for part in given.modules() for value in vars(part).values() if isinstance(value, tuple) for x in value
+    )
+    detached = {id(x): x.detach().clone() for x in parts if isinstance(x, Tensor)}
+    scheme = deepcopy(given, detached).eval()
     with torch.no_grad():
         for x in scheme.parameters():
             x.add_(0.1 * noise(*x.shape).to(x.dtype))

@@ -1,5 +1,6 @@
 """Blocks of queries with the range of keys that they can attend to, and the blocks of sliding-window attention."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -68,6 +69,34 @@ def query_blocks(where: Geometry, size: int) -> list[QueryBlock]:
         keys = visible_keys(where, begin, end)
         found.append(QueryBlock(slice(begin, end), keys, queries - end + keys.start))
     return found
+
+
+def visible_offsets(where: Geometry, reach: float | None) -> tuple[int, int, bool]:
+    """Return the entries [first, stop) of a full table that visible pairs need, and whether some pairs lie beyond.
+
+    Pairs beyond these entries have what the first or the last has; there is at least one entry.
+
+    Args:
+        where: the geometry, with consecutive positions.
+        reach: all offsets from this one on, in either direction, have the same [tokens]; None: not known.
+    """
+    total, own = sum(where.shape) - 1, where.start + where.shape[0] - 1
+    low, high = 0, total
+    if where.is_causal:
+        high = min(high, own + 1)
+    if where.window is not None:
+        low, high = max(low, own - where.window + 1), min(high, own + where.window)
+    # where a window leaves no key, one entry remains
+    low = min(low, total - 1)
+    high = max(high, low + 1)
+    first, stop = low, high
+    if reach is not None and math.isfinite(reach):
+        size = max(math.ceil(reach), 1)
+        if low < own - size < high - 1:
+            first = own - size
+        if first < own + size + 1 < high:
+            stop = own + size + 1
+    return first, stop, (first, stop) != (low, high)
 
 
 def offset_geometry(where: Geometry, first: int, stop: int) -> Geometry:

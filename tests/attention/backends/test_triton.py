@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from ordinate import Geometry, attend, explain
+from ordinate.attention._backend import AttentionCall
+from ordinate.attention._triton_vectors import vectors_without_configuration
 from ordinate.attention.backends import triton as backend
 from ordinate.ops.triton import availability
-from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Sum, Toeplitz
+from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Shaw, Sum, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, random_qkv
 
 ROOT = Path(__file__).parents[3]
@@ -64,6 +66,33 @@ def test_the_decoding_kernels_agree_with_the_reference():
     # the whole file takes about ten minutes
     chosen = "chunks or explained or nan_and or see_nothing or operator or self_check_covers or newest-type0"
     assert " passed" in pytest_of(INTERPRETED.with_name("triton_decode_interpreted.py"), "-k", chosen)
+
+
+@installed
+@pytest.mark.extended
+def test_the_kernels_for_vectors_by_offset_agree_with_the_reference():
+    # the whole file, mutants included, takes some ten minutes
+    chosen = "self_check or operators_say or unsupported or queries_without or sums_beyond or distances or many_tiles"
+    assert " passed" in pytest_of(INTERPRETED.with_name("triton_content_interpreted.py"), "-k", chosen)
+
+
+@pytest.mark.parametrize(
+    ("type", "width", "depth", "values", "says"),
+    [
+        (torch.float32, 128, 128, False, "supported up to 64 channels in float32"),
+        (torch.bfloat16, 256, 256, True, "for values are supported up to 128 channels"),
+        (torch.bfloat16, 256, 256, False, None),
+        (torch.float16, 128, 128, True, None),
+        (torch.float32, 64, 16, False, None),
+    ],
+)
+def test_heads_that_are_too_wide_for_vectors_by_offset_are_refused(type, width, depth, values, says):
+    where = Geometry.causal(5)
+    q, k, _ = random_qkv(where, width=width, dtype=type)
+    v = random_qkv(where, width=depth, dtype=type)[2]
+    at = Shaw(head_width=width, values=values).at(where)
+    reason = vectors_without_configuration(AttentionCall(q, k, v, at, 1.0, 0.0))
+    assert reason is None if says is None else says in reason
 
 
 @installed

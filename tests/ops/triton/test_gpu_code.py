@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ordinate.ops.triton import tiles
+from ordinate.ops.triton import tiles, vector_tiles
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -32,7 +32,7 @@ def test_every_configuration_fits_into_registers_and_shared_memory(architecture)
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     count, faulty = json.loads(done.stdout.splitlines()[-1])
-    assert count == 54
+    assert count == 109
     assert not faulty
 
 
@@ -45,3 +45,17 @@ def test_a_table_has_configurations_for_all_channels_and_types():
                 assert all(min(tile.rows, tile.columns) >= 16 for tile in found)
                 # the small case of the self-check has several chunks of keys
                 assert found.decoding.chunk <= 256
+
+
+def test_tiles_of_vectors_by_offset_are_square_and_wide_float32_heads_have_none():
+    for kind, sizes in vector_tiles.VECTOR_TILES.items():
+        assert max(sizes[2]) == 256
+        assert max(sizes[4]) == 64
+        for dtype, channels in (
+            (torch.bfloat16, 16),
+            (torch.float16, 128),
+            (torch.bfloat16, 256),
+            (torch.float32, 64),
+        ):
+            found = vector_tiles.vector_tiles(kind, dtype, channels)
+            assert all(tile.rows == tile.columns >= 16 for tile in found)

@@ -1,4 +1,4 @@
-"""Attention by Triton kernels on GPUs: no bias, a table of biases by offset, or one linear in the distance."""
+"""Attention by Triton kernels on GPUs: no bias, one by offset, or a vector for each offset (Shaw, DeBERTa ...)."""
 
 import math
 from collections.abc import Iterable
@@ -12,9 +12,16 @@ from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.attention._proof import unproved_reason
 from ordinate.attention._proof_case import FEW_QUERIES, is_decoding
 from ordinate.attention._sdpa import needs_no_mask
+from ordinate.attention._triton_vectors import (
+    depends_on_content,
+    vectors_attention,
+    vectors_bytes,
+    vectors_unsupported,
+    vectors_without_configuration,
+)
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import LogSumExp, Outputs
-from ordinate.ops.blocks import offset_geometry
+from ordinate.ops.blocks import offset_geometry, visible_offsets
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.triton import operators
 from ordinate.ops.triton.availability import unavailable_reason
@@ -28,7 +35,7 @@ TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Triton(Backend):
-    """Tiled attention with an online softmax in Triton, on GPUs, for biases that depend on the offset alone, or none.
+    """Tiled attention with an online softmax in Triton, on GPUs: no bias, one by offset, or vectors by offset.
 
     A table of biases is read near the diagonal only, if the scheme says beyond which distance it is constant
     (`bias_reach`); a bias that is linear in the distance is computed (`linear_bias`). Scores, softmax and sums are
@@ -40,6 +47,9 @@ class Triton(Backend):
 
     At most 16 queries beside more keys, without gradients, are a decoding step: the keys are split among programs,
     whose results are put together by their log-sum-exp (`ordinate.ops.triton.decode`).
+
+    Schemes with a vector for each offset (`Scheme.relative_vectors`: Shaw, Transformer-XL, DeBERTa, Music
+    Transformer) have kernels of their own (`ordinate.ops.triton.bands`), which read a band of vectors for each tile.
     """
 
     priority = 150
@@ -47,9 +57,16 @@ class Triton(Backend):
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices and dtypes, other biases, dropout, empty inputs, wide heads, and what is unproved."""
-        reason = unavailable_reason(call.q.device) or _unfit(call) or offset_bias_unsupported(call)
+        contents = depends_on_content(call.at)
+        unsupported = vectors_unsupported if contents else offset_bias_unsupported
+        reason = unavailable_reason(call.q.device) or _unfit(call) or unsupported(call)
         if reason is not None or call.q.device.type != "cuda":
             return reason
+        if contents and is_decoding(call.where):
+            return "the content-dependent bias of a decoding step is small, and there are no kernels for it"
+        narrow = vectors_without_configuration(call) if contents else None
+        if narrow is not None:
+            return narrow
         if needs_no_mask(call) and not call.score_options.in_use and not is_decoding(call.where):
             return "PyTorch's fused kernels need no mask for it"
         if device_class(call.q.device) not in TILES:
@@ -58,15 +75,17 @@ class Triton(Backend):
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the autograd function around the operators."""
-        return _attention(call)[0]
+        return _computed(call)[0]
 
     def run_with_lse(self, call: AttentionCall) -> tuple[Outputs, LogSumExp]:
         """Apply it, and convert the log-sum-exp from units of log2."""
-        out, lse = _attention(call)
+        out, lse = _computed(call)
         return out, lse * math.log(2)
 
     def way(self, call: AttentionCall) -> str | None:
-        """Tiles of queries, or for a decoding step without gradients chunks of keys."""
+        """Tiles of queries, with bands of vectors or not, or for a decoding step without gradients chunks of keys."""
+        if depends_on_content(call.at):
+            return "tiles of queries, with a band of vectors by offset for each"
         if not is_decoding(call.where):
             return "tiles of queries"
         if _is_learned(call.q, call.k, call.v, *_bias_tensors(call)):
@@ -78,6 +97,8 @@ class Triton(Backend):
         decoding step outputs and log-sum-exp of each chunk of keys in place of the numbers of keys; of a bias that is
         linear in the distance the bounds by which keys are left out.
         """
+        if depends_on_content(call.at):
+            return vectors_bytes(call)
         held = sum(4 * x.numel() for x in (_bias(call.at).table, _bias(call.at).slopes) if x is not None)
         batch, heads, queries, width = call.q.shape
         keys, depth = call.where.shape[1], call.v.shape[3]
@@ -148,6 +169,10 @@ def _bias_tensors(call: AttentionCall) -> tuple[Tensor | None, Tensor | None, Te
     return table, slopes, None if sinks is None else sinks.float().contiguous()
 
 
+def _computed(call: AttentionCall) -> tuple[Tensor, Tensor]:
+    return vectors_attention(call) if depends_on_content(call.at) else _attention(call)
+
+
 def _attention(call: AttentionCall) -> tuple[Tensor, Tensor]:
     where, bias, tensors = call.where, _bias(call.at), _bias_tensors(call)
     structure = int(where.is_causal), where.start, where.window or 0, where.shape[0] - 1 - bias.first, int(bias.far)
@@ -169,25 +194,11 @@ def _made_bias(at: Placed) -> Bias:
     slopes, where = at.scheme.linear_bias(), at.where
     if slopes is not None:
         return Bias(None, slopes.float(), 0, False)
-    total, own = sum(where.shape) - 1, where.start + where.shape[0] - 1
-    low, high = 0, total
-    if where.is_causal:
-        high = min(high, own + 1)
-    if where.window is not None:
-        low, high = max(low, own - where.window + 1), min(high, own + where.window)
-    # where a window leaves no key, one entry remains
-    low = min(low, total - 1)
-    first, stop = low, max(high, low + 1)
-    if at.scheme.bias_reach is not None:
-        reach = max(at.scheme.bias_reach, 1)
-        if low < own - reach < high - 1:
-            first = own - reach
-        if first < own + reach + 1 < high:
-            stop = own + reach + 1
+    first, stop, far = visible_offsets(where, at.scheme.bias_reach)
     made = at.scheme.bias(offset_geometry(where, first, stop))
     if made is None:
         return Bias(None, None, 0, False)
-    return Bias(made[0, :, 0].float(), None, first, (first, stop) != (low, max(high, low + 1)))
+    return Bias(made[0, :, 0].float(), None, first, far)
 
 
 class _Attention(torch.autograd.Function):

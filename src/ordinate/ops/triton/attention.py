@@ -215,7 +215,7 @@ def backward(gradient: Tensor, given: Problem, out: Tensor, lse: Tensor, learned
     dq, sums = _backward_queries(ready, tensors, softmax, learned)
     table = _table_gradient(ready, tensors, softmax, sums) if learned and given.table is not None else None
     slopes = sums if learned and given.slopes is not None else None
-    return Gradients(dq, dk, dv, table, slopes, _sinks_gradient(given.sinks, lse, delta))
+    return Gradients(dq, dk, dv, table, slopes, sinks_gradient(given.sinks, lse, delta))
 
 
 def _backward_queries(
@@ -250,7 +250,7 @@ def _table_gradient(ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor
     return made
 
 
-def _sinks_gradient(sinks: Tensor | None, lse: Tensor, delta: Tensor) -> Tensor | None:
+def sinks_gradient(sinks: Tensor | None, lse: Tensor, delta: Tensor) -> Tensor | None:
     """Return the gradient of the sinks: minus the weight of the sink times delta, over all queries."""
     if sinks is None:
         return None

@@ -1,0 +1,241 @@
+# pyrefly: ignore-errors
+"""Products of queries and keys with a vector for each offset, tile by tile, and their transposes.
+
+A tile has as many queries as keys, B. The offset of its key c and its query r is that of its first pair plus c - r,
+so a tile needs the vectors of 2 B offsets, a band: the lower half has those of c < r, the upper half those of
+c >= r. The product of the queries with a half of the band has in column x of row r what belongs to the key
+
+    c = (r + x) mod B,   of the upper half if r + x < B, of the lower half otherwise.
+
+So a mask takes one product out of the two, and its rows are rotated (`tl.gather`): nothing of the size of queries x
+offsets is held. Where the vectors are multiplied with keys, column x of row c belongs to the query r = (c - x) mod B,
+of the upper half if x <= c. Tiles that have keys in rows have all of this transposed.
+Source: the relative shift of Dai et al. 2019, Transformer-XL, appendix B, https://arxiv.org/abs/1901.02860, and the
+skewing of Huang et al. 2018, Music Transformer, section 3.4, https://arxiv.org/abs/1809.04281, in tiles.
+"""
+
+from typing import Any, NamedTuple
+
+import triton.language as tl
+
+from ordinate.ops.triton.kernel import kernel
+from ordinate.ops.triton.ranges import key_range, query_range, round_down, round_up
+from ordinate.ops.triton.scores import LOG2E, score_tile
+
+
+class Band(NamedTuple):
+    """Vectors by memory offset (heads or 1, entries, channels); offsets beyond their ends have those at the ends.
+
+    Args:
+        data: the tensor, contiguous, in a kernel its address.
+        head: stride of the heads; 0 if they share the vectors.
+    """
+
+    data: Any
+    head: Any
+
+
+class Vectors(NamedTuple):
+    """Vectors of one call, each a `Band` or None.
+
+    Args:
+        asked: multiplied with queries, in their dtype.
+        held: multiplied with keys, in their dtype.
+        carried: added to values, in their dtype.
+        lone: one vector for all offsets, multiplied with keys, float32.
+    """
+
+    asked: Any
+    held: Any
+    carried: Any
+    lone: Any
+
+
+@kernel
+def band_bounds(limits, constant, FORM: tl.constexpr):
+    """Bounds of three ranges of tiles: beyond one end of the vectors, between the ends, beyond the other end.
+
+    `limits` are the bounds of what may be visible. Tiles before the first of `constant` and from the second on have
+    the entries of one end only. Where FORM.far says that vectors have no such ends, all tiles are between them.
+    """
+    low, high = limits
+    near, far = constant
+    begin, stop = low, high
+    if FORM.far:
+        begin = tl.minimum(tl.maximum(low, round_down(near, FORM.rows)), high)
+        stop = tl.maximum(begin, tl.minimum(round_up(far, FORM.rows), high))
+    return low, begin, stop, high
+
+
+@kernel
+def key_bands(first, owner, bias, where, FORM: tl.constexpr):
+    """Bounds of the keys of a tile of queries of a sequence and head, its owner: past, between, future."""
+    low, _first, _second, _third, _end, high = key_range(first, owner, bias, where, FORM)
+    future = first + FORM.rows - 1 - bias.origin + bias.last
+    # under a causal mask the last entry is that of the query's own key, which no range of its own has
+    future = high if FORM.causal else future
+    return band_bounds((low, high), (first - bias.origin + 1, future), FORM)
+
+
+@kernel
+def query_bands(first, owner, bias, where, FORM: tl.constexpr):
+    """Bounds of the queries of a tile of keys, of a sequence and key head: future, between, past."""
+    low, _first, _second, _third, _end, high = query_range(first, owner, bias, where, FORM)
+    future = first + bias.origin - bias.last + 1
+    future = low if FORM.causal else future
+    return band_bounds((low, high), (future, first + FORM.rows - 1 + bias.origin), FORM)
+
+
+@kernel
+def load_half(band, head, first, last, FORM: tl.constexpr, VALUES: tl.constexpr):
+    """Load the vectors of a tile's size of entries from `first` on, which may lie beyond the ends."""
+    WIDTH: tl.constexpr = FORM.depth if VALUES else FORM.width
+    PADDED: tl.constexpr = FORM.padded_depth if VALUES else FORM.padded_width
+    entry = tl.minimum(tl.maximum(first + tl.arange(0, FORM.rows), 0), last)
+    channel = tl.arange(0, PADDED)
+    place = band.data + head.to(tl.int64) * band.head + (entry[:, None] * WIDTH + channel[None, :])
+    real = (channel < WIDTH)[None, :]
+    x = tl.load(place, mask=real, other=0.0) if WIDTH != PADDED else tl.load(place)
+    return x.to(tl.float32) if FORM.upcast else x
+
+
+@kernel
+def load_vector(band, head, entry, FORM: tl.constexpr, VALUES: tl.constexpr):
+    """Load the vector of one entry in float32."""
+    WIDTH: tl.constexpr = FORM.depth if VALUES else FORM.width
+    PADDED: tl.constexpr = FORM.padded_depth if VALUES else FORM.padded_width
+    channel = tl.arange(0, PADDED)
+    place = band.data + head.to(tl.int64) * band.head + entry * WIDTH + channel
+    return tl.load(place, mask=channel < WIDTH, other=0.0).to(tl.float32)
+
+
+@kernel
+def times_vector(tokens, band, head, entry, FORM: tl.constexpr, VALUES: tl.constexpr):
+    """Product of each token with the vector of one entry."""
+    return tl.sum(tokens.to(tl.float32) * load_vector(band, head, entry, FORM, VALUES)[None, :], 1)
+
+
+@kernel
+def is_upper(token, x, FORM: tl.constexpr, BY_KEY: tl.constexpr):
+    """Whether column x of a token belongs to the upper half of the band."""
+    upper = x <= token if BY_KEY else token + x < FORM.rows
+    return upper
+
+
+@kernel
+def read_band(
+    tokens, entries, FORM: tl.constexpr, BY_KEY: tl.constexpr, KEYS_FIRST: tl.constexpr, VALUES: tl.constexpr
+):
+    """Products of the tokens of a tile with the vector of each pair.
+
+    `tokens` are keys if BY_KEY, else queries or their outputs' gradients; the result has keys in rows if KEYS_FIRST.
+    `entries` are a band, the head, the entry of the tile's first pair and the last entry.
+    """
+    SIZE: tl.constexpr = FORM.rows
+    band, head, first, last = entries
+    lower = load_half(band, head, first - SIZE, last, FORM, VALUES)
+    upper = load_half(band, head, first, last, FORM, VALUES)
+    a = tl.arange(0, SIZE)[:, None]
+    b = tl.arange(0, SIZE)[None, :]
+    ahead = a - b if KEYS_FIRST else b - a
+    index = ahead & (SIZE - 1)
+    if BY_KEY == KEYS_FIRST:
+        below = tl.dot(tokens, tl.trans(lower), input_precision="ieee")
+        above = tl.dot(tokens, tl.trans(upper), input_precision="ieee")
+        found = tl.gather(tl.where(is_upper(a, b, FORM, BY_KEY), above, below), index, 1)
+    else:
+        below = tl.dot(lower, tl.trans(tokens), input_precision="ieee")
+        above = tl.dot(upper, tl.trans(tokens), input_precision="ieee")
+        found = tl.gather(tl.where(is_upper(b, a, FORM, BY_KEY), above, below), index, 0)
+    return found
+
+
+@kernel
+def by_offset(pairs, FORM: tl.constexpr, BY_KEY: tl.constexpr, KEYS_FIRST: tl.constexpr):
+    """Numbers of pairs in the order of the band, for its upper and its lower half; 0 where another half has them.
+
+    The transpose of `read_band`. Tokens are in the rows of the result if they are in those of the tile, else columns.
+    """
+    SIZE: tl.constexpr = FORM.rows
+    a = tl.arange(0, SIZE)[:, None]
+    b = tl.arange(0, SIZE)[None, :]
+    if BY_KEY == KEYS_FIRST:
+        upper = is_upper(a, b, FORM, BY_KEY)
+        found = tl.gather(pairs, (a - b if BY_KEY else a + b) & (SIZE - 1), 1)
+    else:
+        upper = is_upper(b, a, FORM, BY_KEY)
+        found = tl.gather(pairs, (b - a if BY_KEY else a + b) & (SIZE - 1), 0)
+    nothing = tl.zeros_like(found)
+    return tl.where(upper, found, nothing), tl.where(upper, nothing, found)
+
+
+@kernel
+def add_vectors(
+    sums, pairs, entries, FORM: tl.constexpr, BY_KEY: tl.constexpr, VALUES: tl.constexpr, FAR: tl.constexpr
+):
+    """Add the vectors of all pairs of a tile, each times the number of its pair, to the sums of the tile's rows.
+
+    Rows are keys if BY_KEY, else queries. `entries` are as in `read_band`; if FAR, all pairs have the first.
+    """
+    band, head, place, last = entries
+    if FAR:
+        sums += tl.sum(pairs, 1)[:, None] * load_vector(band, head, place, FORM, VALUES)[None, :]
+    else:
+        lower = load_half(band, head, place - FORM.rows, last, FORM, VALUES)
+        upper = load_half(band, head, place, last, FORM, VALUES)
+        above, below = by_offset(pairs.to(lower.dtype), FORM, BY_KEY, BY_KEY)
+        sums = tl.dot(above, upper, sums, input_precision="ieee")
+        sums = tl.dot(below, lower, sums, input_precision="ieee")
+    return sums
+
+
+@kernel
+def products_with(
+    tokens,
+    entries,
+    FORM: tl.constexpr,
+    BY_KEY: tl.constexpr,
+    KEYS_FIRST: tl.constexpr,
+    VALUES: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    """Products of tokens with the vector of each pair, in a form that broadcasts to the tile: see `read_band`."""
+    if FAR:
+        band, head, place, _last = entries
+        found = times_vector(tokens, band, head, place, FORM, VALUES)
+        found = found[:, None] if BY_KEY == KEYS_FIRST else found[None, :]
+    else:
+        found = read_band(tokens, entries, FORM, BY_KEY, KEYS_FIRST, VALUES)
+    return found
+
+
+@kernel
+def score_pairs(tokens, index, shift, place, inputs, FORM: tl.constexpr, KEYS_FIRST: tl.constexpr, FAR: tl.constexpr):
+    """Scores of a tile with the terms of all vectors, masks apart, and the soft cap's tanh: see `score_tile`.
+
+    `tokens` and `index` are those of its queries and of its keys, `shift` is added to the scores of each key, and
+    `inputs` are bias, vectors, structure and head. `place` is the entry of its first pair, or if FAR the one that all
+    of its pairs have. Keys are in rows if KEYS_FIRST.
+    """
+    queries, keys = tokens
+    i, j = index
+    bias, vectors, where, head = inputs
+    TABLE: tl.constexpr = FORM.biased and not FAR
+    if vectors.lone is not None:
+        shift += times_vector(keys, vectors.lone, head, 0, FORM, False) * LOG2E
+    if FORM.biased and FAR:
+        shift += tl.load(bias.table + head.to(tl.int64) * (bias.last + 1) + place) * LOG2E
+    given = bias, where, head
+    if KEYS_FIRST:
+        products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
+        score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, TABLE)
+    else:
+        products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+        score, squashed = score_tile(products, i[:, None], j[None, :], given, shift[None, :], FORM, TABLE)
+    if vectors.asked is not None:
+        entries = vectors.asked, head, place, bias.last
+        score += products_with(queries, entries, FORM, False, KEYS_FIRST, False, FAR) * LOG2E
+    if vectors.held is not None:
+        entries = vectors.held, head, place, bias.last
+        score += products_with(keys, entries, FORM, True, KEYS_FIRST, False, FAR) * LOG2E
+    return score, squashed

@@ -1,0 +1,115 @@
+"""Attention with a vector for each offset by Triton as operators that torch.compile does not look into.
+
+They are defined without Triton, which is imported when one of them runs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ordinate.ops.triton.operators import DEVICES, Integers, Optional
+from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
+
+# others: table, sinks, vectors for queries, keys and values, documents of queries and of keys; structure: causal,
+# start, window, origin, far; numbers: scale, cap
+GIVEN = "Tensor?[] others, SymInt[] structure, float[] numbers"
+
+torch.library.define(
+    "ordinate::triton_vectors", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
+)
+torch.library.define(
+    "ordinate::triton_vectors_backward",
+    f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool[] learned)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """Return the output and the log-sum-exp in units of log2."""
+    return torch.ops.ordinate.triton_vectors(q, k, v, others, structure, numbers)
+
+
+def attention_backward(
+    gradient: Tensor,
+    saved: Sequence[Tensor],
+    others: Optional,
+    structure: Integers,
+    numbers: Sequence[float],
+    learned: Sequence[bool],
+) -> tuple[Tensor, ...]:
+    """Return the gradients of q, k, v, table, sinks and the vectors; an empty tensor stands for none.
+
+    Args:
+        gradient: of the output.
+        saved: q, k, v, the output and the log-sum-exp.
+        others: as in `attention`.
+        structure: as in `attention`.
+        numbers: as in `attention`.
+        learned: whether the table, and the vectors for queries, keys and values, need a gradient.
+    """
+    return torch.ops.ordinate.triton_vectors_backward(gradient, saved, others, structure, numbers, learned)
+
+
+@torch.library.impl("ordinate::triton_vectors", DEVICES)
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    from ordinate.ops.triton.vectors import forward
+
+    return forward(_problem((q, k, v), others, structure, numbers))
+
+
+@torch.library.register_fake("ordinate::triton_vectors")
+def _shaped(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    return empty_outputs(q, v)
+
+
+@torch.library.impl("ordinate::triton_vectors_backward", DEVICES)
+def _backward(
+    gradient: Tensor,
+    saved: Sequence[Tensor],
+    others: Optional,
+    structure: Integers,
+    numbers: Sequence[float],
+    learned: Sequence[bool],
+) -> tuple[Tensor, ...]:
+    from ordinate.ops.triton.vectors import Learned, backward
+
+    *inputs, out, lse = saved
+    made = backward(gradient, _problem(inputs, others, structure, numbers), out, lse, Learned(*learned))
+    return tuple(lse.new_empty(0) if x is None else x for x in made)
+
+
+@torch.library.register_fake("ordinate::triton_vectors_backward")
+def _shaped_backward(
+    gradient: Tensor,
+    saved: Sequence[Tensor],
+    others: Optional,
+    structure: Integers,
+    numbers: Sequence[float],
+    learned: Sequence[bool],
+) -> tuple[Tensor, ...]:
+    q, k, v, _, lse = saved
+    table, sinks, *vectors = others[:5]
+    wanted = (x if need else None for x, need in zip((table, *vectors), learned, strict=True))
+    table, *vectors = wanted
+    return *empty_gradients(q, k, v), *(lse.new_empty(0 if x is None else x.shape) for x in (table, sinks, *vectors))
+
+
+def _problem(inputs: Sequence[Tensor], others: Optional, structure: Integers, numbers: Sequence[float]) -> Any:
+    from ordinate.ops.triton.attention import Problem
+    from ordinate.ops.triton.vectors import VectorProblem
+
+    causal, start, window, origin, far = (int(x) for x in structure)
+    scale, cap = numbers
+    q, k, v = inputs
+    table, sinks, *vectors, q_document, k_document = others
+    shape = bool(causal), start, window, origin, bool(far)
+    base = Problem(q, k, v, table, None, sinks, q_document, k_document, *shape, scale, cap)
+    return VectorProblem(base, *vectors)

@@ -1,0 +1,61 @@
+"""Tiles, warps and stages of the kernels for vectors by offset, by class of device, dtype and channels: fixed."""
+
+from typing import NamedTuple
+
+import torch
+
+from ordinate.ops.triton.tiles import Tile
+
+
+class VectorTiles(NamedTuple):
+    """Configurations of the kernels of attention with vectors by offset; all tiles are square.
+
+    Args:
+        forward: outputs.
+        keys: gradients of keys and values.
+        queries: gradients of queries.
+        sums: gradients of the vectors.
+    """
+
+    forward: Tile
+    keys: Tile
+    queries: Tile
+    sums: Tile
+
+
+def _square(*given: tuple[int, int, int]) -> VectorTiles:
+    """Return configurations from size, warps and stages of each kernel."""
+    return VectorTiles(*(Tile(size, size, warps, stages) for size, warps, stages in given))
+
+
+# of Triton's interpreter: so small that short sequences have several tiles
+INTERPRETED = _square(*4 * [(16, 4, 1)])
+# float32 products of wider heads would spill registers
+SINGLE = {64: _square((16, 8, 2), (16, 8, 1), (16, 4, 2), (16, 8, 1))}
+HALF = {
+    64: _square((32, 4, 2), (32, 4, 2), (32, 4, 2), (32, 8, 1)),
+    128: _square((32, 8, 2), (32, 8, 2), (16, 4, 2), (32, 8, 1)),
+    256: _square((16, 8, 1), (16, 8, 2), (16, 8, 2), (16, 8, 1)),
+}
+# for each class of device and size of a number [bytes], the configurations up to a number of channels
+VECTOR_TILES: dict[str, dict[int, dict[int, VectorTiles]]] = {
+    "ampere": {2: HALF, 4: SINGLE},
+    "hopper": {2: HALF, 4: SINGLE},
+    "blackwell": {2: HALF | {256: HALF[256]._replace(keys=Tile(16, 16, 8, 3))}, 4: SINGLE},
+}
+# beside vectors for values, registers hold no wider heads
+MAX_VALUE_CHANNELS = 128
+
+
+def vector_tiles(kind: str, dtype: torch.dtype, channels: int) -> VectorTiles:
+    """Return the configurations for a class of device, as `ordinate.ops.triton.tiles.tiles` does.
+
+    Args:
+        kind: class of device.
+        dtype: dtype of queries, keys and values.
+        channels: channels of the wider of keys and values, a power of two.
+    """
+    if kind == "interpreter":
+        return INTERPRETED
+    sizes = VECTOR_TILES[kind][dtype.itemsize]
+    return next(found for most, found in sizes.items() if channels <= most)
