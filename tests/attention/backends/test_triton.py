@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ordinate import Geometry, attend, explain
-from ordinate.attention._backend import AttentionCall
+from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._triton_vectors import vectors_without_configuration
 from ordinate.attention.backends import triton as backend
 from ordinate.ops.triton import availability
@@ -91,7 +91,7 @@ def test_heads_that_are_too_wide_for_vectors_by_offset_are_refused(type, width, 
     q, k, _ = random_qkv(where, width=width, dtype=type)
     v = random_qkv(where, width=depth, dtype=type)[2]
     at = Shaw(head_width=width, values=values).at(where)
-    reason = vectors_without_configuration(AttentionCall(q, k, v, at, 1.0, 0.0))
+    reason = vectors_without_configuration(AttentionCall(q, k, v, at, 1.0, 0.0, ScoreOptions()))
     assert reason is None if says is None else says in reason
 
 
