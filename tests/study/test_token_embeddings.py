@@ -103,9 +103,9 @@ def test_options_without_effect_are_refused(tmp_path):
         Plan(embedding_scale=0.0)
 
 
-@pytest.mark.parametrize(("name", "digest"), [("ten", "81a228f7"), ("mixers-listops", "a7d45149")])
-def test_plans_of_earlier_versions_keep_their_meaning_and_their_digest(name, digest):
-    fields = json.loads((STUDIES / name / "study.json").read_text())["plan"]
+def test_a_plan_of_an_earlier_version_keeps_its_meaning_and_its_digest():
+    digest = "81a228f7"
+    fields = json.loads((STUDIES / "ten" / "study.json").read_text())["plan"]
     fields = {key: value for key, value in fields.items() if key not in FORMER_VALUES}
     plan = Plan.stored(fields)
     assert plan.digest() == digest

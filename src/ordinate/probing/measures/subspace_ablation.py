@@ -85,12 +85,14 @@ def excess_over_controls(
     """Mean of an effect minus that of its controls, whose interval has two components of variance.
 
         half width = sqrt(t_(n - 1)^2 V_texts + t_(C - 1)^2 V_controls (1 + 1 / C))
-        V_controls = s^2 - e^2 / n, at least 0
+        V_controls = s^2 - e^2 / 2n, at least 0
 
     V_texts: of the mean over n texts; s^2: variance of the means of C controls; e^2: residual variance of controls
-    and texts, which V_texts counts. Directions without any meaning differ in their effect, and the measured ones
-    would be one more draw: an interval over texts alone would call that a difference. The null interval is that of
-    one more control, t_(C - 1) s sqrt(1 + 1 / C).
+    and texts. Directions without any meaning differ in their effect, and the measured ones would be one more draw: an
+    interval over texts alone would call that a difference. V_texts counts e^2 / n already, but a few controls tell s^2
+    badly: with all of it subtracted the interval holds the truth in 86 to 97 % of simulated cases (3 to 7 controls,
+    12 to 30 texts), with half in 91 to 99 %. The null interval is that of one more control,
+    t_(C - 1) s sqrt(1 + 1 / C).
 
     Args:
         name: name of the estimate.
@@ -103,7 +105,7 @@ def excess_over_controls(
     means, excess = table.mean(1), own - table.mean(0)
     residual = table - table.mean(0) - means[:, None] + table.mean()
     between = float(means.var(ddof=1))
-    apart = max(0.0, between - float(residual.var()) * draws / (draws - 1) / max(1, count - 1))
+    apart = max(0.0, between - float(residual.var()) * draws / (draws - 1) / max(1, count - 1) / 2)
     t = student_quantile((1 + LEVEL) / 2, draws - 1) * math.sqrt(1 + 1 / draws)
     chance = t * math.sqrt(between)
     texts = student_quantile((1 + LEVEL) / 2, count - 1) * float(excess.std(ddof=1)) / math.sqrt(count)
