@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-SUITES = ["tests/contracts/test_schemes.py", "tests/contracts/test_mixers.py"]
+SUITES = ["tests/contracts/test_schemes.py", "tests/contracts/test_mixers.py", "tests/models/test_fixed_cache.py"]
 
 
 class Part(NamedTuple):

@@ -113,8 +113,10 @@ def _concrete_bool(condition: bool) -> bool:
 
 
 def _mask(call: AttentionCall) -> torch.Tensor | None:
-    mask = call.at.mask
-    content = call.at.scheme.content_bias(call.q, call.k.repeat_interleave(call.groups, 1), call.where)
+    mask, content = call.at.mask, None
+    # without the hook keys need no copy
+    if "content_bias" in call.at.scheme.hooks:
+        content = call.at.scheme.content_bias(call.q, call.k.repeat_interleave(call.groups, 1), call.where)
     if content is not None:
         hidden = ~call.where.visible[:, None]
         mask = content if call.at.bias is None else content + call.at.bias

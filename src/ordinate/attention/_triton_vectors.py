@@ -139,8 +139,10 @@ def _made_terms(at: Placed) -> Terms | None:
     if bias is not None:
         tables.append(bias[0, :, 0])
     table = sum((x.float() for x in tables[1:]), tables[0].float()).expand(-1, stop - first) if tables else None
-    vectors = (None if x is None else x.float() for x in (made.query_vectors, made.key_vectors, made.value_vectors))
-    return Terms(table, *vectors, first, far)
+    asked_for, held, carried = (
+        None if x is None else x.float() for x in (made.query_vectors, made.key_vectors, made.value_vectors)
+    )
+    return Terms(table, asked_for, held, carried, first, far)
 
 
 class _Vectors(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import cast
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from ordinate.core.checks import need
 from ordinate.core.shapes import Ids
 from ordinate.models.block import Block
+from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
+from ordinate.models.fixed_cache import DecodingStep
 from ordinate.models.prompt import Prompt
 
 
@@ -43,13 +46,50 @@ def generate(
     Raises:
         ValueError: an empty prompt, or settings that are invalid or have no effect together.
     """
+    choose = partial(sample, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
     prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
     _check(model, max_new_tokens, end_tokens)
     check_sampling(temperature, top_k, top_p, generator)
-    check_supports_cache(model.blocks)
-    return _write(
-        model, prompt, max_new_tokens, lambda logits: sample(logits, temperature, top_k, top_p, generator), end_tokens
-    )
+    return _write(model, prompt, max_new_tokens, choose, end_tokens, _usual_step)
+
+
+def generate_with_cuda_graph(
+    model: Decoder,
+    prompt: Ids | Prompt,
+    max_new_tokens: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+    end_tokens: Sequence[int] = (),
+) -> Iterator[Int[Tensor, "b 1"]]:
+    """`generate` with the decoding step captured in a CUDA graph, whose kernels start without the host.
+
+    The cache has room for all tokens from the start, and every step reads all of it: this is for small models and
+    short texts, where starting kernels limits the speed.
+
+    Args:
+        model: decoder on a GPU, whose layers have plain KV caches and no window.
+        prompt: as in `generate`, and so are the other arguments.
+        max_new_tokens: maximum number of generated tokens, for which memory is taken.
+        temperature: softmax temperature.
+        top_k: sample from the k most probable tokens only.
+        top_p: nucleus sampling.
+        generator: random number generator; required unless greedy.
+        end_tokens: end tokens.
+
+    Raises:
+        ValueError: what `generate` refuses; a model that is not on a GPU; after the first token, layers with other
+            states than plain KV caches, or a window.
+    """
+    choose = partial(sample, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
+    prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
+    _check(model, max_new_tokens, end_tokens)
+    check_sampling(temperature, top_k, top_p, generator)
+    device = model.tokens.weight.device.type
+    need(device == "cuda", "a CUDA graph needs a model on a GPU", f"got one on {device}", "call generate")
+    return _write(model, prompt, max_new_tokens, choose, end_tokens, _captured_step)
 
 
 def truncate_at(written: Iterable[Int[Tensor, "b 1"]], ends: Sequence[int]) -> list[list[int]]:
@@ -60,19 +100,38 @@ def truncate_at(written: Iterable[Int[Tensor, "b 1"]], ends: Sequence[int]) -> l
 
 @torch.inference_mode()
 def _write(
-    model: Decoder, prompt: Prompt, count: int, choose: Callable[[Tensor], Tensor], ends: Sequence[int]
+    model: Decoder,
+    prompt: Prompt,
+    count: int,
+    choose: Callable[[Tensor], Tensor],
+    ends: Sequence[int],
+    step_of: Callable[[Decoder, Cache, int], Callable[[Ids], Tensor]],
 ) -> Iterator[Tensor]:
+    if count == 0:
+        return
     with evaluation_mode(model):
-        last, ended = torch.tensor(ends, device=prompt.ids.device), None
+        last, ended, step = torch.tensor(ends, device=prompt.ids.device), None, None
         (cache, where), new = prompt.start_cache(), prompt.ids
-        for _ in range(count):
-            drawn = choose(model.next_token_logits(new, where, cache).float())
-            new, where = drawn if ended is None else torch.where(ended, new, drawn), None
+        logits = model.next_token_logits(new, where, cache)
+        for left in reversed(range(count)):
+            drawn = choose(logits.float())
+            new = drawn if ended is None else torch.where(ended, new, drawn)
             yield new
             if ends:
                 ended = torch.isin(new, last)
                 if bool(ended.all()):
                     break
+            if left:
+                step = step_of(model, cache, left) if step is None else step
+                logits = step(new)
+
+
+def _usual_step(model: Decoder, cache: Cache, tokens: int) -> Callable[[Ids], Tensor]:
+    return partial(model.next_token_logits, cache=cache)
+
+
+def _captured_step(model: Decoder, cache: Cache, tokens: int) -> Callable[[Ids], Tensor]:
+    return DecodingStep(model, cache, tokens).captured()
 
 
 @contextmanager
@@ -136,6 +195,7 @@ def _check(model: Decoder, max_new_tokens: int, end_tokens: Sequence[int]) -> No
     known = all(0 <= end < model.shape.vocabulary for end in end_tokens)
     came = f"got {', '.join(map(str, end_tokens))}"
     need(known, f"end tokens must lie in 0 to {model.shape.vocabulary - 1}", came, "take them from the tokenizer")
+    check_supports_cache(model.blocks)
 
 
 def check_sampling(

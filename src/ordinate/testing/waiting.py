@@ -72,8 +72,9 @@ class _Operators(TorchDispatchMode):
         chooses = name == "aten::index" and any(
             isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in tree_leaves(args[1:])
         )
-        # with its size given, repeat_interleave reads nothing
-        sized = name == "aten::repeat_interleave" and (kwargs or {}).get("output_size") is not None
+        # with its size given, or one number of times for all, repeat_interleave reads nothing
+        counted = func._schema.overload_name == "self_int" or (kwargs or {}).get("output_size") is not None
+        sized = name == "aten::repeat_interleave" and counted
         if (name in READING and not sized) or chooses:
             raise AssertionError(f"{name} waits for a GPU; decide by metadata, or check with core.tensors.need_true")
         return func(*args, **(kwargs or {}))

@@ -1,0 +1,165 @@
+"""A decoding step of fixed size computes what an ordinary one computes, in the same tensors, without waiting."""
+
+import pytest
+import torch
+
+from ordinate import Cache, Decoder, Shape, generate
+from ordinate.core import catalog
+from ordinate.core.devices import as_if_on
+from ordinate.models._generate import generate_with_cuda_graph
+from ordinate.models.fixed_cache import DecodingStep, FixedCache
+from ordinate.models.prompt import Prompt
+from ordinate.schemes._scheme import Scheme
+from ordinate.testing.waiting import no_waiting
+
+SCHEMES = [
+    name for name in catalog.names("ordinate.schemes") if 1 in catalog.load("ordinate.schemes", Scheme, name).axes
+]
+MIXERS = ("softmax", "sigmoid", "shared_qk", "symmetric_values", "dape")
+MODELS = [{"scheme": name} for name in SCHEMES] + [{"mixer": name} for name in MIXERS]
+PROMPTS = {
+    "one row": Prompt.from_lists([[1, 2, 3, 4]]),
+    "left-padded rows": Prompt.from_lists([[1, 2, 3, 4, 5], [7, 8]]),
+}
+MORE = {"layers": 1, "mixer": "softmax", "scheme": "rope", "kv_heads": 2}
+
+
+def decoder(**options):
+    torch.manual_seed(0)
+    made = Decoder(Shape(**{"vocabulary": 13, "width": 32, "layers": 2, "heads": 4, "max_length": 256} | options))
+    return made.double().eval()
+
+
+def read(model, prompt):
+    """Return the cache of a prompt, and the logits after it."""
+    cache, where = prompt.start_cache()
+    return cache, model.next_token_logits(prompt.ids, where, cache)
+
+
+def differences(model, prompt, step_of=DecodingStep, tokens=6):
+    """Largest difference of logits between steps of fixed size and ordinary ones, of the same tokens."""
+    with torch.inference_mode():
+        cache, logits = read(model, prompt)
+        step, found = step_of(model, cache.copy(), tokens), []
+        for _ in range(tokens):
+            step.ids.copy_(logits.argmax(-1, keepdim=True))
+            logits = model.next_token_logits(step.ids, cache=cache)
+            found.append(float((step() - logits).abs().max()))
+    return max(found)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_logits_are_those_of_an_ordinary_step(options, prompt):
+    assert differences(decoder(**options), prompt) < 1e-12
+
+
+def test_after_a_prefix_and_with_fewer_key_heads():
+    model, prefix = decoder(**MORE), Cache()
+    with torch.inference_mode():
+        model(torch.tensor([[3, 1, 4, 1, 5]]), cache=prefix)
+    assert differences(model, Prompt.from_lists([[1, 2, 3], [4]], prefix=prefix)) < 1e-12
+
+
+def test_steps_taken_back_leave_no_trace():
+    def tried_before(model, cache, tokens):
+        step = DecodingStep(model, cache, tokens)
+        step.ids.fill_(9)
+        for _ in range(2):
+            step()
+            step.cache.advance(-1)
+        return step
+
+    assert differences(decoder(), PROMPTS["left-padded rows"], tried_before) < 1e-12
+
+
+class Shown(FixedCache):
+    """Mutant: keys that are not written yet are visible."""
+
+    def with_past(self, new):
+        self.k_document.fill_(0)
+        return super().with_past(new)
+
+
+class NotAdvanced(FixedCache):
+    """Mutant: all tokens are written at one place."""
+
+    def advance(self, tokens=1):
+        self.q_pos += tokens
+
+
+class SamePosition(FixedCache):
+    """Mutant: all tokens have one position."""
+
+    def advance(self, tokens=1):
+        self.place += tokens
+
+
+@pytest.mark.parametrize("mutant", [Shown, NotAdvanced, SamePosition])
+def test_a_mutant_is_found(mutant):
+    def mutated(model, cache, tokens):
+        step = DecodingStep(model, cache, tokens)
+        step.cache = mutant(cache, tokens)
+        return step
+
+    assert differences(decoder(), PROMPTS["one row"], mutated) > 1e-6
+
+
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_every_step_has_the_same_tensors_and_waits_for_nothing(options):
+    model = decoder(**options)
+    with torch.inference_mode():
+        step = DecodingStep(model, read(model, PROMPTS["left-padded rows"])[0], 4)
+        kept = [step.ids, *(x for state in step.cache.states for x in (state.k, state.v))]
+        kept += [step.cache.place, step.cache.q_pos, step.cache.k_pos, step.cache.k_document]
+        before = [x.data_ptr() for x in kept]
+        # backends prove themselves, and constants are made
+        with as_if_on("cuda"):
+            step()
+        with no_waiting():
+            step()
+        now = [step.ids, *(x for state in step.cache.states for x in (state.k, state.v))]
+    assert [x.data_ptr() for x in now] == before[: len(now)]
+    assert [x.data_ptr() for x in kept] == before
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"sliding_windows": (3, None)}, "without a window; got a window of 3 tokens"),
+        ({"mixer": "window:window=4"}, "without a window; got a window of 4 tokens"),
+        ({"mixer": "rwkv6", "scheme": "none"}, "plain KV cache; got one with Rwkv6State"),
+        ({"mixer": "fox"}, "plain KV cache; got one with FoxCache"),
+    ],
+    ids=str,
+)
+def test_what_has_no_fixed_size_is_refused(options, says):
+    model = decoder(**options)
+    with pytest.raises(ValueError, match=says), torch.inference_mode():
+        DecodingStep(model, read(model, PROMPTS["one row"])[0], 8)()
+
+
+def test_an_empty_cache_and_several_tokens_are_refused():
+    with pytest.raises(ValueError, match="got an empty one; read the prompt first"):
+        FixedCache(Cache(), 3)
+    with torch.inference_mode():
+        cache = FixedCache(read(decoder(), PROMPTS["one row"])[0], 3)
+    with pytest.raises(ValueError, match="one token at a time; got 2"):
+        cache.next_geometry(2)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there it has an effect")
+def test_a_graph_without_a_gpu_is_refused():
+    with pytest.raises(ValueError, match="needs a model on a GPU; got one on cpu; call generate"):
+        generate_with_cuda_graph(decoder(), torch.ones(1, 2, dtype=torch.long), 3, temperature=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("scheme", ["rope", "alibi", "t5", "learned"])
+def test_a_replayed_graph_generates_the_same_tokens(scheme):
+    model = decoder(scheme=scheme).float().cuda()
+    prompt = torch.randint(0, 13, (2, 5), device="cuda")
+    usual, replayed = (
+        torch.cat(list(of(model, prompt, 12, temperature=0)), 1) for of in (generate, generate_with_cuda_graph)
+    )
+    assert usual.equal(replayed)
