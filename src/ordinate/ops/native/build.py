@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from filelock import FileLock
 
@@ -26,7 +26,8 @@ Function = Callable[[object], bytes | None]
 _ASKED: set[str] = set()
 
 
-class KernelBuild(NamedTuple):
+@dataclass(frozen=True)
+class KernelBuild:
     """A kernel after `build_kernels`.
 
     Args:
