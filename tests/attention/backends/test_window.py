@@ -140,7 +140,7 @@ def test_memory_grows_with_the_tokens_and_not_with_their_square(monkeypatch):
         q = torch.zeros(1, 4, tokens, 16)
         at = Alibi(heads=4).at(Geometry.causal(tokens, window=256))
         held.append(explain(q, q, q, at, backend="window").workspace_bytes)
-    # the mask of a block does not grow
-    assert 1.7 < held[1] / held[0] < 2.0
-    # three times the keys and values of blocks, and a mask of one block
+    # the mask of a block does not grow, and blocks of one sequence are views of its keys and values
+    assert 1.7 < held[1] / held[0] <= 2.0
+    # at most three times the keys and values of blocks, and a mask of one block
     assert held[1] < 3 * 2 * 4 * 4 * 16384 * 16 + 4 * 4 * 128 * 384 + 1

@@ -44,7 +44,7 @@ class SlidingWindow(Backend):
         return torch.cat(parts, 2)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Copies of keys and values, one for each block that sees them, mask and bias of a block, and the parts.
+        """Mask and bias of a block, the parts, and of several sequences copies of keys and values for each block.
 
         Extended along the number of blocks from calls with two and three of them.
         """

@@ -21,6 +21,27 @@ ASKED, HELD, CARRIED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @kernel
+def factors_of(TERM: tl.constexpr, queries, keys, upstream, change, weights):
+    """Return what a term multiplies in its gradient, and the numbers of pairs by which it does."""
+    if TERM == ASKED:
+        factors, pairs = queries, change
+    elif TERM == HELD:
+        factors, pairs = keys, change
+    else:
+        factors, pairs = upstream, weights
+    return factors, pairs
+
+
+@kernel
+def store_halves(sums, row, below, above, SIZE: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """Store the sums of the lower and of the upper half of a band, from a row on."""
+    x, channel = tl.arange(0, SIZE), tl.arange(0, PADDED)
+    at = sums + row * WIDTH + (x[:, None] * WIDTH + channel[None, :])
+    tl.store(at, below, mask=(channel < WIDTH)[None, :])
+    tl.store(at + SIZE * WIDTH, above, mask=(channel < WIDTH)[None, :])
+
+
+@kernel
 def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FORM: tl.constexpr):
     """Sums of one term over all tiles of one distance, of a chunk of sequences and tiles.
 
@@ -42,10 +63,8 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
     total = batches * tl.maximum(count, 0)
     share = tl.cdiv(total, chunks)
     inputs = bias, vectors, where, head
-    above = tl.zeros([SIZE, PADDED], tl.float32)
-    below = tl.zeros([SIZE, PADDED], tl.float32)
-    over = tl.zeros([SIZE], tl.float32)
-    under = tl.zeros([SIZE], tl.float32)
+    above, below = tl.zeros([SIZE, PADDED], tl.float32), tl.zeros([SIZE, PADDED], tl.float32)
+    over, under = tl.zeros([SIZE], tl.float32), tl.zeros([SIZE], tl.float32)
     for place in tl.range(chunk * share, tl.minimum(total, (chunk + 1) * share)):
         batch, begin = place // count, (tile + place % count) * SIZE
         queries, upstream, rows = load_queries(q, gradient, softmax, batch, head, begin, where, FORM)
@@ -59,23 +78,14 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
             upper, lower = by_offset(change, FORM, BY_KEY, not BY_KEY)
             over += tl.sum(upper, 1)
             under += tl.sum(lower, 1)
-        if TERM == ASKED:
-            factors, pairs = queries, change
-        elif TERM == HELD:
-            factors, pairs = keys, change
-        else:
-            factors, pairs = upstream, weights
+        factors, pairs = factors_of(TERM, queries, keys, upstream, change, weights)
         upper, lower = by_offset(pairs.to(factors.dtype), FORM, BY_KEY, not BY_KEY)
         above = tl.dot(upper, factors, above, input_precision="ieee")
         below = tl.dot(lower, factors, below, input_precision="ieee")
     row = (((head * chunks + chunk) * tl.num_programs(0) + tl.program_id(0)) * 2 * SIZE).to(tl.int64)
-    x, channel = tl.arange(0, SIZE), tl.arange(0, PADDED)
-    at = sums + row * WIDTH + (x[:, None] * WIDTH + channel[None, :])
-    tl.store(at, below, mask=(channel < WIDTH)[None, :])
-    tl.store(at + SIZE * WIDTH, above, mask=(channel < WIDTH)[None, :])
+    store_halves(sums, row, below, above, SIZE, WIDTH, PADDED)
     if FORM.learned:
-        tl.store(numbers + row + x, under)
-        tl.store(numbers + row + SIZE + x, over)
+        store_halves(numbers, row, under[:, None], over[:, None], SIZE, 1, 1)
 
 
 def join(sums: Tensor, lowest: int, origin: int, entries: int) -> Tensor:
