@@ -1,6 +1,7 @@
 """Write the results of docs/baselines.md, and what docs/study.md says of the quick plan: `python .ci/baselines.py`.
 
-The study is run by `ordinate study --config .ci/baselines.toml --out studies/baselines`.
+The studies are run by `ordinate study --config .ci/baselines.toml --out studies/baselines` and
+`ordinate study --leader-seeds 0 --tune-lr .002 .004 .008 .016 --tune-fraction .5 --out studies/tuned`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,7 @@ from ordinate.models.shape import Shape
 from ordinate.report.read import Study, load_cells, load_manifest, load_study
 from ordinate.report.study_facts import subtitle
 from ordinate.report.summary import study_tables, summarise, summarise_all
+from ordinate.report.tuning_text import describe_tuning, rate_table, tuning_records
 from ordinate.study.options import TOKEN_FIELDS
 from ordinate.study.plan import Plan
 from ordinate.study.token_embeddings import with_token_embeddings
@@ -23,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 DEFAULTS = {name: Plan.model_fields[name].default for name in TOKEN_FIELDS}
 PAGE, FOLDER = ROOT / "docs" / "baselines.md", ROOT / "studies" / "baselines"
 PLAN_PAGE, QUICK = ROOT / "docs" / "study.md", ROOT / "studies" / "quick"
+TUNED = ROOT / "studies" / "tuned"
 
 
 class Baseline(NamedTuple):
@@ -170,11 +173,26 @@ def agreement(results: Results) -> str:
     )
 
 
+def tuned_rates(tuned: Study, usual: float) -> str:
+    """Table of the loss of each scheme with each learning rate, and how many choose the one that all have usually."""
+    made, records = rate_table(tuned), tuning_records(tuned)
+    if made is None:
+        raise ValueError("the table needs tuned learning rates; got a study without; run it with --tune-lr")
+    lines = [["scheme", *made["heads"]], ["---"] * (1 + len(made["heads"]))]
+    for row in made["rows"]:
+        values = [f"**{cell['value']}**" if cell["best"] else str(cell["value"]) for cell in row["cells"]]
+        lines.append([f"[{row['label']}](schemes/{row['label']}.md)", *values])
+    alike = sum(record["rate"] == usual for record in records.values())
+    said = f"{alike} of {len(records)} schemes are best with {usual:g}, the rate that a study gives all of them."
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", said, describe_tuning(tuned)])
+
+
 def pages() -> Pages:
     """Return the pages with their generated parts."""
     results = Results(FOLDER)
     parts = {"table": table, "sinusoidal": sentences, "beyond": beyond, "made": made}
     found = {name: write_part(results) for name, write_part in parts.items()}
+    found |= {"tuned": tuned_rates(load_study(TUNED), load_study(QUICK).plan["learning_rate"])}
     return {PAGE: found, PLAN_PAGE: {"quick": agreement(results)}}
 
 
