@@ -46,10 +46,8 @@ def generate(
     Raises:
         ValueError: an empty prompt, or settings that are invalid or have no effect together.
     """
-    choose = partial(sample, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
-    prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
-    _check(model, max_new_tokens, end_tokens)
-    check_sampling(temperature, top_k, top_p, generator)
+    choose = _sampler(temperature, top_k, top_p, generator)
+    prompt = _checked(model, prompt, max_new_tokens, end_tokens)
     return _write(model, prompt, max_new_tokens, choose, end_tokens, _usual_step)
 
 
@@ -83,10 +81,8 @@ def generate_with_cuda_graph(
         ValueError: what `generate` refuses; a model that is not on a GPU; after the first token, layers with other
             states than plain KV caches, or a window.
     """
-    choose = partial(sample, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
-    prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
-    _check(model, max_new_tokens, end_tokens)
-    check_sampling(temperature, top_k, top_p, generator)
+    choose = _sampler(temperature, top_k, top_p, generator)
+    prompt = _checked(model, prompt, max_new_tokens, end_tokens)
     device = model.tokens.weight.device.type
     need(device == "cuda", "a CUDA graph needs a model on a GPU", f"got one on {device}", "call generate")
     return _write(model, prompt, max_new_tokens, choose, end_tokens, _captured_step)
@@ -185,7 +181,9 @@ def sample(
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)
 
 
-def _check(model: Decoder, max_new_tokens: int, end_tokens: Sequence[int]) -> None:
+def _checked(model: Decoder, prompt: Ids | Prompt, max_new_tokens: int, end_tokens: Sequence[int]) -> Prompt:
+    """Return the prompt, or raise unless a model can continue it so."""
+    prompt = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
     need(
         max_new_tokens >= 0,
         "max_new_tokens must not be negative",
@@ -196,6 +194,15 @@ def _check(model: Decoder, max_new_tokens: int, end_tokens: Sequence[int]) -> No
     came = f"got {', '.join(map(str, end_tokens))}"
     need(known, f"end tokens must lie in 0 to {model.shape.vocabulary - 1}", came, "take them from the tokenizer")
     check_supports_cache(model.blocks)
+    return prompt
+
+
+def _sampler(
+    temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None
+) -> Callable[[Tensor], Tensor]:
+    """Return `sample` with these settings, or raise unless they are valid and consistent."""
+    check_sampling(temperature, top_k, top_p, generator)
+    return partial(sample, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
 
 
 def check_sampling(
