@@ -62,10 +62,10 @@ def generate_with_cuda_graph(
     generator: torch.Generator | None = None,
     end_tokens: Sequence[int] = (),
 ) -> Iterator[Int[Tensor, "b 1"]]:
-    """`generate` with the decoding step captured in a CUDA graph, whose kernels start without the host.
+    """`generate` with the decoding step captured in a CUDA graph, which avoids the launch overhead of its kernels.
 
-    The cache has room for all tokens from the start, and every step reads all of it: this is for small models and
-    short texts, where starting kernels limits the speed.
+    The KV cache is allocated for all tokens at the start, and every step reads all of it: this is for small models
+    and short texts, whose speed the launch overhead limits.
 
     Args:
         model: decoder on a GPU, whose layers have plain KV caches and no window.

@@ -1,4 +1,4 @@
-"""A decoding cache of fixed size, so that each step has the same tensors and can be captured in a CUDA graph."""
+"""A static KV cache: its tensors keep shape and address, so that a decoding step can be captured in a CUDA graph."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ class FixedKVCache(KVCache):
 
 
 class FixedCache(Cache):
-    """Decoding cache whose tensors keep their size: keys and values of `tokens` more tokens, one in each step.
+    """Static KV cache: its tensors keep shape and address, with room for `tokens` more tokens, one in each step.
 
     A model extends it like any other cache, by one token at a time; `advance` goes on to the next place.
 

@@ -1,6 +1,5 @@
 // Numbers of the page beside those of the library: GOLDEN names a file that tests/explorer/conftest.py has written.
 import assert from "node:assert/strict";
-import {readFileSync} from "node:fs";
 import test from "node:test";
 import {
   alibiSlopes,
@@ -19,24 +18,9 @@ import {sinusoids} from "../../../src/ordinate/explorer/js/core/sinusoids.js";
 import {scaledRates} from "../../../src/ordinate/explorer/js/core/spectra.js";
 import {toBytes} from "../../../src/ordinate/explorer/js/core/text.js";
 import {encode, tokenName} from "../../../src/ordinate/explorer/js/core/tokens.js";
-import {inflate, readModel} from "../../../src/ordinate/explorer/js/core/weights.js";
+import {TOLERANCE, golden, models, near} from "./golden.mjs";
 
-const golden = JSON.parse(readFileSync(process.env.GOLDEN, "utf8"));
-const bytes = await inflate(golden.weights);
-const models = new Map(golden.entries.map((entry) => [entry.name, readModel(entry, bytes)]));
 const {formulas} = golden;
-const TOLERANCE = 1e-6;
-
-/** Fails with the place of the largest difference, relative to the largest number. */
-function near(found, wanted, what, tolerance = 1e-9) {
-  assert.equal(found.length, wanted.length, what);
-  let scale = 1;
-  for (const value of wanted) scale = Math.max(scale, Math.abs(value ?? 0));
-  wanted.forEach((value, i) => {
-    if (value === null) assert.ok(!Number.isFinite(found[i]), `${what}[${i}] is hidden`);
-    else assert.ok(Math.abs(found[i] - value) <= tolerance * scale, `${what}[${i}]: ${found[i]}, not ${value}`);
-  });
-}
 
 for (const [name, texts] of Object.entries(golden.models)) {
   test(`every stage of ${name} is PyTorch's`, () => {

@@ -1,6 +1,5 @@
 // Self-attention, cross-attention and a cache beside the library: GOLDEN names a file of tests/explorer/conftest.py.
 import assert from "node:assert/strict";
-import {readFileSync} from "node:fs";
 import test from "node:test";
 import {
   cachedNumbers,
@@ -15,21 +14,11 @@ import {mergedMatrix, mergedProduct} from "../../../src/ordinate/explorer/js/cor
 import {run} from "../../../src/ordinate/explorer/js/core/model.js";
 import {remembering} from "../../../src/ordinate/explorer/js/core/prefix.js";
 import {toBytes} from "../../../src/ordinate/explorer/js/core/text.js";
-import {inflate, readModel} from "../../../src/ordinate/explorer/js/core/weights.js";
+import {TOLERANCE, near as compare, golden, models} from "./golden.mjs";
 
-const golden = JSON.parse(readFileSync(process.env.GOLDEN, "utf8"));
-const bytes = await inflate(golden.weights);
-const models = new Map(golden.entries.map((entry) => [entry.name, readModel(entry, bytes)]));
-const TOLERANCE = 1e-6;
 const STAGES = ["q", "k", "v", "scores", "pattern", "z"];
 
-function near(found, wanted, what) {
-  assert.equal(found.length, wanted.length, what);
-  const scale = Math.max(1, ...wanted.map(Math.abs));
-  wanted.forEach((value, i) =>
-    assert.ok(Math.abs(found[i] - value) <= TOLERANCE * scale, `${what}[${i}]: ${found[i]}, not ${value}`),
-  );
-}
+const near = (found, wanted, what) => compare(found, wanted, what, TOLERANCE);
 
 /** Stages of a layer of cross-attention with a change, as the panel has them. */
 function crossed(name, layer, change = "trained") {
