@@ -5,6 +5,7 @@ The minimal model uses PyTorch's 16-bit attention; ours computes it in float32 o
 
 import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,43 +18,69 @@ from ordinate.core import catalog
 from ordinate.schemes import Scheme
 
 STEPS = 16
-# schemes of a rehearsal
+# schemes of a rehearsal, and those that are timed on a GPU
 QUICK = ("none", "t5")
-VOCABULARY, WIDTH, LAYERS, HEADS, BATCH, TOKENS = 256, 96, 3, 4, 32, 128
+ON_GPU = ("none", "rope", "alibi", "t5", "kerple", "learned", "shaw", "fire")
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Size(NamedTuple):
+    """Size of the models and of a batch.
+
+    Args:
+        vocabulary: number of token ids.
+        width: channels of the residual stream.
+        layers: layers.
+        heads: attention heads.
+        batch: sequences of a batch.
+        tokens: tokens of a sequence.
+    """
+
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    batch: int
+    tokens: int
+
+
+SMALL = Size(256, 96, 3, 4, 32, 128)
+# that of GPT-2's smallest model, with sequences of 2048 tokens: enough work to fill a GPU
+LARGE = Size(32768, 768, 12, 12, 8, 2048)
 
 
 class BareBlock(nn.Module):
     """A minimal pre-norm Transformer layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.first, self.second = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
-        self.project = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.widen = nn.Linear(WIDTH, 4 * WIDTH, bias=False)
-        self.narrow = nn.Linear(4 * WIDTH, WIDTH, bias=False)
+        self.heads = heads
+        self.first, self.second = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.project = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.widen = nn.Linear(width, 4 * width, bias=False)
+        self.narrow = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Self-attention and feed-forward, each with a residual connection."""
-        b, n, _ = x.shape
+        b, n, width = x.shape
         q, k, v = (
-            part.view(b, n, HEADS, WIDTH // HEADS).transpose(1, 2)
-            for part in self.project(self.first(x)).split(WIDTH, -1)
+            part.view(b, n, self.heads, width // self.heads).transpose(1, 2)
+            for part in self.project(self.first(x)).split(width, -1)
         )
         y = scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, n, WIDTH))
+        x = x + self.out(y.transpose(1, 2).reshape(b, n, width))
         return x + self.narrow(gelu(self.widen(self.second(x))))
 
 
 class Bare(nn.Module):
     """A minimal decoder without position information."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: Size) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
-        self.blocks = nn.ModuleList(BareBlock() for _ in range(LAYERS))
-        self.norm = nn.RMSNorm(WIDTH)
+        self.tokens = nn.Embedding(size.vocabulary, size.width)
+        self.blocks = nn.ModuleList(BareBlock(size.width, size.heads) for _ in range(size.layers))
+        self.norm = nn.RMSNorm(size.width)
         for parameter in self.parameters():
             if parameter.ndim == 2:
                 nn.init.normal_(parameter, std=0.02)
@@ -76,18 +103,19 @@ def step(model: nn.Module, optimiser: torch.optim.Optimizer, ids: Tensor, type: 
     optimiser.step()
 
 
-def measure(type: torch.dtype, steps: int, device: Device, schemes: Sequence[str]) -> dict[str, dict[str, float]]:
+def measure(
+    size: Size, type: torch.dtype, steps: int, device: Device, schemes: Sequence[str]
+) -> dict[str, dict[str, float]]:
     """Median seconds of a step of each model, and the ratio to the minimal one, measured in turns."""
     torch.manual_seed(0)
-    models: dict[str, nn.Module] = {"bare": Bare().to(device.name)}
+    models: dict[str, nn.Module] = {"bare": Bare(size).to(device.name)}
+    shape = {"vocabulary": size.vocabulary, "width": size.width, "layers": size.layers, "heads": size.heads}
     for scheme in schemes:
         if 1 not in catalog.load("ordinate.schemes", Scheme, scheme).axes:
             continue
-        models[scheme] = Decoder(
-            Shape(vocabulary=VOCABULARY, width=WIDTH, layers=LAYERS, heads=HEADS, max_length=TOKENS, scheme=scheme)
-        ).to(device.name)
+        models[scheme] = Decoder(Shape(**shape, max_length=size.tokens, scheme=scheme)).to(device.name)
     optimisers = {name: torch.optim.AdamW(model.parameters()) for name, model in models.items()}
-    ids = torch.randint(0, VOCABULARY, (BATCH, TOKENS + 1)).to(device.name)
+    ids = torch.randint(0, size.vocabulary, (size.batch, size.tokens + 1)).to(device.name)
     seconds: dict[str, list[float]] = {name: [] for name in models}
     for turn in range(steps + 2):
         for name, model in models.items():
@@ -109,11 +137,14 @@ def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
     """Measure, and print a table."""
     torch.set_num_threads(1)
     where = Device(device or "cpu")
-    schemes, steps = (QUICK, 2) if quick else (catalog.names("ordinate.schemes"), STEPS)
-    results = {name: measure(type, steps, where, schemes) for name, type in TYPES.items()}
+    size, named = (LARGE, ON_GPU) if where.is_gpu else (SMALL, catalog.names("ordinate.schemes"))
+    schemes, steps = (QUICK, 2) if quick else (named, STEPS)
+    # on a GPU nobody trains in float32
+    types = {"bfloat16": torch.bfloat16} if where.is_gpu else TYPES
+    results = {name: measure(size, type, steps, where, schemes) for name, type in types.items()}
     what = "1 thread" if device is None else where.title
     for name, rows in results.items():
-        print(f"\n{name}: batch {BATCH} x {TOKENS} tokens, {what}\n{'model':14}{'ms':>8}{'ratio':>8}")
+        print(f"\n{name}: {size._asdict()}, {what}\n{'model':14}{'ms':>8}{'ratio':>8}")
         for model, row in rows.items():
             print(f"{model:14}{row['seconds'] * 1e3:8.1f}{row['ratio']:8.3f}")
     if keep:

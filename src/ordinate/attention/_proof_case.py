@@ -122,7 +122,7 @@ def small_case(call: AttentionCall, *, gradients: bool) -> Case:
     generator = torch.Generator().manual_seed(0)
 
     def noise(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator).to(call.q.device)
+        return torch.randn(shape, generator=generator, device=generator.device).to(call.q.device)
 
     scheme = _scheme(call.at.scheme, noise)
     where = small_geometry(call, scheme)
@@ -183,7 +183,7 @@ def _geometry(like: Geometry, size: int) -> Geometry:
     queries = given if is_decoding(like) else size
     keys = size + PAST if past else size
     start = keys - queries if like.is_causal or like.start > 0 else 0
-    pos = torch.arange(keys)
+    pos = torch.arange(keys, device="cpu")
     if not like.consecutive:
         # a gap, so that positions are not the indices in memory
         pos = pos + (pos >= size // 2)
@@ -191,7 +191,7 @@ def _geometry(like: Geometry, size: int) -> Geometry:
     documents = None
     if like.q_document is not None:
         # three documents in one row; the first queries of the other, whose keys are padding, see nothing
-        index = torch.arange(keys)
+        index = torch.arange(keys, device="cpu")
         documents = torch.stack([(index >= size // 4).long() + (index > size // 4), torch.zeros_like(index)])
         documents[1, : size // 3] = PADDING
     rows = slice(start, start + queries)

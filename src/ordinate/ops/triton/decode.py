@@ -81,13 +81,15 @@ def load_rows(start, stride, i, where, FORM: tl.constexpr):
 @kernel
 def add_chunk(rows, held, chunk, inputs, FORM: tl.constexpr):
     """Weighted values of one chunk of the keys, the highest score and the sum of weights of each query row."""
+    ROWS: tl.constexpr = FORM.rows
     COLUMNS: tl.constexpr = FORM.columns
+    DEPTH: tl.constexpr = FORM.padded_depth
     queries, i, asks = rows
     keys_base, keys_row, values_base, values_row, batch = held
     _bias, where, head = inputs
-    made = tl.zeros([FORM.rows, FORM.padded_depth], tl.float32)
-    top = tl.full([FORM.rows], -INFINITY, tl.float32)
-    total = tl.zeros([FORM.rows], tl.float32)
+    made = tl.zeros([ROWS, DEPTH], tl.float32)
+    top = tl.full([ROWS], -INFINITY, tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
     begin = chunk * (COLUMNS * TILES_OF_CHUNK)
     count = tl.minimum(tl.cdiv(where.keys - begin, COLUMNS), TILES_OF_CHUNK)
     for step in tl.range(0, count):
@@ -120,12 +122,13 @@ def add_chunk(rows, held, chunk, inputs, FORM: tl.constexpr):
 @kernel
 def join_chunks(parts, out, lse, sinks, sizes, FORM: tl.constexpr):
     """Output and log-sum-exp of one query from those of its chunks, and its sink."""
+    DEPTH: tl.constexpr = FORM.padded_depth
     outputs, norms = parts
     heads, queries, chunks = sizes
     row = tl.program_id(0)
     batch, head, i = row // (queries * heads), row // queries % heads, row % queries
     channel = tl.arange(0, FORM.padded_depth)
-    made = tl.zeros([FORM.padded_depth], tl.float32)
+    made = tl.zeros([DEPTH], tl.float32)
     top = tl.full([1], -INFINITY, tl.float32)
     total = tl.zeros([1], tl.float32)
     if FORM.sunk:

@@ -95,16 +95,18 @@ def vector_backward_keys(given, softmax, made, bias, vectors, where, FORM: tl.co
     `made` the gradients of keys and values.
     """
     SIZE: tl.constexpr = FORM.rows
+    WIDTH: tl.constexpr = FORM.padded_width
+    DEPTH: tl.constexpr = FORM.padded_depth
     q, k, v, gradient = given
     dk, dv = made
     tile = tl.program_id(0)
     batch, key_head = tl.program_id(1) // where.key_heads, tl.program_id(1) % where.key_heads
     keys, values, columns = load_keys(k, v, batch, key_head, tile * SIZE, where, FORM)
     state = (
-        tl.zeros([SIZE, FORM.padded_width], tl.float32),
-        tl.zeros([SIZE, FORM.padded_depth], tl.float32),
+        tl.zeros([SIZE, WIDTH], tl.float32),
+        tl.zeros([SIZE, DEPTH], tl.float32),
         # of the terms that the scale does not multiply
-        tl.zeros([SIZE, FORM.padded_width], tl.float32),
+        tl.zeros([SIZE, WIDTH], tl.float32),
     )
     rows, held, inputs = (keys, values, columns), (q, gradient, softmax), (bias, vectors, where, batch, key_head)
     low, begin, stop, high = query_bands(tile * SIZE, (batch, key_head), bias, where, FORM)

@@ -30,6 +30,7 @@ from ordinate.ops.triton.scores import (
 def vector_forward(given, out, lse, bias, vectors, where, FORM: tl.constexpr):
     """Outputs of a tile of queries, and their log-sum-exp in units of log2; `given` are queries, keys and values."""
     SIZE: tl.constexpr = FORM.rows
+    DEPTH: tl.constexpr = FORM.padded_depth
     q, k, v = given
     # the longest rows of a causal mask first
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -44,7 +45,7 @@ def vector_forward(given, out, lse, bias, vectors, where, FORM: tl.constexpr):
         # the sink is the first key
         top = tl.zeros([SIZE], tl.float32) + tl.load(bias.sinks + head) * LOG2E
         total += 1.0
-    state = tl.zeros([SIZE, FORM.padded_depth], tl.float32), top, total
+    state = tl.zeros([SIZE, DEPTH], tl.float32), top, total
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
     rows = queries, i, asks
     held, inputs = (k, v, batch), (bias, vectors, where, head)

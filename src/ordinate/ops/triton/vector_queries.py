@@ -67,6 +67,7 @@ def add_vector_scores(state, rows, held, inputs, bounds, places, FORM: tl.conste
     sums of the scores' gradients of each query, of keys times these, and of the weights are returned too.
     """
     SIZE: tl.constexpr = FORM.rows
+    WIDTH: tl.constexpr = FORM.padded_width
     to_queries, beside, lone = state
     queries, upstream, about = rows
     k, v, batch = held
@@ -75,7 +76,7 @@ def add_vector_scores(state, rows, held, inputs, bounds, places, FORM: tl.conste
     low, high = bounds
     changes = tl.zeros([SIZE], tl.float32)
     shares = tl.zeros([SIZE], tl.float32)
-    to_held = tl.zeros([FORM.padded_width], tl.float32)
+    to_held = tl.zeros([WIDTH], tl.float32)
     for step in tl.range(0, tl.cdiv(high - low, SIZE)):
         begin = low + step * SIZE
         place = end if FAR else begin - tile * SIZE + bias.origin

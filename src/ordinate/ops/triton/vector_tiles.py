@@ -14,7 +14,8 @@ class VectorTiles(NamedTuple):
         forward: outputs.
         keys: gradients of keys and values.
         queries: gradients of queries.
-        sums: gradients of the vectors.
+        sums: gradients of the vectors. Their tiles are as large as those of `queries`, whose kernel sums what lies
+            beyond the vectors' ends: both begin there at the same tile.
     """
 
     forward: Tile
@@ -34,7 +35,7 @@ INTERPRETED = _square(*4 * [(16, 4, 1)])
 SINGLE = {64: _square((16, 8, 2), (16, 8, 1), (16, 4, 2), (16, 8, 1))}
 HALF = {
     64: _square((32, 4, 2), (32, 4, 2), (32, 4, 2), (32, 8, 1)),
-    128: _square((32, 8, 2), (32, 8, 2), (16, 4, 2), (32, 8, 1)),
+    128: _square((32, 8, 2), (32, 8, 2), (16, 4, 2), (16, 8, 1)),
     256: _square((16, 8, 1), (16, 8, 2), (16, 8, 2), (16, 8, 1)),
 }
 # for each class of device and size of a number [bytes], the configurations up to a number of channels
