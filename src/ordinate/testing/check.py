@@ -4,11 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import torch
+
+from ordinate.core.devices import on_gpu
+
 Subject = TypeVar("Subject")
 
 
 class InapplicableError(Exception):
     """A check does not apply to its subject; the message says why."""
+
+
+def makes_tensors_on_a_gpu() -> bool:
+    """Whether tensors are made on a GPU at present, where NaN, infinity and positions are not looked at."""
+    return on_gpu(torch.empty(0))
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,12 @@ LARGE = {
     128: Tiles(Tile(128, 64, 8, 3), Tile(32, 128, 8, 2), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2), Tile(16, 64, 4, 3)),
     256: Tiles(Tile(64, 32, 8, 2), Tile(16, 32, 8, 1), Tile(32, 16, 8, 1), Tile(16, 16, 4, 1), Tile(16, 32, 4, 3)),
 }
+# the fastest of those that spill nothing on an H200, causal, 8192 tokens, 16 heads
+HOPPER = {
+    64: Tiles(Tile(64, 128, 4, 3), Tile(64, 64, 4, 3), Tile(64, 64, 4, 3), Tile(64, 64, 4, 3), Tile(16, 64, 4, 3)),
+    128: Tiles(Tile(64, 64, 4, 3), Tile(32, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 8, 3), Tile(16, 64, 4, 3)),
+    256: LARGE[256],
+}
 SMALL = {
     64: Tiles(Tile(64, 64, 8, 2), Tile(32, 64, 8, 2), Tile(64, 32, 8, 2), Tile(32, 32, 4, 2), Tile(16, 64, 4, 3)),
     128: Tiles(Tile(64, 32, 8, 2), Tile(16, 64, 8, 1), Tile(64, 16, 8, 1), Tile(32, 32, 4, 1), Tile(16, 64, 4, 2)),
@@ -74,7 +80,7 @@ SMALL = {
 # for each class of device and size of a number [bytes], the configurations up to a number of channels
 TILES: dict[str, dict[int, dict[int, Tiles]]] = {
     "ampere": {2: SMALL, 4: SINGLE},
-    "hopper": {2: LARGE, 4: SINGLE},
+    "hopper": {2: HOPPER, 4: SINGLE},
     "blackwell": {
         2: LARGE | {64: LARGE[64]._replace(diagonals=Tile(64, 64, 8, 2))},
         4: SINGLE | {256: SINGLE[256]._replace(forward=Tile(16, 16, 4, 1))},

@@ -38,10 +38,12 @@ HALF = {
     128: _square((32, 8, 2), (32, 8, 2), (16, 4, 2), (16, 8, 1)),
     256: _square((16, 8, 1), (16, 8, 2), (16, 8, 2), (16, 8, 1)),
 }
+# on an H200 the instructions of larger tiles gain more than spilled registers cost
+HOPPER = HALF | {64: _square(*4 * [(64, 4, 3)])}
 # for each class of device and size of a number [bytes], the configurations up to a number of channels
 VECTOR_TILES: dict[str, dict[int, dict[int, VectorTiles]]] = {
     "ampere": {2: HALF, 4: SINGLE},
-    "hopper": {2: HALF, 4: SINGLE},
+    "hopper": {2: HOPPER, 4: SINGLE},
     "blackwell": {2: HALF | {256: HALF[256]._replace(keys=Tile(16, 16, 8, 3))}, 4: SINGLE},
 }
 # beside vectors for values, registers hold no wider heads
