@@ -42,8 +42,8 @@ class Triton(Backend):
     float32. The backward pass is deterministic: no atomic additions. NaN and infinity make the rows that see them
     NaN, and no others, without looking at values on the host.
 
-    No GPU has run it: its numbers are tested in Triton's interpreter, its code by compilers alone. On a GPU it is
-    used only after it has agreed with the reference there (`ordinate.attention._proof`).
+    Its numbers are tested in Triton's interpreter and on an NVIDIA H200, its code for other GPUs by compilers alone.
+    On a GPU it is used only after it has agreed with the reference there (`ordinate.attention._proof`).
 
     At most 16 queries beside more keys, without gradients, are a decoding step: the keys are split among programs,
     whose results are put together by their log-sum-exp (`ordinate.ops.triton.decode`).
