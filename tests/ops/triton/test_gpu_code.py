@@ -35,7 +35,9 @@ def test_every_configuration_fits_into_registers_and_shared_memory(architecture)
     count, faulty = json.loads(done.stdout.splitlines()[-1])
     assert count == 109
     # timed on an H200, where large tiles of vectors gain more than spilled registers cost; all else may spill two
-    timed = [row for row in faulty if architecture == "sm_90" and row["type"] == "bfloat16" and row["channels"] <= 128]
+    timed = [
+        row for row in faulty if architecture == "sm_90" and row["type"] == "bfloat16" and row["channels"] <= 128
+    ]
     assert all("spilled" in fault for row in timed for fault in row["faults"])
     assert all(row["stack"] <= 8 for row in timed if ":" not in row["kernel"] or row["rows"] != 64)
     assert not [row for row in faulty if row not in timed]
