@@ -94,7 +94,7 @@ class Bare(nn.Module):
 
 
 def step(model: nn.Module, optimiser: torch.optim.Optimizer, ids: Tensor, type: torch.dtype) -> None:
-    """Run one training step."""
+    """Run forward pass (by autocast, unless `type` is float32), backward pass and update of the parameters."""
     with torch.autocast(ids.device.type, type, enabled=type != torch.float32):
         logits = model(ids[:, :-1])
     loss = cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
@@ -144,7 +144,10 @@ def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
     results = {name: measure(size, type, steps, where, schemes) for name, type in types.items()}
     what = "1 thread" if device is None else where.title
     for name, rows in results.items():
-        print(f"\n{name}: {size._asdict()}, {what}\n{'model':14}{'ms':>8}{'ratio':>8}")
+        print(
+            f"\n{name}: batch {size.batch} x {size.tokens} tokens, width {size.width}, {size.layers} layers, {what}"
+        )
+        print(f"{'model':14}{'ms':>8}{'ratio':>8}")
         for model, row in rows.items():
             print(f"{model:14}{row['seconds'] * 1e3:8.1f}{row['ratio']:8.3f}")
     if keep:

@@ -100,8 +100,8 @@ class RecurrentMixer(SequenceMixer[RecurrentState]):
         weights = {name: weight.to(h.dtype) for name, weight in self.cell.named_parameters()}
         # PyTorch expects the axes (layers, batch, width), and the two states of an LSTM as a tuple
         before = tuple(part[None].contiguous() for part in h.unbind(1))
-        # cuDNN's backward pass exists in training mode alone, and has no second derivatives
-        plain = h.device.type == "cuda" and torch.is_grad_enabled()
+        # cuDNN has a backward pass in training mode only
+        plain = h.device.type == "cuda" and torch.is_grad_enabled() and not self.training
         with torch.backends.cudnn.flags(enabled=False) if plain else nullcontext():
             y, after = functional_call(self.cell, weights, (x, before if self.state_vectors > 1 else before[0]))
         return y, torch.cat(after if self.state_vectors > 1 else (after,)).transpose(0, 1)

@@ -22,6 +22,19 @@ print(json.dumps([len(rows), [row for row in rows if row["faults"]]]))
 """
 
 
+# main kernels of Hopper by channels, fastest on an H200 with Triton 3.6, which spills nothing; 3.9 spills two registers
+TWO_SPILLED = {("attention_forward", 64), ("attention_forward", 128), ("attention_backward_keys", 128)}
+
+
+def most_spilled(row):
+    """Bytes that a configuration timed on an H200 may spill; its large tiles of vectors gain more than that costs."""
+    if row["type"] != "bfloat16":
+        return 0
+    if (row["kernel"], row["channels"]) in TWO_SPILLED:
+        return 8
+    return 1416 if ":" in row["kernel"] and (row["channels"], row["rows"]) == (64, 64) else 0
+
+
 @pytest.mark.extended
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
@@ -34,13 +47,8 @@ def test_every_configuration_fits_into_registers_and_shared_memory(architecture)
     assert done.returncode == 0, done.stderr[-3000:]
     count, faulty = json.loads(done.stdout.splitlines()[-1])
     assert count == 109
-    # timed on an H200, where large tiles of vectors gain more than spilled registers cost; all else may spill two
-    timed = [
-        row for row in faulty if architecture == "sm_90" and row["type"] == "bfloat16" and row["channels"] <= 128
-    ]
-    assert all("spilled" in fault for row in timed for fault in row["faults"])
-    assert all(row["stack"] <= 8 for row in timed if ":" not in row["kernel"] or row["rows"] != 64)
-    assert not [row for row in faulty if row not in timed]
+    assert all(row["faults"] == [f"{row['stack']} bytes spilled"] for row in faulty)
+    assert not [row for row in faulty if architecture != "sm_90" or row["stack"] > most_spilled(row)]
 
 
 def test_a_table_has_configurations_for_all_channels_and_types():
