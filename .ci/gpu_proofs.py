@@ -35,10 +35,15 @@ def main() -> None:
     with torch.device(chosen.device):
         for type, width, shape in itertools.product(types, widths, shapes):
             found += tested(type, width, shape, quick=quick)
+            save(found)
     wrong = [row for row in found if row["reason"] is not None]
     for row in wrong:
         print(json.dumps(row))
     print(f"{len(found)} forms, {len(wrong)} wrong")
+
+
+def save(found: list[dict[str, str | None]]) -> None:
+    """Save what has been found so far: a machine that is lent for a while may be gone before the last form."""
     folder = os.environ.get("ORDINATE_BENCH_RESULTS")
     if folder:
         (Path(folder) / "proofs-all.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
