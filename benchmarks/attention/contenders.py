@@ -108,20 +108,15 @@ def rotated(scheme: str) -> Prepare:
     def prepare(size: Size, type: torch.dtype, learn: bool) -> Work:
         q, k, _ = size.draw(type, learn=False)
         at = make(scheme, size.heads).at(size.where)
-        return lambda: at.encode(q, k).q, []
+        return lambda: at.encode(q, k), []
 
     return prepare
 
 
 def copied(size: Size, type: torch.dtype, learn: bool) -> Work:
-    """Copies of queries and keys."""
+    """Copies of queries and keys; both are held, as are both results of a rotation."""
     q, k, _ = size.draw(type, learn=False)
-
-    def copy() -> Tensor:
-        k.clone()
-        return q.clone()
-
-    return copy, []
+    return lambda: (q.clone(), k.clone()), []
 
 
 def plain(size: Size, type: torch.dtype, learn: bool) -> Work:

@@ -86,16 +86,36 @@ def test_large_results_and_two_threads_change_no_bit(type, layout):
         assert Rotation(turning.cos[:, :, 1:], turning.sin[:, :, 1:], layout)(odd).equal(alone[:, :, 1:])
 
 
+@pytest.mark.parametrize("pairs", [4, 16, 32, 64])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bfloat16_of_every_size_is_rounded_to_nearest_and_ties_to_even(layout, pairs):
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    x = bits.view(torch.bfloat16).view(1, 2, -1, 2 * pairs)
+    # some processors flush what becomes subnormal
+    x = x.where(x.isfinite() & (x.abs() > 1e-35), torch.ones_like(x))
+    # times 1 + 2^-8 or 1 - 2^-8 each odd number lies halfway between two others
+    cos = 1 + torch.tensor([2.0**-8, -(2.0**-8)], dtype=torch.float64).repeat(pairs // 2).expand(1, 1, x.shape[2], -1)
+    turning = Rotation(cos, torch.zeros_like(cos), layout)
+    out = turning.apply(x, False)
+    assert out.equal(plainly(turning, x))
+    exact = x.float() * turning._tables(torch.float32, x, False)[0]
+    ties = exact.view(torch.int32) % 2**16 == 2**15
+    assert ties.any()
+    assert (out[ties].view(torch.int16) % 2 == 0).all()
+
+
+@pytest.mark.parametrize("width", [40, 64, 128])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("type", TYPES)
-def test_numbers_that_are_not_finite_spoil_their_pair_alone(type, layout):
-    x = torch.randn(1, 2, 5, 40).to(type)
-    x[0, 0, 1, 3], x[0, 1, 2, 7], x[0, 1, 4, 39] = float("nan"), float("inf"), float("nan")
-    turning = Rotation.by(torch.rand(1, 5, 18, dtype=torch.float64), layout)
+def test_numbers_that_are_not_finite_spoil_their_pair_alone(type, layout, width):
+    x = torch.randn(1, 2, 5, width).to(type)
+    x[0, 0, 1, 3], x[0, 1, 2, 7], x[0, 1, 4, 5] = float("nan"), float("inf"), float("nan")
+    turning = Rotation.by(torch.rand(1, 5, width // 2, dtype=torch.float64), layout)
     out = turning.apply(x, False)
-    partner = {"half": {3: 21, 7: 25}, "interleaved": {3: 2, 7: 6}}[layout]
+    partner = (lambda c: c + width // 2) if layout == "half" else (lambda c: c - 1)
     spoilt = torch.zeros(x.shape, dtype=torch.bool)
-    spoilt[0, 0, 1, [3, partner[3]]] = spoilt[0, 1, 2, [7, partner[7]]] = spoilt[0, 1, 4, 39] = True
+    for head, token, channel in ((0, 1, 3), (1, 2, 7), (1, 4, 5)):
+        spoilt[0, head, token, [channel, partner(channel)]] = True
     assert torch.equal(~out.isfinite(), spoilt)
 
 

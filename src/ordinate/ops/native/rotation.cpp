@@ -31,20 +31,20 @@ struct Job {
 // `narrow` is safe for NaN here: one that came from 16 bits has zeros in its low bits, so rounding does not carry
 template <class T>
 void turn_halves(const T* __restrict x, T* __restrict out, const float* __restrict cos, const float* __restrict sin,
-                 Index pairs, float sign) {
+                 Index pairs) {
 #pragma omp simd
   for (Index m = 0; m < pairs; ++m) {
-    const float a = x[m], b = x[m + pairs], s = sin[m] * sign;
+    const float a = x[m], b = x[m + pairs], s = sin[m];
     narrow(std::fma(-b, s, a * cos[m]), out[m]);
     narrow(std::fma(a, s, b * cos[m]), out[m + pairs]);
   }
 }
 
 void turn_neighbours(const float* __restrict x, float* __restrict out, const float* __restrict cos,
-                     const float* __restrict sin, Index pairs, float sign) {
+                     const float* __restrict sin, Index pairs) {
 #pragma omp simd
   for (Index m = 0; m < pairs; ++m) {
-    const float a = x[2 * m], b = x[2 * m + 1], s = sin[m] * sign;
+    const float a = x[2 * m], b = x[2 * m + 1], s = sin[m];
     out[2 * m] = std::fma(-b, s, a * cos[m]);
     out[2 * m + 1] = std::fma(a, s, b * cos[m]);
   }
@@ -52,12 +52,12 @@ void turn_neighbours(const float* __restrict x, float* __restrict out, const flo
 
 // a pair of neighbouring bfloat16 numbers is read as one 32-bit word, so no shuffle is needed
 void turn_neighbours(const c10::BFloat16* __restrict x, c10::BFloat16* __restrict out, const float* __restrict cos,
-                     const float* __restrict sin, Index pairs, float sign) {
+                     const float* __restrict sin, Index pairs) {
 #pragma omp simd
   for (Index m = 0; m < pairs; ++m) {
     uint32_t both;
     std::memcpy(&both, x + 2 * m, 4);
-    const float a = bit_cast<float>(both << 16), b = bit_cast<float>(both & 0xffff0000u), s = sin[m] * sign;
+    const float a = bit_cast<float>(both << 16), b = bit_cast<float>(both & 0xffff0000u), s = sin[m];
     c10::BFloat16 first, second;
     narrow(std::fma(-b, s, a * cos[m]), first);
     narrow(std::fma(a, s, b * cos[m]), second);
@@ -66,52 +66,104 @@ void turn_neighbours(const c10::BFloat16* __restrict x, c10::BFloat16* __restric
   }
 }
 
-// Explicit intrinsics: rows are written past the caches without a copy on the way, and compilers do not generate the
-// instruction that rounds 32 numbers to bfloat16. Without that instruction their code for bfloat16 is as fast.
+// Explicit intrinsics: rows are written past the caches without a copy on the way, and compilers neither generate the
+// instruction that rounds 32 numbers to bfloat16 nor, where it is missing, round 16 at a time.
 #ifdef __AVX2__
+// pairs of bfloat16 that are rotated at a time
 #ifdef __AVX512BF16__
-constexpr bool ROUNDS = true;
+constexpr Index STEP = 32;
 #else
-constexpr bool ROUNDS = false;
+constexpr Index STEP = 16;
 #endif
 template <Index PAIRS, class T>
-constexpr bool BY_HAND = PAIRS > 0 && (sizeof(T) == 4 ? PAIRS % 8 == 0 : ROUNDS && PAIRS % 32 == 0);
+constexpr bool BY_HAND = PAIRS > 0 && PAIRS % (sizeof(T) == 4 ? 8 : STEP) == 0;
 
-inline void put(void* to, __m256i row, bool past) {
-  past ? _mm256_stream_si256(static_cast<__m256i*>(to), row) : _mm256_storeu_si256(static_cast<__m256i*>(to), row);
+// loads are the limit: without the empty statement the compiler loads again for each use of a number
+inline __m256 once(__m256 x) {
+  asm("" : "+x"(x));
+  return x;
+}
+inline __m256 load(const float* from) { return once(_mm256_loadu_ps(from)); }
+inline __m256i load(const c10::BFloat16* from) {
+  return _mm256_castps_si256(load(reinterpret_cast<const float*>(from)));
+}
+template <bool PAST>
+void put(void* to, __m256i row) {
+  PAST ? _mm256_stream_si256(static_cast<__m256i*>(to), row) : _mm256_storeu_si256(static_cast<__m256i*>(to), row);
 }
 
 // eight pairs
 struct Turned8 {
   __m256 first, second;
-  Turned8(__m256 a, __m256 b, const float* cos, const float* sin, float sign) {
-    const __m256 c = _mm256_loadu_ps(cos), s = _mm256_mul_ps(_mm256_loadu_ps(sin), _mm256_set1_ps(sign));
+  Turned8(__m256 a, __m256 b, const float* cos, const float* sin) {
+    const __m256 c = load(cos), s = load(sin);
     first = _mm256_fnmadd_ps(b, s, _mm256_mul_ps(a, c));
     second = _mm256_fmadd_ps(a, s, _mm256_mul_ps(b, c));
   }
 };
 
+// the 16-bit halves of eight words, as float
+inline __m256 lower(__m256i words) { return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)); }
+inline __m256 upper(__m256i words) {
+  return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(0xffff0000u)));
+}
+// round to bfloat16, as `narrow`: `low` to the lower halves of eight words, `high` to the upper ones
+inline __m256i rounded(__m256 low, __m256 high) {
+  // halves are rounded up, then ties, whose lower half has become 0, to even
+  const __m256i half = _mm256_set1_epi32(0x8000);
+  const __m256i even = _mm256_add_epi32(_mm256_castps_si256(low), half);
+  const __m256i odd = _mm256_add_epi32(_mm256_castps_si256(high), half);
+  const __m256i kept = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
+  const __m256i lost = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa);
+  return _mm256_andnot_si256(_mm256_subs_epu16(_mm256_set1_epi16(1), lost), kept);
+}
+
+template <bool PAST>
 [[gnu::always_inline]] inline void turn_halves(const float* x, float* out, const float* cos, const float* sin,
-                                               Index pairs, float sign, bool past) {
+                 Index pairs) {
   for (Index m = 0; m < pairs; m += 8) {
-    const Turned8 now(_mm256_loadu_ps(x + m), _mm256_loadu_ps(x + m + pairs), cos + m, sin + m, sign);
-    put(out + m, _mm256_castps_si256(now.first), past);
-    put(out + m + pairs, _mm256_castps_si256(now.second), past);
+    const Turned8 now(load(x + m), load(x + m + pairs), cos + m, sin + m);
+    put<PAST>(out + m, _mm256_castps_si256(now.first));
+    put<PAST>(out + m + pairs, _mm256_castps_si256(now.second));
   }
 }
 
+template <bool PAST>
 [[gnu::always_inline]] inline void turn_neighbours(const float* x, float* out, const float* cos, const float* sin,
-                                                   Index pairs, float sign, bool past) {
+                 Index pairs) {
   const __m256i twice = _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0);
-  const __m256 signs = _mm256_mul_ps(_mm256_set1_ps(sign), _mm256_set_ps(1, -1, 1, -1, 1, -1, 1, -1));
+  const __m256 signs = _mm256_set_ps(1, -1, 1, -1, 1, -1, 1, -1);
   for (Index m = 0; m < pairs; m += 4) {
-    const __m256 both = _mm256_loadu_ps(x + 2 * m), exchanged = _mm256_permute_ps(both, 0xb1);
+    const __m256 both = load(x + 2 * m), exchanged = _mm256_permute_ps(both, 0xb1);
     const __m256 c = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(cos + m)), twice);
     const __m256 s = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(sin + m)), twice);
     const __m256 turned = _mm256_fmadd_ps(exchanged, _mm256_mul_ps(s, signs), _mm256_mul_ps(both, c));
-    put(out + 2 * m, _mm256_castps_si256(turned), past);
+    put<PAST>(out + 2 * m, _mm256_castps_si256(turned));
   }
 }
+
+#ifndef __AVX512BF16__
+template <bool PAST>
+[[gnu::always_inline]] inline void turn_halves(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
+                 const float* sin, Index pairs) {
+  for (Index m = 0; m < pairs; m += 16) {
+    const __m256i a = load(x + m), b = load(x + m + pairs);
+    const Turned8 even(lower(a), lower(b), cos + m, sin + m), odd(upper(a), upper(b), cos + m + 8, sin + m + 8);
+    put<PAST>(out + m, rounded(even.first, odd.first));
+    put<PAST>(out + m + pairs, rounded(even.second, odd.second));
+  }
+}
+
+template <bool PAST>
+[[gnu::always_inline]] inline void turn_neighbours(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
+                 const float* sin, Index pairs) {
+  for (Index m = 0; m < pairs; m += 8) {
+    const __m256i both = load(x + 2 * m);
+    const Turned8 now(lower(both), upper(both), cos + m, sin + m);
+    put<PAST>(out + 2 * m, rounded(now.first, now.second));
+  }
+}
+#endif
 #else
 template <Index PAIRS, class T>
 constexpr bool BY_HAND = false;
@@ -121,9 +173,9 @@ constexpr bool BY_HAND = false;
 // sixteen pairs
 struct Turned {
   __m512 first, second;
-  Turned(__m512i left, __m512i right, const float* cos, const float* sin, float sign) {
-    const __m512 a = _mm512_castsi512_ps(left), b = _mm512_castsi512_ps(right), c = _mm512_loadu_ps(cos);
-    const __m512 s = _mm512_mul_ps(_mm512_loadu_ps(sin), _mm512_set1_ps(sign));
+  Turned(__m512i left, __m512i right, const float* cos, const float* sin) {
+    const __m512 a = _mm512_castsi512_ps(left), b = _mm512_castsi512_ps(right);
+    const __m512 c = _mm512_loadu_ps(cos), s = _mm512_loadu_ps(sin);
     first = _mm512_fnmadd_ps(b, s, _mm512_mul_ps(a, c));
     second = _mm512_fmadd_ps(a, s, _mm512_mul_ps(b, c));
   }
@@ -134,30 +186,33 @@ inline __m512i widened(const c10::BFloat16* x) {
 }
 // subnormal numbers (below 1.2e-38) become 0
 inline __m512i rounded(__m512 low, __m512 high) { return bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }
-inline void put(c10::BFloat16* to, __m512i row, bool past) {
-  past ? _mm512_stream_si512(reinterpret_cast<__m512i*>(to), row) : _mm512_storeu_si512(to, row);
+template <bool PAST>
+void put(c10::BFloat16* to, __m512i row) {
+  PAST ? _mm512_stream_si512(reinterpret_cast<__m512i*>(to), row) : _mm512_storeu_si512(to, row);
 }
 
+template <bool PAST>
 [[gnu::always_inline]] inline void turn_halves(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
-                                               const float* sin, Index pairs, float sign, bool past) {
+                 const float* sin, Index pairs) {
   for (Index m = 0; m < pairs; m += 32) {
     const Index n = m + 16;
-    const Turned low(widened(x + m), widened(x + m + pairs), cos + m, sin + m, sign);
-    const Turned high(widened(x + n), widened(x + n + pairs), cos + n, sin + n, sign);
-    put(out + m, rounded(low.first, high.first), past);
-    put(out + m + pairs, rounded(low.second, high.second), past);
+    const Turned low(widened(x + m), widened(x + m + pairs), cos + m, sin + m);
+    const Turned high(widened(x + n), widened(x + n + pairs), cos + n, sin + n);
+    put<PAST>(out + m, rounded(low.first, high.first));
+    put<PAST>(out + m + pairs, rounded(low.second, high.second));
   }
 }
 
+template <bool PAST>
 [[gnu::always_inline]] inline void turn_neighbours(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
-                                                   const float* sin, Index pairs, float sign, bool past) {
+                 const float* sin, Index pairs) {
   const __m512i upper = _mm512_set1_epi32(0xffff0000u);
   const __m512i in_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                                             21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   for (Index m = 0; m < pairs; m += 16) {
     const __m512i both = _mm512_loadu_si512(x + 2 * m);
-    const Turned now(_mm512_slli_epi32(both, 16), _mm512_and_si512(both, upper), cos + m, sin + m, sign);
-    put(out + 2 * m, _mm512_permutexvar_epi16(in_turns, rounded(now.first, now.second)), past);
+    const Turned now(_mm512_slli_epi32(both, 16), _mm512_and_si512(both, upper), cos + m, sin + m);
+    put<PAST>(out + 2 * m, _mm512_permutexvar_epi16(in_turns, rounded(now.first, now.second)));
   }
 }
 #endif
@@ -167,6 +222,7 @@ template <class T>
 struct Rows {
   T* data;
   Index step;
+  Rows(T* data, Index step) : data(data), step(step) {}
   Rows(const View& view, bool beside, Index b, Index h, Index n)
       : data(view.row<T>(b, h, n)), step(beside ? view.head : view.token) {}
   T* operator[](Index i) const { return data + i * step; }
@@ -186,51 +242,107 @@ inline void stream(void*, const void*, Index) {}
 inline void finish_streams() {}
 #endif
 
-// PAIRS: number of pairs at compile time, so that the loop is unrolled; 0: taken from the job
+#if defined(__AVX2__) && !defined(__AVX512BF16__)
 template <Index PAIRS, class T>
+constexpr bool APART = BY_HAND<PAIRS, T> && sizeof(T) == 2;
+// times a sign, and of each 16 numbers those of even index first
+inline void set_apart(const float* from, float* to, Index count, float sign) {
+  const __m256 signs = _mm256_set1_ps(sign);
+  for (Index m = 0; m < count; m += 16) {
+    const __m256 low = _mm256_mul_ps(_mm256_loadu_ps(from + m), signs);
+    const __m256 high = _mm256_mul_ps(_mm256_loadu_ps(from + m + 8), signs);
+    const __m256d even = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
+    const __m256d odd = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));
+    _mm256_storeu_ps(to + m, _mm256_castpd_ps(_mm256_permute4x64_pd(even, 0xd8)));
+    _mm256_storeu_ps(to + m + 8, _mm256_castpd_ps(_mm256_permute4x64_pd(odd, 0xd8)));
+  }
+}
+#else
+template <Index PAIRS, class T>
+constexpr bool APART = false;
+inline void set_apart(const float*, float*, Index, float) {}
+#endif
+
+// Cosines or sines of some rows as the kernels read them: times a sign, and perhaps set apart.
+class Waves {
+  Index pairs;
+  Buffer<float> data;
+
+ public:
+  Waves(Index pairs, Index rows) : pairs(pairs), data(pairs * rows) {}
+  Rows<const float> read(Rows<const float> from, Index rows, float sign, bool apart) {
+    const Index step = from.step ? pairs : 0;
+    for (Index i = 0; i < (step ? rows : 1); ++i) {
+      const float* __restrict row = from[i];
+      float* __restrict to = data + i * pairs;
+      if (apart) {
+        set_apart(row, to, pairs, sign);
+      } else {
+        for (Index m = 0; m < pairs; ++m) to[m] = sign * row[m];
+      }
+    }
+    return {data, step};
+  }
+};
+
+// PAIRS: number of pairs at compile time, so that the loop is unrolled; 0: taken from the job
+template <Index PAIRS, bool PAST, class T>
 void turn_rows(const Job& job, Rows<const T> x, Rows<T> out, Rows<const float> cos, Rows<const float> sin, Index count,
                T* room) {
   const Index pairs = PAIRS ? PAIRS : job.pairs, turning = 2 * pairs, still = job.width - turning;
   const bool interleaved = job.interleaved;
-  const float sign = job.back ? -1.f : 1.f;
   for (Index i = 0; i < count; ++i) {
     for (Index c = 0; c < turning; c += 64 / sizeof(T)) __builtin_prefetch(x[i + AHEAD] + c);
     if constexpr (BY_HAND<PAIRS, T>) {
-      interleaved ? turn_neighbours(x[i], out[i], cos[i], sin[i], pairs, sign, room)
-                  : turn_halves(x[i], out[i], cos[i], sin[i], pairs, sign, room);
+      interleaved ? turn_neighbours<PAST>(x[i], out[i], cos[i], sin[i], pairs)
+                  : turn_halves<PAST>(x[i], out[i], cos[i], sin[i], pairs);
     } else {
-      T* to = room ? room : out[i];
-      interleaved ? turn_neighbours(x[i], to, cos[i], sin[i], pairs, sign)
-                  : turn_halves(x[i], to, cos[i], sin[i], pairs, sign);
-      if (room) stream(out[i], room, turning * sizeof(T));
+      T* to = PAST ? room : out[i];
+      interleaved ? turn_neighbours(x[i], to, cos[i], sin[i], pairs) : turn_halves(x[i], to, cos[i], sin[i], pairs);
+      if (PAST) stream(out[i], room, turning * sizeof(T));
     }
     if (still) std::memcpy(static_cast<void*>(out[i] + turning), x[i] + turning, still * sizeof(T));
   }
 }
 
-template <class T>
-void turn(const Job& job) {
+template <Index PAIRS, class T>
+void turn_as(const Job& job) {
   const Index cuts = parts(job.tokens, TOKENS), strides = job.out.batch | job.out.head | job.out.token;
   const bool aligned = (bit_cast<Index>(job.out.data) | ((strides | 2 * job.pairs) * sizeof(T))) % LINE == 0;
   const bool streams = STREAMS && aligned && job.batch * job.heads * job.tokens * job.width * sizeof(T) >= LARGE;
-  const bool beside = job.out.head < job.out.token;
-  auto* const work = job.pairs == 16   ? turn_rows<16, T>
-                     : job.pairs == 32 ? turn_rows<32, T>
-                     : job.pairs == 64 ? turn_rows<64, T>
-                                       : turn_rows<0, T>;
+  const bool beside = job.out.head < job.out.token, apart = APART<PAIRS, T> && !job.interleaved;
+  auto* const work = streams ? turn_rows<PAIRS, true, T> : turn_rows<PAIRS, false, T>;
   parallel_for(job.batch * cuts, 1, [&](Index begin, Index end) {
     Buffer<T> room(2 * job.pairs);
+    const Index most = beside ? job.heads : min(TOKENS, job.tokens);
+    Waves cosines(job.pairs, most), sines(job.pairs, most);
+    Rows<const float> cos(nullptr, 0), sin(nullptr, 0);
     for (Index task = begin; task < end; ++task) {
-      const Index b = task / cuts, first = task % cuts * TOKENS, count = min(TOKENS, job.tokens - first);
+      const Index b = task / cuts, first = task % cuts * TOKENS, tokens = min(TOKENS, job.tokens - first);
       // in memory order: heads of a token, or tokens of a head
-      for (Index i = 0; i < (beside ? count : job.heads); ++i) {
+      const Index count = beside ? job.heads : tokens;
+      for (Index i = 0; i < (beside ? tokens : job.heads); ++i) {
         const Index h = beside ? 0 : i, n = beside ? first + i : first;
-        work(job, {job.x, beside, b, h, n}, {job.out, beside, b, h, n}, {job.cos, beside, b, h, n},
-             {job.sin, beside, b, h, n}, beside ? job.heads : count, streams ? room.data : nullptr);
+        // the same for all heads in most cases
+        if (beside || i == 0 || job.cos.head || job.sin.head) {
+          cos = cosines.read({job.cos, beside, b, h, n}, count, 1.f, apart);
+          sin = sines.read({job.sin, beside, b, h, n}, count, job.back ? -1.f : 1.f, apart);
+        }
+        work(job, {job.x, beside, b, h, n}, {job.out, beside, b, h, n}, cos, sin, count, room);
       }
     }
     if (streams) finish_streams();
   });
+}
+
+template <class T>
+void turn(const Job& job) {
+  switch (job.pairs) {
+    case 16: return turn_as<16, T>(job);
+    case 32: return turn_as<32, T>(job);
+    case 64: return turn_as<64, T>(job);
+    default: return turn_as<0, T>(job);
+  }
 }
 
 }  // namespace
