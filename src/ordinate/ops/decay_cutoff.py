@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.geometry import Geometry
@@ -13,6 +13,8 @@ from ordinate.core.shapes import Keys, OffsetTable, Queries
 SKIPPED_SHARE = 1 / 8
 # tokens per step: temporaries of a step stay in the processor's cache
 STEP = 512
+# keys of a group whose weights together bound those of a row from below
+GROUP = 64
 
 
 def first_relevant_keys(
@@ -21,9 +23,11 @@ def first_relevant_keys(
     """Return the first key with a non-negligible weight for some query of each block; None: no key can be skipped.
 
     A score is at most |q| max|k| scale (Cauchy-Schwarz) plus the bias. All keys at distance d or more together weigh
-    at most exp(|q| max|k| scale + L[d]), with L[d] = log sum over e >= d of exp(bias[e]); the query's own key, which
-    is visible, weighs exp(s + bias[0]). They can be skipped once the first is below eps / 8 of the second: a quarter
-    of the rounding error of the row (eps / 2, with eps = 2^-23 in float32).
+    at most exp(|q| max|k| scale + L[d]), with L[d] = log sum over e >= d of exp(bias[e]). The query's own key, which
+    is visible, weighs exp(s + bias[0]), and the last whole group of m keys before it at least m exp(mean of their
+    scores), since an exponential is convex. Distant keys can be skipped once their bound is below eps / 8 of one of
+    these: a quarter of the rounding error of the row (eps / 2, with eps = 2^-23 in float32). A soft cap shrinks
+    differences of scores, so the bounds hold for capped scores, too.
 
     Args:
         q: queries.
@@ -48,13 +52,55 @@ def first_relevant_keys(
     longest = torch.linalg.vector_norm(k, dim=-1).amax(-1)[:, :, None, None]
     grouped, mine = q.unflatten(1, (-1, groups)), k[:, :, None, where.start :]
     highest = (torch.linalg.vector_norm(grouped, dim=-1).to(type) * longest * abs(scale)).flatten(1, 2)
-    pairs = zip(grouped.split(STEP, 3), mine.split(STEP, 3), strict=True)
-    own_score = torch.cat([(a * b).sum(-1) for a, b in pairs], -1).to(type).flatten(1, 2) * scale
+    own_score = own_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2) + near[:, None]
+    mean_score = group_scores(grouped, mine, scale, STEP).to(type).flatten(1, 2) + _group_bias(table, own, queries)
     # margin for the rounding of norms and scores, in the dtype of q
     room = max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
-    least = own_score - highest - room + near[:, None] + share
+    least = own_score.maximum(mean_score) - highest - room + share
     begins = torch.arange(0, queries, size, device=q.device)
     least = torch.nn.functional.pad(least, (0, -queries % size), value=math.inf).unflatten(2, (-1, size)).amin(-1)
     far = torch.searchsorted(behind, least.transpose(0, 1).flatten(1).contiguous())
     far = far.unflatten(1, (q.shape[0], -1)).transpose(0, 1)
     return (far + begins - queries + 1).clamp(0, keys - 1).contiguous()
+
+
+def own_scores(
+    q: Float[Tensor, "b g r i d"], k: Float[Tensor, "b g 1 i d"], scale: float, step: int
+) -> Float[Tensor, "b g r i"]:
+    """Return the scaled product of each query with its own key in float32, a step at a time."""
+    pairs = zip(q.split(step, 3), k.split(step, 3), strict=True)
+    return torch.cat([(a * b).sum(-1, dtype=torch.float32) * scale for a, b in pairs], -1)
+
+
+def group_scores(
+    q: Float[Tensor, "b g r i d"], k: Float[Tensor, "b g 1 i d"], scale: float, step: int
+) -> Float[Tensor, "b g r i"]:
+    """Return the mean score of each query with the last whole group of keys up to its own; -inf if there is none.
+
+    The group of query i ends (i + 1) mod `GROUP` keys before it.
+
+    Args:
+        q: queries.
+        k: the keys of these queries, in groups of `GROUP` from the first on.
+        scale: multiplies products.
+        step: queries at a time, a multiple of `GROUP`.
+    """
+    lone, groups = min(GROUP - 1, q.shape[3]), q.shape[3] // GROUP
+    found = [q.new_full((*q.shape[:3], lone), -math.inf, dtype=torch.float32)]
+    if groups:
+        means = k[..., : groups * GROUP, :].unflatten(3, (groups, GROUP)).mean(4, dtype=torch.float32)
+        pieces = zip(q[..., lone:, :].split(step, 3), means.split(step // GROUP, 3), strict=True)
+        # the queries from the last of a group on see it
+        for asked, held in pieces:
+            products = asked * held.repeat_interleave(GROUP, 3)[..., : asked.shape[3], :]
+            found.append(products.sum(-1, dtype=torch.float32) * scale)
+    return torch.cat(found, -1)
+
+
+def _group_bias(table: OffsetTable, own: int, queries: int) -> Float[Tensor, "h i"]:
+    """Return for each query the log of the size of its group (see `group_scores`) plus the mean bias of its keys."""
+    if own < 2 * GROUP - 2:
+        return table.new_full((len(table), queries), -math.inf)
+    means = table[:, own - 2 * GROUP + 2 : own + 1].unfold(1, GROUP, 1).mean(-1).flip(1)
+    behind = torch.arange(1, queries + 1, device=table.device) % GROUP
+    return math.log(GROUP) + means[:, behind]

@@ -5,7 +5,13 @@ from ordinate.ops.triton.decay import key_spans, needed_keys, query_spans
 from ordinate.ops.triton.tiles import Tile
 
 SLOPES = torch.tensor([1.0, 0.4, 0.1, 0.0]).expand(2, -1)
-SIZES = [(150, 0, 2, 0.0, torch.float32), (90, 60, 4, 3.0, torch.float16), (150, 0, 1, 0.0, torch.bfloat16)]
+SIZES = [
+    (150, 0, 2, 0, 0.0, torch.float32),
+    (90, 60, 4, 0, 3.0, torch.float16),
+    (150, 0, 1, 0, 0.0, torch.bfloat16),
+    (300, 10, 2, 65, 0.0, torch.float32),
+    (300, 10, 2, 200, 2.0, torch.float32),
+]
 
 
 def drawn(queries, cached, kv_heads, type, size=1.0):
@@ -13,43 +19,61 @@ def drawn(queries, cached, kv_heads, type, size=1.0):
     return q, torch.randn(2, kv_heads, queries + cached, 8).to(type)
 
 
-@pytest.mark.parametrize(("queries", "cached", "kv_heads", "cap", "type"), SIZES)
-def test_what_is_left_out_weighs_less_than_a_rounding(queries, cached, kv_heads, cap, type):
-    q, k = drawn(queries, cached, kv_heads, type)
-    found = needed_keys(q, k, SLOPES, cached, 8**-0.5, cap)
-    scores = q.double() @ k.double().repeat_interleave(4 // kv_heads, 1).mT * 8**-0.5
+def weights_of(q, k, cached, window, scale, cap):
+    """The exact weights of heads with ALiBi biases."""
+    scores = q.double() @ k.double().repeat_interleave(q.shape[1] // k.shape[1], 1).mT * scale
     scores = cap * (scores / cap).tanh() if cap else scores
-    behind = torch.arange(cached, cached + queries)[:, None] - torch.arange(queries + cached)
-    scores = (scores - SLOPES[0][:, None, None].double() * behind).masked_fill(behind < 0, float("-inf"))
+    behind = torch.arange(cached, cached + q.shape[2])[:, None] - torch.arange(k.shape[2])
+    hidden = (behind < 0) | (behind >= (window or k.shape[2]))
+    return (scores - SLOPES[0][:, None, None].double() * behind).masked_fill(hidden, float("-inf")).softmax(-1)
+
+
+@pytest.mark.parametrize("scale", [8**-0.5, -(8**-0.5), 0.0])
+@pytest.mark.parametrize(("queries", "cached", "kv_heads", "window", "cap", "type"), SIZES)
+def test_what_is_left_out_weighs_less_than_a_rounding(queries, cached, kv_heads, window, cap, type, scale):
+    q, k = drawn(queries, cached, kv_heads, type)
+    found = needed_keys(q, k, SLOPES, cached, window, scale, cap)
     left_out = torch.arange(queries + cached) < found[..., None]
-    weights = scores.softmax(-1)
-    assert (weights * left_out).sum(-1).max() <= 2**-26
+    assert (weights_of(q, k, cached, window, scale, cap) * left_out).sum(-1).max() <= 2**-26
     # the bound is of use: heads that look near leave most keys out
-    assert found[:, 0, -1].min() > 70
+    assert found[:, 0, -1].min() > queries + cached - 80
     assert (found[:, 3] == 0).all()
+
+
+def test_the_group_of_recent_keys_bounds_a_row_whose_own_key_weighs_little():
+    q, k = torch.ones(1, 4, 256, 8), torch.ones(1, 1, 256, 8)
+    # every seventh query has a key that is far from it
+    k[:, :, ::7] *= -1
+    found = needed_keys(q, k, SLOPES, 0, 0, 1.0, 0.0)
+    left_out = torch.arange(256) < found[..., None]
+    assert (weights_of(q, k, 0, 0, 1.0, 0.0) * left_out).sum(-1).max() <= 2**-26
+    # alone such a key would need some 16 more units of the score, that is 40 tokens at this slope
+    assert (252 - found[0, 1, 252]) < (18 + 16 + 2) / 0.4
+    # outside of a window the group says nothing
+    assert 252 - needed_keys(q, k, SLOPES, 0, 64, 1.0, 0.0)[0, 1, 252] > (18 + 16) / 0.4
 
 
 def test_a_number_that_is_not_finite_leaves_nothing_out_for_those_that_may_see_it():
     q, k = drawn(150, 0, 2, torch.float32)
-    usual = needed_keys(q, k, SLOPES, 0, 8**-0.5, 0.0)
+    usual = needed_keys(q, k, SLOPES, 0, 0, 8**-0.5, 0.0)
     for wrong in (float("nan"), float("inf")):
         hurt = k.clone()
         hurt[1, 0, 70, 3] = wrong
-        found = needed_keys(q, hurt, SLOPES, 0, 8**-0.5, 0.0)
+        found = needed_keys(q, hurt, SLOPES, 0, 0, 8**-0.5, 0.0)
         assert (found[1, :2] == 0).all()
         assert found[0].equal(usual[0])
         assert found[1, 2:].equal(usual[1, 2:])
         hurt = q.clone()
         hurt[0, 0, 149, 0] = wrong
-        assert needed_keys(hurt, k, SLOPES, 0, 8**-0.5, 0.0)[0, 0, 149] == 0
+        assert needed_keys(hurt, k, SLOPES, 0, 0, 8**-0.5, 0.0)[0, 0, 149] == 0
     # products that overflow in 16 bits
     q, k = (torch.full((1, 4, 150, 8), 300.0, dtype=torch.float16) for _ in range(2))
-    assert (needed_keys(q, k, 1000 * SLOPES, 0, 8**-0.5, 0.0) == 0).all()
+    assert (needed_keys(q, k, 1000 * SLOPES, 0, 0, 8**-0.5, 0.0) == 0).all()
 
 
 def test_spans_hold_every_needed_key_and_query_and_no_further_tile():
     tile = Tile(16, 32, 4, 1)
-    needed = needed_keys(*drawn(150, 20, 2, torch.float32, size=0.5), SLOPES, 20, 8**-0.5, 0.0)
+    needed = needed_keys(*drawn(150, 20, 2, torch.float32, size=0.5), SLOPES, 20, 0, 8**-0.5, 0.0)
     wanted = torch.arange(170) >= needed[..., None]
     of_keys, of_queries = key_spans(needed, tile), query_spans(needed, tile, 2, 170)
     assert of_keys.shape == (2, 4, 10, 2)

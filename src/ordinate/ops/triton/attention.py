@@ -158,7 +158,8 @@ def prepare(given: Problem) -> Prepared:
     # the bound compares with the query's own key, which must exist and be visible
     own = given.causal and given.q_document is None and given.start + q.shape[2] == k.shape[2]
     if own and given.slopes is not None:
-        ready = ready._replace(needed=needed_keys(q, k, given.slopes, given.start, given.scale, given.cap))
+        needed = needed_keys(q, k, given.slopes, given.start, given.window, given.scale, given.cap)
+        ready = ready._replace(needed=needed)
     poison = k.new_empty(k.shape[:3], dtype=torch.float32)
     grid = -(-k.shape[2] // ROWS.rows), ready.grid[1]
     arguments = matrix(k), matrix(v), poison, k.shape[1], k.shape[2], ready.form(ROWS)
