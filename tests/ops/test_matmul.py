@@ -1,7 +1,11 @@
 import pytest
 import torch
+from torch.nn.functional import linear as plain
 
+from ordinate.ops import linear_layer
+from ordinate.ops.linear_layer import Linear, linear
 from ordinate.ops.matmul import matmul, onednn_is_faster
+from ordinate.testing.assert_close import assert_max_close
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (2, 63, 5)])
@@ -34,3 +38,94 @@ def test_the_library_is_chosen_by_the_processor(name, expected, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name})
     # without its cache
     assert onednn_is_faster.__wrapped__() == expected
+
+
+@pytest.fixture
+def by_onednn(monkeypatch):
+    """Many vectors are multiplied by oneDNN, however few they are; the calls that were."""
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        pytest.skip("this build of PyTorch has no oneDNN")
+    made, product = [], linear_layer.linear_product
+    monkeypatch.setattr(linear_layer, "MIN_PRODUCTS", 0)
+    monkeypatch.setattr(linear_layer, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr("ordinate.ops.matmul.onednn_is_faster", lambda: True)
+    monkeypatch.setattr(linear_layer, "linear_product", lambda *given: made.append(given) or product(*given))
+    return made
+
+
+def close(found, exact):
+    assert_max_close(found, exact, 1e-5, "the product")
+
+
+def drawn(rows, inner, outer, *, biased):
+    x, weight = torch.randn(*rows, inner), torch.randn(outer, inner)
+    return [y.requires_grad_() for y in (x, weight, *([torch.randn(outer)] if biased else []))]
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("rows", "inner", "outer"), [((9,), 3, 17), ((2, 63), 33, 5), ((3, 4, 50), 64, 64)])
+def test_many_vectors_are_multiplied_alike_by_onednn(rows, inner, outer, biased, by_onednn):
+    inputs = drawn(rows, inner, outer, biased=biased)
+    found, exact = linear(*inputs), plain(*inputs)
+    assert len(by_onednn) == 1
+    assert found.shape == exact.shape
+    close(found, exact)
+    slope = torch.randn_like(exact)
+    pairs = (torch.autograd.grad(y, inputs, slope, create_graph=True) for y in (found, exact))
+    once = [torch.autograd.grad(linear(*inputs), inputs, slope)]
+    for one, other, third in zip(*pairs, *once, strict=True):
+        assert one.shape == other.shape
+        close(one, other)
+        close(third, other)
+
+
+def test_linear_by_onednn_has_second_derivatives(by_onednn):
+    inputs = [x.double().detach().float().requires_grad_() for x in drawn((12,), 6, 5, biased=True)]
+
+    def second(f):
+        y = torch.autograd.grad(f(*inputs).pow(3).sum(), inputs, create_graph=True)
+        return torch.autograd.grad(sum(x.square().sum() for x in y), inputs)
+
+    for one, other in zip(second(linear), second(plain), strict=True):
+        close(one, other)
+    assert by_onednn
+
+
+def test_matrices_may_be_slices_and_transposed(by_onednn):
+    x, whole = torch.randn(30, 8), torch.randn(12, 20, requires_grad=True)
+    for weight in (whole[2:7, :8], whole[:, 4:12], whole.t()[:8, :8].t(), whole[:, ::2][:, :8], whole[::3, :8]):
+        found, exact = linear(x.t().contiguous().t(), weight), plain(x, weight)
+        close(found, exact)
+        one, other = (torch.autograd.grad(y.square().sum(), whole, retain_graph=True)[0] for y in (found, exact))
+        close(one, other)
+    assert len(by_onednn) == 5
+
+
+def test_only_what_needs_gradients_gets_them(by_onednn):
+    layer, x = Linear(5, 7), torch.randn(40, 5)
+    layer.weight.requires_grad_(False)
+    y = layer(x)
+    (of_bias,) = torch.autograd.grad(y.sum(), [layer.bias])
+    close(of_bias, torch.full((7,), 40.0))
+    with torch.no_grad():
+        assert not layer(x).requires_grad
+    assert len(by_onednn) == 2
+
+
+def test_transforms_and_other_types_see_the_operation_of_pytorch(by_onednn):
+    x, weight = torch.randn(40, 5), torch.randn(7, 5)
+    grads = torch.func.vmap(torch.func.grad(lambda w, row: linear(row[None], w).square().sum()), (None, 0))(weight, x)
+    assert grads.shape == (40, 7, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x, weight).dtype == torch.bfloat16
+    assert linear(x.double(), weight.double()).dtype == torch.float64
+    assert linear(x.bfloat16(), weight.bfloat16()).dtype == torch.bfloat16
+    assert linear(x.to("meta"), weight.to("meta")).shape == (40, 7)
+    assert linear(x[:0], weight).shape == (0, 7)
+    assert not [given for given in by_onednn if given[0].numel()]
+
+
+def test_small_products_keep_to_pytorch(monkeypatch):
+    monkeypatch.setattr(linear_layer, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(linear_layer, "linear_product", lambda *given: pytest.fail("a small product was taken"))
+    linear(torch.randn(100, 32), torch.randn(32, 32))

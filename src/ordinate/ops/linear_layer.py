@@ -5,11 +5,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ordinate.ops.double_backward import untraceable
+from ordinate.ops.matmul import linear_product, onednn_is_faster
 from ordinate.ops.native import build
 from ordinate.ops.native.linear import MAX_VECTORS, multiply
 
 # smallest matrix, in elements, for which compiling the C++ kernel is worth the wait
 MIN_ELEMENTS = 2**16
+# fewest multiplications for which the faster product outweighs the overhead of an autograd node in Python
+MIN_PRODUCTS = 2**22
 
 
 def linear(
@@ -19,9 +22,12 @@ def linear(
 
     On CPUs, in float32 and bfloat16 and without gradients, few vectors are multiplied in one pass over the matrix,
     accumulated in float32, in C++ where it can be built (`ordinate.ops.native`). Memory bandwidth is the limit then.
+    Many vectors are multiplied by oneDNN where it is faster than PyTorch's BLAS (`ordinate.ops.matmul`).
     """
     if _few(x, weight, bias) and build.unavailable_reason("linear") is None:
         return multiply(x.reshape(-1, x.shape[-1]), weight, bias).unflatten(0, x.shape[:-1])
+    if _many(x, weight, bias):
+        return linear_product(x, weight, bias)
     return nn.functional.linear(x, weight, bias)
 
 
@@ -34,16 +40,28 @@ class Linear(nn.Linear):
 
 
 def _few(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether the fast path applies: few vectors, a large matrix, plain CPU tensors and no gradients."""
+    """Whether the product of few vectors applies: a large matrix, plain CPU tensors and no gradients."""
     if x.ndim < 2 or not 0 < x.shape[:-1].numel() <= MAX_VECTORS or weight.numel() < MIN_ELEMENTS:
         return False
-    tensors = [x, weight] if bias is None else [x, weight, bias]
-    # quantised, distributed and traced tensors are subclasses, whose own operations must run
-    plain = all(type(tensor) in (Tensor, nn.Parameter) and tensor.dtype == x.dtype for tensor in tensors)
-    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    learns = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in (x, weight, bias))
     fits = x.dtype in (torch.float32, torch.bfloat16) and weight.stride(1) == 1
-    here = all(tensor.device.type == "cpu" for tensor in tensors)
-    return plain and here and fits and not learns and not _special(x)
+    return fits and not learns and _plain(x, weight, bias) and not _special(x)
+
+
+def _many(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether oneDNN applies: many vectors, plain CPU tensors in float32."""
+    if x.ndim < 2 or x.dtype != torch.float32 or x.shape[:-1].numel() * weight.numel() < MIN_PRODUCTS:
+        return False
+    return _plain(x, weight, bias) and not _special(x) and onednn_is_faster()
+
+
+def _plain(*tensors: Tensor | None) -> bool:
+    """Whether these are tensors of one type on a CPU, no subclasses: quantised, distributed or traced ones."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    return all(
+        type(tensor) in (Tensor, nn.Parameter) and tensor.dtype == given[0].dtype and tensor.device.type == "cpu"
+        for tensor in given
+    )
 
 
 def _special(x: Tensor) -> bool:

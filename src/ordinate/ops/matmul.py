@@ -16,10 +16,12 @@ Matrix = Float[Tensor, "rows inner"]
 
 
 def matmul_transposed(
-    a: Float[Tensor, "rows inner"], b: Float[Tensor, "columns inner"]
+    a: Float[Tensor, "rows inner"], b: Float[Tensor, "columns inner"], bias: Float[Tensor, " columns"] | None = None
 ) -> Float[Tensor, "rows columns"]:
-    """Return a b^T; `a` is contiguous, `b` is contiguous or the transpose of a contiguous matrix."""
-    return _onednn(a, b) if _by_onednn(a, b) else _plain(a, b)
+    """Return a b^T + bias; `a` is contiguous, `b` is contiguous or the transpose of a contiguous matrix."""
+    if _by_onednn(a, b):
+        return _onednn(a, b, bias)
+    return torch.mm(a, b.t()) if bias is None else torch.addmm(bias, a, b.t())
 
 
 def matmul_partial_sums(
@@ -48,27 +50,41 @@ def matmul(x: Float[Tensor, "*any inner"], weight: Float[Tensor, "inner columns"
     with torch.autocast(x.device.type, enabled=False):
         if untraceable(x):
             return x.to(wide) @ weight.to(wide)
-        y = _Multiplied.apply(x.flatten(0, -2).to(wide), weight.to(wide))
-    return y.unflatten(0, x.shape[:-1])
+        return linear_product(x.to(wide), weight.to(wide).t())
 
 
-class _Multiplied(torch.autograd.Function):
+def linear_product(
+    x: Float[Tensor, "*any inner"], weight: Float[Tensor, "outer inner"], bias: Float[Tensor, " outer"] | None = None
+) -> Float[Tensor, "*any outer"]:
+    """Return x W^T + b, with gradients by the same engine; not for transforms of torch.func or autocast."""
+    return _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias).unflatten(0, x.shape[:-1])
+
+
+class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return matmul_transposed(x.contiguous(), weight.contiguous().t())
+        return matmul_transposed(x.contiguous(), _operand(weight), bias)
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (x, weight), (slope,) = ctx.saved_tensors, grad_outputs
+        of_bias = slope.sum(0) if ctx.needs_input_grad[2] else None
         # gradients of gradients are asked for: products that autograd can trace
         if torch.is_grad_enabled():
-            return slope @ weight.t(), x.t() @ slope
-        of_x = matmul_transposed(slope.contiguous(), weight.contiguous()) if ctx.needs_input_grad[0] else None
+            return slope @ weight, slope.t() @ x, of_bias
+        x, slope = x.contiguous(), slope.contiguous()
+        of_x = matmul_transposed(slope, _operand(weight.t())) if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return of_x, None, of_bias
         # a product needs one transposed copy: copy the narrower operand
-        narrow, other = (slope, x) if slope.shape[1] < x.shape[1] else (x, slope)
-        of_weight = matmul_transposed(narrow.t().contiguous(), other.contiguous().t())
-        return of_x, of_weight.t() if narrow is slope else of_weight
+        if slope.shape[1] < x.shape[1]:
+            return of_x, matmul_transposed(slope.t().contiguous(), x.t()), of_bias
+        return of_x, matmul_transposed(x.t().contiguous(), slope.t()).t(), of_bias
+
+
+def _operand(b: Matrix) -> Matrix:
+    return b if b.is_contiguous() or b.t().is_contiguous() else b.contiguous()
 
 
 def gradient_type(type: torch.dtype) -> torch.dtype:
@@ -82,7 +98,7 @@ def gradient_type(type: torch.dtype) -> torch.dtype:
 
 
 def _by_onednn(a: Tensor, b: Tensor) -> bool:
-    known = a.dtype == torch.float32 and a.device.type == "cpu" and a.numel() and b.numel()
+    known = a.dtype == b.dtype == torch.float32 and a.device.type == "cpu" and a.numel() and b.numel()
     # torch.compile has its own choice
     return bool(known) and not torch.compiler.is_compiling() and onednn_is_faster()
 
@@ -107,9 +123,5 @@ def onednn_is_faster() -> bool:
     return str(torch.cpu.get_capabilities().get("cpu_name", "")).startswith("AMD")
 
 
-def _onednn(a: Tensor, b: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
-
-
-def _plain(a: Tensor, b: Tensor) -> Tensor:
-    return torch.mm(a, b.t())
+def _onednn(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
