@@ -100,8 +100,10 @@ struct BackTile {
           k_columns[c * PITCH + j] = j < rows ? static_cast<P>(job.k.row<T>(b, g, n + j)[c]) : P(0.f);
   }
 
-  // recompute the weights and the gradients of the scores, for `rows` keys from n and `count` queries from m
-  void differentiate(const Job& job, Asked<T, P>& asked, Index b, Index h, Index n, Index rows, Index m, Index count) {
+  // recompute the weights and the gradients of the scores, for `rows` keys from n and `count` queries from m; the first
+  // key is hidden from the queries before number `first`, and each further one from one more
+  void differentiate(const Job& job, Asked<T, P>& asked, Index b, Index h, Index n, Index rows, Index m, Index count,
+                     Index first) {
     const Index total = padded(count), along = m + job.keys - 1 - n, head = b * job.heads + h;
     const Index* holds = documents(job.k_document, b, job.keys, n);
     const Index* asks = documents(job.q_document, b, job.queries, m);
@@ -109,7 +111,8 @@ struct BackTile {
     const float* __restrict top = job.top + head * job.queries + m;
     const float* __restrict part = job.share + head * job.queries + m;
     const float scale = job.cap ? 1.f : job.scale;
-    if (job.cap) bend(job, rows, count);
+    const auto hidden = [&](Index r) { return floored(first + r, LANES, count); };
+    for (Index r = 0; r < rows && job.cap; ++r) bend_row(job, r, hidden(r), count);
     float* __restrict delta = asked.delta + m;
     float* dtable = job.dtable ? job.dtable + head * job.pitch() + along : nullptr;
     // delta = sum of weight * slope equals gradient * output up to the rounding of the output. With few keys that error
@@ -119,14 +122,17 @@ struct BackTile {
       const float *__restrict score = scores + r * COLUMNS, *__restrict slope = slopes + r * COLUMNS;
       const float* __restrict bias = hide(table - r, asks, holds ? holds[r] : 0, count, room);
 #pragma omp simd
-      for (Index c = 0; c < count; ++c)
+      for (Index c = hidden(r); c < count; ++c)
         delta[c] += exponential(score[c] * scale + bias[c] - top[c]) * part[c] * slope[c];
     }
     for (Index r = 0; r < rows; ++r) {
       float *__restrict score = scores + r * COLUMNS, *__restrict slope = slopes + r * COLUMNS;
       const float* __restrict bias = hide(table - r, asks, holds ? holds[r] : 0, count, room);
+      const Index from = hidden(r);
+      std::fill_n(score, from, 0.f);
+      std::fill_n(slope, from, 0.f);
 #pragma omp simd
-      for (Index c = 0; c < count; ++c) {
+      for (Index c = from; c < count; ++c) {
         score[c] = exponential(score[c] * scale + bias[c] - top[c]) * part[c];
         slope[c] = score[c] * (slope[c] - delta[c]);
       }
@@ -134,11 +140,11 @@ struct BackTile {
       if (dtable) {
         float* __restrict sums = dtable - r;
 #pragma omp simd
-        for (Index c = 0; c < count; ++c) sums[c] += slope[c];
+        for (Index c = from; c < count; ++c) sums[c] += slope[c];
       }
       const float* __restrict steep = steepness + r * COLUMNS;
 #pragma omp simd
-      for (Index c = 0; c < (job.cap ? count : 0); ++c) slope[c] *= steep[c];
+      for (Index c = from; c < (job.cap ? count : 0); ++c) slope[c] *= steep[c];
       if constexpr (PAIRED<P>) {
         narrow(score, narrow_scores + r * COLUMNS, total);
         narrow(slope, narrow_slopes + r * COLUMNS, total);
@@ -146,16 +152,14 @@ struct BackTile {
     }
   }
 
-  // apply the soft cap to the products, and keep its derivative
-  void bend(const Job& job, Index rows, Index count) {
+  // apply the soft cap to the products of a row, and keep its derivative
+  void bend_row(const Job& job, Index r, Index from, Index count) {
     const float scale = job.scale, cap = job.cap;
-    for (Index r = 0; r < rows; ++r) {
-      float *__restrict score = scores + r * COLUMNS, *__restrict steep = steepness + r * COLUMNS;
+    float *__restrict score = scores + r * COLUMNS, *__restrict steep = steepness + r * COLUMNS;
 #pragma omp simd
-      for (Index c = 0; c < count; ++c) {
-        score[c] = ::bend(score[c] * scale, cap);
-        steep[c] = 1.f - score[c] / cap * (score[c] / cap);
-      }
+    for (Index c = from; c < count; ++c) {
+      score[c] = bend(score[c] * scale, cap);
+      steep[c] = 1.f - score[c] / cap * (score[c] / cap);
     }
   }
 };
@@ -174,30 +178,37 @@ std::pair<Index, Index> seeing(const Job& job, Index head, Index m, Index n, Ind
 template <class T, class P>
 void backward_keys(const Job& job, Asked<T, P>& asked, BackTile<T, P>& tile, Index b, Index g, Index h, Index n,
                    Index rows) {
-  const Index even = parts(rows, 2) * 2, head = b * job.heads + h;
+  const Index even = parts(rows, 2) * 2, head = b * job.heads + h, reach = job.reach(h);
   const auto [keys, k_pitch] = left_rows<T, P>(job.k, b, g, n, rows, job.width, tile.k_rows);
   const auto [values, v_pitch] = left_rows<T, P>(job.v, b, g, n, rows, job.depth, tile.v_rows);
   for (Index start = 0; start < job.queries; start += COLUMNS) {
     const auto [m, count] = seeing(job, head, start, n, rows);
     const Index* holds = documents(job.k_document, b, job.keys, n);
     if (!count || !meet(holds, rows, documents(job.q_document, b, job.queries, m), count)) continue;
-    const Index total = padded(count);
+    const Index total = padded(count), first = n - reach - m;
+    // queries see no key after the last that the last of them sees
+    const auto holding = [&](Index, Index end) { return std::pair(Index(0), raised(end - first, STEP, rows)); };
     for (Index c = 0; c < total; c += PANEL) {
-      brgemm(rows, PANEL, job.width, k_pitch, PANEL, COLUMNS, false, keys, asked.q_columns + (m + c) * job.width,
+      const Index held = holding(c, c + PANEL).second;
+      if (!held) continue;
+      brgemm(held, PANEL, job.width, k_pitch, PANEL, COLUMNS, false, keys, asked.q_columns + (m + c) * job.width,
              tile.scores + c, PAIRED<P>);
-      brgemm(rows, PANEL, job.depth, v_pitch, PANEL, COLUMNS, false, values, asked.up_columns + (m + c) * job.depth,
+      brgemm(held, PANEL, job.depth, v_pitch, PANEL, COLUMNS, false, values, asked.up_columns + (m + c) * job.depth,
              tile.slopes + c, PAIRED<P>);
     }
-    tile.differentiate(job, asked, b, h, n, rows, m, count);
-    add_product<P>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(),
+    tile.differentiate(job, asked, b, h, n, rows, m, count, first);
+    add_product<P>(holding, job.depth, total, job.depth, tile.weights(),
                    asked.rows(job.gradient, asked.up_rows, b, h, m, count, job.depth, tile.right_rows), tile.dv);
-    add_product<P>(rows, job.width, total, COLUMNS, job.width, job.width, tile.narrowed(),
+    add_product<P>(holding, job.width, total, job.width, tile.narrowed(),
                    asked.rows(job.q, asked.q_rows, b, h, m, count, job.width, tile.right_rows), tile.dk);
     if constexpr (PAIRED<P>) pack_rows<P, P>(tile.narrowed(), COLUMNS, rows, even, COLUMNS, tile.pairs);
     const P* right = PAIRED<P> ? tile.pairs.data : tile.narrowed();
-    for (Index c = 0; c < total; c += PANEL)
-      brgemm(job.width, PANEL, PAIRED<P> ? even : rows, tile.PITCH, COLUMNS, asked.pitch, true,
-             tile.k_columns.data, right + c * (PAIRED<P> ? 2 : 1), asked.dq + m + c, PAIRED<P>);
+    for (Index c = 0; c < total; c += PANEL) {
+      const Index held = holding(c, c + PANEL).second;
+      if (held)
+        brgemm(job.width, PANEL, PAIRED<P> ? parts(held, 2) * 2 : held, tile.PITCH, COLUMNS, asked.pitch, true,
+               tile.k_columns.data, right + c * (PAIRED<P> ? 2 : 1), asked.dq + m + c, PAIRED<P>);
+    }
   }
 }
 

@@ -31,7 +31,7 @@ void soften(float* __restrict scores, P* weights, const float* __restrict bias, 
     scores[c] = exponential(scores[c] - base);
     added += scores[c];
   }
-  for (Index c = count; c < total; ++c) scores[c] = 0.f;
+  std::fill(scores + count, scores + total, 0.f);
   if constexpr (PAIRED<P>) narrow(scores, weights, total);
   mass = mass * shrink + added;
   top = now;
@@ -74,6 +74,7 @@ void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Inde
   const Index head = b * job.heads + h, begin = block * ROWS, rows = min(ROWS, job.queries - begin);
   const Index last = job.last[block], *asks = documents(job.q_document, b, job.queries, begin);
   const float* table = job.table + h * job.pitch() + job.queries - 1 - begin;
+  const Index reach = begin + job.reach(h);  // the last key that the first query of the block sees
   const auto [queries, pitch] = left_rows<T, P>(job.q, b, h, begin, rows, job.width, tile.queries);
   std::fill_n(tile.sum.data, rows * job.depth, 0.f);
   // an attention sink is a key that every query has read already, whose value is 0
@@ -83,16 +84,22 @@ void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Inde
     const Index count = min(COLUMNS, last - n), total = padded(count);
     const Index* holds = documents(job.k_document, b, job.keys, n);
     if (!meet(asks, rows, holds, count)) continue;
-    for (Index c = 0; c < total; c += PANEL)
-      brgemm(rows, PANEL, job.width, pitch, PANEL, COLUMNS, false, queries, held.keys + (n + c) * job.width,
-             tile.scores + c, PAIRED<P>);
-    for (Index r = 0; r < rows && job.cap; ++r) bend_row(tile.scores + r * COLUMNS, job.scale, job.cap, count);
-    for (Index r = 0; r < rows; ++r)
-      soften(tile.scores + r * COLUMNS, tile.weights() + r * COLUMNS,
-             hide(table + n - r, holds, asks ? asks[r] : 0, count, tile.room), job.cap ? 1.f : job.scale, count, total,
-             tile.top[r], tile.mass[r], tile.sum + r * job.depth, job.depth);
-    add_product<P>(rows, job.depth, total, COLUMNS, job.depth, job.depth, tile.weights(), held.values + n * job.depth,
-                   tile.sum);
+    // keys are hidden from the queries before the first that sees one of them
+    const auto asking = [&](Index c, Index) { return std::pair(floored(n + c - reach, STEP, rows), rows); };
+    for (Index c = 0; c < total; c += PANEL) {
+      const Index from = asking(c, 0).first;
+      if (from < rows)
+        brgemm(rows - from, PANEL, job.width, pitch, PANEL, COLUMNS, false, queries + from * pitch,
+               held.keys + (n + c) * job.width, tile.scores + from * COLUMNS + c, PAIRED<P>);
+    }
+    for (Index r = 0; r < rows; ++r) {
+      const Index seen = raised(reach + r + 1 - n, LANES, count);
+      float* scores = tile.scores + r * COLUMNS;
+      if (job.cap) bend_row(scores, job.scale, job.cap, seen);
+      soften(scores, tile.weights() + r * COLUMNS, hide(table + n - r, holds, asks ? asks[r] : 0, seen, tile.room),
+             job.cap ? 1.f : job.scale, seen, total, tile.top[r], tile.mass[r], tile.sum + r * job.depth, job.depth);
+    }
+    add_product<P>(asking, job.depth, total, job.depth, tile.weights(), held.values + n * job.depth, tile.sum);
   }
   for (Index r = 0; r < rows; ++r) {
     const bool empty = tile.mass[r] == 0.f;

@@ -20,6 +20,8 @@ constexpr Index ROWS = 128;     // rows of a tile: queries in the forward pass, 
 constexpr Index COLUMNS = 512;  // columns of a tile: keys in the forward pass, queries in the backward pass
 constexpr Index PANEL = 64;     // columns of one product
 constexpr Index TERMS = 64;     // terms of a partial sum in float32 products
+constexpr Index STEP = 32;      // rows of a product are a multiple of it: each number of rows has machine code of its own
+constexpr Index LANES = 16;     // columns of a row begin and end at a multiple of it: whole vectors
 
 template <class T>
 constexpr bool PAIRED = sizeof(T) == 2;
@@ -49,17 +51,34 @@ struct Job {
   }
   Index blocks() const { return parts(queries, ROWS); }
   Index pitch() const { return queries + keys - 1; }
+
+  // the greatest distance at which a query of this head sees a key: index of the key minus that of the query
+  Index reach(Index h) const {
+    const float* end = table + h * pitch();
+    Index x = back ? 0 : pitch() - 1;
+    while (x >= 0 && x < pitch() && end[x] == NEVER) x += back ? 1 : -1;
+    return (back ? pitch() - 1 - x : x) - (queries - 1);
+  }
 };
 
+// x, rounded down to a multiple of `size`, within 0 and `most`
+Index floored(Index x, Index size, Index most) { return std::clamp<Index>(x, 0, most) / size * size; }
+// x, rounded up likewise
+Index raised(Index x, Index size, Index most) { return min(parts(std::clamp<Index>(x, 0, most), size) * size, most); }
+
 // Add a product to `sums`, in partial sums of few terms: long float32 sums lose digits. 16-bit operands have so few
-// digits that long sums are accurate enough.
-template <class T>
-void add_product(Index rows, Index columns, Index inner, Index left_pitch, Index right_pitch, Index pitch,
-                 const T* left, const T* right, float* sums) {
+// digits that long sums are accurate enough. `rows` gives the first row that some terms, from one on to an end, add to,
+// and the end of such rows: in the others they are 0.
+template <class T, class Rows>
+void add_product(const Rows& rows, Index columns, Index inner, Index right_pitch, const T* left, const T* right,
+                 float* sums) {
   const Index terms = PAIRED<T> ? COLUMNS : TERMS;
-  for (Index k = 0; k < inner; k += terms)
-    brgemm(rows, columns, min(terms, inner - k), left_pitch, right_pitch, pitch, true, left + k,
-           right + k * right_pitch, sums, PAIRED<T>);
+  for (Index k = 0; k < inner; k += terms) {
+    const auto [begin, end] = rows(k, min(k + terms, inner));
+    if (begin < end)
+      brgemm(end - begin, columns, min(terms, inner - k), COLUMNS, right_pitch, columns, true,
+             left + begin * COLUMNS + k, right + k * right_pitch, sums + begin * columns, PAIRED<T>);
+  }
 }
 
 // Soft cap, cap tanh(x / cap). Near 0 by its Taylor series, since 1 - e^-2x would cancel.
