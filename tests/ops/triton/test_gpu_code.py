@@ -1,5 +1,6 @@
 """The kernels compiled for GPUs that are not there."""
 
+import ast
 import json
 import os
 import re
@@ -86,3 +87,18 @@ def test_shapes_in_kernels_are_named_constants():
     # Triton 3.6 does not compile a list that holds an attribute of a form
     for path in Path(tiles.__file__).parent.glob("*.py"):
         assert not re.search(r"tl\.(zeros|full)\(\[[^\]]*FORM\.", path.read_text(encoding="utf-8")), path.name
+
+
+def test_kernels_unpack_tuples_one_level_at_a_time():
+    # Triton 3.6 does not compile an assignment to a tuple in a tuple
+    found = 0
+    for path in Path(tiles.__file__).parent.glob("*.py"):
+        functions = [
+            x for x in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(x, ast.FunctionDef)
+        ]
+        kernels = [x for x in functions if any(getattr(y, "id", None) == "kernel" for y in x.decorator_list)]
+        for node in (node for function in kernels for node in ast.walk(function) if isinstance(node, ast.Assign)):
+            found += 1
+            nested = [x for target in node.targets for x in getattr(target, "elts", []) if isinstance(x, ast.Tuple)]
+            assert not nested, f"{path.name}, line {node.lineno}"
+    assert found > 100

@@ -170,72 +170,41 @@ def by_offset(pairs, FORM: tl.constexpr, BY_KEY: tl.constexpr, KEYS_FIRST: tl.co
 
 
 @kernel
-def add_vectors(
-    sums, pairs, entries, FORM: tl.constexpr, BY_KEY: tl.constexpr, VALUES: tl.constexpr, FAR: tl.constexpr
-):
+def add_vectors(sums, pairs, entries, FORM: tl.constexpr, BY_KEY: tl.constexpr, VALUES: tl.constexpr):
     """Add the vectors of all pairs of a tile, each times the number of its pair, to the sums of the tile's rows.
 
-    Rows are keys if BY_KEY, else queries. `entries` are as in `read_band`; if FAR, all pairs have the first.
+    Rows are keys if BY_KEY, else queries. `entries` are as in `read_band`.
     """
-    band, head, place, last = entries
-    if FAR:
-        sums += tl.sum(pairs, 1)[:, None] * load_vector(band, head, place, FORM, VALUES)[None, :]
-    else:
-        lower = load_half(band, head, place - FORM.rows, last, FORM, VALUES)
-        upper = load_half(band, head, place, last, FORM, VALUES)
-        above, below = by_offset(pairs.to(lower.dtype), FORM, BY_KEY, BY_KEY)
-        sums = tl.dot(above, upper, sums, input_precision="ieee")
-        sums = tl.dot(below, lower, sums, input_precision="ieee")
-    return sums
+    band, head, first, last = entries
+    lower = load_half(band, head, first - FORM.rows, last, FORM, VALUES)
+    upper = load_half(band, head, first, last, FORM, VALUES)
+    above, below = by_offset(pairs.to(lower.dtype), FORM, BY_KEY, BY_KEY)
+    sums = tl.dot(above, upper, sums, input_precision="ieee")
+    return tl.dot(below, lower, sums, input_precision="ieee")
 
 
 @kernel
-def products_with(
-    tokens,
-    entries,
-    FORM: tl.constexpr,
-    BY_KEY: tl.constexpr,
-    KEYS_FIRST: tl.constexpr,
-    VALUES: tl.constexpr,
-    FAR: tl.constexpr,
-):
-    """Products of tokens with the vector of each pair, in a form that broadcasts to the tile: see `read_band`."""
-    if FAR:
-        band, head, place, _last = entries
-        found = times_vector(tokens, band, head, place, FORM, VALUES)
-        found = found[:, None] if BY_KEY == KEYS_FIRST else found[None, :]
-    else:
-        found = read_band(tokens, entries, FORM, BY_KEY, KEYS_FIRST, VALUES)
-    return found
-
-
-@kernel
-def score_pairs(tokens, index, shift, place, inputs, FORM: tl.constexpr, KEYS_FIRST: tl.constexpr, FAR: tl.constexpr):
+def score_pairs(tokens, index, shift, place, inputs, FORM: tl.constexpr, KEYS_FIRST: tl.constexpr):
     """Scores of a tile with the terms of all vectors, masks apart, and the soft cap's tanh: see `score_tile`.
 
     `tokens` and `index` are those of its queries and of its keys, `shift` is added to the scores of each key, and
-    `inputs` are bias, vectors, structure and head. `place` is the entry of its first pair, or if FAR the one that all
-    of its pairs have. Keys are in rows if KEYS_FIRST.
+    `inputs` are bias, vectors, structure and head. `place` is the entry of its first pair. Keys are in rows if
+    KEYS_FIRST.
     """
     queries, keys = tokens
     i, j = index
     bias, vectors, where, head = inputs
-    TABLE: tl.constexpr = FORM.biased and not FAR
-    if vectors.lone is not None:
-        shift += times_vector(keys, vectors.lone, head, 0, FORM, False) * LOG2E
-    if FORM.biased and FAR:
-        shift += tl.load(bias.table + head.to(tl.int64) * (bias.last + 1) + place) * LOG2E
     given = bias, where, head
     if KEYS_FIRST:
         products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
-        score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, TABLE)
+        score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, FORM.biased)
     else:
         products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-        score, squashed = score_tile(products, i[:, None], j[None, :], given, shift[None, :], FORM, TABLE)
+        score, squashed = score_tile(products, i[:, None], j[None, :], given, shift[None, :], FORM, FORM.biased)
     if vectors.asked is not None:
         entries = vectors.asked, head, place, bias.last
-        score += products_with(queries, entries, FORM, False, KEYS_FIRST, False, FAR) * LOG2E
+        score += read_band(queries, entries, FORM, False, KEYS_FIRST, False) * LOG2E
     if vectors.held is not None:
         entries = vectors.held, head, place, bias.last
-        score += products_with(keys, entries, FORM, True, KEYS_FIRST, False, FAR) * LOG2E
+        score += read_band(keys, entries, FORM, True, KEYS_FIRST, False) * LOG2E
     return score, squashed

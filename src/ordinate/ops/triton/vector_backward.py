@@ -12,33 +12,33 @@ Each kernel owns what it writes: no atomic additions, the same bits at each call
 import triton.language as tl
 
 from ordinate.ops.triton.backward import load_softmax
-from ordinate.ops.triton.bands import add_vectors, load_vector, products_with, query_bands, score_pairs
+from ordinate.ops.triton.bands import add_vectors, load_vector, query_bands, read_band, score_pairs
 from ordinate.ops.triton.kernel import kernel
+from ordinate.ops.triton.ranges import round_down
 from ordinate.ops.triton.scores import (
     INFINITY,
     base,
     load_documents,
-    load_poison,
     load_tile,
+    score_tile,
     store_tile,
     visible_tile,
 )
+from ordinate.ops.triton.vector_ends import load_shift
 
 
 @kernel
-def pair_gradients(
-    tokens, rows, columns, place, inputs, FORM: tl.constexpr, KEYS_FIRST: tl.constexpr, FAR: tl.constexpr
-):
+def pair_gradients(tokens, rows, columns, place, inputs, FORM: tl.constexpr, KEYS_FIRST: tl.constexpr):
     """Weights of a tile, the gradients of its scores, and those of its products before the soft cap; 0 where hidden.
 
     `tokens` are queries, keys, outputs' gradients and values; `rows` index, document, log-sum-exp and delta of the
-    queries; `columns` index, document and poison of the keys; `place` and what FAR means are as in `score_pairs`.
+    queries; `columns` index, document and shift of the keys; `place` is as in `score_pairs`.
     """
     queries, keys, upstream, values = tokens
     i, asks, norm, delta = rows
-    j, holds, poison = columns
+    j, holds, shift = columns
     bias, vectors, where, head = inputs
-    score, squashed = score_pairs((queries, keys), (i, j), poison, place, inputs, FORM, KEYS_FIRST, FAR)
+    score, squashed = score_pairs((queries, keys), (i, j), shift, place, inputs, FORM, KEYS_FIRST)
     if KEYS_FIRST:
         slope = tl.dot(values, tl.trans(upstream), input_precision="ieee")
         seen = visible_tile(i[None, :], j[:, None], asks[None, :], holds[:, None], where, FORM)
@@ -49,7 +49,7 @@ def pair_gradients(
         level, share = norm[:, None], delta[:, None]
     if vectors.carried is not None:
         entries = vectors.carried, head, place, bias.last
-        slope += products_with(upstream, entries, FORM, False, KEYS_FIRST, True, FAR)
+        slope += read_band(upstream, entries, FORM, False, KEYS_FIRST, True)
     # neither queries that see nothing nor those that are NaN
     seen = seen & (level < INFINITY)
     weights = tl.where(seen, tl.exp2(score - level), 0.0)
@@ -75,20 +75,24 @@ def load_queries(q, gradient, softmax, batch, head, begin, where, FORM: tl.const
 
 
 @kernel
-def load_keys(k, v, batch, key_head, begin, where, FORM: tl.constexpr):
-    """Load a tile of keys and values; zeros for those that are not finite, which their poison marks."""
+def load_keys(k, v, numbers, batch, head, begin, where, FORM: tl.constexpr):
+    """Load a tile of keys and values of a query head; zeros for those that are not finite, whose shift is NaN.
+
+    `numbers` are those of the keys, or None: see `load_shift`.
+    """
     SIZE: tl.constexpr = FORM.rows
+    key_head = head // FORM.groups
     j = begin + tl.arange(0, SIZE)
-    poison = load_poison(where, batch, key_head, j, True)
-    real = (j < where.keys) & (poison == 0.0)
+    shift = load_shift(numbers, where, (batch, head), j, FORM, True)
+    real = (j < where.keys) & (shift == shift)
     keys = load_tile(base(k, batch, key_head), k.row, begin, real, FORM, SIZE, False, True)
     values = load_tile(base(v, batch, key_head), v.row, begin, real, FORM, SIZE, True, True)
     holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
-    return keys, values, (j, holds, poison)
+    return keys, values, (j, holds, shift)
 
 
 @kernel
-def vector_backward_keys(given, softmax, made, bias, vectors, where, FORM: tl.constexpr):
+def vector_backward_keys(given, softmax, made, bias, vectors, ends, where, FORM: tl.constexpr):
     """Gradients of a tile of keys and values, over all queries of their group of heads; keys are in rows.
 
     `given` are queries, keys, values and the outputs' gradient; `softmax` the log-sum-exp and delta of each query;
@@ -97,24 +101,30 @@ def vector_backward_keys(given, softmax, made, bias, vectors, where, FORM: tl.co
     SIZE: tl.constexpr = FORM.rows
     WIDTH: tl.constexpr = FORM.padded_width
     DEPTH: tl.constexpr = FORM.padded_depth
+    HIDDEN: tl.constexpr = FORM.windowed or FORM.documents
     q, k, v, gradient = given
     dk, dv = made
     tile = tl.program_id(0)
     batch, key_head = tl.program_id(1) // where.key_heads, tl.program_id(1) % where.key_heads
-    keys, values, columns = load_keys(k, v, batch, key_head, tile * SIZE, where, FORM)
+    keys, values, columns = load_keys(k, v, None, batch, key_head * FORM.groups, tile * SIZE, where, FORM)
     state = (
         tl.zeros([SIZE, WIDTH], tl.float32),
         tl.zeros([SIZE, DEPTH], tl.float32),
         # of the terms that the scale does not multiply
         tl.zeros([SIZE, WIDTH], tl.float32),
     )
-    rows, held, inputs = (keys, values, columns), (q, gradient, softmax), (bias, vectors, where, batch, key_head)
+    rows, held, inputs = (keys, values, columns), (q, gradient), (bias, vectors, where, batch, key_head)
     low, begin, stop, high = query_bands(tile * SIZE, (batch, key_head), bias, where, FORM)
+    # the last tile may have fewer queries: unless all are masked, it is one of those between the ends
+    whole = high
     if FORM.far:
-        state = add_vector_queries(state, rows, held, inputs, (stop, high), (tile, 0), FORM, True)
+        if not HIDDEN:
+            whole = tl.maximum(stop, round_down(high, SIZE))
+        state = add_far_queries(state, rows, held, inputs, (stop, whole), ends.past, FORM, HIDDEN)
         if not FORM.causal:
-            state = add_vector_queries(state, rows, held, inputs, (low, begin), (tile, bias.last), FORM, True)
-    state = add_vector_queries(state, rows, held, inputs, (begin, stop), (tile, 0), FORM, False)
+            state = add_far_queries(state, rows, held, inputs, (low, begin), ends.future, FORM, HIDDEN)
+    bounds = begin, stop, whole, high
+    state = add_near_queries(state, rows, held, inputs, bounds, (tile, softmax, ends.between), FORM)
     to_keys, to_values, beside = state
     to_keys = to_keys * where.scale + beside
     store_tile(base(dk, batch, key_head), dk.row, tile * SIZE, where.keys, to_keys, FORM, False)
@@ -122,33 +132,102 @@ def vector_backward_keys(given, softmax, made, bias, vectors, where, FORM: tl.co
 
 
 @kernel
-def add_vector_queries(state, rows, held, inputs, bounds, places, FORM: tl.constexpr, FAR: tl.constexpr):
-    """Add a range of queries of all heads of a group to the gradients of a tile of keys and values.
+def add_near_queries(state, rows, held, inputs, bounds, place, FORM: tl.constexpr):
+    """Add two ranges of queries of all heads of a group to the gradients of a tile of keys and values.
 
-    `places` are the tile of keys, and if FAR the entry that all pairs have.
+    `place` are the tile of keys, log-sum-exp and delta, and the numbers of the keys (`Ends.between`).
     """
     SIZE: tl.constexpr = FORM.rows
     to_keys, to_values, beside = state
     keys, values, columns = rows
-    q, gradient, softmax = held
+    j, holds, shift = columns
+    q, gradient = held
     bias, vectors, where, batch, key_head = inputs
-    tile, end = places
-    low, high = bounds
-    tiles = tl.cdiv(high - low, SIZE)
+    tile, softmax, numbers = place
+    low, stop, other, high = bounds
+    first = tl.cdiv(stop - low, SIZE)
+    tiles = first + tl.cdiv(high - other, SIZE)
+    # of a head; where each key has several, they cannot wait for the end of the loop
+    changes = tl.zeros([SIZE], tl.float32)
     # one loop over heads and tiles: around an inner loop, what it does not change would fill the registers
     for step in tl.range(0, FORM.groups * tiles):
-        head = key_head * FORM.groups + step // tiles
-        begin = low + step % tiles * SIZE
-        place = end if FAR else tile * SIZE - begin + bias.origin
+        head, nth = key_head * FORM.groups + step // tiles, step % tiles
+        begin = tl.where(nth < first, low + nth * SIZE, other + (nth - first) * SIZE)
+        entry = tile * SIZE - begin + bias.origin
         given = bias, vectors, where, head
         queries, upstream, about = load_queries(q, gradient, softmax, batch, head, begin, where, FORM)
+        if numbers is not None:
+            shift = load_shift(numbers, where, (batch, head), j, FORM, True)
         tokens = queries, keys, upstream, values
-        weights, change, inner = pair_gradients(tokens, about, columns, place, given, FORM, True, FAR)
+        weights, change, inner = pair_gradients(tokens, about, (j, holds, shift), entry, given, FORM, True)
         to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision="ieee")
         to_keys = tl.dot(inner.to(queries.dtype), queries, to_keys, input_precision="ieee")
         if vectors.held is not None:
-            entries = vectors.held, head, place, bias.last
-            beside = add_vectors(beside, change, entries, FORM, True, False, FAR)
+            beside = add_vectors(beside, change, (vectors.held, head, entry, bias.last), FORM, True, False)
         if vectors.lone is not None:
-            beside += tl.sum(change, 1)[:, None] * load_vector(vectors.lone, head, 0, FORM, False)[None, :]
+            changes += tl.sum(change, 1)
+            if FORM.groups > 1:
+                beside = add_shared(beside, changes, vectors.lone, head, 0, FORM)
+                changes = tl.zeros([SIZE], tl.float32)
+    if vectors.lone is not None:
+        beside = add_shared(beside, changes, vectors.lone, key_head, 0, FORM)
     return to_keys, to_values, beside
+
+
+@kernel
+def add_shared(beside, changes, band, head, entry, FORM: tl.constexpr):
+    """Add a vector that all pairs of a key share, times the sum of the gradients of their scores."""
+    return beside + changes[:, None] * load_vector(band, head, entry, FORM, False)[None, :]
+
+
+@kernel
+def add_far_queries(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, MASKED: tl.constexpr):
+    """Add queries beyond an end of the vectors, of all heads of a group, to the gradients of a tile of keys."""
+    SIZE: tl.constexpr = FORM.rows
+    to_keys, to_values, beside = state
+    keys, values, columns = rows
+    j, holds, shift = columns
+    q, gradient = held
+    bias, vectors, where, batch, key_head = inputs
+    low, high = bounds
+    tiles = tl.cdiv(high - low, SIZE)
+    changes = tl.zeros([SIZE], tl.float32)
+    for step in tl.range(0, FORM.groups * tiles):
+        head = key_head * FORM.groups + step // tiles
+        begin = low + step % tiles * SIZE
+        i = begin + tl.arange(0, SIZE)
+        norm, delta = load_softmax((end.norm, end.delta), batch, i, where, head, MASKED)
+        real = norm < INFINITY
+        queries = load_tile(base(q, batch, head), q.row, begin, real, FORM, SIZE, False, MASKED)
+        upstream = load_tile(base(gradient, batch, head), gradient.row, begin, real, FORM, SIZE, True, MASKED)
+        if end.keys is not None:
+            shift = load_shift(end.keys, where, (batch, head), j, FORM, True)
+        products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
+        given = bias, where, head
+        score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, False)
+        weights = tl.exp2(score - norm[None, :])
+        change = weights * (tl.dot(values, tl.trans(upstream), input_precision="ieee") - delta[None, :])
+        if MASKED:
+            asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
+            seen = visible_tile(i[None, :], j[:, None], asks[None, :], holds[:, None], where, FORM)
+            seen = seen & real[None, :]
+            weights, change = tl.where(seen, weights, 0.0), tl.where(seen, change, 0.0)
+        to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision="ieee")
+        changes += tl.sum(change, 1)
+        if FORM.groups > 1:
+            beside = add_ends(beside, changes, vectors, head, end.entry, FORM)
+            changes = tl.zeros([SIZE], tl.float32)
+        if FORM.capped:
+            change *= 1.0 - squashed * squashed
+        to_keys = tl.dot(change.to(queries.dtype), queries, to_keys, input_precision="ieee")
+    return to_keys, to_values, add_ends(beside, changes, vectors, key_head, end.entry, FORM)
+
+
+@kernel
+def add_ends(beside, changes, vectors, head, entry, FORM: tl.constexpr):
+    """Add the vectors at an end, and the one of all offsets, as `add_shared`."""
+    if vectors.held is not None:
+        beside = add_shared(beside, changes, vectors.held, head, entry, FORM)
+    if vectors.lone is not None:
+        beside = add_shared(beside, changes, vectors.lone, head, 0, FORM)
+    return beside

@@ -12,23 +12,25 @@ https://arxiv.org/abs/1901.02860; He et al. 2021, equation 4, https://arxiv.org/
 
 import triton.language as tl
 
-from ordinate.ops.triton.bands import add_vectors, key_bands, score_pairs
+from ordinate.ops.triton.bands import add_vectors, key_bands, load_vector, score_pairs
 from ordinate.ops.triton.kernel import kernel
 from ordinate.ops.triton.scores import (
     INFINITY,
     LOG2E,
     base,
     load_documents,
-    load_poison,
     load_tile,
+    score_tile,
     store_tile,
     visible_tile,
 )
+from ordinate.ops.triton.vector_ends import load_shift, query_shift
 
 
 @kernel
-def vector_forward(given, out, lse, bias, vectors, where, FORM: tl.constexpr):
+def vector_forward(given, out, lse, bias, vectors, ends, where, FORM: tl.constexpr):
     """Outputs of a tile of queries, and their log-sum-exp in units of log2; `given` are queries, keys and values."""
+    HIDDEN: tl.constexpr = FORM.windowed or FORM.documents
     SIZE: tl.constexpr = FORM.rows
     DEPTH: tl.constexpr = FORM.padded_depth
     q, k, v = given
@@ -51,10 +53,11 @@ def vector_forward(given, out, lse, bias, vectors, where, FORM: tl.constexpr):
     held, inputs = (k, v, batch), (bias, vectors, where, head)
     low, begin, stop, high = key_bands(tile * SIZE, (batch, head), bias, where, FORM)
     if FORM.far:
-        state = add_vector_keys(state, rows, held, inputs, (low, begin), (tile, 0), FORM, True)
+        state = add_far_keys(state, rows, held, inputs, (low, begin), ends.past, FORM, HIDDEN)
         if not FORM.causal:
-            state = add_vector_keys(state, rows, held, inputs, (stop, high), (tile, bias.last), FORM, True)
-    state = add_vector_keys(state, rows, held, inputs, (begin, stop), (tile, 0), FORM, False)
+            # the last tile may have fewer keys
+            state = add_far_keys(state, rows, held, inputs, (stop, high), ends.future, FORM, True)
+    state = add_near_keys(state, rows, held, inputs, (begin, stop), (tile, ends.between), FORM)
     made, top, total = state
     made = made / tl.where(total == 0.0, 1.0, total)[:, None]
     store_tile(base(out, batch, head), out.row, tile * SIZE, where.queries, made, FORM, True)
@@ -63,42 +66,90 @@ def vector_forward(given, out, lse, bias, vectors, where, FORM: tl.constexpr):
 
 
 @kernel
-def add_vector_keys(state, rows, held, inputs, bounds, places, FORM: tl.constexpr, FAR: tl.constexpr):
+def add_near_keys(state, rows, held, inputs, bounds, place, FORM: tl.constexpr):
     """Add a range of keys to the running sums: weighted values and vectors, highest score and sum of weights.
 
-    `places` are the tile of queries, and if FAR the entry that all pairs have.
+    `place` are the tile of queries and the numbers of the keys (`Ends.between`).
     """
     SIZE: tl.constexpr = FORM.rows
-    made, top, total = state
     queries, i, asks = rows
     k, v, batch = held
     bias, vectors, where, head = inputs
-    tile, end = places
+    tile, numbers = place
     key_head = head // FORM.groups
     keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
     low, high = bounds
     for step in tl.range(0, tl.cdiv(high - low, SIZE)):
         begin = low + step * SIZE
-        place = end if FAR else begin - tile * SIZE + bias.origin
+        entry = begin - tile * SIZE + bias.origin
         j = begin + tl.arange(0, SIZE)
-        poison = load_poison(where, batch, key_head, j, True)
+        shift = load_shift(numbers, where, (batch, head), j, FORM, True)
         # a weight of zero would not hide NaN
-        real = (j < where.keys) & (poison == 0.0)
+        real = (j < where.keys) & (shift == shift)
         keys = load_tile(keys_base, k.row, begin, real, FORM, SIZE, False, True)
-        score, _ = score_pairs((queries, keys), (i, j), poison, place, inputs, FORM, False, FAR)
+        score, _ = score_pairs((queries, keys), (i, j), shift, entry, inputs, FORM, False)
         values = load_tile(values_base, v.row, begin, real, FORM, SIZE, True, True)
         holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
         seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
-        score = tl.where(seen, score, -INFINITY)
-        higher = tl.maximum(top, tl.max(score, 1))
-        # a row without any visible key so far has no finite pivot
-        pivot = tl.where(higher == -INFINITY, 0.0, higher)
-        weights = tl.exp2(score - pivot[:, None])
-        shrunk = tl.exp2(top - pivot)
-        total = total * shrunk + tl.sum(weights, 1)
-        made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision="ieee")
+        state, weights = soften(state, tl.where(seen, score, -INFINITY), values)
         if vectors.carried is not None:
-            entries = vectors.carried, head, place, bias.last
-            made = add_vectors(made, weights, entries, FORM, False, True, FAR)
-        top = higher
-    return made, top, total
+            made, top, total = state
+            made = add_vectors(made, weights, (vectors.carried, head, entry, bias.last), FORM, False, True)
+            state = made, top, total
+    return state
+
+
+@kernel
+def add_far_keys(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, MASKED: tl.constexpr):
+    """Add a range of keys beyond an end of the vectors: what they add is the same for all pairs of a query."""
+    SIZE: tl.constexpr = FORM.rows
+    queries, i, asks = rows
+    k, v, batch = held
+    bias, vectors, where, head = inputs
+    key_head = head // FORM.groups
+    keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
+    low, high = bounds
+    of_query = query_shift(queries, end.entry, (bias, vectors, head), FORM)
+    made, before, total = state
+    # scores without it, and the weights of these keys alone
+    nothing = tl.full([SIZE], -INFINITY, tl.float32)
+    state = made, tl.where(before == -INFINITY, nothing, before - of_query), tl.zeros_like(total)
+    for step in tl.range(0, tl.cdiv(high - low, SIZE)):
+        begin = low + step * SIZE
+        j = begin + tl.arange(0, SIZE)
+        shift = load_shift(end.keys, where, (batch, head), j, FORM, MASKED)
+        real = (j < where.keys) & (shift == shift)
+        keys = load_tile(keys_base, k.row, begin, real, FORM, SIZE, False, MASKED)
+        products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+        given = bias, where, head
+        score, _ = score_tile(products, i[:, None], j[None, :], given, shift[None, :], FORM, False)
+        values = load_tile(values_base, v.row, begin, real, FORM, SIZE, True, MASKED)
+        if MASKED:
+            holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
+            seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
+            score = tl.where(seen, score, -INFINITY)
+        state, _ = soften(state, score, values)
+    made, top, far = state
+    top = tl.where(top == -INFINITY, nothing, top + of_query)
+    if vectors.carried is not None:
+        made += far[:, None] * load_vector(vectors.carried, head, end.entry, FORM, True)[None, :]
+    return made, top, far + total * tl.exp2(before - pivot_of(top))
+
+
+@kernel
+def soften(state, score, values):
+    """Add a tile of keys to the running sums of each query; returns the tile's weights, too."""
+    made, top, total = state
+    higher = tl.maximum(top, tl.max(score, 1))
+    pivot = pivot_of(higher)
+    weights = tl.exp2(score - pivot[:, None])
+    shrunk = tl.exp2(top - pivot)
+    total = total * shrunk + tl.sum(weights, 1)
+    made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision="ieee")
+    return (made, higher, total), weights
+
+
+@kernel
+def pivot_of(top):
+    """The highest score of each query; 0 for a row without any visible key so far, which has no finite one."""
+    return tl.where(top == -INFINITY, 0.0, top)

@@ -12,8 +12,17 @@ import triton.language as tl
 
 from ordinate.ops.triton.bands import add_vectors, key_bands, load_vector
 from ordinate.ops.triton.kernel import kernel
-from ordinate.ops.triton.scores import base, store_tile
+from ordinate.ops.triton.scores import (
+    INFINITY,
+    base,
+    load_documents,
+    load_tile,
+    score_tile,
+    store_tile,
+    visible_tile,
+)
 from ordinate.ops.triton.vector_backward import load_keys, load_queries, pair_gradients
+from ordinate.ops.triton.vector_ends import beyond, load_shift
 
 # vectors of a program's share: for each of two ends those of queries, keys and values, and the sum for the table; and
 # the one of all offsets
@@ -21,7 +30,7 @@ SHARES = tl.constexpr(9)
 
 
 @kernel
-def vector_backward_queries(given, softmax, made, bias, vectors, where, FORM: tl.constexpr):
+def vector_backward_queries(given, softmax, made, bias, vectors, ends, where, FORM: tl.constexpr):
     """Gradients of a tile of queries, and its shares of the gradients of vectors that many pairs have.
 
     `made` are the gradients of the queries, and the shares by sequence, head and tile, of which only those are
@@ -29,6 +38,7 @@ def vector_backward_queries(given, softmax, made, bias, vectors, where, FORM: tl
     """
     SIZE: tl.constexpr = FORM.rows
     WIDTH: tl.constexpr = FORM.padded_width
+    HIDDEN: tl.constexpr = FORM.windowed or FORM.documents
     q, k, v, gradient = given
     dq, shares = made
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -36,7 +46,7 @@ def vector_backward_queries(given, softmax, made, bias, vectors, where, FORM: tl
     LONGEST: tl.constexpr = FORM.width if FORM.width > FORM.depth else FORM.depth
     at = shares + (tl.program_id(1) * tl.num_programs(0) + tile).to(tl.int64) * (SHARES * LONGEST)
     rows = load_queries(q, gradient, softmax, batch, head, tile * SIZE, where, FORM)
-    # of products, of the terms that the scale does not multiply, and of a vector of all offsets
+    # of products, of the terms that the scale does not multiply, and, where a cap is between, of keys
     state = (
         tl.zeros([SIZE, WIDTH], tl.float32),
         tl.zeros([SIZE, WIDTH], tl.float32),
@@ -45,84 +55,129 @@ def vector_backward_queries(given, softmax, made, bias, vectors, where, FORM: tl
     held, inputs = (k, v, batch), (bias, vectors, where, head)
     low, begin, stop, high = key_bands(tile * SIZE, (batch, head), bias, where, FORM)
     if FORM.far:
-        state = add_far_scores(state, rows, held, inputs, (low, begin), (tile, 0, at), FORM)
+        state = add_far_scores(state, rows, held, inputs, (low, begin), (ends.past, at), FORM, HIDDEN)
         if not FORM.causal:
-            ends = tile, bias.last, at + 4 * LONGEST
-            state = add_far_scores(state, rows, held, inputs, (stop, high), ends, FORM)
-    to_queries, beside, lone, _shared = add_vector_scores(
-        state, rows, held, inputs, (begin, stop), (tile, 0), FORM, False
-    )
-    to_queries = to_queries * where.scale + beside
-    store_tile(base(dq, batch, head), dq.row, tile * SIZE, where.queries, to_queries, FORM, False)
+            # the last tile may have fewer keys
+            place = ends.future, at + 4 * LONGEST
+            state = add_far_scores(state, rows, held, inputs, (stop, high), place, FORM, True)
+    state = add_near_scores(state, rows, held, inputs, (begin, stop), (tile, ends.between), FORM)
+    to_queries, beside, to_lone = state
     if FORM.learned and vectors.lone is not None:
         channel = tl.arange(0, WIDTH)
-        tl.store(at + 8 * LONGEST + channel, lone, mask=channel < FORM.width)
+        if not FORM.capped:
+            to_lone = tl.sum(to_queries, 0)
+        tl.store(at + 8 * LONGEST + channel, to_lone, mask=channel < FORM.width)
+    to_queries = to_queries * where.scale + beside
+    store_tile(base(dq, batch, head), dq.row, tile * SIZE, where.queries, to_queries, FORM, False)
 
 
 @kernel
-def add_vector_scores(state, rows, held, inputs, bounds, places, FORM: tl.constexpr, FAR: tl.constexpr):
+def add_near_scores(state, rows, held, inputs, bounds, place, FORM: tl.constexpr):
     """Add a range of keys to the gradients of a tile of queries.
 
-    `places` are the tile of queries, and if FAR the entry that all pairs have, whose vectors are not added yet: the
-    sums of the scores' gradients of each query, of keys times these, and of the weights are returned too.
+    `place` are the tile of queries and the numbers of the keys (`Ends.between`).
     """
     SIZE: tl.constexpr = FORM.rows
-    WIDTH: tl.constexpr = FORM.padded_width
-    to_queries, beside, lone = state
+    to_queries, beside, to_lone = state
     queries, upstream, about = rows
     k, v, batch = held
     bias, vectors, where, head = inputs
-    tile, end = places
+    tile, numbers = place
     low, high = bounds
-    changes = tl.zeros([SIZE], tl.float32)
-    shares = tl.zeros([SIZE], tl.float32)
-    to_held = tl.zeros([WIDTH], tl.float32)
     for step in tl.range(0, tl.cdiv(high - low, SIZE)):
         begin = low + step * SIZE
-        place = end if FAR else begin - tile * SIZE + bias.origin
-        keys, values, columns = load_keys(k, v, batch, head // FORM.groups, begin, where, FORM)
+        entry = begin - tile * SIZE + bias.origin
+        keys, values, columns = load_keys(k, v, numbers, batch, head, begin, where, FORM)
         tokens = queries, keys, upstream, values
-        weights, change, inner = pair_gradients(tokens, about, columns, place, inputs, FORM, False, FAR)
+        _weights, change, inner = pair_gradients(tokens, about, columns, entry, inputs, FORM, False)
         to_queries = tl.dot(inner.to(keys.dtype), keys, to_queries, input_precision="ieee")
-        if FAR:
-            changes += tl.sum(change, 1)
-            if vectors.held is not None and FORM.learned:
-                to_held += tl.sum(tl.sum(change, 0)[:, None] * keys.to(tl.float32), 0)
-            if vectors.carried is not None and FORM.learned:
-                shares += tl.sum(weights, 1)
-        elif vectors.asked is not None:
-            entries = vectors.asked, head, place, bias.last
-            beside = add_vectors(beside, change, entries, FORM, False, False, False)
-        if FORM.learned and vectors.lone is not None:
-            lone += tl.sum(tl.sum(change, 0)[:, None] * keys.to(tl.float32), 0)
-    return to_queries, beside, lone, (changes, to_held, shares)
+        if vectors.asked is not None:
+            beside = add_vectors(beside, change, (vectors.asked, head, entry, bias.last), FORM, False, False)
+        if FORM.learned and FORM.capped and vectors.lone is not None:
+            to_lone += times_keys(change, keys)
+    return to_queries, beside, to_lone
 
 
 @kernel
-def add_far_scores(state, rows, held, inputs, bounds, places, FORM: tl.constexpr):
+def times_keys(change, keys):
+    """Sum of the keys of a tile, each times the gradients of its scores."""
+    return tl.sum(tl.sum(change, 0)[:, None] * keys.to(tl.float32), 0)
+
+
+@kernel
+def add_far_scores(state, rows, held, inputs, bounds, place, FORM: tl.constexpr, MASKED: tl.constexpr):
     """Add keys beyond one end of the vectors, and store their share of the gradients there.
 
-    `places` are the tile of queries, the entry of the end, and the address of the share.
+    `place` are the end and the address of the share.
     """
-    queries, upstream, _about = rows
-    _bias, vectors, _where, head = inputs
-    tile, end, at = places
-    made = add_vector_scores(state, rows, held, inputs, bounds, (tile, end), FORM, True)
-    to_queries, beside, lone, sums = made
-    changes, to_held, shares = sums
+    SIZE: tl.constexpr = FORM.rows
+    WIDTH: tl.constexpr = FORM.padded_width
+    to_queries, beside, to_lone = state
+    queries, upstream, about = rows
+    i, asks, norm, delta = about
+    k, v, batch = held
+    bias, vectors, where, head = inputs
+    end, at = place
+    low, high = bounds
+    key_head = head // FORM.groups
+    keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
+    norm, delta = beyond(queries, upstream, norm, delta, end.entry, (bias, vectors, head), FORM)
+    changes, shares = tl.zeros([SIZE], tl.float32), tl.zeros([SIZE], tl.float32)
+    to_held = -tl.sum(to_queries, 0)
+    if FORM.capped:
+        to_held = tl.zeros([WIDTH], tl.float32)
+    for step in tl.range(0, tl.cdiv(high - low, SIZE)):
+        begin = low + step * SIZE
+        j = begin + tl.arange(0, SIZE)
+        shift = load_shift(end.keys, where, (batch, head), j, FORM, MASKED)
+        real = (j < where.keys) & (shift == shift)
+        keys = load_tile(keys_base, k.row, begin, real, FORM, SIZE, False, MASKED)
+        values = load_tile(values_base, v.row, begin, real, FORM, SIZE, True, MASKED)
+        products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+        given = bias, where, head
+        score, squashed = score_tile(products, i[:, None], j[None, :], given, shift[None, :], FORM, False)
+        weights = tl.exp2(score - norm[:, None])
+        change = weights * (tl.dot(upstream, tl.trans(values), input_precision="ieee") - delta[:, None])
+        if MASKED:
+            holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
+            seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
+            seen = seen & (norm < INFINITY)[:, None]
+            weights, change = tl.where(seen, weights, 0.0), tl.where(seen, change, 0.0)
+        changes += tl.sum(change, 1)
+        if FORM.learned and vectors.carried is not None:
+            shares += tl.sum(weights, 1)
+        if FORM.capped:
+            if FORM.learned:
+                to_held += times_keys(change, keys)
+            change *= 1.0 - squashed * squashed
+        to_queries = tl.dot(change.to(keys.dtype), keys, to_queries, input_precision="ieee")
+    if not FORM.capped:
+        to_held += tl.sum(to_queries, 0)
     if vectors.asked is not None:
-        beside += changes[:, None] * load_vector(vectors.asked, head, end, FORM, False)[None, :]
+        beside += changes[:, None] * load_vector(vectors.asked, head, end.entry, FORM, False)[None, :]
     if FORM.learned:
-        LONGEST: tl.constexpr = FORM.width if FORM.width > FORM.depth else FORM.depth
-        channel, depth = tl.arange(0, FORM.padded_width), tl.arange(0, FORM.padded_depth)
-        if vectors.asked is not None:
-            to_asked = tl.sum(changes[:, None] * queries.to(tl.float32), 0)
-            tl.store(at + channel, to_asked, mask=channel < FORM.width)
-        if vectors.held is not None:
-            tl.store(at + LONGEST + channel, to_held, mask=channel < FORM.width)
-        if vectors.carried is not None:
-            to_carried = tl.sum(shares[:, None] * upstream.to(tl.float32), 0)
-            tl.store(at + 2 * LONGEST + depth, to_carried, mask=depth < FORM.depth)
-        if FORM.biased:
-            tl.store(at + 3 * LONGEST, tl.sum(changes, 0))
-    return to_queries, beside, lone
+        to_lone += to_held
+        store_shares((changes, to_held, shares), (queries, upstream), vectors, at, FORM)
+    return to_queries, beside, to_lone
+
+
+@kernel
+def store_shares(sums, rows, vectors, at, FORM: tl.constexpr):
+    """Store a tile's share of the gradients of the vectors and of the table at an end.
+
+    `sums` are those of the scores' gradients of each query, of keys times these, and of the weights.
+    """
+    changes, to_held, shares = sums
+    queries, upstream = rows
+    LONGEST: tl.constexpr = FORM.width if FORM.width > FORM.depth else FORM.depth
+    channel, depth = tl.arange(0, FORM.padded_width), tl.arange(0, FORM.padded_depth)
+    if vectors.asked is not None:
+        to_asked = tl.sum(changes[:, None] * queries.to(tl.float32), 0)
+        tl.store(at + channel, to_asked, mask=channel < FORM.width)
+    if vectors.held is not None:
+        tl.store(at + LONGEST + channel, to_held, mask=channel < FORM.width)
+    if vectors.carried is not None:
+        to_carried = tl.sum(shares[:, None] * upstream.to(tl.float32), 0)
+        tl.store(at + 2 * LONGEST + depth, to_carried, mask=depth < FORM.depth)
+    if FORM.biased:
+        tl.store(at + 3 * LONGEST, tl.sum(changes, 0))

@@ -46,7 +46,8 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
     """Sums of one term over all tiles of one distance, of a chunk of sequences and tiles.
 
     `made` are the sums of the vectors (heads, chunks, distances, 2, tile, channels), those of the lower half of the
-    band first, and if FORM.learned those of the table, without channels. `added` are bias and vectors. `cut` is the
+    band first, and if FORM.learned those of the table, without channels. `added` are bias, vectors
+    and the numbers of the keys (`Ends.between`). `cut` is the
     first distance [tiles], and the numbers of sequences and of chunks.
     """
     SIZE: tl.constexpr = FORM.rows
@@ -55,7 +56,7 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
     PADDED: tl.constexpr = FORM.padded_depth if TERM == CARRIED else FORM.padded_width
     q, k, v, gradient = given
     sums, numbers = made
-    bias, vectors = added
+    bias, vectors, of_keys = added
     lowest, batches, chunks = cut
     apart, head, chunk = lowest + tl.program_id(0), tl.program_id(1), tl.program_id(2)
     tile = tl.maximum(0, -apart)
@@ -68,11 +69,11 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
     for place in tl.range(chunk * share, tl.minimum(total, (chunk + 1) * share)):
         batch, begin = place // count, (tile + place % count) * SIZE
         queries, upstream, rows = load_queries(q, gradient, softmax, batch, head, begin, where, FORM)
-        keys, values, columns = load_keys(k, v, batch, head // FORM.groups, begin + apart * SIZE, where, FORM)
+        keys, values, columns = load_keys(k, v, of_keys, batch, head, begin + apart * SIZE, where, FORM)
         tokens = queries, keys, upstream, values
         # the other way round the offsets of the pairs would not come to lie in rows
         weights, change, _ = pair_gradients(
-            tokens, rows, columns, apart * SIZE + bias.origin, inputs, FORM, not BY_KEY, False
+            tokens, rows, columns, apart * SIZE + bias.origin, inputs, FORM, not BY_KEY
         )
         if FORM.learned:
             upper, lower = by_offset(change, FORM, BY_KEY, not BY_KEY)

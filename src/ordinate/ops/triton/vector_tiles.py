@@ -32,7 +32,7 @@ def _square(*given: tuple[int, int, int]) -> VectorTiles:
 # of Triton's interpreter: so small that short sequences have several tiles
 INTERPRETED = _square(*4 * [(16, 4, 1)])
 # float32 products of wider heads would spill registers
-SINGLE = {64: _square((16, 8, 2), (16, 8, 1), (16, 4, 2), (16, 8, 1))}
+SINGLE = {64: _square((16, 4, 2), (16, 8, 1), (16, 4, 2), (16, 8, 1))}
 HALF = {
     64: _square((32, 4, 2), (32, 4, 2), (32, 4, 2), (32, 8, 1)),
     128: _square((32, 8, 2), (32, 8, 2), (16, 4, 2), (16, 8, 1)),
@@ -44,7 +44,14 @@ HOPPER = HALF | {64: _square(*4 * [(64, 4, 3)])}
 VECTOR_TILES: dict[str, dict[int, dict[int, VectorTiles]]] = {
     "ampere": {2: HALF, 4: SINGLE},
     "hopper": {2: HOPPER, 4: SINGLE},
-    "blackwell": {2: HALF | {256: HALF[256]._replace(keys=Tile(16, 16, 8, 3))}, 4: SINGLE},
+    "blackwell": {
+        2: HALF
+        | {
+            128: HALF[128]._replace(forward=Tile(32, 32, 8, 3)),
+            256: HALF[256]._replace(keys=Tile(16, 16, 8, 3)),
+        },
+        4: SINGLE,
+    },
 }
 # beside vectors for values, registers hold no wider heads
 MAX_VALUE_CHANNELS = 128

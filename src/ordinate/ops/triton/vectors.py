@@ -12,6 +12,7 @@ from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
 from ordinate.ops.triton.rows import find_delta
 from ordinate.ops.triton.tiles import Tile, device_class
 from ordinate.ops.triton.vector_backward import vector_backward_keys
+from ordinate.ops.triton.vector_ends import End, Ends, find_key_numbers, find_query_numbers
 from ordinate.ops.triton.vector_forward import vector_forward
 from ordinate.ops.triton.vector_queries import SHARES, vector_backward_queries
 from ordinate.ops.triton.vector_sums import ASKED, CARRIED, HELD, join, sum_vectors
@@ -84,6 +85,13 @@ class _Ready(NamedTuple):
         """Return what a kernel is compiled for."""
         return self.base.form(tile, learned)
 
+    def roomy_options(self, tile: Tile) -> dict[str, int]:
+        """Return the options of a kernel that in float32 needs more registers than ptxas gives it unasked.
+
+        Told no number, ptxas prefers two programs on a multiprocessor and a spilled register.
+        """
+        return tile.options | ({"maxnreg": MAX_REGISTERS} if self.given.base.q.dtype == torch.float32 else {})
+
 
 def _ready(given: VectorProblem) -> _Ready:
     base = prepare(given.base)
@@ -106,6 +114,40 @@ def _column(x: Tensor | None) -> Tensor | None:
     return None if x is None else x[..., None]
 
 
+def _ends(ready: _Ready) -> Ends:
+    """Return the numbers of the keys for tiles between and beyond the ends."""
+    vectors, far = ready.vectors, ready.given.base.far
+    between = None if vectors.lone is None else _key_numbers(ready, vectors.lone, 0)
+    ends = []
+    for entry in (0, ready.base.bias.last):
+        # under a causal mask nothing lies ahead
+        read = far and vectors.held is not None and not (entry and ready.given.base.causal)
+        ends.append(End(entry, _key_numbers(ready, vectors.held, entry) if read else between, None, None))
+    return Ends(between, *ends)
+
+
+def _key_numbers(ready: _Ready, band: Any, entry: int) -> Tensor:
+    k, (batch, heads) = ready.base.problem.k, ready.given.base.q.shape[:2]
+    numbers = k.new_empty(batch, heads, k.shape[2], dtype=torch.float32)
+    arguments = matrix(k), band, entry, numbers, ready.base.where, ready.form(ROWS)
+    launch(find_key_numbers, (-(-k.shape[2] // ROWS.rows), batch * heads), arguments, ROWS.options)
+    return numbers
+
+
+def _with_queries(ready: _Ready, tensors: Any, softmax: tuple[Tensor, Tensor], ends: Ends) -> Ends:
+    """Return the ends with the numbers of the queries, where there are pairs beyond them."""
+    if not ready.given.base.far:
+        return ends
+    q, _, _, gradient = tensors
+    grid = -(-ready.given.base.q.shape[2] // ROWS.rows), ready.base.grid[0]
+    made = []
+    for end in ends[1:2] if ready.given.base.causal else ends[1:]:
+        made.append(end._replace(norm=torch.empty_like(softmax[0]), delta=torch.empty_like(softmax[1])))
+        arguments = q, gradient, softmax, made[-1], (ready.base.bias, ready.vectors), ready.base.where
+        launch(find_query_numbers, grid, (*arguments, ready.form(ROWS)), ROWS.options)
+    return Ends(ends.between, *made, *ends[1 + len(made) :])
+
+
 def forward(given: VectorProblem) -> tuple[Tensor, Tensor]:
     """Return the output and the log-sum-exp as `ordinate.ops.triton.attention.forward` does."""
     ready = _ready(given)
@@ -113,7 +155,7 @@ def forward(given: VectorProblem) -> tuple[Tensor, Tensor]:
     out, lse = empty_outputs(q, v)
     tile = ready.tiles.forward
     grid = -(-q.shape[2] // tile.rows), ready.base.grid[0]
-    arguments = (matrix(q), matrix(k), matrix(v)), matrix(out), lse, ready.base.bias, ready.vectors
+    arguments = (matrix(q), matrix(k), matrix(v)), matrix(out), lse, ready.base.bias, ready.vectors, _ends(ready)
     launch(vector_forward, grid, (*arguments, ready.base.structure(tile), ready.form(tile)), tile.options)
     return out, lse
 
@@ -139,17 +181,18 @@ def backward(gradient: Tensor, given: VectorProblem, out: Tensor, lse: Tensor, l
     dk, dv = empty_gradients(given.base.k, given.base.v)
     tile = ready.tiles.keys
     grid = -(-k.shape[2] // tile.columns), ready.base.grid[1]
-    arguments = tensors, softmax, (matrix(dk), matrix(dv)), ready.base.bias, ready.vectors
+    ends = _with_queries(ready, tensors, softmax, _ends(ready))
+    arguments = tensors, softmax, (matrix(dk), matrix(dv)), ready.base.bias, ready.vectors, ends
     where = ready.base.structure(tile, of_keys=True)
-    launch(vector_backward_keys, grid, (*arguments, where, ready.form(tile)), tile.options)
-    dq, shares = _backward_queries(ready, tensors, softmax, learned)
-    table, *made = _sums(ready, tensors, softmax, learned, shares)
+    launch(vector_backward_keys, grid, (*arguments, where, ready.form(tile)), ready.roomy_options(tile))
+    dq, shares = _backward_queries(ready, tensors, softmax, ends, learned)
+    table, *made = _sums(ready, tensors, softmax, ends, learned, shares)
     shared = (_of_shared(x, like) for x, like in zip(made, given[1:], strict=True))
     return VectorGradients(dq, dk, dv, table, sinks_gradient(given.base.sinks, lse, delta), *shared)
 
 
 def _backward_queries(
-    ready: _Ready, tensors: Any, softmax: tuple[Tensor, Tensor], learned: Learned
+    ready: _Ready, tensors: Any, softmax: tuple[Tensor, Tensor], ends: Ends, learned: Learned
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the queries, and sums for vectors that many pairs have: (`SHARES`, heads, channels)."""
     given, tile = ready.given, ready.tiles.queries
@@ -159,13 +202,14 @@ def _backward_queries(
     summed = any(learned) and (given.base.far or given.lone)
     shape = batch, heads, grid[0] if summed else 0, SHARES.value, max(width, given.base.v.shape[3])
     shares = dq.new_empty(shape, dtype=torch.float32)
-    arguments = tensors, softmax, (matrix(dq), shares), ready.base.bias, ready.vectors, ready.base.structure(tile)
-    launch(vector_backward_queries, grid, (*arguments, ready.form(tile, summed)), tile.options)
+    arguments = tensors, softmax, (matrix(dq), shares), ready.base.bias, ready.vectors, ends
+    options = ready.base.structure(tile), ready.form(tile, summed)
+    launch(vector_backward_queries, grid, (*arguments, *options), tile.options)
     return dq, shares.sum((0, 2)).transpose(0, 1)
 
 
 def _sums(
-    ready: _Ready, tensors: Any, softmax: tuple[Tensor, Tensor], learned: Learned, shares: Tensor
+    ready: _Ready, tensors: Any, softmax: tuple[Tensor, Tensor], ends: Ends, learned: Learned, shares: Tensor
 ) -> list[Tensor | None]:
     """Return the gradients of the table and of the vectors; those of the table come with the first of the vectors."""
     found: list[Tensor | None] = [None] * 4
@@ -173,7 +217,7 @@ def _sums(
     for term, wanted, vectors in zip((ASKED, HELD, CARRIED), learned[1:], ready.vectors[:3], strict=True):
         if vectors is None or not (wanted or pending):
             continue
-        made, numbers = _summed(ready, tensors, softmax, term.value, pending)
+        made, numbers = _summed(ready, tensors, softmax, ends, term.value, pending)
         # the ends belong to all that lies beyond, too; under a causal mask nothing lies ahead
         for end in range(0 if not ready.given.base.far else 1 if ready.given.base.causal else 2):
             made[:, -end] += shares[4 * end + term.value, :, : made.shape[2]]
@@ -189,7 +233,7 @@ def _sums(
 
 
 def _summed(
-    ready: _Ready, tensors: Any, softmax: tuple[Tensor, Tensor], term: int, learned: bool
+    ready: _Ready, tensors: Any, softmax: tuple[Tensor, Tensor], ends: Ends, term: int, learned: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of the vectors of one term, and of the table if it is learned."""
     given, tile, bias = ready.given.base, ready.tiles.sums, ready.base.bias
@@ -202,11 +246,10 @@ def _summed(
     shape = heads, chunks, distances, 2, tile.rows
     sums = given.q.new_empty(*shape, width, dtype=torch.float32)
     numbers = sums.new_empty(*shape, 1) if learned else sums.new_empty(0)
-    arguments = tensors, softmax, (sums, numbers), (bias, ready.vectors), ready.base.where, (lowest, batch, chunks)
+    cut = lowest, batch, chunks
+    arguments = tensors, softmax, (sums, numbers), (bias, ready.vectors, ends.between), ready.base.where, cut
     grid = distances, heads, chunks
-    # told no number, ptxas prefers two float32 programs on a multiprocessor and a spilled register
-    options = tile.options | ({"maxnreg": MAX_REGISTERS} if given.q.dtype == torch.float32 else {})
-    launch(sum_vectors, grid, (*arguments, term, ready.form(tile, learned)), options)
+    launch(sum_vectors, grid, (*arguments, term, ready.form(tile, learned)), ready.roomy_options(tile))
     made = join(sums, lowest, bias.origin, ready.given.entries)
     return made, join(numbers, lowest, bias.origin, ready.given.entries)[..., 0] if learned else None
 
