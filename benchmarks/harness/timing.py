@@ -40,8 +40,10 @@ def in_turns(
     """
     clock = cpu_seconds if clock is None else clock
     order = [base, *(name for name in steps if name != base)]
-    once = {name: clock(steps[name], 1) for name in order}
-    usual = once[base] if once[base] > LONG else clock(steps[base], 1)
+    first = {name: clock(steps[name], 1) for name in order}
+    # a first call may load or compile: by its time a short step would be run once a round, with cold caches
+    once = {name: seconds if seconds > LONG else clock(steps[name], 1) for name, seconds in first.items()}
+    usual = once[base]
     # long steps need no warm-up, and are run once
     spent = {name: [(seconds, seconds / usual)] if seconds > LONG else [] for name, seconds in once.items()}
     for _ in range(rounds):
