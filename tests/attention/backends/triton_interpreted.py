@@ -87,6 +87,8 @@ def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width):
         (Geometry.full(97, window=40), "slopes"),
         (Geometry.cross(70, 41), "toeplitz"),
         (Geometry.packed([70, 3, 40]), "t5"),
+        # masked tiles that lie farther beyond the ends of the table than it is padded
+        (Geometry.packed([330, 20]), "t5"),
         (Geometry.packed([5, 60, 40], causal=False), "alibi"),
     ],
     ids=lambda given: None if isinstance(given, Geometry) else given,
@@ -273,6 +275,9 @@ def test_unsupported_calls_are_rejected_with_a_reason():
 MUTANTS = [
     ("scores", "behind >= 0", "behind > 0", "t5"),
     ("scores", "behind < where.window", "behind <= where.window", "window"),
+    ("scores", "(c - r)) * LOG2E", "(c - r + 1)) * LOG2E", "t5"),
+    ("scores", "tl.maximum(place, -FORM.columns)", "place", "long"),
+    ("attention", "table=table[:, BEYOND:]", "table=table[:, BEYOND + 1 :]", "t5"),
     ("scores", "added = -behind *", "added = -1.1 * behind *", "slopes"),
     ("scores", "x + x * y * series", "x", "formula"),
     ("ranges", "round_up(whole, SIZE)", "round_down(whole, SIZE)", "window"),
@@ -294,7 +299,7 @@ MUTANTS = [
     ("rows", "made * upstream", "made", "t5"),
     ("rows", " + tl.sum(values * 0.0, 1)", "", "nan"),
     ("spans", "index + 1", "index", "packed"),
-    ("decay", "highest - own - share", "highest - own", "decay"),
+    ("decay", ".minimum(above) - share", ".minimum(above)", "decay"),
     ("decay", "* tile.rows", "* tile.rows // 2", "decay"),
     ("ranges", "head * where.span_head", "head", "decay"),
 ]
@@ -310,6 +315,8 @@ def test_a_mutant_is_killed(file, text, other, case, monkeypatch, tmp_path):
         return
     if case == "packed":
         where = Geometry.packed([40, 30])
+    if case == "long":
+        where = Geometry.packed([330, 20])
     if case == "window":
         where = Geometry.causal(70, window=40)
     if case == "formula":

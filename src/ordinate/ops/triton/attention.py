@@ -14,7 +14,7 @@ from ordinate.ops.triton.forward import attention_forward
 from ordinate.ops.triton.kernel import contiguous_channels, launch, matrix
 from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
 from ordinate.ops.triton.rows import find_delta, find_poison
-from ordinate.ops.triton.scores import Bias, Form, Structure
+from ordinate.ops.triton.scores import BEYOND, Bias, Form, Structure
 from ordinate.ops.triton.spans import document_spans
 from ordinate.ops.triton.tiles import Tile, Tiles, device_class, tiles
 
@@ -144,7 +144,7 @@ def describe(given: Problem) -> Prepared:
         rows = int(max(len(asks), len(holds)) > 1)
         asks, holds = (x.expand(max(len(asks), len(holds)), -1).contiguous() for x in (asks, holds))
     entries = 1 if given.table is None else given.table.shape[1]
-    bias = Bias(given.table, given.slopes, given.sinks, given.origin, entries - 1)
+    bias = Bias(given.table, given.slopes, given.sinks, given.origin, entries - 1, entries)
     sizes = q.shape[1], k.shape[1], q.shape[2], k.shape[2], given.start, given.window
     where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, 0, None)
     # the interpreter multiplies the bits of bfloat16
@@ -155,6 +155,9 @@ def prepare(given: Problem) -> Prepared:
     """Describe tensors and sizes, and find NaN and infinity among the keys, and keys that are negligible."""
     ready = describe(given)
     q, k, v = ready.problem[:3]
+    if given.table is not None:
+        table = torch.nn.functional.pad(given.table[None], (BEYOND, BEYOND), mode="replicate")[0]
+        ready = ready._replace(bias=ready.bias._replace(table=table[:, BEYOND:], pitch=table.shape[1]))
     # the bound compares with the query's own key, which must exist and be visible
     own = given.causal and given.q_document is None and given.start + q.shape[2] == k.shape[2]
     if own and given.slopes is not None:

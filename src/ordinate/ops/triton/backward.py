@@ -44,7 +44,7 @@ def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexp
     keys = load_tile(base(k, batch, key_head), k.row, tile * COLUMNS, j < where.keys, FORM, COLUMNS, False, True)
     values = load_tile(base(v, batch, key_head), v.row, tile * COLUMNS, j < where.keys, FORM, COLUMNS, True, True)
     holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
-    rows = keys, values, j, holds, poison
+    rows = keys, values, j, holds, poison, tile * COLUMNS
     to_keys = tl.zeros([COLUMNS, WIDTH], tl.float32)
     to_values = tl.zeros([COLUMNS, DEPTH], tl.float32)
     held = q, gradient, softmax
@@ -78,7 +78,7 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
     BIASED: tl.constexpr = FORM.biased and SIDE == NEAR
     STAGES: tl.constexpr = 2 if BIASED else None
     to_keys, to_values = state
-    keys, values, j, holds, poison = rows
+    keys, values, j, holds, poison, first = rows
     q, gradient, softmax = held
     bias, where, batch, key_head = inputs
     tiles = tile_count(bounds, ROWS)
@@ -96,7 +96,9 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
         products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
         shift = poison + end_of_table(bias, head, FORM, SIDE)
         given = bias, where, head
-        score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, BIASED)
+        score, squashed = score_tile(
+            products, i[None, :], j[:, None], first - begin + bias.origin, given, shift[:, None], FORM, BIASED
+        )
         weights = tl.exp2(score - norm[None, :])
         upstream = load_tile(base(gradient, batch, head), gradient.row, begin, real, FORM, ROWS, True, MASKED)
         if MASKED:
@@ -147,7 +149,7 @@ def attention_backward_queries(given, softmax, made, bias, where, FORM: tl.const
     )
     norm, delta = load_softmax(softmax, batch, i, where, head, True)
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
-    rows = queries, upstream, i, asks, norm, delta
+    rows = queries, upstream, i, asks, norm, delta, tile * ROWS
     state = (
         tl.zeros([ROWS, WIDTH], tl.float32),
         tl.zeros([ROWS], tl.float32),
@@ -183,7 +185,7 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
     BIASED: tl.constexpr = FORM.biased and (SIDE == NEAR or not FORM.far)
     STAGES: tl.constexpr = 2 if BIASED else None
     to_queries, behind, ahead = state
-    queries, upstream, i, asks, norm, delta = rows
+    queries, upstream, i, asks, norm, delta, first = rows
     k, v, batch = held
     bias, where, head = inputs
     constant = end_of_table(bias, head, FORM, SIDE)
@@ -198,7 +200,9 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
         values = load_tile(values_base, v.row, begin, real, FORM, COLUMNS, True, MASKED)
         products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
         shift = (poison + constant)[None, :]
-        score, squashed = score_tile(products, i[:, None], j[None, :], inputs, shift, FORM, BIASED)
+        score, squashed = score_tile(
+            products, i[:, None], j[None, :], begin - first + bias.origin, inputs, shift, FORM, BIASED
+        )
         slope = tl.dot(upstream, tl.trans(values), input_precision="ieee")
         change = tl.exp2(score - norm[:, None]) * (slope - delta[:, None])
         if MASKED:

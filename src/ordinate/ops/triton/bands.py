@@ -197,10 +197,14 @@ def score_pairs(tokens, index, shift, place, inputs, FORM: tl.constexpr, KEYS_FI
     given = bias, where, head
     if KEYS_FIRST:
         products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
-        score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, FORM.biased)
+        score, squashed = score_tile(
+            products, i[None, :], j[:, None], place, given, shift[:, None], FORM, FORM.biased
+        )
     else:
         products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-        score, squashed = score_tile(products, i[:, None], j[None, :], given, shift[None, :], FORM, FORM.biased)
+        score, squashed = score_tile(
+            products, i[:, None], j[None, :], place, given, shift[None, :], FORM, FORM.biased
+        )
     if vectors.asked is not None:
         entries = vectors.asked, head, place, bias.last
         score += read_band(queries, entries, FORM, False, KEYS_FIRST, False) * LOG2E

@@ -104,7 +104,7 @@ def add_chunk(rows, held, chunk, inputs, FORM: tl.constexpr):
         values = tl.where((damage == 0.0)[:, None], values, 0.0).to(values.dtype)
         products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
         shared = _bias, where, head[:, None]
-        score, _ = score_tile(products, i[:, None], j[None, :], shared, poison[None, :], FORM, FORM.biased)
+        score, _ = score_tile(products, i[:, None], j[None, :], None, shared, poison[None, :], FORM, FORM.biased)
         holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
         seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
         score = tl.where(seen, score, -INFINITY)

@@ -40,7 +40,7 @@ def add_tiles(given, softmax, sums, bias, where, cut, FORM: tl.constexpr):
     added = tl.zeros([SIZE, SIZE], tl.float32)
     r, c = tl.arange(0, SIZE), tl.arange(0, SIZE)
     # the bias is the same for all these tiles
-    biased = bias_tile(r[:, None], (c + apart * SIZE)[None, :], inputs, FORM)
+    biased = bias_tile(r[:, None], (c + apart * SIZE)[None, :], apart * SIZE + bias.origin, inputs, FORM)
     for place in tl.range(chunk * share, tl.minimum(total, (chunk + 1) * share)):
         tile = first + place % count
         begin = place // count, tile * SIZE, (tile + apart) * SIZE
@@ -68,7 +68,7 @@ def score_change(given, softmax, place, inputs, biased, FORM: tl.constexpr):
     keys = load_tile(base(k, batch, key_head), k.row, key, j < where.keys, FORM, SIZE, False, True)
     products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
     shift = poison[None, :] + biased
-    score, _ = score_tile(products, i[:, None], j[None, :], inputs, shift, FORM, False)
+    score, _ = score_tile(products, i[:, None], j[None, :], None, inputs, shift, FORM, False)
     upstream = load_tile(base(gradient, batch, head), gradient.row, query, i < where.queries, FORM, SIZE, True, True)
     values = load_tile(base(v, batch, key_head), v.row, key, j < where.keys, FORM, SIZE, True, True)
     slope = tl.dot(upstream, tl.trans(values), input_precision="ieee")

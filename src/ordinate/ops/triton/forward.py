@@ -43,7 +43,7 @@ def attention_forward(given, out, lse, bias, where, FORM: tl.constexpr):
         total += 1.0
     state = tl.zeros([ROWS, DEPTH], tl.float32), top, total
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
-    rows = queries, i, asks
+    rows = queries, i, asks, tile * ROWS
     inputs = bias, where, head
     bounds = key_range(tile * ROWS, (batch, head), bias, where, FORM)
     _low, first, second, third, end, _high = bounds
@@ -67,7 +67,7 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
     # more stages would hold more tiles of biases in shared memory
     STAGES: tl.constexpr = 2 if BIASED else None
     made, top, total = state
-    queries, i, asks = rows
+    queries, i, asks, first = rows
     k, v, batch = held
     bias, where, head = inputs
     constant = end_of_table(bias, head, FORM, SIDE)
@@ -75,6 +75,7 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
     keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
     for step in tl.range(0, tile_count(bounds, COLUMNS), num_stages=STAGES):
         begin = tile_begin(step, bounds, COLUMNS)
+        place = begin - first + bias.origin
         j = begin + tl.arange(0, COLUMNS)
         poison = load_poison(where, batch, key_head, j, MASKED)
         # a weight of zero would not hide NaN
@@ -82,7 +83,7 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
         keys = load_tile(keys_base, k.row, begin, real, FORM, COLUMNS, False, MASKED)
         products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
         shift = (poison + constant)[None, :]
-        score, _ = score_tile(products, i[:, None], j[None, :], inputs, shift, FORM, BIASED)
+        score, _ = score_tile(products, i[:, None], j[None, :], place, inputs, shift, FORM, BIASED)
         values = load_tile(values_base, v.row, begin, real, FORM, COLUMNS, True, MASKED)
         if MASKED:
             holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)

@@ -16,6 +16,10 @@ INFINITY = tl.constexpr(float("inf"))
 NEAR, PAST, FUTURE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
+# entries of a table beyond each end, which repeat it: at least as many as the largest tile has rows and columns
+BEYOND = 256
+
+
 class Bias(NamedTuple):
     """What is added to the scores, in natural units; kernels take tensors as addresses, and None.
 
@@ -25,6 +29,8 @@ class Bias(NamedTuple):
         sinks: float32 scores (heads) of a further key without value.
         origin: entry of the table whose offset is zero: key index minus query index, both from 0.
         last: last entry of the table.
+        pitch: stride of the heads in the table. Rows go on for `BEYOND` entries beyond both ends, unless it is for
+            decoding.
     """
 
     table: Any
@@ -32,6 +38,7 @@ class Bias(NamedTuple):
     sinks: Any
     origin: Any
     last: Any
+    pitch: Any
 
 
 class Structure(NamedTuple):
@@ -151,11 +158,11 @@ def store_tile(start, row, begin, limit, x, FORM: tl.constexpr, VALUES: tl.const
 
 
 @kernel
-def score_tile(products, i, j, inputs, shift, FORM: tl.constexpr, BIASED: tl.constexpr):
+def score_tile(products, i, j, place, inputs, shift, FORM: tl.constexpr, BIASED: tl.constexpr):
     """Scores of a tile from its products, masks apart, and the soft cap's tanh (the products if there is no cap).
 
-    `i` and `j` are query and key indices of shapes that broadcast to the tile, `inputs` are bias, structure and head,
-    and `shift` is added to the scores of each key.
+    `i` and `j` are query and key indices of shapes that broadcast to the tile, `place` is as in `bias_tile`, `inputs`
+    are bias, structure and head, and `shift` is added to the scores of each key.
     """
     _bias, where, _head = inputs
     squashed = products
@@ -165,7 +172,7 @@ def score_tile(products, i, j, inputs, shift, FORM: tl.constexpr, BIASED: tl.con
     else:
         score = products * (where.scale * LOG2E) + shift
     if BIASED:
-        score += bias_tile(i, j, inputs, FORM)
+        score += bias_tile(i, j, place, inputs, FORM)
     return score, squashed
 
 
@@ -184,12 +191,24 @@ def tanh(x):
 
 
 @kernel
-def bias_tile(i, j, inputs, FORM: tl.constexpr):
-    """Bias of a tile in units of log2, from the table or the slopes."""
+def bias_tile(i, j, place, inputs, FORM: tl.constexpr):
+    """Bias of a tile in units of log2, from the table or the slopes.
+
+    `place` is the entry of the pair of the tile's first query and first key. None: rows are of several heads.
+    """
     bias, where, head = inputs
-    if bias.table is not None:
+    if bias.table is not None and place is None:
         entry = tl.minimum(tl.maximum(j - i + bias.origin, 0), bias.last)
-        added = tl.load(bias.table + head.to(tl.int64) * (bias.last + 1) + entry) * LOG2E
+        added = tl.load(bias.table + head.to(tl.int64) * bias.pitch + entry) * LOG2E
+    elif bias.table is not None:
+        # the table goes on beyond its ends (`BEYOND`): no entry of a pair is compared with them
+        place = tl.minimum(tl.maximum(place, -FORM.columns), bias.last + FORM.rows).to(tl.int64)
+        # 64 bits: what differs between the pairs of a thread is then a constant in the instruction that loads
+        if i.shape[1] == 1:
+            c, r = tl.arange(0, j.shape[1]).to(tl.int64)[None, :], tl.arange(0, i.shape[0]).to(tl.int64)[:, None]
+        else:
+            c, r = tl.arange(0, j.shape[0]).to(tl.int64)[:, None], tl.arange(0, i.shape[1]).to(tl.int64)[None, :]
+        added = tl.load(bias.table + head.to(tl.int64) * bias.pitch + place + (c - r)) * LOG2E
     else:
         behind = (i + where.start).to(tl.float32) - j.to(tl.float32)
         added = -behind * (tl.load(bias.slopes + head) * LOG2E)
@@ -238,7 +257,7 @@ def end_of_table(bias, head, FORM: tl.constexpr, SIDE: tl.constexpr):
     """The bias before the first or after the last entry of the table, in units of log2; 0 where tiles are near."""
     end = 0.0
     if FORM.far and SIDE == PAST:
-        end = tl.load(bias.table + head.to(tl.int64) * (bias.last + 1)) * LOG2E
+        end = tl.load(bias.table + head.to(tl.int64) * bias.pitch) * LOG2E
     if FORM.far and SIDE == FUTURE:
-        end = tl.load(bias.table + head.to(tl.int64) * (bias.last + 1) + bias.last) * LOG2E
+        end = tl.load(bias.table + head.to(tl.int64) * bias.pitch + bias.last) * LOG2E
     return end

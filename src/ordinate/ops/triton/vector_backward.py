@@ -204,7 +204,7 @@ def add_far_queries(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, 
             shift = load_shift(end.keys, where, (batch, head), j, FORM, True)
         products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
         given = bias, where, head
-        score, squashed = score_tile(products, i[None, :], j[:, None], given, shift[:, None], FORM, False)
+        score, squashed = score_tile(products, i[None, :], j[:, None], None, given, shift[:, None], FORM, False)
         weights = tl.exp2(score - norm[None, :])
         change = weights * (tl.dot(values, tl.trans(upstream), input_precision="ieee") - delta[None, :])
         if MASKED:

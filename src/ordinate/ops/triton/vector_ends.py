@@ -72,7 +72,7 @@ def query_shift(queries, entry, inputs, FORM: tl.constexpr):
     if vectors.asked is not None:
         shift += times_vector(queries, vectors.asked, head, entry, FORM, False) * LOG2E
     if FORM.biased:
-        shift += tl.load(bias.table + head.to(tl.int64) * (bias.last + 1) + entry) * LOG2E
+        shift += tl.load(bias.table + head.to(tl.int64) * bias.pitch + entry) * LOG2E
     return shift
 
 

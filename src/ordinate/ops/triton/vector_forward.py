@@ -122,7 +122,7 @@ def add_far_keys(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, MAS
         keys = load_tile(keys_base, k.row, begin, real, FORM, SIZE, False, MASKED)
         products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
         given = bias, where, head
-        score, _ = score_tile(products, i[:, None], j[None, :], given, shift[None, :], FORM, False)
+        score, _ = score_tile(products, i[:, None], j[None, :], None, given, shift[None, :], FORM, False)
         values = load_tile(values_base, v.row, begin, real, FORM, SIZE, True, MASKED)
         if MASKED:
             holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)

@@ -135,7 +135,7 @@ def add_far_scores(state, rows, held, inputs, bounds, place, FORM: tl.constexpr,
         values = load_tile(values_base, v.row, begin, real, FORM, SIZE, True, MASKED)
         products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
         given = bias, where, head
-        score, squashed = score_tile(products, i[:, None], j[None, :], given, shift[None, :], FORM, False)
+        score, squashed = score_tile(products, i[:, None], j[None, :], None, given, shift[None, :], FORM, False)
         weights = tl.exp2(score - norm[:, None])
         change = weights * (tl.dot(upstream, tl.trans(values), input_precision="ieee") - delta[:, None])
         if MASKED:
