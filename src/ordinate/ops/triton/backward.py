@@ -96,9 +96,8 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
         products = tl.dot(keys, tl.trans(queries), input_precision="ieee")
         shift = poison + end_of_table(bias, head, FORM, SIDE)
         given = bias, where, head
-        score, squashed = score_tile(
-            products, i[None, :], j[:, None], first - begin + bias.origin, given, shift[:, None], FORM, BIASED
-        )
+        entry = first - begin + bias.origin
+        score, squashed = score_tile(products, i[None, :], j[:, None], entry, given, shift[:, None], FORM, BIASED)
         weights = tl.exp2(score - norm[None, :])
         upstream = load_tile(base(gradient, batch, head), gradient.row, begin, real, FORM, ROWS, True, MASKED)
         if MASKED:

@@ -115,34 +115,18 @@ def add_far_scores(state, rows, held, inputs, bounds, place, FORM: tl.constexpr,
     to_queries, beside, to_lone = state
     queries, upstream, about = rows
     i, asks, norm, delta = about
-    k, v, batch = held
     bias, vectors, where, head = inputs
     end, at = place
     low, high = bounds
-    key_head = head // FORM.groups
-    keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
     norm, delta = beyond(queries, upstream, norm, delta, end.entry, (bias, vectors, head), FORM)
     changes, shares = tl.zeros([SIZE], tl.float32), tl.zeros([SIZE], tl.float32)
     to_held = -tl.sum(to_queries, 0)
     if FORM.capped:
         to_held = tl.zeros([WIDTH], tl.float32)
     for step in tl.range(0, tl.cdiv(high - low, SIZE)):
-        begin = low + step * SIZE
-        j = begin + tl.arange(0, SIZE)
-        shift = load_shift(end.keys, where, (batch, head), j, FORM, MASKED)
-        real = (j < where.keys) & (shift == shift)
-        keys = load_tile(keys_base, k.row, begin, real, FORM, SIZE, False, MASKED)
-        values = load_tile(values_base, v.row, begin, real, FORM, SIZE, True, MASKED)
-        products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
-        given = bias, where, head
-        score, squashed = score_tile(products, i[:, None], j[None, :], None, given, shift[None, :], FORM, False)
-        weights = tl.exp2(score - norm[:, None])
-        change = weights * (tl.dot(upstream, tl.trans(values), input_precision="ieee") - delta[:, None])
-        if MASKED:
-            holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
-            seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
-            seen = seen & (norm < INFINITY)[:, None]
-            weights, change = tl.where(seen, weights, 0.0), tl.where(seen, change, 0.0)
+        keys, values, columns = load_far_keys(held, end, low + step * SIZE, (where, head), FORM, MASKED)
+        tokens, given = (queries, keys, upstream, values), (bias, where, held[2], head)
+        weights, change, squashed = far_pairs(tokens, (i, asks, norm, delta), columns, given, FORM, MASKED)
         changes += tl.sum(change, 1)
         if FORM.learned and vectors.carried is not None:
             shares += tl.sum(weights, 1)
@@ -159,6 +143,45 @@ def add_far_scores(state, rows, held, inputs, bounds, place, FORM: tl.constexpr,
         to_lone += to_held
         store_shares((changes, to_held, shares), (queries, upstream), vectors, at, FORM)
     return to_queries, beside, to_lone
+
+
+@kernel
+def load_far_keys(held, end, begin, inputs, FORM: tl.constexpr, MASKED: tl.constexpr):
+    """Load a tile of keys and values beyond an end, and their index and shift."""
+    SIZE: tl.constexpr = FORM.rows
+    k, v, batch = held
+    where, head = inputs
+    key_head = head // FORM.groups
+    j = begin + tl.arange(0, SIZE)
+    shift = load_shift(end.keys, where, (batch, head), j, FORM, MASKED)
+    real = (j < where.keys) & (shift == shift)
+    keys = load_tile(base(k, batch, key_head), k.row, begin, real, FORM, SIZE, False, MASKED)
+    values = load_tile(base(v, batch, key_head), v.row, begin, real, FORM, SIZE, True, MASKED)
+    return keys, values, (j, shift)
+
+
+@kernel
+def far_pairs(tokens, about, columns, inputs, FORM: tl.constexpr, MASKED: tl.constexpr):
+    """Weights of a tile beyond an end, the gradients of its scores, and the soft cap's tanh.
+
+    `about` are index, document, log-sum-exp and delta of the queries, the last two beyond that end, and `columns` index
+    and shift of the keys.
+    """
+    queries, keys, upstream, values = tokens
+    i, asks, norm, delta = about
+    j, shift = columns
+    bias, where, batch, head = inputs
+    products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+    given = bias, where, head
+    score, squashed = score_tile(products, i[:, None], j[None, :], None, given, shift[None, :], FORM, False)
+    weights = tl.exp2(score - norm[:, None])
+    change = weights * (tl.dot(upstream, tl.trans(values), input_precision="ieee") - delta[:, None])
+    if MASKED:
+        holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
+        seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
+        seen = seen & (norm < INFINITY)[:, None]
+        weights, change = tl.where(seen, weights, 0.0), tl.where(seen, change, 0.0)
+    return weights, change, squashed
 
 
 @kernel
