@@ -164,8 +164,8 @@ def load_far_keys(held, end, begin, inputs, FORM: tl.constexpr, MASKED: tl.const
 def far_pairs(tokens, about, columns, inputs, FORM: tl.constexpr, MASKED: tl.constexpr):
     """Weights of a tile beyond an end, the gradients of its scores, and the soft cap's tanh.
 
-    `about` are index, document, log-sum-exp and delta of the queries, the last two beyond that end, and `columns` index
-    and shift of the keys.
+    `about` are index, document, log-sum-exp and delta of the queries, the last two beyond that end, and `columns`
+    index and shift of the keys.
     """
     queries, keys, upstream, values = tokens
     i, asks, norm, delta = about
