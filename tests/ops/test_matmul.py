@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch.nn.functional import linear as plain
+from torch.utils.flop_counter import FlopCounterMode
 
 from ordinate.ops import linear_layer
 from ordinate.ops.linear_layer import Linear, linear
@@ -47,7 +48,6 @@ def by_onednn(monkeypatch):
         pytest.skip("this build of PyTorch has no oneDNN")
     made, product = [], linear_layer.linear_product
     monkeypatch.setattr(linear_layer, "MIN_PRODUCTS", 0)
-    monkeypatch.setattr(linear_layer, "onednn_is_faster", lambda: True)
     monkeypatch.setattr("ordinate.ops.matmul.onednn_is_faster", lambda: True)
     monkeypatch.setattr(linear_layer, "linear_product", lambda *given: made.append(given) or product(*given))
     return made
@@ -125,7 +125,38 @@ def test_transforms_and_other_types_see_the_operation_of_pytorch(by_onednn):
     assert not [given for given in by_onednn if given[0].numel()]
 
 
-def test_small_products_keep_to_pytorch(monkeypatch):
-    monkeypatch.setattr(linear_layer, "onednn_is_faster", lambda: True)
-    monkeypatch.setattr(linear_layer, "linear_product", lambda *given: pytest.fail("a small product was taken"))
-    linear(torch.randn(100, 32), torch.randn(32, 32))
+def test_small_products_keep_to_pytorch(by_onednn, monkeypatch):
+    monkeypatch.setattr(linear_layer, "MIN_PRODUCTS", 100 * 32 * 32)
+    x, weight = torch.randn(100, 32), torch.randn(32, 32)
+    linear(x[1:], weight)
+    assert not by_onednn
+    linear(x, weight)
+    assert len(by_onednn) == 1
+
+
+def test_a_counter_of_flops_sees_the_products(by_onednn):
+    inputs = drawn((40,), 6, 5, biased=True)
+    with FlopCounterMode(display=False) as counted:
+        linear(*inputs).sum().backward()
+    # forward, and the gradients of vectors and matrix
+    assert counted.get_total_flops() == 3 * 2 * 40 * 6 * 5
+    assert not by_onednn
+
+
+def test_a_trace_has_the_operation_of_pytorch(by_onednn):
+    traced = torch.jit.trace(Linear(6, 5), torch.randn(40, 6))
+    assert "aten::linear" in str(traced.inlined_graph)
+    assert not by_onednn
+
+
+def test_where_onednn_is_disabled_it_is_not_used(by_onednn):
+    x, weight = torch.randn(40, 6), torch.randn(5, 6)
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        linear(x, weight)
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+    assert not by_onednn
+    linear(x, weight)
+    assert len(by_onednn) == 1

@@ -3,9 +3,10 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from ordinate.ops.double_backward import untraceable
-from ordinate.ops.matmul import linear_product, onednn_is_faster
+from ordinate.ops.matmul import linear_product, takes_onednn
 from ordinate.ops.native import build
 from ordinate.ops.native.linear import MAX_VECTORS, multiply
 
@@ -50,9 +51,9 @@ def _few(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 def _many(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether oneDNN applies: many vectors, plain CPU tensors in float32."""
-    if x.ndim < 2 or x.dtype != torch.float32 or x.shape[:-1].numel() * weight.numel() < MIN_PRODUCTS:
+    if x.ndim < 2 or x.shape[:-1].numel() * weight.numel() < MIN_PRODUCTS:
         return False
-    return _plain(x, weight, bias) and not _special(x) and onednn_is_faster()
+    return takes_onednn(x, weight) and _plain(x, weight, bias) and not _special(x)
 
 
 def _plain(*tensors: Tensor | None) -> bool:
@@ -65,5 +66,10 @@ def _plain(*tensors: Tensor | None) -> bool:
 
 
 def _special(x: Tensor) -> bool:
-    """Whether autocast, torch.compile or torch.func is active: they must see the operation of PyTorch."""
-    return torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or untraceable(x) is not None
+    """Whether something is active that must see the operation of PyTorch.
+
+    That is autocast, torch.compile, torch.jit.trace, torch.func, or a mode that watches operations, such as a counter
+    of FLOPs.
+    """
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
+    return torch.is_autocast_enabled("cpu") or traced or untraceable(x) is not None

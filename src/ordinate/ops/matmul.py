@@ -19,7 +19,7 @@ def matmul_transposed(
     a: Float[Tensor, "rows inner"], b: Float[Tensor, "columns inner"], bias: Float[Tensor, " columns"] | None = None
 ) -> Float[Tensor, "rows columns"]:
     """Return a b^T + bias; `a` is contiguous, `b` is contiguous or the transpose of a contiguous matrix."""
-    if _by_onednn(a, b):
+    if takes_onednn(a, b):
         return _onednn(a, b, bias)
     return torch.mm(a, b.t()) if bias is None else torch.addmm(bias, a, b.t())
 
@@ -34,7 +34,7 @@ def matmul_partial_sums(
     difference to show.
     """
     narrow = torch.finfo(kept).eps > torch.finfo(a.dtype).eps
-    if narrow or a.shape[1] <= longest or not _by_onednn(a, b):
+    if narrow or a.shape[1] <= longest or not takes_onednn(a, b):
         return matmul_transposed(a, b.t())
     pieces = zip(a.split(longest, 1), b.split(longest), strict=True)
     sums = (_onednn(x.contiguous(), y.t()) for x, y in pieces)
@@ -97,10 +97,11 @@ def gradient_type(type: torch.dtype) -> torch.dtype:
     return torch.promote_types(type, torch.float32)
 
 
-def _by_onednn(a: Tensor, b: Tensor) -> bool:
+def takes_onednn(a: Tensor, b: Tensor) -> bool:
+    """Whether oneDNN multiplies these: float32 on a CPU where it is faster, unless it is disabled in PyTorch."""
     known = a.dtype == b.dtype == torch.float32 and a.device.type == "cpu" and a.numel() and b.numel()
     # torch.compile has its own choice
-    return bool(known) and not torch.compiler.is_compiling() and onednn_is_faster()
+    return bool(known) and not torch.compiler.is_compiling() and torch._C._get_mkldnn_enabled() and onednn_is_faster()
 
 
 def bfloat16_is_faster() -> bool:
