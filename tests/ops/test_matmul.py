@@ -143,9 +143,9 @@ def test_a_counter_of_flops_sees_the_products(by_onednn):
     assert not by_onednn
 
 
-def test_a_trace_has_the_operation_of_pytorch(by_onednn):
-    traced = torch.jit.trace(Linear(6, 5), torch.randn(40, 6))
-    assert "aten::linear" in str(traced.inlined_graph)
+def test_a_trace_has_the_operation_of_pytorch(by_onednn, monkeypatch):
+    monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
+    linear(torch.randn(40, 6), torch.randn(5, 6))
     assert not by_onednn
 
 

@@ -277,7 +277,7 @@ MUTANTS = [
     ("scores", "behind < where.window", "behind <= where.window", "window"),
     ("scores", "(c - r)) * LOG2E", "(c - r + 1)) * LOG2E", "t5"),
     ("scores", "tl.maximum(place, -FORM.columns)", "place", "long"),
-    ("attention", "table=table[:, BEYOND:]", "table=table[:, BEYOND + 1 :]", "t5"),
+    ("attention", "table=table[:, TABLE_PADDING:]", "table=table[:, TABLE_PADDING + 1 :]", "t5"),
     ("scores", "added = -behind *", "added = -1.1 * behind *", "slopes"),
     ("scores", "x + x * y * series", "x", "formula"),
     ("ranges", "round_up(whole, SIZE)", "round_down(whole, SIZE)", "window"),

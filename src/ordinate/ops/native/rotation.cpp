@@ -120,7 +120,7 @@ inline __m256i rounded(__m256 low, __m256 high) {
 
 template <bool PAST>
 [[gnu::always_inline]] inline void turn_halves(const float* x, float* out, const float* cos, const float* sin,
-                 Index pairs) {
+                                               Index pairs) {
   for (Index m = 0; m < pairs; m += 8) {
     const Turned8 now(load(x + m), load(x + m + pairs), cos + m, sin + m);
     put<PAST>(out + m, _mm256_castps_si256(now.first));
@@ -130,7 +130,7 @@ template <bool PAST>
 
 template <bool PAST>
 [[gnu::always_inline]] inline void turn_neighbours(const float* x, float* out, const float* cos, const float* sin,
-                 Index pairs) {
+                                                   Index pairs) {
   const __m256i twice = _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0);
   const __m256 signs = _mm256_set_ps(1, -1, 1, -1, 1, -1, 1, -1);
   for (Index m = 0; m < pairs; m += 4) {
@@ -145,7 +145,7 @@ template <bool PAST>
 #ifndef __AVX512BF16__
 template <bool PAST>
 [[gnu::always_inline]] inline void turn_halves(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
-                 const float* sin, Index pairs) {
+                                               const float* sin, Index pairs) {
   for (Index m = 0; m < pairs; m += 16) {
     const __m256i a = load(x + m), b = load(x + m + pairs);
     const Turned8 even(lower(a), lower(b), cos + m, sin + m), odd(upper(a), upper(b), cos + m + 8, sin + m + 8);
@@ -156,7 +156,7 @@ template <bool PAST>
 
 template <bool PAST>
 [[gnu::always_inline]] inline void turn_neighbours(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
-                 const float* sin, Index pairs) {
+                                                   const float* sin, Index pairs) {
   for (Index m = 0; m < pairs; m += 8) {
     const __m256i both = load(x + 2 * m);
     const Turned8 now(lower(both), upper(both), cos + m, sin + m);
@@ -193,7 +193,7 @@ void put(c10::BFloat16* to, __m512i row) {
 
 template <bool PAST>
 [[gnu::always_inline]] inline void turn_halves(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
-                 const float* sin, Index pairs) {
+                                               const float* sin, Index pairs) {
   for (Index m = 0; m < pairs; m += 32) {
     const Index n = m + 16;
     const Turned low(widened(x + m), widened(x + m + pairs), cos + m, sin + m);
@@ -205,7 +205,7 @@ template <bool PAST>
 
 template <bool PAST>
 [[gnu::always_inline]] inline void turn_neighbours(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
-                 const float* sin, Index pairs) {
+                                                   const float* sin, Index pairs) {
   const __m512i upper = _mm512_set1_epi32(0xffff0000u);
   const __m512i in_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                                             21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);

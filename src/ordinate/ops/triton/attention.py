@@ -14,7 +14,7 @@ from ordinate.ops.triton.forward import attention_forward
 from ordinate.ops.triton.kernel import contiguous_channels, launch, matrix
 from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
 from ordinate.ops.triton.rows import find_delta, find_poison
-from ordinate.ops.triton.scores import BEYOND, Bias, Form, Structure
+from ordinate.ops.triton.scores import TABLE_PADDING, Bias, Form, Structure
 from ordinate.ops.triton.spans import document_spans
 from ordinate.ops.triton.tiles import Tile, Tiles, device_class, tiles
 
@@ -156,8 +156,8 @@ def prepare(given: Problem) -> Prepared:
     ready = describe(given)
     q, k, v = ready.problem[:3]
     if given.table is not None:
-        table = torch.nn.functional.pad(given.table[None], (BEYOND, BEYOND), mode="replicate")[0]
-        ready = ready._replace(bias=ready.bias._replace(table=table[:, BEYOND:], pitch=table.shape[1]))
+        table = torch.nn.functional.pad(given.table[None], (TABLE_PADDING, TABLE_PADDING), mode="replicate")[0]
+        ready = ready._replace(bias=ready.bias._replace(table=table[:, TABLE_PADDING:], pitch=table.shape[1]))
     # the bound compares with the query's own key, which must exist and be visible
     own = given.causal and given.q_document is None and given.start + q.shape[2] == k.shape[2]
     if own and given.slopes is not None:

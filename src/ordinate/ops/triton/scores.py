@@ -17,7 +17,7 @@ NEAR, PAST, FUTURE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 # entries of a table beyond each end, which repeat it: at least as many as the largest tile has rows and columns
-BEYOND = 256
+TABLE_PADDING = 256
 
 
 class Bias(NamedTuple):
@@ -29,7 +29,7 @@ class Bias(NamedTuple):
         sinks: float32 scores (heads) of a further key without value.
         origin: entry of the table whose offset is zero: key index minus query index, both from 0.
         last: last entry of the table.
-        pitch: stride of the heads in the table. Rows go on for `BEYOND` entries beyond both ends, unless it is for
+        pitch: stride of the heads in the table. Rows go on for `TABLE_PADDING` entries beyond both ends, except in
             decoding.
     """
 
@@ -201,7 +201,7 @@ def bias_tile(i, j, place, inputs, FORM: tl.constexpr):
         entry = tl.minimum(tl.maximum(j - i + bias.origin, 0), bias.last)
         added = tl.load(bias.table + head.to(tl.int64) * bias.pitch + entry) * LOG2E
     elif bias.table is not None:
-        # the table goes on beyond its ends (`BEYOND`): no entry of a pair is compared with them
+        # the table goes on beyond its ends (`TABLE_PADDING`): no entry of a pair is compared with them
         place = tl.minimum(tl.maximum(place, -FORM.columns), bias.last + FORM.rows).to(tl.int64)
         # 64 bits: what differs between the pairs of a thread is then a constant in the instruction that loads
         if i.shape[1] == 1:

@@ -46,9 +46,8 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
     """Sums of one term over all tiles of one distance, of a chunk of sequences and tiles.
 
     `made` are the sums of the vectors (heads, chunks, distances, 2, tile, channels), those of the lower half of the
-    band first, and if FORM.learned those of the table, without channels. `added` are bias, vectors
-    and the numbers of the keys (`Ends.between`). `cut` is the
-    first distance [tiles], and the numbers of sequences and of chunks.
+    band first, and if FORM.learned those of the table, without channels. `added` are bias, vectors and the numbers of
+    the keys (`Ends.between`). `cut` is the first distance [tiles], and the numbers of sequences and of chunks.
     """
     SIZE: tl.constexpr = FORM.rows
     BY_KEY: tl.constexpr = TERM == HELD

@@ -85,7 +85,7 @@ class _Ready(NamedTuple):
         """Return what a kernel is compiled for."""
         return self.base.form(tile, learned)
 
-    def roomy_options(self, tile: Tile) -> dict[str, int]:
+    def register_options(self, tile: Tile) -> dict[str, int]:
         """Return the options of a kernel that in float32 needs more registers than ptxas gives it unasked.
 
         Told no number, ptxas prefers two programs on a multiprocessor and a spilled register.
@@ -184,7 +184,7 @@ def backward(gradient: Tensor, given: VectorProblem, out: Tensor, lse: Tensor, l
     ends = _with_queries(ready, tensors, softmax, _ends(ready))
     arguments = tensors, softmax, (matrix(dk), matrix(dv)), ready.base.bias, ready.vectors, ends
     where = ready.base.structure(tile, of_keys=True)
-    launch(vector_backward_keys, grid, (*arguments, where, ready.form(tile)), ready.roomy_options(tile))
+    launch(vector_backward_keys, grid, (*arguments, where, ready.form(tile)), ready.register_options(tile))
     dq, shares = _backward_queries(ready, tensors, softmax, ends, learned)
     table, *made = _sums(ready, tensors, softmax, ends, learned, shares)
     shared = (_of_shared(x, like) for x, like in zip(made, given[1:], strict=True))
@@ -249,7 +249,7 @@ def _summed(
     cut = lowest, batch, chunks
     arguments = tensors, softmax, (sums, numbers), (bias, ready.vectors, ends.between), ready.base.where, cut
     grid = distances, heads, chunks
-    launch(sum_vectors, grid, (*arguments, term, ready.form(tile, learned)), ready.roomy_options(tile))
+    launch(sum_vectors, grid, (*arguments, term, ready.form(tile, learned)), ready.register_options(tile))
     made = join(sums, lowest, bias.origin, ready.given.entries)
     return made, join(numbers, lowest, bias.origin, ready.given.entries)[..., 0] if learned else None
 
