@@ -9,7 +9,7 @@ from torch.func import grad, hessian, jvp, vmap
 from ordinate import Geometry, attend, explain
 from ordinate.attention import ScoreOptions
 from ordinate.attention.backends import custom_formula, native, offset_bias, relative_vectors, row_blocks
-from ordinate.ops import offset_bias_attention
+from ordinate.ops import offset_bias_attention, rotate
 from ordinate.ops.native import build
 from ordinate.schemes import T5, Alibi, Cope, Fire, NoPosition, Rope, Shaw
 from ordinate.testing.backend import GEOMETRIES, assert_second_gradients_agree, random_qkv
@@ -109,6 +109,45 @@ def test_third_derivatives_agree_too():
         made = third(backend)
         torch.manual_seed(0)
         torch.testing.assert_close(made, third("reference"))
+
+
+def gradients_of_many(backend, scheme, dtype, *, graph=False):
+    """Gradients for three upstream gradients at once, and for one after the other."""
+    where = Geometry.causal(11)
+    q, k, v = random_qkv(where, dtype=dtype)
+    given = {"score_options": SOFTCAP} if backend == "custom_formula" else {}
+    out = attend(q, k, v, scheme.to(dtype).at(where), backend=backend, **given)
+    leaves = [q, k, v, *(p for p in scheme.parameters() if p.requires_grad)]
+    many = torch.randn(3, *out.shape, dtype=dtype)
+    options = {"retain_graph": True, "create_graph": graph}
+    together = torch.autograd.grad(out, leaves, many, is_grads_batched=True, **options)
+    each = [torch.autograd.grad(out, leaves, one, **options) for one in many]
+    return q, together, [torch.stack(x) for x in zip(*each, strict=True)]
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(("backend", "name"), CASES)
+def test_gradients_of_many_outputs_at_once_are_those_of_each(backend, name, graph):
+    """As in `torch.autograd.functional.jacobian(vectorize=True)`, also where they are differentiated again."""
+    q, together, each = gradients_of_many(backend, SCHEMES[name](), torch.float64, graph=graph)
+    for one, other in zip(together, each, strict=True):
+        torch.testing.assert_close(one, other)
+    if graph:
+        one, other = (torch.autograd.grad(x[1].square().sum(), q, retain_graph=True)[0] for x in (together, each))
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", ["t5", "rope"])
+def test_gradients_of_many_outputs_at_once_in_cpp(name, monkeypatch):
+    monkeypatch.delenv(build.ENV_VARIABLE)
+    for kernel in ("attention", "rotation"):
+        if build.unavailable_reason(kernel) is not None:
+            pytest.skip("there is no compiler")
+    monkeypatch.setattr(rotate, "MIN_NATIVE_ELEMENTS", 0)
+    scheme = Rope(head_width=8) if name == "rope" else t5()
+    _, together, each = gradients_of_many("native", scheme, torch.float32)
+    for one, other in zip(together, each, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_dropout_is_the_same_in_all_derivatives():

@@ -91,6 +91,17 @@ def test_linear_by_onednn_has_second_derivatives(by_onednn):
     assert by_onednn
 
 
+@pytest.mark.parametrize(("inner", "outer"), [(300, 40), (40, 300)])
+def test_gradients_of_large_matrices(inner, outer, by_onednn):
+    """The transposed copy is made in C++."""
+    inputs = drawn((2000,), inner, outer, biased=True)
+    slope = torch.randn(2000, outer)
+    pairs = (torch.autograd.grad(f(*inputs), inputs, slope) for f in (linear, plain))
+    for one, other in zip(*pairs, strict=True):
+        close(one, other)
+    assert by_onednn
+
+
 def test_matrices_may_be_slices_and_transposed(by_onednn):
     x, whole = torch.randn(30, 8), torch.randn(12, 20, requires_grad=True)
     for weight in (whole[2:7, :8], whole[:, 4:12], whole.t()[:8, :8].t(), whole[:, ::2][:, :8], whole[::3, :8]):

@@ -6,7 +6,7 @@ import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import gelu, glu
+from torch.nn.functional import glu
 
 from ordinate.core.checks import need_fraction, need_positive
 from ordinate.core.geometry import Geometry
@@ -15,6 +15,7 @@ from ordinate.core.tensors import at_least_float32
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.mixers._ssm_kernel import LinearFilter
+from ordinate.ops.gelu import gelu
 from ordinate.schemes._scheme import Placed
 
 

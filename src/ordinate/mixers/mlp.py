@@ -3,12 +3,12 @@
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
-from torch.nn.functional import gelu
 
 from ordinate.core.checks import need_positive, need_whole
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
+from ordinate.ops.gelu import gelu
 from ordinate.ops.left_align import padding_counts, roll_left
 from ordinate.schemes._scheme import Placed
 

@@ -4,21 +4,17 @@ from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor, nn
-from torch.nn.functional import gelu, relu, silu
+from torch.nn.functional import relu, silu
 
 from ordinate.core.checks import need_known, need_positive
 from ordinate.core.shapes import Tokens
+from ordinate.ops.gelu import gelu, gelu_tanh
 from ordinate.ops.linear_layer import Linear
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 """Activation function."""
 FeedForwardKind = Literal["gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", "geglu_tanh"]
 """Kind of feed-forward network: an activation function, or a gated linear unit."""
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU in its tanh approximation, as in GPT-2."""
-    return gelu(x, approximate="tanh")
 
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {

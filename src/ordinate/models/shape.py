@@ -27,12 +27,13 @@ from ordinate.models.block import BLOCK_CLASSES, Block, NormPosition
 from ordinate.models.feedforward import GATED, UNGATED, FeedForward, FeedForwardKind, default_hidden_width
 from ordinate.models.reversible import RUNNERS, BlockKind
 from ordinate.models.text_head import DECODER_HEADS, TextHead, check_labels
+from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes._spec import LayerSchemes, SchemeForm, SchemeSpec
 
 ShapeType = TypeVar("ShapeType", bound="Shape")
 Norm = Literal["rms", "layer"]
 BiasLocation = Literal["norm", "feedforward", "head"]
-NORMS: dict[Norm, Callable[..., nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm}
+NORMS: dict[Norm, Callable[..., nn.Module]] = {"rms": RMSNorm, "layer": nn.LayerNorm}
 BIAS_LOCATIONS: tuple[BiasLocation, ...] = ("norm", "feedforward", "head")
 # standard deviation of initial weights and, by default, of token embeddings, as in GPT-2
 INITIAL_STD = 0.02
@@ -235,7 +236,7 @@ class Shape:
     def make_norm(self, width: int) -> nn.Module:
         """Build a norm for this number of columns."""
         if self.norm == "rms":
-            return nn.RMSNorm(width, eps=self.norm_eps)
+            return RMSNorm(width, eps=self.norm_eps)
         return nn.LayerNorm(width, eps=1e-5 if self.norm_eps is None else self.norm_eps, bias="norm" in self.bias)
 
     def make_cross_attention(self, layer: int) -> AttentionMixer | None:

@@ -33,10 +33,43 @@ def gradients(
         inputs: inputs of the autograd function.
         upstream: gradients of its outputs.
     """
+    if any(map(_is_batched, upstream)):
+        return one_by_one(lambda *one: gradients(fast, formula, inputs, one), *upstream)
     # inside a backward pass, grad mode is `create_graph`
     if not torch.is_grad_enabled():
         return tuple(fast(*upstream))
     return _Gradients.apply(fast, formula, len(inputs), *inputs, *upstream)
+
+
+def one_by_one(
+    backward: Callable[..., tuple[Tensor | None, ...]], *upstream: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """Call `backward` with the gradients of the outputs; where these stand for many, with one after the other.
+
+    With `is_grads_batched=True`, as in `torch.autograd.functional.jacobian(vectorize=True)`, PyTorch calls a backward
+    pass once, with tensors that hide the axis of many gradients and have no memory that a kernel could read.
+    """
+    hidden = [_is_batched(x) for x in upstream]
+    if not any(hidden):
+        return backward(*upstream)
+    # PyTorch tells the level of the hidden axis in no other way
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    # the size (1) is not read where there is a hidden axis
+    shown = [torch._remove_batch_dim(x, level, 1, 0) if many else x for x, many in zip(upstream, hidden, strict=True)]
+    count = len(shown[hidden.index(True)])
+    made = [
+        backward(*(x[place] if many else x for x, many in zip(shown, hidden, strict=True))) for place in range(count)
+    ]
+    stacked = (None if each[0] is None else torch.stack(each) for each in zip(*made, strict=True))
+    return tuple(None if x is None else torch._add_batch_dim(x, 0, level) for x in stacked)
+
+
+def _is_batched(gradient: Tensor | None) -> bool:
+    # torch.compile cannot trace the question
+    if gradient is None or torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.is_legacy_batchedtensor(gradient)
 
 
 def in_one(function: Callable[..., Tensor | Sequence[Tensor | None]]) -> Formula:
@@ -111,7 +144,11 @@ def _add_second(
     second = torch.autograd.grad(
         first, [own[place] for place in places], slopes, create_graph=endless, allow_unused=True
     )
-    for place, one in zip(places, second, strict=True):
+    _add(sums, places, second)
+
+
+def _add(sums: list[Tensor | None], places: Sequence[int], found: Sequence[Tensor | None]) -> None:
+    for place, one in zip(places, found, strict=True):
         if one is not None:
             before = sums[place]
             sums[place] = one if before is None else before + one

@@ -3,12 +3,11 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from ordinate.ops.double_backward import untraceable
 from ordinate.ops.matmul import linear_product, takes_onednn
 from ordinate.ops.native import build
 from ordinate.ops.native.linear import MAX_VECTORS, multiply
+from ordinate.ops.native.plain_tensors import are_plain, is_observed
 
 # smallest matrix, in elements, for which compiling the C++ kernel is worth the wait
 MIN_ELEMENTS = 2**16
@@ -46,30 +45,16 @@ def _few(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     learns = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in (x, weight, bias))
     fits = x.dtype in (torch.float32, torch.bfloat16) and weight.stride(1) == 1
-    return fits and not learns and _plain(x, weight, bias) and not _special(x)
+    return fits and not learns and are_plain(x, weight, bias) and not _is_special(x)
 
 
 def _many(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether oneDNN applies: many vectors, plain CPU tensors in float32."""
     if x.ndim < 2 or x.shape[:-1].numel() * weight.numel() < MIN_PRODUCTS:
         return False
-    return takes_onednn(x, weight) and _plain(x, weight, bias) and not _special(x)
+    return takes_onednn(x, weight) and are_plain(x, weight, bias) and not _is_special(x)
 
 
-def _plain(*tensors: Tensor | None) -> bool:
-    """Whether these are tensors of one type on a CPU, no subclasses: quantised, distributed or traced ones."""
-    given = [tensor for tensor in tensors if tensor is not None]
-    return all(
-        type(tensor) in (Tensor, nn.Parameter) and tensor.dtype == given[0].dtype and tensor.device.type == "cpu"
-        for tensor in given
-    )
-
-
-def _special(x: Tensor) -> bool:
-    """Whether something is active that must see the operation of PyTorch.
-
-    That is autocast, torch.compile, torch.jit.trace, torch.func, or a mode that watches operations, such as a counter
-    of FLOPs.
-    """
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
-    return torch.is_autocast_enabled("cpu") or traced or untraceable(x) is not None
+def _is_special(x: Tensor) -> bool:
+    # autocast would convert the operands
+    return torch.is_autocast_enabled("cpu") or is_observed(x)

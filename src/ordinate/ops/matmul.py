@@ -3,6 +3,7 @@
 Timing both instead would let other work on the machine decide, so that processes would differ in their bits.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -10,9 +11,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.ops.double_backward import untraceable
+from ordinate.ops.double_backward import one_by_one, untraceable
+from ordinate.ops.native import build
+from ordinate.ops.native.transpose import transposed_copy
 
 Matrix = Float[Tensor, "rows inner"]
+# smallest matrix, in elements, for which compiling the C++ kernel is worth the wait
+MIN_ELEMENTS = 2**16
 
 
 def matmul_transposed(
@@ -68,19 +73,31 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight), (slope,) = ctx.saved_tensors, grad_outputs
-        of_bias = slope.sum(0) if ctx.needs_input_grad[2] else None
-        # gradients of gradients are asked for: products that autograd can trace
-        if torch.is_grad_enabled():
-            return slope @ weight, slope.t() @ x, of_bias
-        x, slope = x.contiguous(), slope.contiguous()
-        of_x = matmul_transposed(slope, _operand(weight.t())) if ctx.needs_input_grad[0] else None
-        if not ctx.needs_input_grad[1]:
-            return of_x, None, of_bias
-        # a product needs one transposed copy: copy the narrower operand
-        if slope.shape[1] < x.shape[1]:
-            return of_x, matmul_transposed(slope.t().contiguous(), x.t()), of_bias
-        return of_x, matmul_transposed(x.t().contiguous(), slope.t()).t(), of_bias
+        x, weight = ctx.saved_tensors
+        return one_by_one(lambda slope: _gradients(x, weight, slope, ctx.needs_input_grad), *grad_outputs)
+
+
+def _gradients(x: Tensor, weight: Tensor, slope: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    of_bias = slope.sum(0) if needed[2] else None
+    # gradients of gradients are asked for: products that autograd can trace
+    if torch.is_grad_enabled():
+        return slope @ weight, slope.t() @ x, of_bias
+    x, slope = x.contiguous(), slope.contiguous()
+    of_x = matmul_transposed(slope, _operand(weight.t())) if needed[0] else None
+    if not needed[1]:
+        return of_x, None, of_bias
+    # a product needs one transposed copy: copy the narrower operand
+    if slope.shape[1] < x.shape[1]:
+        return of_x, matmul_transposed(_transposed(slope), x.t()), of_bias
+    return of_x, matmul_transposed(_transposed(x), slope.t()).t(), of_bias
+
+
+def _transposed(x: Matrix) -> Float[Tensor, "inner rows"]:
+    """Contiguous transpose of a contiguous matrix."""
+    large = x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() >= MIN_ELEMENTS
+    if large and build.unavailable_reason("transpose") is None:
+        return transposed_copy(x)
+    return x.t().contiguous()
 
 
 def _operand(b: Matrix) -> Matrix:

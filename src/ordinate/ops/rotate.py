@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.core.tensors import on_device
-from ordinate.ops.double_backward import untraceable
+from ordinate.ops.double_backward import one_by_one, untraceable
 from ordinate.ops.native import build, rotation
 from ordinate.ops.triton import rotation as triton_rotation
 
@@ -163,7 +163,8 @@ class _Turn(torch.autograd.Function):
     # pyrefly: ignore[bad-override]  (forward has as many)
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         # by apply, so that the backward pass is itself differentiable
-        return _Turn.apply(grad_outputs[0], ctx.rotation, not ctx.back), None, None
+        turned = one_by_one(lambda slope: (_Turn.apply(slope, ctx.rotation, not ctx.back),), *grad_outputs)
+        return *turned, None, None
 
 
 def split_pairs(x: Float[Tensor, "*any d"], layout: Layout) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from ordinate.core.checks import need
 from ordinate.core.devices import on_gpu
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
-from ordinate.ops.double_backward import Tensors, gradients, untraceable
+from ordinate.ops.double_backward import Tensors, gradients, one_by_one, untraceable
 
 # scores per block of rows in second derivatives
 MAX_BLOCK_SCORES = 2**20
@@ -100,8 +100,11 @@ def _differentiable(given: Sequence[Tensor | None], upstream: Sequence[Tensor | 
             rows = slice(begin, min(begin + size, q.shape[2]))
             yield (_rows(rows, *inputs, dropout=0.0, **options),), (upstream[0][:, :, rows],)
 
-    made = [None if x is None else x.detach() for x in given]
-    found = gradients(lambda _: [*made, *[None] * (4 - len(made))], plain, inputs, upstream[:1])
+    def connected(asked: Tensor, *given: Tensor | None) -> tuple[Tensor | None, ...]:
+        made = [None if x is None else x.detach() for x in given]
+        return gradients(lambda _: [*made, *[None] * (4 - len(made))], plain, inputs, [asked])
+
+    found = one_by_one(connected, upstream[0], *given)
     return tuple(None if x is None else y for x, y in zip(given, found, strict=False))
 
 

@@ -15,7 +15,10 @@ from torch import Tensor
 from ordinate import Geometry, attend, mixers
 from ordinate.attention.backends import decode, native
 from ordinate.ops import linear_layer, rotate
+from ordinate.ops.gelu import gelu, gelu_tanh
 from ordinate.ops.native import build, compiler, scan
+from ordinate.ops.native.transpose import transposed_copy
+from ordinate.ops.rms_norm import RMSNorm
 from ordinate.schemes import T5, Alibi, NoPosition, Rope
 from ordinate.testing.tolerance import assert_as_close
 
@@ -56,6 +59,17 @@ def few_vectors(dtype: torch.dtype) -> list[Tensor]:
     return [linear_layer.linear(torch.randn(3, 301).to(dtype), torch.randn(257, 301).to(dtype))]
 
 
+def rows(dtype: torch.dtype) -> list[Tensor]:
+    x = torch.randn(TOKENS, 301).to(dtype).requires_grad_()
+    norm = RMSNorm(301).to(dtype)
+    out = gelu_tanh(gelu(norm(x)))
+    return [out, *torch.autograd.grad(out, [x, norm.weight], torch.randn(out.shape).to(dtype))]
+
+
+def transpose(_: torch.dtype) -> list[Tensor]:
+    return [transposed_copy(torch.randn(TOKENS, 35))]
+
+
 def mixer(name: str, **sizes: int) -> Case:
     def case(dtype: torch.dtype) -> list[Tensor]:
         model = getattr(mixers, name)(width=48, **sizes)
@@ -76,6 +90,8 @@ CASES = {
     "rotation": (rotation, {"rotation"}),
     "few queries": (few_queries, {"decode"}),
     "few vectors": (few_vectors, {"linear"}),
+    "rows": (rows, {"gelu", "rms_norm"}),
+    "transpose": (transpose, {"transpose"}),
     "performer": (mixer("Performer", heads=4), {"performer"}),
     "rwkv4": (mixer("Rwkv4"), {"wkv"}),
     "rwkv6": (mixer("Rwkv6", heads=4), {"blend", "recurrence", "gated_norm"}),
