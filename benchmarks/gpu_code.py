@@ -225,6 +225,33 @@ def compiled_scans(architecture: str, channels: int, on_code: Callable[[str, Any
         scans.backward((y, last), problem, *kept)
 
 
+def compiled_wkv(architecture: str, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
+    """Compile the WKV operator of RWKV-4, forward and backward.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        channels: channels, in float32.
+        on_code: as in `compiled`.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from ordinate.ops.triton import kernel, wkv_kernels
+
+    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+
+    def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
+        made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+        on_code(f"rwkv4: {function.__name__}", {"rows": 1, "columns": arguments[-1], **options}, _read(made))
+
+    wkv_kernels.launch = launch
+    k, v = torch.zeros(2, 1, TOKENS, channels)
+    given = k, v, torch.zeros(channels), torch.zeros(channels), torch.zeros(1, 3, channels)
+    y, end, *rest = wkv_kernels.forward(*given)
+    wkv_kernels.backward((y, end), given, (y, end, *rest))
+
+
 def _read(made: Any) -> Code:
     """Read a cubin by the tools of Triton's wheel."""
     import triton
@@ -267,6 +294,8 @@ def measured(architecture: str) -> list[dict[str, Any]]:
             compiled_rotation(architecture, dtype, channels, add)
             if dtype == torch.float32:
                 compiled_scans(architecture, channels, add)
+        if dtype == torch.float32:
+            compiled_wkv(architecture, TOKENS, add)
     return rows
 
 

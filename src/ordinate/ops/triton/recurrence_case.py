@@ -55,9 +55,9 @@ def _drawn(form: Any) -> tuple[list[Tensor | None], list[Tensor]]:
 
     groups = HEADS // 2 if form.grouped else HEADS
     q, k = (tokens(groups, form.width) for _ in range(2))
-    # most decays are weak; some are so strong that nothing is left, and some are none
+    # most decays are weak, so that chunks leave something of the state; some of one head leave nothing, some all
     logs = -(tokens(HEADS, 1 if form.shared else form.width) - 3).exp()
-    logs[:, :, ::13], logs[:, :, ::17] = -300.0, 0.0
+    logs[:, 0, ::13], logs[:, 1, ::17] = -300.0, 0.0
     v, start = tokens(HEADS, form.depth), noise(BATCH, HEADS, form.width, form.depth)
     bonus = noise(HEADS, form.width) if form.before else None
     inputs = [None if x is None else x.to(form.device) for x in (q, k, v, logs, bonus, start)]
