@@ -81,7 +81,7 @@ def results(function, inputs, upstream):
 
 
 def assert_it_agrees(way, inputs):
-    """Outputs and gradients against the loop over tokens in float64; errors at most those of the chunks in PyTorch."""
+    """Outputs and gradients against the loop over tokens in float64; errors as those of the chunks in PyTorch."""
     upstream = torch.randn_like(inputs[2]), torch.randn_like(inputs[-1])
     with as_if_on("cuda"):
         found = results(lambda *given: compute(way, *given), inputs, upstream)
@@ -138,7 +138,8 @@ def test_inputs_of_any_strides_give_the_same_bits():
     apart = [x[:, :, :, None].expand(*x.shape[:3], 2, x.shape[3])[:, :, :, 1] for x in upstream]
     with as_if_on("cuda"):
         one, two = (
-            results(lambda *given: compute("after", *given), *given) for given in ((inputs, upstream), (others, apart))
+            results(lambda *given: compute("after", *given), *given)
+            for given in ((inputs, upstream), (others, apart))
         )
     assert all(a.equal(b) for a, b in zip(one, two, strict=True))
 
@@ -229,8 +230,16 @@ MUTANTS = [
     (chunk_decays, "read = s < t if FORM.before else s <= t", "read = s < t"),
     (chunk_decays, "(t ^ 1) == s", "(t ^ 1) >= s"),
     (chunk_states, "chunk = chunks - 1 - step if FORM.back else step", "chunk = step"),
-    (chunk_states, "tl.exp(entering(logs, FORM) if FORM.back else leaving(logs, FORM))", "tl.exp(leaving(logs, FORM))"),
-    (chunk_states, "tl.exp(leaving(logs, FORM) if FORM.back else entering(logs, FORM))", "tl.exp(entering(logs, FORM))"),
+    (
+        chunk_states,
+        "tl.exp(entering(logs, FORM) if FORM.back else leaving(logs, FORM))",
+        "tl.exp(leaving(logs, FORM))",
+    ),
+    (
+        chunk_states,
+        "tl.exp(leaving(logs, FORM) if FORM.back else entering(logs, FORM))",
+        "tl.exp(entering(logs, FORM))",
+    ),
     (chunk_states, "state *= tl.exp(tl.sum(logs, 0))[:, None]", "state *= 1.0"),
     (chunk_states, "tl.load(bonus + head * FORM.width + j", "tl.load(bonus + j"),
     (chunk_states, "for level in range(0, FORM.levels)", "for level in range(0, FORM.levels - 1)"),

@@ -13,8 +13,8 @@ import torch
 
 from ordinate.core.devices import as_if_on
 from ordinate.ops.rotate import Rotation
-from ordinate.ops.triton import rotate as kernels
 from ordinate.ops.triton import proofs, rotation
+from ordinate.ops.triton import rotate as kernels
 from ordinate.schemes import Rope
 from ordinate.testing.tolerance import assert_as_close
 from tests.ops.test_rotate import LAYOUTS, ORDERS, looped, waves

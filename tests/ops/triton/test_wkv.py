@@ -101,8 +101,8 @@ from ordinate.core.devices import as_if_on
 from ordinate.ops.wkv import wkv
 from ordinate.ops.triton import proofs
 
-k, v, decay, bonus, sums = torch.randn(1, 9, 5), torch.randn(1, 9, 5), -torch.rand(5), torch.rand(5), torch.rand(1, 3, 5)
-inputs = [x.requires_grad_() for x in (k, v, decay, bonus, sums)]
+k, v, decay, bonus = torch.randn(1, 9, 5), torch.randn(1, 9, 5), -torch.rand(5), torch.rand(5)
+inputs = [x.requires_grad_() for x in (k, v, decay, bonus, torch.rand(1, 3, 5))]
 
 def results(function):
     y, last = function(*inputs)

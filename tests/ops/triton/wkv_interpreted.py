@@ -1,6 +1,6 @@
 """The WKV operator by Triton on a CPU, in Triton's interpreter: run by test_wkv.py in a process of its own.
 
-    TRITON_INTERPRET=1 python -m pytest -W ignore::RuntimeWarning tests/ops/triton/wkv_interpreted.py
+TRITON_INTERPRET=1 python -m pytest -W ignore::RuntimeWarning tests/ops/triton/wkv_interpreted.py
 """
 
 import importlib

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from ordinate.ops.triton.kernel import address, kernel
 
-# e to less than this is 0 in float32, so that smaller logarithms, -inf among them, need not be told apart: products
+# e to less than this is 0 in float32: smaller logarithms, -inf among them, need not be distinguished, and products
 # of zeros and ones with them stay finite
 LEAST = tl.constexpr(-128.0)
 
@@ -64,12 +64,9 @@ def leaving(logs, FORM: tl.constexpr):
 @kernel
 def summed(selected, x, FORM: tl.constexpr):
     """For each row of zeros and ones the sum of the rows of `x` that it selects."""
-    if FORM.shared:
-        # one column
-        made = tl.sum(selected * tl.trans(x), 1)[:, None]
-    else:
-        made = tl.dot(selected, x, input_precision="ieee")
-    return made
+    # decays that all channels share are one column
+    ONE: tl.constexpr = FORM.shared
+    return tl.sum(selected * tl.trans(x), 1)[:, None] if ONE else tl.dot(selected, x, input_precision="ieee")
 
 
 @kernel

@@ -75,7 +75,7 @@ def chunk_gradients(given, w, bonus, states, made, sizes, FORM: tl.constexpr):
 
 @kernel
 def read_gradients(given, states, where, places, tokens, FORM: tl.constexpr):
-    """Gradients of products of pairs, dY V^T; of decayed queries, dY S^T; of keys, V D^T; and of decays, sum of S D."""
+    """Gradients of pair products, dY V^T; of decayed queries, dY S^T; of keys, V D^T; and of decays, sum of S D."""
     CHUNK: tl.constexpr = FORM.chunk
     ROWS: tl.constexpr = FORM.rows
     _q, _k, v, gradient = given

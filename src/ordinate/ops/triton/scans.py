@@ -86,10 +86,9 @@ class Problem(NamedTuple):
     def form(self, block: Block, back: bool) -> Form:
         """Return what a kernel is compiled for."""
         width, depth = self.q.shape[3], self.v.shape[3]
-        sizes = zip((width, depth), (block.rows, block.columns), strict=True)
-        blocks = (_block(size, most) for size, most in sizes)
-        shared = self.w.shape[3] == 1
-        return Form(CHUNK, CHUNK.bit_length() - 1, width, depth, *blocks, shared, self.bonus is not None, back)
+        rows, columns = _block(width, block.rows), _block(depth, block.columns)
+        shared, before = self.w.shape[3] == 1, self.bonus is not None
+        return Form(CHUNK, CHUNK.bit_length() - 1, width, depth, rows, columns, shared, before, back)
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -147,7 +146,7 @@ def backward(
 
 
 def _block(size: int, most: int) -> int:
-    """Return the largest power of two from 16 on that pads a size by at most half, as 80 channels to three times 32."""
+    """Return the largest power of two from 16 on that pads a size by at most half: for 80 channels 32."""
     block = most
     while block > SMALLEST and 2 * (-(-size // block) * block) > 3 * size:
         block //= 2

@@ -18,6 +18,7 @@ from ordinate.ops.triton.kernel import kernel, launch
 BLOCK = 32
 OPTIONS = {"num_warps": 1, "num_stages": 1}
 
+
 @kernel
 def channel_place(BLOCK: tl.constexpr):
     """Sequence and channels of a program."""
@@ -58,7 +59,10 @@ def wkv_forward(given, start, made, end, tokens, channels, BLOCK: tl.constexpr):
         # the next token is on its way while this one is computed
         ahead = place + channels
         follows = real & (ahead < stop)
-        next_key, next_value = tl.load(k + ahead, mask=follows, other=0.0), tl.load(v + ahead, mask=follows, other=0.0)
+        next_key, next_value = (
+            tl.load(k + ahead, mask=follows, other=0.0),
+            tl.load(v + ahead, mask=follows, other=0.0),
+        )
         highest = tl.maximum(exponent, extra + key)
         old, own = tl.exp(exponent - highest), tl.exp(extra + key - highest)
         part = 1.0 / (old * under + own)
