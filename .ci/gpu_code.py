@@ -65,7 +65,7 @@ def vector_table(found: dict[str, Any]) -> str:
     ]
     for architecture, rows in found["architectures"].items():
         groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for x in (x for x in rows if x["kernel"] not in KERNELS):
+        for x in (x for x in rows if x["kernel"].partition(":")[0] in SCHEMES):
             scheme = SCHEMES[x["kernel"].partition(":")[0]]
             groups.setdefault((architecture, x["type"], x["channels"], scheme), []).append(x)
         for name, group in groups.items():

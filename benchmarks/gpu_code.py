@@ -188,6 +188,70 @@ def compiled_rotation(
         rotate.rotate(x, *waves, torch.empty_like(x), interleaved=interleaved, back=False)
 
 
+def compiled_scans(architecture: str, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
+    """Compile linear attention with decay, forward and backward: RWKV-6, gated linear attention and RetNet.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        channels: channels of a head's keys and values, in float32.
+        on_code: as in `compiled`.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from ordinate.ops.triton import kernel, scans
+
+    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+    x = torch.zeros(1, TOKENS, 2, channels).transpose(1, 2)
+    start, bonus = torch.zeros(1, 2, channels, channels), torch.zeros(2, channels)
+    for mixer, logs, given in (("rwkv6", x, bonus), ("gla", x, None), ("retnet", x[..., :1], None)):
+
+        def launch(
+            function: Any,
+            grid: tuple[int, ...],
+            arguments: tuple[Any, ...],
+            options: dict[str, int],
+            mixer: str = mixer,
+        ) -> None:
+            made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+            form = arguments[-1]
+            name = f"{mixer}: {function.__name__}" + ("_back" if form.back else "")
+            on_code(name, {"rows": form.rows, "columns": form.columns, **options}, _read(made))
+
+        scans.launch = launch
+        problem = scans.Problem(x, x, x, logs, given, start)
+        y, last, *kept = scans.forward(problem)
+        scans.backward((y, last), problem, *kept)
+
+
+def compiled_wkv(architecture: str, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
+    """Compile the WKV operator of RWKV-4, forward and backward.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        channels: channels, in float32.
+        on_code: as in `compiled`.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from ordinate.ops.triton import kernel, wkv_kernels
+
+    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+
+    def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
+        made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+        on_code(f"rwkv4: {function.__name__}", {"rows": 1, "columns": arguments[-1], **options}, _read(made))
+
+    wkv_kernels.launch = launch
+    k, v = torch.zeros(2, 1, TOKENS, channels)
+    given = k, v, torch.zeros(channels), torch.zeros(channels), torch.zeros(1, 3, channels)
+    y, end, *rest = wkv_kernels.forward(*given)
+    wkv_kernels.backward((y, end), given, (y, end, *rest))
+
+
 def _read(made: Any) -> Code:
     """Read a cubin by the tools of Triton's wheel."""
     import triton
@@ -228,6 +292,10 @@ def measured(architecture: str) -> list[dict[str, Any]]:
             if channels in VECTOR_TILES[CLASSES[architecture]][size]:
                 compiled_vectors(architecture, dtype, channels, add)
             compiled_rotation(architecture, dtype, channels, add)
+            if dtype == torch.float32:
+                compiled_scans(architecture, channels, add)
+        if dtype == torch.float32:
+            compiled_wkv(architecture, TOKENS, add)
     return rows
 
 

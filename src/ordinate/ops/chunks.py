@@ -7,8 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.core.devices import on_gpu
 from ordinate.core.shapes import LogSumExp, Outputs, Queries
 from ordinate.ops.double_backward import gradients, in_one, untraceable
+from ordinate.ops.native.scan import check_shapes
+from ordinate.ops.scalar_decay import by_triton
 
 # chunk length: this one stays in a CPU's L1/L2 cache; on other devices fewer, longer steps are faster [tokens]
 CPU_CHUNK, DEVICE_CHUNK = 64, 512
@@ -40,8 +43,14 @@ def linear_attention(
     Returns:
         A row for each query, and the state after the last token.
     """
-    if q.shape[2] == 0:
+    batch, heads, tokens, width = q.shape
+    depth = v.shape[3]
+    check_shapes(k=(k, q.shape), v=(v, (*q.shape[:3], depth)), state=(state, (batch, heads, width, depth)))
+    if tokens == 0:
         return v, state
+    found = by_triton(q, k, v, _logs(q, peaks), state) if on_gpu(q) else None
+    if found is not None:
+        return found
     known = None if peaks is None else peaks.detach().flatten(0, 1)
     make = _plain_chunks if untraceable(q) else _Chunks.apply
     out, sums_after = make(q, k, v, state.flatten(0, 1), known)
@@ -115,6 +124,14 @@ def _gradients(
             whole[:, :, rows] = part.unflatten(0, q.shape[:2])
         after = torch.baddbmm(after * fade.keep, a.mT, entered)
     return *made, after
+
+
+def _logs(q: Queries, peaks: Peaks | None) -> Float[Tensor, "b h i"]:
+    """Log decays of the states as the running maximum grows."""
+    if peaks is None:
+        return q.new_zeros(()).expand(q.shape[:3])
+    known = peaks.detach()
+    return known[:, :, :-1] - known[:, :, 1:]
 
 
 def _plain_chunks(q: Tensor, k: Tensor, v: Tensor, sums: Tensor, peaks: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from ordinate.core.shapes import Outputs, Queries
 from ordinate.ops.native import recurrence
 from ordinate.ops.native.recurrence import Bonus, Matrices
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
+from ordinate.ops.triton import recurrence as triton
 
 Chunks = Float[Tensor, "b h chunks size d"]
 Transitions = Float[Tensor, "b h chunks d d"]
@@ -43,6 +44,9 @@ def decaying_linear_attention(
         bonus=(bonus, (heads, width)),
         start=(start, (batch, heads, width, v.shape[-1])),
     )
+    # on a GPU in Triton, after it has agreed with `_in_chunks` there
+    if triton.unusable_reason(_plain, r, k, v, w, bonus, start) is None:
+        return triton.recurrence(_plain, r, k, v, w, bonus, start)
     # one pass in C++ where there is a compiler; results agree up to rounding
     if unsupported_reason("recurrence", r, k, v, w, bonus, start) is None:
         return recurrence.decaying_linear_attention(_in_chunks, r, k, v, w, bonus, start)
@@ -61,9 +65,28 @@ def read_after_update(q: Queries, k: Queries, v: Outputs, w: Queries, start: Mat
         w: log decay of each channel, not positive.
         start: initial state, after earlier tokens; zeros if there are none.
     """
+    batch, heads, tokens, _ = q.shape
+    check_shapes(
+        k=(k, q.shape),
+        v=(v, (batch, heads, tokens, v.shape[-1])),
+        w=(w, q.shape),
+        start=(start, (batch, heads, q.shape[3], v.shape[-1])),
+    )
+    if triton.unusable_reason(_plain, q, k, v, w, None, start) is None:
+        return triton.recurrence(_plain, q, k, v, w, None, start)
     # what is stored before has decayed once more by the time of reading; the token itself has not
     bonus = q.new_zeros(q.shape[1], q.shape[3])
     y, last = decaying_linear_attention(q * torch.exp(w), k, v, w, bonus, start)
+    return y + (q * k).sum(-1, keepdim=True) * v, last
+
+
+def _plain(
+    q: Queries, k: Queries, v: Outputs, w: Queries, bonus: Bonus | None, start: Matrices
+) -> tuple[Outputs, Matrices]:
+    """Both ways of reading, in chunks; without a bonus after the update."""
+    if bonus is not None:
+        return _in_chunks(q, w, k, v, bonus, start)
+    y, last = _in_chunks(q * torch.exp(w), w, k, v, q.new_zeros(q.shape[1], q.shape[3]), start)
     return y + (q * k).sum(-1, keepdim=True) * v, last
 
 

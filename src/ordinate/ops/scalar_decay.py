@@ -15,6 +15,7 @@ from ordinate.core.shapes import Outputs
 from ordinate.ops.decay import read_after_update, split_chunks
 from ordinate.ops.native.recurrence import Matrices
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
+from ordinate.ops.triton import recurrence as triton
 
 LogDecays = Float[Tensor, "b h n"]
 # each of `g` groups of heads shares them
@@ -47,11 +48,32 @@ def scalar_decay_attention(
         logs=(logs, (batch, heads, tokens)),
         start=(start, (batch, heads, width, v.shape[3])),
     )
+    found = by_triton(q, k, v, logs, start)
+    if found is not None:
+        return found
     # one pass in C++ where there is a compiler, as the rule with a decay for each channel
     if unsupported_reason("recurrence", q, k, v, logs, start) is None:
         asks, keys = (x.repeat_interleave(heads // groups, 1) for x in (q, k))
         return read_after_update(asks, keys, v, logs[..., None].expand_as(keys), start)
     return _in_chunks(q, k, v, logs, start)
+
+
+def by_triton(
+    q: Grouped, k: Grouped, v: Outputs, logs: LogDecays, start: Matrices
+) -> tuple[Outputs, Matrices] | None:
+    """Compute it in Triton on a GPU, after that has agreed with the products in chunks there; else return None.
+
+    Args:
+        q, k, v, logs, start: as in `scalar_decay_attention`, of shapes that fit.
+    """
+    given = q, k, v, logs[..., None], None, start
+    return triton.recurrence(_plain, *given) if triton.unusable_reason(_plain, *given) is None else None
+
+
+def _plain(
+    q: Grouped, k: Grouped, v: Outputs, w: Float[Tensor, "b h n 1"], bonus: None, start: Matrices
+) -> tuple[Outputs, Matrices]:
+    return _in_chunks(q, k, v, w[..., 0], start)
 
 
 def _in_chunks(q: Grouped, k: Grouped, v: Outputs, logs: LogDecays, start: Matrices) -> tuple[Outputs, Matrices]:

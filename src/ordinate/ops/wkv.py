@@ -19,6 +19,7 @@ from ordinate.ops.double_backward import Tensors, gradients, untraceable
 from ordinate.ops.native import wkv as native
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
 from ordinate.ops.native.wkv import Channel, Channels, Sums
+from ordinate.ops.triton import wkv as triton
 from ordinate.ops.weighted_sums import EMPTY_EXPONENT, RunningSums, join_sums, scan_chunks, select_chunk, sum_chunks
 
 ChunkedTokens = Float[Tensor, "b chunks size c"]
@@ -54,6 +55,9 @@ def wkv(k: Channels, v: Channels, decay: Channel, bonus: Channel, start: Sums) -
     check_shapes(
         v=(v, k.shape), decay=(decay, (channels,)), bonus=(bonus, (channels,)), start=(start, (batch, 3, channels))
     )
+    # one pass over time on a GPU in Triton, after it has agreed with `_plain` there
+    if triton.unusable_reason(_plain, k, v, decay, bonus, start) is None:
+        return triton.wkv(_plain, k, v, decay, bonus, start)
     # one pass in C++ where there is a compiler; results agree up to rounding
     if unsupported_reason("wkv", k, v, decay, bonus, start) is None:
         return native.wkv(_plain, k, v, decay, bonus, start)

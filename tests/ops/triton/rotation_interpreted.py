@@ -13,8 +13,8 @@ import torch
 
 from ordinate.core.devices import as_if_on
 from ordinate.ops.rotate import Rotation
+from ordinate.ops.triton import proofs, rotation
 from ordinate.ops.triton import rotate as kernels
-from ordinate.ops.triton import rotation
 from ordinate.schemes import Rope
 from ordinate.testing.tolerance import assert_as_close
 from tests.ops.test_rotate import LAYOUTS, ORDERS, looped, waves
@@ -25,13 +25,13 @@ TYPES = [torch.float32, torch.float16]
 @pytest.fixture(autouse=True)
 def _interpreted():
     assert importlib.import_module("triton").knobs.runtime.interpret
-    rotation._found().clear()
+    proofs.found().clear()
 
 
 @pytest.fixture
 def proved(monkeypatch):
     """Leave out proofs, which take longer than the tests."""
-    monkeypatch.setattr(rotation, "_tested", lambda form, plain: None)
+    monkeypatch.setattr(proofs, "_tested", lambda operator, said, case: None)
 
 
 def assert_it_agrees(order, type, layout, sizes, turned):
@@ -156,7 +156,7 @@ def test_the_proof_kills_a_mutant_and_the_plain_formula_is_used(text, other, mon
     for layout, heads in (("half", 5), ("half", 1), ("interleaved", 1)):
         x, placed = torch.randn(1, 5, 3, 10), Rotation(*waves(1, heads, 3, 3), layout)
         with as_if_on("cuda"), pytest.MonkeyPatch.context() as quiet:
-            quiet.setattr(rotation.warnings, "warn", lambda *given, **options: None)
+            quiet.setattr(proofs.warnings, "warn", lambda *given, **options: None)
             refused.append("differs from the plain formula" in (placed.triton_unusable_reason(x) or ""))
             assert torch.allclose(placed(x), placed._plain(x), rtol=1e-5, atol=1e-6)
     assert any(refused)

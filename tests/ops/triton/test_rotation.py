@@ -11,7 +11,7 @@ import torch
 
 from ordinate.core.devices import as_if_on
 from ordinate.ops.rotate import Rotation
-from ordinate.ops.triton import rotation
+from ordinate.ops.triton import proofs, rotation
 
 INTERPRETED = Path(__file__).with_name("rotation_interpreted.py")
 installed = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
@@ -20,10 +20,10 @@ installed = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is fo
 @pytest.fixture
 def turning(monkeypatch):
     """A rotation of three pairs and its input; nothing has been proved, and Triton can run."""
-    monkeypatch.setattr(rotation, "unavailable_reason", lambda device: None)
-    rotation._found().clear()
+    monkeypatch.setattr(proofs, "unavailable_reason", lambda device: None)
+    proofs.found().clear()
     yield Rotation.by(torch.randn(1, 7, 3, dtype=torch.float64), "half"), torch.randn(1, 2, 7, 8)
-    rotation._found().clear()
+    proofs.found().clear()
 
 
 def by(formula):

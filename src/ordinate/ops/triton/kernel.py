@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import triton
+import triton.language as tl
 from torch import Tensor
 
 # fused multiply-add is off by default from Triton 3.10 on
@@ -35,9 +36,34 @@ class Matrix(NamedTuple):
     row: Any
 
 
+class Strided(NamedTuple):
+    """A tensor of (batch, heads, tokens, channels) with any strides.
+
+    Args:
+        data: the tensor, in a kernel its address.
+        batch: stride of the batch [numbers].
+        head: stride of the heads.
+        row: stride of the tokens.
+        channel: stride of the channels.
+    """
+
+    data: Any
+    batch: Any
+    head: Any
+    row: Any
+    channel: Any
+
+
 def matrix(x: Tensor) -> Matrix:
     """Describe a tensor whose channels are contiguous."""
     return Matrix(x, *x.stride()[:3])
+
+
+@kernel
+def address(x, batch, head, i):
+    """Address of the first channel of each token of a head."""
+    start = x.data + batch.to(tl.int64) * x.batch + tl.cast(head, tl.int64) * x.head
+    return start + i.to(tl.int64)[:, None] * x.row
 
 
 def contiguous_channels(x: Tensor) -> Tensor:

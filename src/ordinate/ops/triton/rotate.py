@@ -7,31 +7,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ordinate.ops.triton.kernel import kernel, launch
+from ordinate.ops.triton.kernel import Strided, address, kernel, launch
 
 # pairs of channels that a program holds: a vector of 16 bytes in bfloat16 for each thread
 PAIRS_AT_ONCE = 1024
 # heads of a program, which share one set of angles that is loaded once
 HEADS_AT_ONCE = 4
 OPTIONS = {"num_warps": 4, "num_stages": 1}
-
-
-class Strided(NamedTuple):
-    """A tensor of (batch, heads, tokens, channels) with any strides.
-
-    Args:
-        data: the tensor, in a kernel its address.
-        batch: stride of the batch [numbers].
-        head: stride of the heads.
-        row: stride of the tokens.
-        channel: stride of the channels.
-    """
-
-    data: Any
-    batch: Any
-    head: Any
-    row: Any
-    channel: Any
 
 
 class Form(NamedTuple):
@@ -96,13 +78,6 @@ def rotate_pairs(x, cos, sin, out, heads, tokens, FORM: tl.constexpr):
             real = (i < tokens)[:, None] & (rest < FORM.width)[None, :]
             still = tl.load(source + rest[None, :] * x.channel, mask=real, other=0.0)
             tl.store(target + rest[None, :] * out.channel, still, mask=real)
-
-
-@kernel
-def address(x, batch, head, i):
-    """Address of the first channel of each token of a head."""
-    start = x.data + batch.to(tl.int64) * x.batch + tl.cast(head, tl.int64) * x.head
-    return start + i.to(tl.int64)[:, None] * x.row
 
 
 @kernel

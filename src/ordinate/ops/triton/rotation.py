@@ -3,24 +3,20 @@
 The operator is defined without Triton, which is imported when it runs.
 """
 
-import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ordinate.core.closeness import difference
-from ordinate.core.devices import on_gpu
-from ordinate.ops.triton.availability import unavailable_reason
+from ordinate.ops.triton.proofs import unproved_reason, unsupported_reason
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 # widest heads of the kernel
 MAX_CHANNELS = 1024
 # tokens and heads of the small case: neither is a multiple of what a program has
 TOKENS, HEADS = 192, 5
-UNTESTED = "it has not been tested on this device, which cannot be done while a CUDA graph is captured"
 
 Plain = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """The plain formula: of channels, cosines, sines, and whether its transpose is applied."""
@@ -42,7 +38,7 @@ class Form(NamedTuple):
         interleaved: channels pair up with their neighbours.
     """
 
-    device: torch.device
+    device: str
     dtype: torch.dtype
     width: int
     pairs: int
@@ -80,8 +76,7 @@ def _shaped(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, back: bool) 
 def unusable_reason(x: Tensor, cos: Tensor, *, interleaved: bool, plain: Plain) -> str | None:
     """Return why the operator must not rotate a tensor; None: it has agreed with the plain formula there.
 
-    The first call of a form computes a small case by both, in both directions; that alone waits for the GPU. What is
-    found is held by the process. Where they disagree, or the kernel fails, there is one warning.
+    The first call of a form computes a small case by both, in both directions.
 
     Args:
         x: the channels; on other devices than GPUs the operator is not used.
@@ -89,43 +84,14 @@ def unusable_reason(x: Tensor, cos: Tensor, *, interleaved: bool, plain: Plain) 
         interleaved: as in `rotate`.
         plain: the plain formula.
     """
-    if not on_gpu(x) or type(x) is not Tensor:
-        return "only tensors on GPUs are supported"
-    if x.dtype not in TYPES:
-        return f"{x.dtype} is not supported"
-    if x.shape[3] > MAX_CHANNELS:
-        return f"more than {MAX_CHANNELS} channels are not supported"
-    reason = unavailable_reason(x.device)
+    reason = unsupported_reason(x, TYPES)
     if reason is not None:
         return reason
-    form = Form(x.device, x.dtype, x.shape[3], cos.shape[3], cos.shape[1] == 1, interleaved)
-    known = _found()
-    if form not in known:
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return UNTESTED
-        known[form] = _tested(form, plain)
-    return known[form]
-
-
-@cache
-def _found() -> dict[Form, str | None]:
-    """What this process has found: for each form the reason against it, or None."""
-    return {}
-
-
-def _tested(form: Form, plain: Plain) -> str | None:
-    try:
-        # tensors made here must be usable with autograd, whatever the caller's mode
-        with torch.inference_mode(False), torch.no_grad():
-            reason = _disagreement(form, plain)
-    # whatever a kernel or its compiler does here, PyTorch can rotate
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        reason = f"it failed in a small case: {type(error).__name__}: {lines[0]}"
-    if reason is not None:
-        what = f"{form.dtype}, {form.width} channels, {form.pairs} pairs".removeprefix("torch.")
-        warnings.warn(f"the Triton rotation is not used for {what}: {reason}", RuntimeWarning, stacklevel=4)
-    return reason
+    if x.shape[3] > MAX_CHANNELS:
+        return f"more than {MAX_CHANNELS} channels are not supported"
+    form = Form(str(x.device), x.dtype, x.shape[3], cos.shape[3], cos.shape[1] == 1, interleaved)
+    said = f"{form.dtype}, {form.width} channels, {form.pairs} pairs".removeprefix("torch.")
+    return unproved_reason("rotation", form, said, lambda: _disagreement(form, plain))
 
 
 def _disagreement(form: Form, plain: Plain) -> str | None:
