@@ -41,9 +41,7 @@ def gradients(
     return _Gradients.apply(fast, formula, len(inputs), *inputs, *upstream)
 
 
-def one_by_one(
-    backward: Callable[..., tuple[Tensor | None, ...]], *upstream: Tensor | None
-) -> tuple[Tensor | None, ...]:
+def one_by_one(backward: Callable[..., tuple[Tensor | None, ...]], *upstream: Any) -> tuple[Tensor | None, ...]:
     """Call `backward` with the gradients of the outputs; where these stand for many, with one after the other.
 
     With `is_grads_batched=True`, as in `torch.autograd.functional.jacobian(vectorize=True)`, PyTorch calls a backward
