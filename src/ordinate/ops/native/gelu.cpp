@@ -6,6 +6,8 @@
 // S(-a) = 1 - S(a) for both. With a = |x| and T(a) = S(-a), x S(x) is max(x, 0) - a T(a), and its derivative is r(a) for
 // x < 0 and 1 - r(a) otherwise, r(a) = T(a) - a S'(a).
 
+#include <cmath>
+
 #include "job.h"
 
 namespace {
