@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from ordinate import Cache, Decoder, Shape, generate
+from ordinate import Cache, Decoder, Geometry, Shape, generate
 from ordinate.core import catalog
 from ordinate.core.devices import as_if_on
+from ordinate.mixers._mixer import KVCache, Mixer
 from ordinate.models._generate import generate_with_cuda_graph
 from ordinate.models.fixed_cache import DecodingStep, FixedCache
 from ordinate.models.prompt import Prompt
@@ -123,20 +124,69 @@ def test_every_step_has_the_same_tensors_and_waits_for_nothing(options):
     assert [x.data_ptr() for x in kept] == before
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"sliding_windows": (3, None)}, "without a window; got a window of 3 tokens"),
-        ({"mixer": "window:window=4"}, "without a window; got a window of 4 tokens"),
-        ({"mixer": "rwkv6", "scheme": "none"}, "plain KV cache; got one with Rwkv6State"),
-        ({"mixer": "fox"}, "plain KV cache; got one with FoxCache"),
-    ],
-    ids=str,
-)
-def test_what_has_no_fixed_size_is_refused(options, says):
+REFUSED = [
+    ({"sliding_windows": (3, None)}, "without a window; layer 0 has a window of 3 tokens; generate without"),
+    (
+        {"layers": 4, "mixer": "window:window=4"},
+        r"layer 0 has the mixer Window, layer 1 .* layer 2 [^,]* Window, \.\.\.; gen",
+    ),
+    (
+        {"mixer": "softmax,rwkv6", "scheme": "none"},
+        "plain KV cache and without a window; layer 1 has the mixer Rwkv6;",
+    ),
+    (
+        {"mixer": "fox", "scheme": "none"},
+        "layer 0 has the mixer ForgettingAttention, layer 1 has .*; generate without",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), REFUSED, ids=str)
+def test_what_has_no_fixed_size_is_refused_by_the_name_of_its_layer(options, says):
     model = decoder(**options)
-    with pytest.raises(ValueError, match=says), torch.inference_mode():
-        DecodingStep(model, read(model, PROMPTS["one row"])[0], 8)()
+    with torch.inference_mode():
+        cache = read(model, PROMPTS["one row"])[0]
+    with pytest.raises(ValueError, match=says):
+        DecodingStep(model, cache, 8)
+
+
+def computes_nothing(self, *given, **options):
+    raise AssertionError("the model was called before the refusal")
+
+
+@pytest.mark.parametrize(("options", "says"), REFUSED, ids=str)
+def test_generation_with_a_graph_refuses_it_before_anything_is_computed(options, says, monkeypatch):
+    monkeypatch.setattr(Decoder, "hidden_states", computes_nothing)
+    with as_if_on("cuda"), pytest.raises(ValueError, match=says):
+        generate_with_cuda_graph(decoder(**options), torch.ones(1, 2, dtype=torch.long), 3, temperature=0)
+
+
+def test_a_prefix_with_a_window_is_refused_before_anything_is_computed(monkeypatch):
+    model, prefix = decoder(), Cache()
+    with torch.inference_mode():
+        model(torch.tensor([[3, 1, 4]]), Geometry.causal(3, window=2), prefix)
+    monkeypatch.setattr(Decoder, "hidden_states", computes_nothing)
+    with pytest.raises(ValueError, match="without a window; got a prefix with a window of 2 tokens; use a Cache"):
+        generate_with_cuda_graph(model, Prompt.from_lists([[1, 2]], prefix=prefix), 3, temperature=0)
+
+
+def has_fixed_size(model):
+    """Whether all states of a model are plain KV caches of all tokens."""
+    with torch.inference_mode():
+        states = read(model, PROMPTS["one row"])[0].states
+    return all(type(state) is KVCache and state.k.shape[2] == 4 for state in states)
+
+
+@pytest.mark.parametrize("name", catalog.names("ordinate.mixers"))
+def test_mixers_say_whether_their_state_is_a_plain_cache_of_all_tokens(name):
+    kind = catalog.load("ordinate.mixers", Mixer, name)
+    if not kind.causal:
+        pytest.skip("it has no causal form")
+    spec = "window:window=3" if name == "window" else name
+    model = decoder(mixer=spec, scheme=kind.default_scheme)
+    if not model.blocks[0].mixer.supports_cache:
+        pytest.skip("it does not support incremental decoding")
+    assert has_fixed_size(model) == kind.supports_fixed_cache
 
 
 def test_an_empty_cache_and_several_tokens_are_refused():

@@ -133,6 +133,9 @@ class Mixer(nn.Module, Generic[StateType]):
     """Whether it supports cross-attention: queries from one sequence, keys and values from another."""
     supports_context_parallel: ClassVar[bool] = False
     """Whether it supports context parallelism: a sequence split over several processes (`SequenceShard`)."""
+    supports_fixed_cache: ClassVar[bool] = False
+    """Whether its only state is a plain `KVCache` of all tokens, so that a decoding step can have a fixed size, as a
+    CUDA graph needs."""
     supports_cache: bool = True
     """Whether the causal form supports incremental decoding: it returns a state to continue from."""
     default_scheme: ClassVar[str] = "rope"

@@ -181,6 +181,7 @@ class AttentionMixer(AttentionProjections, Mixer[KVCache]):
     permutation_equivariant = True
     supports_cross_attention = True
     supports_context_parallel = True
+    supports_fixed_cache = True
 
     def forward(self, x: Tokens, at: Placed, state: KVCache | None = None) -> tuple[Tokens, KVCache | None]:
         """Compute self-attention of the tokens of `x` over the cache and themselves."""

@@ -65,6 +65,7 @@ class ForgettingAttention(AttentionMixer):
     bidirectional = False
     supports_cross_attention = False
     supports_context_parallel = False
+    supports_fixed_cache = False
     default_scheme: ClassVar[str] = "none"
 
     def __init__(

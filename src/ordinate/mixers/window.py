@@ -33,6 +33,8 @@ class Window(AttentionMixer):
     permutation_equivariant = False
     # a window between two sequences is not defined
     supports_cross_attention = False
+    # the cache drops tokens
+    supports_fixed_cache = False
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from ordinate.core.shapes import Ids
 from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
-from ordinate.models.fixed_cache import DecodingStep
+from ordinate.models.fixed_cache import DecodingStep, check_fixed_size
 from ordinate.models.prompt import Prompt
 
 
@@ -78,11 +78,12 @@ def generate_with_cuda_graph(
         end_tokens: end tokens.
 
     Raises:
-        ValueError: what `generate` refuses; a model that is not on a GPU; after the first token, layers with other
-            states than plain KV caches, or a window.
+        ValueError: what `generate` refuses; a model that is not on a GPU; layers with other states than plain KV
+            caches, or a window.
     """
     choose = _sampler(temperature, top_k, top_p, generator)
     prompt = _checked(model, prompt, max_new_tokens, end_tokens)
+    check_fixed_size(model, prompt.prefix)
     device = model.tokens.weight.device.type
     need(device == "cuda", "a CUDA graph needs a model on a GPU", f"got one on {device}", "call generate")
     return _write(model, prompt, max_new_tokens, choose, end_tokens, _captured_step)

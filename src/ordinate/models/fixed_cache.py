@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -11,11 +12,14 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.shapes import Ids, Keys, Values
 from ordinate.mixers._mixer import KVCache, MixerState
+from ordinate.models.block import Block
 from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
 
 # steps before a capture: compilers and libraries prepare themselves, and backends prove themselves, in the first ones
 WARM_UP_STEPS = 2
+# layers that an error names
+SHOWN_LAYERS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +34,7 @@ class FixedGeometry(Geometry):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        need(
-            self.window is None,
-            "a decoding step of fixed size needs attention without a window",
-            f"got a window of {self.window} tokens",
-            "use a Cache, or generate without a CUDA graph",
-        )
+        _need_no_window(self.window, "got")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +110,42 @@ class FixedCache(Cache):
         return FixedGeometry(self.q_pos, self.k_pos, True, last, self.window, self.q_document, self.k_document)
 
 
+def check_fixed_size(model: Decoder, prefix: Cache | None = None) -> None:
+    """Raise unless the decoding steps of a model can have a fixed size.
+
+    Args:
+        model: decoder.
+        prefix: cache to continue; None: an empty one.
+
+    Raises:
+        ValueError: layers with other states than plain KV caches, or a window of a layer or of the prefix.
+    """
+    found = []
+    for layer, (block, window) in enumerate(zip(model.blocks, model.shape.layer_windows, strict=True)):
+        mixer = cast(Block, block).mixer
+        if not mixer.supports_fixed_cache:
+            found.append(f"layer {layer} has the mixer {type(mixer).__name__}")
+        elif window is not None:
+            found.append(f"layer {layer} has a window of {window} tokens")
+    need(
+        not found,
+        "a decoding step of fixed size needs layers with a plain KV cache and without a window",
+        ", ".join([*found[:SHOWN_LAYERS], *(["..."] if len(found) > SHOWN_LAYERS else [])]),
+        "generate without a CUDA graph, or use the mixer softmax",
+    )
+    window = None if prefix is None or prefix.where is None else prefix.where.window
+    _need_no_window(window, "got a prefix with")
+
+
+def _need_no_window(window: int | None, came: str) -> None:
+    need(
+        window is None,
+        "a decoding step of fixed size needs attention without a window",
+        f"{came} a window of {window} tokens",
+        "use a Cache, or generate without a CUDA graph",
+    )
+
+
 class DecodingStep:
     """One decoding step of a model with a fixed cache: from the token of each row to the logits of the next.
 
@@ -118,9 +153,13 @@ class DecodingStep:
         model: decoder, in evaluation mode.
         cache: cache of the prompt.
         tokens: number of steps.
+
+    Raises:
+        ValueError: layers with other states than plain KV caches, or a window.
     """
 
     def __init__(self, model: Decoder, cache: Cache, tokens: int) -> None:
+        check_fixed_size(model, cache)
         self.model, self.cache = model, FixedCache(cache, tokens)
         self.ids = self.cache.q_document.new_zeros(len(self.cache.q_document), 1)
 

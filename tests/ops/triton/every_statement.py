@@ -1,0 +1,110 @@
+"""Compiles the kernels in all forms of call, and prints the statements that no form has: run by test_gpu_code.py.
+
+The configurations are those of Triton's interpreter, which are small, and so compile fast.
+"""
+
+import ast
+import json
+from itertools import product
+from pathlib import Path
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import code_generator
+
+from benchmarks.gpu_code import Device
+from ordinate.ops.triton import attention, decode, kernel, rotate, scans, vectors, wkv_kernels
+from ordinate.ops.triton.attention import Problem
+
+TOKENS = 96
+# of a table or of vectors, before and after the own position
+REACH = 20
+visited = set()
+
+
+class Visited(code_generator.CodeGenerator):
+    """Records the statements that are compiled: those of a branch that a form excludes are not."""
+
+    def visit(self, node):
+        # Triton makes some statements itself
+        if isinstance(node, ast.stmt) and hasattr(node, "lineno"):
+            visited.add((Path(self.file_name).name, self.begin_line + node.lineno))
+        return super().visit(node)
+
+
+def compiled(function, grid, arguments, options):
+    function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+
+
+def problems():
+    """One computation of every kind of bias and visibility; with a window also soft cap, sinks and other widths."""
+    table, slopes, sinks = torch.zeros(2, 2 * REACH + 1), torch.zeros(2, 2), torch.zeros(2)
+    documents = torch.zeros(1, TOKENS, dtype=torch.long)
+    for bias, held, causal, window in product((None, "table", "slopes"), (None, documents), (True, False), (0, 30)):
+        # these forms have no statement of their own
+        if held is not None and causal != bool(window):
+            continue
+        # a power of two or not
+        width = 32 if window else 24
+        q, k, v = (torch.zeros(1, TOKENS, heads, width, dtype=torch.float16).transpose(1, 2) for heads in (2, 1, 1))
+        biases = table if bias == "table" else None, slopes if bias == "slopes" else None
+        formula = (sinks, 2.0) if window else (None, 0.0)
+        structure = causal, 0, window, REACH, bias == "table"
+        yield Problem(q, k, v, *biases, formula[0], held, held, *structure, width**-0.5, formula[1])
+
+
+def compile_vectors(base):
+    """Vectors for all terms, with ends or without, and one for all offsets."""
+    some, one = torch.zeros(2, 2 * REACH + 1, base.q.shape[3]), torch.zeros(2, 1, base.q.shape[3])
+    for given, far in (((some, some, some), True), ((some, one, None), base.table is not None)):
+        table = torch.zeros(2, 2 * REACH + 1) if given[1] is one else base.table
+        problem = vectors.VectorProblem(base._replace(table=table, far=far), *given)
+        out, lse = vectors.forward(problem)
+        vectors.backward(torch.zeros_like(out), problem, out, lse, vectors.Learned(True, True, True, True))
+
+
+def compile_rotations():
+    x = torch.zeros(1, 2, TOKENS, 24, dtype=torch.float16)
+    for interleaved, back, heads, pairs in product((False, True), (False, True), (1, 2), (12, 8)):
+        waves = torch.zeros(2, 1, heads, TOKENS, pairs).unbind()
+        rotate.rotate(x, *waves, torch.empty_like(x), interleaved=interleaved, back=back)
+
+
+def compile_recurrences():
+    x, start = torch.zeros(1, 2, TOKENS, 24), torch.zeros(1, 2, 24, 24)
+    for shared, bonus in product((False, True), (None, torch.zeros(2, 24))):
+        given = scans.Problem(x, x, x, x[..., :1] if shared else x, bonus, start)
+        y, last, *saved = scans.forward(given)
+        scans.backward((torch.zeros_like(y), torch.zeros_like(last)), given, *saved)
+    inputs = (torch.zeros(1, TOKENS, 24), *torch.zeros(2, 24), torch.zeros(1, 3, 24))
+    inputs = inputs[0], *inputs
+    made = wkv_kernels.forward(*inputs)
+    wkv_kernels.backward((torch.zeros_like(made[0]), torch.zeros_like(made[1])), inputs, made)
+
+
+def statements():
+    """All statements of kernels but docstrings: (file, line)."""
+    for path in Path(kernel.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and any(
+                getattr(x, "id", "") == "kernel" for x in node.decorator_list
+            ):
+                inside = (x for part in node.body[1:] for x in ast.walk(part) if isinstance(x, ast.stmt))
+                yield from ((path.name, x.lineno) for x in inside)
+
+
+code_generator.CodeGenerator = Visited
+triton.runtime.driver.set_active(Device(0, GPUTarget("cuda", 90, 32)))
+for module in (attention, decode, vectors, rotate, scans, wkv_kernels):
+    module.launch = compiled
+for base in problems():
+    out, lse = attention.forward(base)
+    attention.backward(torch.zeros_like(out), base, out, lse, True)
+    decode.decode(base._replace(q=base.q[:, :, -1:], start=TOKENS - 1))
+    if base.slopes is None:
+        compile_vectors(base)
+compile_rotations()
+compile_recurrences()
+every = set(statements())
+print(json.dumps([triton.__version__, len(every), sorted(every - visited)]))
