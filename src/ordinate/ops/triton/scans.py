@@ -30,7 +30,7 @@ class Block(NamedTuple):
         return {"num_warps": self.warps, "num_stages": 1}
 
 
-# of a thread of the gradients under a shared decay: told no number, ptxas gives it 128 on an A100, and spills
+# of a thread of the gradients without a bonus: told no number, ptxas spills some on an A100
 MAX_REGISTERS = 248
 # least size of an operand of a product
 SMALLEST = 16
@@ -138,7 +138,7 @@ def backward(
     made = _strided(dq), _strided(dk), _strided(dw), dbonus
     inputs, between = (_strided(q), row, column, above), (_strided(states), _strided(after))
     arguments = inputs, logs, dbonus if bonus is None else bonus.contiguous(), between, made, given.sizes, form
-    limit = {"maxnreg": MAX_REGISTERS} if form.shared else {}
+    limit = {} if form.before else {"maxnreg": MAX_REGISTERS}
     launch(chunk_gradients, (rows * chunks, blocks), arguments, GRADIENTS.options | limit)
     dq, dk = (x.unflatten(1, (-1, groups)).sum(2) if groups > 1 else x for x in (dq, dk))
     dw = dw.sum(1).view(*w.shape) if form.shared else dw
