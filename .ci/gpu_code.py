@@ -1,4 +1,6 @@
-"""Write the table of docs/backends/triton.md from the newest saved compilation: `python .ci/gpu_code.py`.
+"""Write the tables of docs/backends/triton.md and docs/devices.md from the newest saved compilation.
+
+`python .ci/gpu_code.py`
 
 The column of least times is computed from the tiles when the page is written, nothing is compiled again.
 """
@@ -12,6 +14,7 @@ from speeds import newest
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "backends" / "triton.md"
+DEVICES = ROOT / "docs" / "devices.md"
 KERNELS = {
     "attention_forward": "outputs",
     "attention_backward_keys": "gradients of keys and values",
@@ -22,6 +25,12 @@ KERNELS = {
     "rotate_half": "rotation, halves",
     "rotate_interleaved": "rotation, neighbours",
     "rotate_partly": "rotation of half of the channels",
+}
+RECURRENCES = {
+    "gla": "gla: a decay for each channel",
+    "rwkv6": "rwkv6: the same, read before the update",
+    "retnet": "retnet: a decay for each head",
+    "rwkv4": "rwkv4: WKV",
 }
 SCHEMES = {"shaw": "Shaw", "transformer_xl": "Transformer-XL", "deberta": "DeBERTa"}
 
@@ -77,14 +86,34 @@ def vector_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def recurrence_table(found: dict[str, Any]) -> str:
+    """Format the results for the kernels of recurrences: a row for all kernels of a mixer."""
+    lines = [
+        f"The kernels compiled by Triton {found['triton']}, forward and backward, of 64 to 256 channels:",
+        "",
+        "| GPU | recurrence | kernels | registers, at most | spilled | shared, at most |",
+        "|---|---|---|---|---|---|",
+    ]
+    for architecture, rows in found["architectures"].items():
+        for mixer, said in RECURRENCES.items():
+            group = [x for x in rows if x["kernel"].startswith(f"{mixer}: ")]
+            most = {key: max(x[key] for x in group) for key in ("registers", "stack", "shared")}
+            code = f"{most['registers']} | {most['stack']} B | {most['shared'] / 1024:.0f} KiB"
+            lines.append(f"| {architecture} | {said} | {len({x['kernel'] for x in group})} | {code} |")
+    return "\n".join(lines)
+
+
 def _microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:,.0f} us" if seconds > 1e-5 else f"{seconds * 1e6:.2g} us"
 
 
 def pages() -> Pages:
-    """Return the page with its table."""
+    """Return the pages with their tables."""
     found = newest("gpu_code")[1]["results"]
-    return {PAGE: {"code": table(found) + "\n\n" + vector_table(found)}}
+    return {
+        PAGE: {"code": table(found) + "\n\n" + vector_table(found)},
+        DEVICES: {"code": recurrence_table(found)},
+    }
 
 
 if __name__ == "__main__":
