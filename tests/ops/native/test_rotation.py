@@ -104,6 +104,22 @@ def test_bfloat16_of_every_size_is_rounded_to_nearest_and_ties_to_even(layout, p
     assert (out[ties].view(torch.int16) % 2 == 0).all()
 
 
+@pytest.mark.parametrize("pairs", [4, 16, 32, 64])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_single_tie_among_other_numbers_is_rounded_to_even(layout, pairs):
+    # token n has its tie at channel n: 1 + 2^-8 lies halfway between 1 and 1 + 2^-7
+    tokens, width = torch.arange(2 * pairs), 2 * pairs
+    x = torch.randn(1, 2, width, width).bfloat16()
+    x[:, :, tokens, tokens] = 1.0
+    pair = tokens % pairs if layout == "half" else tokens // 2
+    turning = wave(1, 1, width, pairs, layout)
+    turning.cos[:, :, tokens, pair] = 1 + 2.0**-8
+    turning.sin[:, :, tokens, pair] = 0.0
+    out = turning.apply(x, False)
+    assert (out[:, :, tokens, tokens] == 1.0).all()
+    assert out.equal(plainly(turning, x))
+
+
 @pytest.mark.parametrize("width", [40, 64, 128])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("type", TYPES)

@@ -107,16 +107,28 @@ inline __m256 lower(__m256i words) { return _mm256_castsi256_ps(_mm256_slli_epi3
 inline __m256 upper(__m256i words) {
   return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(0xffff0000u)));
 }
-// round to bfloat16, as `narrow`: `low` to the lower halves of eight words, `high` to the upper ones
-inline __m256i rounded(__m256 low, __m256 high) {
-  // halves are rounded up, then ties, whose lower half has become 0, to even
-  const __m256i half = _mm256_set1_epi32(0x8000);
-  const __m256i even = _mm256_add_epi32(_mm256_castps_si256(low), half);
-  const __m256i odd = _mm256_add_epi32(_mm256_castps_si256(high), half);
-  const __m256i kept = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
-  const __m256i lost = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa);
-  return _mm256_andnot_si256(_mm256_subs_epu16(_mm256_set1_epi16(1), lost), kept);
-}
+// Rounds to bfloat16, as `narrow`: `low` to the lower halves of eight words, `high` to the upper ones. Halves are rounded
+// up. Ties, one number in 65,536, must go to even: they are noticed, and rows that have any are rotated again with TO_EVEN.
+template <bool TO_EVEN>
+struct Rounding {
+  __m256i least = _mm256_set1_epi16(-1);  // in lower halves of words, of what is cut off; 0 after a tie
+
+  __m256i operator()(__m256 low, __m256 high) {
+    const __m256i half = _mm256_set1_epi32(0x8000);
+    const __m256i even = _mm256_add_epi32(_mm256_castps_si256(low), half);
+    const __m256i odd = _mm256_add_epi32(_mm256_castps_si256(high), half);
+    const __m256i kept = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
+    if (TO_EVEN) {
+      const __m256i lost = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa);
+      return _mm256_andnot_si256(_mm256_subs_epu16(_mm256_set1_epi16(1), lost), kept);
+    }
+    least = _mm256_min_epu16(least, _mm256_min_epu16(even, odd));
+    return kept;
+  }
+  bool missed_ties() const {
+    return !TO_EVEN && _mm256_movemask_epi8(_mm256_cmpeq_epi16(least, _mm256_setzero_si256())) & 0x33333333;
+  }
+};
 
 template <bool PAST>
 [[gnu::always_inline]] inline void turn_halves(const float* x, float* out, const float* cos, const float* sin,
@@ -143,25 +155,31 @@ template <bool PAST>
 }
 
 #ifndef __AVX512BF16__
-template <bool PAST>
+template <bool PAST, bool TO_EVEN = false>
 [[gnu::always_inline]] inline void turn_halves(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
                                                const float* sin, Index pairs) {
+  Rounding<TO_EVEN> rounded;
   for (Index m = 0; m < pairs; m += 16) {
     const __m256i a = load(x + m), b = load(x + m + pairs);
     const Turned8 even(lower(a), lower(b), cos + m, sin + m), odd(upper(a), upper(b), cos + m + 8, sin + m + 8);
     put<PAST>(out + m, rounded(even.first, odd.first));
     put<PAST>(out + m + pairs, rounded(even.second, odd.second));
   }
+  if constexpr (!TO_EVEN)
+    if (rounded.missed_ties()) turn_halves<PAST, true>(x, out, cos, sin, pairs);
 }
 
-template <bool PAST>
+template <bool PAST, bool TO_EVEN = false>
 [[gnu::always_inline]] inline void turn_neighbours(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
                                                    const float* sin, Index pairs) {
+  Rounding<TO_EVEN> rounded;
   for (Index m = 0; m < pairs; m += 8) {
     const __m256i both = load(x + 2 * m);
     const Turned8 now(lower(both), upper(both), cos + m, sin + m);
     put<PAST>(out + 2 * m, rounded(now.first, now.second));
   }
+  if constexpr (!TO_EVEN)
+    if (rounded.missed_ties()) turn_neighbours<PAST, true>(x, out, cos, sin, pairs);
 }
 #endif
 #else
