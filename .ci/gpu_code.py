@@ -31,6 +31,7 @@ RECURRENCES = {
     "rwkv6": "rwkv6: the same, read before the update",
     "retnet": "retnet: a decay for each head",
     "rwkv4": "rwkv4: WKV",
+    "delta": "deltanet, gated_deltanet, rwkv7: scan over chunks",
 }
 SCHEMES = {"shaw": "Shaw", "transformer_xl": "Transformer-XL", "deberta": "DeBERTa"}
 

@@ -1,4 +1,7 @@
-"""Prints which backends of attention agree with the reference on a device, in small cases of many forms."""
+"""Prints which backends of attention, and which kernels of mixers, agree with the plain formulas on a device.
+
+In small cases of many forms.
+"""
 
 import argparse
 import itertools
@@ -8,12 +11,15 @@ from pathlib import Path
 
 import torch
 
-from ordinate import Geometry
+from ordinate import Decoder, Geometry, Shape
 from ordinate.attention._backend import AttentionCall, ScoreOptions, backends
 from ordinate.attention._proof_case import disagreement
-from ordinate.schemes import T5, Alibi, NoPosition, Shaw, Toeplitz
+from ordinate.ops.triton.proofs import found as proved
+from ordinate.schemes import T5, Alibi, NoPosition, Rope, Shaw, Toeplitz
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
+# with kernels of their own
+MIXERS = "deltanet gated_deltanet rwkv7 gla linear mamba2 performer retnet rwkv4 rwkv6".split()
 GEOMETRIES = {
     "causal": lambda: Geometry.causal(2048),
     "full": lambda: Geometry.full(2048),
@@ -33,6 +39,10 @@ def main() -> None:
     types, widths = (TYPES[-1:], (16,)) if quick else (TYPES, (64, 128, 40))
     shapes = ["causal", "packed"] if quick else list(GEOMETRIES)
     with torch.device(chosen.device):
+        for width in widths:
+            compute_mixers(width)
+        found += [{"operator": name, "form": str(form), "reason": reason} for (name, *form), reason in proved().items()]
+        save(found)
         for type, width, shape in itertools.product(types, widths, shapes):
             found += tested(type, width, shape, quick=quick)
             save(found)
@@ -47,6 +57,17 @@ def save(found: list[dict[str, str | None]]) -> None:
     folder = os.environ.get("ORDINATE_BENCH_RESULTS")
     if folder:
         (Path(folder) / "proofs-all.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def compute_mixers(width: int) -> None:
+    """Train a step of a decoder with a layer of each mixer, and rotate: their kernels are compared before they are used."""
+    shape = Shape(
+        vocabulary=16, width=4 * width, layers=len(MIXERS), heads=4, max_length=200, mixer=",".join(MIXERS), scheme="none"
+    )
+    where, ids = Geometry.causal(200), torch.randint(16, (2, 200))
+    Decoder(shape)(ids).square().mean().backward()
+    for type in TYPES:
+        Rope(head_width=width).at(where).encode(*torch.randn(2, 1, 4, 200, width, dtype=type).unbind())
 
 
 def tested(type: torch.dtype, width: int, shape: str, *, quick: bool) -> list[dict[str, str | None]]:

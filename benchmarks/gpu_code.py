@@ -252,6 +252,34 @@ def compiled_wkv(architecture: str, channels: int, on_code: Callable[[str, Any, 
     wkv_kernels.backward((y, end), given, (y, end, *rest))
 
 
+def compiled_chunk_scan(architecture: str, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
+    """Compile the scan over chunks of the delta rule, forward and backward.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        channels: channels of a head's keys and values, in float32.
+        on_code: as in `compiled`.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from ordinate.ops.triton import chunk_scan_kernels, kernel
+
+    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+
+    def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
+        made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+        form = arguments[-1]
+        name = f"delta: {function.__name__}" + ("_back" if form.back else "")
+        on_code(name, {"rows": form.rows, "columns": form.columns, **options}, _read(made))
+
+    chunk_scan_kernels.launch = launch
+    start, kept = torch.zeros(1, 2, channels, channels), torch.zeros(1, 2, 3, channels, channels)
+    for back in (False, True):
+        chunk_scan_kernels.scan(start, kept, kept, back)
+
+
 def _read(made: Any) -> Code:
     """Read a cubin by the tools of Triton's wheel."""
     import triton
@@ -294,6 +322,7 @@ def measured(architecture: str) -> list[dict[str, Any]]:
             compiled_rotation(architecture, dtype, channels, add)
             if dtype == torch.float32:
                 compiled_scans(architecture, channels, add)
+                compiled_chunk_scan(architecture, channels, add)
         if dtype == torch.float32:
             compiled_wkv(architecture, TOKENS, add)
     return rows

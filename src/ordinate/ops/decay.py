@@ -14,10 +14,11 @@ from ordinate.core.shapes import Outputs, Queries
 from ordinate.ops.native import recurrence
 from ordinate.ops.native.recurrence import Bonus, Matrices
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
+from ordinate.ops.triton import chunk_scan
 from ordinate.ops.triton import recurrence as triton
+from ordinate.ops.triton.chunk_scan import Transitions, Updates
 
 Chunks = Float[Tensor, "b h chunks size d"]
-Transitions = Float[Tensor, "b h chunks d d"]
 
 # tokens per chunk: a power of two, since `decayed_products` halves chunks repeatedly
 CHUNK = 64
@@ -97,7 +98,7 @@ def _in_chunks(
     with torch.autocast(r.device.type, enabled=False):
         asks, keys, values, logs = (split_chunks(x) for x in (r, k, v, w))
         added = (keys * torch.exp(reverse_exclusive_cumsum(logs))).mT @ values
-        states, last = scan_chunks(start, torch.diag_embed(torch.exp(logs.sum(3))), added)
+        states, last = _scan(start, torch.diag_embed(torch.exp(logs.sum(3))), added)
         own = (asks * bonus[:, None, None] * keys).sum(-1, keepdim=True)
         given = decayed_products(asks[None], keys[None], logs)[0, 0]
         y = given @ values + own * values + (asks * torch.exp(exclusive_cumsum(logs))) @ states
@@ -154,9 +155,7 @@ def reverse_exclusive_cumsum(x: Float[Tensor, "*rest size d"]) -> Float[Tensor, 
     return exclusive_cumsum(x.flip(-2)).flip(-2)
 
 
-def scan_chunks(
-    start: Matrices, kept: Transitions, added: Float[Tensor, "b h chunks d e"]
-) -> tuple[Float[Tensor, "b h chunks d e"], Matrices]:
+def scan_chunks(start: Matrices, kept: Transitions, added: Updates) -> tuple[Updates, Matrices]:
     """Sequential scan over chunks: the state before each chunk, and the one after the last.
 
         S_c = kept_c S_(c-1) + added_c
@@ -166,6 +165,13 @@ def scan_chunks(
         kept: transition matrix of each chunk.
         added: update of each chunk.
     """
+    # on a GPU in Triton, after it has agreed with the loop there
+    if chunk_scan.unusable_reason(_scan, start, kept, added) is None:
+        return chunk_scan.scan(_scan, start, kept, added)
+    return _scan(start, kept, added)
+
+
+def _scan(start: Matrices, kept: Transitions, added: Updates) -> tuple[Updates, Matrices]:
     states = [start]
     for chunk in range(added.shape[2]):
         states.append(kept[:, :, chunk] @ states[-1] + added[:, :, chunk])

@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import code_generator
 
 from benchmarks.gpu_code import Device
-from ordinate.ops.triton import attention, decode, kernel, rotate, scans, vectors, wkv_kernels
+from ordinate.ops.triton import attention, chunk_scan_kernels, decode, kernel, rotate, scans, vectors, wkv_kernels
 from ordinate.ops.triton.attention import Problem
 
 TOKENS = 96
@@ -79,6 +79,7 @@ def compile_recurrences():
         scans.backward((torch.zeros_like(y), torch.zeros_like(last)), given, *saved)
     inputs = (torch.zeros(1, TOKENS, 24), *torch.zeros(2, 24), torch.zeros(1, 3, 24))
     inputs = inputs[0], *inputs
+    chunk_scan_kernels.scan(start, start[:, :, None], start[:, :, None], back=False)
     made = wkv_kernels.forward(*inputs)
     wkv_kernels.backward((torch.zeros_like(made[0]), torch.zeros_like(made[1])), inputs, made)
 
@@ -96,7 +97,7 @@ def statements():
 
 code_generator.CodeGenerator = Visited
 triton.runtime.driver.set_active(Device(0, GPUTarget("cuda", 90, 32)))
-for module in (attention, decode, vectors, rotate, scans, wkv_kernels):
+for module in (attention, decode, vectors, rotate, scans, wkv_kernels, chunk_scan_kernels):
     module.launch = compiled
 for base in problems():
     out, lse = attention.forward(base)
