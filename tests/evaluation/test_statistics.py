@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ordinate.evaluation import statistics
 from ordinate.evaluation.statistics import (
     RatioEstimate,
     accuracy_interval,
@@ -49,6 +50,13 @@ def test_p_value_and_interval_never_disagree(value):
     found = RatioEstimate(value, 3, 20, seed_variance=0.5, document_variance=0.8, seed_df=2, document_df=7.3)
     assert (found.p < 0.05) == (found.interval[0] > 0)
     assert found.half_width(found.p) == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize(("documents", "variance"), [(-0.1, 0.9), (-0.25, 0.75), (-3.0, 0.75), (0.4, 1.4)])
+def test_a_negative_variance_between_documents_reduces_that_between_seeds_by_a_quarter_at_most(documents, variance):
+    found = RatioEstimate(2.0, 5, 20, seed_variance=1.0, document_variance=documents, seed_df=4, document_df=4)
+    assert found.variance == pytest.approx(variance)
+    assert found.half_width() == pytest.approx(stats.t.isf(0.025, 4) * math.sqrt(variance))
 
 
 def test_with_one_seed_and_equal_documents_it_is_the_t_interval():
@@ -112,6 +120,14 @@ def test_intervals_cover_as_often_as_they_say(seeds, documents, spread, parts, t
 )
 def test_mutants_cover_less(mutant, parts, spread):
     assert covered(2, 5, spread, parts, **mutant) < 0.9
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(("largest", "right"), [(0.25, True), (0.0, False), (1.0, False)])
+def test_intervals_are_not_too_wide_either(largest, right, monkeypatch):
+    # the sum of the variances is the hardest to estimate where all of it is due to seeds x documents
+    monkeypatch.setattr(statistics, "LARGEST_EXCESS", largest)
+    assert (0.94 < covered(10, 20, 1.0, (0, 0, 1), draws=4000) < 0.97) == right
 
 
 def test_few_questions_that_differ_are_few_degrees_of_freedom():

@@ -13,6 +13,10 @@ CONFIDENCE = 0.95
 # the smallest p-value that is resolved: far below what any correction asks for
 SMALLEST_P = 1e-100
 
+# the largest part of the variance between seeds that a negative variance between documents subtracts: with 1/2,
+# intervals of studies whose variance is that of seeds x documents cover 93.6 %, with nothing up to 97.5 %
+LARGEST_EXCESS = 0.25
+
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 
@@ -30,12 +34,15 @@ class RatioEstimate:
     interval covers at least as often as it says (Banerjee 1961). The p-value is the smallest error rate whose
     interval excludes 0, so the two cannot disagree.
 
+    V_d is estimated as a difference, which may be negative. It then counts as 0, and reduces V_s, by a quarter at
+    most: were it cut off at 0 alone, the sum would be too large on average, and intervals too wide.
+
     Args:
         value: the estimate.
         seeds: number of seeds.
         documents: number of documents.
         seed_variance: V_s, variance of the mean over seeds; 0 with one seed.
-        document_variance: V_d, variance of the mean over documents beyond V_s.
+        document_variance: V_d, estimated variance of the mean over documents beyond V_s; may be negative.
         seed_df: degrees of freedom of V_s.
         document_df: degrees of freedom of V_d.
     Source: Banerjee 1961, On confidence interval for two-means problem, https://www.jstor.org/stable/25049128.
@@ -51,12 +58,23 @@ class RatioEstimate:
 
     def half_width(self, error: float = 1 - CONFIDENCE) -> float:
         """Half the width of the interval that misses the true value with this probability."""
+        of_seeds, of_documents = self._components
         squares = (
             (_quantile(error, df) ** 2 * variance)
-            for variance, df in ((self.seed_variance, self.seed_df), (self.document_variance, self.document_df))
+            for variance, df in ((of_seeds, self.seed_df), (of_documents, self.document_df))
             if variance
         )
         return math.sqrt(sum(squares))
+
+    @property
+    def variance(self) -> float:
+        """Variance of the estimate, V_s + V_d; at least three quarters of V_s."""
+        return sum(self._components)
+
+    @property
+    def _components(self) -> tuple[float, float]:
+        excess = max(0.0, min(-self.document_variance, LARGEST_EXCESS * self.seed_variance))
+        return self.seed_variance - excess, max(0.0, self.document_variance)
 
     @property
     def interval(self) -> Interval | None:
@@ -121,7 +139,7 @@ def estimate_difference(one: Floats, other: Floats, sizes: Floats) -> RatioEstim
     differing = int((gaps != 0).any(0).sum())
     found = _estimate(value, (gaps - value * sizes) / total, sizes / total, differing)
     # rounding leaves a variance of about 1e-32 of the square
-    if value and found.seed_variance + found.document_variance < 1e-20 * value**2:
+    if value and found.variance < 1e-20 * value**2:
         quantile = _quantile(2.0 ** (1 - differing), found.document_df)
         # of a single document that differs the quantile is 0
         return replace(found, document_variance=(value / max(quantile, 1e-3)) ** 2)
@@ -149,15 +167,15 @@ def _estimate(value: float, influence: Floats, share: Floats, differing: int | N
 
     V_s is the variance between the ratios of the seeds. The variance between documents is that of their residuals,
     each divided by the part of it that remains when the mean is subtracted (CR2). Its degrees of freedom are an
-    effective number of documents less 1, so that one long document among short ones counts little more than one: the
-    geometric mean of Kish's, 1 / sum p^2, and Satterthwaite's, (sum p^2)^2 / sum p^4, for shares p of the total size.
-    The first alone is a little too large where sizes differ, the second far too small (`benchmarks/calibration.py`).
-    The part that is due to seeds x documents is in V_s already, and is subtracted, but not where documents are few:
-    the difference of two uncertain variances is then too often 0.
+    effective number of documents less 1, so that one long document among short ones counts little more than one: for
+    shares p of the total size the Hill number of order 5, (sum p^5)^(-1/4). That of order 2, Kish's 1 / sum p^2, is a
+    little too large where sizes differ, Satterthwaite's (sum p^2)^2 / sum p^4 far too small
+    (`benchmarks/calibration.py`). The part that is due to seeds x documents is in V_s already, and is subtracted, but
+    not where documents are few: the difference of two uncertain variances is then too often negative.
 
     Source: CR2: Bell and McCaffrey 2002, Bias reduction in standard errors for linear regression with multi-stage
-        samples; effective number: Kish 1965, Survey Sampling, section 8.2; two-way clustering: Cameron, Gelbach and
-        Miller 2011, https://doi.org/10.1198/jbes.2010.07136.
+        samples; effective numbers: Hill 1973, https://doi.org/10.2307/1934352, and Kish 1965, Survey Sampling, 8.2;
+        two-way clustering: Cameron, Gelbach and Miller 2011, https://doi.org/10.1198/jbes.2010.07136.
 
     Args:
         value: the estimate.
@@ -178,8 +196,7 @@ def _estimate(value: float, influence: Floats, share: Floats, differing: int | N
         interaction = float(((rest**2).sum(0) / remaining).sum()) / (seeds - 1) / seeds
     between = float((residuals**2 / remaining).sum())
     subtracted_share = max(0.0, 1 - (2 * squares) ** 2)
-    # sqrt(1 / squares * squares^2 / fourths)
-    effective = math.sqrt(squares / float((share**4).sum()))
+    effective = float((share**5).sum()) ** (-1 / 4)
     if differing is not None:
         effective = min(effective, differing)
     return RatioEstimate(
@@ -187,7 +204,7 @@ def _estimate(value: float, influence: Floats, share: Floats, differing: int | N
         seeds=seeds,
         documents=documents,
         seed_variance=seed_variance,
-        document_variance=max(0.0, between - subtracted_share * interaction),
+        document_variance=between - subtracted_share * interaction,
         seed_df=max(1, seeds - 1),
         document_df=max(1.0, effective - 1),
     )
@@ -223,7 +240,7 @@ def accuracy_interval(right: Floats, asked: Floats) -> Interval:
     Source: Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953.
     """
     found = estimate_ratio(np.atleast_2d(right), asked)
-    share, variance = found.value, found.seed_variance + found.document_variance
+    share, variance = found.value, found.variance
     n, z = float(len(asked)), NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     if variance and found.documents > 1:
         n, z = min(share * (1 - share) / variance, float(asked.sum())), found.half_width() / math.sqrt(variance)
