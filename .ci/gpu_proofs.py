@@ -19,7 +19,7 @@ from ordinate.schemes import T5, Alibi, NoPosition, Rope, Shaw, Toeplitz
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 # with kernels of their own
-MIXERS = "deltanet gated_deltanet rwkv7 gla linear mamba2 performer retnet rwkv4 rwkv6".split()
+MIXERS = ["deltanet", "gated_deltanet", "rwkv7", "gla", "linear", "mamba2", "performer", "retnet", "rwkv4", "rwkv6"]
 GEOMETRIES = {
     "causal": lambda: Geometry.causal(2048),
     "full": lambda: Geometry.full(2048),
@@ -41,7 +41,9 @@ def main() -> None:
     with torch.device(chosen.device):
         for width in widths:
             compute_mixers(width)
-        found += [{"operator": name, "form": str(form), "reason": reason} for (name, *form), reason in proved().items()]
+        found += [
+            {"operator": name, "form": str(form), "reason": reason} for (name, *form), reason in proved().items()
+        ]
         save(found)
         for type, width, shape in itertools.product(types, widths, shapes):
             found += tested(type, width, shape, quick=quick)
@@ -60,9 +62,15 @@ def save(found: list[dict[str, str | None]]) -> None:
 
 
 def compute_mixers(width: int) -> None:
-    """Train a step of a decoder with a layer of each mixer, and rotate: their kernels are compared before they are used."""
+    """Differentiate a decoder with a layer of each mixer, and rotate: kernels are compared before they are used."""
     shape = Shape(
-        vocabulary=16, width=4 * width, layers=len(MIXERS), heads=4, max_length=200, mixer=",".join(MIXERS), scheme="none"
+        vocabulary=16,
+        width=4 * width,
+        layers=len(MIXERS),
+        heads=4,
+        max_length=200,
+        mixer=",".join(MIXERS),
+        scheme="none",
     )
     where, ids = Geometry.causal(200), torch.randint(16, (2, 200))
     Decoder(shape)(ids).square().mean().backward()

@@ -1,4 +1,4 @@
-"""The scan over chunks by Triton on a CPU, in Triton's interpreter: run by test_chunk_scan.py in a process of its own.
+"""The scan over chunks by Triton on a CPU, in Triton's interpreter: test_chunk_scan.py runs it in its own process.
 
 TRITON_INTERPRET=1 python -m pytest -W ignore::RuntimeWarning tests/ops/triton/chunk_scan_interpreted.py
 """
@@ -213,13 +213,25 @@ def test_what_agrees_is_proved_once_and_the_mixers_take_it(mixer, monkeypatch):
 
 # what stands in the kernel, and what stands there in the mutant
 MUTANTS = [
-    ("real = (i < FORM.width)[:, None] & (e < FORM.depth)", "real = (i < FORM.width)[:, None] & (e < FORM.depth - 1)"),
+    (
+        "real = (i < FORM.width)[:, None] & (e < FORM.depth)",
+        "real = (i < FORM.width)[:, None] & (e < FORM.depth - 1)",
+    ),
     ("x + i[:, None] * FORM.depth + e[None, :], mask=real", "x + i[:, None] * FORM.width + e[None, :], mask=real"),
-    ("inside = (i < FORM.width)[:, None] & (e < FORM.depth)", "inside = (i < FORM.width)[:, None] & (e < FORM.depth - 1)"),
+    (
+        "inside = (i < FORM.width)[:, None] & (e < FORM.depth)",
+        "inside = (i < FORM.width)[:, None] & (e < FORM.depth - 1)",
+    ),
     ("inside = (i < FORM.width)", "inside = (i < FORM.width - 1)"),
     ("x + i[:, None] * FORM.depth + e[None, :], block", "x + i[:, None] * FORM.width + e[None, :], block"),
-    ("real = (i < FORM.width)[:, None] & (j < FORM.width)", "real = (i < FORM.width)[:, None] & (j < FORM.width - 1)"),
-    ("j[None, :] * FORM.width + i[:, None] if FORM.back else", "i[:, None] * FORM.width + j[None, :] if FORM.back else"),
+    (
+        "real = (i < FORM.width)[:, None] & (j < FORM.width)",
+        "real = (i < FORM.width)[:, None] & (j < FORM.width - 1)",
+    ),
+    (
+        "j[None, :] * FORM.width + i[:, None] if FORM.back else",
+        "i[:, None] * FORM.width + j[None, :] if FORM.back else",
+    ),
     ("(chunks - 1 - step if FORM.back else step)", "step"),
     ("row * chunks + (", "row + ("),
     ("state = load_block(start + row * SIZE", "state = load_block(start"),
