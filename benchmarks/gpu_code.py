@@ -65,6 +65,19 @@ class Device:
         return self.target
 
 
+def compile_for(architecture: str) -> None:
+    """Make Triton compile for a GPU that is not there.
+
+    Args:
+        architecture: a key of `CLASSES`.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+
+
 def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
     """Compile the kernels of attention with a learned T5 bias and grouped heads: forward, backward and decoding.
 
@@ -74,19 +87,15 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
         channels: channels of a head.
         on_code: called with the name, the options and the code of each kernel.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
+    from ordinate.ops.triton import attention, decode
 
-    from ordinate.ops.triton import attention, decode, kernel
-
-    target = GPUTarget("cuda", int(architecture[3:]), 32)
-    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+    compile_for(architecture)
 
     def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
-        made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
         form = arguments[-1]
         tile = {"rows": form.rows, "columns": form.columns, **options}
-        on_code(function.__name__, tile, _read(made))
+        code = code_of(function, grid, arguments, options)
+        on_code(function.__name__, tile, code)
 
     attention.launch = decode.launch = launch
     attention.device_class = lambda device: CLASSES[architecture]
@@ -111,13 +120,9 @@ def compiled_vectors(
         channels: channels of a head.
         on_code: as in `compiled`.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
+    from ordinate.ops.triton import attention, vectors
 
-    from ordinate.ops.triton import attention, kernel, vectors
-
-    target = GPUTarget("cuda", int(architecture[3:]), 32)
-    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+    compile_for(architecture)
     vectors.device_class = attention.device_class = lambda device: CLASSES[architecture]
     q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
     near, all_offsets, one = (torch.zeros(2, entries, channels) for entries in (REACH + 1, TOKENS, 1))
@@ -137,9 +142,9 @@ def compiled_vectors(
             options: dict[str, int],
             scheme: str = scheme,
         ) -> None:
-            made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
             tile = {"rows": arguments[-1].rows, "columns": arguments[-1].columns, **options}
-            on_code(f"{scheme}: {_name(function, arguments)}", tile, _read(made))
+            code = code_of(function, grid, arguments, options)
+            on_code(f"{scheme}: {_name(function, arguments)}", tile, code)
 
         attention.launch, vectors.launch = (lambda *given: None), launch
         # under a causal mask the vectors of Shaw and DeBERTa end behind, and with the query's own key
@@ -167,21 +172,20 @@ def compiled_rotation(
         channels: channels of a head.
         on_code: as in `compiled`.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
+    from ordinate.ops.triton import rotate
 
-    from ordinate.ops.triton import kernel, rotate
-
-    target = GPUTarget("cuda", int(architecture[3:]), 32)
-    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+    compile_for(architecture)
     x = torch.zeros(1, TOKENS, 8, channels, dtype=dtype).transpose(1, 2)
     for interleaved, pairs in ((False, channels // 2), (True, channels // 2), (False, channels // 4)):
 
         def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
-            made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
             form = arguments[-1]
             name = "rotate_partly" if form.width > 2 * form.pairs else "rotate_" + LAYOUTS[form.interleaved]
-            on_code(name, {"rows": form.rows, "columns": form.padded, **options}, _read(made))
+            on_code(
+                name,
+                {"rows": form.rows, "columns": form.padded, **options},
+                code_of(function, grid, arguments, options),
+            )
 
         rotate.launch = launch
         waves = torch.zeros(2, 1, 1, TOKENS, pairs).unbind()
@@ -196,13 +200,9 @@ def compiled_scans(architecture: str, channels: int, on_code: Callable[[str, Any
         channels: channels of a head's keys and values, in float32.
         on_code: as in `compiled`.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
+    from ordinate.ops.triton import scans
 
-    from ordinate.ops.triton import kernel, scans
-
-    target = GPUTarget("cuda", int(architecture[3:]), 32)
-    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+    compile_for(architecture)
     x = torch.zeros(1, TOKENS, 2, channels).transpose(1, 2)
     start, bonus = torch.zeros(1, 2, channels, channels), torch.zeros(2, channels)
     for mixer, logs, given in (("rwkv6", x, bonus), ("gla", x, None), ("retnet", x[..., :1], None)):
@@ -214,10 +214,13 @@ def compiled_scans(architecture: str, channels: int, on_code: Callable[[str, Any
             options: dict[str, int],
             mixer: str = mixer,
         ) -> None:
-            made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
             form = arguments[-1]
             name = f"{mixer}: {function.__name__}" + ("_back" if form.back else "")
-            on_code(name, {"rows": form.rows, "columns": form.columns, **options}, _read(made))
+            on_code(
+                name,
+                {"rows": form.rows, "columns": form.columns, **options},
+                code_of(function, grid, arguments, options),
+            )
 
         scans.launch = launch
         problem = scans.Problem(x, x, x, logs, given, start)
@@ -233,17 +236,16 @@ def compiled_wkv(architecture: str, channels: int, on_code: Callable[[str, Any, 
         channels: channels, in float32.
         on_code: as in `compiled`.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
+    from ordinate.ops.triton import wkv_kernels
 
-    from ordinate.ops.triton import kernel, wkv_kernels
-
-    target = GPUTarget("cuda", int(architecture[3:]), 32)
-    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+    compile_for(architecture)
 
     def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
-        made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
-        on_code(f"rwkv4: {function.__name__}", {"rows": 1, "columns": arguments[-1], **options}, _read(made))
+        on_code(
+            f"rwkv4: {function.__name__}",
+            {"rows": 1, "columns": arguments[-1], **options},
+            code_of(function, grid, arguments, options),
+        )
 
     wkv_kernels.launch = launch
     k, v = torch.zeros(2, 1, TOKENS, channels)
@@ -260,19 +262,16 @@ def compiled_chunk_scan(architecture: str, channels: int, on_code: Callable[[str
         channels: channels of a head's keys and values, in float32.
         on_code: as in `compiled`.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
+    from ordinate.ops.triton import chunk_scan_kernels
 
-    from ordinate.ops.triton import chunk_scan_kernels, kernel
-
-    target = GPUTarget("cuda", int(architecture[3:]), 32)
-    triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
+    compile_for(architecture)
 
     def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
-        made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
         form = arguments[-1]
         name = f"delta: {function.__name__}" + ("_back" if form.back else "")
-        on_code(name, {"rows": form.rows, "columns": form.columns, **options}, _read(made))
+        on_code(
+            name, {"rows": form.rows, "columns": form.columns, **options}, code_of(function, grid, arguments, options)
+        )
 
     chunk_scan_kernels.launch = launch
     start, kept = torch.zeros(1, 2, channels, channels), torch.zeros(1, 2, 3, channels, channels)
@@ -280,10 +279,17 @@ def compiled_chunk_scan(architecture: str, channels: int, on_code: Callable[[str
         chunk_scan_kernels.scan(start, kept, kept, back)
 
 
-def _read(made: Any) -> Code:
-    """Read a cubin by the tools of Triton's wheel."""
+def code_of(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> Code:
+    """Compile a kernel and read its code by the tools of Triton's wheel.
+
+    Args:
+        function, grid, arguments, options: as in `ordinate.ops.triton.kernel.launch`.
+    """
     import triton
 
+    from ordinate.ops.triton.kernel import OPTIONS
+
+    made = function.run(*arguments, grid=grid, warmup=True, **OPTIONS, **options)
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
