@@ -59,6 +59,15 @@ def begun(forks, folder, tmp_path):
             process.wait()
 
 
+def test_workers_keep_freed_memory_unless_they_are_told_otherwise(folder, monkeypatch):
+    names = "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    assert all(int(worker_environment(folder)[name]) >= 2**30 for name in names)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert worker_environment(folder)["MALLOC_TRIM_THRESHOLD_"] == "131072"
+
+
 def server_of(process):
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid")))

@@ -26,6 +26,9 @@ KEPT_LINES = 20
 # exit codes of a worker that was asked to stop: 128 + signal by itself, or killed by the signal
 STOPPED_EXIT_CODES = (130, 143, -2, -15)
 ONE_DEVICE = Hardware()
+# for the C library of Linux, which returns large blocks to the system by default: a step of training would get them
+# back by page faults
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000"}
 WORKER, LAUNCHER = "ordinate.study.worker", "ordinate.study.distributed_launcher"
 Process = subprocess.Popen[str] | ForkedProcess
 
@@ -166,9 +169,13 @@ def run_in_subprocess(
 
 
 def worker_environment(folder: StudyFolder) -> dict[str, str]:
-    """Return the environment of a worker: this process's, with the threads and the classes that it may import."""
+    """Return the environment of a worker: this process's, with the threads and the classes that it may import.
+
+    The allocator keeps freed memory, unless this process's environment says otherwise.
+    """
     number = str(folder.threads() or 1)
-    return {**os.environ, "OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number, **allowing(folder.trusted_plan())}
+    threads = {"OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
+    return {**KEEP_MEMORY, **os.environ, **threads, **allowing(folder.trusted_plan())}
 
 
 def allowing(plan: Plan) -> dict[str, str]:
