@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn.functional import normalize
+from torch.utils.flop_counter import FlopCounterMode
 
 from ordinate import Geometry
 from ordinate.core.devices import as_if_on
@@ -126,12 +127,17 @@ def test_gradients_of_one_result_alone_are_right(asked):
 
 
 @pytest.mark.usefixtures("proved")
-def test_transitions_without_gradients_get_none():
-    start, kept, added = drawn(3, 16, 16)
-    leaves = [start.requires_grad_(), added.requires_grad_()]
+@pytest.mark.parametrize("learned", [[0], [1], [2], [0, 2]])
+def test_of_inputs_without_gradients_nothing_is_computed(learned):
+    inputs = drawn(3, 16, 16)
+    leaves = [inputs[place].requires_grad_() for place in learned]
     with as_if_on("cuda"):
-        found = torch.autograd.grad(scan_chunks(start, kept, added)[0].sum(), leaves)
-    usual = torch.autograd.grad(scan_chunks(start, kept, added)[0].sum(), leaves)
+        made = scan_chunks(*inputs)[0].sum()
+        with FlopCounterMode(display=False) as products:
+            found = torch.autograd.grad(made, leaves)
+    # the gradient of the transitions alone is a product of PyTorch
+    assert bool(products.get_total_flops()) == (1 in learned)
+    usual = torch.autograd.grad(scan_chunks(*inputs)[0].sum(), leaves)
     for one, other in zip(found, usual, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 

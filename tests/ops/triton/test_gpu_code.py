@@ -22,6 +22,30 @@ rows = gpu_code.measured(sys.argv[1])
 print(json.dumps([triton.__version__, len(rows), [row for row in rows if row["faults"]]]))
 """
 
+# the scan over chunks of 64 channels: what its kernel does, in order, forward and backward
+ORDER = """
+import json, re, sys
+from pathlib import Path
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from benchmarks.gpu_code import Device
+from ordinate.ops.triton import kernel
+
+path, orders = Path(sys.argv[1]), []
+kernels = {"__name__": "ordinate.ops.triton.chunk_scan_kernels"}
+exec(compile(path.read_text(), path, "exec"), kernels)
+
+def launch(function, grid, arguments, options):
+    made = function.run(*arguments, grid=grid, warmup=True, **kernel.OPTIONS, **options)
+    orders.append(" ".join(re.findall(r"tt[.](?:load|store|dot)|barrier|tf32", made.asm["ttgir"])))
+
+kernels["launch"] = launch
+triton.runtime.driver.set_active(Device(0, GPUTarget("cuda", 90, 32)))
+start = torch.zeros(1, 2, 64, 64)
+for back in (False, True):
+    kernels["scan"](start, start[:, :, None], start[:, :, None], back)
+print(json.dumps([triton.__version__, orders]))
+"""
 
 # of all kernels, for one GPU
 CONFIGURATIONS = 171
@@ -110,6 +134,24 @@ def test_the_oldest_triton_compiles_every_statement_of_every_kernel():
     assert version == "3.6.0"
     assert count > 1000
     assert missing == []
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+@pytest.mark.parametrize(
+    "before", [pytest.param([], id="newest"), pytest.param([OLDEST], id="oldest", marks=with_oldest)]
+)
+def test_the_scan_over_chunks_reads_what_it_stored_after_a_barrier_and_multiplies_in_float32(before, tmp_path):
+    # Triton's interpreter has neither threads nor tensor cores, so it cannot tell
+    source = (ROOT / "src/ordinate/ops/triton/chunk_scan_kernels.py").read_text(encoding="utf-8")
+    barrier, precision, path = "        tl.debug_barrier()\n", '"ieee"', tmp_path / "chunk_scan_kernels.py"
+    assert source.count(barrier) == source.count(precision) == 1
+    mutants = source.replace(barrier, ""), source.replace(precision, '"tf32"')
+    for text in (source, *mutants):
+        path.write_text(text, encoding="utf-8")
+        _, orders = printed("-c", ORDER, str(path), before=before)
+        right = "tt.load tt.store tt.load barrier tt.load tt.load tt.dot tt.store"
+        assert [order == right for order in orders] == [text is source] * 2
 
 
 def test_a_table_has_configurations_for_all_channels_and_types():

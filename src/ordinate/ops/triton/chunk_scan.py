@@ -20,7 +20,7 @@ from ordinate.ops.triton.proofs import unproved_reason, unsupported_reason
 DEVICES = ("cpu", "cuda")
 # beyond this the rows of a program do not fit into registers
 MAX_WIDTH = 256
-# the small case: several chunks, and fewer columns than programs have
+# of the small case: several of each, so that a wrong stride shows
 BATCH, HEADS, CHUNKS = 2, 2, 3
 NAMES = ("states", "last state", *(f"gradient of {name}" for name in ("the start", "the transitions", "the updates")))
 Transitions = Float[Tensor, "b h chunks d d"]
