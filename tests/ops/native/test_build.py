@@ -1,8 +1,10 @@
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -334,3 +336,18 @@ def test_nothing_is_built_when_it_is_imported():
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "0"
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("name", compilers.kernel_names())
+def test_every_kernel_compiles_for_processors_with_and_without_vector_instructions(name, level):
+    compiler = shutil.which("g++")
+    if compiler is None or platform.machine() != "x86_64":
+        pytest.skip("there is no g++ for x86-64")
+    source = Path(build.__file__).with_name(f"{name}.cpp")
+    includes = f"-I{source.parent}", f"-I{Path(torch.__file__).parent / 'include'}"
+    flags = (flag for flag in compilers.FLAGS if flag != "-shared")
+    command = [compiler, *flags, f"-march={level}", *includes, "-fsyntax-only", source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

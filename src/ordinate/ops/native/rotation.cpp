@@ -19,7 +19,7 @@ using c10::bit_cast;
 constexpr Index TOKENS = 64;       // tokens rotated in all heads before the next ones: their angles stay in the cache
 constexpr size_t LARGE = 1 << 20;  // results of more bytes are written past the caches
 constexpr Index LINE = 64;         // bytes of a cache line
-constexpr Index AHEAD = TOKENS;    // rows that are prefetched: too few follow each other for a hardware prefetcher
+constexpr Index AHEAD = 32;        // rows that are prefetched: too few follow each other for a hardware prefetcher
 
 struct Job {
   bool back, bfloat16, interleaved;
@@ -40,13 +40,14 @@ void turn_halves(const T* __restrict x, T* __restrict out, const float* __restri
   }
 }
 
-void turn_neighbours(const float* __restrict x, float* __restrict out, const float* __restrict cos,
+template <class T>
+void turn_neighbours(const T* __restrict x, T* __restrict out, const float* __restrict cos,
                      const float* __restrict sin, Index pairs) {
 #pragma omp simd
   for (Index m = 0; m < pairs; ++m) {
     const float a = x[2 * m], b = x[2 * m + 1], s = sin[m];
-    out[2 * m] = std::fma(-b, s, a * cos[m]);
-    out[2 * m + 1] = std::fma(a, s, b * cos[m]);
+    narrow(std::fma(-b, s, a * cos[m]), out[2 * m]);
+    narrow(std::fma(a, s, b * cos[m]), out[2 * m + 1]);
   }
 }
 
@@ -92,14 +93,21 @@ void put(void* to, __m256i row) {
   PAST ? _mm256_stream_si256(static_cast<__m256i*>(to), row) : _mm256_storeu_si256(static_cast<__m256i*>(to), row);
 }
 
+// a row of each of two heads that share their angles, or a single row
+template <class T, Index ROWS>
+using Sharing = T* const (&)[ROWS];
+
+// angles of eight pairs
+struct Angles8 {
+  __m256 cos, sin;
+  Angles8(const float* cos, const float* sin) : cos(load(cos)), sin(load(sin)) {}
+};
 // eight pairs
 struct Turned8 {
   __m256 first, second;
-  Turned8(__m256 a, __m256 b, const float* cos, const float* sin) {
-    const __m256 c = load(cos), s = load(sin);
-    first = _mm256_fnmadd_ps(b, s, _mm256_mul_ps(a, c));
-    second = _mm256_fmadd_ps(a, s, _mm256_mul_ps(b, c));
-  }
+  Turned8(__m256 a, __m256 b, const Angles8& by)
+      : first(_mm256_fnmadd_ps(b, by.sin, _mm256_mul_ps(a, by.cos))),
+        second(_mm256_fmadd_ps(a, by.sin, _mm256_mul_ps(b, by.cos))) {}
 };
 
 // the 16-bit halves of eight words, as float
@@ -130,56 +138,69 @@ struct Rounding {
   }
 };
 
-template <bool PAST>
-[[gnu::always_inline]] inline void turn_halves(const float* x, float* out, const float* cos, const float* sin,
-                                               Index pairs) {
+template <bool PAST, Index ROWS>
+[[gnu::always_inline]] inline void turn_halves(Sharing<const float, ROWS> x, Sharing<float, ROWS> out, const float* cos,
+                                               const float* sin, Index pairs) {
   for (Index m = 0; m < pairs; m += 8) {
-    const Turned8 now(load(x + m), load(x + m + pairs), cos + m, sin + m);
-    put<PAST>(out + m, _mm256_castps_si256(now.first));
-    put<PAST>(out + m + pairs, _mm256_castps_si256(now.second));
+    const Angles8 by(cos + m, sin + m);
+    for (Index r = 0; r < ROWS; ++r) {
+      const Turned8 now(load(x[r] + m), load(x[r] + m + pairs), by);
+      put<PAST>(out[r] + m, _mm256_castps_si256(now.first));
+      put<PAST>(out[r] + m + pairs, _mm256_castps_si256(now.second));
+    }
   }
 }
 
-template <bool PAST>
-[[gnu::always_inline]] inline void turn_neighbours(const float* x, float* out, const float* cos, const float* sin,
-                                                   Index pairs) {
+template <bool PAST, Index ROWS>
+[[gnu::always_inline]] inline void turn_neighbours(Sharing<const float, ROWS> x, Sharing<float, ROWS> out,
+                                                   const float* cos, const float* sin, Index pairs) {
   const __m256i twice = _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0);
   const __m256 signs = _mm256_set_ps(1, -1, 1, -1, 1, -1, 1, -1);
   for (Index m = 0; m < pairs; m += 4) {
-    const __m256 both = load(x + 2 * m), exchanged = _mm256_permute_ps(both, 0xb1);
     const __m256 c = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(cos + m)), twice);
     const __m256 s = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(sin + m)), twice);
-    const __m256 turned = _mm256_fmadd_ps(exchanged, _mm256_mul_ps(s, signs), _mm256_mul_ps(both, c));
-    put<PAST>(out + 2 * m, _mm256_castps_si256(turned));
+    const __m256 signed_s = _mm256_mul_ps(s, signs);
+    for (Index r = 0; r < ROWS; ++r) {
+      const __m256 both = load(x[r] + 2 * m), exchanged = _mm256_permute_ps(both, 0xb1);
+      const __m256 turned = _mm256_fmadd_ps(exchanged, signed_s, _mm256_mul_ps(both, c));
+      put<PAST>(out[r] + 2 * m, _mm256_castps_si256(turned));
+    }
   }
 }
 
 #ifndef __AVX512BF16__
-template <bool PAST, bool TO_EVEN = false>
-[[gnu::always_inline]] inline void turn_halves(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
-                                               const float* sin, Index pairs) {
+template <bool PAST, Index ROWS, bool TO_EVEN = false>
+[[gnu::always_inline]] inline void turn_halves(Sharing<const c10::BFloat16, ROWS> x, Sharing<c10::BFloat16, ROWS> out,
+                                               const float* cos, const float* sin, Index pairs) {
   Rounding<TO_EVEN> rounded;
   for (Index m = 0; m < pairs; m += 16) {
-    const __m256i a = load(x + m), b = load(x + m + pairs);
-    const Turned8 even(lower(a), lower(b), cos + m, sin + m), odd(upper(a), upper(b), cos + m + 8, sin + m + 8);
-    put<PAST>(out + m, rounded(even.first, odd.first));
-    put<PAST>(out + m + pairs, rounded(even.second, odd.second));
+    const Angles8 of_even(cos + m, sin + m), of_odd(cos + m + 8, sin + m + 8);
+    for (Index r = 0; r < ROWS; ++r) {
+      const __m256i a = load(x[r] + m), b = load(x[r] + m + pairs);
+      const Turned8 even(lower(a), lower(b), of_even), odd(upper(a), upper(b), of_odd);
+      put<PAST>(out[r] + m, rounded(even.first, odd.first));
+      put<PAST>(out[r] + m + pairs, rounded(even.second, odd.second));
+    }
   }
   if constexpr (!TO_EVEN)
-    if (rounded.missed_ties()) turn_halves<PAST, true>(x, out, cos, sin, pairs);
+    if (rounded.missed_ties()) turn_halves<PAST, ROWS, true>(x, out, cos, sin, pairs);
 }
 
-template <bool PAST, bool TO_EVEN = false>
-[[gnu::always_inline]] inline void turn_neighbours(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
+template <bool PAST, Index ROWS, bool TO_EVEN = false>
+[[gnu::always_inline]] inline void turn_neighbours(Sharing<const c10::BFloat16, ROWS> x,
+                                                   Sharing<c10::BFloat16, ROWS> out, const float* cos,
                                                    const float* sin, Index pairs) {
   Rounding<TO_EVEN> rounded;
   for (Index m = 0; m < pairs; m += 8) {
-    const __m256i both = load(x + 2 * m);
-    const Turned8 now(lower(both), upper(both), cos + m, sin + m);
-    put<PAST>(out + 2 * m, rounded(now.first, now.second));
+    const Angles8 by(cos + m, sin + m);
+    for (Index r = 0; r < ROWS; ++r) {
+      const __m256i both = load(x[r] + 2 * m);
+      const Turned8 now(lower(both), upper(both), by);
+      put<PAST>(out[r] + 2 * m, rounded(now.first, now.second));
+    }
   }
   if constexpr (!TO_EVEN)
-    if (rounded.missed_ties()) turn_neighbours<PAST, true>(x, out, cos, sin, pairs);
+    if (rounded.missed_ties()) turn_neighbours<PAST, ROWS, true>(x, out, cos, sin, pairs);
 }
 #endif
 #else
@@ -188,14 +209,18 @@ constexpr bool BY_HAND = false;
 #endif
 
 #ifdef __AVX512BF16__
+// angles of sixteen pairs
+struct Angles {
+  __m512 cos, sin;
+  Angles(const float* cos, const float* sin) : cos(_mm512_loadu_ps(cos)), sin(_mm512_loadu_ps(sin)) {}
+};
 // sixteen pairs
 struct Turned {
   __m512 first, second;
-  Turned(__m512i left, __m512i right, const float* cos, const float* sin) {
+  Turned(__m512i left, __m512i right, const Angles& by) {
     const __m512 a = _mm512_castsi512_ps(left), b = _mm512_castsi512_ps(right);
-    const __m512 c = _mm512_loadu_ps(cos), s = _mm512_loadu_ps(sin);
-    first = _mm512_fnmadd_ps(b, s, _mm512_mul_ps(a, c));
-    second = _mm512_fmadd_ps(a, s, _mm512_mul_ps(b, c));
+    first = _mm512_fnmadd_ps(b, by.sin, _mm512_mul_ps(a, by.cos));
+    second = _mm512_fmadd_ps(a, by.sin, _mm512_mul_ps(b, by.cos));
   }
 };
 
@@ -209,28 +234,35 @@ void put(c10::BFloat16* to, __m512i row) {
   PAST ? _mm512_stream_si512(reinterpret_cast<__m512i*>(to), row) : _mm512_storeu_si512(to, row);
 }
 
-template <bool PAST>
-[[gnu::always_inline]] inline void turn_halves(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
-                                               const float* sin, Index pairs) {
+template <bool PAST, Index ROWS>
+[[gnu::always_inline]] inline void turn_halves(Sharing<const c10::BFloat16, ROWS> x, Sharing<c10::BFloat16, ROWS> out,
+                                               const float* cos, const float* sin, Index pairs) {
   for (Index m = 0; m < pairs; m += 32) {
     const Index n = m + 16;
-    const Turned low(widened(x + m), widened(x + m + pairs), cos + m, sin + m);
-    const Turned high(widened(x + n), widened(x + n + pairs), cos + n, sin + n);
-    put<PAST>(out + m, rounded(low.first, high.first));
-    put<PAST>(out + m + pairs, rounded(low.second, high.second));
+    const Angles of_low(cos + m, sin + m), of_high(cos + n, sin + n);
+    for (Index r = 0; r < ROWS; ++r) {
+      const Turned low(widened(x[r] + m), widened(x[r] + m + pairs), of_low);
+      const Turned high(widened(x[r] + n), widened(x[r] + n + pairs), of_high);
+      put<PAST>(out[r] + m, rounded(low.first, high.first));
+      put<PAST>(out[r] + m + pairs, rounded(low.second, high.second));
+    }
   }
 }
 
-template <bool PAST>
-[[gnu::always_inline]] inline void turn_neighbours(const c10::BFloat16* x, c10::BFloat16* out, const float* cos,
+template <bool PAST, Index ROWS>
+[[gnu::always_inline]] inline void turn_neighbours(Sharing<const c10::BFloat16, ROWS> x,
+                                                   Sharing<c10::BFloat16, ROWS> out, const float* cos,
                                                    const float* sin, Index pairs) {
   const __m512i upper = _mm512_set1_epi32(0xffff0000u);
   const __m512i in_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                                             21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   for (Index m = 0; m < pairs; m += 16) {
-    const __m512i both = _mm512_loadu_si512(x + 2 * m);
-    const Turned now(_mm512_slli_epi32(both, 16), _mm512_and_si512(both, upper), cos + m, sin + m);
-    put<PAST>(out + 2 * m, _mm512_permutexvar_epi16(in_turns, rounded(now.first, now.second)));
+    const Angles by(cos + m, sin + m);
+    for (Index r = 0; r < ROWS; ++r) {
+      const __m512i both = _mm512_loadu_si512(x[r] + 2 * m);
+      const Turned now(_mm512_slli_epi32(both, 16), _mm512_and_si512(both, upper), by);
+      put<PAST>(out[r] + 2 * m, _mm512_permutexvar_epi16(in_turns, rounded(now.first, now.second)));
+    }
   }
 }
 #endif
@@ -303,23 +335,58 @@ class Waves {
   }
 };
 
-// PAIRS: number of pairs at compile time, so that the loop is unrolled; 0: taken from the job
-template <Index PAIRS, bool PAST, class T>
-void turn_rows(const Job& job, Rows<const T> x, Rows<T> out, Rows<const float> cos, Rows<const float> sin, Index count,
-               T* room) {
+// Rows of ROWS heads with the same angles. PAIRS: number of pairs at compile time, so that loops are unrolled; 0: taken
+// from the job.
+template <Index PAIRS, bool PAST, Index ROWS, class T>
+void turn_rows(const Job& job, const Rows<const T> (&x)[ROWS], const Rows<T> (&out)[ROWS], Rows<const float> cos,
+               Rows<const float> sin, Index count, T* room) {
   const Index pairs = PAIRS ? PAIRS : job.pairs, turning = 2 * pairs, still = job.width - turning;
   const bool interleaved = job.interleaved;
   for (Index i = 0; i < count; ++i) {
-    for (Index c = 0; c < turning; c += 64 / sizeof(T)) __builtin_prefetch(x[i + AHEAD] + c);
-    if constexpr (BY_HAND<PAIRS, T>) {
-      interleaved ? turn_neighbours<PAST>(x[i], out[i], cos[i], sin[i], pairs)
-                  : turn_halves<PAST>(x[i], out[i], cos[i], sin[i], pairs);
-    } else {
-      T* to = PAST ? room : out[i];
-      interleaved ? turn_neighbours(x[i], to, cos[i], sin[i], pairs) : turn_halves(x[i], to, cos[i], sin[i], pairs);
-      if (PAST) stream(out[i], room, turning * sizeof(T));
+    const T* from[ROWS];
+    T* to[ROWS];
+    for (Index r = 0; r < ROWS; ++r) {
+      from[r] = x[r][i], to[r] = out[r][i];
+      for (Index c = 0; c < turning; c += LINE / sizeof(T)) __builtin_prefetch(x[r][i + AHEAD] + c);
+      if (still) std::memcpy(static_cast<void*>(to[r] + turning), from[r] + turning, still * sizeof(T));
     }
-    if (still) std::memcpy(static_cast<void*>(out[i] + turning), x[i] + turning, still * sizeof(T));
+    if constexpr (BY_HAND<PAIRS, T>) {
+      interleaved ? turn_neighbours<PAST, ROWS>(from, to, cos[i], sin[i], pairs)
+                  : turn_halves<PAST, ROWS>(from, to, cos[i], sin[i], pairs);
+    } else {
+      for (Index r = 0; r < ROWS; ++r) {
+        T* made = PAST ? room : to[r];
+        interleaved ? turn_neighbours(from[r], made, cos[i], sin[i], pairs)
+                    : turn_halves(from[r], made, cos[i], sin[i], pairs);
+        if (PAST) stream(to[r], room, turning * sizeof(T));
+      }
+    }
+  }
+}
+
+template <Index PAIRS, bool PAST, class T>
+void turn_tokens(const Job& job, Index b, Index first, Index tokens, bool beside, Waves& cosines, Waves& sines,
+                 T* room) {
+  const bool apart = APART<PAIRS, T> && !job.interleaved, shared = !(job.cos.head | job.sin.head);
+  // in memory order: heads of a token, or tokens of a head
+  const Index count = beside ? job.heads : tokens, times = beside ? tokens : job.heads;
+  Rows<const float> cos(nullptr, 0), sin(nullptr, 0);
+  for (Index i = 0; i < times; ++i) {
+    const Index h = beside ? 0 : i, n = beside ? first + i : first;
+    if (beside || i == 0 || !shared) {
+      cos = cosines.read({job.cos, beside, b, h, n}, count, 1.f, apart);
+      sin = sines.read({job.sin, beside, b, h, n}, count, job.back ? -1.f : 1.f, apart);
+    }
+    const Rows<const T> x(job.x, beside, b, h, n);
+    const Rows<T> out(job.out, beside, b, h, n);
+    // in 32 bits memory is the limit, and four streams are no faster than two
+    if (sizeof(T) == 2 && shared && !beside && i + 1 < times) {
+      ++i;
+      turn_rows<PAIRS, PAST, 2, T>(job, {x, {job.x, beside, b, h + 1, n}}, {out, {job.out, beside, b, h + 1, n}}, cos,
+                                   sin, count, room);
+    } else {
+      turn_rows<PAIRS, PAST, 1, T>(job, {x}, {out}, cos, sin, count, room);
+    }
   }
 }
 
@@ -328,26 +395,15 @@ void turn_as(const Job& job) {
   const Index cuts = parts(job.tokens, TOKENS), strides = job.out.batch | job.out.head | job.out.token;
   const bool aligned = (bit_cast<Index>(job.out.data) | ((strides | 2 * job.pairs) * sizeof(T))) % LINE == 0;
   const bool streams = STREAMS && aligned && job.batch * job.heads * job.tokens * job.width * sizeof(T) >= LARGE;
-  const bool beside = job.out.head < job.out.token, apart = APART<PAIRS, T> && !job.interleaved;
-  auto* const work = streams ? turn_rows<PAIRS, true, T> : turn_rows<PAIRS, false, T>;
+  const bool beside = job.out.head < job.out.token;
+  auto* const work = streams ? turn_tokens<PAIRS, true, T> : turn_tokens<PAIRS, false, T>;
   parallel_for(job.batch * cuts, 1, [&](Index begin, Index end) {
     Buffer<T> room(2 * job.pairs);
     const Index most = beside ? job.heads : min(TOKENS, job.tokens);
     Waves cosines(job.pairs, most), sines(job.pairs, most);
-    Rows<const float> cos(nullptr, 0), sin(nullptr, 0);
     for (Index task = begin; task < end; ++task) {
-      const Index b = task / cuts, first = task % cuts * TOKENS, tokens = min(TOKENS, job.tokens - first);
-      // in memory order: heads of a token, or tokens of a head
-      const Index count = beside ? job.heads : tokens;
-      for (Index i = 0; i < (beside ? tokens : job.heads); ++i) {
-        const Index h = beside ? 0 : i, n = beside ? first + i : first;
-        // the same for all heads in most cases
-        if (beside || i == 0 || job.cos.head || job.sin.head) {
-          cos = cosines.read({job.cos, beside, b, h, n}, count, 1.f, apart);
-          sin = sines.read({job.sin, beside, b, h, n}, count, job.back ? -1.f : 1.f, apart);
-        }
-        work(job, {job.x, beside, b, h, n}, {job.out, beside, b, h, n}, cos, sin, count, room);
-      }
+      const Index b = task / cuts, first = task % cuts * TOKENS;
+      work(job, b, first, min(TOKENS, job.tokens - first), beside, cosines, sines, room);
     }
     if (streams) finish_streams();
   });
