@@ -1,11 +1,5 @@
 """The route of the scan over chunks on GPUs; the kernel in a process of its own, which Triton interprets."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -13,9 +7,7 @@ from ordinate.core.devices import as_if_on
 from ordinate.ops import decay
 from ordinate.ops.decay import scan_chunks
 from ordinate.ops.triton import chunk_scan, proofs
-
-INTERPRETED = Path(__file__).with_name("chunk_scan_interpreted.py")
-installed = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+from tests.ops.triton.interpreter import installed, interpret, interpret_tests
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +51,7 @@ def crash(loop, *x):
 @pytest.mark.parametrize(
     ("formula", "says"),
     [
-        (louder, "differs from the loop in a small case: states, off by"),
+        (louder, "differs from the plain formula in a small case: states, off by"),
         (another_gradient, "small case: gradient of the transitions, off by"),
         (crash, "failed in a small case: RuntimeError: ptxas: out of registers$"),
     ],
@@ -86,19 +78,10 @@ def test_other_inputs_are_refused_with_a_reason():
         assert "at most 256" in chunk_scan.unusable_reason(decay._scan, *draw(257, 1))
 
 
-def interpreted(*command):
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=INTERPRETED.parents[3], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-
-
 @installed
 @pytest.mark.extended
 def test_the_kernel_agrees_with_the_loop_over_chunks():
-    quiet = "-p", "no:cacheprovider", "-q", "--show-capture=no", "-W", "ignore::RuntimeWarning"
-    interpreted("-m", "pytest", *quiet, str(INTERPRETED))
+    interpret_tests("chunk_scan_interpreted.py")
 
 
 COMPILED = """
@@ -131,4 +114,4 @@ with as_if_on("cuda"):
 @pytest.mark.extended
 def test_torch_compile_takes_it_whole_forward_and_backward():
     # the type checks of tests cannot be compiled
-    interpreted("-c", COMPILED)
+    interpret("-c", COMPILED)

@@ -1,11 +1,5 @@
 """The route of linear attention with decay on GPUs; the kernels in a process of its own, which Triton interprets."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -14,9 +8,7 @@ from ordinate.ops import decay
 from ordinate.ops.decay import decaying_linear_attention, read_after_update
 from ordinate.ops.scalar_decay import scalar_decay_attention
 from ordinate.ops.triton import proofs, recurrence
-
-INTERPRETED = Path(__file__).with_name("recurrence_interpreted.py")
-installed = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+from tests.ops.triton.interpreter import installed, interpret, interpret_tests
 
 
 @pytest.fixture
@@ -126,20 +118,11 @@ def test_what_does_not_fit_is_refused(given, untyped):
         scalar_decay_attention(q, k, v, w[:, :, 1:, 0], start)
 
 
-def interpreted(*command):
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=INTERPRETED.parents[3], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-
-
 @installed
 @pytest.mark.extended
 def test_the_kernels_agree_with_the_loop_over_tokens():
     # the whole file, mutants included, takes some ten minutes
-    quiet = "-p", "no:cacheprovider", "-q", "--show-capture=no", "-W", "ignore::RuntimeWarning"
-    interpreted("-m", "pytest", *quiet, "-m", "not extended", str(INTERPRETED))
+    interpret_tests("recurrence_interpreted.py", "-m", "not extended")
 
 
 COMPILED = """
@@ -173,4 +156,4 @@ with as_if_on("cuda"):
 @pytest.mark.extended
 def test_torch_compile_takes_it_whole_forward_and_backward():
     # the type checks of tests cannot be compiled
-    interpreted("-c", COMPILED)
+    interpret("-c", COMPILED)

@@ -1,20 +1,12 @@
 """The route of rotations on GPUs, and the kernel in a process of its own: Triton interprets or compiles, not both."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 
 from ordinate.core.devices import as_if_on
 from ordinate.ops.rotate import Rotation
 from ordinate.ops.triton import proofs, rotation
-
-INTERPRETED = Path(__file__).with_name("rotation_interpreted.py")
-installed = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+from tests.ops.triton.interpreter import installed, interpret_tests
 
 
 @pytest.fixture
@@ -91,8 +83,4 @@ def test_other_inputs_are_refused_with_a_reason(turning):
 @installed
 @pytest.mark.extended
 def test_the_kernel_agrees_with_the_formula_pair_by_pair():
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    quiet = "-p", "no:cacheprovider", "-q", "--show-capture=no", "-W", "ignore::RuntimeWarning"
-    command = [sys.executable, "-m", "pytest", *quiet, str(INTERPRETED)]
-    done = subprocess.run(command, cwd=INTERPRETED.parents[3], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    interpret_tests("rotation_interpreted.py")

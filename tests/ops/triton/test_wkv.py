@@ -1,11 +1,5 @@
 """The route of the WKV operator on GPUs; the kernels in a process of its own, which Triton interprets."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -13,9 +7,7 @@ from ordinate.core.devices import as_if_on
 from ordinate.ops import wkv as ops
 from ordinate.ops.triton import proofs, wkv
 from tests.ops.test_wkv import draw
-
-INTERPRETED = Path(__file__).with_name("wkv_interpreted.py")
-installed = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is for Linux on x86-64")
+from tests.ops.triton.interpreter import installed, interpret, interpret_tests
 
 
 @pytest.fixture(autouse=True)
@@ -80,19 +72,10 @@ def test_other_inputs_are_refused_with_a_reason():
         assert "a tensor is empty" in wkv.unusable_reason(ops._plain, k[:, :0], v[:, :0], decay, bonus, start)
 
 
-def interpreted(*command):
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=INTERPRETED.parents[3], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-
-
 @installed
 @pytest.mark.extended
 def test_the_kernels_agree_with_the_loop_over_tokens():
-    quiet = "-p", "no:cacheprovider", "-q", "--show-capture=no", "-W", "ignore::RuntimeWarning"
-    interpreted("-m", "pytest", *quiet, str(INTERPRETED))
+    interpret_tests("wkv_interpreted.py")
 
 
 COMPILED = """
@@ -125,4 +108,4 @@ with as_if_on("cuda"):
 @pytest.mark.extended
 def test_torch_compile_takes_it_whole_forward_and_backward():
     # the type checks of tests cannot be compiled
-    interpreted("-c", COMPILED)
+    interpret("-c", COMPILED)

@@ -12,10 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.core.closeness import difference
 from ordinate.ops.double_backward import gradients, in_one, untraceable
 from ordinate.ops.native.recurrence import Matrices
-from ordinate.ops.triton.proofs import unproved_reason, unsupported_reason
+from ordinate.ops.triton.proofs import first_difference, unproved_reason, unsupported_reason
 
 DEVICES = ("cpu", "cuda")
 # beyond this the rows of a program do not fit into registers
@@ -106,11 +105,7 @@ def _disagreement(loop: Loop, form: Form) -> str | None:
 
     exact, usual = found(loop, torch.float64), found(loop, torch.float32)
     ours = found(lambda *given: scan(loop, *given), torch.float32)
-    for name, out, one, true in zip(NAMES, ours, usual, exact, strict=True):
-        reason = difference(out, one, true, factor=3.0 if "gradient" in name else 2.0)
-        if reason is not None:
-            return f"it differs from the loop in a small case: {name}, {reason}"
-    return None
+    return first_difference(NAMES, ours, usual, exact)
 
 
 class _Scan(torch.autograd.Function):

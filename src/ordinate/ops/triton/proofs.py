@@ -1,13 +1,14 @@
 """Trust in operators by proof: one is used only after it has agreed with the plain formula in this process."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ordinate.core.closeness import difference
 from ordinate.core.devices import on_gpu
 from ordinate.ops.triton.availability import unavailable_reason
 
@@ -54,6 +55,24 @@ def unproved_reason(operator: str, form: tuple[Any, ...], said: str, case: Case)
             return UNTESTED
         known[key] = _tested(operator, said, case)
     return known[key]
+
+
+def first_difference(
+    names: Iterable[str], ours: Iterable[Tensor], usual: Iterable[Tensor], exact: Iterable[Tensor]
+) -> str | None:
+    """Return in which result an operator differs from the plain formula; None: in none.
+
+    Args:
+        names: of the results, those of gradients with that word.
+        ours: results of the operator.
+        usual: of the plain formula, in the same dtype.
+        exact: of the plain formula, in float64.
+    """
+    for name, out, one, true in zip(names, ours, usual, exact, strict=True):
+        reason = difference(out, one, true, factor=3.0 if "gradient" in name else 2.0)
+        if reason is not None:
+            return f"it differs from the plain formula in a small case: {name}, {reason}"
+    return None
 
 
 @cache
