@@ -170,6 +170,23 @@ def test_a_prefix_with_a_window_is_refused_before_anything_is_computed(monkeypat
         generate_with_cuda_graph(model, Prompt.from_lists([[1, 2]], prefix=prefix), 3, temperature=0)
 
 
+@pytest.mark.parametrize("prefix", [0, 3])
+def test_more_tokens_than_a_scheme_has_positions_are_refused_before_anything_is_computed(prefix, monkeypatch):
+    model = decoder(scheme="learned", max_length=8)
+    cache = Cache() if prefix else None
+    if prefix:
+        with torch.inference_mode():
+            model(torch.ones(1, prefix, dtype=torch.long), Geometry.causal(prefix), cache)
+    monkeypatch.setattr(Decoder, "hidden_states", computes_nothing)
+    # the shorter row begins at the same position
+    prompt = Prompt.from_lists([[1, 2], [1]], prefix=cache)
+    with pytest.raises(ValueError, match=r"serves positions 0 to 7 .*; got 8 to 8; build it with max_length=9"):
+        generate_with_cuda_graph(model, prompt, 8 - prefix, temperature=0)
+    # the last token is not read, so that one position less is enough
+    with pytest.raises(ValueError, match="needs a model on a GPU"):
+        generate_with_cuda_graph(model, prompt, 7 - prefix, temperature=0)
+
+
 def has_fixed_size(model):
     """Whether all states of a model are plain KV caches of all tokens."""
     with torch.inference_mode():

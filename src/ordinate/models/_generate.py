@@ -16,6 +16,7 @@ from ordinate.models.cache import Cache
 from ordinate.models.decoder import Decoder
 from ordinate.models.fixed_cache import DecodingStep, check_fixed_size
 from ordinate.models.prompt import Prompt
+from ordinate.schemes._scheme import Scheme
 
 
 def generate(
@@ -79,11 +80,12 @@ def generate_with_cuda_graph(
 
     Raises:
         ValueError: what `generate` refuses; a model that is not on a GPU; layers with other states than plain KV
-            caches, or a window.
+            caches, or a window; more tokens than a scheme has positions.
     """
     choose = _sampler(temperature, top_k, top_p, generator)
     prompt = _checked(model, prompt, max_new_tokens, end_tokens)
     check_fixed_size(model, prompt.prefix)
+    _check_positions(model, prompt, max_new_tokens)
     device = model.tokens.weight.device.type
     need(device == "cuda", "a CUDA graph needs a model on a GPU", f"got one on {device}", "call generate")
     return _write(model, prompt, max_new_tokens, choose, end_tokens, _captured_step)
@@ -196,6 +198,16 @@ def _checked(model: Decoder, prompt: Ids | Prompt, max_new_tokens: int, end_toke
     need(known, f"end tokens must lie in 0 to {model.shape.vocabulary - 1}", came, "take them from the tokenizer")
     check_supports_cache(model.blocks)
     return prompt
+
+
+def _check_positions(model: Decoder, prompt: Prompt, tokens: int) -> None:
+    """Raise unless all schemes support the positions of all tokens, which a replayed graph cannot check."""
+    cache, where = prompt.start_cache()
+    seen = cache.next_geometry(prompt.ids.shape[1]) if where is None else where
+    # the last token that is generated is not read
+    last = seen.q_pos.amax((0, 1), keepdim=True).cpu() + max(0, tokens - 1)
+    for scheme in model.schemes:
+        cast(Scheme, scheme).check_positions(last)
 
 
 def _sampler(
