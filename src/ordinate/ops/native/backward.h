@@ -115,27 +115,31 @@ struct BackTile {
     for (Index r = 0; r < rows && job.cap; ++r) bend_row(job, r, hidden(r), count);
     float* __restrict delta = asked.delta + m;
     float* dtable = job.dtable ? job.dtable + head * job.pitch() + along : nullptr;
-    // delta = sum of weight * slope equals gradient * output up to the rounding of the output. With few keys that error
-    // does not average out; but then one tile has all keys, and delta is summed exactly from them.
-    if (job.keys <= ROWS) std::fill_n(delta, count, 0.f);
-    for (Index r = 0; r < rows && job.keys <= ROWS; ++r) {
-      const float *__restrict score = scores + r * COLUMNS, *__restrict slope = slopes + r * COLUMNS;
+    const auto weigh = [&](Index r) {
+      float* __restrict score = scores + r * COLUMNS;
       const float* __restrict bias = hide(table - r, asks, holds ? holds[r] : 0, count, room);
 #pragma omp simd
       for (Index c = hidden(r); c < count; ++c)
-        delta[c] += exponential(score[c] * scale + bias[c] - top[c]) * part[c] * slope[c];
+        score[c] = exponential(score[c] * scale + bias[c] - top[c]) * part[c];
+    };
+    // delta = sum of weight * slope equals gradient * output up to the rounding of the output. With few keys that error
+    // does not average out; but then one tile has all keys, and delta is summed exactly from them.
+    const bool summed = job.keys <= ROWS;
+    if (summed) std::fill_n(delta, count, 0.f);
+    for (Index r = 0; r < rows && summed; ++r) {
+      weigh(r);
+      const float *__restrict score = scores + r * COLUMNS, *__restrict slope = slopes + r * COLUMNS;
+#pragma omp simd
+      for (Index c = hidden(r); c < count; ++c) delta[c] += score[c] * slope[c];
     }
     for (Index r = 0; r < rows; ++r) {
+      if (!summed) weigh(r);
       float *__restrict score = scores + r * COLUMNS, *__restrict slope = slopes + r * COLUMNS;
-      const float* __restrict bias = hide(table - r, asks, holds ? holds[r] : 0, count, room);
       const Index from = hidden(r);
       std::fill_n(score, from, 0.f);
       std::fill_n(slope, from, 0.f);
 #pragma omp simd
-      for (Index c = from; c < count; ++c) {
-        score[c] = exponential(score[c] * scale + bias[c] - top[c]) * part[c];
-        slope[c] = score[c] * (slope[c] - delta[c]);
-      }
+      for (Index c = from; c < count; ++c) slope[c] = score[c] * (slope[c] - delta[c]);
       for (Index c = count; c < total; ++c) score[c] = slope[c] = 0.f;
       if (dtable) {
         float* __restrict sums = dtable - r;
