@@ -27,8 +27,8 @@ KEPT_LINES = 20
 STOPPED_EXIT_CODES = (130, 143, -2, -15)
 ONE_DEVICE = Hardware()
 # for the C library of Linux, which returns large blocks to the system by default: a step of training would get them
-# back by page faults
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000"}
+# back by page faults. Older versions ignore a larger threshold for mmap, and would then map small blocks one by one
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": "8000000000"}
 WORKER, LAUNCHER = "ordinate.study.worker", "ordinate.study.distributed_launcher"
 Process = subprocess.Popen[str] | ForkedProcess
 
