@@ -335,7 +335,7 @@ def measured(architecture: str) -> list[dict[str, Any]]:
 
 
 def main(saved: bool) -> None:
-    """Compile, print and save."""
+    """Compile every configuration for each GPU; print its registers, spills and shared memory."""
     import triton
 
     results = {name: measured(name) for name in CLASSES}
