@@ -136,6 +136,15 @@ def wkv(results: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def decoder(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each scheme: its ratios to a model without positions, and to the scheme by the plain formula."""
+    rows = [["scheme", "float32", "bfloat16", "float32, to plain", "bfloat16, to plain"]]
+    for name in sorted(set(results["float32"]) - {"bare"}):
+        found = [results[type][name].get(what) for what in ("ratio", "to plain") for type in ("float32", "bfloat16")]
+        rows.append([f"[{name}](schemes/{name}.md)", *(f"{ratio:.2f}" if ratio else "–" for ratio in found)])
+    return rows
+
+
 def text(name: str, path: Path, about: dict[str, Any], rows: list[list[str]]) -> str:
     """Return a line on the machine, and the table."""
     machine, day = about["machine"], date.fromisoformat(path.stem[-10:])
@@ -148,6 +157,7 @@ def text(name: str, path: Path, about: dict[str, Any], rows: list[list[str]]) ->
 
 TABLES = {
     "attention": attention,
+    "decoder": decoder,
     "generate": generate,
     "mixers": mixers,
     "probe": probe,
@@ -156,21 +166,21 @@ TABLES = {
     "wkv": wkv,
 }
 # benchmarks whose results with AVX2 only are kept apart
-WEAKER = {"attention": "attention-avx2"}
-# pages with another name than the benchmark
-PAGES = {"registered": "transformers.md", "wkv": "mixers/rwkv4.md"}
+WEAKER = {"attention": "attention-avx2", "decoder": "decoder-avx2"}
+# pages with another name than the benchmark, and the places of tables that are not their page's first
+PAGES = {"decoder": "attention.md", "registered": "transformers.md", "wkv": "mixers/rwkv4.md"}
+PLACES = {"decoder": "training steps"}
 
 
 def pages() -> Pages:
     """Return all pages with their tables."""
-    made = {}
+    made: Pages = {}
     for name, rows in TABLES.items():
-        path, about = newest(name)
-        page = DOCS / PAGES.get(name, f"{name}.md")
-        made[page] = {"speeds": text(name, path, about, rows(about["results"]))}
-        if name in WEAKER:
-            path, about = newest(WEAKER[name])
-            made[page]["speeds with AVX2"] = text(name, path, about, rows(about["results"]))
+        place, page = PLACES.get(name, "speeds"), DOCS / PAGES.get(name, f"{name}.md")
+        for source, where in ((name, place), (WEAKER.get(name), f"{place} with AVX2")):
+            if source is not None:
+                path, about = newest(source)
+                made.setdefault(page, {})[where] = text(name, path, about, rows(about["results"]))
     return made
 
 

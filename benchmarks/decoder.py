@@ -1,8 +1,11 @@
 """Training step of our decoder with each scheme, as a ratio to a minimal PyTorch model of the same size.
 
-The minimal model uses PyTorch's 16-bit attention; ours computes it in float32 on CPUs, which is why it can be faster.
+The minimal model has no positions. Each scheme is also compared with itself by the plain formula of attention, which is
+how it is written in PyTorch. The minimal model uses PyTorch's 16-bit attention; ours computes it in float32 on CPUs,
+which is why it can be faster.
 """
 
+import os
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,6 +17,7 @@ from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attentio
 from benchmarks.harness.device import Device
 from benchmarks.harness.saving import save, save_on
 from ordinate import Decoder, Shape
+from ordinate.attention._attend import BACKEND_VARIABLE
 from ordinate.core import catalog
 from ordinate.schemes import Scheme
 
@@ -21,6 +25,7 @@ STEPS = 16
 # schemes of a rehearsal, and those that are timed on a GPU
 QUICK = ("none", "t5")
 ON_GPU = ("none", "rope", "alibi", "t5", "kerple", "learned", "shaw", "fire")
+PLAIN = "reference"
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -106,7 +111,10 @@ def step(model: nn.Module, optimiser: torch.optim.Optimizer, ids: Tensor, type: 
 def measure(
     size: Size, type: torch.dtype, steps: int, device: Device, schemes: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Median seconds of a step of each model, and the ratio to the minimal one, measured in turns."""
+    """Median seconds of a step of each model, and ratios measured in turns.
+
+    "ratio" is that to the minimal model, "to plain" that to the same scheme by the plain formula, on CPUs.
+    """
     torch.manual_seed(0)
     models: dict[str, nn.Module] = {"bare": Bare(size).to(device.name)}
     shape = {"vocabulary": size.vocabulary, "width": size.width, "layers": size.layers, "heads": size.heads}
@@ -116,21 +124,29 @@ def measure(
         models[scheme] = Decoder(Shape(**shape, max_length=size.tokens, scheme=scheme)).to(device.name)
     optimisers = {name: torch.optim.AdamW(model.parameters()) for name, model in models.items()}
     ids = torch.randint(0, size.vocabulary, (size.batch, size.tokens + 1)).to(device.name)
-    seconds: dict[str, list[float]] = {name: [] for name in models}
+    # a model of our own and its backend, "" for the one that `attend` chooses
+    ways = [(name, way) for name in models for way in ("", *(() if name == "bare" or device.is_gpu else (PLAIN,)))]
+    seconds: dict[tuple[str, str], list[float]] = {way: [] for way in ways}
     for turn in range(steps + 2):
-        for name, model in models.items():
-            spent = device.seconds(lambda model=model, name=name: step(model, optimisers[name], ids, type))
+        for name, backend in ways:
+            os.environ[BACKEND_VARIABLE] = backend
+            spent = device.seconds(lambda name=name: step(models[name], optimisers[name], ids, type))
             if turn >= 2:
-                seconds[name].append(spent)
-    bare = seconds["bare"]
+                seconds[name, backend].append(spent)
+    del os.environ[BACKEND_VARIABLE]
     return {
         name: {
-            "seconds": statistics.median(values),
-            # ratios within a round, so that other load on the machine affects both
-            "ratio": statistics.median(a / b for a, b in zip(values, bare, strict=True)),
+            "seconds": statistics.median(seconds[name, ""]),
+            "ratio": _ratio(seconds[name, ""], seconds["bare", ""]),
+            **({"to plain": _ratio(seconds[name, ""], seconds[name, PLAIN])} if (name, PLAIN) in seconds else {}),
         }
-        for name, values in seconds.items()
+        for name in models
     }
+
+
+def _ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    # within a round, so that other load on the machine affects both
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
 
 
 def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
@@ -147,8 +163,12 @@ def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
         print(
             f"\n{name}: batch {size.batch} x {size.tokens} tokens, width {size.width}, {size.layers} layers, {what}"
         )
-        print(f"{'model':14}{'ms':>8}{'ratio':>8}")
+        print(f"{'model':24}{'ms':>8}{'ratio':>8}{'to plain':>10}")
         for model, row in rows.items():
-            print(f"{model:14}{row['seconds'] * 1e3:8.1f}{row['ratio']:8.3f}")
-    if keep:
-        print(save("decoder", results) if device is None else save_on(where, "decoder", results))
+            plain = f"{row['to plain']:10.3f}" if "to plain" in row else ""
+            print(f"{model:24}{row['seconds'] * 1e3:8.1f}{row['ratio']:8.3f}{plain}")
+    if keep and device is None:
+        weaker = torch.backends.cpu.get_cpu_capability() != "AVX512"
+        print(save("decoder-avx2" if weaker else "decoder", results))
+    elif keep:
+        print(save_on(where, "decoder", results))

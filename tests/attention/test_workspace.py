@@ -12,7 +12,7 @@ from ordinate import Geometry, attend, explain
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._workspace import workspace_along
 from ordinate.ops.native import build
-from ordinate.schemes import T5, Alibi, NoPosition, Shaw, TransformerXl
+from ordinate.schemes import T5, Alibi, Cope, Deberta, Fire, NoPosition, Shaw, TransformerXl
 
 HEADS, WIDTH = 4, 64
 SHAW = {"heads": HEADS, "head_width": WIDTH}
@@ -136,6 +136,29 @@ def test_the_workspace_that_is_explained_is_what_is_held(case, which, dtype):
 @pytest.mark.parametrize("case", ["a frozen bias", "reference", "a table and dropout"])
 def test_the_workspace_of_a_short_call_is_what_is_held(case):
     need_close(*said_and_held(case, 600))
+
+
+DENSE = {
+    "fire": lambda: Fire(heads=HEADS),
+    "cope": lambda: Cope(head_width=WIDTH, max_positions=16),
+    "shaw": shaw,
+    "shaw, keys": content,
+    "transformer_xl": lambda: TransformerXl(**SHAW, width=256),
+    "deberta": lambda: Deberta(**SHAW, width=256),
+}
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("at", [causal, Geometry.full], ids=["causal", "full"])
+@pytest.mark.parametrize("name", DENSE)
+def test_the_workspace_of_a_dense_bias_is_what_is_held(name, at, learns, monkeypatch):
+    monkeypatch.delenv("ORDINATE_NATIVE")
+    if build.unavailable_reason("attention"):
+        pytest.skip("needs a C++ compiler")
+    # many pairs, beside which the buffers in C++, which the profiler does not see, are small
+    monkeypatch.setitem(CASES, name, ("dense_bias", DENSE[name], at, learns, {}))
+    need_close(*said_and_held(name, 400, batch=8))
 
 
 def test_explaining_a_call_with_dropout_draws_no_random_numbers():

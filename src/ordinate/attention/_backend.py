@@ -23,6 +23,8 @@ from ordinate.schemes._scheme import Placed
 
 # largest number of scores that `log_sum_exp` holds at a time
 MAX_BLOCK_SCORES = 2**22
+# hooks that produce or consume tensors of size queries x keys
+QUADRATIC_HOOKS = frozenset({"score", "bias", "content_bias", "value_bias"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from ordinate.ops.matmul import gradient_type, matmul_partial_sums, matmul_trans
 
 ROWS = 256
 # longest partial sum in gradients of queries: with it, errors are as small as those of PyTorch's attention
-PARTIAL_SUM = 1024
+PARTIAL_SUM = 512
 Factors = Callable[[Tensor], Tensor]
 
 

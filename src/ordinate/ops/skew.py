@@ -1,11 +1,16 @@
-"""Products with relative position vectors by the "skew" trick: a strided view aligns offsets with keys."""
+"""Products with relative position vectors by the "skew" trick: a strided view aligns offsets with keys.
 
-from typing import NamedTuple
+The functions of one head have rows in reverse order (`ordinate.ops.relative_vector_attention`), those of all heads in
+the order of the queries.
+"""
+
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ordinate.ops.double_backward import one_by_one
 from ordinate.ops.matmul import matmul_partial_sums, matmul_transposed
 
 Vectors = Float[Tensor, "distances d"]
@@ -76,3 +81,63 @@ def unskew(pairs: Float[Tensor, "n m"]) -> Float[Tensor, "n distances"]:
     apart = pairs.new_zeros(rows, rows + columns)
     _skewed(apart, columns).copy_(pairs)
     return apart
+
+
+def pair_products(
+    x: Float[Tensor, "b h n d"], vectors: Float[Tensor, "#h #offsets d"], columns: int, first: int
+) -> Float[Tensor, "b h n columns"]:
+    """Product of each x with the vector of each of its pairs, x_r . vectors[c - r + first]: a view of all products.
+
+    Pairs whose vector is not among those given read another product.
+
+    Args:
+        x: queries, or keys.
+        vectors: more than `columns` vectors, or one for all pairs.
+        columns: number of columns.
+        first: the vector of row 0 and column 0; at most len(vectors) + n - 1 - columns.
+    """
+    if vectors.shape[1] == 1:
+        return (x * vectors[:, 0, None]).sum(-1, keepdim=True).expand(-1, -1, -1, columns)
+    batch, heads, n, width = x.shape
+    # one product for each head, with all sequences: the gradient of a vector is summed in it
+    rows = x.transpose(0, 1).reshape(heads, batch * n, width)
+    products = torch.bmm(rows, vectors.mT.expand(heads, -1, -1)).unflatten(1, (batch, n))
+    return _skewed_pairs(products, columns, first).transpose(0, 1)
+
+
+def pair_sums(
+    weights: Float[Tensor, "b h n columns"], vectors: Float[Tensor, "#h #offsets d"], first: int
+) -> Float[Tensor, "b h n d"]:
+    """Sum of the vectors of each row's pairs by their weights, sum_c weights_rc vectors[c - r + first].
+
+    The transpose of `pair_products`: a pair whose vector is not among those given must have a weight of 0.
+    """
+    if vectors.shape[1] == 1:
+        return weights.sum(-1, keepdim=True) * vectors
+    batch, heads, n, _ = weights.shape
+    apart = _Unskewed.apply(weights.transpose(0, 1), vectors.shape[1], first)
+    made = torch.bmm(apart.flatten(1, 2), vectors.expand(heads, -1, -1))
+    return made.unflatten(1, (batch, n)).transpose(0, 1)
+
+
+class _Unskewed(torch.autograd.Function):
+    """Pairs of one vector in one column, zeros elsewhere; its gradient is the skewed view."""
+
+    @staticmethod
+    def forward(ctx: Any, pairs: Tensor, offsets: int, first: int) -> Tensor:
+        ctx.columns, ctx.first = pairs.shape[3], first
+        apart = pairs.new_zeros(*pairs.shape[:3], offsets)
+        _skewed_pairs(apart, pairs.shape[3], first).copy_(pairs)
+        return apart
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        return one_by_one(
+            lambda slope: (_skewed_pairs(slope.contiguous(), ctx.columns, ctx.first), None, None), *grad_outputs
+        )
+
+
+def _skewed_pairs(x: Float[Tensor, "h b n offsets"], columns: int, first: int) -> Float[Tensor, "h b n columns"]:
+    """View of the entry c - r + first of each row r and column c."""
+    strides = *x.stride()[:2], x.shape[3] - 1, 1
+    return x.as_strided((*x.shape[:3], columns), strides, x.storage_offset() + first)

@@ -216,8 +216,8 @@ def test_a_shifted_diagonal_of_the_gradient_is_detected(monkeypatch):
     whole = attention.backward
 
     def shifted(*arguments):
-        *others, dtable, dsinks = whole(*arguments)
-        return *others, None if dtable is None else dtable.roll(1, 1), dsinks
+        made = whole(*arguments)
+        return made if made.table is None else made._replace(table=made.table.roll(1, 1))
 
     where = Geometry.causal(17)
     monkeypatch.setattr(attention, "backward", shifted)
@@ -340,8 +340,8 @@ def test_a_backward_pass_without_a_part_of_the_formula_is_detected(name, monkeyp
     def incomplete(gradient, saved, where, scoring, span, learned):
         if name == "cap":
             return backward(gradient, saved, where, scoring._replace(softcap=None), span, learned)
-        *made, to_sinks = backward(gradient, saved, where, scoring, span, learned)
-        return *made, 0 * to_sinks
+        made = backward(gradient, saved, where, scoring, span, learned)
+        return made._replace(sinks=0 * made.sinks)
 
     monkeypatch.setattr(attention, "backward", incomplete)
     with pytest.raises(AssertionError, match="gradient"):

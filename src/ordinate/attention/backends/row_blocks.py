@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions
+from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, ScoreOptions
 from ordinate.attention._double_backward import scheme_formula
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_cpu
@@ -22,8 +22,6 @@ from ordinate.schemes._scheme import Placed, Scheme
 MAX_BLOCK_ROWS, MAX_BLOCK_SCORES = 256, 2**23
 # with fewer query-key pairs, over batch and heads, the Python overhead exceeds the gain
 MIN_PAIRS = 2**21
-# hooks that produce or consume tensors of size queries x keys
-QUADRATIC_HOOKS = frozenset({"score", "bias", "content_bias", "value_bias"})
 
 
 class RowBlocks(Backend):

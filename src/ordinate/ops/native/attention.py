@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ordinate.core.geometry import PADDING, Geometry
-from ordinate.core.shapes import Keys, OffsetTable, Outputs, Queries, Values
+from ordinate.core.shapes import Bias, Keys, OffsetTable, Outputs, Queries, Values, Weights
 from ordinate.ops.native.job import BOOL, NUMBER, POINTER, WHOLE, View, call_kernel
 
 # rows and columns of a tile, as in tiles.h
@@ -23,6 +23,17 @@ SavedTensors = tuple[Queries, Keys, Values, OffsetTable, Outputs, Softmax, Round
 Sinks = Float[Tensor, " h"]
 
 
+class Gradients(NamedTuple):
+    """Gradients of the inputs; None: not asked for."""
+
+    q: Queries
+    k: Keys
+    v: Values
+    table: OffsetTable | None
+    sinks: Sinks | None
+    bias: Bias | None
+
+
 class Scoring(NamedTuple):
     """Options of attention scores.
 
@@ -30,11 +41,16 @@ class Scoring(NamedTuple):
         scale: multiplies q.k.
         softcap: soft cap, cap tanh(score / cap); None: no cap.
         sinks: attention sinks, float32: for each head the score of an additional visible key whose value is 0.
+        bias: bias of each pair, float32, for every head of every sequence; not with a soft cap.
+        weights: receives the weights of all pairs, of which a gradient may come then; at most COLUMNS keys. None: they
+            are not held.
     """
 
     scale: float
     softcap: float | None = None
     sinks: Sinks | None = None
+    bias: Bias | None = None
+    weights: Weights | None = None
 
 
 class _Job(ctypes.Structure):
@@ -44,11 +60,15 @@ class _Job(ctypes.Structure):
         *((name, WHOLE) for name in ("batch", "heads", "key_heads", "queries", "keys", "width", "depth")),
         ("scale", NUMBER),
         ("cap", NUMBER),
-        *((name, POINTER) for name in ("sinks", "table", "first", "last", "q_document", "k_document")),
+        *((name, POINTER) for name in ("sinks", "table")),
+        ("bias", View),
+        *((name, POINTER) for name in ("first", "last", "q_document", "k_document")),
         *((name, View) for name in ("q", "k", "v", "out")),
-        *((name, POINTER) for name in ("top", "share", "lost")),
+        *((name, POINTER) for name in ("top", "share", "lost", "weights")),
         *((name, View) for name in ("gradient", "dq", "dk", "dv")),
         ("dtable", POINTER),
+        ("dbias", View),
+        ("dweights", POINTER),
         ("dsinks", POINTER),
     ]
 
@@ -63,7 +83,7 @@ def forward(
     span: KeyRanges,
     learned: bool,
 ) -> tuple[Outputs, Softmax, RoundingErrors | None]:
-    """softmax([cap tanh(q k^T scale / cap) + table, sinks]) [v, 0] over visible pairs; 0 for fully masked queries.
+    """softmax([cap tanh(q k^T scale / cap) + table + bias, sinks]) [v, 0] over visible pairs; 0 for masked queries.
 
     Args:
         q: queries in float32 or bfloat16, as are keys and values; the stride of channels is 1.
@@ -87,19 +107,37 @@ def forward(
 
 
 def backward(
-    gradient: Outputs, saved: SavedTensors, where: Geometry, scoring: Scoring, span: KeyRanges, learned: bool
-) -> tuple[Queries, Keys, Values, OffsetTable | None, Sinks | None]:
-    """Return the gradients of q, k, v, of the table if it is learned, and of the sinks; weights are recomputed."""
+    upstream: tuple[Outputs, Weights | None],
+    saved: SavedTensors,
+    where: Geometry,
+    scoring: Scoring,
+    span: KeyRanges,
+    learned: tuple[bool, bool],
+) -> Gradients:
+    """Return the gradients of q, k, v and the sinks, and of the two biases if they are learned; recomputes weights.
+
+    Args:
+        upstream: gradients of the output and of the weights, if these were asked for.
+        saved: inputs and results of the forward pass.
+        where: the geometry.
+        scoring: options of the scores, as in the forward pass.
+        span: range of keys of each block of queries.
+        learned: whether the table and the bias of each pair need a gradient.
+    """
     q, k, v, table, out, softmax, lost = saved
+    gradient, to_weights = upstream
     made = [torch.empty_like(x) for x in (q, k, v)]
     views = {"q": q, "k": k, "v": v, "out": out, "gradient": gradient}
     views |= dict(zip(("dq", "dk", "dv"), made, strict=True))
-    dtable = table.new_zeros(*q.shape[:2], table.shape[1]) if learned else None
+    dtable = table.new_zeros(*q.shape[:2], table.shape[1]) if learned[0] else None
+    dbias = table.new_zeros(*q.shape[:3], k.shape[2]) if learned[1] else None
+    if dbias is not None:
+        views["dbias"] = dbias
     dsinks = None if scoring.sinks is None else table.new_empty(q.shape[:2])
-    flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost, "dtable": dtable}
-    _run(True, where, scoring, span, views, flat | {"dsinks": dsinks})
+    flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost}
+    _run(True, where, scoring, span, views, flat | {"dtable": dtable, "dsinks": dsinks, "dweights": to_weights})
     to_table, to_sinks = (None if x is None else x.sum(0) for x in (dtable, dsinks))
-    return made[0], made[1], made[2], None if to_table is None else to_table.flip(1), to_sinks
+    return Gradients(*made, None if to_table is None else to_table.flip(1), to_sinks, dbias)
 
 
 def _run(
@@ -113,7 +151,9 @@ def _run(
     q, k, v = views["q"], views["k"], views["v"]
     # the job has addresses only: every tensor must stay referenced until the call returns
     flat["first"], flat["last"] = span
-    flat["sinks"] = scoring.sinks
+    flat["sinks"], flat["weights"] = scoring.sinks, scoring.weights
+    if scoring.bias is not None:
+        views["bias"] = scoring.bias
     flat["q_document"], flat["k_document"] = _documents(where, q.shape[0])
     sizes = *q.shape[:2], k.shape[1], *where.shape, q.shape[3], v.shape[3]
     job = _Job(

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tiles.h"
+#include "transpose.h"
 
 namespace {
 
@@ -44,6 +45,10 @@ struct Asked {
         if constexpr (PAIRED<T>) exact = lost ? restore(out[c], lost[c]) : exact;
         sum += static_cast<double>(up[c]) * exact;
       }
+      const Index pairs = ((b * job.heads + h) * job.queries + i) * job.keys;
+#pragma omp simd reduction(+ : sum)
+      for (Index j = pairs; j < pairs + (job.dweights ? job.keys : 0); ++j)
+        sum += static_cast<double>(job.weights[j]) * job.dweights[j];
       delta[i] = sum;
     }
     if (job.dsinks) {
@@ -78,12 +83,14 @@ struct BackTile {
   Buffer<P> narrow_scores{PAIRED<P> ? ROWS * COLUMNS : 0}, narrow_slopes{PAIRED<P> ? ROWS * COLUMNS : 0};
   Buffer<P> pairs{PAIRED<P> ? ROWS * COLUMNS : 0};
   Buffer<float> steepness;  // derivative of the soft cap at each score
+  Buffer<float> turned;     // numbers of pairs, transposed
   Buffer<P> k_columns;  // (width, PITCH)
   Buffer<P> k_rows, v_rows, right_rows;  // converted, or empty
   static constexpr Index PITCH = ROWS + 16;
 
   BackTile(const Job& job)
       : dk(ROWS * job.width), dv(ROWS * job.depth), steepness(job.cap ? ROWS * COLUMNS : 0),
+        turned(job.bias.data || job.dweights ? ROWS * COLUMNS : 0),
         k_columns(job.width * PITCH), k_rows(CONVERTED<T, P> ? ROWS * job.width : 0),
         v_rows(CONVERTED<T, P> ? ROWS * job.depth : 0),
         right_rows(CONVERTED<T, P> ? COLUMNS * std::max(job.width, job.depth) : 0) {}
@@ -115,9 +122,18 @@ struct BackTile {
     for (Index r = 0; r < rows && job.cap; ++r) bend_row(job, r, hidden(r), count);
     float* __restrict delta = asked.delta + m;
     float* dtable = job.dtable ? job.dtable + head * job.pitch() + along : nullptr;
+    if (job.dweights) {
+      transpose({job.dweights + (head * job.queries + m) * job.keys + n, job.keys}, count, rows, {turned, COLUMNS});
+      for (Index r = 0; r < rows; ++r)
+#pragma omp simd
+        for (Index c = hidden(r); c < count; ++c) slopes[r * COLUMNS + c] += turned[r * COLUMNS + c];
+    }
+    if (job.bias.data)
+      transpose({job.bias.row<float>(b, h, m) + n, job.bias.token}, count, rows, {turned, COLUMNS});
     const auto weigh = [&](Index r) {
       float* __restrict score = scores + r * COLUMNS;
-      const float* __restrict bias = hide(table - r, asks, holds ? holds[r] : 0, count, room);
+      const float* pairs = job.bias.data ? turned + r * COLUMNS : nullptr;
+      const float* __restrict bias = row_bias(table - r, pairs, asks, holds ? holds[r] : 0, count, room);
 #pragma omp simd
       for (Index c = hidden(r); c < count; ++c)
         score[c] = exponential(score[c] * scale + bias[c] - top[c]) * part[c];
@@ -154,6 +170,7 @@ struct BackTile {
         narrow(slope, narrow_slopes + r * COLUMNS, total);
       }
     }
+    if (job.dbias.data) transpose({slopes, COLUMNS}, rows, count, {job.dbias.row<float>(b, h, m) + n, job.dbias.token});
   }
 
   // apply the soft cap to the products of a row, and keep its derivative

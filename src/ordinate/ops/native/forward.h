@@ -96,8 +96,16 @@ void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Inde
       const Index seen = raised(reach + r + 1 - n, LANES, count);
       float* scores = tile.scores + r * COLUMNS;
       if (job.cap) bend_row(scores, job.scale, job.cap, seen);
-      soften(scores, tile.weights() + r * COLUMNS, hide(table + n - r, holds, asks ? asks[r] : 0, seen, tile.room),
-             job.cap ? 1.f : job.scale, seen, total, tile.top[r], tile.mass[r], tile.sum + r * job.depth, job.depth);
+      const float* pairs = job.bias.data ? job.bias.row<float>(b, h, begin + r) + n : nullptr;
+      soften(scores, tile.weights() + r * COLUMNS,
+             row_bias(table + n - r, pairs, holds, asks ? asks[r] : 0, seen, tile.room), job.cap ? 1.f : job.scale, seen,
+             total, tile.top[r], tile.mass[r], tile.sum + r * job.depth, job.depth);
+      if (!job.weights || tile.mass[r] == 0.f) continue;
+      // there is no other tile, in which the sum could grow
+      float* __restrict weights = job.weights + (head * job.queries + begin + r) * job.keys + n;
+      const float share = 1.f / tile.mass[r];
+#pragma omp simd
+      for (Index c = 0; c < seen; ++c) weights[c] = scores[c] * share;
     }
     add_product<P>(asking, job.depth, total, job.depth, tile.weights(), held.values + n * job.depth, tile.sum);
   }

@@ -36,14 +36,18 @@ struct Job {
   double scale, cap;   // cap: soft cap of the scores, 0 for none
   const float* sinks;  // (heads), or null
   const float* table;  // bias by offset, (heads, queries + keys - 1); reversed in the backward pass
+  View bias;           // bias of each pair, float32: (batch, heads, queries, keys); without data for none
   const Index *first, *last;  // (batch, heads, blocks) and (blocks): the keys of each block of ROWS queries
   const Index *q_document, *k_document;  // (batch, tokens), or null
   View q, k, v, out;
   // (batch, heads, queries): a weight is exp(score - top) * share; 0 and 0 for a fully masked query
   float *top, *share;
   int8_t* lost;  // (batch, heads, queries, depth): rounding error of a bfloat16 output, see `lose`; or null
+  float* weights;  // (batch, heads, queries, keys), initialised to 0, of at most COLUMNS keys; or null
   View gradient, dq, dk, dv;
   float* dtable;  // (batch, heads, queries + keys - 1), reversed, initialised to 0; or null
+  View dbias;  // of each pair, initialised to 0, without a soft cap; without data for none
+  const float* dweights;  // gradient of the weights, or null
   float* dsinks;  // (batch, heads), or null
 
   int8_t* rest(Index b, Index h, Index i) const {
@@ -160,8 +164,12 @@ void pack_rows(const T* from, Index pitch, Index count, Index total, Index width
   }
 }
 
-// Bias of a row of a tile; with document ids, a copy in `room` in which other documents are -inf.
-inline const float* hide(const float* bias, const Index* documents, Index own, Index count, float* __restrict room) {
+// Bias of a row of a tile: that by offset, in `room` with that of each pair and with -inf at other documents.
+inline const float* row_bias(const float* table, const float* pairs, const Index* documents, Index own, Index count,
+                             float* room) {
+  const float* bias = pairs ? room : table;
+#pragma omp simd
+  for (Index c = 0; c < (pairs ? count : 0); ++c) room[c] = table[c] + pairs[c];
   if (!documents) return bias;
 #pragma omp simd
   for (Index c = 0; c < count; ++c) room[c] = documents[c] == own ? bias[c] : NEVER;

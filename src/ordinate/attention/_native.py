@@ -1,0 +1,158 @@
+"""Attention by the C++ kernel, as an autograd function: shared by the backends that call it."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ordinate.attention._backend import AttentionCall, ScoreOptions, attention_weights
+from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias, OffsetTable, Outputs, Weights
+from ordinate.ops.blocks import query_blocks
+from ordinate.ops.decay_cutoff import first_relevant_keys
+from ordinate.ops.double_backward import Formula, gradients, in_one
+from ordinate.ops.native import attention
+from ordinate.ops.offset_bias_attention import masked_table
+
+
+def native_attention(
+    call: AttentionCall, table: OffsetTable | None, bias: Bias | None = None, with_weights: bool = False
+) -> tuple[Outputs, Weights | None]:
+    """Compute attention with a bias by offset and one of each pair, in place of those of the call's scheme.
+
+    Args:
+        call: the call.
+        table: bias by memory offset; None: no such bias.
+        bias: bias of each pair, float32, without a soft cap; one for all sequences or heads is broadcast.
+        with_weights: whether the attention weights are returned too, in float32, with gradients.
+    """
+    table = masked_table(table, call.where, call.q.shape[1], torch.float32)
+    q, k, v = (_laid_out(x) for x in (call.q, call.k, call.v))
+    sinks = None if call.score_options.sinks is None else call.score_options.sinks.float().contiguous()
+    scoring = attention.Scoring(call.scale, call.score_options.softcap)
+    if bias is not None and bias.stride(3) != 1:
+        bias = bias.contiguous()
+    out, weights = _Native.apply(q, k, v, table, sinks, bias, call.where, scoring, with_weights)
+    return out[..., : call.v.shape[3]].to(call.q.dtype), weights
+
+
+def native_workspace(call: AttentionCall) -> int:
+    """Return the memory of the forward pass beyond inputs and output, without biases of pairs and weights [bytes].
+
+        threads [keys (d + e) size + 4 tile + size tile if 16 bits + 4 rows e]
+        + 8 queries + 12 heads (queries + keys) + copies
+
+    The size is that of an operand of the products. With fewer heads than threads, heads are split into blocks of
+    queries; a thread without any holds nothing.
+    """
+    type, (queries, keys) = _type(call.q), call.where.shape
+    size = type.itemsize if attention.multiplies(type) else 4
+    heads, wide = math.prod(call.q.shape[:2]), call.v.shape[3]
+    tile = attention.ROWS * attention.COLUMNS
+    buffers = size * keys * (call.k.shape[3] + wide) + (4 if size == 4 else 6) * tile + 4 * attention.ROWS * wide
+    blocks = 1 if heads >= torch.get_num_threads() else -(-queries // attention.ROWS)
+    copies = 0 if type == call.q.dtype else sum(size * x.numel() for x in (call.q, call.k, call.v))
+    copies += size * heads * queries * wide if copies else 0
+    statistics = 8 * heads * queries + 12 * call.q.shape[1] * (queries + keys)
+    return min(torch.get_num_threads(), heads * blocks) * buffers + statistics + copies
+
+
+def unfit(call: AttentionCall) -> str | None:
+    """Return why the values are not supported: the fast exponentials in C++ would turn NaN into a finite number."""
+    sinks = call.score_options.sinks
+    if sinks is not None and not sinks.isfinite().all():
+        return "a sink is not finite"
+    if not call.is_finite:
+        return "q, k or v contains NaN or infinity"
+    return None if call.score_bound < torch.finfo(torch.float32).max else "scores may overflow float32"
+
+
+class _Native(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        table: Tensor,
+        sinks: Tensor | None,
+        bias: Tensor | None,
+        where: Geometry,
+        scoring: attention.Scoring,
+        with_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        given, learned = table, ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
+        table, sizes = table.contiguous(), (*q.shape[:3], k.shape[2])
+        ctx.where, ctx.scoring = where, scoring
+        ctx.span = _span(q, k, table, where, None if bias is not None else scoring.scale)
+        weights = table.new_zeros(sizes) if with_weights else None
+        scoring = scoring._replace(sinks=sinks, bias=None if bias is None else bias.expand(sizes), weights=weights)
+        out, softmax, lost = attention.forward(q, k, v, table, where, scoring, ctx.span, learned)
+        ctx.save_for_backward(q, k, v, given, sinks, bias, out, weights, softmax, lost)
+        return out, weights
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        *inputs, out, weights, softmax, lost = ctx.saved_tensors
+
+        def fast(gradient: Tensor | None, to_weights: Tensor | None) -> Sequence[Tensor | None]:
+            q, k, v, table, sinks, bias = inputs
+            wide = None if bias is None else bias.expand(*q.shape[:3], k.shape[2])
+            scoring = ctx.scoring._replace(sinks=sinks, bias=wide, weights=weights)
+            # the backward kernel has keys in rows, so it reads the table in reverse only
+            saved = q, k, v, table.flip(1), out, softmax, lost
+            above = (
+                torch.zeros_like(out) if gradient is None else _laid_out(gradient),
+                None if to_weights is None else to_weights.contiguous(),
+            )
+            learned = ctx.needs_input_grad[3], ctx.needs_input_grad[5]
+            made = attention.backward(above, saved, ctx.where, scoring, ctx.span, learned)
+            return made if made.bias is None else made._replace(bias=made.bias.sum_to_size(bias.shape))
+
+        plain = _formula(ctx.where, ctx.scoring, inputs[5] is not None)
+        return *gradients(fast, plain, inputs, grad_outputs), None, None, None
+
+
+def _formula(where: Geometry, scoring: attention.Scoring, biased: bool) -> Formula:
+    """Return the plain formula of q, k, v, table, sinks and bias: of the output, and with a bias of the weights too."""
+    if not biased:
+        by_offset = table_formula(TableCall(where, scoring.scale, scoring.softcap))
+        return lambda inputs, upstream: by_offset(inputs[:5], upstream)
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, table: Tensor, sinks: Tensor | None, bias: Tensor
+    ) -> Sequence[Tensor]:
+        (queries, keys), groups = where.shape, q.shape[1] // k.shape[1]
+        k, v = (x.repeat_interleave(groups, 1).float() for x in (k, v))
+        entry = torch.arange(keys) - torch.arange(queries)[:, None] + queries - 1
+        scores = q.float() @ k.mT * scoring.scale + table[:, entry] + bias
+        weights = attention_weights(scores, where.visible, ScoreOptions(sinks=sinks))
+        return (weights @ v).to(q.dtype), weights
+
+    return in_one(attend)
+
+
+def _span(q: Tensor, k: Tensor, table: Tensor, where: Geometry, scale: float | None) -> attention.KeyRanges:
+    """Return the range of keys of each block of queries, without keys of negligible weight if the scale is given."""
+    cuts = query_blocks(where, attention.ROWS)
+    low = torch.tensor([cut.keys.start for cut in cuts]).expand(*q.shape[:2], -1)
+    first = None if scale is None else first_relevant_keys(q, k, table, where, scale, attention.ROWS)
+    low = low.contiguous() if first is None else first.maximum(low)
+    return low, torch.tensor([cut.keys.stop for cut in cuts])
+
+
+def _type(x: Tensor) -> torch.dtype:
+    return x.dtype if x.dtype == torch.bfloat16 else torch.float32
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """Convert to a dtype that the kernel reads, with contiguous channels, an even number for products in bfloat16."""
+    x = x.to(_type(x))
+    if x.dtype == torch.bfloat16 and attention.multiplies(x.dtype) and x.shape[-1] % 2:
+        x = torch.nn.functional.pad(x, (0, 1))
+    lies_well = x.stride(3) == 1 and x.stride(2) >= x.shape[3]
+    return x if lies_well else x.clone(memory_format=torch.contiguous_format)

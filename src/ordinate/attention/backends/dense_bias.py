@@ -1,0 +1,192 @@
+"""Attention in C++ with a bias of each pair of a query and a key, held in memory: for short texts; on CPUs."""
+
+import math
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, reference_attention
+from ordinate.attention._native import native_attention, native_workspace, unfit
+from ordinate.attention._workspace import row_workspace
+from ordinate.core.devices import on_cpu
+from ordinate.core.geometry import Geometry
+from ordinate.core.shapes import Bias, Outputs
+from ordinate.ops.blocks import offset_geometry
+from ordinate.ops.native import attention, build
+from ordinate.ops.relative import RelativeVectors, VectorPerOffset, check_table
+from ordinate.ops.skew import pair_products, pair_sums
+
+# with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their memory
+# counts
+MIN_PAIRS, MAX_PAIRS = 2**16, 2**24
+# with more keys than a tile has, the bias leaves the cache before the kernel reads it, and blocks of rows are faster
+MAX_KEYS = attention.COLUMNS
+
+
+class DenseBias(Backend):
+    """The C++ kernel with a dense bias in float32, for any scheme, on CPUs and while there are few pairs.
+
+    The scheme computes what it adds to the scores for all pairs; relative position vectors (Shaw, Transformer-XL,
+    DeBERTa) are multiplied with queries and keys at once and read as a skewed view. The kernel adds it to the scores
+    and returns its gradient, and the attention weights where vectors are added to the values (Shaw).
+    """
+
+    priority = 350
+    supported_options = frozenset({"sinks"})
+
+    def call_unsupported_reason(self, call: AttentionCall) -> str | None:
+        """Reject other devices, float64, no bias, dropout, few or many pairs, and machines without a compiler."""
+        if not on_cpu(call.q):
+            return "only CPUs are supported"
+        if torch.compiler.is_compiling():
+            return "torch.compile cannot trace it"
+        if call.q.dtype == torch.float64:
+            return "float64 is not supported"
+        if not QUADRATIC_HOOKS & set(call.at.scheme.hooks):
+            return "the scheme adds nothing to the scores"
+        if call.dropout:
+            return "dropout is not supported"
+        if 0 in call.q.shape or 0 in call.v.shape:
+            return "a tensor is empty"
+        if not MIN_PAIRS <= call.num_pairs <= MAX_PAIRS:
+            return f"there are fewer than {MIN_PAIRS} or more than {MAX_PAIRS} query-key pairs"
+        if call.k.shape[2] > MAX_KEYS:
+            return f"there are more than {MAX_KEYS} keys"
+        return build.unavailable_reason("attention") or unfit(call)
+
+    def run(self, call: AttentionCall) -> Outputs:
+        """Compute the bias of all pairs, and attention with it."""
+        scheme, where, table, vectors = call.at.scheme, call.where, call.at.offset_table, _vectors(call)
+        if vectors is None:
+            bias = _scheme_bias(call)
+            with_weights = "value_bias" in scheme.hooks
+        else:
+            bias, with_weights = _vector_bias(call, vectors), vectors.value_vectors is not None
+            table = vectors.bias if table is None else table if vectors.bias is None else table + vectors.bias
+        if bias is not None and not _is_in_range(call, bias):
+            return reference_attention(call)
+        if "score" in scheme.hooks:
+            call = replace(call, scale=0.0)
+        out, weights = native_attention(call, table, bias, with_weights)
+        if weights is None:
+            return out
+        if vectors is None or vectors.value_vectors is None:
+            carried = scheme.value_bias(weights, where)
+        else:
+            first, stop = _offsets(where)
+            carried = pair_sums(weights, _cut(vectors.value_vectors, stop), first)
+        return out if carried is None else (out + carried).to(out.dtype)
+
+    def workspace_bytes(self, call: AttentionCall) -> int:
+        """What `native` holds, and the bias and weights of all pairs, or what the scheme needs to make them."""
+        vectors = _vectors(call)
+        if vectors is None:
+            making, bias = _scheme_bytes(call)
+            carries, columns = "value_bias" in call.at.scheme.hooks, call.k.shape[2]
+        else:
+            making, bias = _vector_bytes(call, vectors)
+            carries, columns = vectors.value_vectors is not None, _offsets(call.where)[1]
+        rows = math.prod(call.q.shape[:3])
+        # the weights, and their sums by offset
+        sums = 4 * rows * (call.k.shape[2] + columns) if carries else 0
+        # the output does not exist yet while the bias is made
+        return max(making - call.q.element_size() * rows * call.v.shape[3], native_workspace(call) + bias + sums)
+
+
+def _vectors(call: AttentionCall) -> RelativeVectors | None:
+    """Return the scheme's relative vectors for all offsets; None if it has none, or not for these positions."""
+    scheme, where = call.at.scheme, call.where
+    if "score" in scheme.hooks or not (where.consecutive and scheme.shift_invariant):
+        return None
+    made = scheme.relative_vectors(offset_geometry(where, 0, sum(where.shape) - 1))
+    if made is None:
+        return None
+    for vectors, width in (
+        (made.query_vectors, call.q.shape[3]),
+        (made.key_vectors, call.q.shape[3]),
+        (made.value_vectors, call.v.shape[3]),
+    ):
+        if vectors is not None:
+            check_table(vectors, call.q.shape[1], width)
+    return made
+
+
+def _vector_bias(call: AttentionCall, vectors: RelativeVectors) -> Bias | None:
+    """Return products of queries and keys with the vectors of their offsets."""
+    (queries, keys), parts = call.where.shape, []
+    first, stop = _offsets(call.where)
+    if vectors.query_vectors is not None:
+        parts.append(pair_products(call.q.float(), _cut(vectors.query_vectors, stop), keys, first))
+    if vectors.key_vectors is not None:
+        own = call.k.repeat_interleave(call.groups, 1).float()
+        # from a key's side, offsets run the other way
+        asked = _cut(vectors.key_vectors, stop).flip(1)
+        parts.append(pair_products(own, asked, queries, stop - 1 - first).mT)
+    return sum(parts[1:], parts[0]) if parts else None
+
+
+def _offsets(where: Geometry) -> tuple[int, int]:
+    """Return the entry of offset 0 - 0 in a table of offsets, and the end of the entries that are needed.
+
+    With a causal mask, where the last query sees all keys, those of the future are left out, but for one: the rows of a
+    skewed view do not overlap then.
+    """
+    queries, keys = where.shape
+    cut = where.is_causal and where.start + queries == keys
+    return queries - 1, min(keys + 1, queries + keys - 1) if cut else queries + keys - 1
+
+
+def _cut(vectors: VectorPerOffset, stop: int) -> Float[Tensor, "#h needed d"]:
+    return vectors.float() if vectors.shape[1] == 1 else vectors[:, :stop].float()
+
+
+def _scheme_bias(call: AttentionCall) -> Bias | None:
+    """Return what the scheme's hooks add to the scores, but for a bias that is a table by offset."""
+    scheme, at, where = call.at.scheme, call.at, call.where
+    q, k = call.q.float(), call.k.repeat_interleave(call.groups, 1).float()
+    own = scheme.score(q, k, where)
+    parts = (
+        None if own is None else own * call.scale,
+        at.bias if at.offset_table is None else None,
+        scheme.content_bias(q, k, where),
+    )
+    made = [part.float() for part in parts if part is not None]
+    return sum(made[1:], made[0]) if made else None
+
+
+def _vector_bytes(call: AttentionCall, vectors: RelativeVectors) -> tuple[int, int]:
+    """Return what is held while the bias is made from vectors, and what remains [bytes]."""
+    rows, stop = math.prod(call.q.shape[:2]), _offsets(call.where)[1]
+    sides = [(call.q, vectors.query_vectors), (call.k, vectors.key_vectors)]
+    # a copy of the queries or keys, and their products; those with a vector that all offsets share are few
+    made = [
+        4 * rows * x.shape[2] * (x.shape[3] + (stop if given.shape[1] > 1 else 0))
+        for x, given in sides
+        if given is not None
+    ]
+    alone = vectors.key_vectors is None
+    return sum(made) + (0 if alone else 4 * call.num_pairs), sum(made) if alone else 4 * call.num_pairs
+
+
+def _scheme_bytes(call: AttentionCall) -> tuple[int, int]:
+    """Return what is held while the scheme makes its bias, and the bias itself [bytes]."""
+    with torch.no_grad():
+        row = _scheme_bias(replace(call, q=call.q[:, :, :1], at=call.at.block(slice(0, 1))))
+    if row is None:
+        return 0, 0
+    bias = 4 * row.numel() * call.q.shape[2]
+    return row_workspace(call, _made_bias) + bias, bias
+
+
+def _made_bias(call: AttentionCall) -> Bias:
+    made = _scheme_bias(call)
+    assert made is not None
+    return made
+
+
+def _is_in_range(call: AttentionCall, bias: Bias) -> bool:
+    """Whether scores cannot overflow float32, and the bias has no NaN; -inf hides a key."""
+    # a NaN compares as false
+    return call.score_bound + bias.detach().amax().item() < torch.finfo(torch.float32).max
