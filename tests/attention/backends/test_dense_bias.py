@@ -15,11 +15,13 @@ from ordinate.schemes import (
     HeadGroups,
     Kerple,
     NoPosition,
+    Rope,
     Shaw,
     Sum,
     TransformerXl,
 )
 from ordinate.schemes.music import Music
+from ordinate.schemes.spectra.dynamic import Dynamic
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, assert_second_gradients_agree, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
@@ -29,7 +31,8 @@ SCHEMES = {
     "t5": lambda: T5(heads=4),
     "fire": lambda: Fire(heads=4),
     "cope": lambda: Cope(head_width=8, max_positions=4),
-    "kerple": lambda: Kerple(heads=4),
+    "kerple, weighted": lambda: Kerple(heads=4, weighted=True),
+    "rope with rates of each query": lambda: Rope(head_width=8, spectrum=Dynamic(factor=2, trained_length=6)),
     "shaw": lambda: Shaw(head_width=8, past=3, future=2),
     "shaw of each head": lambda: Shaw(**SIZES, per_head=True, past=2, future=4),
     "shaw, keys only": lambda: Shaw(head_width=8, past=0, future=4, values=False),

@@ -42,6 +42,7 @@ def _small(monkeypatch):
     # three rows per block of seventeen keys, batch size two, four heads
     monkeypatch.setattr(row_blocks, "MAX_BLOCK_SCORES", 2 * 4 * 17 * 3)
     monkeypatch.setattr(row_blocks, "MIN_PAIRS", 1)
+    monkeypatch.setattr(row_blocks, "MIN_HEAD_PAIRS", 1)
 
 
 @pytest.mark.covering(1)
@@ -117,3 +118,12 @@ def test_unsupported_calls_are_rejected_with_a_reason(monkeypatch):
     monkeypatch.setattr(row_blocks, "MIN_PAIRS", 2**20)
     with pytest.raises(ValueError, match="there are fewer than 1048576 query-key pairs"):
         attend(q, k, v, t5().at(where), backend="row_blocks")
+
+
+def test_many_short_texts_are_left_to_the_plain_formula_until_memory_counts(monkeypatch):
+    where = Geometry.causal(17)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    monkeypatch.setattr(row_blocks, "MIN_HEAD_PAIRS", 17 * 17 + 1)
+    assert "query-key pairs in a head" in explain(q, k, v, Everywhere().at(where)).unsupported["row_blocks"]
+    monkeypatch.setattr(row_blocks, "MANY_PAIRS", q.shape[0] * q.shape[1] * 17 * 17)
+    assert explain(q, k, v, Everywhere().at(where)).backend == "row_blocks"

@@ -17,7 +17,7 @@ from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.offset_bias_attention import masked_table
 
 # with fewer query-key pairs in a head the Python overhead exceeds the gain
-MIN_PAIRS = 2**16
+MIN_PAIRS = 2**17
 CONTENT_HOOKS = frozenset({"content_bias", "value_bias"})
 
 

@@ -1,5 +1,6 @@
 """Attention for any scheme in blocks of query rows, with recomputation in the backward pass."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,8 +21,9 @@ from ordinate.schemes._scheme import Placed, Scheme
 
 # largest numbers of queries and of scores per block
 MAX_BLOCK_ROWS, MAX_BLOCK_SCORES = 256, 2**23
-# with fewer query-key pairs, over batch and heads, the Python overhead exceeds the gain
-MIN_PAIRS = 2**21
+# with fewer query-key pairs, over batch and heads, the Python overhead exceeds the gain; with fewer in a head, too,
+# until their memory counts
+MIN_PAIRS, MIN_HEAD_PAIRS, MANY_PAIRS = 2**21, 2**17, 2**24
 
 
 class RowBlocks(Backend):
@@ -45,6 +47,8 @@ class RowBlocks(Backend):
             return "dropout is not supported"
         if call.num_pairs < MIN_PAIRS:
             return f"there are fewer than {MIN_PAIRS} query-key pairs"
+        if math.prod(call.where.shape) < MIN_HEAD_PAIRS and call.num_pairs < MANY_PAIRS:
+            return f"there are fewer than {MIN_HEAD_PAIRS} query-key pairs in a head, and few in all"
         return None if call.is_finite else "q, k or v contains NaN or infinity"
 
     def run(self, call: AttentionCall) -> Outputs:
