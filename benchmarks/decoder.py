@@ -1,7 +1,7 @@
 """Training step of our decoder with each scheme, as a ratio to a minimal PyTorch model of the same size.
 
-The minimal model has no positions. Each scheme is also compared with itself by the plain formula of attention, which is
-how it is written in PyTorch. The minimal model uses PyTorch's 16-bit attention; ours computes it in float32 on CPUs,
+The minimal model has no positions. Each scheme is also compared with itself by the plain formula of attention, as it
+is written in PyTorch. The minimal model uses PyTorch's 16-bit attention; ours computes it in float32 on CPUs,
 which is why it can be faster.
 """
 
@@ -158,9 +158,7 @@ def main(keep: bool, quick: bool = False, device: str | None = None) -> None:
     schemes = QUICK if quick else named
     # on a GPU nobody trains in float32
     types = {"bfloat16": torch.bfloat16} if where.is_gpu else TYPES
-    results = {
-        name: measure(size, type, 2 if quick else STEPS[name], where, schemes) for name, type in types.items()
-    }
+    results = {name: measure(size, type, 2 if quick else STEPS[name], where, schemes) for name, type in types.items()}
     what = "1 thread" if device is None else where.title
     for name, rows in results.items():
         print(

@@ -35,7 +35,7 @@ def native_attention(
     scoring = attention.Scoring(call.scale, call.score_options.softcap)
     if bias is not None and bias.stride(3) != 1:
         bias = bias.contiguous()
-    out, weights = _Native.apply(q, k, v, table, sinks, bias, call.where, scoring, with_weights)
+    out, weights = _Native.apply(q, k, v, table, sinks, bias, (call.where, scoring, with_weights))
     return out[..., : call.v.shape[3]].to(call.q.dtype), weights
 
 
@@ -80,11 +80,10 @@ class _Native(torch.autograd.Function):
         table: Tensor,
         sinks: Tensor | None,
         bias: Tensor | None,
-        where: Geometry,
-        scoring: attention.Scoring,
-        with_weights: bool,
+        setting: tuple[Geometry, attention.Scoring, bool],
     ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
+        where, scoring, with_weights = setting
         given, learned = table, ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
         table, sizes = table.contiguous(), (*q.shape[:3], k.shape[2])
         ctx.where, ctx.scoring = where, scoring
@@ -114,11 +113,11 @@ class _Native(torch.autograd.Function):
             return made if made.bias is None else made._replace(bias=made.bias.sum_to_size(bias.shape))
 
         plain = _formula(ctx.where, ctx.scoring, inputs[5] is not None)
-        return *gradients(fast, plain, inputs, grad_outputs), None, None, None
+        return *gradients(fast, plain, inputs, grad_outputs), None
 
 
 def _formula(where: Geometry, scoring: attention.Scoring, biased: bool) -> Formula:
-    """Return the plain formula of q, k, v, table, sinks and bias: of the output, and with a bias of the weights too."""
+    """Return the plain formula of q, k, v, table, sinks and bias: of the output, with a bias of the weights too."""
     if not biased:
         by_offset = table_formula(TableCall(where, scoring.scale, scoring.softcap))
         return lambda inputs, upstream: by_offset(inputs[:5], upstream)

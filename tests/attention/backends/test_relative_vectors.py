@@ -158,7 +158,7 @@ def test_few_pairs_are_rejected(monkeypatch):
     where = Geometry.causal(17)
     inputs = random_qkv(where, dtype=torch.float32)
     assert (
-        "fewer than 65536 query-key pairs"
+        "fewer than 131072 query-key pairs"
         in explain(*inputs, Shaw(head_width=8).at(where)).unsupported["relative_vectors"]
     )
 

@@ -18,8 +18,8 @@ from ordinate.ops.native import attention, build
 from ordinate.ops.relative import RelativeVectors, VectorPerOffset, check_table
 from ordinate.ops.skew import pair_products, pair_sums
 
-# with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their memory
-# counts
+# with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their
+# memory counts
 MIN_PAIRS, MAX_PAIRS = 2**16, 2**24
 # with more keys than a tile has, the bias leaves the cache before the kernel reads it, and blocks of rows are faster
 MAX_KEYS = attention.COLUMNS
@@ -128,10 +128,10 @@ def _vector_bias(call: AttentionCall, vectors: RelativeVectors) -> Bias | None:
 
 
 def _offsets(where: Geometry) -> tuple[int, int]:
-    """Return the entry of offset 0 - 0 in a table of offsets, and the end of the entries that are needed.
+    """Return the entry of the first query and the first key in a table of offsets, and the end of those needed.
 
-    With a causal mask, where the last query sees all keys, those of the future are left out, but for one: the rows of a
-    skewed view do not overlap then.
+    With a causal mask, where the last query sees all keys, offsets of the future are left out, but for one: with it
+    the rows of a skewed view do not overlap.
     """
     queries, keys = where.shape
     cut = where.is_causal and where.start + queries == keys

@@ -42,7 +42,7 @@ class Scoring(NamedTuple):
         softcap: soft cap, cap tanh(score / cap); None: no cap.
         sinks: attention sinks, float32: for each head the score of an additional visible key whose value is 0.
         bias: bias of each pair, float32, for every head of every sequence; not with a soft cap.
-        weights: receives the weights of all pairs, of which a gradient may come then; at most COLUMNS keys. None: they
+        weights: receives the weights of all pairs, which may have a gradient; with at most COLUMNS keys. None: they
             are not held.
     """
 
@@ -137,7 +137,8 @@ def backward(
     flat = {"table": table, "top": softmax[0], "share": softmax[1], "lost": lost}
     _run(True, where, scoring, span, views, flat | {"dtable": dtable, "dsinks": dsinks, "dweights": to_weights})
     to_table, to_sinks = (None if x is None else x.sum(0) for x in (dtable, dsinks))
-    return Gradients(*made, None if to_table is None else to_table.flip(1), to_sinks, dbias)
+    to_table = None if to_table is None else to_table.flip(1)
+    return Gradients(made[0], made[1], made[2], to_table, to_sinks, dbias)
 
 
 def _run(
