@@ -115,6 +115,8 @@ def test_how_long_training_takes_is_told_from_the_measured_speed(tmp_path):
     told = "training takes about 3 minutes here, before evaluation (measured: 5.0 steps a second)"
     assert told in _planned(plan, runs, found).message
     assert "about 2 minutes here" in _planned(plan, runs[1:], found).message
+    assert _planned(plan, [], found).message == "2 runs of 500 steps; 0 to do"
+    assert "here" not in _planned(plan, runs, ThreadChoice(1)).message
 
 
 def test_the_runs_of_the_leading_schemes_count_in_the_duration(tmp_path):
@@ -123,5 +125,3 @@ def test_the_runs_of_the_leading_schemes_count_in_the_duration(tmp_path):
     assert plan.leader_seeds
     # three runs, then two to four more: 3000 steps at 5 a second
     assert "training with those takes about 10 minutes here" in _planned(plan, plan.runs(), chosen).message
-    assert _planned(plan, [], found).message == "2 runs of 500 steps; 0 to do"
-    assert "here" not in _planned(plan, runs, ThreadChoice(1)).message
