@@ -125,3 +125,5 @@ def test_the_runs_of_the_leading_schemes_count_in_the_duration(tmp_path):
     assert plan.leader_seeds
     # three runs, then two to four more: 3000 steps at 5 a second
     assert "training with those takes about 10 minutes here" in _planned(plan, plan.runs(), chosen).message
+    # resumed with one of the three runs left
+    assert "training with those takes about 7 minutes here" in _planned(plan, plan.runs()[2:], chosen).message

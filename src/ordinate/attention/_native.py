@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, ScoreOptions, attention_weights
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, OffsetTable, Outputs, Weights
 from ordinate.ops.blocks import query_blocks
@@ -58,6 +59,19 @@ def native_workspace(call: AttentionCall) -> int:
     copies += size * heads * queries * wide if copies else 0
     statistics = 8 * heads * queries + 12 * call.q.shape[1] * (queries + keys)
     return min(torch.get_num_threads(), heads * blocks) * buffers + statistics + copies
+
+
+def unsupported(call: AttentionCall) -> str | None:
+    """Return why the kernel cannot compute such calls, whatever their values and biases: device, dtype, dropout."""
+    if not on_cpu(call.q):
+        return "only CPUs are supported"
+    if torch.compiler.is_compiling():
+        return "torch.compile cannot trace it"
+    if call.q.dtype == torch.float64:
+        return "float64 is not supported"
+    if call.dropout:
+        return "dropout is not supported"
+    return "a tensor is empty" if 0 in call.q.shape or 0 in call.v.shape else None
 
 
 def unfit(call: AttentionCall) -> str | None:

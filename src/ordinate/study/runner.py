@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from ordinate.core.atomic_files import write_checksummed
@@ -102,13 +103,13 @@ def _planned(plan: Plan, todo: Collection[Run], choice: ThreadChoice | None) -> 
     of = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
     count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     message = f"{count} of {of} steps; {len(todo)} to do"
-    more = plan.leader_seeds and not plan.leaders
+    more = 0 if plan.leaders else plan.leader_seeds or 0
     if more:
         message += f"; then {LEADERS} to {2 * LEADERS} more, of the leading ones with another seed"
     if todo and choice and choice.speed:
         # of further runs the number between the fewest and the most, each as long as the average run
-        share = 1 + (1.5 * LEADERS / len(runs) if more else 0)
-        seconds = share * sum(plan.for_run(run).steps for run in todo) / choice.speed
+        further = 1.5 * LEADERS * more * mean(plan.for_run(run).steps for run in runs)
+        seconds = (further + sum(plan.for_run(run).steps for run in todo)) / choice.speed
         with_those = " with those" if more else ""
         message += f"; training{with_those} takes about {_duration(seconds)} here, before evaluation"
         message += f" (measured: {choice.speed:.1f} steps a second)"

@@ -8,9 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, reference_attention
-from ordinate.attention._native import native_attention, native_workspace, unfit
+from ordinate.attention._native import native_attention, native_workspace, unfit, unsupported
 from ordinate.attention._workspace import row_workspace
-from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Outputs
 from ordinate.ops.blocks import offset_geometry
@@ -21,7 +20,7 @@ from ordinate.ops.skew import pair_products, pair_sums
 # with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their
 # memory counts
 MIN_PAIRS, MAX_PAIRS = 2**16, 2**24
-# with more keys than a tile has, the bias leaves the cache before the kernel reads it, and blocks of rows are faster
+# the kernel returns weights of one tile of keys; with more keys, blocks of rows are faster for some schemes (CoPE)
 MAX_KEYS = attention.COLUMNS
 
 
@@ -38,18 +37,11 @@ class DenseBias(Backend):
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices, float64, no bias, dropout, few or many pairs, and machines without a compiler."""
-        if not on_cpu(call.q):
-            return "only CPUs are supported"
-        if torch.compiler.is_compiling():
-            return "torch.compile cannot trace it"
-        if call.q.dtype == torch.float64:
-            return "float64 is not supported"
+        reason = unsupported(call)
+        if reason is not None:
+            return reason
         if not QUADRATIC_HOOKS & set(call.at.scheme.hooks):
             return "the scheme adds nothing to the scores"
-        if call.dropout:
-            return "dropout is not supported"
-        if 0 in call.q.shape or 0 in call.v.shape:
-            return "a tensor is empty"
         if not MIN_PAIRS <= call.num_pairs <= MAX_PAIRS:
             return f"there are fewer than {MIN_PAIRS} or more than {MAX_PAIRS} query-key pairs"
         if call.k.shape[2] > MAX_KEYS:

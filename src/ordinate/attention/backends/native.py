@@ -1,10 +1,7 @@
 """Tiled attention in C++, built on this machine: no bias, or one that depends on the offset alone; on CPUs."""
 
-import torch
-
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
-from ordinate.attention._native import native_attention, native_workspace, unfit
-from ordinate.core.devices import on_cpu
+from ordinate.attention._native import native_attention, native_workspace, unfit, unsupported
 from ordinate.core.shapes import Outputs
 from ordinate.ops.native import build
 
@@ -27,19 +24,9 @@ class Native(Backend):
 
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices, float64, other biases, dropout, small inputs, and machines without a compiler."""
-        if not on_cpu(call.q):
-            return "only CPUs are supported"
-        if torch.compiler.is_compiling():
-            return "torch.compile cannot trace it"
-        if call.q.dtype == torch.float64:
-            return "float64 is not supported"
-        reason = offset_bias_unsupported(call)
+        reason = unsupported(call) or offset_bias_unsupported(call)
         if reason is not None:
             return reason
-        if call.dropout:
-            return "dropout is not supported"
-        if 0 in call.q.shape or 0 in call.v.shape:
-            return "a tensor is empty"
         # without a bias there is less to save
         fewest = MIN_PAIRS if "bias" in call.at.scheme.hooks else 4 * MIN_PAIRS
         if call.num_pairs < fewest:
