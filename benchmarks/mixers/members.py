@@ -165,7 +165,8 @@ class Free:
         key = id(weight), *shape
         if key not in self.given:
             generator = torch.Generator().manual_seed(len(self.given))
-            self.given[key] = torch.randn(*shape, generator=generator).requires_grad_(self.learn)
+            drawn = torch.randn(*shape, generator=generator, device="cpu").to(weight.device)
+            self.given[key] = drawn.requires_grad_(self.learn)
         return self.given[key]
 
 

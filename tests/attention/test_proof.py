@@ -222,9 +222,18 @@ def test_a_scheme_with_few_positions_has_a_smaller_case_or_none():
 
     call = call_of(Table(heads=4), Geometry.causal(40))
     assert small_case(call, gradients=False).call.where.shape == (64, 64)
-    call.at.scheme.max_length = 20
+    for most, tokens in ((40, 32), (20, 8), (7, 2)):
+        call.at.scheme.max_length = most
+        case = small_case(call, gradients=False).call
+        assert case.where.shape == (tokens, tokens)
+        assert bool(case.where.visible.any())
+    cached = call_of(Table(heads=4), Geometry.causal(30, cached=10))
+    cached.at.scheme.max_length = 60
+    # 48 keys, before which positions have a gap
+    assert small_case(cached, gradients=False).call.where.shape == (32, 48)
+    call.at.scheme.max_length = 1
     with pytest.raises(
-        ValueError, match=r"a small case needs 64 positions; the scheme refuses them: .*; choose another"
+        ValueError, match=r"a small case needs 2 positions; the scheme refuses them: .*; choose another"
     ):
         small_case(call, gradients=False)
 

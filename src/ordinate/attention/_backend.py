@@ -251,7 +251,9 @@ def offset_bias_unsupported(call: AttentionCall) -> str | None:
     others = [hook for hook in hooks if hook in ("score", "content_bias", "value_bias")]
     if others:
         return f"the scheme's {others[0]} depends on more than the offset"
-    if "bias" in hooks and not (call.where.consecutive and call.at.scheme.shift_invariant):
+    # positions of several axes have offsets of several axes
+    by_offset = call.where.consecutive and call.at.scheme.shift_invariant and call.where.q_pos.shape[-1] == 1
+    if "bias" in hooks and not by_offset:
         return "the bias depends on more than the offset in memory order"
     return None
 

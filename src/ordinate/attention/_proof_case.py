@@ -18,24 +18,20 @@ from ordinate.attention._backend import (
     log_sum_exp,
     reference_attention,
 )
-from ordinate.core.closeness import difference
+from ordinate.core.closeness import difference, proof_factor
 from ordinate.core.devices import as_if_on
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.tensors import without_autocast
 from ordinate.schemes._scheme import Placed, Scheme
 
-# tokens of a case, the first that the scheme supports: the last tile of 128 is half full, where kernels have failed
-SIZES = (192, 64)
-# keys before the first query, where there are some
-PAST = 128
+# tokens of a case, and keys before the first query where there are some, the first that the scheme supports: the last
+# tile of 128 is half full, where kernels have failed. Short tables of positions allow the short ones alone
+SIZES = ((192, 128), (64, 128), (32, 16), (8, 4), (2, 1))
 # up to so many queries beside more keys are a decoding step, which kernels treat apart
 FEW_QUERIES = 16
 WINDOW = 77
 # one that squashes the products of a case
 SOFTCAP = 2.0
-# twice the factors of `difference`, since the plain formula is computed in one order of summation only, whose error
-# may be small by chance; a wrong kernel is off by orders of magnitude
-RESULT_FACTOR, GRADIENT_FACTOR = 4.0, 6.0
 # gradients that are sums over all pairs
 SUMS = frozenset({"gradient of the scheme", "gradient of sinks"})
 SCORE_HOOKS = frozenset({"score", "bias", "content_bias", "value_bias"})
@@ -92,12 +88,12 @@ def disagreement(backend: Backend, call: AttentionCall, *, gradients: bool) -> s
         coarse = _results(coarse_attention, log_sum_exp, case)
         made = _results(backend.run, (lambda call: backend.run_with_lse(call)[1]) if own_lse else log_sum_exp, case)
     for name, out in made.items():
-        factor = RESULT_FACTOR if name in ("output", "log-sum-exp") else GRADIENT_FACTOR
         usual = plain[name]
         if name in SUMS:
             usual = torch.where(
                 (usual - exact[name]).abs() >= (coarse[name] - exact[name]).abs(), usual, coarse[name]
             )
+        factor = proof_factor(call.q.dtype, of_gradient=name not in ("output", "log-sum-exp"))
         found = difference(out, usual, exact[name], factor=factor)
         if found is not None:
             return f"its {name} differs from that of the reference in a small case: {found}"
@@ -150,8 +146,8 @@ def small_geometry(call: AttentionCall, scheme: Scheme) -> Geometry:
         ValueError: the scheme supports none of the sizes.
     """
     refused = ""
-    for size in SIZES:
-        where = _geometry(call.where, size)
+    for tokens, past in SIZES:
+        where = _geometry(call.where, tokens, past)
         try:
             # on the CPU, where values are checked: on a GPU a position out of range would end the process's use of it
             with as_if_on("cpu"):
@@ -169,7 +165,9 @@ def small_geometry(call: AttentionCall, scheme: Scheme) -> Geometry:
             q_document=q_document,
             k_document=k_document,
         )
-    raise ValueError(f"a small case needs {SIZES[-1]} positions; the scheme refuses them: {refused}; choose another")
+    raise ValueError(
+        f"a small case needs {SIZES[-1][0]} positions; the scheme refuses them: {refused}; choose another"
+    )
 
 
 def is_decoding(where: Geometry) -> bool:
@@ -177,11 +175,11 @@ def is_decoding(where: Geometry) -> bool:
     return where.shape[0] <= min(FEW_QUERIES, where.shape[1] - 1)
 
 
-def _geometry(like: Geometry, size: int) -> Geometry:
+def _geometry(like: Geometry, size: int, before: int) -> Geometry:
     given, held = like.shape
     past = like.start > 0 or held > given
-    queries = given if is_decoding(like) else size
-    keys = size + PAST if past else size
+    queries = min(given, size) if is_decoding(like) else size
+    keys = size + before if past else size
     start = keys - queries if like.is_causal or like.start > 0 else 0
     pos = torch.arange(keys, device="cpu")
     if not like.consecutive:
@@ -200,7 +198,7 @@ def _geometry(like: Geometry, size: int) -> Geometry:
         q_pos=pos[:, rows],
         k_pos=pos,
         start=start,
-        window=None if like.window is None else WINDOW,
+        window=None if like.window is None else min(WINDOW, keys // 2 + 1),
         q_document=None if documents is None else documents[:, rows],
         k_document=documents,
         continues=None,

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ordinate.attention._attend import attend_encoded
 from ordinate.core import catalog
@@ -15,6 +15,7 @@ from ordinate.schemes._scheme import Scheme
 from ordinate.testing.check import InapplicableError
 from ordinate.testing.tiny_model import TinyTransformer
 
+ModuleType = TypeVar("ModuleType", bound=nn.Module)
 WIDTH, HEADS, KV_HEADS, HEAD_WIDTH, LAYERS, MAX_LENGTH = 32, 4, 2, 8, 2, 64
 SIZES: Mapping[str, Any] = {
     "width": WIDTH,
@@ -43,13 +44,7 @@ class SchemeCase:
 
     def scheme(self, dtype: torch.dtype = torch.float64, seed: int = 0) -> Scheme:
         """Build an instance with perturbed parameters: tables initialised to zero would pass every check."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            scheme = self.kind(**catalog.bind(self.kind, self.options, SIZES))
-            with torch.no_grad():
-                for parameter in scheme.parameters():
-                    parameter.add_(0.1 * torch.randn_like(parameter))
-        return scheme.to(dtype)
+        return with_noise(lambda: self.kind(**catalog.bind(self.kind, self.options, SIZES)), seed).to(dtype)
 
     def model(self, dtype: torch.dtype = torch.float64) -> TinyTransformer:
         """Build a tiny transformer with the scheme and grouped-query attention."""
@@ -75,6 +70,23 @@ class SchemeCase:
         used = self.scheme().hooks
         if not set(hooks) & set(used):
             raise InapplicableError(f"it overrides {', '.join(used) or 'no hook'}, not {' or '.join(hooks)}")
+
+
+def with_noise(build: Callable[[], ModuleType], seed: int) -> ModuleType:
+    """Build a module and add noise to its parameters; they are the same on every device."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = build()
+        if torch.get_default_device().type not in ("cpu", "meta"):
+            # each device draws other numbers
+            with torch.device("cpu"):
+                torch.manual_seed(seed)
+                module.load_state_dict(build().state_dict())
+        with torch.no_grad():
+            for parameter in module.parameters():
+                noise = torch.randn(parameter.shape, dtype=parameter.dtype, device="cpu")
+                parameter.add_(0.1 * noise.to(parameter.device))
+    return module
 
 
 def random_qkv(batch: int, tokens: int, dtype: torch.dtype = torch.float64) -> tuple[Queries, Keys, Keys]:

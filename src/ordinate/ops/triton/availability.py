@@ -14,6 +14,14 @@ def unavailable_reason(device: torch.device) -> str | None:
     interpreted = os.environ.get(INTERPRETER_VARIABLE, "0") not in ("", "0")
     if device.type != "cuda" and not (device.type == "cpu" and interpreted):
         return "only GPUs are supported (CPUs in Triton's interpreter: TRITON_INTERPRET=1)"
-    if find_spec("triton") is None:
+    if not _is_installed():
         return "Triton is not installed: pip install 'triton>=3.6'"
     return None
+
+
+def _is_installed() -> bool:
+    return find_spec("triton") is not None
+
+
+# torch.compiler.assume_constant_result, whose import of the compiler takes a second, sets this
+_is_installed._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordinate.core.closeness import difference
+from ordinate.core.closeness import difference, proof_factor
 from ordinate.core.devices import on_gpu
 from ordinate.ops.triton.availability import unavailable_reason
 
@@ -69,7 +69,7 @@ def first_difference(
         exact: of the plain formula, in float64.
     """
     for name, out, one, true in zip(names, ours, usual, exact, strict=True):
-        reason = difference(out, one, true, factor=3.0 if "gradient" in name else 2.0)
+        reason = difference(out, one, true, factor=proof_factor(one.dtype, of_gradient="gradient" in name))
         if reason is not None:
             return f"it differs from the plain formula in a small case: {name}, {reason}"
     return None

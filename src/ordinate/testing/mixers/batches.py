@@ -62,7 +62,7 @@ def _check_padding(case: MixerCase, place: Callable[[int], slice]) -> None:
     for row, length in enumerate(LENGTHS):
         real[row, place(length)] = True
     for form in case.geometries(1):
-        for filling in (float("nan"), 1e30):
+        for filling in (*(() if case.not_looked_for() else (float("nan"),)), 1e30):
             x = case.tokens(len(LENGTHS), TOKENS).masked_fill(~real[..., None], filling).requires_grad_()
             out = case.output(x, Geometry.padded(real, causal=form.is_causal))
             for row, length in enumerate(LENGTHS):

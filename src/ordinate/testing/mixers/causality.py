@@ -35,6 +35,7 @@ def a_non_finite_future_leaves_the_past_as_it_was(case: MixerCase) -> None:
     """NaN or infinity in a later token changes neither an earlier output nor its gradient by earlier inputs."""
     case.skip_unless(case.kind.causal, "it has no causal form")
     case.skip_unless(case.mixer().strictly_causal, "it declares that its causal form leaks")
+    case.skip_unless(not case.not_looked_for(), "PyTorch's attention on a GPU lets NaN of hidden tokens through")
     x, where = case.tokens(1, TOKENS), Geometry.causal(TOKENS)
     out, slope = _past(case, x, where)
     for value in (float("nan"), float("inf"), -float("inf")):
