@@ -296,7 +296,7 @@ MUTANTS = [
     ("rows", "made * upstream", "made", "t5"),
     ("rows", " + tl.sum(values * 0.0, 1)", "", "nan"),
     ("spans", "index + 1", "index", "packed"),
-    ("decay", ".minimum(above) - share", ".minimum(above)", "decay"),
+    ("needed", "rest = -share - torch.log", "rest = -torch.log", "decay"),
     ("decay", "* tile.rows", "* tile.rows // 2", "decay"),
     ("ranges", "head * where.span_head", "head", "decay"),
 ]

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from ordinate.core.geometry import PADDING
 from ordinate.ops.triton.backward import attention_backward_keys, attention_backward_queries
-from ordinate.ops.triton.decay import key_spans, needed_keys, query_spans
+from ordinate.ops.triton.decay import key_spans, query_spans
 from ordinate.ops.triton.diagonals import add_tiles, join
 from ordinate.ops.triton.forward import attention_forward
 from ordinate.ops.triton.kernel import contiguous_channels, launch, matrix
+from ordinate.ops.triton.needed import TILE, needed_keys
 from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
 from ordinate.ops.triton.rows import find_delta, find_poison
 from ordinate.ops.triton.scores import TABLE_PADDING, Bias, Form, Structure
@@ -71,6 +72,7 @@ class Prepared(NamedTuple):
         where: its sizes and visibility, without spans.
         tiles: configurations of the kernels.
         upcast: whether 16-bit numbers are widened before products.
+        nvidia: whether the GPU is one of NVIDIA.
         needed: the first key that each query needs, where a bias makes others negligible. Or None.
     """
 
@@ -79,6 +81,7 @@ class Prepared(NamedTuple):
     where: Structure
     tiles: Tiles
     upcast: bool
+    nvidia: bool
     needed: Tensor | None
 
     @property
@@ -107,6 +110,7 @@ class Prepared(NamedTuple):
             given.far,
             learned,
             self.upcast,
+            self.nvidia,
         )
 
     def structure(self, tile: Tile, of_keys: bool = False) -> Structure:
@@ -148,7 +152,8 @@ def describe(given: Problem) -> Prepared:
     sizes = q.shape[1], k.shape[1], q.shape[2], k.shape[2], given.start, given.window
     where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, 0, None)
     # the interpreter multiplies the bits of bfloat16
-    return Prepared(given, bias, where, found, kind == "interpreter" and q.dtype == torch.bfloat16, None)
+    upcast, nvidia = kind == "interpreter" and q.dtype == torch.bfloat16, kind not in ("interpreter", "amd")
+    return Prepared(given, bias, where, found, upcast, nvidia, None)
 
 
 def prepare(given: Problem) -> Prepared:
@@ -161,8 +166,7 @@ def prepare(given: Problem) -> Prepared:
     # the bound compares with the query's own key, which must exist and be visible
     own = given.causal and given.q_document is None and given.start + q.shape[2] == k.shape[2]
     if own and given.slopes is not None:
-        needed = needed_keys(q, k, given.slopes, given.start, given.window, given.scale, given.cap)
-        ready = ready._replace(needed=needed)
+        ready = ready._replace(needed=needed_keys(q, k, given.slopes, ready.where, ready.form(TILE)))
     poison = k.new_empty(k.shape[:3], dtype=torch.float32)
     grid = -(-k.shape[2] // ROWS.rows), ready.grid[1]
     arguments = matrix(k), matrix(v), poison, k.shape[1], k.shape[2], ready.form(ROWS)

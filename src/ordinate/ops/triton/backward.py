@@ -76,14 +76,13 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
     """Add a range of queries of all heads of a group to the gradients of a tile of keys and values."""
     ROWS: tl.constexpr = FORM.rows
     BIASED: tl.constexpr = FORM.biased and SIDE == NEAR
-    STAGES: tl.constexpr = 2 if BIASED else None
     to_keys, to_values = state
     keys, values, j, holds, poison, first = rows
     q, gradient, softmax = held
     bias, where, batch, key_head = inputs
     tiles = tile_count(bounds, ROWS)
     # one loop over heads and tiles: around an inner loop, what it does not change would fill the registers
-    for step in tl.range(0, FORM.groups * tiles, num_stages=STAGES):
+    for step in tl.range(0, FORM.groups * tiles):
         head, tile = key_head, step
         if FORM.groups > 1:
             head, tile = key_head * FORM.groups + step // tiles, step % tiles
@@ -182,7 +181,6 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
     """Add a range of keys to the gradients of a tile of queries."""
     COLUMNS: tl.constexpr = FORM.columns
     BIASED: tl.constexpr = FORM.biased and (SIDE == NEAR or not FORM.far)
-    STAGES: tl.constexpr = 2 if BIASED else None
     to_queries, behind, ahead = state
     queries, upstream, i, asks, norm, delta, first = rows
     k, v, batch = held
@@ -190,7 +188,7 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
     constant = end_of_table(bias, head, FORM, SIDE)
     key_head = head // FORM.groups
     keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
-    for step in tl.range(0, tile_count(bounds, COLUMNS), num_stages=STAGES):
+    for step in tl.range(0, tile_count(bounds, COLUMNS)):
         begin = tile_begin(step, bounds, COLUMNS)
         j = begin + tl.arange(0, COLUMNS)
         poison = load_poison(where, batch, key_head, j, MASKED)

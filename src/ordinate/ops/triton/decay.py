@@ -12,64 +12,19 @@ and are left out if that is at most 2^-26 of exp(o_i), a quarter of the rounding
 
 The last whole group of m keys that the query sees, whose mean score is g_i, weighs at least m exp(g_i), so that
 log m + g_i takes the place of o_i where it is larger. These are the bounds of `ordinate.ops.decay_cutoff`, with the
-sum in closed form: no number is read from the device. A soft cap, which is monotone, is applied to b_i and o_i, and
-shrinks the difference of b_i and g_i; a sink can only lower the weight of what is left out. NaN and infinity still
-reach all that see them: where a bound is not finite, nothing is left out.
+sum in closed form: no number is read from the device (`ordinate.ops.triton.needed`). A soft cap, which is monotone,
+is applied to b_i and o_i, and shrinks the difference of b_i and g_i; a sink can only lower the weight of what is left
+out. NaN and infinity still reach all that see them: where a bound is not finite, nothing is left out.
 """
 
-import math
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from ordinate.core.shapes import Keys, Queries
-from ordinate.ops.decay_cutoff import GROUP, SKIPPED_SHARE, group_scores, own_scores
 from ordinate.ops.triton.tiles import Tile
 
-# tokens whose scores with their own keys are computed at a time
-STEP = 4096
 # largest number of keys; a span that ends there ends nowhere
 NO_END = torch.iinfo(torch.int32).max
-
-
-@torch.no_grad()
-def needed_keys(
-    q: Queries, k: Keys, slopes: Float[Tensor, "2 h"], start: int, window: int, scale: float, cap: float
-) -> Int[Tensor, "b h i"]:
-    """Return for each query the first key that it needs; never synchronises.
-
-    Args:
-        q: queries.
-        k: keys; the last is that of the last query.
-        slopes: by which the bias falls with each token behind and ahead, float32.
-        start: index of the first query among the keys.
-        window: keys that a query sees, its own included; 0: all.
-        scale: multiplies q.k.
-        cap: soft cap; 0: none.
-    """
-    groups = q.shape[1] // k.shape[1]
-    grouped, mine = q.unflatten(1, (-1, groups)), k[:, :, None, start:]
-    own, mean = (found(grouped, mine, scale, STEP).flatten(1, 2) for found in (own_scores, group_scores))
-    longest = torch.linalg.vector_norm(k, dim=-1, dtype=torch.float32).amax(-1).repeat_interleave(groups, 1)
-    highest = torch.linalg.vector_norm(q, dim=-1, dtype=torch.float32) * longest[..., None] * abs(scale)
-    # margin for the rounding of norms and products
-    room = max(1e-3, 4 * torch.finfo(q.dtype).eps) * highest
-    highest, own, mean = highest + room, own - room, mean - room
-    slope = slopes[0][:, None]
-    behind = torch.arange(1, q.shape[2] + 1, device=q.device) % GROUP
-    above = highest - mean - math.log(GROUP) + slope * (behind + (GROUP - 1) / 2)
-    if window:
-        above = torch.where(behind + GROUP <= window, above, math.inf)
-    if cap:
-        highest, own = (cap * (x / cap).tanh() for x in (highest, own))
-    share = math.log(SKIPPED_SHARE * torch.finfo(torch.float32).eps)
-    distance = ((highest - own).minimum(above) - share - torch.log(-torch.expm1(-slope))) / slope
-    index = torch.arange(start, start + q.shape[2], device=q.device)
-    # the largest product is finite in 16 bits only where it is finite in float32
-    certain = distance.isfinite() & own.isfinite() & (slope > 0)
-    far = distance.clamp(0, k.shape[2]).ceil().long()
-    return torch.where(certain, index - far, 0).clamp(min=0).int()
 
 
 def key_spans(needed: Int[Tensor, "b h i"], tile: Tile) -> Int[Tensor, "b h tiles 2"]:

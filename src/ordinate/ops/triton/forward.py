@@ -64,8 +64,6 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
     """Add a range of keys to the running sums: weighted values, highest score and sum of weights of each query."""
     COLUMNS: tl.constexpr = FORM.columns
     BIASED: tl.constexpr = FORM.biased and (SIDE == NEAR or not FORM.far)
-    # more stages would hold more tiles of biases in shared memory
-    STAGES: tl.constexpr = 2 if BIASED else None
     made, top, total = state
     queries, i, asks, first = rows
     k, v, batch = held
@@ -73,7 +71,7 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
     constant = end_of_table(bias, head, FORM, SIDE)
     key_head = head // FORM.groups
     keys_base, values_base = base(k, batch, key_head), base(v, batch, key_head)
-    for step in tl.range(0, tile_count(bounds, COLUMNS), num_stages=STAGES):
+    for step in tl.range(0, tile_count(bounds, COLUMNS)):
         begin = tile_begin(step, bounds, COLUMNS)
         place = begin - first + bias.origin
         j = begin + tl.arange(0, COLUMNS)

@@ -100,6 +100,7 @@ class Form(NamedTuple):
         far: whether the table ends before the farthest pair, so that far tiles have a constant bias.
         learned: whether the bias needs a gradient.
         upcast: whether 16-bit numbers are widened before products, for Triton's interpreter.
+        nvidia: whether it is for a GPU of NVIDIA, with its instructions.
     """
 
     rows: int
@@ -118,6 +119,7 @@ class Form(NamedTuple):
     far: bool
     learned: bool
     upcast: bool
+    nvidia: bool
 
 
 @kernel
@@ -208,7 +210,7 @@ def bias_tile(i, j, place, inputs, FORM: tl.constexpr):
             c, r = tl.arange(0, j.shape[1]).to(tl.int64)[None, :], tl.arange(0, i.shape[0]).to(tl.int64)[:, None]
         else:
             c, r = tl.arange(0, j.shape[0]).to(tl.int64)[:, None], tl.arange(0, i.shape[1]).to(tl.int64)[None, :]
-        added = tl.load(bias.table + head.to(tl.int64) * bias.pitch + place + (c - r)) * LOG2E
+        added = load_numbers(bias.table + head.to(tl.int64) * bias.pitch + (place + c - r), FORM) * LOG2E
     else:
         behind = (i + where.start).to(tl.float32) - j.to(tl.float32)
         added = -behind * (tl.load(bias.slopes + head) * LOG2E)
@@ -216,6 +218,22 @@ def bias_tile(i, j, place, inputs, FORM: tl.constexpr):
             ahead = tl.load(bias.slopes + where.heads + head) * LOG2E
             added = tl.where(behind < 0, behind * ahead, added)
     return added
+
+
+@kernel
+def load_numbers(place, FORM: tl.constexpr):
+    """Load a tile of float32 numbers by their addresses into registers.
+
+    Triton copies what a loop loads through shared memory, number by number where they are not consecutive, which
+    takes several times as long as the tile's products. It leaves instructions as they are.
+    """
+    if FORM.nvidia:
+        numbers = tl.inline_asm_elementwise(
+            "ld.global.f32 $0, [$1];", "=f,l", [place.to(tl.int64)], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        numbers = tl.load(place)
+    return numbers
 
 
 @kernel

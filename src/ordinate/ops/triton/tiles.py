@@ -82,7 +82,11 @@ TILES: dict[str, dict[int, dict[int, Tiles]]] = {
     "ampere": {2: SMALL, 4: SINGLE},
     "hopper": {2: HOPPER, 4: SINGLE},
     "blackwell": {
-        2: LARGE | {64: LARGE[64]._replace(diagonals=Tile(64, 64, 8, 2))},
+        2: LARGE
+        | {
+            64: LARGE[64]._replace(queries=Tile(64, 64, 8, 2), diagonals=Tile(64, 64, 8, 2)),
+            128: LARGE[128]._replace(forward=Tile(64, 64, 8, 3), keys=Tile(32, 64, 8, 2)),
+        },
         4: SINGLE | {256: SINGLE[256]._replace(forward=Tile(16, 16, 4, 1))},
     },
 }

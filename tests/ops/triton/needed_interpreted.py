@@ -1,17 +1,39 @@
+"""Which keys a linear bias makes negligible, in Triton's interpreter: test_needed.py runs it in its own process.
+
+TRITON_INTERPRET=1 python -m pytest -W ignore::RuntimeWarning tests/ops/triton/needed_interpreted.py
+"""
+
+import importlib
+
 import pytest
 import torch
 
-from ordinate.ops.triton.decay import key_spans, needed_keys, query_spans
+from ordinate.ops.triton import needed as kernels
+from ordinate.ops.triton.attention import Problem, describe
+from ordinate.ops.triton.decay import key_spans, query_spans
 from ordinate.ops.triton.tiles import Tile
+from tests.attention.backends.triton_interpreted import mutate
 
 SLOPES = torch.tensor([1.0, 0.4, 0.1, 0.0]).expand(2, -1)
 SIZES = [
     (150, 0, 2, 0, 0.0, torch.float32),
     (90, 60, 4, 0, 3.0, torch.float16),
     (150, 0, 1, 0, 0.0, torch.bfloat16),
+    (130, 100, 1, 0, 0.0, torch.float32),
     (300, 10, 2, 65, 0.0, torch.float32),
     (300, 10, 2, 200, 2.0, torch.float32),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _interpreted():
+    assert importlib.import_module("triton").knobs.runtime.interpret
+
+
+def needed_keys(q, k, slopes, cached, window, scale, cap):
+    given = Problem(q, k, k, None, slopes.contiguous(), None, None, None, True, cached, window, 0, False, scale, cap)
+    ready = describe(given)
+    return kernels.needed_keys(q, k, given.slopes, ready.where, ready.form(kernels.TILE))
 
 
 def drawn(queries, cached, kv_heads, type, size=1.0):
@@ -66,9 +88,14 @@ def test_a_number_that_is_not_finite_leaves_nothing_out_for_those_that_may_see_i
         hurt = q.clone()
         hurt[0, 0, 149, 0] = wrong
         assert needed_keys(hurt, k, SLOPES, 0, 0, 8**-0.5, 0.0)[0, 0, 149] == 0
-    # products that overflow in 16 bits
+        # a soft cap is finite where its score is not
+        assert (needed_keys(q, k.where(k != k[1, 0, 70, 3], wrong), SLOPES, 0, 0, 8**-0.5, 2.0)[1, :2] == 0).all()
+    # products that overflow in 16 bits do not in the kernels of attention either
     q, k = (torch.full((1, 4, 150, 8), 300.0, dtype=torch.float16) for _ in range(2))
-    assert (needed_keys(q, k, 1000 * SLOPES, 0, 0, 8**-0.5, 0.0) == 0).all()
+    found = needed_keys(q, k, SLOPES, 0, 0, 8**-0.5, 0.0)
+    left_out = torch.arange(150) < found[..., None]
+    assert (weights_of(q, k, 0, 0, 8**-0.5, 0.0) * left_out).sum(-1).max() <= 2**-26
+    assert (needed_keys(1e30 * q.float(), k.float(), SLOPES, 0, 0, 8**-0.5, 0.0) == 0).all()
 
 
 def test_spans_hold_every_needed_key_and_query_and_no_further_tile():
@@ -87,3 +114,20 @@ def test_spans_hold_every_needed_key_and_query_and_no_further_tile():
             last = [int(columns.any(1).nonzero()[-1]) // 16 for columns in pairs.split(32, 1)]
             assert of_queries[b, h, :, 1].tolist() == [16 * (row + 1) for row in last]
     assert of_queries[:, 0, 0, 1].max() < 160
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("where.start + i - far", "where.start + i - far + 9"),
+        ("rest = -share - torch.log", "rest = -share + torch.log"),
+        ("where.scale\n    highest = ", "where.scale + 9\n    highest = "),
+        ("- LOG_GROUP", "- 4 * LOG_GROUP"),
+        ("highest - mean - LOG_GROUP", "-LOG_GROUP"),
+        ("tl.where(found < INFINITY, found, INFINITY)", "found * 0.0"),
+    ],
+)
+def test_a_mutant_is_killed(text, other, monkeypatch, tmp_path):
+    mutate("needed", text, other, monkeypatch, tmp_path)
+    with pytest.raises(AssertionError):
+        test_the_group_of_recent_keys_bounds_a_row_whose_own_key_weighs_little()
