@@ -1,6 +1,6 @@
 """The Triton backend's way for schemes with a vector for each offset, such as Shaw, Transformer-XL and DeBERTa."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +12,11 @@ from ordinate.core.geometry import Geometry
 from ordinate.ops.blocks import offset_geometry, visible_offsets
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.relative import RelativeVectors, check_table
-from ordinate.ops.triton import vector_operators
 from ordinate.ops.triton.vector_tiles import MAX_VALUE_CHANNELS, VECTOR_TILES
 from ordinate.schemes._scheme import Placed
 
+Operator = Callable[..., tuple[Tensor, ...]]
+"""As one of `ordinate.ops.triton.vector_operators`."""
 CONTENT_HOOKS = frozenset({"content_bias", "value_bias"})
 
 
@@ -47,12 +48,16 @@ class Setting(NamedTuple):
         numbers: likewise.
         where: the geometry.
         first: as in `Terms`.
+        forward: the operator.
+        backward: that of its gradients.
     """
 
     structure: tuple[int, ...]
     numbers: tuple[float, float]
     where: Geometry
     first: int
+    forward: Operator
+    backward: Operator
 
 
 def depends_on_content(at: Placed) -> bool:
@@ -67,7 +72,7 @@ def vectors_unsupported(call: AttentionCall) -> str | None:
         return "the scheme replaces q.k by its own scores"
     if not (where.consecutive and scheme.shift_invariant):
         return "the scheme depends on more than the offset in memory order"
-    return None if _terms(call.at) is not None else "the scheme has no vector for each offset"
+    return None if terms_of(call.at) is not None else "the scheme has no vector for each offset"
 
 
 def vectors_without_configuration(call: AttentionCall) -> str | None:
@@ -76,19 +81,19 @@ def vectors_without_configuration(call: AttentionCall) -> str | None:
     most = max(next(iter(VECTOR_TILES.values()))[call.q.dtype.itemsize])
     if channels > most:
         return f"vectors by offset are supported up to {most} channels in {str(call.q.dtype).removeprefix('torch.')}"
-    terms = _terms(call.at)
+    terms = terms_of(call.at)
     if terms is not None and terms.carried is not None and channels > MAX_VALUE_CHANNELS:
         return f"vectors by offset for values are supported up to {MAX_VALUE_CHANNELS} channels"
     return None
 
 
-def vectors_attention(call: AttentionCall) -> tuple[Tensor, Tensor]:
-    """Return output and log-sum-exp in units of log2.
+def vectors_attention(call: AttentionCall, forward: Operator, backward: Operator) -> tuple[Tensor, Tensor]:
+    """Return output and log-sum-exp in units of log2 by an operator and that of its gradients.
 
     Raises:
         ValueError: vectors of another width or number of heads than queries, keys and values have.
     """
-    terms, where, heads = _terms(call.at), call.where, call.q.shape[1]
+    terms, where, heads = terms_of(call.at), call.where, call.q.shape[1]
     if terms is None:
         raise AssertionError("the scheme has no vector for each offset")
     for x, width in zip(terms[1:4], (call.q.shape[3], call.q.shape[3], call.v.shape[3]), strict=True):
@@ -102,14 +107,15 @@ def vectors_attention(call: AttentionCall) -> tuple[Tensor, Tensor]:
     sinks = call.score_options.sinks
     origin = where.shape[0] - 1 - terms.first
     structure = int(where.is_causal), where.start, where.window or 0, origin, int(terms.far)
-    setting = Setting(structure, (call.scale, call.score_options.softcap or 0.0), where, terms.first)
+    numbers = call.scale, call.score_options.softcap or 0.0
+    setting = Setting(structure, numbers, where, terms.first, forward, backward)
     given = table, None if sinks is None else sinks.float().contiguous(), asked, terms.held, terms.carried
     return _Vectors.apply(setting, call.q, call.k, call.v, *given, where.q_document, where.k_document)
 
 
 def vectors_bytes(call: AttentionCall) -> int:
     """Return what the forward pass holds beyond inputs and output: vectors as made and rounded, numbers of tokens."""
-    terms, (batch, heads, queries, _), keys = _terms(call.at), call.q.shape, call.where.shape[1]
+    terms, (batch, heads, queries, _), keys = terms_of(call.at), call.q.shape, call.where.shape[1]
     held = 4 * batch * (heads * queries + call.k.shape[1] * keys)
     if call.where.q_document is not None:
         held += 24 * batch * sum(call.where.shape)
@@ -119,11 +125,12 @@ def vectors_bytes(call: AttentionCall) -> int:
     return held + table + sum((4 + call.q.element_size()) * x.numel() for x in terms[1:4] if x is not None)
 
 
-def _terms(at: Placed) -> Terms | None:
-    return at.cached("vectors of triton", lambda: _made_terms(at))
+def terms_of(at: Placed) -> Terms | None:
+    """Return the terms of a placed scheme, which its layers share; None: it has no vectors by offset."""
+    return at.cached("vectors of triton", lambda: _madeterms_of(at))
 
 
-def _made_terms(at: Placed) -> Terms | None:
+def _madeterms_of(at: Placed) -> Terms | None:
     """Evaluate the vectors and the bias at the offsets that are visible and at which they change."""
     scheme, where = at.scheme, at.where
     asked_once = scheme.relative_vectors(offset_geometry(where, 0, 1))
@@ -150,22 +157,20 @@ class _Vectors(torch.autograd.Function):
     def forward(
         ctx: Any, setting: Setting, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        out, lse = vector_operators.attention(q, k, v, others, setting.structure, setting.numbers)
+        out, lse, *more = setting.forward(q, k, v, others, setting.structure, setting.numbers)
         ctx.setting = setting
-        ctx.save_for_backward(q, k, v, *others, out, lse)
+        ctx.save_for_backward(q, k, v, *others, out, lse, *more)
         ctx.mark_non_differentiable(lse)
         return out, lse
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        *tensors, out, lse = ctx.saved_tensors
+        tensors, results = ctx.saved_tensors[:10], ctx.saved_tensors[10:]
         inputs, setting, needed = tensors[:8], ctx.setting, ctx.needs_input_grad[1:9]
 
         def fast(gradient: Tensor) -> tuple[Tensor | None, ...]:
-            saved, learned = [*inputs[:3], out, lse], [needed[3], *needed[5:]]
-            made = vector_operators.attention_backward(
-                gradient, saved, tensors[3:], setting.structure, setting.numbers, learned
-            )
+            saved, learned = [*inputs[:3], *results], [needed[3], *needed[5:]]
+            made = setting.backward(gradient, saved, tensors[3:], setting.structure, setting.numbers, learned)
             return tuple(x if need else None for x, need in zip(made, needed, strict=True))
 
         if torch.compiler.is_compiling():

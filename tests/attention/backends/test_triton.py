@@ -9,8 +9,8 @@ import torch
 
 from ordinate import Geometry, attend, explain
 from ordinate.attention._backend import AttentionCall, ScoreOptions
+from ordinate.attention._triton_tables import bias_of
 from ordinate.attention._triton_vectors import vectors_without_configuration
-from ordinate.attention.backends import triton as backend
 from ordinate.ops.triton import availability
 from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Shaw, Sum, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, random_qkv
@@ -146,7 +146,7 @@ def test_without_a_gpu_or_triton_it_says_what_to_do(monkeypatch):
     with pytest.raises(ValueError, match="only GPUs are supported"):
         attend(q, k, v, at, backend="triton")
     assert explain(q, k, v, at).backend != "triton"
-    monkeypatch.setattr(availability, "find_spec", lambda name: None)
+    monkeypatch.setattr(availability, "_is_installed", lambda: False)
     missing = "Triton is not installed: pip install 'triton>=3.6'"
     assert availability.unavailable_reason(torch.device("cuda")) == missing
     monkeypatch.setenv("TRITON_INTERPRET", "1")
@@ -170,7 +170,7 @@ def test_without_a_gpu_or_triton_it_says_what_to_do(monkeypatch):
 )
 def test_the_short_table_gives_the_bias_of_every_visible_pair(geometry, scheme):
     where = GEOMETRIES[geometry](35)
-    made, (queries, keys) = backend._bias(scheme.at(where)), where.shape
+    made, (queries, keys) = bias_of(scheme.at(where)), where.shape
     entry = torch.arange(keys) - torch.arange(queries)[:, None] + queries - 1 - made.first
     if not made.far:
         assert ((entry >= 0) & (entry < made.table.shape[1]))[where.visible[0]].all()
@@ -181,9 +181,9 @@ def test_the_short_table_gives_the_bias_of_every_visible_pair(geometry, scheme):
 
 def test_a_table_is_evaluated_near_the_diagonal_only():
     where = Geometry.causal(5000)
-    made = backend._bias(T5(heads=4).at(where))
+    made = bias_of(T5(heads=4).at(where))
     assert made.far
     assert made.table.shape == (4, 129)
-    slopes = backend._bias(Sum(Rope(head_width=8), Alibi(heads=4)).at(where))
+    slopes = bias_of(Sum(Rope(head_width=8), Alibi(heads=4)).at(where))
     assert slopes.table is None
     assert slopes.slopes[:, 0].tolist() == [0.25, 0.25]

@@ -14,7 +14,19 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import code_generator
 
 from benchmarks.gpu_code import Device
-from ordinate.ops.triton import attention, chunk_scan_kernels, decode, kernel, rotate, scans, vectors, wkv_kernels
+from ordinate.ops.triton import (
+    attention,
+    chunk_scan_kernels,
+    decode,
+    kernel,
+    near_far,
+    needed,
+    rotate,
+    scans,
+    vector_near_far,
+    vectors,
+    wkv_kernels,
+)
 from ordinate.ops.triton.attention import Problem
 
 TOKENS = 96
@@ -61,7 +73,24 @@ def compile_vectors(base):
         table = torch.zeros(2, 2 * REACH + 1) if given[1] is one else base.table
         problem = vectors.VectorProblem(base._replace(table=table, far=far), *given)
         out, lse = vectors.forward(problem)
-        vectors.backward(torch.zeros_like(out), problem, out, lse, vectors.Learned(True, True, True, True))
+        vectors.backward(torch.zeros_like(out), problem, (out, lse), vectors.Learned(True, True, True, True))
+
+
+def compile_far(width):
+    """Near and far keys, of a table and of vectors; and the instructions of GPUs of NVIDIA."""
+    q, k, v = (torch.zeros(1, TOKENS, heads, width, dtype=torch.float16).transpose(1, 2) for heads in (2, 1, 1))
+    shape = True, 0, 0, REACH, True, width**-0.5, 0.0
+    base = Problem(q, k, v, torch.zeros(2, REACH + 1), None, None, None, None, *shape)
+    near_far.forward(base)
+    for some in (None, torch.zeros(1, REACH + 1, width)):
+        given = vectors.VectorProblem(base, torch.zeros(2, REACH + 1, width), None, some)
+        results = vector_near_far.forward(given)
+        learned = vectors.Learned(True, True, False, True)
+        vector_near_far.backward(torch.zeros_like(results[0]), given, results, learned)
+    describe = attention.describe
+    attention.describe = lambda given: describe(given)._replace(nvidia=True)
+    attention.forward(base)
+    attention.describe = describe
 
 
 def compile_rotations():
@@ -100,7 +129,18 @@ def statements():
 
 code_generator.CodeGenerator = Visited
 triton.runtime.driver.set_active(Device(0, GPUTarget("cuda", 90, 32)))
-for module in (attention, decode, vectors, rotate, scans, wkv_kernels, chunk_scan_kernels):
+for module in (
+    attention,
+    decode,
+    vectors,
+    rotate,
+    scans,
+    wkv_kernels,
+    chunk_scan_kernels,
+    needed,
+    near_far,
+    vector_near_far,
+):
     module.launch = compiled
 for base in problems():
     out, lse = attention.forward(base)
@@ -108,6 +148,8 @@ for base in problems():
     decode.decode(base._replace(q=base.q[:, :, -1:], start=TOKENS - 1))
     if base.slopes is None:
         compile_vectors(base)
+for width in (24, 32):
+    compile_far(width)
 compile_rotations()
 compile_recurrences()
 every = set(statements())

@@ -48,7 +48,7 @@ print(json.dumps([triton.__version__, orders]))
 """
 
 # of all kernels, for one GPU
-CONFIGURATIONS = 171
+CONFIGURATIONS = 191
 # main kernels of Hopper by channels: the fastest on an H200 with Triton 3.6, which spills nothing; 3.9 spills 8 bytes
 TWO_SPILLED = {("attention_forward", 64), ("attention_forward", 128), ("attention_backward_keys", 128)}
 
@@ -57,6 +57,8 @@ def most_spilled(row):
     """Bytes that a configuration timed on an H200 may spill; its large tiles of vectors gain more than that costs."""
     if row["type"] != "bfloat16":
         return 0
+    if row["channels"] == 256 and row["kernel"] == "transformer_xl: vector_backward_queries":
+        return 8
     if (row["kernel"], row["channels"]) in TWO_SPILLED:
         return 8
     return 1416 if ":" in row["kernel"] and (row["channels"], row["rows"]) == (64, 64) else 0
@@ -70,7 +72,12 @@ with_oldest = pytest.mark.skipif(
 )
 # most bytes that its code may spill, by architecture, type, channels and kernel
 SPILLED_BY_OLDEST = {
+    ("sm_90", "bfloat16", 64, "attention_forward"): 8,
+    ("sm_90", "bfloat16", 64, "attention_backward_keys"): 8,
+    ("sm_90", "bfloat16", 128, "attention_backward_keys"): 32,
+    ("sm_90", "bfloat16", 128, "attention_backward_queries"): 16,
     ("sm_90", "bfloat16", 256, "add_tiles"): 8,
+    ("sm_100", "float32", 256, "attention_forward"): 8,
     ("sm_90", "float32", 128, "attend_chunk"): 104,
     ("sm_90", "bfloat16", 64, "shaw: vector_forward"): 504,
     ("sm_90", "bfloat16", 64, "shaw: vector_backward_keys"): 680,
@@ -109,7 +116,8 @@ def test_every_configuration_fits_into_registers_and_shared_memory(architecture)
     _, count, faulty = printed("-c", PROGRAM, architecture)
     assert count == CONFIGURATIONS
     assert all(row["faults"] == [f"{row['stack']} bytes spilled"] for row in faulty)
-    assert not [row for row in faulty if architecture != "sm_90" or row["stack"] > most_spilled(row)]
+    timed = architecture == "sm_90"
+    assert not [row for row in faulty if row["stack"] > (most_spilled(row) if timed or row["channels"] == 256 else 0)]
 
 
 @pytest.mark.extended

@@ -4,6 +4,7 @@ They are defined without Triton, which is imported when one of them runs.
 """
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -25,9 +26,11 @@ torch.library.define(
     "ordinate::triton_decode", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
 )
 torch.library.define(
-    "ordinate::triton_attention_backward",
-    f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool learned) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "ordinate::triton_near_far", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
 )
+BACKWARD = f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool learned) -> ({', '.join(['Tensor'] * 6)})"
+torch.library.define("ordinate::triton_attention_backward", BACKWARD)
+torch.library.define("ordinate::triton_near_far_backward", BACKWARD)
 
 
 def attention(
@@ -42,6 +45,13 @@ def decode(
 ) -> tuple[Tensor, Tensor]:
     """Return what `attention` does, for a few queries and without a gradient: the keys are split among programs."""
     return torch.ops.ordinate.triton_decode(q, k, v, others, structure, numbers)
+
+
+def near_far(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """Return what `attention` does, for a bias that is constant from some distance on, of a causal mask."""
+    return torch.ops.ordinate.triton_near_far(q, k, v, others, structure, numbers)
 
 
 def attention_backward(
@@ -65,13 +75,44 @@ def attention_backward(
     return torch.ops.ordinate.triton_attention_backward(gradient, saved, others, structure, numbers, learned)
 
 
-@torch.library.impl("ordinate::triton_attention", DEVICES)
-def _forward(
-    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
-) -> tuple[Tensor, Tensor]:
-    from ordinate.ops.triton.attention import forward
+def near_far_backward(
+    gradient: Tensor,
+    saved: Sequence[Tensor],
+    others: Optional,
+    structure: Integers,
+    numbers: Sequence[float],
+    learned: bool,
+) -> tuple[Tensor, ...]:
+    """Return what `attention_backward` does, for `near_far`."""
+    return torch.ops.ordinate.triton_near_far_backward(gradient, saved, others, structure, numbers, learned)
 
-    return forward(_problem((q, k, v), others, structure, numbers))
+
+def _implement(name: str, module: str) -> None:
+    """Register an operator and that of its gradients: the functions `forward` and `backward` of a module beside."""
+
+    def forward(
+        q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+    ) -> tuple[Tensor, Tensor]:
+        kernels = import_module(f"ordinate.ops.triton.{module}")
+        return kernels.forward(_problem((q, k, v), others, structure, numbers))
+
+    def backward(
+        gradient: Tensor,
+        saved: Sequence[Tensor],
+        others: Optional,
+        structure: Integers,
+        numbers: Sequence[float],
+        learned: bool,
+    ) -> tuple[Tensor, ...]:
+        kernels = import_module(f"ordinate.ops.triton.{module}")
+        *inputs, out, lse = saved
+        made = kernels.backward(gradient, _problem(inputs, others, structure, numbers), out, lse, learned)
+        return tuple(lse.new_empty(0) if x is None else x for x in made)
+
+    torch.library.impl(f"ordinate::{name}", DEVICES)(forward)
+    torch.library.impl(f"ordinate::{name}_backward", DEVICES)(backward)
+    torch.library.register_fake(f"ordinate::{name}")(_shaped)
+    torch.library.register_fake(f"ordinate::{name}_backward")(_shaped_backward)
 
 
 @torch.library.impl("ordinate::triton_decode", DEVICES)
@@ -84,30 +125,12 @@ def _decode(
 
 
 @torch.library.register_fake("ordinate::triton_decode")
-@torch.library.register_fake("ordinate::triton_attention")
 def _shaped(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
     return empty_outputs(q, v)
 
 
-@torch.library.impl("ordinate::triton_attention_backward", DEVICES)
-def _backward(
-    gradient: Tensor,
-    saved: Sequence[Tensor],
-    others: Optional,
-    structure: Integers,
-    numbers: Sequence[float],
-    learned: bool,
-) -> tuple[Tensor, ...]:
-    from ordinate.ops.triton.attention import backward
-
-    *inputs, out, lse = saved
-    made = backward(gradient, _problem(inputs, others, structure, numbers), out, lse, learned)
-    return tuple(lse.new_empty(0) if x is None else x for x in made)
-
-
-@torch.library.register_fake("ordinate::triton_attention_backward")
 def _shaped_backward(
     gradient: Tensor,
     saved: Sequence[Tensor],
@@ -131,3 +154,7 @@ def _problem(inputs: Sequence[Tensor], others: Optional, structure: Integers, nu
     table, slopes, sinks, q_document, k_document = others
     shape = bool(causal), start, window, origin, bool(far)
     return Problem(q, k, v, table, slopes, sinks, q_document, k_document, *shape, scale, cap)
+
+
+_implement("triton_attention", "attention")
+_implement("triton_near_far", "near_far")

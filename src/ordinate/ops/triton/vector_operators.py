@@ -4,6 +4,7 @@ They are defined without Triton, which is imported when one of them runs.
 """
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -20,10 +21,12 @@ torch.library.define(
     "ordinate::triton_vectors", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
 )
 torch.library.define(
-    "ordinate::triton_vectors_backward",
-    f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool[] learned)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "ordinate::triton_near_far_vectors",
+    f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse, Tensor far, Tensor far_lse)",
 )
+BACKWARD = f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool[] learned) -> ({', '.join(['Tensor'] * 8)})"
+torch.library.define("ordinate::triton_vectors_backward", BACKWARD)
+torch.library.define("ordinate::triton_near_far_vectors_backward", BACKWARD)
 
 
 def attention(
@@ -31,6 +34,13 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """Return the output and the log-sum-exp in units of log2."""
     return torch.ops.ordinate.triton_vectors(q, k, v, others, structure, numbers)
+
+
+def near_far(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, ...]:
+    """Return what `attention` does, for vectors constant from some distance on; then both of the farther keys."""
+    return torch.ops.ordinate.triton_near_far_vectors(q, k, v, others, structure, numbers)
 
 
 def attention_backward(
@@ -54,13 +64,45 @@ def attention_backward(
     return torch.ops.ordinate.triton_vectors_backward(gradient, saved, others, structure, numbers, learned)
 
 
-@torch.library.impl("ordinate::triton_vectors", DEVICES)
-def _forward(
-    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
-) -> tuple[Tensor, Tensor]:
-    from ordinate.ops.triton.vectors import forward
+def near_far_backward(
+    gradient: Tensor,
+    saved: Sequence[Tensor],
+    others: Optional,
+    structure: Integers,
+    numbers: Sequence[float],
+    learned: Sequence[bool],
+) -> tuple[Tensor, ...]:
+    """Return what `attention_backward` does, for `near_far`, whose four results are saved."""
+    return torch.ops.ordinate.triton_near_far_vectors_backward(gradient, saved, others, structure, numbers, learned)
 
-    return forward(_problem((q, k, v), others, structure, numbers))
+
+def _implement(name: str, module: str) -> None:
+    """Register an operator and that of its gradients: the functions `forward` and `backward` of a module beside."""
+
+    def forward(
+        q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+    ) -> tuple[Tensor, ...]:
+        kernels = import_module(f"ordinate.ops.triton.{module}")
+        return kernels.forward(_problem((q, k, v), others, structure, numbers))
+
+    def backward(
+        gradient: Tensor,
+        saved: Sequence[Tensor],
+        others: Optional,
+        structure: Integers,
+        numbers: Sequence[float],
+        learned: Sequence[bool],
+    ) -> tuple[Tensor, ...]:
+        from ordinate.ops.triton.vectors import Learned
+
+        kernels = import_module(f"ordinate.ops.triton.{module}")
+        problem, results = _problem(saved[:3], others, structure, numbers), saved[3:]
+        made = kernels.backward(gradient, problem, results, Learned(*learned))
+        return tuple(results[1].new_empty(0) if x is None else x for x in made)
+
+    torch.library.impl(f"ordinate::{name}", DEVICES)(forward)
+    torch.library.impl(f"ordinate::{name}_backward", DEVICES)(backward)
+    torch.library.register_fake(f"ordinate::{name}_backward")(_shaped_backward)
 
 
 @torch.library.register_fake("ordinate::triton_vectors")
@@ -70,23 +112,14 @@ def _shaped(
     return empty_outputs(q, v)
 
 
-@torch.library.impl("ordinate::triton_vectors_backward", DEVICES)
-def _backward(
-    gradient: Tensor,
-    saved: Sequence[Tensor],
-    others: Optional,
-    structure: Integers,
-    numbers: Sequence[float],
-    learned: Sequence[bool],
+@torch.library.register_fake("ordinate::triton_near_far_vectors")
+def _shaped_near_far(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, ...]:
-    from ordinate.ops.triton.vectors import Learned, backward
-
-    *inputs, out, lse = saved
-    made = backward(gradient, _problem(inputs, others, structure, numbers), out, lse, Learned(*learned))
-    return tuple(lse.new_empty(0) if x is None else x for x in made)
+    rows = slice(structure[3], None)
+    return *empty_outputs(q, v), *(x.contiguous() for x in empty_outputs(q[:, :, rows], v))
 
 
-@torch.library.register_fake("ordinate::triton_vectors_backward")
 def _shaped_backward(
     gradient: Tensor,
     saved: Sequence[Tensor],
@@ -95,8 +128,7 @@ def _shaped_backward(
     numbers: Sequence[float],
     learned: Sequence[bool],
 ) -> tuple[Tensor, ...]:
-    q, k, v, _, lse = saved
-    table, sinks, *vectors = others[:5]
+    (q, k, v, _, lse), (table, sinks, *vectors) = saved[:5], others[:5]
     wanted = (x if need else None for x, need in zip((table, *vectors), learned, strict=True))
     table, *vectors = wanted
     return *empty_gradients(q, k, v), *(lse.new_empty(0 if x is None else x.shape) for x in (table, sinks, *vectors))
@@ -113,3 +145,7 @@ def _problem(inputs: Sequence[Tensor], others: Optional, structure: Integers, nu
     shape = bool(causal), start, window, origin, bool(far)
     base = Problem(q, k, v, table, None, sinks, q_document, k_document, *shape, scale, cap)
     return VectorProblem(base, *vectors)
+
+
+_implement("triton_vectors", "vectors")
+_implement("triton_near_far_vectors", "vector_near_far")

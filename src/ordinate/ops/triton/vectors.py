@@ -1,5 +1,6 @@
 """Attention with a vector for each offset by the Triton kernels: forward, backward, and the vectors' gradients."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -99,13 +100,13 @@ def _ready(given: VectorProblem) -> _Ready:
     found = vector_tiles(device_class(q.device), q.dtype, max(padded(q.shape[3]), padded(v.shape[3])))
     base = base._replace(bias=base.bias._replace(last=given.entries - 1))
     asked, held, carried = (
-        _band(x, q.dtype) for x in (given.asked, None if given.lone else given.held, given.carried)
+        band(x, q.dtype) for x in (given.asked, None if given.lone else given.held, given.carried)
     )
-    vectors = Vectors(asked, held, carried, _band(given.held, torch.float32) if given.lone else None)
+    vectors = Vectors(asked, held, carried, band(given.held, torch.float32) if given.lone else None)
     return _Ready(given, base, found, vectors)
 
 
-def _band(x: Tensor | None, dtype: torch.dtype) -> Band | None:
+def band(x: Tensor | None, dtype: torch.dtype) -> Band | None:
     """Return vectors as a kernel takes them: rounded to the dtype of their products, as autocast rounds weights."""
     return None if x is None else Band(x.to(dtype).contiguous(), 0 if len(x) == 1 else x.shape[1] * x.shape[2])
 
@@ -160,17 +161,16 @@ def forward(given: VectorProblem) -> tuple[Tensor, Tensor]:
     return out, lse
 
 
-def backward(gradient: Tensor, given: VectorProblem, out: Tensor, lse: Tensor, learned: Learned) -> VectorGradients:
+def backward(gradient: Tensor, given: VectorProblem, results: Sequence[Tensor], learned: Learned) -> VectorGradients:
     """Return the gradients; weights are computed again from the log-sum-exp.
 
     Args:
         gradient: of the output.
         given: the problem.
-        out: the output of `forward`.
-        lse: its log-sum-exp.
+        results: output and log-sum-exp, as `forward` returns them.
         learned: which of the inputs beside queries, keys and values need a gradient.
     """
-    ready = _ready(given)
+    (out, lse), ready = results, _ready(given)
     gradient = contiguous_channels(gradient)
     q, k, v = ready.base.problem[:3]
     delta = torch.empty_like(lse)

@@ -1,0 +1,61 @@
+"""The choice of the backend near_far; what it computes in a process of its own, which Triton interprets."""
+
+import pytest
+import torch
+
+from ordinate import Geometry, attend, explain
+from ordinate.attention.backends import near_far, triton
+from ordinate.core.devices import as_if_on
+from ordinate.ops.triton import fused
+from ordinate.schemes import T5
+from tests.attention.backends.test_triton import INTERPRETED, installed, pytest_of
+
+
+@installed
+@pytest.mark.extended
+def test_both_parts_together_agree_with_the_reference():
+    # with the mutants it takes some five minutes
+    chosen = "agrees_with or self_check or operators_say or unsupported or explained"
+    assert " passed" in pytest_of(INTERPRETED.with_name("near_far_interpreted.py"), "-k", chosen)
+
+
+def test_without_a_gpu_it_is_refused():
+    q, k, v = (torch.zeros(1, 4, 300, 8) for _ in range(3))
+    at = T5(heads=4, max_distance=20).at(Geometry.causal(300))
+    with pytest.raises(ValueError, match="only GPUs are supported"):
+        attend(q, k, v, at, backend="near_far")
+    assert "only GPUs are supported" in explain(q, k, v, at).unsupported["near_far"]
+
+
+def test_it_is_tried_before_the_kernels_for_all_keys():
+    assert near_far.NearFar.priority < triton.Triton.priority
+
+
+def test_the_kernel_of_the_far_keys_is_that_of_the_device(monkeypatch):
+    for kind, ours in (("hopper", fused._cudnn), ("blackwell", fused._cudnn), ("ampere", fused._flash)):
+        monkeypatch.setattr(fused, "device_class", lambda device, kind=kind: kind)
+        assert fused.fused_attention(torch.device("cuda")).forward is ours
+    monkeypatch.setattr(fused, "device_class", lambda device: "hopper")
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+        assert fused.fused_attention(torch.device("cuda")).forward is fused._flash
+
+
+def test_far_gradients_given_more_keys_are_those_of_the_whole_softmax():
+    # the same tensors beside a fixed further key: its weight is part of the log-sum-exp alone
+    q, k, v, gradient = (torch.randn(1, 2, 9, 8, dtype=torch.float64) for _ in range(4))
+    kernel = fused.fused_attention(q.device)
+    out, lse = kernel.forward(q, k, v, 0.5)
+    more = torch.randn(1, 2, 9, dtype=torch.float64)
+    whole = torch.logaddexp(lse, more)
+    made = kernel.backward(gradient, q, k, v, out * (lse - whole).exp()[..., None], whole, 0.5)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    scores = (q @ k.mT * 0.5).masked_fill(torch.ones(9, 9).triu(1).bool(), float("-inf"))
+    weights = torch.cat([scores, more[..., None]], -1).softmax(-1)[..., :-1]
+    for one, other in zip(made, torch.autograd.grad(weights @ v, leaves, gradient), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_on_what_looks_like_a_gpu_it_still_needs_one():
+    q, k, v = (torch.zeros(1, 4, 300, 8) for _ in range(3))
+    with as_if_on("cuda"):
+        assert explain(q, k, v, T5(heads=4).at(Geometry.causal(300))).backend != "near_far"
