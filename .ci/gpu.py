@@ -57,6 +57,7 @@ def parts() -> list[Part]:
         Part("proofs", 10, [*proofs, "cuda"], [*proofs, "cpu", "--quick"]),
         Part("backends", 15, [*attention, *gpu], [*attention, "-k", "made_on_the_device"]),
         Part("attention", 15, bench("attention", *gpu), bench("attention", *dry)),
+        Part("kernels", 6, bench("kernels", *gpu), bench("kernels", "--device", "cpu")),
         Part("contracts", 20, [*PYTEST, *SUITES, *gpu], [*PYTEST, *SUITES, "-k", "promise and rope"]),
         Part("decoder", 10, bench("decoder", *gpu), bench("decoder", *dry)),
         Part("mixers", 20, bench("mixers", *gpu), bench("mixers", *dry)),

@@ -5,6 +5,7 @@
 The column of least times is computed from the tiles when the page is written, nothing is compiled again.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,27 @@ def recurrence_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def kernels_table() -> str:
+    """Format the newest times of kernels on a GPU: `./dev bench kernels --device cuda`."""
+    path = max((ROOT / "benchmarks" / "results").glob("kernels-cuda_*.json"), key=lambda path: path.stem[-10:])
+    found = json.loads(path.read_text(encoding="utf-8"))
+    lines = [
+        f"On one {found['device']} (PyTorch {found['torch']}), {path.stem[-10:]}:",
+        f"`benchmarks/results/{path.name}`.",
+        "",
+        "| measured | attention | GPU time | ratio | longest kernels [ms] |",
+        "|---|---|---|---|---|",
+    ]
+    for title, rows in found["results"].items():
+        for name, row in rows.items():
+            named = (
+                (kernel.removeprefix("cudnn_generated_fort_native_"), time) for kernel, time in row["kernels"].items()
+            )
+            longest = ", ".join(f"`{kernel[:26].strip()}` {time:.2f}" for kernel, time in list(named)[:3])
+            lines.append(f"| {title} | {name} | {row['milliseconds']:.2f} ms | {row['ratio']:.2f} | {longest} |")
+    return "\n".join(lines)
+
+
 def _microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:,.0f} us" if seconds > 1e-5 else f"{seconds * 1e6:.2g} us"
 
@@ -112,7 +134,7 @@ def pages() -> Pages:
     """Return the pages with their tables."""
     found = newest("gpu_code")[1]["results"]
     return {
-        PAGE: {"code": table(found) + "\n\n" + vector_table(found)},
+        PAGE: {"code": table(found) + "\n\n" + vector_table(found), "kernels": kernels_table()},
         DEVICES: {"code": recurrence_table(found)},
     }
 

@@ -21,7 +21,8 @@ TYPES = (torch.bfloat16, torch.float16, torch.float32)
 # with kernels of their own
 MIXERS = ["deltanet", "gated_deltanet", "rwkv7", "gla", "linear", "mamba2", "performer", "retnet", "rwkv4", "rwkv6"]
 GEOMETRIES = {
-    "causal": lambda: Geometry.causal(2048),
+    # as long as the backends of long texts ask for
+    "causal": lambda: Geometry.causal(8192),
     "full": lambda: Geometry.full(2048),
     "window": lambda: Geometry.causal(2048, window=256),
     "packed": lambda: Geometry.packed([1000, 1048]),
@@ -81,7 +82,7 @@ def compute_mixers(width: int) -> None:
 def tested(type: torch.dtype, width: int, shape: str, *, quick: bool) -> list[dict[str, str | None]]:
     """Test all backends with some schemes and options at one dtype, head width and geometry."""
     made = {"none": NoPosition(), "t5": T5(heads=4), "alibi": Alibi(heads=4), "shaw": Shaw(head_width=width)}
-    made["toeplitz"] = Toeplitz(heads=4, max_length=4096)
+    made["toeplitz"] = Toeplitz(heads=4, max_length=8192)
     made = {name: made[name] for name in ("none", "t5")} if quick else made
     rows = []
     options = {"": ScoreOptions(), "softcap, sinks": ScoreOptions(30.0, torch.zeros(4))}

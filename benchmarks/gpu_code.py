@@ -15,6 +15,7 @@ import torch
 
 from benchmarks.harness.printing import show
 from benchmarks.harness.saving import save
+from ordinate.attention.backends.near_far import MAX_CHANNELS as NEAR_FAR_CHANNELS
 from ordinate.ops.triton.tiles import TILES
 from ordinate.ops.triton.vector_tiles import MAX_VALUE_CHANNELS, VECTOR_TILES
 
@@ -152,7 +153,43 @@ def compiled_vectors(
         base = attention.Problem(q, k, v, table, None, None, None, None, *shape, channels**-0.5, 0.0)
         problem = vectors.VectorProblem(base, *given)
         out, lse = vectors.forward(problem)
-        vectors.backward(torch.zeros_like(out), problem, out, lse, vectors.Learned(True, True, True, True))
+        vectors.backward(torch.zeros_like(out), problem, (out, lse), vectors.Learned(True, True, True, True))
+
+
+def compiled_beside(
+    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
+) -> None:
+    """Compile what goes through memory once: the keys that ALiBi needs, and near and far keys put together.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        dtype: dtype of queries, keys and values.
+        channels: channels of a head.
+        on_code: as in `compiled`.
+    """
+    from ordinate.ops.triton import attention, near_far, needed, vector_near_far, vectors
+
+    compile_for(architecture)
+    vectors.device_class = attention.device_class = lambda device: CLASSES[architecture]
+
+    def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
+        form = arguments[-1]
+        code = code_of(function, grid, arguments, options)
+        on_code(f"{kind}: {function.__name__}", {"rows": form.rows, "columns": form.columns, **options}, code)
+
+    attention.launch = vectors.launch = lambda *given: None
+    needed.launch = near_far.launch = vector_near_far.launch = launch
+    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    kind, shape = "alibi", (True, 0, 0, REACH, True, channels**-0.5, 0.0)
+    attention.forward(attention.Problem(q, k, v, None, torch.ones(2, 2), None, None, None, *shape))
+    if dtype == torch.float32 or channels > NEAR_FAR_CHANNELS:
+        return
+    kind = "t5, near and far"
+    near_far.forward(attention.Problem(q, k, v, torch.zeros(2, REACH + 1), None, None, None, None, *shape))
+    kind, near = "shaw, near and far", torch.zeros(1, REACH + 1, channels)
+    given = vectors.VectorProblem(attention.Problem(q, k, v, None, None, None, None, None, *shape), near, None, near)
+    results = vector_near_far.forward(given)
+    vector_near_far.backward(torch.zeros_like(results[0]), given, results, vectors.Learned(False, True, False, True))
 
 
 def _name(function: Any, arguments: tuple[Any, ...]) -> str:
@@ -315,8 +352,13 @@ def measured(architecture: str) -> list[dict[str, Any]]:
         for channels in TILES[CLASSES[architecture]][size]:
 
             def add(name: str, tile: Any, code: Code, dtype: Any = dtype, channels: int = channels) -> None:
-                # the kernels that go through memory once have one configuration, and are compiled again and again
-                if "find_" in name:
+                # these have one configuration, and are compiled again and again
+                if name.rpartition(": ")[2] in (
+                    "find_poison",
+                    "find_delta",
+                    "find_key_numbers",
+                    "find_query_numbers",
+                ):
                     return
                 about = {"type": str(dtype).removeprefix("torch."), "channels": channels, "kernel": name, **tile}
                 rows.append(about | code._asdict() | {"faults": faults(architecture, code)})
@@ -325,6 +367,7 @@ def measured(architecture: str) -> list[dict[str, Any]]:
             compiled(architecture, dtype, channels, add)
             if channels in VECTOR_TILES[CLASSES[architecture]][size]:
                 compiled_vectors(architecture, dtype, channels, add)
+            compiled_beside(architecture, dtype, channels, add)
             compiled_rotation(architecture, dtype, channels, add)
             if dtype == torch.float32:
                 compiled_scans(architecture, channels, add)
