@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ordinate import Geometry, attend, explain
+from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention.backends import near_far, triton
 from ordinate.core.devices import as_if_on
 from ordinate.ops.triton import fused
-from ordinate.schemes import T5
+from ordinate.schemes import T5, Shaw
 from tests.attention.backends.test_triton import INTERPRETED, installed, pytest_of
 
 
@@ -35,9 +37,43 @@ def test_the_kernel_of_the_far_keys_is_that_of_the_device(monkeypatch):
     for kind, ours in (("hopper", fused._cudnn), ("blackwell", fused._cudnn), ("ampere", fused._flash)):
         monkeypatch.setattr(fused, "device_class", lambda device, kind=kind: kind)
         assert fused.fused_attention(torch.device("cuda")).forward is ours
-    monkeypatch.setattr(fused, "device_class", lambda device: "hopper")
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
-        assert fused.fused_attention(torch.device("cuda")).forward is fused._flash
+
+
+def call_on_a_gpu(scheme, tokens, dtype=torch.bfloat16, width=64):
+    with FakeTensorMode():
+        q = torch.empty(1, 4, tokens, width, dtype=dtype, device="cuda")
+    return AttentionCall(q, q, q, scheme.at(Geometry.causal(tokens)), 0.1, 0.0, ScoreOptions())
+
+
+@pytest.mark.parametrize(
+    ("scheme", "tokens", "given", "says"),
+    [
+        (T5(heads=4), 8192, {}, None),
+        (Shaw(head_width=64), 2048, {}, None),
+        (T5(heads=4), 8191, {}, "faster below 8192 tokens"),
+        (Shaw(head_width=64), 2047, {}, "faster below 2048 tokens"),
+        (Shaw(head_width=64, past=100), 3000, {}, "faster below 3232 tokens"),
+        (T5(heads=4), 8192, {"dtype": torch.float32}, "float32 is not supported"),
+        (T5(heads=4), 8192, {"width": 60}, "in steps of 8"),
+        (T5(heads=4), 8192, {"width": 256}, "8 to 128 channels"),
+    ],
+)
+def test_on_a_gpu_it_takes_long_texts_in_16_bits(scheme, tokens, given, says, monkeypatch):
+    monkeypatch.setattr(near_far, "unavailable_reason", lambda device: None)
+    monkeypatch.setattr(near_far, "unproved_reason", lambda name, call: None)
+    for module in (near_far, fused):
+        monkeypatch.setattr(module, "device_class", lambda device: "hopper")
+    backend, call = near_far.NearFar(), call_on_a_gpu(scheme, tokens, **given)
+    reason = backend.call_unsupported_reason(call)
+    assert reason is None if says is None else says in reason
+    if says is None:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            assert "switched off" in backend.call_unsupported_reason(call)
+        torch.use_deterministic_algorithms(True)
+        try:
+            assert "no fixed order" in backend.call_unsupported_reason(call)
+        finally:
+            torch.use_deterministic_algorithms(False)
 
 
 def test_far_gradients_given_more_keys_are_those_of_the_whole_softmax():

@@ -18,6 +18,7 @@ from ordinate.attention._triton_vectors import (
 from ordinate.core.shapes import LogSumExp, Outputs
 from ordinate.ops.triton import operators, vector_operators
 from ordinate.ops.triton.availability import unavailable_reason
+from ordinate.ops.triton.fused import prefers_cudnn
 from ordinate.ops.triton.tiles import TILES, device_class
 
 TYPES = (torch.float16, torch.bfloat16)
@@ -60,6 +61,10 @@ class NearFar(Backend):
             return f"one kernel for all keys is faster below {least} tokens"
         if device_class(call.q.device) not in TILES:
             return "there are no configurations of the kernels for this GPU"
+        # the kernel that a proof is about does not depend on switches
+        usable = torch.backends.cuda
+        if not (usable.cudnn_sdp_enabled() if prefers_cudnn(call.q.device) else usable.flash_sdp_enabled()):
+            return "PyTorch's fused kernel is switched off (torch.nn.attention.sdpa_kernel)"
         if torch.are_deterministic_algorithms_enabled():
             return "PyTorch's fused kernels add gradients of queries in no fixed order"
         return unproved_reason("near_far", call)

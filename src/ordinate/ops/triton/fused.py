@@ -31,8 +31,12 @@ def fused_attention(device: torch.device) -> Fused:
     """Return the fastest kernel on a device: cuDNN's on NVIDIA GPUs from Hopper on, else FlashAttention."""
     if device.type == "cpu":
         return Fused(_cpu, _cpu_backward)
-    newest = device_class(device) in ("hopper", "blackwell") and torch.backends.cuda.cudnn_sdp_enabled()
-    return Fused(_cudnn, _cudnn_backward) if newest else Fused(_flash, _flash_backward)
+    return Fused(_cudnn, _cudnn_backward) if prefers_cudnn(device) else Fused(_flash, _flash_backward)
+
+
+def prefers_cudnn(device: torch.device) -> bool:
+    """Whether cuDNN's kernel is the fastest on a GPU."""
+    return device_class(device) in ("hopper", "blackwell")
 
 
 def _cpu(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
