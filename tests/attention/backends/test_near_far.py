@@ -52,7 +52,7 @@ def call_on_a_gpu(scheme, tokens, dtype=torch.bfloat16, width=64):
         (Shaw(head_width=64), 2048, {}, None),
         (T5(heads=4), 8191, {}, "faster below 8192 tokens"),
         (Shaw(head_width=64), 2047, {}, "faster below 2048 tokens"),
-        (Shaw(head_width=64, past=100), 3000, {}, "faster below 3232 tokens"),
+        (Shaw(head_width=64, past=100), 3000, {}, "faster below 3200 tokens"),
         (T5(heads=4), 8192, {"dtype": torch.float32}, "float32 is not supported"),
         (T5(heads=4), 8192, {"width": 60}, "in steps of 8"),
         (T5(heads=4), 8192, {"width": 256}, "8 to 128 channels"),
