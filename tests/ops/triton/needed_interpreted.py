@@ -73,6 +73,10 @@ def test_the_group_of_recent_keys_bounds_a_row_whose_own_key_weighs_little():
     assert (252 - found[0, 1, 252]) < (18 + 16 + 2) / 0.4
     # outside of a window the group says nothing
     assert 252 - needed_keys(q, k, SLOPES, 0, 64, 1.0, 0.0)[0, 1, 252] > (18 + 16) / 0.4
+    # a far key may weigh more than the whole group, and its score is the highest that is possible
+    k[:, :, 1] *= 3
+    left_out = torch.arange(256) < needed_keys(q, k, SLOPES, 0, 0, 1.0, 0.0)[..., None]
+    assert (weights_of(q, k, 0, 0, 1.0, 0.0) * left_out).sum(-1).max() <= 2**-26
 
 
 def test_a_number_that_is_not_finite_leaves_nothing_out_for_those_that_may_see_it():
