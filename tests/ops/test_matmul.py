@@ -5,7 +5,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ordinate.ops import linear_layer
 from ordinate.ops.linear_layer import Linear, linear
-from ordinate.ops.matmul import matmul, onednn_is_faster
+from ordinate.ops.matmul import matmul, matmul_partial_sums, onednn_is_faster
 from ordinate.testing.assert_close import assert_max_close
 
 
@@ -39,6 +39,20 @@ def test_the_library_is_chosen_by_the_processor(name, expected, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name})
     # without its cache
     assert onednn_is_faster.__wrapped__() == expected
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_long_sums_lose_no_more_digits_than_those_of_pytorch(wide, monkeypatch):
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        pytest.skip("this build of PyTorch has no oneDNN")
+    monkeypatch.setattr("ordinate.ops.matmul.onednn_is_faster", lambda: True)
+    monkeypatch.setattr("ordinate.ops.matmul.has_wide_vectors", lambda: wide)
+    a, b = torch.randn(64, 4096).softmax(-1), torch.randn(4096, 32)
+    exact = a.double() @ b.double()
+    lost, usual = ((x - exact).norm() for x in (matmul_partial_sums(a, b, torch.float32), a @ b))
+    assert lost <= 1.3 * usual
+    # bfloat16 would not show it
+    assert (matmul_partial_sums(a, b, torch.bfloat16) - exact).norm() > 1.3 * usual
 
 
 @pytest.fixture

@@ -36,11 +36,13 @@ def matmul_partial_sums(
 
     oneDNN accumulates a whole row in one long sum, which loses digits; PyTorch's BLAS accumulates in short sums. With
     oneDNN, partial sums of at most `longest` terms are computed and then added, unless `kept` is too narrow for the
-    difference to show.
+    difference to show. They need copies, which cost more than oneDNN gains without AVX-512.
     """
     narrow = torch.finfo(kept).eps > torch.finfo(a.dtype).eps
     if narrow or a.shape[1] <= longest or not takes_onednn(a, b):
         return matmul_transposed(a, b.t())
+    if not has_wide_vectors():
+        return torch.mm(a, b)
     pieces = zip(a.split(longest, 1), b.split(longest), strict=True)
     sums = (_onednn(x.contiguous(), y.t()) for x, y in pieces)
     whole = next(sums)
@@ -121,12 +123,15 @@ def takes_onednn(a: Tensor, b: Tensor) -> bool:
     return bool(known) and not torch.compiler.is_compiling() and torch._C._get_mkldnn_enabled() and onednn_is_faster()
 
 
+def has_wide_vectors() -> bool:
+    """Whether PyTorch uses AVX-512; ATEN_CPU_CAPABILITY may keep it from instructions that the processor has."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
 def bfloat16_is_faster() -> bool:
     """Whether rounding to bfloat16 and multiplying beats float32: where the processor multiplies bfloat16."""
     capable = torch.cpu.get_capabilities()
-    # ATEN_CPU_CAPABILITY may keep PyTorch from instructions that the processor has
-    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return bool((wide and (capable.get("avx512_bf16") or capable.get("amx_bf16"))) or capable.get("bf16"))
+    return bool((has_wide_vectors() and (capable.get("avx512_bf16") or capable.get("amx_bf16"))) or capable.get("bf16"))
 
 
 @cache

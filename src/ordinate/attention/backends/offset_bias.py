@@ -15,7 +15,7 @@ from ordinate.core.shapes import Outputs
 from ordinate.ops import offset_bias_attention
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.double_backward import Tensors, gradients
-from ordinate.ops.matmul import onednn_is_faster
+from ordinate.ops.matmul import has_wide_vectors, onednn_is_faster
 
 # with fewer query-key pairs in a head the Python overhead exceeds the gain, which is smaller without a bias
 MIN_PAIRS = 2**16
@@ -23,7 +23,7 @@ MIN_PAIRS = 2**16
 
 def sdpa_is_slow() -> bool:
     """Whether PyTorch's own attention multiplies at half of this processor's speed: on AMD's with AVX-512."""
-    return onednn_is_faster() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return onednn_is_faster() and has_wide_vectors()
 
 
 class OffsetBias(Backend):
