@@ -131,7 +131,9 @@ def has_wide_vectors() -> bool:
 def bfloat16_is_faster() -> bool:
     """Whether rounding to bfloat16 and multiplying beats float32: where the processor multiplies bfloat16."""
     capable = torch.cpu.get_capabilities()
-    return bool((has_wide_vectors() and (capable.get("avx512_bf16") or capable.get("amx_bf16"))) or capable.get("bf16"))
+    return bool(
+        (has_wide_vectors() and (capable.get("avx512_bf16") or capable.get("amx_bf16"))) or capable.get("bf16")
+    )
 
 
 @cache
