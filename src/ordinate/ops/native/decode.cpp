@@ -9,11 +9,14 @@
 #include <cmath>
 #include <memory>
 
-#include "job.h"
+#include "rows_of_matrix.h"
 
 namespace {
 
 constexpr Index CHUNK = 512;      // keys per chunk
+constexpr Index TOGETHER = 4;     // keys whose scores are computed in parallel
+constexpr Index KEYS = 64;        // keys whose values are added to one row after the other
+constexpr Index COLUMNS = 64;     // columns of values that are summed in registers
 constexpr double SHARE = -26.0;   // log2 of the largest total weight of skipped keys relative to the newest chunk
 constexpr double ROOM = 1.001;    // margin for the rounding of scores and norms
 
@@ -30,32 +33,18 @@ struct Job {
 
   Index rows() const { return heads / key_heads * queries; }  // of one head of keys
   Index chunks() const { return parts(last - first, CHUNK); }
+  template <class T>
+  Index padded() const {  // channels of a sum of values
+    return parts(depth, Piece<T>::SIZE) * Piece<T>::SIZE;
+  }
 };
 
-// partial softmax of one row over one chunk: largest score, sum of exp(score - top), and sum of that times the values
+// partial softmax of one row over one chunk: largest score, sum of exp(score - top), and sum of that times the values,
+// whose channels are in the order of `Piece`
 struct Part {
   float top, mass;
   float* sum;
 };
-
-// SIZE: trip count known at compile time; 0: at run time
-template <Index SIZE, class T>
-inline float dot(const float* __restrict a, const T* __restrict b, Index size) {
-  float sum = 0.f;
-#pragma omp simd reduction(+ : sum)
-  for (Index c = 0; c < (SIZE ? SIZE : size); ++c) sum += a[c] * static_cast<float>(b[c]);
-  return sum;
-}
-
-template <Index SIZE, class T>
-inline void add_values(const float* weights, const T* v, Index pitch, float* __restrict sum, Index size) {
-  const float one = weights[0], two = weights[1], three = weights[2], four = weights[3];
-  const T *__restrict second = v + pitch, *__restrict third = second + pitch, *__restrict fourth = third + pitch;
-#pragma omp simd
-  for (Index c = 0; c < (SIZE ? SIZE : size); ++c)
-    sum[c] += one * static_cast<float>(v[c]) + two * static_cast<float>(second[c]) +
-              (three * static_cast<float>(third[c]) + four * static_cast<float>(fourth[c]));
-}
 
 // turn scores into weights relative to the largest
 inline void soften(float* __restrict scores, const float* __restrict bias, float scale, Index count, Part& part) {
@@ -101,18 +90,41 @@ bool weightless(const Job& job, Index b, Index g, Index begin, const Part* newes
   return true;
 }
 
-template <Index SIZE, class T>
-double attend_chunk(const Job& job, Index b, Index g, Index begin, Part* parts_of_rows) {
-  const Index count = min(CHUNK, job.last - begin), rows = job.rows(), even = count / 4 * 4;
-  Buffer<float> scores(rows * CHUNK), q(rows * job.width);
-  double total = 0.;
-  for (Index r = 0; r < rows; ++r) {
-    const T* from = job.q.row<T>(b, head_of(job, g, r), r % job.queries);
-    for (Index c = 0; c < job.width; ++c) q[r * job.width + c] = from[c];
+// scores of `ROWS` keys for all rows, two rows at a time
+template <Index ROWS, class T>
+void score(const Job& job, const Piece<T>* q, const T* k, float* scores) {
+  const Index pieces = parts(job.width, Piece<T>::SIZE);
+  float found[2 * ROWS];
+  for (Index r = 0; r < job.rows(); r += 2) {
+    const Index count = min<Index>(2, job.rows() - r);
+    auto* const work = count == 1 ? products<1, ROWS, T> : products<2, ROWS, T>;
+    work(q + r * pieces, k, job.k.token, job.width, found);
+    for (Index i = 0; i < count; ++i) std::copy_n(found + i * ROWS, ROWS, scores + (r + i) * CHUNK);
   }
-  for (Index j = 0; j < count; ++j)
-    for (Index r = 0; r < rows; ++r)
-      scores[r * CHUNK + j] = dot<SIZE>(q + r * job.width, job.k.row<T>(b, g, begin + j), job.width);
+}
+
+// add weights times values, `count` keys, to the sum of one row
+template <class T>
+void add_values(const Job& job, const float* weights, const T* v, Index count, float* sum) {
+  constexpr Index SIZE = Piece<T>::SIZE, MOST = COLUMNS / SIZE;
+  const Index whole = job.depth / SIZE * SIZE;
+  Index c = 0;
+  for (; c + COLUMNS <= whole; c += COLUMNS) add_rows<MOST>(weights, v + c, job.v.token, count, sum + c);
+  for (; c < whole; c += SIZE) add_rows<1>(weights, v + c, job.v.token, count, sum + c);
+  if (c < job.depth) add_rows<1>(weights, v + c, job.v.token, count, sum + c, job.depth - c);
+}
+
+template <class T>
+double attend_chunk(const Job& job, Index b, Index g, Index begin, Part* parts_of_rows) {
+  const Index count = min(CHUNK, job.last - begin), rows = job.rows(), even = count / TOGETHER * TOGETHER;
+  const Index pieces = parts(job.width, Piece<T>::SIZE);
+  Buffer<float> scores(rows * CHUNK);
+  Buffer<Piece<T>> q(rows * pieces);
+  double total = 0.;
+  for (Index r = 0; r < rows; ++r)
+    unpack(job.q.row<T>(b, head_of(job, g, r), r % job.queries), job.width, q + r * pieces);
+  for (Index j = 0; j < even; j += TOGETHER) score<TOGETHER, T>(job, q, job.k.row<T>(b, g, begin + j), scores + j);
+  for (Index j = even; j < count; ++j) score<1, T>(job, q, job.k.row<T>(b, g, begin + j), scores + j);
   for (Index r = 0; r < rows; ++r) {
     float* row = scores + r * CHUNK;
     float sum = 0.f;
@@ -121,25 +133,23 @@ double attend_chunk(const Job& job, Index b, Index g, Index begin, Part* parts_o
     total += sum;
     const float* bias = job.bias.data ? job.bias.row<float>(b, head_of(job, g, r), r % job.queries) + begin : nullptr;
     soften(row, bias, job.scale, count, parts_of_rows[r]);
-    std::fill_n(parts_of_rows[r].sum, job.depth, 0.f);
+    std::fill_n(parts_of_rows[r].sum, job.padded<T>(), 0.f);
   }
-  for (Index j = 0; j < even; j += 4)
+  // the values of few keys at a time: they stay in the cache for all rows, and partial sums are short
+  for (Index j = 0; j < count; j += KEYS)
     for (Index r = 0; r < rows; ++r)
-      add_values<SIZE>(scores + r * CHUNK + j, job.v.row<T>(b, g, begin + j), job.v.token, parts_of_rows[r].sum,
-                       job.depth);
-  for (Index j = even; j < count; ++j)
-    for (Index r = 0; r < rows; ++r)
-      for (Index c = 0; c < job.depth; ++c)
-        parts_of_rows[r].sum[c] += scores[r * CHUNK + j] * static_cast<float>(job.v.row<T>(b, g, begin + j)[c]);
+      add_values<T>(job, scores + r * CHUNK + j, job.v.row<T>(b, g, begin + j), min(KEYS, count - j),
+                 parts_of_rows[r].sum);
   return total;
 }
 
 // partial softmax of a skipped chunk
+template <class T>
 double leave_out(const Job& job, Part* parts_of_rows) {
   for (Index r = 0; r < job.rows(); ++r) {
     parts_of_rows[r].top = NEVER;
     parts_of_rows[r].mass = 0.f;
-    std::fill_n(parts_of_rows[r].sum, job.depth, 0.f);
+    std::fill_n(parts_of_rows[r].sum, job.padded<T>(), 0.f);
   }
   return 0.;
 }
@@ -152,16 +162,17 @@ double gather(const Job& job, const Part* part, Index step, Index b, Index h, In
   for (Index n = 0; n < chunks; ++n) highest = std::max(highest, part[n * step].top);
   const float base = highest == NEVER ? 0.f : highest;
   mass *= exponential(top - base);
-  std::fill_n(sum, job.depth, 0.f);
+  std::fill_n(sum, job.padded<T>(), 0.f);
   for (Index n = 0; n < chunks; ++n) {
     const float shrink = exponential(part[n * step].top - base);
     mass += part[n * step].mass * shrink;
-    for (Index c = 0; c < job.depth; ++c) sum[c] += part[n * step].sum[c] * shrink;
+    for (Index c = 0; c < job.padded<T>(); ++c) sum[c] += part[n * step].sum[c] * shrink;
   }
   double total = 0.;
   for (Index c = 0; c < job.depth; ++c) {
-    total += sum[c];
-    narrow(mass == 0.f ? 0.f : sum[c] / mass, job.out.row<T>(b, h, i)[c]);
+    const float own = sum[Piece<T>::unpacked(c)];
+    total += own;
+    narrow(mass == 0.f ? 0.f : own / mass, job.out.row<T>(b, h, i)[c]);
   }
   return total;
 }
@@ -169,14 +180,11 @@ double gather(const Job& job, const Part* part, Index step, Index b, Index h, In
 template <class T>
 void decode(const Job& job) {
   const Index rows = job.rows(), chunks = job.chunks(), heads = job.batch * job.key_heads;
-  Buffer<float> sums(heads * chunks * rows * job.depth), sum(job.depth);
+  const Index padded = job.padded<T>();
+  Buffer<float> sums(heads * chunks * rows * padded), sum(padded);
   std::unique_ptr<Part[]> found(new Part[heads * chunks * rows]);
-  for (Index i = 0; i < heads * chunks * rows; ++i) found[i].sum = sums + i * job.depth;
+  for (Index i = 0; i < heads * chunks * rows; ++i) found[i].sum = sums + i * padded;
   std::unique_ptr<double[]> totals(new double[heads * chunks]);
-  auto* const work = job.width != job.depth ? attend_chunk<0, T>
-                     : job.width == 64      ? attend_chunk<64, T>
-                     : job.width == 128     ? attend_chunk<128, T>
-                                            : attend_chunk<0, T>;
   // compute the chunks [from, to) of every key head; `far`: skip negligible ones
   const auto attend = [&](Index from, Index to, bool far) {
     parallel_for(heads * (to - from), 1, [&](Index begin, Index end) {
@@ -185,9 +193,9 @@ void decode(const Job& job) {
         const Index b = head / job.key_heads, g = head % job.key_heads, key = job.first + chunk * CHUNK;
         Part* const made = &found[task * rows];
         if (far && weightless<T>(job, b, g, key, &found[(head * chunks + chunks - 1) * rows]))
-          totals[task] = leave_out(job, made);
+          totals[task] = leave_out<T>(job, made);
         else
-          totals[task] = work(job, b, g, key, made);
+          totals[task] = attend_chunk<T>(job, b, g, key, made);
       }
     });
   };
