@@ -13,7 +13,8 @@
 namespace {
 
 constexpr Index CHUNK = 32;
-constexpr Index AHEAD = 8;  // tokens whose rows are prefetched
+constexpr Index AHEAD = 8;    // tokens whose rows are prefetched
+constexpr Index NARROW = 16;  // columns of the narrowest panel; others have two or four times as many
 
 struct Job {
   bool back, delta;                          // delta: as in RWKV-7
@@ -212,8 +213,9 @@ void work(const Job& job) {
 
 template <bool DELTA>
 void fit(const Job& job) {
-  if (job.depth <= LANES) return work<1, DELTA>(job);
-  job.depth <= 2 * LANES ? work<2, DELTA>(job) : work<4, DELTA>(job);
+  constexpr int FEW = NARROW / LANES;
+  if (job.depth <= NARROW) return work<FEW, DELTA>(job);
+  job.depth <= 2 * NARROW ? work<2 * FEW, DELTA>(job) : work<4 * FEW, DELTA>(job);
 }
 
 }  // namespace

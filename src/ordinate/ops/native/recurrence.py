@@ -17,8 +17,8 @@ Matrices = Float[Tensor, "b h d e"]
 # the same in PyTorch, for second derivatives: of the tensors that are given, in this order
 Plain = Callable[..., tuple[Tensor, Tensor]]
 
-# as in recurrence.cpp: columns per vector, and tokens between two stored states
-LANES, CHUNK = 16, 32
+# as in recurrence.cpp: columns of the narrowest panel, and tokens between two stored states
+NARROW, CHUNK = 16, 32
 
 # tensors with one row per token
 _VIEWS = ("r", "w", "k", "v", "a", "b")
@@ -101,8 +101,9 @@ def _gradients(tensors: dict[str, Tensor], asked: Tensor | None, end: Tensor | N
 def _kept(tensors: dict[str, Tensor]) -> Tensor:
     """Allocate the stored states, one per CHUNK tokens, from which the backward pass recomputes the others."""
     batch, heads, tokens, depth = tensors["v"].shape
-    # padded to whole panels, which have one, two or four vectors of columns
-    columns = LANES if depth <= LANES else 2 * LANES if depth <= 2 * LANES else -(-depth // (4 * LANES)) * 4 * LANES
+    # padded to whole panels, which have 16, 32 or 64 columns
+    widths = NARROW, 2 * NARROW, 4 * NARROW
+    columns = next((width for width in widths if depth <= width), -(-depth // widths[-1]) * widths[-1])
     return tensors["v"].new_empty(batch, heads, -(-tokens // CHUNK), tensors["k"].shape[3], columns)
 
 

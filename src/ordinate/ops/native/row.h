@@ -2,14 +2,9 @@
 
 #pragma once
 
-#include <cstring>
-
-#include "job.h"
+#include "vector.h"
 
 namespace {
-
-constexpr Index LANES = 16;
-typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
 
 // P vectors of columns of one row; missing columns at the end are 0
 template <int P>
@@ -32,19 +27,6 @@ struct Row {
     for (int p = 0; p < P; ++p) of[p] *= by;
   }
 };
-
-// horizontal sum by halving: a fixed order, independent of the compiler
-float total(Vector x) {
-#ifdef __AVX512F__
-  return _mm512_reduce_add_ps(reinterpret_cast<__m512>(x));
-#else
-  float lanes[LANES], sum = 0;
-  std::memcpy(lanes, &x, sizeof(Vector));
-#pragma omp simd reduction(+ : sum)
-  for (Index i = 0; i < LANES; ++i) sum += lanes[i];
-  return sum;
-#endif
-}
 
 template <int P>
 float dot(const Row<P>& x, const Row<P>& y) {

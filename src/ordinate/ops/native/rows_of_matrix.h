@@ -2,24 +2,11 @@
 
 #pragma once
 
-#include <cstring>
-
-#include "job.h"
+#include "vector.h"
 
 namespace {
 
-// of a vector register: compilers keep longer vectors in memory [bytes]
-#if defined(__AVX512F__)
-constexpr Index REGISTER = 64;
-#elif defined(__AVX__)
-constexpr Index REGISTER = 32;
-#else
-constexpr Index REGISTER = 16;
-#endif
-constexpr Index LANES = REGISTER / 4;
-using Floats = float __attribute__((vector_size(REGISTER)));
 using Bits = uint32_t __attribute__((vector_size(REGISTER)));
-using Quad = float __attribute__((vector_size(16)));
 
 constexpr Index LINE = 64;  // of the cache [bytes]
 constexpr Index AHEAD = 4;  // rows that are prefetched
@@ -30,7 +17,7 @@ template <class T>
 struct Piece {
   static constexpr Index EACH = sizeof(float) / sizeof(T);  // parts that a register unpacks to
   static constexpr Index SIZE = LINE / sizeof(T), PARTS = LINE / REGISTER * EACH;
-  Floats parts[PARTS];
+  Vector parts[PARTS];
 
   explicit Piece(const T* from) {
 #pragma GCC unroll 4
@@ -38,16 +25,16 @@ struct Piece {
       Bits bits;
       std::memcpy(&bits, from + i * LANES * EACH, REGISTER);
       if constexpr (EACH == 1) {
-        parts[i] = reinterpret_cast<Floats>(bits);
+        parts[i] = reinterpret_cast<Vector>(bits);
       } else {
-        parts[2 * i] = reinterpret_cast<Floats>(bits << 16);
-        parts[2 * i + 1] = reinterpret_cast<Floats>(bits & 0xffff0000u);
+        parts[2 * i] = reinterpret_cast<Vector>(bits << 16);
+        parts[2 * i + 1] = reinterpret_cast<Vector>(bits & 0xffff0000u);
       }
     }
   }
 
   // add the products with the numbers of another piece to `sum`
-  void multiply(const Piece& other, Floats& sum) const {
+  void multiply(const Piece& other, Vector& sum) const {
 #pragma GCC unroll 8
     for (Index i = 0; i < PARTS; ++i) sum += parts[i] * other.parts[i];
   }
@@ -73,21 +60,12 @@ void unpack(const T* from, Index count, Piece<T>* to) {
   for (Index p = 0; p < parts(count, SIZE); ++p) to[p] = rest(from + p * SIZE, min(SIZE, count - p * SIZE));
 }
 
-// in a fixed order
-inline float total(const Floats& x) {
-  Quad quads[LANES / 4];
-  std::memcpy(quads, &x, REGISTER);
-  for (Index half = LANES / 8; half; half /= 2)
-    for (Index i = 0; i < half; ++i) quads[i] += quads[i + half];
-  return (quads[0][0] + quads[0][2]) + (quads[0][1] + quads[0][3]);
-}
-
 // to[v * ROWS + r] = x_v . w_r
 template <Index VECTORS, Index ROWS, class T>
 inline void products(const Piece<T>* x, const T* w, Index pitch, Index inner, float* to) {
   constexpr Index SIZE = Piece<T>::SIZE;
   const Index whole = inner / SIZE, pieces = parts(inner, SIZE);
-  Floats sums[VECTORS][ROWS] = {};
+  Vector sums[VECTORS][ROWS] = {};
   const auto add = [&](Index p, Index r, const Piece<T>& read) {
 #pragma GCC unroll 2
     for (Index v = 0; v < VECTORS; ++v) x[v * pieces + p].multiply(read, sums[v][r]);
@@ -112,7 +90,7 @@ inline void products(const Piece<T>* x, const T* w, Index pitch, Index inner, fl
 template <Index PIECES, class T>
 inline void add_rows(const float* weights, const T* rows, Index pitch, Index count, float* sums, Index left = 0) {
   constexpr Index PARTS = Piece<T>::PARTS;
-  Floats held[PIECES * PARTS] = {};
+  Vector held[PIECES * PARTS] = {};
   for (Index j = 0; j < count; ++j) {
     const T* const row = rows + j * pitch;
     for (Index p = 0; p < PIECES; ++p) {
@@ -121,7 +99,7 @@ inline void add_rows(const float* weights, const T* rows, Index pitch, Index cou
       for (Index part = 0; part < PARTS; ++part) held[p * PARTS + part] += weights[j] * read.parts[part];
     }
   }
-  Floats before[PIECES * PARTS];
+  Vector before[PIECES * PARTS];
   std::memcpy(before, sums, sizeof held);
   for (Index i = 0; i < PIECES * PARTS; ++i) held[i] += before[i];
   std::memcpy(sums, held, sizeof held);
