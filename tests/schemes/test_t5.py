@@ -58,6 +58,17 @@ def test_the_bias_is_the_table_at_the_bucket_of_each_distance(buckets, max_dista
 
 
 @pytest.mark.parametrize("both_sides", [True, False])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 5), (10, 7), (64, 1000)])
+def test_many_offsets_have_the_buckets_that_each_has_alone(buckets, max_distance, both_sides):
+    offsets = torch.arange(-1100, 1100)
+    given = {"buckets": buckets, "max_distance": max_distance, "bidirectional": both_sides}
+    alone = torch.cat([log_buckets(offset, **given) for offset in offsets.split(1)])
+    assert log_buckets(offsets, **given).equal(alone)
+    assert log_buckets(offsets.view(20, 110), **given).flatten().equal(alone)
+    assert log_buckets(offsets + 0.5 * offsets.sign(), **given).equal(alone)
+
+
+@pytest.mark.parametrize("both_sides", [True, False])
 def test_buckets_grow_with_distance_and_stay_in_range(both_sides):
     far = log_buckets(torch.arange(100_000), buckets=32, max_distance=128, bidirectional=both_sides)
     assert (far.diff() >= 0).all()

@@ -32,11 +32,21 @@ def log_buckets(
     size = buckets // 2 if bidirectional else buckets
     future = (offset < 0) if bidirectional else torch.zeros_like(offset, dtype=torch.bool)
     distance = (offset.abs() if bidirectional else offset.clamp(min=0)).long()
+    # a graph is for any number of offsets
+    if torch.compiler.is_compiling() or distance.numel() <= max_distance:
+        return _bucket(distance, size, max_distance) + future * size
+    # more offsets than there are different distances: each of those is computed once
+    known = _bucket(torch.arange(max_distance + 1, device=distance.device), size, max_distance)
+    return known[distance.clamp(max=max_distance)] + future * size
+
+
+def _bucket(distance: Int[Tensor, "*shape"], size: int, max_distance: int) -> Int[Tensor, "*shape"]:
+    """Bucket of each distance among `size` of one direction."""
     exact = size // 2
     grown = torch.log(in_float64(distance.clamp(min=1)) / exact) / math.log(max_distance / exact) * (size - exact)
     # at a bucket edge the logarithm is a whole number, which rounding can leave just below it
-    far = (exact + on_device(grown + 1e-9, torch.int64, offset.device)).clamp(max=size - 1)
-    return torch.where(distance < exact, distance, far) + future * size
+    far = (exact + on_device(grown + 1e-9, torch.int64, distance.device)).clamp(max=size - 1)
+    return torch.where(distance < exact, distance, far)
 
 
 def signed_log_buckets(offset: Int[Tensor, "*shape"], *, buckets: int, max_distance: int) -> Int[Tensor, "*shape"]:
