@@ -22,8 +22,13 @@ ROOT = Path(__file__).parents[1]
 PAGE, CARD = ROOT / "docs" / "transfer.md", ROOT / "src" / "ordinate" / "report" / MEASURED
 # names of the corpora in the folders of the studies
 CORPORA = {"code": "code", "English": "docs"}
-# training compute relative to the quick plan
-SIZES = (1, 8, 60)
+# training compute relative to the quick plan, and what it is in the names of folders, which refer to an earlier quick
+# plan with 300 steps in place of 200
+SIZES = {1.0: "", 1.5: "1", 12.0: "8", 90.0: "60"}
+# the earlier quick plan
+OLD = 1.5
+# those that decision cards name
+LARGER = (12.0, 90.0)
 # with fewer schemes, a rank correlation says nothing
 MIN_SCHEMES = 4
 LENGTHS = {"trained": False, "longest": True}
@@ -38,18 +43,19 @@ class Which(NamedTuple):
     """
 
     corpus: str
-    compute: int
+    compute: float
 
     @property
     def folder(self) -> Path:
         """Folder of the study; the quick study of code is the one that the README shows."""
-        name = f"transfer-{CORPORA[self.corpus]}-{self.compute}"
-        return ROOT / "studies" / ("quick" if self == ("code", 1) else name)
+        corpus, size = CORPORA[self.corpus], SIZES[self.compute]
+        quick = "quick" if self.corpus == "code" else f"quick-{corpus}"
+        return ROOT / "studies" / (f"transfer-{corpus}-{size}" if size else quick)
 
     @property
     def words(self) -> str:
         """Name in tables."""
-        return f"{self.corpus}, {self.compute}x"
+        return f"{self.corpus}, {self.compute:g}x"
 
 
 @cache
@@ -135,7 +141,7 @@ def answer() -> str:
 def counts(length: str) -> list[dict[str, int]]:
     """Return the counts of pairs that quick studies decide, over the corpora, for each larger size."""
     found = []
-    for compute in SIZES[1:]:
+    for compute in LARGER:
         made = [
             agreement(one, other, length)
             for one, other in pairs()
@@ -143,7 +149,9 @@ def counts(length: str) -> list[dict[str, int]]:
         ]
         if made:
             names = ("decided", "confirmed", "contradicted")
-            found.append({"compute": compute, **{name: sum(getattr(one, name) for one in made) for name in names}})
+            found.append(
+                {"compute": int(compute), **{name: sum(getattr(one, name) for one in made) for name in names}}
+            )
     return found
 
 
@@ -152,8 +160,9 @@ def commands() -> str:
     lines = []
     for which in measured():
         one = study(which)
+        steps = f"; by default {one.plan['steps']} steps then" if which.compute == OLD else ""
         left = f"; without a result yet: {', '.join(one.pending)}" if one.pending else ""
-        lines.append(f"- {which.words}: `{one.manifest['command']}`{left}")
+        lines.append(f"- {which.words}: `{one.manifest['command']}`{steps}{left}")
     return "\n".join(lines)
 
 

@@ -9,9 +9,9 @@ def test_the_studies_are_of_one_plan_but_for_corpus_and_size():
     first = script["study"](Which("code", 1)).plan
     for which in script["measured"]():
         plan = script["study"](which).plan
-        sizes = (
-            {"width", "layers", "steps", "warmup_steps", "learning_rate", "schemes"} if which.compute > 1 else set()
-        )
+        # the quick studies were trained on a processor that does not multiply bfloat16
+        larger = {"width", "layers", "steps", "warmup_steps", "learning_rate", "schemes", "precision"}
+        sizes = larger if which.compute > 1 else set()
         text = {"text"} if which.corpus == "English" else set()
         # neither changes a result
         other = {"leader_seeds", "leaders", "threads"}
@@ -23,7 +23,7 @@ def test_the_studies_are_of_one_plan_but_for_corpus_and_size():
 
 def test_pairs_are_of_one_corpus_or_of_one_size():
     pairs = script["pairs"]()
-    assert (Which("code", 1), Which("code", 8)) in pairs
+    assert (Which("code", 1), Which("code", 12)) in pairs
     assert all((one.corpus == other.corpus) != (one.compute == other.compute) for one, other in pairs)
 
 

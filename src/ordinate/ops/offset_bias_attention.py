@@ -19,6 +19,8 @@ from ordinate.ops.decay_cutoff import first_relevant_keys
 from ordinate.ops.matmul import gradient_type, matmul_partial_sums, matmul_transposed
 
 ROWS = 256
+# the number of keys of a block is a multiple of it where negligible ones are left out
+KEYS = 64
 # longest partial sum in gradients of queries: with it, errors are as small as those of PyTorch's attention
 PARTIAL_SUM = 512
 Factors = Callable[[Tensor], Tensor]
@@ -180,8 +182,8 @@ def _cuts(q: Queries, k: Keys, table: OffsetTable, where: Geometry, scale: float
     first = first_relevant_keys(q, k, table, where, scale, ROWS)
     if first is None:
         return lambda row, head: _Cut(found, far=True)
-    # rounded to whole blocks of keys: oneDNN caches a kernel for each size of a product
-    low = (first // ROWS * ROWS).tolist()
+    # rounded: oneDNN caches a kernel for each size of a product
+    low = (first // KEYS * KEYS).tolist()
     return lambda row, head: _Cut(
         [block.after(key) for block, key in zip(found, low[row][head], strict=True)],
         far=low[row][head][-1] <= found[-1].keys.start,

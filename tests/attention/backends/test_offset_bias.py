@@ -26,6 +26,7 @@ SCHEMES = {"none": NoPosition, "alibi": lambda: Alibi(heads=4), "t5": t5}
 def _small(monkeypatch):
     # blocks smaller than the sequences, and no lower limit on sequences
     monkeypatch.setattr(blocks, "ROWS", 5)
+    monkeypatch.setattr(blocks, "KEYS", 5)
     monkeypatch.setattr(offset_bias, "MIN_PAIRS", 0)
     monkeypatch.setattr(offset_bias, "sdpa_is_slow", lambda: True)
 
