@@ -74,7 +74,7 @@ def test_every_process_of_python_is_started_by_module_command():
 @pytest.mark.extended
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_study_executes_no_file_of_the_current_folder(planted, devices):
-    # 2000 steps: from there on the number of threads is measured, in processes of its own
+    # so many steps that the number of threads is measured, in processes of its own
     sizes = {"task": "copy:count=4", "steps": 1000, "batch": 2, "width": 16, "layers": 1, "heads": 2}
     options = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "ordinate", "study", *options, "--schemes", "none", "rope", "--out", "out"]

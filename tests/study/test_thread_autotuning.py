@@ -12,10 +12,17 @@ from ordinate.study.executor import Executor
 from ordinate.study.executors import local
 from ordinate.study.executors.local import LocalExecutor
 from ordinate.study.plan import Plan
+from ordinate.study.presets import TEXT_PRESETS
 from ordinate.study.resolve import resolve
 from ordinate.study.runner import _planned, run_study
 from ordinate.study.study_folder import OtherStudyError, StudyFolder
-from ordinate.study.thread_autotuning import ThreadChoice, ThreadTiming, measure_threads, thread_splits
+from ordinate.study.thread_autotuning import (
+    MIN_STEPS_TO_TUNE,
+    ThreadChoice,
+    ThreadTiming,
+    measure_threads,
+    thread_splits,
+)
 
 SIZES = {
     "steps": 3,
@@ -117,6 +124,11 @@ def test_how_long_training_takes_is_told_from_the_measured_speed(tmp_path):
     assert "about 2 minutes here" in _planned(plan, runs[1:], found).message
     assert _planned(plan, [], found).message == "2 runs of 500 steps; 0 to do"
     assert "here" not in _planned(plan, runs, ThreadChoice(1)).message
+
+
+def test_the_default_study_is_measured_so_that_it_says_how_long_it_takes():
+    plan = Plan(**TEXT_PRESETS["quick"])
+    assert plan.steps * len(plan.runs()) >= MIN_STEPS_TO_TUNE
 
 
 def test_the_runs_of_the_leading_schemes_count_in_the_duration(tmp_path):

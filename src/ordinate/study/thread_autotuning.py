@@ -14,8 +14,8 @@ from ordinate.study.plan import Run
 from ordinate.study.study_folder import StudyFolder
 from ordinate.study.worker_process import allowing
 
-# total number of steps from which measuring pays off
-MIN_STEPS_TO_TUNE = 2000
+# total number of steps from which measuring is worth its time, some ten seconds; the default study has more
+MIN_STEPS_TO_TUNE = 1000
 # repetitions of each measurement, interleaved
 ROUNDS = 2
 # more threads per run are chosen only if faster by this factor
