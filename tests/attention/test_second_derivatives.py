@@ -53,6 +53,30 @@ SCHEMES = {
 }
 
 
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize(
+    ("backend", "name"), [("offset_bias", "t5"), ("row_blocks", "fire"), ("relative_vectors", "shaw")]
+)
+def test_autocast_where_backward_is_called_rounds_no_gradient(backend, name, twice, monkeypatch):
+    # oneDNN's products ignore autocast
+    monkeypatch.setattr("ordinate.ops.matmul.onednn_is_faster", lambda: False)
+    where, scheme = Geometry.causal(24), SCHEMES[name]()
+    q, k, v = (x.detach().requires_grad_() for x in random_qkv(where, dtype=torch.float32))
+    out = attend(q, k, v, scheme.at(where), backend=backend)
+
+    def gradients():
+        found = torch.autograd.grad(out, (q, k, v), torch.ones_like(out), create_graph=twice, retain_graph=True)
+        if twice:
+            found = torch.autograd.grad(sum(x.square().sum() for x in found), (q, k, v), retain_graph=True)
+        return found
+
+    exact = gradients()
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = gradients()
+    for one, two in zip(exact, rounded, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("geometry", ["causal", "full", "window", "packed", "left", "cross", "cached"])
 @pytest.mark.parametrize(("backend", "name"), CASES)

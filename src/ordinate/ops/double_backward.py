@@ -6,13 +6,14 @@ formula, which is differentiated twice, part by part, so that a formula in block
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ordinate.core.tensors import has_values
+from ordinate.core.tensors import has_values, without_autocast
 
 # tensors or None, by position
 Tensors = Sequence[Any]
@@ -25,7 +26,8 @@ def gradients(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of the inputs by the fast backward pass; they can be differentiated if that is asked for.
 
-    Called by the `backward` of an autograd function, with `inputs` as `ctx.saved_tensors` returns them.
+    Called by the `backward` of an autograd function, with `inputs` as `ctx.saved_tensors` returns them. Autocast does
+    not apply, as in PyTorch's own kernels, even if it is on where `backward` is called.
 
     Args:
         fast: returns the gradient of each input from those of the outputs; called once, without autograd.
@@ -37,7 +39,8 @@ def gradients(
         return one_by_one(lambda *one: gradients(fast, formula, inputs, one), *upstream)
     # inside a backward pass, grad mode is `create_graph`
     if not torch.is_grad_enabled():
-        return tuple(fast(*upstream))
+        with _without_autocast(inputs):
+            return tuple(fast(*upstream))
     return _Gradients.apply(fast, formula, len(inputs), *inputs, *upstream)
 
 
@@ -105,18 +108,24 @@ class _Gradients(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.formula, ctx.count = formula, count
         ctx.save_for_backward(*tensors)
-        return tuple(fast(*tensors[count:]))
+        with _without_autocast(tensors):
+            return tuple(fast(*tensors[count:]))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         endless = torch.is_grad_enabled()
-        with torch.enable_grad():
+        with torch.enable_grad(), _without_autocast(ctx.saved_tensors):
             # aliases: gradients stop at them, also where one input was computed from another
             own = [None if x is None else _alias(x, endless) for x in ctx.saved_tensors]
             sums: list[Tensor | None] = [None] * len(own)
             for outs, above in ctx.formula(own[: ctx.count], own[ctx.count :]):
                 _add_second(sums, own, (outs, above), grad_outputs, endless)
         return None, None, None, *sums
+
+
+def _without_autocast(tensors: Tensors) -> AbstractContextManager[Any]:
+    x = next(x for x in tensors if x is not None)
+    return without_autocast(x) if torch.is_autocast_enabled(x.device.type) else nullcontext()
 
 
 def _alias(x: Tensor, attached: bool) -> Tensor:
