@@ -248,7 +248,7 @@ def _choose(call: AttentionCall, backend: str | None) -> tuple[str, dict[str, st
         return backend, {}
     unsupported: dict[str, str] = {}
     for name, candidate in BACKENDS.items():
-        reason = candidate.unsupported_reason(call)
+        reason = candidate.skipped_reason(call)
         if reason is None:
             return name, unsupported
         unsupported[name] = reason

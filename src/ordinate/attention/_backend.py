@@ -262,7 +262,8 @@ class Backend(ABC):
     """Attention backend: one implementation of the attention formula.
 
     Must: `priority`, `call_unsupported_reason`, `run`, `workspace_bytes`; agree with the backend `reference`, forward
-    and backward. May: `supported_options`, if it supports variations of the formula; `way`, if it has several.
+    and backward. May: `supported_options`, if it supports variations of the formula; `way`, if it has several;
+    `slower_reason`, if a later one is faster for some calls.
     """
 
     priority: ClassVar[int]
@@ -284,6 +285,15 @@ class Backend(ABC):
     @abstractmethod
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Return why this backend does not support a call whose score options it supports; None if it does."""
+
+    def slower_reason(self, call: AttentionCall) -> str | None:
+        """Return why a later backend is faster for a call, if this one supports it; asked where none is named."""
+        return None
+
+    def skipped_reason(self, call: AttentionCall) -> str | None:
+        """Return why this backend is not chosen for a call where none is named; None if it is, when its turn comes."""
+        # first, since a backend may have to prove on a GPU that it supports the call
+        return self.slower_reason(call) or self.unsupported_reason(call)
 
     @abstractmethod
     def run(self, call: AttentionCall) -> Outputs:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ordinate import Geometry, attend, explain
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._triton_tables import bias_of
 from ordinate.attention._triton_vectors import vectors_without_configuration
+from ordinate.attention.backends import triton
 from ordinate.ops.triton import availability
 from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Shaw, Sum, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, random_qkv
@@ -131,6 +133,30 @@ def test_torch_compile_takes_it_whole_forward_and_backward():
 
 
 @pytest.mark.extended
+def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypatch):
+    with FakeTensorMode():
+        q = torch.empty(1, 4, 256, 64, dtype=torch.bfloat16, device="cuda")
+    proved = []
+    monkeypatch.setattr(triton, "unavailable_reason", lambda device: None)
+    monkeypatch.setattr(triton, "unproved_reason", lambda name, call: proved.append(call))
+    monkeypatch.setattr(triton, "device_class", lambda device: "hopper")
+    for scheme, options, said in (
+        (NoPosition(), ScoreOptions(), "PyTorch's fused kernels need no mask for it"),
+        (NoPosition(), ScoreOptions(softcap=5.0), None),
+        (T5(heads=4), ScoreOptions(), None),
+    ):
+        call = AttentionCall(q, q, q, scheme.at(Geometry.causal(256)), 0.1, 0.0, options)
+        assert triton.Triton().slower_reason(call) == said
+        assert triton.Triton().call_unsupported_reason(call) is None
+    # no proof for what is not chosen
+    assert len(proved) == 3
+    monkeypatch.setattr("ordinate.attention._backend.untraceable", lambda x: None)
+    call = AttentionCall(q, q, q, NoPosition().at(Geometry.causal(256)), 0.1, 0.0, ScoreOptions())
+    assert triton.Triton().skipped_reason(call) == "PyTorch's fused kernels need no mask for it"
+    assert len(proved) == 3
+    assert triton.Triton().unsupported_reason(call) is None
+
+
 def test_nothing_imports_triton_before_a_kernel_runs():
     program = "import torch, sys; had = 'triton' in sys.modules; from ordinate.attention._attend import BACKENDS; "
     program += "assert 'triton' in BACKENDS; assert had or 'triton' not in sys.modules"

@@ -135,7 +135,7 @@ _attention.register_autograd(_back, setup_context=_save)
 
 
 def _run(call: AttentionCall) -> Outputs:
-    return next(backend for backend in backends().values() if backend.unsupported_reason(call) is None).run(call)
+    return next(backend for backend in backends().values() if backend.skipped_reason(call) is None).run(call)
 
 
 def _call(

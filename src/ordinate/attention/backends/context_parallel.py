@@ -86,4 +86,4 @@ def _place(scheme: Scheme, shard: SequenceShard, rows: slice) -> tuple[Placed, s
 
 
 def _backend(call: AttentionCall) -> Backend:
-    return next(backend for backend in backends().values() if backend.unsupported_reason(call) is None)
+    return next(backend for backend in backends().values() if backend.skipped_reason(call) is None)

@@ -67,11 +67,14 @@ class Triton(Backend):
         narrow = vectors_without_configuration(call) if contents else None
         if narrow is not None:
             return narrow
-        if needs_no_mask(call) and not call.score_options.in_use and not is_decoding(call.where):
-            return "PyTorch's fused kernels need no mask for it"
         if device_class(call.q.device) not in TILES:
             return "there are no configurations of the kernels for this GPU"
         return unproved_reason("triton", call)
+
+    def slower_reason(self, call: AttentionCall) -> str | None:
+        """Leave to PyTorch what its fused kernels compute without a mask."""
+        plain = needs_no_mask(call) and not call.score_options.in_use and not is_decoding(call.where)
+        return "PyTorch's fused kernels need no mask for it" if plain and call.q.device.type == "cuda" else None
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the autograd function around the operators."""
