@@ -291,7 +291,7 @@ class Backend(ABC):
         return None
 
     def skipped_reason(self, call: AttentionCall) -> str | None:
-        """Return why this backend is not chosen for a call where none is named; None if it is, when its turn comes."""
+        """Return why this backend is not chosen for a call where none is named; None: it is, when its turn comes."""
         # first, since a backend may have to prove on a GPU that it supports the call
         return self.slower_reason(call) or self.unsupported_reason(call)
 
