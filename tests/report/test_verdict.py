@@ -2,6 +2,7 @@ import re
 
 import pytest
 
+from ordinate.core.atomic_files import read_checksummed, write_checksummed
 from ordinate.report.decision import leader, winner
 from ordinate.report.read import load_study
 from ordinate.report.summary import summarise
@@ -166,6 +167,29 @@ def test_a_result_that_lacks_a_part_is_reported_not_raised(write, result):
     lacking = {name: part for name, part in result("alibi", 0).items() if name != "lengths"}
     assert "alibi-s0/result.json lacks 'lengths'" in said(write([result("rope", 0), lacking]))
     assert "NaN is not a number" in said(write([result("rope", 0), result("alibi", 0) | {"step": float("nan")}]))
+
+
+@pytest.mark.parametrize("name", ["times", "length"])
+@pytest.mark.parametrize("wrong", ["true", True, 1.0, None, [], 0])
+def test_a_length_that_is_no_whole_number_is_reported_not_raised(name, wrong, write, result):
+    harmed = result("alibi", 0)
+    harmed["lengths"][1][name] = wrong
+    assert "a length is a whole number above zero" in said(write([result("rope", 0), harmed]))
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [("leader_seeds", 1e-30), ("leader_seeds", 10**30), ("seeds", 10**12), ("leaders", 3), ("leaders", [1])],
+)
+def test_a_plan_of_wrong_types_is_refused(part, wrong, write, result):
+    folder = write([result("rope", 0)])
+    about = read_checksummed(folder / "study.json")
+    write_checksummed(folder / "study.json", about | {"plan": about["plan"] | {part: wrong}})
+    with pytest.raises(ValueError, match=f"must be that of a study; {part} is"):
+        load_study(folder)
+    write_checksummed(folder / "study.json", about | {"compared": 0})
+    with pytest.raises(ValueError, match="must be that of a study; compared is 0"):
+        load_study(folder)
 
 
 def test_a_scheme_limited_to_the_trained_length_does_not_extrapolate(write, result):

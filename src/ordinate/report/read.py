@@ -19,6 +19,8 @@ from ordinate.study.run import slug
 MAX_POINTS = 60
 # limits of a chart: schemes that colours and dashes can distinguish, and lines that remain legible
 MAX_ARMS_DRAWN, MAX_LINES = 12, 128
+# more seeds than any study has
+MAX_SEEDS = 100_000
 # sections of a result that only charts and samples need
 CHART_SECTIONS = ("training", "positions", "crossing", "samples")
 
@@ -155,13 +157,18 @@ def _check_plan(about: dict[str, Any], path: Path) -> None:
     for name in ("seeds", "steps", "batch", "length", "width", "layers"):
         value = plan.get(name)
         need(isinstance(value, int) and 0 <= value < 2**62, must, f"{name} is {shown(value)}", remedy)
-    for name, kind in (("schemes", str), ("mixers", str), ("eval_length_multiples", int)):
+    # every planned run is counted
+    for name in ("seeds", "leader_seeds"):
+        value = plan.get(name) or 0
+        need(isinstance(value, int) and 0 <= value <= MAX_SEEDS, must, f"{name} is {shown(value)}", remedy)
+    for name, kind in (("schemes", str), ("mixers", str), ("leaders", str), ("eval_length_multiples", int)):
         value = plan.get(name)
         fine = value is None or (isinstance(value, list) and all(isinstance(one, kind) for one in value))
         need(fine, must, f"{name} is {shown(value)}", remedy)
     compared = about.get("compared", [])
+    need(isinstance(compared, list), must, f"compared is {shown(compared)}", remedy)
     texts = [one.get(key) for one in compared if isinstance(one, dict) for key in ("label", "scheme", "mixer")]
-    whole = isinstance(compared, list) and len(texts) == 3 * len(compared)
+    whole = len(texts) == 3 * len(compared)
     need(whole and all(isinstance(text, str) for text in texts), must, f"compared is {shown(compared)}", remedy)
     need("compared" in about or plan.get("schemes") is not None, must, "it names no schemes", remedy)
 
@@ -257,6 +264,9 @@ def _gather(result: dict[str, Any], kind: Metric, *, pictured: bool) -> None:
     for section in ("parameters", "training", "cost", *kind.sections):
         result[section]
     for row in result["lengths"]:
+        for name in ("times", "length"):
+            whole = type(row[name]) is int and row[name] > 0
+            need(whole, "a length is a whole number above zero", f"{name} is {shown(row[name])}", REMEDY)
         if kind.has_value(row):
             row["table"] = kind.table(row)
             # many runs are evaluated on the same documents: interning stores each name once
