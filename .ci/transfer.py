@@ -24,11 +24,11 @@ PAGE, CARD = ROOT / "docs" / "transfer.md", ROOT / "src" / "ordinate" / "report"
 CORPORA = {"code": "code", "English": "docs"}
 # training compute relative to the quick plan, and what it is in the names of folders, which refer to an earlier quick
 # plan with 300 steps in place of 200
-SIZES = {1.0: "", 1.5: "1", 12.0: "8", 90.0: "60"}
+SIZES = {1: "", 1.5: "1", 12: "8", 90: "60"}
 # the earlier quick plan
 OLD = 1.5
 # those that decision cards name
-LARGER = (12.0, 90.0)
+LARGER = (12, 90)
 # with fewer schemes, a rank correlation says nothing
 MIN_SCHEMES = 4
 LENGTHS = {"trained": False, "longest": True}
@@ -149,9 +149,7 @@ def counts(length: str) -> list[dict[str, int]]:
         ]
         if made:
             names = ("decided", "confirmed", "contradicted")
-            found.append(
-                {"compute": int(compute), **{name: sum(getattr(one, name) for one in made) for name in names}}
-            )
+            found.append({"compute": compute, **{name: sum(getattr(one, name) for one in made) for name in names}})
     return found
 
 

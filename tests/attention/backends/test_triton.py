@@ -132,7 +132,6 @@ def test_torch_compile_takes_it_whole_forward_and_backward():
     interpreted("-c", COMPILED)
 
 
-@pytest.mark.extended
 def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypatch):
     with FakeTensorMode():
         q = torch.empty(1, 4, 256, 64, dtype=torch.bfloat16, device="cuda")
@@ -157,6 +156,7 @@ def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypa
     assert triton.Triton().unsupported_reason(call) is None
 
 
+@pytest.mark.extended
 def test_nothing_imports_triton_before_a_kernel_runs():
     program = "import torch, sys; had = 'triton' in sys.modules; from ordinate.attention._attend import BACKENDS; "
     program += "assert 'triton' in BACKENDS; assert had or 'triton' not in sys.modules"

@@ -73,8 +73,9 @@ class Triton(Backend):
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave to PyTorch what its fused kernels compute without a mask."""
-        plain = needs_no_mask(call) and not call.score_options.in_use and not is_decoding(call.where)
-        return "PyTorch's fused kernels need no mask for it" if plain and call.q.device.type == "cuda" else None
+        if call.q.device.type != "cuda" or call.score_options.in_use or is_decoding(call.where):
+            return None
+        return "PyTorch's fused kernels need no mask for it" if needs_no_mask(call) else None
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the autograd function around the operators."""
