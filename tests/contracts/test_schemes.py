@@ -13,16 +13,17 @@ NAMES = catalog.names("ordinate.schemes")
 MECHANISMS = ("rope", "shaw")
 PROGRAM = """
 import runpy, sys
-from pathlib import Path
 from ordinate.core import catalog
+from ordinate.core.devices import as_if_on
 from ordinate.schemes._scheme import Scheme
 from ordinate.testing import Check, run_check
 from ordinate.testing.case import SchemeCase
 from ordinate.testing.schemes.compiling import the_compiled_scheme_equals_the_eager_one as promise
 
-for name in sys.argv[2:]:
-    came = run_check(Check(name, promise), SchemeCase(catalog.load("ordinate.schemes", Scheme, name)))
-    assert came.passed, came
+with as_if_on(sys.argv[2]):
+    for name in sys.argv[3:]:
+        came = run_check(Check(name, promise), SchemeCase(catalog.load("ordinate.schemes", Scheme, name)))
+        assert came.passed, came
 mutant = runpy.run_path(sys.argv[1])["DataDependentBranch"]
 came = run_check(Check("mutant", promise), SchemeCase(mutant))
 assert came.skipped_reason is None and not came.passed and "data-dependent" in came.message, came
@@ -39,15 +40,21 @@ def test_a_scheme_keeps_every_promise(name):
     assert sum(came.passed for came in outcomes) > 20
 
 
-def compile_without_types(*names):
-    """Compile these schemes, and the mutant that cannot be, in a process whose types are not checked at run time."""
+def compile_without_types(*names, kind="cpu"):
+    """Compile these schemes as on a kind of device, and the mutant that cannot be, in a process without type checks."""
     # the conftest has types checked, which torch.compile cannot trace
     mutants = os.path.join(os.path.dirname(__file__), "mutants", "numbers.py")
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, mutants, *names]
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, mutants, kind, *names]
     run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.extended
-def test_every_scheme_compiles():
-    compile_without_types(*NAMES)
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_every_scheme_compiles(kind):
+    compile_without_types(*NAMES, kind=kind)
+
+
+def test_a_bias_compiles_for_a_gpu_where_every_size_is_a_symbol():
+    # which backend is proved there is asked for while its sizes are traced
+    compile_without_types("kerple", kind="cuda")

@@ -67,14 +67,20 @@ class Form(NamedTuple):
         return cls(
             backend,
             str(call.q.dtype),
-            (int(call.q.shape[3]), int(call.v.shape[3])),
-            int(call.groups),
+            (_constant(call.q.shape[3]), _constant(call.v.shape[3])),
+            _constant(call.groups),
             tuple(type(part).__name__ for part in scheme.modules()) if hooks else (),
             hooks,
             tuple(name for name, holds in structure.items() if holds),
             call.score_options.in_use,
             torch.is_grad_enabled() and any(x.requires_grad for x in learned),
         )
+
+
+def _constant(size: int) -> int:
+    """Return a size as a number; torch.compile, to which it may be a symbol, compiles anew for another."""
+    # the numbers of a range are the one place where it takes a symbol's value at once
+    return len(range(size))
 
 
 class Proofs:
