@@ -104,8 +104,8 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
     bias = torch.zeros(2, REACH + 1), None, None
     shape = True, 0, 0, REACH, True
     problem = attention.Problem(q, k, v, *bias, None, None, *shape, channels**-0.5, 0.0)
-    out, lse = attention.forward(problem)
-    attention.backward(torch.zeros_like(out), problem, out, lse, True)
+    results = attention.forward(problem)
+    attention.backward(torch.zeros_like(results[0]), problem, results, True)
     newest = problem._replace(q=q[:, :, -1:], start=TOKENS - 1, origin=REACH - TOKENS + 1)
     decode.decode(newest)
 
@@ -152,8 +152,8 @@ def compiled_vectors(
         shape = True, 0, 0, origin, table is None
         base = attention.Problem(q, k, v, table, None, None, None, None, *shape, channels**-0.5, 0.0)
         problem = vectors.VectorProblem(base, *given)
-        out, lse = vectors.forward(problem)
-        vectors.backward(torch.zeros_like(out), problem, (out, lse), vectors.Learned(True, True, True, True))
+        results = vectors.forward(problem)
+        vectors.backward(torch.zeros_like(results[0]), problem, results, vectors.Learned(True, True, True, True))
 
 
 def compiled_beside(
@@ -226,7 +226,7 @@ def compiled_rotation(
 
         rotate.launch = launch
         waves = torch.zeros(2, 1, 1, TOKENS, pairs).unbind()
-        rotate.rotate(x, *waves, torch.empty_like(x), interleaved=interleaved, back=False)
+        rotate.rotate(x, torch.empty_like(x), *waves, interleaved=interleaved, back=False)
 
 
 def compiled_scans(architecture: str, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:

@@ -101,11 +101,11 @@ def main_on(device: Device, keep: bool, quick: bool) -> None:
         table: Table = {}
         for tokens in on.lengths:
             table[str(tokens)] = on.rows(tokens, table, quick)
-        results[on.title] = table
+            results[on.title] = table
+            if keep:
+                # after each length: a machine that is lent for a while may be gone before the last
+                path = save_on(device, "mixers", results)
         show_times(on.title, table, without=())
-        if keep:
-            # after each case: a machine that is lent for a while may be gone before the last
-            path = save_on(device, "mixers", results)
     results["bytes of training"] = {
         name: device.peak_bytes(device.prepared(lambda name=name: stepped(whole(name)(Size(SHORT[-1]), True))))
         for name in members

@@ -24,7 +24,7 @@ class Bias(NamedTuple):
     """The bias of a placed scheme as the kernels take it.
 
     Args:
-        table: by memory offset (heads or 1, entries), float32; offsets beyond its ends have its ends. Or None.
+        table: by memory offset (heads or 1, entries), float32, contiguous as slopes are; offsets beyond its ends have its ends. Or None.
         slopes: by which it falls with each token behind and ahead (2, heads), float32. Or None.
         first: memory offset of the first entry of the table, from that of all offsets.
         far: whether there are pairs beyond its ends.
@@ -65,7 +65,7 @@ def bias_tensors(call: AttentionCall) -> tuple[Tensor | None, Tensor | None, Ten
     """Table, slopes and sinks as the kernels take them."""
     bias, sinks = bias_of(call.at), call.score_options.sinks
     table = None if bias.table is None else bias.table.expand(call.q.shape[1], -1).contiguous()
-    slopes = None if bias.slopes is None else bias.slopes.to(call.q.device).contiguous()
+    slopes = None if bias.slopes is None else bias.slopes.to(call.q.device)
     return table, slopes, None if sinks is None else sinks.float().contiguous()
 
 
@@ -98,14 +98,15 @@ def bias_of(at: Placed) -> Bias:
 
 def _made_bias(at: Placed) -> Bias:
     """Evaluate the slopes, or the bias at the offsets that are visible and at which it changes."""
-    slopes, where = at.scheme.linear_bias(), at.where
+    where = at.where
+    slopes = at.scheme.linear_bias(where)
     if slopes is not None:
-        return Bias(None, slopes.float(), 0, False)
+        return Bias(None, slopes.float().contiguous(), 0, False)
     first, stop, far = visible_offsets(where, at.scheme.bias_reach)
     made = at.scheme.bias(offset_geometry(where, first, stop))
     if made is None:
         return Bias(None, None, 0, False)
-    return Bias(made[0, :, 0].float(), None, first, far)
+    return Bias(made[0, :, 0].float().contiguous(), None, first, far)
 
 
 class _Attention(torch.autograd.Function):
@@ -113,20 +114,23 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, setting: Setting, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        out, lse = setting.forward(q, k, v, others, setting.structure, setting.numbers)
+        out, lse, *kept = setting.forward(q, k, v, others, setting.structure, setting.numbers)
         ctx.setting = setting
-        ctx.save_for_backward(q, k, v, *others, out, lse)
+        ctx.save_for_backward(q, k, v, *others, out, lse, *kept)
         ctx.mark_non_differentiable(lse)
+        # zeros for the log-sum-exp would take a launch
+        ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        *tensors, out, lse = ctx.saved_tensors
-        inputs, documents = tensors[:6], tensors[6:]
+        if grad_outputs[0] is None:
+            return (None,) * 9
+        inputs, documents, results = ctx.saved_tensors[:6], ctx.saved_tensors[6:8], ctx.saved_tensors[8:]
         setting, learned = ctx.setting, ctx.needs_input_grad[4] or ctx.needs_input_grad[5]
 
         def fast(gradient: Tensor) -> tuple[Tensor | None, ...]:
-            saved = [*inputs[:3], out, lse]
+            saved = [*inputs[:3], *results]
             others = [*inputs[3:], *documents]
             made = setting.backward(gradient, saved, others, setting.structure, setting.numbers, learned)
             needed = ctx.needs_input_grad[1:7]

@@ -161,10 +161,14 @@ class _Vectors(torch.autograd.Function):
         ctx.setting = setting
         ctx.save_for_backward(q, k, v, *others, out, lse, *more)
         ctx.mark_non_differentiable(lse)
+        # zeros for the log-sum-exp would take a launch
+        ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        if grad_outputs[0] is None:
+            return (None,) * 11
         tensors, results = ctx.saved_tensors[:10], ctx.saved_tensors[10:]
         inputs, setting, needed = tensors[:8], ctx.setting, ctx.needs_input_grad[1:9]
 

@@ -136,9 +136,9 @@ class Sum(Composition):
         """Sum the biases of the parts."""
         return _total(part.bias(where) for part in self.members)
 
-    def linear_bias(self) -> Float[Tensor, "2 h"] | None:
+    def linear_bias(self, where: Geometry) -> Float[Tensor, "2 h"] | None:
         """Sum the slopes of the parts, if the biases of all are linear."""
-        slopes = [part.linear_bias() for part in self.members if "bias" in part.hooks]
+        slopes = [part.linear_bias(where) for part in self.members if "bias" in part.hooks]
         known = [x for x in slopes if x is not None]
         return sum(known[1:], known[0]) if known and len(known) == len(slopes) else None
 

@@ -37,6 +37,7 @@ from ordinate.core.tensors import (
 )
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.relative import RelativeVectors
+from ordinate.ops.rotate import Rotation
 from ordinate.schemes._display import scheme_html
 from ordinate.schemes._encoded import Encoded as Encoded
 
@@ -160,12 +161,12 @@ class Scheme(nn.Module):
         """Return a bias for the scores that depends on positions alone; called for a geometry or any block of one."""
         return None
 
-    def linear_bias(self) -> Float[Tensor, "2 h"] | None:
+    def linear_bias(self, where: Geometry) -> Float[Tensor, "2 h"] | None:
         """Return the slopes of a bias that is linear in the distance: a faster way to compute it. None: it is not.
 
             bias(h, i, j) = -slopes[0, h] * max(p_i - p_j, 0) - slopes[1, h] * max(p_j - p_i, 0)
 
-        Override it together with `bias`, with equal results, for one position axis.
+        They are on the device of the positions. Override it together with `bias`, with equal results, for one position axis.
         """
         return None
 
@@ -314,6 +315,8 @@ class Placed:
             self._need_encodable(name, x, self.where.q_pos)
         need_size("q", self.scheme, "heads", q.shape[1])
         encode_query, encode_key = self._encoders
+        if isinstance(encode_query, Rotation) and encode_query is encode_key:
+            return Encoded(*encode_query.both(q, k))
         return Encoded(encode_query(q), encode_key(k))
 
     def encode_all(self, q: Queries, k: Keys) -> Encoded:

@@ -127,15 +127,15 @@ class Alibi(Scheme):
         rest = self.heads - len(self.initial_slopes)
         return nn.functional.pad(bias, (0, 0, 0, 0, 0, rest)) if rest else bias
 
-    def linear_bias(self) -> Float[Tensor, "2 h"] | None:
+    def linear_bias(self, where: Geometry) -> Float[Tensor, "2 h"] | None:
         if self.direction == "split_heads":
             return None
         if self._trainable:
             slopes = self.log_slopes.to(torch.promote_types(self.log_slopes.dtype, torch.float32)).exp().expand(2, -1)
         else:
-            slopes = torch.tensor(self.initial_slopes).expand(2, -1)
+            slopes = numbers_beside(where.q_pos, self.initial_slopes, torch.float32).expand(2, -1)
         if self.direction == "signed":
-            slopes = slopes * slopes.new_tensor([[1.0], [-1.0]])
+            slopes = torch.stack([slopes[0], -slopes[1]])
         rest = self.heads - len(self.initial_slopes)
         return nn.functional.pad(slopes, (0, rest)) if rest else slopes
 

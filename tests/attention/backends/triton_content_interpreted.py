@@ -270,8 +270,8 @@ def test_the_operators_say_the_right_shapes_and_strides():
     given = others, [1, 0, 0, 19, 0], [0.3, 0.0]
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(torch.ops.ordinate.triton_vectors.default, (q, k, v, *given), test_utils=checks)
-    out, lse = vector_operators.attention(q, k, v, *given)
-    saved = torch.randn_like(out), [q, k, v, out, lse]
+    out, *results = vector_operators.attention(q, k, v, *given)
+    saved = torch.randn_like(out), [q, k, v, out, *results]
     backward = torch.ops.ordinate.triton_vectors_backward.default
     for learned in ([True] * 4, [False, True, False, True]):
         torch.library.opcheck(backward, (*saved, *given, learned), test_utils=checks)

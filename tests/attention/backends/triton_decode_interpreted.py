@@ -184,7 +184,7 @@ def test_the_operator_says_the_right_shapes_and_strides():
     given = [torch.randn(4, 39), None, SINKS, None, None], [1, 20, 0, 19, 0], [0.3, 0.0]
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(torch.ops.ordinate.triton_decode.default, (q, k, v, *given), test_utils=checks)
-    for one, other in zip(operators.decode(q, k, v, *given), operators.attention(q, k, v, *given), strict=True):
+    for one, other in zip(operators.decode(q, k, v, *given), operators.attention(q, k, v, *given)[:2], strict=True):
         assert one.stride() == other.stride()
         assert torch.allclose(one, other, atol=1e-5)
 

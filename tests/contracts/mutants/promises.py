@@ -114,8 +114,8 @@ class VectorsOffByOne(Shaw):
 
 
 class SlopesOfTheWrongSide(Alibi):
-    def linear_bias(self):
-        return super().linear_bias().flip(0) * torch.tensor([[1.0], [2.0]])
+    def linear_bias(self, where):
+        return super().linear_bias(where).flip(0) * torch.tensor([[1.0], [2.0]])
 
 
 class BiasReachTooShort(T5):

@@ -72,8 +72,8 @@ def compile_vectors(base):
     for given, far in (((some, some, some), True), ((some, one, None), base.table is not None)):
         table = torch.zeros(2, 2 * REACH + 1) if given[1] is one else base.table
         problem = vectors.VectorProblem(base._replace(table=table, far=far), *given)
-        out, lse = vectors.forward(problem)
-        vectors.backward(torch.zeros_like(out), problem, (out, lse), vectors.Learned(True, True, True, True))
+        results = vectors.forward(problem)
+        vectors.backward(torch.zeros_like(results[0]), problem, results, vectors.Learned(True, True, True, True))
 
 
 def compile_far(width):
@@ -81,7 +81,8 @@ def compile_far(width):
     q, k, v = (torch.zeros(1, TOKENS, heads, width, dtype=torch.float16).transpose(1, 2) for heads in (2, 1, 1))
     shape = True, 0, 0, REACH, True, width**-0.5, 0.0
     base = Problem(q, k, v, torch.zeros(2, REACH + 1), None, None, None, None, *shape)
-    near_far.forward(base)
+    results = near_far.forward(base)
+    near_far.backward(torch.zeros_like(results[0]), base, results, True)
     for some in (None, torch.zeros(1, REACH + 1, width)):
         given = vectors.VectorProblem(base, torch.zeros(2, REACH + 1, width), None, some)
         results = vector_near_far.forward(given)
@@ -97,7 +98,10 @@ def compile_rotations():
     x = torch.zeros(1, 2, TOKENS, 24, dtype=torch.float16)
     for interleaved, back, heads, pairs in product((False, True), (False, True), (1, 2), (12, 8)):
         waves = torch.zeros(2, 1, heads, TOKENS, pairs).unbind()
-        rotate.rotate(x, *waves, torch.empty_like(x), interleaved=interleaved, back=back)
+        rotate.rotate(x, torch.empty_like(x), *waves, interleaved=interleaved, back=back)
+        if heads == 1:
+            both = x, torch.empty_like(x)
+            rotate.rotate(x, torch.empty_like(x), *waves, interleaved=interleaved, back=back, other=both)
 
 
 def compile_recurrences():
@@ -143,8 +147,8 @@ for module in (
 ):
     module.launch = compiled
 for base in problems():
-    out, lse = attention.forward(base)
-    attention.backward(torch.zeros_like(out), base, out, lse, True)
+    results = attention.forward(base)
+    attention.backward(torch.zeros_like(results[0]), base, results, True)
     decode.decode(base._replace(q=base.q[:, :, -1:], start=TOKENS - 1))
     if base.slopes is None:
         compile_vectors(base)

@@ -124,8 +124,8 @@ def test_spans_hold_every_needed_key_and_query_and_no_further_tile():
     ("text", "other"),
     [
         ("where.start + i - far", "where.start + i - far + 9"),
-        ("rest = -share - torch.log", "rest = -share + torch.log"),
-        ("where.scale\n    highest = ", "where.scale + 9\n    highest = "),
+        ("slope / 2 - tl.log", "slope / 2 + tl.log"),
+        ("where.scale\n    norms = ", "where.scale + 9\n    norms = "),
         ("- LOG_GROUP", "- 4 * LOG_GROUP"),
         ("highest - mean - LOG_GROUP", "-LOG_GROUP"),
         ("tl.where(found < INFINITY, found, INFINITY)", "found * 0.0"),

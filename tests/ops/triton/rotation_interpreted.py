@@ -89,10 +89,47 @@ def test_second_gradients_are_those_of_the_formula(layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize(("order", "d", "pairs", "heads"), [("heads first", 8, 4, 5), ("tokens first", 10, 3, 2)])
+def test_queries_and_keys_are_rotated_by_one_launch_as_by_two(order, d, pairs, heads, type, layout, monkeypatch):
+    placed = Rotation(*(wave.float().double() for wave in waves(1, 1, 7, pairs)), layout)
+    q, k = ORDERS[order](2, 6, 7, d).to(type), ORDERS["heads first"](2, heads, 7, d).to(type)
+    upstream, given = (torch.randn_like(q), torch.randn_like(k)), (q.requires_grad_(), k.requires_grad_())
+    runs, once = [], kernels.rotate
+    with as_if_on("cuda"):
+        assert placed.triton_unusable_reason(q, both=True) is None
+        monkeypatch.setattr(kernels, "rotate", lambda *given, **options: runs.append(1) or once(*given, **options))
+        made = placed.both(q, k)
+        slopes = torch.autograd.grad(made, given, upstream)
+        assert len(runs) == 2
+        # one of them may be all that has a gradient
+        (alone,) = torch.autograd.grad(placed.both(q, k)[1], k, upstream[1])
+        usual = placed(q), placed(k)
+        expected = torch.autograd.grad(usual, given, upstream)
+    for one, other in zip((*made, *slopes, alone), (*usual, *expected, expected[1]), strict=True):
+        assert one.equal(other)
+    with torch.no_grad(), as_if_on("cuda"):
+        assert all(one.equal(other) for one, other in zip(placed.both(q, k), usual, strict=True))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_second_gradients_of_queries_and_keys_are_those_of_one_after_the_other(layout):
+    placed = Rotation(*(wave.float().double() for wave in waves(1, 1, 3, 2)), layout)
+    q, k = (torch.randn(1, heads, 3, 6, requires_grad=True) for heads in (2, 1))
+    upstream = torch.randn_like(q, requires_grad=True), torch.randn_like(k, requires_grad=True)
+    found = []
+    with as_if_on("cuda"):
+        for made in (placed.both(q, k), (placed(q), placed(k))):
+            slopes = torch.autograd.grad(made, (q, k), upstream, create_graph=True)
+            found.append(torch.autograd.grad(sum(slope.square().sum() for slope in slopes), upstream))
+    assert all(one.equal(other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_in_place_it_gives_the_same_bits(layout):
     x, (cos, sin) = torch.randn(2, 7, 5, 10).transpose(1, 2), (wave.float() for wave in waves(1, 1, 7, 4))
     apart = rotation.rotate(x, cos, sin, interleaved=layout == "interleaved", back=False)
-    kernels.rotate(x, cos, sin, x, interleaved=layout == "interleaved", back=False)
+    kernels.rotate(x, x, cos, sin, interleaved=layout == "interleaved", back=False)
     assert x.equal(apart)
 
 
@@ -100,19 +137,10 @@ def test_in_place_it_gives_the_same_bits(layout):
 def test_into_a_part_of_a_cache_nothing_else_is_written(layout):
     x, (cos, sin) = torch.randn(2, 5, 7, 10), (wave.float() for wave in waves(1, 1, 7, 4))
     cache = torch.full((2, 5, 20, 10), 3.0)
-    kernels.rotate(x, cos, sin, cache[:, :, 6:13], interleaved=layout == "interleaved", back=False)
+    kernels.rotate(x, cache[:, :, 6:13], cos, sin, interleaved=layout == "interleaved", back=False)
     expected = torch.full_like(cache, 3.0)
     expected[:, :, 6:13] = rotation.rotate(x, cos, sin, interleaved=layout == "interleaved", back=False)
     assert cache.equal(expected)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_operator_says_the_right_shapes_and_strides(layout):
-    cos, sin = (wave.float() for wave in waves(1, 1, 5, 3))
-    for x in (make(2, 3, 5, 8).float() for make in ORDERS.values()):
-        given = x, cos, sin, layout == "interleaved", False
-        checks = ("test_schema", "test_faketensor")
-        torch.library.opcheck(torch.ops.ordinate.triton_rotate.default, given, test_utils=checks)
 
 
 def test_a_scheme_is_rotated_by_the_kernel_as_on_a_gpu(monkeypatch):
@@ -133,7 +161,8 @@ MUTANTS = [
     ("a * c - b * turn", "a * c + b * turn"),
     ("b * c + a * turn", "b * c"),
     ("turn = -s if FORM.back else s", "turn = s"),
-    ("tl.program_id(1) * FORM.heads", "tl.program_id(1) * FORM.heads + 1"),
+    ("x, out, group * FORM.heads", "x, out, group * FORM.heads + 1"),
+    ("(group - groups) * FORM.heads", "(group - groups) * FORM.heads + 1"),
     ("first_head + FORM.heads, heads", "first_head + 1, heads"),
     ("2 * FORM.pairs + tl.arange", "FORM.pairs + tl.arange"),
     ("(m + FORM.pairs)[None, :] * x.channel", "(m + FORM.padded)[None, :] * x.channel"),
@@ -157,6 +186,9 @@ def test_the_proof_kills_a_mutant_and_the_plain_formula_is_used(text, other, mon
         x, placed = torch.randn(1, 5, 3, 10), Rotation(*waves(1, heads, 3, 3), layout)
         with as_if_on("cuda"), pytest.MonkeyPatch.context() as quiet:
             quiet.setattr(proofs.warnings, "warn", lambda *given, **options: None)
-            refused.append("differs from the plain formula" in (placed.triton_unusable_reason(x) or ""))
-            assert torch.allclose(placed(x), placed._plain(x), rtol=1e-5, atol=1e-6)
+            for both in (False, heads == 1):
+                reason = placed.triton_unusable_reason(x, both=both) or ""
+                refused.append("differs from the plain formula" in reason)
+            for out in (placed(x), *placed.both(x, x)):
+                assert torch.allclose(out, placed._plain(x), rtol=1e-5, atol=1e-6)
     assert any(refused)

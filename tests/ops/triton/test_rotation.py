@@ -59,6 +59,25 @@ def test_what_does_not_agree_is_refused_with_one_warning(formula, says, turning,
     assert torch.allclose(out, placed._plain(x), atol=1e-6)
 
 
+def test_queries_and_keys_that_one_launch_cannot_rotate_are_rotated_one_by_one(turning, monkeypatch):
+    placed, x = turning
+    monkeypatch.setattr(rotation, "rotate", by(lambda turn, x: turn._plain(x)))
+    monkeypatch.setattr(rotation, "rotate_both", None)
+    others = [x.half(), x[:1, :, :, :7], x.expand(2, -1, -1, -1)]
+    with as_if_on("cuda"):
+        for k in others:
+            assert placed.both(x, k)[1].equal(placed(k))
+        each = Rotation(placed.cos.expand(-1, 2, -1, -1), placed.sin.expand(-1, 2, -1, -1), "half")
+        assert each.both(x, x)[0].equal(placed(x))
+        learned = Rotation(placed.cos.clone().requires_grad_(), placed.sin, "half")
+        assert learned.both(x, x)[0].requires_grad
+        with pytest.raises(ValueError, match="at least twice"):
+            placed.both(x[..., :4], x[..., :4])
+        # none of these has asked for it
+        with pytest.warns(RuntimeWarning, match="queries and keys"):
+            assert placed.both(x, x)[1].equal(placed(x))
+
+
 def test_while_a_graph_is_captured_only_earlier_proofs_count(turning, monkeypatch):
     placed, x = turning
     monkeypatch.setattr(rotation, "rotate", by(lambda turn, x: turn._plain(x)))

@@ -1,6 +1,7 @@
 """Attention by the Triton kernels: forward, backward, and the gradients of biases and sinks."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,9 +14,9 @@ from ordinate.ops.triton.diagonals import add_tiles, join
 from ordinate.ops.triton.forward import attention_forward
 from ordinate.ops.triton.kernel import contiguous_channels, launch, matrix
 from ordinate.ops.triton.needed import TILE, needed_keys
-from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
+from ordinate.ops.triton.outputs import TABLE_PADDING, empty_gradients, empty_kept, empty_outputs, skips_keys
 from ordinate.ops.triton.rows import find_delta, find_poison
-from ordinate.ops.triton.scores import TABLE_PADDING, Bias, Form, Structure
+from ordinate.ops.triton.scores import Bias, Form, Structure
 from ordinate.ops.triton.spans import document_spans
 from ordinate.ops.triton.tiles import Tile, Tiles, device_class, tiles
 
@@ -73,7 +74,7 @@ class Prepared(NamedTuple):
         tiles: configurations of the kernels.
         upcast: whether 16-bit numbers are widened before products.
         nvidia: whether the GPU is one of NVIDIA.
-        needed: the first key that each query needs, where a bias makes others negligible. Or None.
+        kept: what is found in the tensors, if it is known.
     """
 
     problem: Problem
@@ -82,7 +83,7 @@ class Prepared(NamedTuple):
     tiles: Tiles
     upcast: bool
     nvidia: bool
-    needed: Tensor | None
+    kept: "Kept | None"
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -116,9 +117,9 @@ class Prepared(NamedTuple):
     def structure(self, tile: Tile, of_keys: bool = False) -> Structure:
         """Return sizes and visibility with the spans of tiles of this size."""
         given = self.problem
-        if self.needed is not None:
-            groups, keys = given.q.shape[1] // given.k.shape[1], given.k.shape[2]
-            spans = query_spans(self.needed, tile, groups, keys) if of_keys else key_spans(self.needed, tile)
+        if self.kept is not None and self.kept.needed.numel():
+            groups, keys, needed = given.q.shape[1] // given.k.shape[1], given.k.shape[2], self.kept.needed
+            spans = query_spans(needed, tile, groups, keys) if of_keys else key_spans(needed, tile)
         elif given.q_document is not None and given.k_document is not None:
             spans = document_spans(self.where.q_document, self.where.k_document, tile, of_keys)[:, None]
         else:
@@ -156,26 +157,51 @@ def describe(given: Problem) -> Prepared:
     return Prepared(given, bias, where, found, upcast, nvidia, None)
 
 
-def prepare(given: Problem) -> Prepared:
-    """Describe tensors and sizes, and find NaN and infinity among the keys, and keys that are negligible."""
+class Kept(NamedTuple):
+    """What a forward pass finds in the tensors and its backward pass needs again.
+
+    Args:
+        poison: as in `ordinate.ops.triton.scores.Structure`.
+        needed: as in `Prepared`; without entries where no keys are left out.
+        table: with `TABLE_PADDING` entries more at both ends; without entries where there is none.
+    """
+
+    poison: Tensor
+    needed: Tensor
+    table: Tensor
+
+
+def prepare(given: Problem, kept: Kept | None = None) -> Prepared:
+    """Describe tensors and sizes, and find NaN and infinity among the keys, and keys that are negligible.
+
+    Args:
+        given: the problem.
+        kept: what the forward pass has found; None: this is the forward pass.
+    """
     ready = describe(given)
     q, k, v = ready.problem[:3]
+    if kept is None:
+        poison, needed, table = empty_kept(q, k, None, skips=False)
+        if given.table is not None:
+            table = torch.nn.functional.pad(given.table[None], (TABLE_PADDING, TABLE_PADDING), mode="replicate")[0]
+        if given.slopes is not None and _skips_keys(given):
+            needed = needed_keys(q, k, given.slopes, ready.where, ready.form(TILE))
+        grid = -(-k.shape[2] // ROWS.rows), ready.grid[1]
+        arguments = matrix(k), matrix(v), poison, k.shape[1], k.shape[2], ready.form(ROWS)
+        launch(find_poison, grid, arguments, ROWS.options)
+        kept = Kept(poison, needed, table)
     if given.table is not None:
-        table = torch.nn.functional.pad(given.table[None], (TABLE_PADDING, TABLE_PADDING), mode="replicate")[0]
-        ready = ready._replace(bias=ready.bias._replace(table=table[:, TABLE_PADDING:], pitch=table.shape[1]))
-    # the bound compares with the query's own key, which must exist and be visible
-    own = given.causal and given.q_document is None and given.start + q.shape[2] == k.shape[2]
-    if own and given.slopes is not None:
-        ready = ready._replace(needed=needed_keys(q, k, given.slopes, ready.where, ready.form(TILE)))
-    poison = k.new_empty(k.shape[:3], dtype=torch.float32)
-    grid = -(-k.shape[2] // ROWS.rows), ready.grid[1]
-    arguments = matrix(k), matrix(v), poison, k.shape[1], k.shape[2], ready.form(ROWS)
-    launch(find_poison, grid, arguments, ROWS.options)
-    return ready._replace(where=ready.where._replace(poison=poison))
+        inner = kept.table[:, TABLE_PADDING:]
+        ready = ready._replace(bias=ready.bias._replace(table=inner, pitch=kept.table.shape[1]))
+    return ready._replace(where=ready.where._replace(poison=kept.poison), kept=kept)
 
 
-def forward(given: Problem) -> tuple[Tensor, Tensor]:
-    """Return the output, laid out as (batch, queries, heads, channels), and the log-sum-exp in units of log2."""
+def _skips_keys(given: Problem) -> bool:
+    return skips_keys(given.q, given.k, given.slopes, given.q_document, causal=given.causal, start=given.start)
+
+
+def forward(given: Problem) -> tuple[Tensor, ...]:
+    """Return the output, laid out as (batch, queries, heads, channels), its log-sum-exp in units of log2, and `Kept`."""
     ready = prepare(given)
     q, k, v = ready.problem[:3]
     out, lse = empty_outputs(q, v)
@@ -183,7 +209,7 @@ def forward(given: Problem) -> tuple[Tensor, Tensor]:
     grid = -(-q.shape[2] // tile.rows), ready.grid[0]
     arguments = (matrix(q), matrix(k), matrix(v)), matrix(out), lse, ready.bias, ready.structure(tile)
     launch(attention_forward, grid, (*arguments, ready.form(tile)), tile.options)
-    return out, lse
+    return out, lse, *(ready.kept or ())
 
 
 class Gradients(NamedTuple):
@@ -197,17 +223,28 @@ class Gradients(NamedTuple):
     sinks: Tensor | None
 
 
-def backward(gradient: Tensor, given: Problem, out: Tensor, lse: Tensor, learned: bool) -> Gradients:
+class Added(NamedTuple):
+    """Gradients that come from elsewhere: of queries from one on, and of as many first keys and values."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+
+def backward(
+    gradient: Tensor, given: Problem, results: Sequence[Tensor], learned: bool, added: Added | None = None
+) -> Gradients:
     """Return the gradients; weights are computed again from the log-sum-exp.
 
     Args:
         gradient: of the output.
         given: the problem.
-        out: the output of `forward`.
-        lse: its log-sum-exp.
+        results: as `forward` returns them.
         learned: whether the table or the slopes need a gradient.
+        added: what the gradients have added to them.
     """
-    ready = prepare(given)
+    out, lse, *kept = results
+    ready = prepare(given, Kept(*kept))
     gradient = contiguous_channels(gradient)
     q, k, v = ready.problem[:3]
     delta = torch.empty_like(lse)
@@ -218,30 +255,32 @@ def backward(gradient: Tensor, given: Problem, out: Tensor, lse: Tensor, learned
     dk, dv = empty_gradients(given.k, given.v)
     tile = ready.tiles.keys
     grid = -(-k.shape[2] // tile.columns), ready.grid[1]
-    arguments = tensors, softmax, (matrix(dk), matrix(dv)), ready.bias, ready.structure(tile, of_keys=True)
+    more = None if added is None else (matrix(added.k), matrix(added.v), k.shape[2] - added.k.shape[2])
+    arguments = tensors, softmax, (matrix(dk), matrix(dv)), more, ready.bias, ready.structure(tile, of_keys=True)
     launch(attention_backward_keys, grid, (*arguments, ready.form(tile)), tile.options)
-    dq, sums = _backward_queries(ready, tensors, softmax, learned)
+    dq, sums = _backward_queries(ready, tensors, softmax, learned, None if added is None else added.q)
     table = _table_gradient(ready, tensors, softmax, sums) if learned and given.table is not None else None
     slopes = sums if learned and given.slopes is not None else None
     return Gradients(dq, dk, dv, table, slopes, sinks_gradient(given.sinks, lse, delta))
 
 
 def _backward_queries(
-    ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor], learned: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the queries, and the sums for slopes or the ends of the table: (2, heads)."""
+    ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor], learned: bool, added: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of the queries, and the sums for slopes or the ends of the table, if any: (2, heads)."""
     given, tile = ready.problem, ready.tiles.queries
     batch, heads, queries, _ = given.q.shape
     (dq,) = empty_gradients(given.q)
     grid = -(-queries // tile.rows), batch * heads
     summed = learned and (given.slopes is not None or given.far)
     sums = dq.new_empty(batch, heads, grid[0] if summed else 0, 2, dtype=torch.float32)
-    arguments = tensors, softmax, (matrix(dq), sums), ready.bias, ready.structure(tile)
+    more = None if added is None else (matrix(added), queries - added.shape[2])
+    arguments = tensors, softmax, (matrix(dq), sums), more, ready.bias, ready.structure(tile)
     launch(attention_backward_queries, grid, (*arguments, ready.form(tile, summed)), tile.options)
-    return dq, sums.sum((0, 2)).T.contiguous()
+    return dq, sums.sum((0, 2)).T.contiguous() if summed else None
 
 
-def _table_gradient(ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor], ends: Tensor) -> Tensor:
+def _table_gradient(ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor], ends: Tensor | None) -> Tensor:
     """Return the gradient of the table: sums along diagonals, and at its ends those of all that lies beyond."""
     given, tile, bias = ready.problem, ready.tiles.diagonals, ready.bias
     batch, heads = given.q.shape[:2]
@@ -249,11 +288,11 @@ def _table_gradient(ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor
     distances = -((bias.origin - bias.last) // tile.rows) - lowest + 1
     count = batch * min(-(-given.q.shape[2] // tile.rows), -(-given.k.shape[2] // tile.rows))
     chunks = max(1, min(count, PROGRAMS // (heads * distances)))
-    sums = given.q.new_empty(heads, chunks, distances, 2, tile.rows, dtype=torch.float32)
+    sums = given.q.new_empty(heads, chunks, 2, distances + 1, tile.rows, dtype=torch.float32)
     arguments = tensors, softmax, sums, bias, ready.where, (lowest, batch, chunks), ready.form(tile)
     launch(add_tiles, (distances, heads, chunks), arguments, tile.options)
     made = join(sums, lowest, bias.origin, bias.last + 1)
-    if given.far:
+    if ends is not None:
         made[:, 0], made[:, -1] = ends
     return made
 

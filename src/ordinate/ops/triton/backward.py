@@ -25,11 +25,12 @@ from ordinate.ops.triton.scores import (
 
 
 @kernel
-def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexpr):
+def attention_backward_keys(given, softmax, made, added, bias, where, FORM: tl.constexpr):
     """Gradients of a tile of keys and values, over all queries of their group of heads.
 
     `given` are queries, keys, values and the outputs' gradient; `softmax` the log-sum-exp and delta of each query;
-    `made` the gradients of keys and values. Tiles are transposed: keys in rows.
+    `made` the gradients of keys and values. `added`, if not None, are gradients that they have from elsewhere, of all
+    keys but the last, and how many those are. Tiles are transposed: keys in rows.
     """
     COLUMNS: tl.constexpr = FORM.columns
     WIDTH: tl.constexpr = FORM.padded_width
@@ -51,6 +52,13 @@ def attention_backward_keys(given, softmax, made, bias, where, FORM: tl.constexp
     state = add_query_ranges((to_keys, to_values), rows, held, (bias, where, batch, key_head), tile, FORM)
     to_keys, to_values = state
     to_keys *= where.scale
+    if added is not None:
+        more_keys, more_values, less = added
+        real, begin = j < where.keys - less, tile * COLUMNS
+        more = load_tile(base(more_keys, batch, key_head), more_keys.row, begin, real, FORM, COLUMNS, False, True)
+        to_keys += more.to(tl.float32)
+        more = load_tile(base(more_values, batch, key_head), more_values.row, begin, real, FORM, COLUMNS, True, True)
+        to_values += more.to(tl.float32)
     store_tile(base(dk, batch, key_head), dk.row, tile * COLUMNS, where.keys, to_keys, FORM, False)
     store_tile(base(dv, batch, key_head), dv.row, tile * COLUMNS, where.keys, to_values, FORM, True)
 
@@ -128,11 +136,12 @@ def load_softmax(softmax, batch, i, where, head, MASKED: tl.constexpr):
 
 
 @kernel
-def attention_backward_queries(given, softmax, made, bias, where, FORM: tl.constexpr):
+def attention_backward_queries(given, softmax, made, added, bias, where, FORM: tl.constexpr):
     """Gradients of a tile of queries, and its share of the gradients of slopes or of the ends of the table.
 
     `made` are the gradients of the queries, and of the bias by sequence, head and tile: two sums for each, of what
-    lies behind and ahead.
+    lies behind and ahead. `added`, if not None, are gradients that queries have from elsewhere, of all but the first,
+    and how many those are.
     """
     ROWS: tl.constexpr = FORM.rows
     WIDTH: tl.constexpr = FORM.padded_width
@@ -156,6 +165,12 @@ def attention_backward_queries(given, softmax, made, bias, where, FORM: tl.const
     state = add_key_ranges(state, rows, (k, v, batch), (bias, where, head), tile, FORM)
     to_queries, behind, ahead = state
     to_queries *= where.scale
+    if added is not None:
+        more_queries, less = added
+        real = (i >= less) & (i < where.queries)
+        start = base(more_queries, batch, head)
+        more = load_tile(start, more_queries.row, tile * ROWS - less, real, FORM, ROWS, False, True)
+        to_queries += more.to(tl.float32)
     store_tile(base(dq, batch, head), dq.row, tile * ROWS, where.queries, to_queries, FORM, False)
     if FORM.learned:
         place = sums + 2 * (tl.program_id(1) * tl.num_programs(0) + tile)

@@ -4,11 +4,10 @@
 from typing import Any, NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from ordinate.ops.triton.kernel import kernel, launch
+from ordinate.ops.triton.kernel import kernel, launch, power_of_two
 
 # most channels of values of a program, and most terms of a sum at a time: larger ones spill registers
 COLUMNS, PART = 16, 32
@@ -57,7 +56,7 @@ def scan(start: Tensor, kept: Tensor, added: Tensor, back: bool) -> tuple[Tensor
 
 
 def _padded(size: int) -> int:
-    return max(SMALLEST, triton.next_power_of_2(size))
+    return max(SMALLEST, power_of_two(size))
 
 
 @kernel

@@ -29,13 +29,14 @@ NO_END = torch.iinfo(torch.int32).max
 
 def key_spans(needed: Int[Tensor, "b h i"], tile: Tile) -> Int[Tensor, "b h tiles 2"]:
     """Return for each tile of queries the first key that one of them needs, and an end beyond all keys."""
-    first = _lowest(needed, tile.rows)
-    return torch.stack([first, torch.full_like(first, NO_END)], -1)
+    spans = needed.new_full((*needed.shape[:2], -(-needed.shape[2] // tile.rows), 2), NO_END)
+    spans[..., 0] = _lowest(needed, tile.rows)
+    return spans
 
 
 def query_spans(needed: Int[Tensor, "b h i"], tile: Tile, groups: int, keys: int) -> Int[Tensor, "b g tiles 2"]:
     """Return for each tile of keys the end of the range of queries of its heads that need one of them, from 0."""
-    first = _lowest(needed.unflatten(1, (-1, groups)).amin(2), tile.rows)
+    first = _lowest(needed.unflatten(1, (-1, groups)).amin(2) if groups > 1 else needed, tile.rows)
     # from a tile on, the lowest that is needed: the last tile that needs a key is the last whose lowest is before it
     lowest = first.flip(-1).cummin(-1).values.flip(-1).contiguous()
     ends = torch.arange(tile.columns, keys + tile.columns, tile.columns, device=needed.device, dtype=torch.int32)
@@ -45,4 +46,5 @@ def query_spans(needed: Int[Tensor, "b h i"], tile: Tile, groups: int, keys: int
 
 def _lowest(needed: Tensor, size: int) -> Tensor:
     rest = -needed.shape[2] % size
-    return torch.nn.functional.pad(needed, (0, rest), value=NO_END).unflatten(2, (-1, size)).amin(-1)
+    whole = torch.nn.functional.pad(needed, (0, rest), value=NO_END) if rest else needed
+    return whole.unflatten(2, (-1, size)).amin(-1)

@@ -5,7 +5,6 @@ All tiles whose queries and keys are equally far apart have the same diagonals. 
 distance, and sums the diagonals of the result once. The sums of programs are then added (`join`).
 """
 
-import torch
 import triton.language as tl
 from torch import Tensor
 
@@ -26,8 +25,9 @@ from ordinate.ops.triton.scores import (
 def add_tiles(given, softmax, sums, bias, where, cut, FORM: tl.constexpr):
     """Sum of the gradients of all tiles of one distance, of a chunk of sequences and tiles.
 
-    `sums` is (heads, chunks, distances, 2, tile): the diagonals below the main one, then those from it on. `cut` is
-    the first distance [tiles], and the numbers of sequences and of chunks.
+    `sums` is (heads, chunks, 2, distances + 1, tile): the diagonals below the main one, then those from it on, which
+    are those below of the next distance and begin one row later. `cut` is the first distance [tiles], and the numbers
+    of sequences and of chunks.
     """
     SIZE: tl.constexpr = FORM.rows
     lowest, batches, chunks = cut
@@ -48,10 +48,16 @@ def add_tiles(given, softmax, sums, bias, where, cut, FORM: tl.constexpr):
     # column x of the turned tile has diagonal x of the rows above, and diagonal x - SIZE of those below
     turned = tl.gather(added, (r[:, None] + c[None, :]) % SIZE, 1)
     upper = r[:, None] + c[None, :] < SIZE
-    row = (head * chunks + chunk) * tl.num_programs(0) + tl.program_id(0)
-    at = sums + row.to(tl.int64) * (2 * SIZE) + c
-    tl.store(at, tl.sum(tl.where(upper, 0.0, turned), 0))
-    tl.store(at + SIZE, tl.sum(tl.where(upper, turned, 0.0), 0))
+    distances = tl.num_programs(0)
+    below = sums + (head * chunks + chunk).to(tl.int64) * (2 * (distances + 1) * SIZE) + c
+    above, mine = below + (distances + 1) * SIZE, tl.program_id(0) * SIZE
+    tl.store(below + mine, tl.sum(tl.where(upper, 0.0, turned), 0))
+    tl.store(above + mine + SIZE, tl.sum(tl.where(upper, turned, 0.0), 0))
+    # rows that no distance has
+    if tl.program_id(0) == 0:
+        tl.store(above, tl.zeros([SIZE], tl.float32))
+    if tl.program_id(0) == distances - 1:
+        tl.store(below + distances * SIZE, tl.zeros([SIZE], tl.float32))
 
 
 @kernel
@@ -83,14 +89,10 @@ def join(sums: Tensor, lowest: int, origin: int, entries: int) -> Tensor:
     """Return the gradient of the table (heads, entries) from the sums of all programs.
 
     Args:
-        sums: (heads, chunks, distances, 2, tile).
+        sums: as `add_tiles` stores them.
         lowest: the first distance [tiles].
         origin: entry of the table whose offset is zero.
         entries: entries of the table.
     """
-    heads, _, _, _, size = sums.shape
-    below, above = sums.sum(1).unbind(2)
-    nothing = sums.new_zeros(heads, 1, size)
-    joined = torch.cat([nothing, above], 1) + torch.cat([below, nothing], 1)
-    first = -origin - (lowest - 1) * size
-    return joined.flatten(1)[:, first : first + entries].contiguous()
+    first = -origin - (lowest - 1) * sums.shape[4]
+    return sums.sum((1, 2)).flatten(1)[:, first : first + entries].contiguous()

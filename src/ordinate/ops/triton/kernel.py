@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -59,6 +60,18 @@ def matrix(x: Tensor) -> Matrix:
     return Matrix(x, *x.stride()[:3])
 
 
+def shared(x: Tensor) -> Strided:
+    """Describe a tensor that all sequences, or all heads, have in common if it has only one of them."""
+    (batch, heads, _, _), (of_batch, of_head, row, channel) = x.shape, x.stride()
+    return Strided(x, of_batch if batch > 1 else 0, of_head if heads > 1 else 0, row, channel)
+
+
+def power_of_two(size: int) -> int:
+    """Return the smallest power of two that is at least as large."""
+    # triton.next_power_of_2 takes as long as half of a launch
+    return 1 << max(0, size - 1).bit_length()
+
+
 @kernel
 def address(x, batch, head, i):
     """Address of the first channel of each token of a head."""
@@ -72,12 +85,20 @@ def contiguous_channels(x: Tensor) -> Tensor:
 
 
 def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: Mapping[str, int]) -> None:
-    """Launch a kernel on a grid of programs.
+    """Launch a kernel on a grid of programs, on the device of its tensors.
 
     Args:
         function: the kernel.
         grid: numbers of programs.
-        arguments: of the kernel, in order.
+        arguments: of the kernel, in order; the first is a tensor, or begins with one.
         options: `num_warps` and `num_stages`.
     """
-    function[grid](*arguments, **OPTIONS, **options)
+    first = arguments[0]
+    while isinstance(first, tuple):
+        first = first[0]
+    # Triton launches on the current device, which is another where the layers of a model are on several
+    if first.device.type == "cuda" and first.device.index != torch.cuda.current_device():
+        with torch.cuda.device(first.device):
+            function[grid](*arguments, **OPTIONS, **options)
+    else:
+        function[grid](*arguments, **OPTIONS, **options)

@@ -12,13 +12,14 @@ gradients of a row's scores sum to 0, so that of c is minus the sum of those of 
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import triton.language as tl
 from torch import Tensor
 
 from ordinate.ops.triton import attention
-from ordinate.ops.triton.attention import Gradients, Prepared, Problem, describe
+from ordinate.ops.triton.attention import Added, Gradients, Prepared, Problem, describe
 from ordinate.ops.triton.bands import Vectors, load_vector
 from ordinate.ops.triton.fused import fused_attention
 from ordinate.ops.triton.kernel import contiguous_channels, kernel, launch, matrix
@@ -30,28 +31,29 @@ from ordinate.ops.triton.vector_ends import query_shift
 TILE = Tile(64, 64, 8, 1)
 
 
-def forward(given: Problem) -> tuple[Tensor, Tensor]:
+def forward(given: Problem) -> tuple[Tensor, ...]:
     """Return what `ordinate.ops.triton.attention.forward` does.
 
     Args:
         given: a causal problem, as many queries as keys, whose table begins where the bias is constant; no window,
             documents, sinks or cap.
     """
-    out, lse = attention.forward(near(given))
-    join(describe(given), Vectors(None, None, None, None), far(given), (out, lse))
-    return out, lse
+    # first, so that the GPU computes it while the host launches the kernels of the nearer keys
+    farther = far(given)
+    out, lse, *kept = attention.forward(near(given))
+    join(describe(given), Vectors(None, None, None, None), farther, (out, lse))
+    return out, lse, *kept
 
 
-def backward(gradient: Tensor, given: Problem, out: Tensor, lse: Tensor, learned: bool) -> Gradients:
+def backward(gradient: Tensor, given: Problem, results: Sequence[Tensor], learned: bool) -> Gradients:
     """Return the gradients as `ordinate.ops.triton.attention.backward` does."""
-    reach = given.origin
+    reach, (out, lse) = given.origin, results[:2]
     gradient = contiguous_channels(gradient)
-    made = attention.backward(gradient, near(given), out, lse, learned)
     norm = (lse[:, :, reach:] * math.log(2) - given.table[:, :1]).contiguous()
-    dq, dk, dv = far_gradients(gradient, given, out[:, :, reach:], norm)
-    made.q[:, :, reach:] += dq
-    made.k[:, :, :-reach] += dk
-    made.v[:, :, :-reach] += dv
+    # first, as in the forward pass
+    farther = far_gradients(gradient, given, out[:, :, reach:], norm)
+    added = Added(*(contiguous_channels(x) for x in farther))
+    made = attention.backward(gradient, near(given), results, learned, added)
     if made.table is not None:
         made.table[:, 0] = -made.table[:, 1:].sum(1)
     return made

@@ -19,6 +19,7 @@ TILE = Tile(GROUP, GROUP, 8, 1)
 # of the largest score: more than norms and products are rounded by
 MARGIN = tl.constexpr(1e-3)
 LOG_GROUP = tl.constexpr(math.log(GROUP))
+SHARE = tl.constexpr(-math.log(SKIPPED_SHARE * torch.finfo(torch.float32).eps))
 
 
 def needed_keys(
@@ -39,11 +40,9 @@ def needed_keys(
     squares = k.new_empty(batch, k.shape[1], groups, dtype=torch.float32)
     means = k.new_empty(batch, k.shape[1], groups, width, dtype=torch.float32)
     launch(bound_keys, (groups, batch * k.shape[1]), (matrix(k), squares, means, shift, where, form), TILE.options)
-    share = math.log(SKIPPED_SHARE * torch.finfo(torch.float32).eps)
-    rest = -share - torch.log(-torch.expm1(-slopes[0]))
     needed = q.new_empty(batch, heads, queries, dtype=torch.int32)
     first = groups, (where.start + shift) // GROUP
-    bounds = squares.amax(-1).sqrt(), means, slopes, rest, first
+    bounds = squares.amax(-1), means, slopes, first
     arguments = (matrix(q), matrix(k)), bounds, needed, where, form
     launch(find_needed, (-(-queries // GROUP), batch * heads), arguments, TILE.options)
     return needed
@@ -68,12 +67,12 @@ def bound_keys(k, squares, means, shift, where, FORM: tl.constexpr):
 def find_needed(given, bounds, needed, where, FORM: tl.constexpr):
     """Store the first needed key of each query of a tile, which is as large as a group; `given` are queries and keys.
 
-    `bounds` are the largest norm of the keys of each head, the means of the groups, the slopes, the part of the
-    distance that depends on the slope alone, and the number of groups and the first that the queries belong to.
+    `bounds` are the largest squared norm of the keys of each head, the means of the groups, the slopes, and the number
+    of groups and the first that the queries belong to.
     """
     ROWS: tl.constexpr = FORM.rows
     q, k = given
-    longest, _means, slopes, rest, _first = bounds
+    longest, _means, slopes, _first = bounds
     batch, head = tl.program_id(1) // where.heads, tl.program_id(1) % where.heads
     key_head = head // FORM.groups
     owner = batch * where.key_heads + key_head
@@ -85,7 +84,8 @@ def find_needed(given, bounds, needed, where, FORM: tl.constexpr):
     begin = where.start + tl.program_id(0) * ROWS
     keys = load_tile(base(k, batch, key_head), k.row, begin, real, FORM, ROWS, False, True).to(tl.float32)
     own = tl.sum(queries * keys, 1) * where.scale
-    highest = tl.sqrt(tl.sum(queries * queries, 1)) * tl.load(longest + owner) * tl.abs(where.scale)
+    norms = tl.sqrt(tl.sum(queries * queries, 1)) * tl.sqrt(tl.load(longest + owner))
+    highest = norms * tl.abs(where.scale)
     mean = mean_score(queries, row, owner, bounds, FORM) * where.scale
     room = MARGIN * highest
     highest, own, mean = highest + room, own - room, mean - room
@@ -99,7 +99,9 @@ def find_needed(given, bounds, needed, where, FORM: tl.constexpr):
         above = tl.where(behind + ROWS <= where.window, above, INFINITY)
     if FORM.capped:
         highest, own = where.cap * tanh(highest / where.cap), where.cap * tanh(own / where.cap)
-    distance = (tl.minimum(highest - own, above) + tl.load(rest + head)) / slope
+    # 1 - exp(-s) = 2 exp(-s / 2) sinh(s / 2) is at least s exp(-s / 2), which has its digits for small s, too
+    rest = SHARE + slope / 2 - tl.log(slope)
+    distance = (tl.minimum(highest - own, above) + rest) / slope
     # a slope that is not positive has an infinite rest, or NaN
     certain = finite & (tl.abs(distance) < INFINITY)
     far = tl.ceil(tl.minimum(tl.maximum(tl.where(certain, distance, 0.0), 0.0), where.keys * 1.0)).to(tl.int32)
@@ -110,7 +112,7 @@ def find_needed(given, bounds, needed, where, FORM: tl.constexpr):
 @kernel
 def mean_score(queries, row, owner, bounds, FORM: tl.constexpr):
     """Product of each query with the mean of the last whole group of keys that it sees; 0 where there is none."""
-    _longest, means, _slopes, _rest, numbers = bounds
+    _longest, means, _slopes, numbers = bounds
     groups, first = numbers
     channel = tl.arange(0, FORM.padded_width)
     group = first + tl.program_id(0)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
+from ordinate.ops.triton.outputs import empty_gradients, empty_kept, empty_outputs, skips_keys
 
 # others: table, slopes, sinks, documents of queries and of keys; structure: causal, start, window, origin, far;
 # numbers: scale, cap
@@ -19,14 +19,13 @@ DEVICES = ("cpu", "cuda")
 Optional = Sequence[Tensor | None]
 Integers = Sequence[int | torch.SymInt]
 
-torch.library.define(
-    "ordinate::triton_attention", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
-)
+# output and log-sum-exp, and what the backward pass needs again: `ordinate.ops.triton.attention.Kept`
+MADE = "Tensor output, Tensor lse, Tensor poison, Tensor needed, Tensor table"
+FORWARD = f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> ({MADE})"
+torch.library.define("ordinate::triton_attention", FORWARD)
+torch.library.define("ordinate::triton_near_far", FORWARD)
 torch.library.define(
     "ordinate::triton_decode", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
-)
-torch.library.define(
-    "ordinate::triton_near_far", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
 )
 BACKWARD = f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool learned) -> ({', '.join(['Tensor'] * 6)})"
 torch.library.define("ordinate::triton_attention_backward", BACKWARD)
@@ -35,21 +34,21 @@ torch.library.define("ordinate::triton_near_far_backward", BACKWARD)
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
-) -> tuple[Tensor, Tensor]:
-    """Return the output and the log-sum-exp in units of log2."""
+) -> tuple[Tensor, ...]:
+    """Return the output, the log-sum-exp in units of log2, and `ordinate.ops.triton.attention.Kept`."""
     return torch.ops.ordinate.triton_attention(q, k, v, others, structure, numbers)
 
 
 def decode(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
-    """Return what `attention` does, for a few queries and without a gradient: the keys are split among programs."""
+    """Return output and log-sum-exp as `attention` does, for a few queries, without a gradient: the keys are split."""
     return torch.ops.ordinate.triton_decode(q, k, v, others, structure, numbers)
 
 
 def near_far(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """Return what `attention` does, for a bias that is constant from some distance on, of a causal mask."""
     return torch.ops.ordinate.triton_near_far(q, k, v, others, structure, numbers)
 
@@ -66,7 +65,7 @@ def attention_backward(
 
     Args:
         gradient: of the output.
-        saved: q, k, v, the output and the log-sum-exp.
+        saved: q, k, v, and what `attention` returns.
         others: as in `attention`.
         structure: as in `attention`.
         numbers: as in `attention`.
@@ -92,7 +91,7 @@ def _implement(name: str, module: str) -> None:
 
     def forward(
         q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         kernels = import_module(f"ordinate.ops.triton.{module}")
         return kernels.forward(_problem((q, k, v), others, structure, numbers))
 
@@ -105,13 +104,13 @@ def _implement(name: str, module: str) -> None:
         learned: bool,
     ) -> tuple[Tensor, ...]:
         kernels = import_module(f"ordinate.ops.triton.{module}")
-        *inputs, out, lse = saved
-        made = kernels.backward(gradient, _problem(inputs, others, structure, numbers), out, lse, learned)
-        return tuple(lse.new_empty(0) if x is None else x for x in made)
+        problem, results = _problem(saved[:3], others, structure, numbers), saved[3:]
+        made = kernels.backward(gradient, problem, results, learned)
+        return tuple(results[1].new_empty(0) if x is None else x for x in made)
 
     torch.library.impl(f"ordinate::{name}", DEVICES)(forward)
     torch.library.impl(f"ordinate::{name}_backward", DEVICES)(backward)
-    torch.library.register_fake(f"ordinate::{name}")(_shaped)
+    torch.library.register_fake(f"ordinate::{name}")(_shaped_forward)
     torch.library.register_fake(f"ordinate::{name}_backward")(_shaped_backward)
 
 
@@ -131,6 +130,13 @@ def _shaped(
     return empty_outputs(q, v)
 
 
+def _shaped_forward(
+    q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
+) -> tuple[Tensor, ...]:
+    skips = skips_keys(q, k, others[1], others[3], causal=bool(structure[0]), start=structure[1])
+    return *empty_outputs(q, v), *empty_kept(q, k, others[0], skips=skips)
+
+
 def _shaped_backward(
     gradient: Tensor,
     saved: Sequence[Tensor],
@@ -139,7 +145,7 @@ def _shaped_backward(
     numbers: Sequence[float],
     learned: bool,
 ) -> tuple[Tensor, ...]:
-    q, k, v, _, lse = saved
+    q, k, v, _, lse = saved[:5]
     table, slopes, sinks = others[:3]
     asked = table if learned else None, slopes if learned else None, sinks
     return *empty_gradients(q, k, v), *(lse.new_empty(0 if x is None else x.shape) for x in asked)

@@ -3,17 +3,18 @@
 
 from typing import Any, NamedTuple
 
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from ordinate.ops.triton.kernel import Strided, address, kernel, launch
+from ordinate.ops.triton.kernel import Strided, address, kernel, launch, power_of_two, shared
 
 # pairs of channels that a program holds: a vector of 16 bytes in bfloat16 for each thread
 PAIRS_AT_ONCE = 1024
 # heads of a program, which share one set of angles that is loaded once
 HEADS_AT_ONCE = 4
 OPTIONS = {"num_warps": 4, "num_stages": 1}
+
+Other = tuple[Tensor, Tensor]
 
 
 class Form(NamedTuple):
@@ -43,13 +44,30 @@ class Form(NamedTuple):
 
 
 @kernel
-def rotate_pairs(x, cos, sin, out, heads, tokens, FORM: tl.constexpr):
+def rotate_pairs(x, out, heads, other, waves, tokens, FORM: tl.constexpr):
     """(a, b) -> (a cos - b sin, b cos + a sin) for each pair of channels; channels behind the pairs are copied.
 
     A program has some tokens of some heads of one sequence. It loads both channels of a pair before it stores them,
-    and no other program reads them, so that `out` may be `x`.
+    and no other program reads them, so that `out` may be `x`. `other` is a second tensor with its result and its
+    number of heads, which all have the same angles, or None. `waves` are cosines and sines.
     """
-    batch, first_head = tl.program_id(2), tl.program_id(1) * FORM.heads
+    group = tl.program_id(1)
+    if other is None:
+        rotate_heads(x, out, group * FORM.heads, heads, waves, tokens, FORM)
+    else:
+        second, its_out, its_heads = other
+        groups = tl.cdiv(heads, FORM.heads)
+        if group < groups:
+            rotate_heads(x, out, group * FORM.heads, heads, waves, tokens, FORM)
+        else:
+            rotate_heads(second, its_out, (group - groups) * FORM.heads, its_heads, waves, tokens, FORM)
+
+
+@kernel
+def rotate_heads(x, out, first_head, heads, waves, tokens, FORM: tl.constexpr):
+    """Rotate some tokens of some heads of one sequence."""
+    cos, sin = waves
+    batch = tl.program_id(2)
     i = tl.program_id(0) * FORM.rows + tl.arange(0, FORM.rows)
     m = tl.arange(0, FORM.padded)
     inside = (i < tokens)[:, None] & (m < FORM.pairs)[None, :]
@@ -86,27 +104,32 @@ def load_wave(wave, batch, head, i, m, inside):
     return tl.load(address(wave, batch, head, i) + m[None, :] * wave.channel, mask=inside, other=0.0)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, out: Tensor, *, interleaved: bool, back: bool) -> None:
+def rotate(
+    x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, back: bool, other: Other | None = None
+) -> None:
     """Rotate the pairs of `x` into `out`.
 
     Args:
         x: float32, bfloat16 or float16, with any strides.
+        out: as `x`; may be `x` itself.
         cos: float32 (batch or 1, heads or 1, tokens, pairs), as is sin.
         sin: multiplies the partner.
-        out: as `x`; may be `x` itself.
         interleaved: channels pair up with their neighbours; otherwise the first half with the second.
         back: apply the transpose, with -sin.
+        other: a second tensor with its result, as `x` but for the number of heads, where all heads share the angles.
     """
     batch, heads, tokens, width = x.shape
     pairs = cos.shape[3]
     if not x.numel():
         return
-    padded = triton.next_power_of_2(max(1, pairs))
-    rest = triton.next_power_of_2(max(1, width - 2 * pairs))
+    padded, rest = power_of_two(pairs), power_of_two(width - 2 * pairs)
     rows = max(1, PAIRS_AT_ONCE // max(padded, rest))
-    shared = cos.shape[1] == sin.shape[1] == 1
-    form = Form(rows, HEADS_AT_ONCE, pairs, width, padded, rest, shared, interleaved, back)
-    cos, sin = (wave.expand(batch, heads, tokens, pairs) for wave in (cos, sin))
-    grid = -(-tokens // rows), -(-heads // HEADS_AT_ONCE), batch
-    tensors = (Strided(y, *y.stride()) for y in (x, cos, sin, out))
-    launch(rotate_pairs, grid, (*tensors, heads, tokens, form), OPTIONS)
+    alike = cos.shape[1] == sin.shape[1] == 1
+    form = Form(rows, HEADS_AT_ONCE, pairs, width, padded, rest, alike, interleaved, back)
+    groups, beside = -(-heads // HEADS_AT_ONCE), None
+    if other is not None:
+        second, its_out = other
+        beside = Strided(second, *second.stride()), Strided(its_out, *its_out.stride()), second.shape[1]
+        groups += -(-second.shape[1] // HEADS_AT_ONCE)
+    given = Strided(x, *x.stride()), Strided(out, *out.stride()), heads, beside, (shared(cos), shared(sin))
+    launch(rotate_pairs, (-(-tokens // rows), groups, batch), (*given, tokens, form), OPTIONS)

@@ -16,10 +16,6 @@ INFINITY = tl.constexpr(float("inf"))
 NEAR, PAST, FUTURE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
-# entries of a table beyond each end, which repeat it: at least as many as the largest tile has rows and columns
-TABLE_PADDING = 256
-
-
 class Bias(NamedTuple):
     """What is added to the scores, in natural units; kernels take tensors as addresses, and None.
 
@@ -29,7 +25,7 @@ class Bias(NamedTuple):
         sinks: float32 scores (heads) of a further key without value.
         origin: entry of the table whose offset is zero: key index minus query index, both from 0.
         last: last entry of the table.
-        pitch: stride of the heads in the table. Rows go on for `TABLE_PADDING` entries beyond both ends, except in
+        pitch: stride of the heads in the table. Rows go on for `outputs.TABLE_PADDING` entries beyond both ends, except in
             decoding.
     """
 

@@ -29,17 +29,17 @@ from ordinate.ops.triton.vectors import Learned, VectorGradients, VectorProblem,
 LOG2 = tl.constexpr(math.log(2))
 
 
-def forward(given: VectorProblem) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return output and log-sum-exp as `ordinate.ops.triton.vectors.forward` does, and both of the farther keys.
+def forward(given: VectorProblem) -> tuple[Tensor, ...]:
+    """Return what `ordinate.ops.triton.vectors.forward` does, then output and log-sum-exp of the farther keys.
 
     Args:
         given: a causal problem, as many queries as keys, whose table and vectors begin where they are constant; no
             vectors for keys, window, documents, sinks or cap.
     """
-    out, lse = vectors.forward(given._replace(base=near(given.base)))
     farther = far(given.base)
+    out, lse, *kept = vectors.forward(given._replace(base=near(given.base)))
     join(describe(given.base), _vectors(given), farther, (out, lse))
-    return out, lse, *farther
+    return out, lse, *kept, *farther
 
 
 def backward(gradient: Tensor, given: VectorProblem, results: Sequence[Tensor], learned: Learned) -> VectorGradients:
@@ -51,11 +51,11 @@ def backward(gradient: Tensor, given: VectorProblem, results: Sequence[Tensor], 
         results: as `forward` returns them.
         learned: which of the inputs beside queries, keys and values need a gradient.
     """
-    reach, ready, (out, lse) = given.base.origin, describe(given.base), results[:2]
+    reach, ready = given.base.origin, describe(given.base)
     gradient = contiguous_channels(gradient)
-    found = vectors.backward(gradient, given._replace(base=near(given.base)), (out, lse), learned)
     less, norm, change, shares = _shared(gradient, ready, _vectors(given), results)
     dq, dk, dv = far_gradients(gradient, given.base, less, norm)
+    found = vectors.backward(gradient, given._replace(base=near(given.base)), results[:-2], learned)
     grid = -(-norm.shape[2] // TILE.rows), ready.grid[0]
     arguments = matrix(found.q), (matrix(contiguous_channels(dq)), change), _vectors(given), reach, ready.where
     launch(add_queries, grid, (*arguments, ready.form(TILE)), TILE.options)
@@ -78,7 +78,7 @@ def _shared(
     gradient: Tensor, ready: Prepared, held: Vectors, results: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return what the fused kernel takes for output and log-sum-exp, s_i, and sums over queries by head: `share`."""
-    (out, lse, other, norm), given = results, ready.problem
+    (out, lse, *_, other, norm), given = results, ready.problem
     batch, heads, rows, depth = other.shape
     less, lower, change = other.new_empty(other.shape), norm.new_empty(norm.shape), norm.new_empty(norm.shape)
     grid = -(-rows // TILE.rows), batch * heads

@@ -10,19 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordinate.ops.triton.operators import DEVICES, Integers, Optional
-from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
+from ordinate.ops.triton.operators import DEVICES, MADE, Integers, Optional
+from ordinate.ops.triton.outputs import empty_gradients, empty_kept, empty_outputs
 
 # others: table, sinks, vectors for queries, keys and values, documents of queries and of keys; structure: causal,
 # start, window, origin, far; numbers: scale, cap
 GIVEN = "Tensor?[] others, SymInt[] structure, float[] numbers"
 
-torch.library.define(
-    "ordinate::triton_vectors", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
-)
+torch.library.define("ordinate::triton_vectors", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> ({MADE})")
 torch.library.define(
     "ordinate::triton_near_far_vectors",
-    f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse, Tensor far, Tensor far_lse)",
+    f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> ({MADE}, Tensor far, Tensor far_lse)",
 )
 BACKWARD = f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool[] learned) -> ({', '.join(['Tensor'] * 8)})"
 torch.library.define("ordinate::triton_vectors_backward", BACKWARD)
@@ -31,15 +29,15 @@ torch.library.define("ordinate::triton_near_far_vectors_backward", BACKWARD)
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
-) -> tuple[Tensor, Tensor]:
-    """Return the output and the log-sum-exp in units of log2."""
+) -> tuple[Tensor, ...]:
+    """Return what `ordinate.ops.triton.operators.attention` does."""
     return torch.ops.ordinate.triton_vectors(q, k, v, others, structure, numbers)
 
 
 def near_far(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, ...]:
-    """Return what `attention` does, for vectors constant from some distance on; then both of the farther keys."""
+    """Return what `attention` does, for vectors constant from some distance on; then the first two of farther keys."""
     return torch.ops.ordinate.triton_near_far_vectors(q, k, v, others, structure, numbers)
 
 
@@ -55,7 +53,7 @@ def attention_backward(
 
     Args:
         gradient: of the output.
-        saved: q, k, v, the output and the log-sum-exp.
+        saved: q, k, v, and what `attention` returns.
         others: as in `attention`.
         structure: as in `attention`.
         numbers: as in `attention`.
@@ -72,7 +70,7 @@ def near_far_backward(
     numbers: Sequence[float],
     learned: Sequence[bool],
 ) -> tuple[Tensor, ...]:
-    """Return what `attention_backward` does, for `near_far`, whose four results are saved."""
+    """Return what `attention_backward` does, for `near_far`, whose seven results are saved."""
     return torch.ops.ordinate.triton_near_far_vectors_backward(gradient, saved, others, structure, numbers, learned)
 
 
@@ -108,8 +106,8 @@ def _implement(name: str, module: str) -> None:
 @torch.library.register_fake("ordinate::triton_vectors")
 def _shaped(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
-) -> tuple[Tensor, Tensor]:
-    return empty_outputs(q, v)
+) -> tuple[Tensor, ...]:
+    return *empty_outputs(q, v), *empty_kept(q, k, others[0], skips=False)
 
 
 @torch.library.register_fake("ordinate::triton_near_far_vectors")
@@ -117,7 +115,8 @@ def _shaped_near_far(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, ...]:
     rows = slice(structure[3], None)
-    return *empty_outputs(q, v), *(x.contiguous() for x in empty_outputs(q[:, :, rows], v))
+    made = _shaped(q, k, v, others, structure, numbers)
+    return *made, *(x.contiguous() for x in empty_outputs(q[:, :, rows], v))
 
 
 def _shaped_backward(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ordinate.ops.triton.attention import ROWS, Prepared, Problem, padded, prepare, sinks_gradient
+from ordinate.ops.triton.attention import ROWS, Kept, Prepared, Problem, padded, prepare, sinks_gradient
 from ordinate.ops.triton.bands import Band, Vectors
 from ordinate.ops.triton.kernel import contiguous_channels, launch, matrix
 from ordinate.ops.triton.outputs import empty_gradients, empty_outputs
@@ -94,8 +94,8 @@ class _Ready(NamedTuple):
         return tile.options | ({"maxnreg": MAX_REGISTERS} if self.given.base.q.dtype == torch.float32 else {})
 
 
-def _ready(given: VectorProblem) -> _Ready:
-    base = prepare(given.base)
+def _ready(given: VectorProblem, kept: Kept | None = None) -> _Ready:
+    base = prepare(given.base, kept)
     q, v = base.problem.q, base.problem.v
     found = vector_tiles(device_class(q.device), q.dtype, max(padded(q.shape[3]), padded(v.shape[3])))
     base = base._replace(bias=base.bias._replace(last=given.entries - 1))
@@ -149,8 +149,8 @@ def _with_queries(ready: _Ready, tensors: Any, softmax: tuple[Tensor, Tensor], e
     return Ends(ends.between, *made, *ends[1 + len(made) :])
 
 
-def forward(given: VectorProblem) -> tuple[Tensor, Tensor]:
-    """Return the output and the log-sum-exp as `ordinate.ops.triton.attention.forward` does."""
+def forward(given: VectorProblem) -> tuple[Tensor, ...]:
+    """Return what `ordinate.ops.triton.attention.forward` does."""
     ready = _ready(given)
     q, k, v = ready.base.problem[:3]
     out, lse = empty_outputs(q, v)
@@ -158,7 +158,7 @@ def forward(given: VectorProblem) -> tuple[Tensor, Tensor]:
     grid = -(-q.shape[2] // tile.rows), ready.base.grid[0]
     arguments = (matrix(q), matrix(k), matrix(v)), matrix(out), lse, ready.base.bias, ready.vectors, _ends(ready)
     launch(vector_forward, grid, (*arguments, ready.base.structure(tile), ready.form(tile)), tile.options)
-    return out, lse
+    return out, lse, *(ready.base.kept or ())
 
 
 def backward(gradient: Tensor, given: VectorProblem, results: Sequence[Tensor], learned: Learned) -> VectorGradients:
@@ -167,10 +167,11 @@ def backward(gradient: Tensor, given: VectorProblem, results: Sequence[Tensor], 
     Args:
         gradient: of the output.
         given: the problem.
-        results: output and log-sum-exp, as `forward` returns them.
+        results: as `forward` returns them.
         learned: which of the inputs beside queries, keys and values need a gradient.
     """
-    (out, lse), ready = results, _ready(given)
+    out, lse, *kept = results
+    ready = _ready(given, Kept(*kept))
     gradient = contiguous_channels(gradient)
     q, k, v = ready.base.problem[:3]
     delta = torch.empty_like(lse)

@@ -52,7 +52,7 @@ def the_declared_form_of_the_bias_agrees_with_it(case: SchemeCase) -> None:
     """Beyond `bias_reach` the bias of a side is one number, and `linear_bias` gives the same bias."""
     case.skip_unless_hook("bias")
     scheme = case.scheme()
-    slopes, reach = scheme.linear_bias(), scheme.bias_reach
+    slopes, reach = scheme.linear_bias(Geometry.causal(TOKENS)), scheme.bias_reach
     if slopes is None and reach is None:
         raise InapplicableError("it declares no form")
     for where in (Geometry.causal(TOKENS), Geometry.full(TOKENS)):
