@@ -105,24 +105,80 @@ def recurrence_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def newest_on_gpu(name: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines that say where the newest results of a benchmark were measured, and the results."""
+    path = max((ROOT / "benchmarks" / "results").glob(f"{name}-cuda_*.json"), key=lambda path: path.stem[-10:])
+    found = json.loads(path.read_text(encoding="utf-8"))
+    said = f"On one {found['device']} (PyTorch {found['torch']}), {path.stem[-10:]}:"
+    return [said, f"`benchmarks/results/{path.name}`.", ""], found["results"]
+
+
 def kernels_table() -> str:
     """Format the newest times of kernels on a GPU: `./dev bench kernels --device cuda`."""
-    path = max((ROOT / "benchmarks" / "results").glob("kernels-cuda_*.json"), key=lambda path: path.stem[-10:])
-    found = json.loads(path.read_text(encoding="utf-8"))
-    lines = [
-        f"On one {found['device']} (PyTorch {found['torch']}), {path.stem[-10:]}:",
-        f"`benchmarks/results/{path.name}`.",
-        "",
-        "| measured | attention | GPU time | ratio | longest kernels [ms] |",
-        "|---|---|---|---|---|",
-    ]
-    for title, rows in found["results"].items():
+    lines, results = newest_on_gpu("kernels")
+    lines += ["| measured | way | GPU time | ratio | longest kernels [ms] |", "|---|---|---|---|---|"]
+    for title, rows in results.items():
         for name, row in rows.items():
             named = (
                 (kernel.removeprefix("cudnn_generated_fort_native_"), time) for kernel, time in row["kernels"].items()
             )
             longest = ", ".join(f"`{kernel[:26].strip()}` {time:.2f}" for kernel, time in list(named)[:3])
-            lines.append(f"| {title} | {name} | {row['milliseconds']:.2f} ms | {row['ratio']:.2f} | {longest} |")
+            lines.append(f"| {title} | {name} | {row['milliseconds']:.3g} ms | {row['ratio']:.2f} | {longest} |")
+    return "\n".join(lines)
+
+
+def waits_table() -> str:
+    """Format the newest times until a step of attention was done: `./dev bench attention --device cuda`."""
+    lines, results = newest_on_gpu("attention")
+    lines += ["| measured | way | milliseconds | ratio | goal | memory |", "|---|---|---|---|---|---|"]
+    for title, types in results.items():
+        for dtype, rows in types.items():
+            least = next(iter(rows.values()))
+            for name, row in rows.items():
+                goal = f"{row['goal']:.2f}" if "goal" in row else ""
+                held = f"{row['bytes'] / least['bytes']:.2f}" if least.get("bytes") else ""
+                took = f"{row['seconds'] * 1e3:.3g} | {row['ratio']:.2f}"
+                lines.append(f"| {title}, {dtype} | {name} | {took} | {goal} | {held} |")
+    return "\n".join(lines)
+
+
+def steps_table() -> str:
+    """Format the newest times of a decoder's training step on a GPU: `./dev bench decoder --device cuda`."""
+    lines, results = newest_on_gpu("decoder")
+    lines += ["| scheme | milliseconds | ratio |", "|---|---|---|"]
+    for rows in results.values():
+        lines += [f"| {name} | {row['seconds'] * 1e3:.1f} | {row['ratio']:.2f} |" for name, row in rows.items()]
+    return "\n".join(lines)
+
+
+def mixers_on_gpu() -> str:
+    """Format the newest times of mixers on a GPU: `./dev bench mixers --device cuda`."""
+    lines, results = newest_on_gpu("mixers")
+    for title, table in results.items():
+        names = list(dict.fromkeys(name for rows in table.values() for name in rows))
+        lines += [
+            f"| {title} | {' | '.join(f'{tokens} tokens' for tokens in table)} |",
+            "|---|" + "---|" * len(table),
+        ]
+        for name in names:
+            ratios = (f"{rows[name]['ratio']:.2f}" if name in rows else "" for rows in table.values())
+            lines.append(f"| {name} | {' | '.join(ratios)} |")
+    return "\n".join(lines)
+
+
+def single_table() -> str:
+    """Format the times of the kernels in float32 by their products: written by a script of that day."""
+    lines, results = newest_on_gpu("float32")
+    lines += ["| products | scheme | kernel | tile | warps | milliseconds |", "|---|---|---|---|---|---|"]
+    for products in ("ieee", "tf32x3"):
+        for scheme in ("t5", "toeplitz"):
+            rows = [
+                row["kernels"] for row in results["kernels"] if (row["products"], row["scheme"]) == (products, scheme)
+            ]
+            for kernel in rows[0]:
+                best = min((row[kernel] for row in rows), key=lambda x: x["milliseconds"])
+                tile = f"{best['rows']} x {best['columns']} | {best['warps']}"
+                lines.append(f"| {products} | {scheme} | {kernel} | {tile} | {best['milliseconds']:.2f} |")
     return "\n".join(lines)
 
 
@@ -134,8 +190,13 @@ def pages() -> Pages:
     """Return the pages with their tables."""
     found = newest("gpu_code")[1]["results"]
     return {
-        PAGE: {"code": table(found) + "\n\n" + vector_table(found), "kernels": kernels_table()},
-        DEVICES: {"code": recurrence_table(found)},
+        PAGE: {
+            "code": table(found) + "\n\n" + vector_table(found),
+            "kernels": kernels_table(),
+            "until done": waits_table(),
+            "float32": single_table(),
+        },
+        DEVICES: {"code": recurrence_table(found), "steps": steps_table(), "mixers": mixers_on_gpu()},
     }
 
 

@@ -41,7 +41,7 @@ def test_a_scheme_keeps_every_promise(name):
 
 
 def compile_without_types(*names, kind="cpu"):
-    """Compile these schemes as on a kind of device, and the mutant that cannot be, in a process without type checks."""
+    """Compile these schemes as on a kind of device, and a mutant that cannot be, in a process without type checks."""
     # the conftest has types checked, which torch.compile cannot trace
     mutants = os.path.join(os.path.dirname(__file__), "mutants", "numbers.py")
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, mutants, kind, *names]

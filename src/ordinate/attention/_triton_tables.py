@@ -14,7 +14,7 @@ from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.triton import operators
 from ordinate.schemes._scheme import Placed
 
-Forward = Callable[..., tuple[Tensor, Tensor]]
+Forward = Callable[..., tuple[Tensor, ...]]
 """As `ordinate.ops.triton.operators.attention`."""
 Backward = Callable[..., tuple[Tensor, ...]]
 """As `ordinate.ops.triton.operators.attention_backward`."""
@@ -24,7 +24,8 @@ class Bias(NamedTuple):
     """The bias of a placed scheme as the kernels take it.
 
     Args:
-        table: by memory offset (heads or 1, entries), float32, contiguous as slopes are; offsets beyond its ends have its ends. Or None.
+        table: by memory offset (heads or 1, entries), float32, contiguous; offsets beyond its ends have its ends. Or
+            None.
         slopes: by which it falls with each token behind and ahead (2, heads), float32. Or None.
         first: memory offset of the first entry of the table, from that of all offsets.
         far: whether there are pairs beyond its ends.

@@ -166,7 +166,8 @@ class Scheme(nn.Module):
 
             bias(h, i, j) = -slopes[0, h] * max(p_i - p_j, 0) - slopes[1, h] * max(p_j - p_i, 0)
 
-        They are on the device of the positions. Override it together with `bias`, with equal results, for one position axis.
+        They are on the device of the positions. Override it together with `bias`, with equal results, for one
+        position axis.
         """
         return None
 

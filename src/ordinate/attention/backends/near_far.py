@@ -104,12 +104,14 @@ def _unfit(call: AttentionCall) -> str | None:
     where = call.where
     if call.dropout:
         return "dropout is not supported"
+    if call.q.dtype == torch.float64:
+        return "float64 is not supported"
     if (
         not where.is_causal
         or where.window
         or where.q_document is not None
         or where.start
-        or len(set(where.shape)) > 1
+        or where.shape[0] != where.shape[1]
     ):
         return "only a causal mask of one document is supported, without a window and without cached keys"
     if call.q.shape[3] != call.v.shape[3]:

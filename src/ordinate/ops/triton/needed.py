@@ -67,8 +67,8 @@ def bound_keys(k, squares, means, shift, where, FORM: tl.constexpr):
 def find_needed(given, bounds, needed, where, FORM: tl.constexpr):
     """Store the first needed key of each query of a tile, which is as large as a group; `given` are queries and keys.
 
-    `bounds` are the largest squared norm of the keys of each head, the means of the groups, the slopes, and the number
-    of groups and the first that the queries belong to.
+    `bounds` are the largest squared norm of the keys of each head, the means of the groups, the slopes, and the
+    number of groups and the first that the queries belong to.
     """
     ROWS: tl.constexpr = FORM.rows
     q, k = given

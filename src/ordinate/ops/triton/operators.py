@@ -42,7 +42,7 @@ def attention(
 def decode(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
-    """Return output and log-sum-exp as `attention` does, for a few queries, without a gradient: the keys are split."""
+    """Return the first two of `attention`, for a few queries and without a gradient: the keys are split."""
     return torch.ops.ordinate.triton_decode(q, k, v, others, structure, numbers)
 
 

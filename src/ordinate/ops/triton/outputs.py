@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-# entries of a table of biases beyond each end, which repeat it: at least as many as the largest tile has rows and columns
+# entries of a table of biases beyond each end, which repeat it: as many as the largest tile has rows and columns
 TABLE_PADDING = 256
 
 

@@ -22,6 +22,7 @@ TOKENS, HEADS = 192, 5
 Plain = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """The plain formula: of channels, cosines, sines, and whether its transpose is applied."""
 
+
 class Form(NamedTuple):
     """What a proof is valid for.
 
@@ -118,7 +119,11 @@ def _disagreement(form: Form, plain: Plain) -> str | None:
     # tokens before heads, as a projection leaves them
     x = noise(2, TOKENS, HEADS, form.width).transpose(1, 2).to(form.dtype).to(form.device)
     for back in (False, True):
-        made = _both(x, cos, sin, form.interleaved, back) if form.both else [rotate(x, cos, sin, interleaved=form.interleaved, back=back)]
+        made = (
+            _both(x, cos, sin, form.interleaved, back)
+            if form.both
+            else [rotate(x, cos, sin, interleaved=form.interleaved, back=back)]
+        )
         usual, exact = plain(x, cos, sin, back), plain(x.double(), cos.double(), sin.double(), back)
         for out in made:
             found = difference(out, usual[:, : out.shape[1]], exact[:, : out.shape[1]])

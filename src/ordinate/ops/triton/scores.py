@@ -25,8 +25,8 @@ class Bias(NamedTuple):
         sinks: float32 scores (heads) of a further key without value.
         origin: entry of the table whose offset is zero: key index minus query index, both from 0.
         last: last entry of the table.
-        pitch: stride of the heads in the table. Rows go on for `outputs.TABLE_PADDING` entries beyond both ends, except in
-            decoding.
+        pitch: stride of the heads in the table. Rows go on for `outputs.TABLE_PADDING` entries beyond both ends,
+            except in decoding.
     """
 
     table: Any
@@ -97,6 +97,7 @@ class Form(NamedTuple):
         learned: whether the bias needs a gradient.
         upcast: whether 16-bit numbers are widened before products, for Triton's interpreter.
         nvidia: whether it is for a GPU of NVIDIA, with its instructions.
+        precision: how products of float32 are computed, as `tl.dot` takes it.
     """
 
     rows: int
@@ -116,6 +117,7 @@ class Form(NamedTuple):
     learned: bool
     upcast: bool
     nvidia: bool
+    precision: str
 
 
 @kernel

@@ -91,7 +91,7 @@ def add_near_keys(state, rows, held, inputs, bounds, place, FORM: tl.constexpr):
         values = load_tile(values_base, v.row, begin, real, FORM, SIZE, True, True)
         holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
         seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
-        state, weights = soften(state, tl.where(seen, score, -INFINITY), values)
+        state, weights = soften(state, tl.where(seen, score, -INFINITY), values, FORM)
         if vectors.carried is not None:
             made, top, total = state
             made = add_vectors(made, weights, (vectors.carried, head, entry, bias.last), FORM, False, True)
@@ -120,7 +120,7 @@ def add_far_keys(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, MAS
         shift = load_shift(end.keys, where, (batch, head), j, FORM, MASKED)
         real = (j < where.keys) & (shift == shift)
         keys = load_tile(keys_base, k.row, begin, real, FORM, SIZE, False, MASKED)
-        products = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.precision)
         given = bias, where, head
         score, _ = score_tile(products, i[:, None], j[None, :], None, given, shift[None, :], FORM, False)
         values = load_tile(values_base, v.row, begin, real, FORM, SIZE, True, MASKED)
@@ -128,7 +128,7 @@ def add_far_keys(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, MAS
             holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
             seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
             score = tl.where(seen, score, -INFINITY)
-        state, _ = soften(state, score, values)
+        state, _ = soften(state, score, values, FORM)
     made, top, far = state
     top = tl.where(top == -INFINITY, nothing, top + of_query)
     if vectors.carried is not None:
@@ -137,7 +137,7 @@ def add_far_keys(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, MAS
 
 
 @kernel
-def soften(state, score, values):
+def soften(state, score, values, FORM: tl.constexpr):
     """Add a tile of keys to the running sums of each query; returns the tile's weights, too."""
     made, top, total = state
     higher = tl.maximum(top, tl.max(score, 1))
@@ -145,7 +145,7 @@ def soften(state, score, values):
     weights = tl.exp2(score - pivot[:, None])
     shrunk = tl.exp2(top - pivot)
     total = total * shrunk + tl.sum(weights, 1)
-    made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision="ieee")
+    made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision=FORM.precision)
     return (made, higher, total), weights
 
 

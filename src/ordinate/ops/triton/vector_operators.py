@@ -37,7 +37,7 @@ def attention(
 def near_far(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, ...]:
-    """Return what `attention` does, for vectors constant from some distance on; then the first two of farther keys."""
+    """Return what `attention` does, for vectors constant from some distance on; then output and lse of far keys."""
     return torch.ops.ordinate.triton_near_far_vectors(q, k, v, others, structure, numbers)
 
 
