@@ -74,7 +74,6 @@ class Prepared(NamedTuple):
         tiles: configurations of the kernels.
         upcast: whether 16-bit numbers are widened before products.
         nvidia: whether the GPU is one of NVIDIA.
-        precision: how products of float32 are computed: see `precision_of`.
         kept: what is found in the tensors, if it is known.
     """
 
@@ -84,7 +83,6 @@ class Prepared(NamedTuple):
     tiles: Tiles
     upcast: bool
     nvidia: bool
-    precision: str
     kept: "Kept | None"
 
     @property
@@ -114,7 +112,7 @@ class Prepared(NamedTuple):
             learned,
             self.upcast,
             self.nvidia,
-            self.precision,
+            self.tiles.products,
         )
 
     def structure(self, tile: Tile, of_keys: bool = False) -> Structure:
@@ -157,16 +155,7 @@ def describe(given: Problem) -> Prepared:
     where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, 0, None)
     # the interpreter multiplies the bits of bfloat16
     upcast, nvidia = kind == "interpreter" and q.dtype == torch.bfloat16, kind not in ("interpreter", "amd")
-    return Prepared(given, bias, where, found, upcast, nvidia, precision_of(q.dtype, nvidia=nvidia), None)
-
-
-def precision_of(dtype: torch.dtype, *, nvidia: bool) -> str:
-    """Return how products are computed, as `tl.dot` takes it.
-
-    On GPUs of NVIDIA a product of float32 is the sum of three of TF32 on tensor cores: each number is a TF32 number
-    and a remainder, and only the product of both remainders is left out. Its errors are those of float32 sums.
-    """
-    return "tf32x3" if nvidia and dtype == torch.float32 else "ieee"
+    return Prepared(given, bias, where, found, upcast, nvidia, None)
 
 
 class Kept(NamedTuple):

@@ -100,7 +100,7 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
         # queries that see nothing, or NaN: a weight of zero would not hide them
         real = norm < INFINITY
         queries = load_tile(base(q, batch, head), q.row, begin, real, FORM, ROWS, False, MASKED)
-        products = tl.dot(keys, tl.trans(queries), input_precision=FORM.precision)
+        products = tl.dot(keys, tl.trans(queries), input_precision=FORM.products)
         shift = poison + end_of_table(bias, head, FORM, SIDE)
         given = bias, where, head
         entry = first - begin + bias.origin
@@ -111,14 +111,14 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
             asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
             seen = visible_tile(i[None, :], j[:, None], asks[None, :], holds[:, None], where, FORM)
             weights = tl.where(seen, weights, 0.0)
-        to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision=FORM.precision)
-        slope = tl.dot(values, tl.trans(upstream), input_precision=FORM.precision)
+        to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision=FORM.products)
+        slope = tl.dot(values, tl.trans(upstream), input_precision=FORM.products)
         change = weights * (slope - delta[None, :])
         if FORM.capped:
             change *= 1.0 - squashed * squashed
         if MASKED:
             change = tl.where(seen, change, 0.0)
-        to_keys = tl.dot(change.to(queries.dtype), queries, to_keys, input_precision=FORM.precision)
+        to_keys = tl.dot(change.to(queries.dtype), queries, to_keys, input_precision=FORM.products)
     return to_keys, to_values
 
 
@@ -210,12 +210,12 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
         real = (j < where.keys) & (poison == 0.0)
         keys = load_tile(keys_base, k.row, begin, real, FORM, COLUMNS, False, MASKED)
         values = load_tile(values_base, v.row, begin, real, FORM, COLUMNS, True, MASKED)
-        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.precision)
+        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.products)
         shift = (poison + constant)[None, :]
         score, squashed = score_tile(
             products, i[:, None], j[None, :], begin - first + bias.origin, inputs, shift, FORM, BIASED
         )
-        slope = tl.dot(upstream, tl.trans(values), input_precision=FORM.precision)
+        slope = tl.dot(upstream, tl.trans(values), input_precision=FORM.products)
         change = tl.exp2(score - norm[:, None]) * (slope - delta[:, None])
         if MASKED:
             holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
@@ -229,7 +229,7 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
             change *= 1.0 - squashed * squashed
             if MASKED:
                 change = tl.where(seen, change, 0.0)
-        to_queries = tl.dot(change.to(keys.dtype), keys, to_queries, input_precision=FORM.precision)
+        to_queries = tl.dot(change.to(keys.dtype), keys, to_queries, input_precision=FORM.products)
     return to_queries, behind, ahead
 
 

@@ -140,12 +140,12 @@ def read_band(
     ahead = a - b if KEYS_FIRST else b - a
     index = ahead & (SIZE - 1)
     if BY_KEY == KEYS_FIRST:
-        below = tl.dot(tokens, tl.trans(lower), input_precision=FORM.precision)
-        above = tl.dot(tokens, tl.trans(upper), input_precision=FORM.precision)
+        below = tl.dot(tokens, tl.trans(lower), input_precision=FORM.products)
+        above = tl.dot(tokens, tl.trans(upper), input_precision=FORM.products)
         found = tl.gather(tl.where(is_upper(a, b, FORM, BY_KEY), above, below), index, 1)
     else:
-        below = tl.dot(lower, tl.trans(tokens), input_precision=FORM.precision)
-        above = tl.dot(upper, tl.trans(tokens), input_precision=FORM.precision)
+        below = tl.dot(lower, tl.trans(tokens), input_precision=FORM.products)
+        above = tl.dot(upper, tl.trans(tokens), input_precision=FORM.products)
         found = tl.gather(tl.where(is_upper(b, a, FORM, BY_KEY), above, below), index, 0)
     return found
 
@@ -179,8 +179,8 @@ def add_vectors(sums, pairs, entries, FORM: tl.constexpr, BY_KEY: tl.constexpr, 
     lower = load_half(band, head, first - FORM.rows, last, FORM, VALUES)
     upper = load_half(band, head, first, last, FORM, VALUES)
     above, below = by_offset(pairs.to(lower.dtype), FORM, BY_KEY, BY_KEY)
-    sums = tl.dot(above, upper, sums, input_precision=FORM.precision)
-    return tl.dot(below, lower, sums, input_precision=FORM.precision)
+    sums = tl.dot(above, upper, sums, input_precision=FORM.products)
+    return tl.dot(below, lower, sums, input_precision=FORM.products)
 
 
 @kernel
@@ -196,12 +196,12 @@ def score_pairs(tokens, index, shift, place, inputs, FORM: tl.constexpr, KEYS_FI
     bias, vectors, where, head = inputs
     given = bias, where, head
     if KEYS_FIRST:
-        products = tl.dot(keys, tl.trans(queries), input_precision=FORM.precision)
+        products = tl.dot(keys, tl.trans(queries), input_precision=FORM.products)
         score, squashed = score_tile(
             products, i[None, :], j[:, None], place, given, shift[:, None], FORM, FORM.biased
         )
     else:
-        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.precision)
+        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.products)
         score, squashed = score_tile(
             products, i[:, None], j[None, :], place, given, shift[None, :], FORM, FORM.biased
         )

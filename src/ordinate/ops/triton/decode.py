@@ -102,7 +102,7 @@ def add_chunk(rows, held, chunk, inputs, FORM: tl.constexpr):
         poison = tl.sum(keys.to(tl.float32) * 0.0, 1) + damage
         # a weight of zero would not hide NaN; keys touch no column but their own
         values = tl.where((damage == 0.0)[:, None], values, 0.0).to(values.dtype)
-        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.precision)
+        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.products)
         shared = _bias, where, head[:, None]
         score, _ = score_tile(products, i[:, None], j[None, :], None, shared, poison[None, :], FORM, FORM.biased)
         holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
@@ -114,7 +114,7 @@ def add_chunk(rows, held, chunk, inputs, FORM: tl.constexpr):
         weights = tl.exp2(score - pivot[:, None])
         shrunk = tl.exp2(top - pivot)
         total = total * shrunk + tl.sum(weights, 1)
-        made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision=FORM.precision)
+        made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision=FORM.products)
         top = higher
     return made, top, total
 

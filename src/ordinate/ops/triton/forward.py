@@ -79,7 +79,7 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
         # a weight of zero would not hide NaN
         real = (j < where.keys) & (poison == 0.0)
         keys = load_tile(keys_base, k.row, begin, real, FORM, COLUMNS, False, MASKED)
-        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.precision)
+        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.products)
         shift = (poison + constant)[None, :]
         score, _ = score_tile(products, i[:, None], j[None, :], place, inputs, shift, FORM, BIASED)
         values = load_tile(values_base, v.row, begin, real, FORM, COLUMNS, True, MASKED)
@@ -93,6 +93,6 @@ def add_keys(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.con
         weights = tl.exp2(score - pivot[:, None])
         shrunk = tl.exp2(top - pivot)
         total = total * shrunk + tl.sum(weights, 1)
-        made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision=FORM.precision)
+        made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision=FORM.products)
         top = higher
     return made, top, total

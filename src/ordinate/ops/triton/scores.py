@@ -97,7 +97,7 @@ class Form(NamedTuple):
         learned: whether the bias needs a gradient.
         upcast: whether 16-bit numbers are widened before products, for Triton's interpreter.
         nvidia: whether it is for a GPU of NVIDIA, with its instructions.
-        precision: how products of float32 are computed, as `tl.dot` takes it.
+        products: how float32 is multiplied, as in `ordinate.ops.triton.tiles.Tiles`.
     """
 
     rows: int
@@ -117,7 +117,7 @@ class Form(NamedTuple):
     learned: bool
     upcast: bool
     nvidia: bool
-    precision: str
+    products: str
 
 
 @kernel

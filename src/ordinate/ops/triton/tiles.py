@@ -43,6 +43,9 @@ class Tiles(NamedTuple):
         queries: gradients of queries.
         diagonals: gradient of a table; rows equal columns.
         decoding: outputs of a few queries; rows are those of all heads that share keys.
+        products: how float32 is multiplied, as `tl.dot` takes it. With `tf32x3` a product is the sum of three of TF32
+            on tensor cores: each number is a TF32 number and a remainder, and only the product of both remainders is
+            left out. Its errors are those of float32 sums.
     """
 
     forward: Tile
@@ -50,6 +53,7 @@ class Tiles(NamedTuple):
     queries: Tile
     diagonals: Tile
     decoding: Tile
+    products: str = "ieee"
 
 
 # of Triton's interpreter: so small that short sequences have several tiles
@@ -72,9 +76,17 @@ HOPPER = {
     128: Tiles(Tile(64, 64, 4, 3), Tile(32, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 64, 8, 3), Tile(16, 64, 4, 3)),
     256: LARGE[256],
 }
-# of float32 up to 64 channels, the fastest on an H200 of seven for each kernel: 16 sequences of 2048 tokens
+# up to 64 channels the fastest on an H200 of seven for each kernel, or nearly: 16 sequences of 2048 tokens; with more
+# channels products of TF32 spill registers in these tiles
 HOPPER_SINGLE = SINGLE | {
-    64: Tiles(Tile(128, 64, 8, 2), Tile(32, 32, 4, 2), Tile(64, 32, 4, 2), Tile(64, 64, 4, 1), Tile(16, 64, 4, 1))
+    64: Tiles(
+        Tile(128, 64, 8, 2),
+        Tile(32, 32, 4, 2),
+        Tile(64, 32, 4, 2),
+        Tile(64, 64, 4, 1),
+        Tile(16, 64, 4, 1),
+        products="tf32x3",
+    )
 }
 SMALL = {
     64: Tiles(Tile(64, 64, 8, 2), Tile(32, 64, 8, 2), Tile(64, 32, 8, 2), Tile(32, 32, 4, 2), Tile(16, 64, 4, 3)),

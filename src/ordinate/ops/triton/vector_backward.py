@@ -40,11 +40,11 @@ def pair_gradients(tokens, rows, columns, place, inputs, FORM: tl.constexpr, KEY
     bias, vectors, where, head = inputs
     score, squashed = score_pairs((queries, keys), (i, j), shift, place, inputs, FORM, KEYS_FIRST)
     if KEYS_FIRST:
-        slope = tl.dot(values, tl.trans(upstream), input_precision=FORM.precision)
+        slope = tl.dot(values, tl.trans(upstream), input_precision=FORM.products)
         seen = visible_tile(i[None, :], j[:, None], asks[None, :], holds[:, None], where, FORM)
         level, share = norm[None, :], delta[None, :]
     else:
-        slope = tl.dot(upstream, tl.trans(values), input_precision=FORM.precision)
+        slope = tl.dot(upstream, tl.trans(values), input_precision=FORM.products)
         seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
         level, share = norm[:, None], delta[:, None]
     if vectors.carried is not None:
@@ -160,8 +160,8 @@ def add_near_queries(state, rows, held, inputs, bounds, place, FORM: tl.constexp
             shift = load_shift(numbers, where, (batch, head), j, FORM, True)
         tokens = queries, keys, upstream, values
         weights, change, inner = pair_gradients(tokens, about, (j, holds, shift), entry, given, FORM, True)
-        to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision=FORM.precision)
-        to_keys = tl.dot(inner.to(queries.dtype), queries, to_keys, input_precision=FORM.precision)
+        to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision=FORM.products)
+        to_keys = tl.dot(inner.to(queries.dtype), queries, to_keys, input_precision=FORM.products)
         if vectors.held is not None:
             beside = add_vectors(beside, change, (vectors.held, head, entry, bias.last), FORM, True, False)
         if vectors.lone is not None:
@@ -202,24 +202,24 @@ def add_far_queries(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, 
         upstream = load_tile(base(gradient, batch, head), gradient.row, begin, real, FORM, SIZE, True, MASKED)
         if end.keys is not None:
             shift = load_shift(end.keys, where, (batch, head), j, FORM, True)
-        products = tl.dot(keys, tl.trans(queries), input_precision=FORM.precision)
+        products = tl.dot(keys, tl.trans(queries), input_precision=FORM.products)
         given = bias, where, head
         score, squashed = score_tile(products, i[None, :], j[:, None], None, given, shift[:, None], FORM, False)
         weights = tl.exp2(score - norm[None, :])
-        change = weights * (tl.dot(values, tl.trans(upstream), input_precision=FORM.precision) - delta[None, :])
+        change = weights * (tl.dot(values, tl.trans(upstream), input_precision=FORM.products) - delta[None, :])
         if MASKED:
             asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
             seen = visible_tile(i[None, :], j[:, None], asks[None, :], holds[:, None], where, FORM)
             seen = seen & real[None, :]
             weights, change = tl.where(seen, weights, 0.0), tl.where(seen, change, 0.0)
-        to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision=FORM.precision)
+        to_values = tl.dot(weights.to(upstream.dtype), upstream, to_values, input_precision=FORM.products)
         changes += tl.sum(change, 1)
         if FORM.groups > 1:
             beside = add_ends(beside, changes, vectors, head, end.entry, FORM)
             changes = tl.zeros([SIZE], tl.float32)
         if FORM.capped:
             change *= 1.0 - squashed * squashed
-        to_keys = tl.dot(change.to(queries.dtype), queries, to_keys, input_precision=FORM.precision)
+        to_keys = tl.dot(change.to(queries.dtype), queries, to_keys, input_precision=FORM.products)
     return to_keys, to_values, add_ends(beside, changes, vectors, key_head, end.entry, FORM)
 
 

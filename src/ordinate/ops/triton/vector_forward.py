@@ -120,7 +120,7 @@ def add_far_keys(state, rows, held, inputs, bounds, end, FORM: tl.constexpr, MAS
         shift = load_shift(end.keys, where, (batch, head), j, FORM, MASKED)
         real = (j < where.keys) & (shift == shift)
         keys = load_tile(keys_base, k.row, begin, real, FORM, SIZE, False, MASKED)
-        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.precision)
+        products = tl.dot(queries, tl.trans(keys), input_precision=FORM.products)
         given = bias, where, head
         score, _ = score_tile(products, i[:, None], j[None, :], None, given, shift[None, :], FORM, False)
         values = load_tile(values_base, v.row, begin, real, FORM, SIZE, True, MASKED)
@@ -145,7 +145,7 @@ def soften(state, score, values, FORM: tl.constexpr):
     weights = tl.exp2(score - pivot[:, None])
     shrunk = tl.exp2(top - pivot)
     total = total * shrunk + tl.sum(weights, 1)
-    made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision=FORM.precision)
+    made = tl.dot(weights.to(values.dtype), values, made * shrunk[:, None], input_precision=FORM.products)
     return (made, higher, total), weights
 
 

@@ -90,7 +90,7 @@ def add_near_scores(state, rows, held, inputs, bounds, place, FORM: tl.constexpr
         keys, values, columns = load_keys(k, v, numbers, batch, head, begin, where, FORM)
         tokens = queries, keys, upstream, values
         _weights, change, inner = pair_gradients(tokens, about, columns, entry, inputs, FORM, False)
-        to_queries = tl.dot(inner.to(keys.dtype), keys, to_queries, input_precision=FORM.precision)
+        to_queries = tl.dot(inner.to(keys.dtype), keys, to_queries, input_precision=FORM.products)
         if vectors.asked is not None:
             beside = add_vectors(beside, change, (vectors.asked, head, entry, bias.last), FORM, False, False)
         if FORM.learned and FORM.capped and vectors.lone is not None:
@@ -134,7 +134,7 @@ def add_far_scores(state, rows, held, inputs, bounds, place, FORM: tl.constexpr,
             if FORM.learned:
                 to_held += times_keys(change, keys)
             change *= 1.0 - squashed * squashed
-        to_queries = tl.dot(change.to(keys.dtype), keys, to_queries, input_precision=FORM.precision)
+        to_queries = tl.dot(change.to(keys.dtype), keys, to_queries, input_precision=FORM.products)
     if not FORM.capped:
         to_held += tl.sum(to_queries, 0)
     if vectors.asked is not None:
@@ -171,11 +171,11 @@ def far_pairs(tokens, about, columns, inputs, FORM: tl.constexpr, MASKED: tl.con
     i, asks, norm, delta = about
     j, shift = columns
     bias, where, batch, head = inputs
-    products = tl.dot(queries, tl.trans(keys), input_precision=FORM.precision)
+    products = tl.dot(queries, tl.trans(keys), input_precision=FORM.products)
     given = bias, where, head
     score, squashed = score_tile(products, i[:, None], j[None, :], None, given, shift[None, :], FORM, False)
     weights = tl.exp2(score - norm[:, None])
-    change = weights * (tl.dot(upstream, tl.trans(values), input_precision=FORM.precision) - delta[:, None])
+    change = weights * (tl.dot(upstream, tl.trans(values), input_precision=FORM.products) - delta[:, None])
     if MASKED:
         holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
         seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)

@@ -80,8 +80,8 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
             under += tl.sum(lower, 1)
         factors, pairs = factors_of(TERM, queries, keys, upstream, change, weights)
         upper, lower = by_offset(pairs.to(factors.dtype), FORM, BY_KEY, not BY_KEY)
-        above = tl.dot(upper, factors, above, input_precision=FORM.precision)
-        below = tl.dot(lower, factors, below, input_precision=FORM.precision)
+        above = tl.dot(upper, factors, above, input_precision=FORM.products)
+        below = tl.dot(lower, factors, below, input_precision=FORM.products)
     row = (((head * chunks + chunk) * tl.num_programs(0) + tl.program_id(0)) * 2 * SIZE).to(tl.int64)
     store_halves(sums, row, below, above, SIZE, WIDTH, PADDED)
     if FORM.learned:

@@ -85,7 +85,7 @@ class _Ready(NamedTuple):
     def form(self, tile: Tile, learned: bool = False) -> Any:
         """Return what a kernel is compiled for."""
         # with products of TF32 the tiles of float32 would be others, which have not been timed
-        return self.base.form(tile, learned)._replace(precision="ieee")
+        return self.base.form(tile, learned)._replace(products="ieee")
 
     def register_options(self, tile: Tile) -> dict[str, int]:
         """Return the options of a kernel that in float32 needs more registers than ptxas gives it unasked.
