@@ -77,6 +77,16 @@ def test_placing_and_attention_do_not_wait(name, shape, dtype, untyped):
         everything(scheme, where, inputs, dtype)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_slopes_of_a_linear_bias_are_not_copied_from_the_host_again(name):
+    case = SchemeCase(catalog.load("ordinate.schemes", Scheme, name))
+    scheme, where = case.scheme(torch.float32), case.with_axes(Geometry.causal(5))
+    with as_if_on("cuda"):
+        scheme.linear_bias(where)
+    with no_waiting():
+        scheme.linear_bias(where)
+
+
 @pytest.mark.parametrize(
     "waits",
     [
@@ -90,6 +100,7 @@ def test_placing_and_attention_do_not_wait(name, shape, dtype, untyped):
         lambda x: torch.equal(x, x),
         lambda x: x.cpu(),
         lambda x: x * torch.tensor([2.0, 3.0]),
+        lambda x: x * x.new_tensor([2.0, 3.0]),
         lambda x: torch.repeat_interleave(x, (x > 0).long()),
         lambda x: if_true(x),
     ],

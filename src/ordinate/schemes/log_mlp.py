@@ -2,6 +2,8 @@
 
 from typing import Literal, NamedTuple, cast
 
+import math
+
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor, nn
@@ -124,4 +126,4 @@ class LogMlp(Scheme):
             return x
         if self.reach is None:
             return x.sign() * x.abs().log1p()
-        return x.sign() * (8 * x.abs() / self.reach).log1p() / torch.log(x.new_tensor(8.0))
+        return x.sign() * (8 * x.abs() / self.reach).log1p() / math.log(8)

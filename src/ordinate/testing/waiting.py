@@ -40,6 +40,7 @@ METHODS = frozenset(
         Tensor.__int__,
         Tensor.__float__,
         Tensor.__index__,
+        Tensor.new_tensor,
         torch.tensor,
         torch.as_tensor,
     }
