@@ -1,8 +1,7 @@
 """Dynamic position bias: an MLP of the (logarithmic) offset (CrossFormer, Swin v2)."""
 
-from typing import Literal, NamedTuple, cast
-
 import math
+from typing import Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Real
