@@ -163,7 +163,7 @@ class Kept(NamedTuple):
 
     Args:
         poison: as in `ordinate.ops.triton.scores.Structure`.
-        needed: as in `Prepared`; without entries where no keys are left out.
+        needed: the first key that each query needs, where a bias makes others negligible; else without entries.
         table: with `TABLE_PADDING` entries more at both ends; without entries where there is none.
     """
 
