@@ -7,8 +7,9 @@ from benchmarks.harness.gpu_estimate import KEY_HEADS, RATES, TOKENS, WORK, caus
 from ordinate.ops.triton.tiles import CHUNK_TILES
 
 
-def row(kernel, rows=64, columns=64, channels=128, type="bfloat16"):
-    return {"kernel": kernel, "rows": rows, "columns": columns, "channels": channels, "type": type}
+def row(kernel, rows=64, columns=64, channels=128, type="bfloat16", products=0):
+    sizes = {"rows": rows, "columns": columns, "channels": channels}
+    return {"kernel": kernel, "type": type, "products": products, **sizes}
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(128, 64), (64, 64), (16, 64), (32, 128)])
@@ -35,10 +36,12 @@ def test_a_decoding_step_is_bound_by_reading_the_cache():
     assert gpu_estimate.CHUNK_TILES == CHUNK_TILES
 
 
-def test_float32_does_not_have_the_rate_of_tensor_cores():
+def test_float32_has_the_rate_of_tensor_cores_only_where_it_is_multiplied_by_tf32():
     bound = [estimate("sm_90", row("attention_forward", type=type)) for type in ("bfloat16", "float32")]
     assert [one.bound for one in bound] == ["products", "products"]
     assert bound[1].seconds / bound[0].seconds == pytest.approx(989 / 67)
+    thrice = estimate("sm_90", row("attention_forward", type="float32", products=96))
+    assert thrice.seconds / bound[0].seconds == pytest.approx(6)
     assert estimate("sm_90", row("attention_forward", channels=32)).bound == "exponentials"
 
 
