@@ -1,4 +1,4 @@
-"""Write the tables of docs/backends/triton.md and docs/devices.md from the newest saved compilation.
+"""Write the tables of docs/backends/triton.md and docs/devices.md from the newest compilation and times on a GPU.
 
 `python .ci/gpu_code.py`
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from ordinate.core.geometry import PADDING
 from ordinate.ops.triton.backward import attention_backward_keys, attention_backward_queries
-from ordinate.ops.triton.decay import key_spans, query_spans
+from ordinate.ops.triton.decay import key_spans, query_spans, skips_keys
 from ordinate.ops.triton.diagonals import add_tiles, join
 from ordinate.ops.triton.forward import attention_forward
 from ordinate.ops.triton.kernel import contiguous_channels, launch, matrix
 from ordinate.ops.triton.needed import TILE, needed_keys
-from ordinate.ops.triton.outputs import TABLE_PADDING, empty_gradients, empty_kept, empty_outputs, skips_keys
+from ordinate.ops.triton.outputs import TABLE_PADDING, empty_gradients, empty_kept, empty_outputs
 from ordinate.ops.triton.rows import find_delta, find_poison
 from ordinate.ops.triton.scores import Bias, Form, Structure
 from ordinate.ops.triton.spans import document_spans
@@ -225,7 +225,7 @@ class Gradients(NamedTuple):
 
 
 class Added(NamedTuple):
-    """Gradients that come from elsewhere: of queries from one on, and of as many first keys and values."""
+    """Gradients to be added: of the last queries, and of as many of the first keys and values."""
 
     q: Tensor
     k: Tensor

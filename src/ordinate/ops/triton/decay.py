@@ -27,6 +27,16 @@ from ordinate.ops.triton.tiles import Tile
 NO_END = torch.iinfo(torch.int32).max
 
 
+def skips_keys(
+    q: Tensor, k: Tensor, slopes: Tensor | None, document: Tensor | None, *, causal: bool, start: int | torch.SymInt
+) -> bool:
+    """Whether keys that a linear bias makes negligible are left out of a call.
+
+    The bound compares with the query's own key, which must exist and be visible.
+    """
+    return causal and slopes is not None and document is None and bool(start + q.shape[2] == k.shape[2])
+
+
 def key_spans(needed: Int[Tensor, "b h i"], tile: Tile) -> Int[Tensor, "b h tiles 2"]:
     """Return for each tile of queries the first key that one of them needs, and an end beyond all keys."""
     spans = needed.new_full((*needed.shape[:2], -(-needed.shape[2] // tile.rows), 2), NO_END)

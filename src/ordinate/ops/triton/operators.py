@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordinate.ops.triton.outputs import empty_gradients, empty_kept, empty_outputs, skips_keys
+from ordinate.ops.triton.decay import skips_keys
+from ordinate.ops.triton.outputs import empty_gradients, empty_kept, empty_outputs
 
 # others: table, slopes, sinks, documents of queries and of keys; structure: causal, start, window, origin, far;
 # numbers: scale, cap

@@ -14,16 +14,6 @@ def empty_outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return out, q.new_empty(batch, heads, queries, dtype=torch.float32)
 
 
-def skips_keys(
-    q: Tensor, k: Tensor, slopes: Tensor | None, document: Tensor | None, *, causal: bool, start: int | torch.SymInt
-) -> bool:
-    """Whether keys that a linear bias makes negligible are left out: `ordinate.ops.triton.decay`.
-
-    The bound compares with the query's own key, which must exist and be visible.
-    """
-    return causal and slopes is not None and document is None and bool(start + q.shape[2] == k.shape[2])
-
-
 def empty_kept(q: Tensor, k: Tensor, table: Tensor | None, *, skips: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Allocate what the backward pass needs again: `ordinate.ops.triton.attention.Kept`."""
     poison = k.new_empty(k.shape[:3], dtype=torch.float32)

@@ -15,6 +15,7 @@ HEADS_AT_ONCE = 4
 OPTIONS = {"num_warps": 4, "num_stages": 1}
 
 Other = tuple[Tensor, Tensor]
+"""A second tensor to rotate, and where its result is stored."""
 
 
 class Form(NamedTuple):

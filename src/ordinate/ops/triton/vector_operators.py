@@ -30,7 +30,7 @@ torch.library.define("ordinate::triton_near_far_vectors_backward", BACKWARD)
 def attention(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, ...]:
-    """Return what `ordinate.ops.triton.operators.attention` does."""
+    """Return output, log-sum-exp in units of log2, and `Kept`, as `ordinate.ops.triton.operators.attention` does."""
     return torch.ops.ordinate.triton_vectors(q, k, v, others, structure, numbers)
 
 
