@@ -34,6 +34,11 @@ RECURRENCES = {
     "rwkv4": "rwkv4: WKV",
     "delta": "deltanet, gated_deltanet, rwkv7: scan over chunks",
 }
+HEAD_OF_SCHEMES = (
+    "| GPU | type | channels | scheme | tiles | warps | registers, at most | spilled | shared, at most |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+CURVES = {"fire": "FIRE"}
 SCHEMES = {"shaw": "Shaw", "transformer_xl": "Transformer-XL", "deberta": "DeBERTa"}
 
 
@@ -71,21 +76,45 @@ def vector_table(found: dict[str, Any]) -> str:
         "Shaw with vectors for values up to 128 channels. Tiles are square; sizes and warps are those of the kernels "
         "for outputs, gradients of keys and values, of queries, and of vectors.",
         "",
-        "| GPU | type | channels | scheme | tiles | warps | registers, at most | spilled | shared, at most |",
-        "|---|---|---|---|---|---|---|---|---|",
+        *HEAD_OF_SCHEMES,
     ]
-    for architecture, rows in found["architectures"].items():
-        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for x in (x for x in rows if x["kernel"].partition(":")[0] in SCHEMES):
-            scheme = SCHEMES[x["kernel"].partition(":")[0]]
-            groups.setdefault((architecture, x["type"], x["channels"], scheme), []).append(x)
-        for name, group in groups.items():
-            # kernels of the vectors' gradients have one configuration
-            sizes, warps = (", ".join(str(x[key]) for x in group[:4]) for key in ("rows", "num_warps"))
-            most = {key: max(x[key] for x in group) for key in ("registers", "stack", "shared")}
-            code = f"{most['registers']} | {most['stack']} B | {most['shared'] / 1024:.0f} KiB"
-            lines.append(f"| {' | '.join(str(x) for x in name)} | {sizes} | {warps} | {code} |")
+    for name, group in by_scheme(found, SCHEMES).items():
+        # kernels of the vectors' gradients have one configuration
+        sizes, warps = (", ".join(str(x[key]) for x in group[:4]) for key in ("rows", "num_warps"))
+        lines.append(f"| {' | '.join(name)} | {sizes} | {warps} | {most_of(group)} |")
     return "\n".join(lines)
+
+
+def curve_table(found: dict[str, Any]) -> str:
+    """Format the results for the kernels with a bias that is a curve of the distance: a row for the three."""
+    lines = [
+        f"The kernels with FIRE's bias of 32 hidden units, compiled by Triton {found['triton']}: causal attention, "
+        "two heads a group. Tiles and warps are those of the kernels for outputs, gradients of keys and values, and "
+        "of queries.",
+        "",
+        *HEAD_OF_SCHEMES,
+    ]
+    for name, group in by_scheme(found, CURVES).items():
+        sizes = ", ".join(f"{x['rows']} x {x['columns']}" for x in group)
+        warps = ", ".join(str(x["num_warps"]) for x in group)
+        lines.append(f"| {' | '.join(name)} | {sizes} | {warps} | {most_of(group)} |")
+    return "\n".join(lines)
+
+
+def by_scheme(found: dict[str, Any], schemes: dict[str, str]) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """Group the kernels of some schemes by GPU, type, channels and scheme."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for architecture, rows in found["architectures"].items():
+        for x in (x for x in rows if x["kernel"].partition(":")[0] in schemes):
+            scheme = schemes[x["kernel"].partition(":")[0]]
+            groups.setdefault((architecture, x["type"], str(x["channels"]), scheme), []).append(x)
+    return groups
+
+
+def most_of(group: list[dict[str, Any]]) -> str:
+    """Format the most registers, spilled bytes and shared memory of some kernels."""
+    most = {key: max(x[key] for x in group) for key in ("registers", "stack", "shared")}
+    return f"{most['registers']} | {most['stack']} B | {most['shared'] / 1024:.0f} KiB"
 
 
 def recurrence_table(found: dict[str, Any]) -> str:
@@ -99,9 +128,8 @@ def recurrence_table(found: dict[str, Any]) -> str:
     for architecture, rows in found["architectures"].items():
         for mixer, said in RECURRENCES.items():
             group = [x for x in rows if x["kernel"].startswith(f"{mixer}: ")]
-            most = {key: max(x[key] for x in group) for key in ("registers", "stack", "shared")}
-            code = f"{most['registers']} | {most['stack']} B | {most['shared'] / 1024:.0f} KiB"
-            lines.append(f"| {architecture} | {said} | {len({x['kernel'] for x in group})} | {code} |")
+            kernels = len({x["kernel"] for x in group})
+            lines.append(f"| {architecture} | {said} | {kernels} | {most_of(group)} |")
     return "\n".join(lines)
 
 
@@ -191,7 +219,7 @@ def pages() -> Pages:
     found = newest("gpu_code")[1]["results"]
     return {
         PAGE: {
-            "code": table(found) + "\n\n" + vector_table(found),
+            "code": "\n\n".join((table(found), vector_table(found), curve_table(found))),
             "kernels": kernels_table(),
             "until done": waits_table(),
             "float32": single_table(),

@@ -15,7 +15,7 @@ from ordinate import Decoder, Geometry, Shape
 from ordinate.attention._backend import AttentionCall, ScoreOptions, backends
 from ordinate.attention._proof_case import disagreement
 from ordinate.ops.triton.proofs import found as proved
-from ordinate.schemes import T5, Alibi, NoPosition, Rope, Shaw, Toeplitz
+from ordinate.schemes import T5, Alibi, Fire, NoPosition, Rope, Shaw, Toeplitz
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 # with kernels of their own
@@ -81,7 +81,13 @@ def compute_mixers(width: int) -> None:
 
 def tested(type: torch.dtype, width: int, shape: str, *, quick: bool) -> list[dict[str, str | None]]:
     """Test all backends with some schemes and options at one dtype, head width and geometry."""
-    made = {"none": NoPosition(), "t5": T5(heads=4), "alibi": Alibi(heads=4), "shaw": Shaw(head_width=width)}
+    made = {
+        "none": NoPosition(),
+        "t5": T5(heads=4),
+        "alibi": Alibi(heads=4),
+        "fire": Fire(heads=4),
+        "shaw": Shaw(head_width=width),
+    }
     made["toeplitz"] = Toeplitz(heads=4, max_length=8192)
     made = {name: made[name] for name in ("none", "t5")} if quick else made
     rows = []

@@ -22,6 +22,8 @@ from ordinate.ops.triton.vector_tiles import MAX_VALUE_CHANNELS, VECTOR_TILES
 TOKENS = 1024
 # distance from which on the bias is constant, as T5's
 REACH = 128
+# of FIRE's bias by default, whose hidden layer has 32 units
+PIECES = 64
 TENSOR_CORES = re.compile(r"\b(?:HGMMA|HMMA|UTCHMMA)")
 # shared memory that a program may have [bytes]
 SHARED = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448}
@@ -91,14 +93,7 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
     from ordinate.ops.triton import attention, decode
 
     compile_for(architecture)
-
-    def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
-        form = arguments[-1]
-        tile = {"rows": form.rows, "columns": form.columns, **options}
-        code = code_of(function, grid, arguments, options)
-        on_code(function.__name__, tile, code)
-
-    attention.launch = decode.launch = launch
+    attention.launch = decode.launch = recorder(on_code)
     attention.device_class = lambda device: CLASSES[architecture]
     q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
     bias = torch.zeros(2, REACH + 1), None, None
@@ -108,6 +103,39 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
     attention.backward(torch.zeros_like(results[0]), problem, results, True)
     newest = problem._replace(q=q[:, :, -1:], start=TOKENS - 1, origin=REACH - TOKENS + 1)
     decode.decode(newest)
+
+
+def recorder(on_code: Callable[[str, Any, Code], None], prefix: str = "") -> Callable[..., None]:
+    """Return what stands for the launch of a kernel of attention: compile it and pass on its name, tile and code."""
+
+    def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
+        form = arguments[-1]
+        tile = {"rows": form.rows, "columns": form.columns, **options}
+        on_code(prefix + function.__name__, tile, code_of(function, grid, arguments, options))
+
+    return launch
+
+
+def compiled_curve(
+    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
+) -> None:
+    """Compile the kernels with a bias that is a curve of the distance, as FIRE's with 32 units: forward and backward.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        dtype: dtype of queries, keys and values.
+        channels: channels of a head.
+        on_code: as in `compiled`.
+    """
+    from ordinate.ops.triton import attention
+
+    compile_for(architecture)
+    attention.launch, attention.device_class = recorder(on_code, "fire: "), lambda device: CLASSES[architecture]
+    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    curve = torch.zeros(2, 1 + 2 * PIECES), torch.zeros(1, TOKENS), torch.zeros(PIECES)
+    problem = attention.Problem(q, k, v, *5 * [None], True, 0, 0, 0, False, channels**-0.5, 0.0, *curve)
+    results = attention.forward(problem)
+    attention.backward(torch.zeros_like(results[0]), problem, results, True)
 
 
 def compiled_vectors(
@@ -365,6 +393,7 @@ def measured(architecture: str) -> list[dict[str, Any]]:
                 print(architecture, *about.values(), code, *faults(architecture, code), flush=True)
 
             compiled(architecture, dtype, channels, add)
+            compiled_curve(architecture, dtype, channels, add)
             if channels in VECTOR_TILES[CLASSES[architecture]][size]:
                 compiled_vectors(architecture, dtype, channels, add)
             compiled_beside(architecture, dtype, channels, add)

@@ -25,6 +25,7 @@ MEMBERS = (
     "shaw@triton",
     "alibi@triton",
     "toeplitz@triton",
+    "fire@triton",
     "deberta@triton",
     "transformer_xl@triton",
 )

@@ -47,6 +47,7 @@ def _all(scheme: str, compute: Compute, tokens: int, long: int, type: torch.dtyp
 
 def _pytorch(q: Tensor, k: Tensor, v: Tensor, marks: Scheme) -> Tensor:
     where = Size(k.shape[2]).where.block(slice(k.shape[2] - q.shape[2], None))
+    q, k = marks.at(where).encode_all(q, k).pair
     content, bias = marks.content_bias(q.float(), k.float(), where), marks.bias(where)
     mask = sum(x if x is content else x.detach() for x in (content, bias) if x is not None)
     hidden = ~where.visible[:, None]

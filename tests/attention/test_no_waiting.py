@@ -78,13 +78,14 @@ def test_placing_and_attention_do_not_wait(name, shape, dtype, untyped):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_slopes_of_a_linear_bias_are_not_copied_from_the_host_again(name):
+def test_the_declared_form_of_a_bias_is_not_copied_from_the_host_again(name):
     case = SchemeCase(catalog.load("ordinate.schemes", Scheme, name))
     scheme, where = case.scheme(torch.float32), case.with_axes(Geometry.causal(5))
-    with as_if_on("cuda"):
-        scheme.linear_bias(where)
-    with no_waiting():
-        scheme.linear_bias(where)
+    for form in (scheme.linear_bias, scheme.log_bias):
+        with as_if_on("cuda"):
+            form(where)
+        with no_waiting():
+            form(where)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ TABLE = [
         "the output term from its vectors|content bias",
     ),
     ("the_declared_form_of_the_bias_agrees_with_it", bad.SlopesOfTheWrongSide, "the bias from its slopes"),
+    ("the_declared_form_of_the_bias_agrees_with_it", bad.CurveWithoutItsLastPiece, "the bias from its logarithms"),
     ("the_declared_form_of_the_bias_agrees_with_it", bad.BiasReachTooShort, "changes beyond its reach of 100"),
     ("every_backend_agrees_with_the_reference", bad.ChangesWithEachCall, "the output by sdpa"),
     ("encodings_depend_on_positions_not_memory_order", bad.BiasByMemoryIndices, "bias depends on memory order"),

@@ -46,6 +46,7 @@ def test_several_seeds_are_significant(write, result):
     assert decision.choices[0].p < 0.05
     assert decision.answer.startswith("Use “rope” if texts stay within the trained length")
     assert "significant: 3 seeds, 40 documents, p = " in text
+    assert "over seeds)" not in text
 
 
 def test_what_is_not_excluded_is_named_with_the_seeds_that_would_decide(write, result):
@@ -68,6 +69,8 @@ def test_what_every_seed_shows_is_provisional_though_not_significant_over_seeds(
     assert (near.labels, near.open, near.grade) == (("rope",), ("alibi",), "provisional")
     assert decision.answer.startswith("Use “rope” (provisionally: 3 seeds) if texts stay within the trained length")
     assert "with each of 3 seeds, but over seeds not significantly better than “alibi”; about" in text
+    assert near.interval[0] < 0
+    assert "“alibi”, the next best (interval over seeds)" in text
 
 
 def test_one_seed_that_contradicts_leaves_a_choice_undecided(write, result):

@@ -12,6 +12,7 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import QueryBlock, query_blocks
 from ordinate.ops.double_backward import Formula, Tensors
+from ordinate.ops.log_bias import LogBias, Pieces
 from ordinate.schemes._scheme import Placed, Scheme
 
 # scores per block; differentiating twice holds some ten tensors of this size
@@ -47,6 +48,38 @@ def table_formula(call: TableCall) -> Formula:
             yield (_table_rows(call, block, *inputs),), (upstream[0][:, :, block.rows],)
 
     return formula
+
+
+def curve_formula(call: TableCall, knots: Tensor) -> Formula:
+    """Formula of attention with a bias that is a curve of the distance: of q, k, v, sinks, and its lines and shares.
+
+    Args:
+        call: the call; its first entry and dropout factors are not read.
+        knots: where pieces meet, as many as pieces, the last infinite.
+    """
+    where, pieces = call.where, len(knots)
+
+    def formula(inputs: Tensors, upstream: Tensors) -> Iterator[tuple[Tensors, Tensors]]:
+        q, k, v, sinks, lines, shares = inputs
+        options, groups = ScoreOptions(call.softcap, sinks), q.shape[1] // k.shape[1]
+        line = Pieces(knots[: pieces - 1], lines[:, 1 : 1 + pieces], lines[:, 1 + pieces :])
+        for block in _blocks(where, q):
+            own, keys, values = q[:, :, block.rows], k[:, :, block.keys], v[:, :, block.keys]
+            keys, values = (x.repeat_interleave(groups, 1) for x in (keys, values))
+            bias = LogBias(lines[:, 0], shares[:, block.rows], line).bias(
+                _memory_offset(block, q.device, where).abs()
+            )
+            scores = options.apply_softcap(own.to(bias.dtype) @ keys.to(bias.dtype).mT * call.scale) + bias
+            weights = attention_weights(scores, where.block(block.rows, block.keys).visible, options)
+            yield (weights.to(v.dtype) @ values,), (upstream[0][:, :, block.rows],)
+
+    return formula
+
+
+def _memory_offset(block: QueryBlock, device: torch.device, where: Geometry) -> Tensor:
+    """Index of each query of a block among the keys minus that of each of its keys, (1, queries, keys)."""
+    rows, keys = (torch.arange(x.start, x.stop, device=device) for x in (block.rows, block.keys))
+    return (rows[:, None] + where.start - keys)[None]
 
 
 def scheme_formula(at: Placed, scale: float, options: ScoreOptions, sinks: bool) -> Formula:

@@ -28,7 +28,7 @@ class Form(NamedTuple):
         groups: query heads per key head.
         scheme: names of the classes of the scheme and its parts; empty: it adds nothing to the scores.
         hooks: hooks of the scheme that act on scores and outputs.
-        structure: causality, window, documents and the like, where they apply.
+        structure: causality, window, documents and the like, where they apply, and the kind of bias.
         options: variations of the formula in use.
         gradients: whether gradients are asked for.
     """
@@ -44,8 +44,8 @@ class Form(NamedTuple):
     gradients: bool
 
     @classmethod
-    def of(cls, backend: str, call: AttentionCall) -> "Form":
-        """Return the form of a call."""
+    def of(cls, backend: str, call: AttentionCall, kind: tuple[str, ...] = ()) -> "Form":
+        """Return the form of a call, whose bias is of a kind that the backend distinguishes."""
         scheme, where, sinks = call.at.scheme, call.where, call.score_options.sinks
         hooks = tuple(hook for hook in scheme.hooks if hook in SCORE_HOOKS)
         learned = [
@@ -71,7 +71,7 @@ class Form(NamedTuple):
             _constant(call.groups),
             tuple(type(part).__name__ for part in scheme.modules()) if hooks else (),
             hooks,
-            tuple(name for name, holds in structure.items() if holds),
+            (*(name for name, holds in structure.items() if holds), *kind),
             call.score_options.in_use,
             torch.is_grad_enabled() and any(x.requires_grad for x in learned),
         )
@@ -145,7 +145,7 @@ class Proofs:
         return reason
 
 
-def unproved_reason(name: str, call: AttentionCall) -> str | None:
+def unproved_reason(name: str, call: AttentionCall, kind: tuple[str, ...] = ()) -> str | None:
     """Return why a backend must not be trusted with a call on a GPU; None: it has agreed with the reference there.
 
     The first call of a form (dtype, head widths, scheme, structure, options, gradients) computes a small case with
@@ -157,10 +157,11 @@ def unproved_reason(name: str, call: AttentionCall) -> str | None:
     Args:
         name: name of the backend.
         call: the call; on other devices than GPUs no proof is asked for.
+        kind: what the backend distinguishes of biases by the same scheme.
     """
     if not on_gpu(call.q):
         return None
-    form = Form.of(name, call)
+    form = Form.of(name, call, kind)
     if torch.compiler.is_compiling():
         return None if _is_proved(*form, str(call.q.device)) else UNTESTED
     return _proofs().reason(backends()[name], form, call)

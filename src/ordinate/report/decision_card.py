@@ -93,7 +93,9 @@ def _effect(choice: Choice, kind: Metric) -> str:
     if choice.next is None or choice.difference is None:
         return "no significant difference to any other" if choice.grade == "undecided" else "not known"
     amount = kind.format_effect(choice.difference, choice.interval, choice.relative)
-    return f"{amount} than {quoted(choice.next)}, the next best"
+    # with every seed by itself the best is better; over few seeds the interval may include no difference all the same
+    wide = choice.next in choice.open and choice.interval is not None and choice.interval[0] < 0
+    return f"{amount} than {quoted(choice.next)}, the next best" + (" (interval over seeds)" if wide else "")
 
 
 def _how_sure(choice: Choice, kind: Metric) -> str:

@@ -22,6 +22,7 @@ from ordinate.core.shapes import (
     Tokens,
     Weights,
 )
+from ordinate.ops.log_bias import LogBias
 from ordinate.ops.relative import RelativeVectors, add_vectors, concat_vectors
 from ordinate.schemes._scheme import HOOK_TARGETS, Encoder, Scheme
 
@@ -141,6 +142,11 @@ class Sum(Composition):
         slopes = [part.linear_bias(where) for part in self.members if "bias" in part.hooks]
         known = [x for x in slopes if x is not None]
         return sum(known[1:], known[0]) if known and len(known) == len(slopes) else None
+
+    def log_bias(self, where: Geometry) -> LogBias | None:
+        """Return that of the one part that has a bias, if there is only one."""
+        biased = [part for part in self.members if "bias" in part.hooks]
+        return biased[0].log_bias(where) if len(biased) == 1 else None
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:
         """Sum the content-dependent biases of the parts."""

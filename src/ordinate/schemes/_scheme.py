@@ -36,6 +36,7 @@ from ordinate.core.tensors import (
     need_vectors,
 )
 from ordinate.ops.blocks import offset_geometry
+from ordinate.ops.log_bias import LogBias
 from ordinate.ops.relative import RelativeVectors
 from ordinate.ops.rotate import Rotation
 from ordinate.schemes._display import scheme_html
@@ -166,9 +167,12 @@ class Scheme(nn.Module):
 
             bias(h, i, j) = -slopes[0, h] * max(p_i - p_j, 0) - slopes[1, h] * max(p_j - p_i, 0)
 
-        They are on the device of the positions. Override it together with `bias`, with equal results, for one
-        position axis.
+        On the device of the positions. Override it together with `bias`, with equal results, for one position axis.
         """
+        return None
+
+    def log_bias(self, where: Geometry) -> LogBias | None:
+        """Return a bias that is piecewise linear in the logarithm of the distance, as `linear_bias` does slopes."""
         return None
 
     def content_bias(self, q: Queries, k: Keys, where: Geometry) -> Bias | None:

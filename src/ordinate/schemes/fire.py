@@ -11,6 +11,7 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias
 from ordinate.core.tensors import in_float64
 from ordinate.ops.distance import distance
+from ordinate.ops.log_bias import LogBias, mlp_pieces
 from ordinate.ops.mlp_bias import scalar_relu_mlp
 from ordinate.schemes._scheme import Scheme
 
@@ -84,10 +85,17 @@ class Fire(Scheme):
         wide = torch.promote_types(self.c.dtype, torch.float32)
         return scalar_relu_mlp(normalised, self.inner, self.outer, wide)
 
-    def _length(self, where: Geometry) -> Float[Tensor, "#b i #j"]:
-        """Return the length by which distances are normalised [tokens]."""
+    def log_bias(self, where: Geometry) -> LogBias | None:
+        if self.future_divisor == "max" and not where.is_causal:
+            # the divisor of a future key is its own
+            return None
+        shares = 1 / (self._log(self._length(where, causal=True)) + EPS)
+        return LogBias(in_float64(self.c).abs()[None], shares[..., 0], mlp_pieces(self.inner, self.outer))
+
+    def _length(self, where: Geometry, *, causal: bool = False) -> Float[Tensor, "#b i #j"]:
+        """Return the length by which distances are normalised [tokens]; if `causal`, that of past keys."""
         place = in_float64(where.q_pos[..., 0])[:, :, None]
-        if self.future_divisor == "max":
+        if self.future_divisor == "max" and not causal:
             place = torch.maximum(place, in_float64(where.k_pos[..., 0])[:, None])
         limit = (in_float64(self.multiple) * self.threshold).abs()
         if self.threshold_mode == "min":

@@ -11,6 +11,7 @@ from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Queries
 from ordinate.core.tensors import in_float64, on_device
 from ordinate.ops.distance import distance
+from ordinate.ops.log_bias import LogBias, one_line
 from ordinate.schemes._scheme import Scheme
 
 KerpleForm = Literal["log", "power", "log_power"]
@@ -88,6 +89,12 @@ class Kerple(Scheme):
             power = _power(far, _bounded(self.q, MAX_POWER)) if self.form == "log_power" else far
             penalty = _bounded(self.p) * torch.log1p(_bounded(self.a) * power)
         return -on_device(penalty, torch.promote_types(self.p.dtype, torch.float32), where.q_pos.device)
+
+    def log_bias(self, where: Geometry) -> LogBias | None:
+        if self.form != "log":
+            return None
+        rates, slopes = (_bounded(number).flatten() for number in (self.a, self.p))
+        return LogBias(rates, rates.new_ones(1, where.shape[0]), one_line(-slopes))
 
 
 def _power(far: Tensor, exponent: Float[Tensor, "h 1 1"]) -> Tensor:

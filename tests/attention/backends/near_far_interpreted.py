@@ -101,7 +101,7 @@ def test_unsupported_calls_are_refused_with_a_reason(scheme, where, says):
 def test_the_operators_say_what_they_return():
     q, k, v = (x.detach() for x in inputs(40))
     rest = [[1, 0, 0, 12, 1], [0.3, 0.0]]
-    given = [torch.randn(2, 13), None, None, None, None], *rest
+    given = [torch.randn(2, 13), *[None] * 7], *rest
     checks = ["test_schema", "test_faketensor"]
     torch.library.opcheck(torch.ops.ordinate.triton_near_far.default, (q, k, v, *given), test_utils=checks)
     saved = torch.randn_like(q), [q, k, v, *operators.near_far(q, k, v, *given)]

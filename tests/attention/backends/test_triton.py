@@ -137,7 +137,7 @@ def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypa
         q = torch.empty(1, 4, 256, 64, dtype=torch.bfloat16, device="cuda")
     proved = []
     monkeypatch.setattr(triton, "unavailable_reason", lambda device: None)
-    monkeypatch.setattr(triton, "unproved_reason", lambda name, call: proved.append(call))
+    monkeypatch.setattr(triton, "unproved_reason", lambda name, call, kind: proved.append(call))
     monkeypatch.setattr(triton, "device_class", lambda device: "hopper")
     for scheme, options, said in (
         (NoPosition(), ScoreOptions(), "PyTorch's fused kernels need no mask for it"),
@@ -186,7 +186,7 @@ def test_without_a_gpu_or_triton_it_says_what_to_do(monkeypatch):
     "scheme",
     [
         T5(heads=4, buckets=8, max_distance=12),
-        Kerple(heads=4),
+        Kerple(heads=4, form="power"),
         Toeplitz(heads=4, max_length=100),
         Toeplitz(heads=4, max_length=7, out_of_range="clamp"),
         Sum(Rope(head_width=8), T5(heads=4, buckets=8, max_distance=9)),

@@ -16,7 +16,7 @@ import ordinate.ops.triton
 from ordinate import Geometry, attend, explain
 from ordinate.attention import ScoreOptions
 from ordinate.ops.triton import attention, operators
-from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Sum, Toeplitz
+from ordinate.schemes import T5, Alibi, Fire, Kerple, NoPosition, Rope, Sum, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, assert_second_gradients_agree, random_qkv
 from ordinate.testing.tolerance import assert_as_close
 
@@ -53,6 +53,8 @@ SCHEMES = {
     "t5": t5,
     "kerple": lambda: Kerple(heads=4),
     "toeplitz": toeplitz,
+    # the lengths of most queries are below the threshold, and of some above it
+    "fire": lambda: Fire(heads=4, threshold=20),
 }
 
 
@@ -61,6 +63,8 @@ SCHEMES = {
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type):
+    if (name, geometry) == ("fire", "newest"):
+        pytest.skip("a decoding step of FIRE is left to other backends")
     where = GEOMETRIES[geometry](35)
     assert_agrees("triton", SCHEMES[name](), where, *small_qkv(where, type))
 
@@ -90,6 +94,9 @@ def test_it_agrees_at_odd_lengths_and_head_widths(tokens, width):
         # masked tiles that lie farther beyond the ends of the table than it is padded
         (Geometry.packed([330, 20]), "t5"),
         (Geometry.packed([5, 60, 40], causal=False), "alibi"),
+        (Geometry.causal(130, cached=37), "fire"),
+        (Geometry.full(97, window=40), "fire"),
+        (Geometry.packed([70, 3, 40]), "fire"),
     ],
     ids=lambda given: None if isinstance(given, Geometry) else given,
 )
@@ -109,7 +116,7 @@ def test_groups_of_heads_and_other_widths_of_values(kv_heads, depth):
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", ["causal", "full", "window", "packed", "cached"])
-@pytest.mark.parametrize("name", ["none", "t5", "slopes"])
+@pytest.mark.parametrize("name", ["none", "t5", "slopes", "fire"])
 @pytest.mark.parametrize("formula", [{"softcap": 0.7}, {"sinks": SINKS}, {"softcap": 20.0, "sinks": SINKS}])
 def test_caps_and_sinks_agree_forward_and_backward(formula, name, geometry, type):
     where = GEOMETRIES[geometry](35)
@@ -171,7 +178,9 @@ def test_queries_without_visible_keys_give_zero_and_no_gradient():
         assert (out[:, :, 8:] == 0).all()
         (slope,) = torch.autograd.grad(out.square().sum(), q)
         assert (slope[:, :, 8:] == 0).all()
-        assert_agrees("triton", SCHEMES[name](), where, q, k, v)
+        # of 5 keys the gradient of the bias of FIRE's last layer is nothing but rounding
+        if name != "fire":
+            assert_agrees("triton", SCHEMES[name](), where, q, k, v)
 
 
 def test_nan_in_a_document_stays_there_forward_and_backward():
@@ -237,7 +246,7 @@ def test_compositions_keep_the_form_of_the_bias():
 
 
 @pytest.mark.parametrize("geometry", ["causal", "window", "left", "cached"])
-@pytest.mark.parametrize("name", ["none", "slopes", "t5"])
+@pytest.mark.parametrize("name", ["none", "slopes", "t5", "fire"])
 def test_second_gradients_agree_with_the_reference(name, geometry, monkeypatch):
     monkeypatch.setattr("ordinate.attention._double_backward.MAX_BLOCK_SCORES", 200)
     given = {"score_options": ScoreOptions(2.0, torch.randn(4).requires_grad_())}
@@ -247,8 +256,13 @@ def test_second_gradients_agree_with_the_reference(name, geometry, monkeypatch):
 def test_the_operators_say_the_right_shapes_and_strides():
     q, k, v = (x.detach() for x in random_qkv(Geometry.causal(20), dtype=torch.float32))
     checks = ("test_schema", "test_faketensor")
-    for table, slopes in ((torch.randn(4, 39), None), (None, torch.rand(2, 4))):
-        given = [table, slopes, SINKS, None, None], [1, 0, 0, 19, 0], [0.3, 0.0]
+    curve = torch.rand(4, 9), torch.rand(1, 20), torch.tensor([0.1, 0.2, float("inf"), float("inf")])
+    for biases, knots in (
+        ((torch.randn(4, 39), None, SINKS, None, None), None),
+        ((None, torch.rand(2, 4), SINKS, None, None), None),
+        ((None, None, SINKS, *curve[:2]), curve[2]),
+    ):
+        given = [*biases, None, None, knots], [1, 0, 0, 19, 0], [0.3, 0.0]
         torch.library.opcheck(torch.ops.ordinate.triton_attention.default, (q, k, v, *given), test_utils=checks)
         out, *results = operators.attention(q, k, v, *given)
         saved = torch.randn_like(out), [q, k, v, out, *results]
@@ -300,6 +314,17 @@ MUTANTS = [
     ("needed", "SHARE + slope / 2", "slope / 2", "decay"),
     ("decay", "* tile.rows", "* tile.rows // 2", "decay"),
     ("ranges", "head * where.span_head", "head", "decay"),
+    ("scores", "(first, begin, shares)", "(first + 1, begin, shares + 0.1)", "fire"),
+    ("curves", "tl.min(shares, 0)", "tl.max(shares, 0)", "lengths"),
+    ("curves", "ahead - FORM.columns + 1,", "ahead,", "fire"),
+    ("curves", "(knots < highest)", "(knots < lowest)", "fire"),
+    ("curves", "bias.curve.batch + i", "bias.curve.batch + tl.maximum(i - 1, 0)", "fire"),
+    ("curves", "of_shares += tl.sum(pull * steps, 1)", "of_shares += tl.sum(pull, 1)", "fire"),
+    ("curves", "far / (1.0 + rate * far)", "far", "fire"),
+    ("curves", " - (piece == beyond - 1).to(tl.float32)", "", "fire"),
+    ("curves", "tl.where(past, tl.load(table + 1 + FORM.pieces + beyond), tilt)", "tilt", "fire"),
+    ("backward", "ahead *= load_shares(bias, batch, i, where, FORM)", "ahead *= 1.0", "fire"),
+    ("attention", "shares.stride(0) if len(shares) > 1 else 0", "0", "documents"),
 ]
 
 
@@ -319,8 +344,18 @@ def test_a_mutant_is_killed(file, text, other, case, monkeypatch, tmp_path):
         where = Geometry.causal(70, window=40)
     if case == "formula":
         options = ScoreOptions(softcap=2.0, sinks=SINKS)
-    scheme = SCHEMES["slopes" if case in ("slopes", "decay") else "t5"]()
-    inputs = random_qkv(where, batch=1, dtype=torch.float32)
+    if case == "documents":
+        # positions of two sequences with other shares
+        where = Geometry.padded(torch.arange(70) >= torch.tensor([[0], [45]]))
+    kinds = dict.fromkeys(("slopes", "decay"), "slopes") | dict.fromkeys(("fire", "lengths", "documents"), "fire")
+    scheme = SCHEMES[kinds.get(case, "t5")]()
+    if case == "lengths":
+        # the nearest future key is that of the last query, whose share is the smallest; and many pieces
+        where = Geometry.full(70)
+        scheme = Fire(heads=4, threshold=1, c=2.0)
+        torch.nn.init.ones_(scheme.inner.weight)
+        scheme.inner.bias.data = -torch.linspace(0, 1, 32)
+    inputs = random_qkv(where, batch=where.batch_size, dtype=torch.float32)
     if case == "decay":
         where = Geometry.causal(160)
         inputs = decaying(where)

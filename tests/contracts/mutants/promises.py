@@ -8,6 +8,7 @@ from torch import nn
 from ordinate.schemes._scheme import Scheme
 from ordinate.schemes.alibi import Alibi
 from ordinate.schemes.concatenated import Concatenated
+from ordinate.schemes.fire import Fire
 from ordinate.schemes.learned import Learned
 from ordinate.schemes.none import NoPosition
 from ordinate.schemes.rope import Rope
@@ -116,6 +117,12 @@ class VectorsOffByOne(Shaw):
 class SlopesOfTheWrongSide(Alibi):
     def linear_bias(self, where):
         return super().linear_bias(where).flip(0) * torch.tensor([[1.0], [2.0]])
+
+
+class CurveWithoutItsLastPiece(Fire):
+    def log_bias(self, where):
+        made = super().log_bias(where)
+        return made._replace(pieces=made.pieces._replace(knots=made.pieces.knots[:-20]))
 
 
 class BiasReachTooShort(T5):

@@ -53,7 +53,9 @@ def problems():
     """One computation of every kind of bias and visibility; with a window also soft cap, sinks and other widths."""
     table, slopes, sinks = torch.zeros(2, 2 * REACH + 1), torch.zeros(2, 2), torch.zeros(2)
     documents = torch.zeros(1, TOKENS, dtype=torch.long)
-    for bias, held, causal, window in product((None, "table", "slopes"), (None, documents), (True, False), (0, 30)):
+    for bias, held, causal, window in product(
+        (None, "table", "slopes", "curve"), (None, documents), (True, False), (0, 30)
+    ):
         # these forms have no statement of their own
         if held is not None and causal != bool(window):
             continue
@@ -63,7 +65,12 @@ def problems():
         biases = table if bias == "table" else None, slopes if bias == "slopes" else None
         formula = (sinks, 2.0) if window else (None, 0.0)
         structure = causal, 0, window, REACH, bias == "table"
-        yield Problem(q, k, v, *biases, formula[0], held, held, *structure, width**-0.5, formula[1])
+        # without a window one piece
+        pieces = 4 if window else 1
+        curve = (
+            (torch.zeros(2, 1 + 2 * pieces), torch.zeros(1, TOKENS), torch.zeros(pieces)) if bias == "curve" else ()
+        )
+        yield Problem(q, k, v, *biases, formula[0], held, held, *structure, width**-0.5, formula[1], *curve)
 
 
 def compile_vectors(base):
@@ -149,6 +156,8 @@ for module in (
 for base in problems():
     results = attention.forward(base)
     attention.backward(torch.zeros_like(results[0]), base, results, True)
+    if base.lines is not None:
+        continue
     decode.decode(base._replace(q=base.q[:, :, -1:], start=TOKENS - 1))
     if base.slopes is None:
         compile_vectors(base)

@@ -48,7 +48,7 @@ print(json.dumps([triton.__version__, orders]))
 """
 
 # of all kernels, for one GPU
-CONFIGURATIONS = 191
+CONFIGURATIONS = 209
 # main kernels of Hopper by channels: the fastest on an H200 with Triton 3.6, which spills nothing; 3.9 spills 8 bytes
 TWO_SPILLED = {("attention_forward", 64), ("attention_forward", 128), ("attention_backward_keys", 128)}
 
@@ -80,6 +80,11 @@ SPILLED_BY_OLDEST = {
     ("sm_90", "float32", 64, "add_tiles"): 104,
     ("sm_100", "float32", 256, "attention_forward"): 8,
     ("sm_90", "float32", 128, "attend_chunk"): 104,
+    ("sm_90", "bfloat16", 64, "fire: attention_backward_queries"): 8,
+    ("sm_90", "float32", 64, "fire: attention_forward"): 8,
+    ("sm_90", "float32", 64, "fire: attention_backward_queries"): 16,
+    ("sm_100", "float32", 128, "fire: attention_backward_keys"): 16,
+    ("sm_100", "float32", 256, "fire: attention_backward_keys"): 8,
     ("sm_90", "bfloat16", 64, "shaw: vector_forward"): 504,
     ("sm_90", "bfloat16", 64, "shaw: vector_backward_keys"): 680,
     ("sm_90", "bfloat16", 64, "shaw: vector_backward_queries"): 656,

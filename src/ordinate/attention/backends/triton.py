@@ -1,17 +1,18 @@
-"""Attention by Triton kernels on GPUs: no bias, one by offset, or a vector for each offset (Shaw, DeBERTa ...)."""
+"""Attention by Triton kernels on GPUs: no bias, one by offset, FIRE's, or a vector for each offset (Shaw ...)."""
 
 import math
 
 import torch
 from torch import Tensor
 
-from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
+from ordinate.attention._backend import AttentionCall, Backend
 from ordinate.attention._proof import unproved_reason
 from ordinate.attention._proof_case import FEW_QUERIES, is_decoding
 from ordinate.attention._sdpa import needs_no_mask
 from ordinate.attention._triton_tables import (
     bias_of,
     bias_tensors,
+    biases_unsupported,
     is_learned,
     tables_attention,
     tables_decoding,
@@ -38,8 +39,9 @@ class Triton(Backend):
     """Tiled attention with an online softmax in Triton, on GPUs: no bias, one by offset, or vectors by offset.
 
     A table of biases is read near the diagonal only, if the scheme says beyond which distance it is constant
-    (`bias_reach`); a bias that is linear in the distance is computed (`linear_bias`). Scores, softmax and sums are
-    float32. The backward pass is deterministic: no atomic additions. NaN and infinity make the rows that see them
+    (`bias_reach`); a bias that is linear in the distance is computed (`linear_bias`), and so is one that is a
+    piecewise linear function of the logarithm of the distance (`log_bias`: FIRE, Kerple). Scores, softmax and sums
+    are float32. The backward pass is deterministic: no atomic additions. NaN and infinity make the rows that see them
     NaN, and no others, without looking at values on the host.
 
     Its numbers are tested in Triton's interpreter and on an NVIDIA H200, its code for other GPUs by compilers alone.
@@ -58,7 +60,7 @@ class Triton(Backend):
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices and dtypes, other biases, dropout, empty inputs, wide heads, and what is unproved."""
         contents = depends_on_content(call.at)
-        unsupported = vectors_unsupported if contents else offset_bias_unsupported
+        unsupported = vectors_unsupported if contents else biases_unsupported
         reason = unavailable_reason(call.q.device) or _unfit(call) or unsupported(call)
         if reason is not None or call.q.device.type != "cuda":
             return reason
@@ -69,7 +71,7 @@ class Triton(Backend):
             return narrow
         if device_class(call.q.device) not in TILES:
             return "there are no configurations of the kernels for this GPU"
-        return unproved_reason("triton", call)
+        return unproved_reason("triton", call, () if contents else bias_of(call.at).kind)
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave to PyTorch what its fused kernels compute without a mask."""
@@ -103,7 +105,7 @@ class Triton(Backend):
         """
         if depends_on_content(call.at):
             return vectors_bytes(call)
-        held = sum(4 * x.numel() for x in (bias_of(call.at).table, bias_of(call.at).slopes) if x is not None)
+        held = sum(4 * x.numel() for x in bias_of(call.at)[:5] if x is not None)
         batch, heads, queries, width = call.q.shape
         keys, depth = call.where.shape[1], call.v.shape[3]
         documents = 0 if call.where.q_document is None else 24 * batch * sum(call.where.shape)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ordinate.core.geometry import PADDING
 from ordinate.ops.triton.backward import attention_backward_keys, attention_backward_queries
+from ordinate.ops.triton.curves import Curve
 from ordinate.ops.triton.decay import key_spans, query_spans, skips_keys
 from ordinate.ops.triton.diagonals import add_tiles, join
 from ordinate.ops.triton.forward import attention_forward
@@ -45,6 +46,10 @@ class Problem(NamedTuple):
         far: whether pairs lie beyond the ends of the table.
         scale: multiplies q.k.
         cap: soft cap; 0: none.
+        lines: for a bias that is a curve, of each head the rate, the levels and the slopes, float32 (heads, 1 + 2
+            pieces), as many pieces as a power of two. Or None.
+        shares: factors of the queries' logarithms, float32 (1 or batch, queries).
+        knots: where pieces meet, float32 (pieces), the last infinite.
     """
 
     q: Tensor
@@ -62,6 +67,9 @@ class Problem(NamedTuple):
     far: bool
     scale: float
     cap: float
+    lines: Tensor | None = None
+    shares: Tensor | None = None
+    knots: Tensor | None = None
 
 
 class Prepared(NamedTuple):
@@ -106,13 +114,14 @@ class Prepared(NamedTuple):
             given.window > 0,
             given.q_document is not None,
             given.cap > 0,
-            given.table is not None or given.slopes is not None,
+            given.table is not None or given.slopes is not None or given.lines is not None,
             given.sinks is not None,
             given.far,
             learned,
             self.upcast,
             self.nvidia,
             self.tiles.products,
+            0 if given.knots is None else len(given.knots),
         )
 
     def structure(self, tile: Tile, of_keys: bool = False) -> Structure:
@@ -140,7 +149,8 @@ def describe(given: Problem) -> Prepared:
     q, k, v = (contiguous_channels(x) for x in (given.q, given.k, given.v))
     given = given._replace(q=q, k=k, v=v)
     kind = device_class(q.device)
-    found = tiles(kind, q.dtype, max(padded(q.shape[3]), padded(v.shape[3])))
+    channels = max(padded(q.shape[3]), padded(v.shape[3]))
+    found = tiles(kind, q.dtype, channels, curved=given.lines is not None)
     rows = 0
     asks, holds = given.q_document, given.k_document
     if asks is not None and holds is not None:
@@ -150,12 +160,20 @@ def describe(given: Problem) -> Prepared:
         rows = int(max(len(asks), len(holds)) > 1)
         asks, holds = (x.expand(max(len(asks), len(holds)), -1).contiguous() for x in (asks, holds))
     entries = 1 if given.table is None else given.table.shape[1]
-    bias = Bias(given.table, given.slopes, given.sinks, given.origin, entries - 1, entries)
+    bias = Bias(given.table, given.slopes, given.sinks, given.origin, entries - 1, entries, curve(given))
     sizes = q.shape[1], k.shape[1], q.shape[2], k.shape[2], given.start, given.window
     where = Structure(*sizes, given.scale, given.cap, asks, holds, rows, None, 0, 0, None)
     # the interpreter multiplies the bits of bfloat16
     upcast, nvidia = kind == "interpreter" and q.dtype == torch.bfloat16, kind not in ("interpreter", "amd")
     return Prepared(given, bias, where, found, upcast, nvidia, None)
+
+
+def curve(given: Problem) -> Curve | None:
+    """Return the numbers of a bias that is a curve as the kernels take them; None: the bias is of another kind."""
+    if given.shares is None:
+        return None
+    shares = given.shares.contiguous()
+    return Curve(given.knots, given.lines, shares, shares.stride(0) if len(shares) > 1 else 0)
 
 
 class Kept(NamedTuple):
@@ -222,6 +240,8 @@ class Gradients(NamedTuple):
     table: Tensor | None
     slopes: Tensor | None
     sinks: Tensor | None
+    lines: Tensor | None = None
+    shares: Tensor | None = None
 
 
 class Added(NamedTuple):
@@ -241,7 +261,7 @@ def backward(
         gradient: of the output.
         given: the problem.
         results: as `forward` returns them.
-        learned: whether the table or the slopes need a gradient.
+        learned: whether the bias needs a gradient.
         added: what the gradients have added to them.
     """
     out, lse, *kept = results
@@ -259,26 +279,37 @@ def backward(
     more = None if added is None else (matrix(added.k), matrix(added.v), k.shape[2] - added.k.shape[2])
     arguments = tensors, softmax, (matrix(dk), matrix(dv)), more, ready.bias, ready.structure(tile, of_keys=True)
     launch(attention_backward_keys, grid, (*arguments, ready.form(tile)), tile.options)
-    dq, sums = _backward_queries(ready, tensors, softmax, learned, None if added is None else added.q)
+    dq, sums, shares = _backward_queries(ready, tensors, softmax, learned, None if added is None else added.q)
     table = _table_gradient(ready, tensors, softmax, sums) if learned and given.table is not None else None
-    slopes = sums if learned and given.slopes is not None else None
-    return Gradients(dq, dk, dv, table, slopes, sinks_gradient(given.sinks, lse, delta))
+    slopes = sums.T.contiguous() if sums is not None and given.slopes is not None else None
+    lines = sums if given.lines is not None else None
+    return Gradients(dq, dk, dv, table, slopes, sinks_gradient(given.sinks, lse, delta), lines, shares)
 
 
 def _backward_queries(
     ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor], learned: bool, added: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of the queries, and the sums for slopes or the ends of the table, if any: (2, heads)."""
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the gradients of the queries, if the bias has any the sums for its two slopes, for the two ends of its
+    table or for its lines (heads, sums), and the gradients of shares.
+    """
     given, tile = ready.problem, ready.tiles.queries
     batch, heads, queries, _ = given.q.shape
     (dq,) = empty_gradients(given.q)
     grid = -(-queries // tile.rows), batch * heads
-    summed = learned and (given.slopes is not None or given.far)
-    sums = dq.new_empty(batch, heads, grid[0] if summed else 0, 2, dtype=torch.float32)
+    summed = learned and (given.slopes is not None or given.far or given.lines is not None)
+    count = 2 if given.lines is None else given.lines.shape[1]
+    sums = dq.new_empty(batch, heads, grid[0] if summed else 0, count, dtype=torch.float32)
+    shares = sums.new_empty(batch, heads, queries if summed and given.lines is not None else 0)
     more = None if added is None else (matrix(added), queries - added.shape[2])
-    arguments = tensors, softmax, (matrix(dq), sums), more, ready.bias, ready.structure(tile)
+    arguments = tensors, softmax, (matrix(dq), sums, shares), more, ready.bias, ready.structure(tile)
     launch(attention_backward_queries, grid, (*arguments, ready.form(tile, summed)), tile.options)
-    return dq, sums.sum((0, 2)).T.contiguous() if summed else None
+    if not summed:
+        return dq, None, None
+    of_shares = None
+    if given.shares is not None:
+        # sequences may have them in common
+        of_shares = shares.sum((0, 1))[None] if len(given.shares) == 1 else shares.sum(1)
+    return dq, sums.sum((0, 2)), of_shares
 
 
 def _table_gradient(ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor], ends: Tensor | None) -> Tensor:
@@ -294,7 +325,7 @@ def _table_gradient(ready: Prepared, tensors: Any, softmax: tuple[Tensor, Tensor
     launch(add_tiles, (distances, heads, chunks), arguments, tile.options)
     made = join(sums, lowest, bias.origin, bias.last + 1)
     if ends is not None:
-        made[:, 0], made[:, -1] = ends
+        made[:, 0], made[:, -1] = ends.T
     return made
 
 

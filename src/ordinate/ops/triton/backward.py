@@ -6,6 +6,7 @@ Two kernels, each of which owns what it writes: no atomic additions, the same bi
 
 import triton.language as tl
 
+from ordinate.ops.triton.curves import curve_change, load_shares, store_lines
 from ordinate.ops.triton.kernel import kernel
 from ordinate.ops.triton.ranges import key_range, one_range, query_range, tile_begin, tile_count
 from ordinate.ops.triton.scores import (
@@ -20,6 +21,7 @@ from ordinate.ops.triton.scores import (
     load_tile,
     score_tile,
     store_tile,
+    tile_place,
     visible_tile,
 )
 
@@ -103,8 +105,9 @@ def add_queries(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.
         products = tl.dot(keys, tl.trans(queries), input_precision=FORM.products)
         shift = poison + end_of_table(bias, head, FORM, SIDE)
         given = bias, where, head
-        entry = first - begin + bias.origin
-        score, squashed = score_tile(products, i[None, :], j[:, None], entry, given, shift[:, None], FORM, BIASED)
+        shares = load_shares(bias, batch, i, where, FORM)
+        place = tile_place(begin, first, shares, bias, FORM)
+        score, squashed = score_tile(products, i[None, :], j[:, None], place, given, shift[:, None], FORM, BIASED)
         weights = tl.exp2(score - norm[None, :])
         upstream = load_tile(base(gradient, batch, head), gradient.row, begin, real, FORM, ROWS, True, MASKED)
         if MASKED:
@@ -137,16 +140,17 @@ def load_softmax(softmax, batch, i, where, head, MASKED: tl.constexpr):
 
 @kernel
 def attention_backward_queries(given, softmax, made, added, bias, where, FORM: tl.constexpr):
-    """Gradients of a tile of queries, and its share of the gradients of slopes or of the ends of the table.
+    """Gradients of a tile of queries, and its share of the gradients of the bias.
 
-    `made` are the gradients of the queries, and of the bias by sequence, head and tile: two sums for each, of what
-    lies behind and ahead. `added`, if not None, are gradients that queries have from elsewhere, of all but the first,
-    and how many those are.
+    `made` are the gradients of the queries; sums by sequence, head and tile, for slopes or the ends of the table two,
+    of what lies behind and ahead, for a curve those of `store_lines`; and the gradients of a curve's shares. `added`,
+    if not None, are gradients that queries have from elsewhere, of all but the first, and how many those are.
     """
     ROWS: tl.constexpr = FORM.rows
     WIDTH: tl.constexpr = FORM.padded_width
+    PIECES: tl.constexpr = FORM.pieces if FORM.pieces > 0 else 1
     q, k, v, gradient = given
-    dq, sums = made
+    dq, sums, of_shares = made
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     batch, head = tl.program_id(1) // where.heads, tl.program_id(1) % where.heads
     i = tile * ROWS + tl.arange(0, ROWS)
@@ -156,14 +160,11 @@ def attention_backward_queries(given, softmax, made, added, bias, where, FORM: t
     )
     norm, delta = load_softmax(softmax, batch, i, where, head, True)
     asks = load_documents(where.q_document, where, batch, i, where.queries, FORM)
-    rows = queries, upstream, i, asks, norm, delta, tile * ROWS
-    state = (
-        tl.zeros([ROWS, WIDTH], tl.float32),
-        tl.zeros([ROWS], tl.float32),
-        tl.zeros([ROWS], tl.float32),
-    )
+    rows = queries, upstream, i, asks, norm, delta, tile * ROWS, load_shares(bias, batch, i, where, FORM)
+    of_rows, of_pieces = tl.zeros([ROWS], tl.float32), tl.zeros([PIECES], tl.float32)
+    state = tl.zeros([ROWS, WIDTH], tl.float32), of_rows, of_rows, of_pieces, of_pieces
     state = add_key_ranges(state, rows, (k, v, batch), (bias, where, head), tile, FORM)
-    to_queries, behind, ahead = state
+    to_queries, behind, ahead, levels, slopes = state
     to_queries *= where.scale
     if added is not None:
         more_queries, less = added
@@ -172,10 +173,15 @@ def attention_backward_queries(given, softmax, made, added, bias, where, FORM: t
         more = load_tile(start, more_queries.row, tile * ROWS - less, real, FORM, ROWS, False, True)
         to_queries += more.to(tl.float32)
     store_tile(base(dq, batch, head), dq.row, tile * ROWS, where.queries, to_queries, FORM, False)
-    if FORM.learned:
-        place = sums + 2 * (tl.program_id(1) * tl.num_programs(0) + tile)
-        tl.store(place, tl.sum(behind, 0))
-        tl.store(place + 1, tl.sum(ahead, 0))
+    share = tl.program_id(1) * tl.num_programs(0) + tile
+    if FORM.learned and FORM.pieces > 0:
+        place = tl.program_id(1).to(tl.int64) * where.queries + i
+        tl.store(of_shares + place, behind, mask=i < where.queries)
+        ahead *= load_shares(bias, batch, i, where, FORM)
+        store_lines(sums + (1 + 2 * FORM.pieces) * share, ahead, levels, slopes, FORM)
+    elif FORM.learned:
+        tl.store(sums + 2 * share, tl.sum(behind, 0))
+        tl.store(sums + 2 * share + 1, tl.sum(ahead, 0))
 
 
 @kernel
@@ -196,8 +202,8 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
     """Add a range of keys to the gradients of a tile of queries."""
     COLUMNS: tl.constexpr = FORM.columns
     BIASED: tl.constexpr = FORM.biased and (SIDE == NEAR or not FORM.far)
-    to_queries, behind, ahead = state
-    queries, upstream, i, asks, norm, delta, first = rows
+    to_queries, behind, ahead, levels, slopes = state
+    queries, upstream, i, asks, norm, delta, first, shares = rows
     k, v, batch = held
     bias, where, head = inputs
     constant = end_of_table(bias, head, FORM, SIDE)
@@ -212,16 +218,18 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
         values = load_tile(values_base, v.row, begin, real, FORM, COLUMNS, True, MASKED)
         products = tl.dot(queries, tl.trans(keys), input_precision=FORM.products)
         shift = (poison + constant)[None, :]
-        score, squashed = score_tile(
-            products, i[:, None], j[None, :], begin - first + bias.origin, inputs, shift, FORM, BIASED
-        )
+        place = tile_place(first, begin, shares, bias, FORM)
+        score, squashed = score_tile(products, i[:, None], j[None, :], place, inputs, shift, FORM, BIASED)
         slope = tl.dot(upstream, tl.trans(values), input_precision=FORM.products)
         change = tl.exp2(score - norm[:, None]) * (slope - delta[:, None])
         if MASKED:
             holds = load_documents(where.k_document, where, batch, j, where.keys, FORM)
             seen = visible_tile(i[:, None], j[None, :], asks[:, None], holds[None, :], where, FORM)
             change = tl.where(seen, change, 0.0)
-        if FORM.learned:
+        if FORM.learned and FORM.pieces > 0:
+            sums = behind, ahead, levels, slopes
+            behind, ahead, levels, slopes = curve_change(change, i[:, None], j[None, :], place, inputs, sums, FORM)
+        elif FORM.learned:
             one, other = bias_change(change, i[:, None], j[None, :], inputs, BIASED, SIDE)
             behind += one
             ahead += other
@@ -230,7 +238,7 @@ def add_scores(state, rows, held, inputs, bounds, FORM: tl.constexpr, SIDE: tl.c
             if MASKED:
                 change = tl.where(seen, change, 0.0)
         to_queries = tl.dot(change.to(keys.dtype), keys, to_queries, input_precision=FORM.products)
-    return to_queries, behind, ahead
+    return to_queries, behind, ahead, levels, slopes
 
 
 @kernel

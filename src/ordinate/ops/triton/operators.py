@@ -13,8 +13,8 @@ from torch import Tensor
 from ordinate.ops.triton.decay import skips_keys
 from ordinate.ops.triton.outputs import empty_gradients, empty_kept, empty_outputs
 
-# others: table, slopes, sinks, documents of queries and of keys; structure: causal, start, window, origin, far;
-# numbers: scale, cap
+# others: table, slopes, sinks, lines and shares of a curve, documents of queries and of keys, knots of the curve;
+# structure: causal, start, window, origin, far; numbers: scale, cap
 GIVEN = "Tensor?[] others, SymInt[] structure, float[] numbers"
 DEVICES = ("cpu", "cuda")
 Optional = Sequence[Tensor | None]
@@ -28,7 +28,7 @@ torch.library.define("ordinate::triton_near_far", FORWARD)
 torch.library.define(
     "ordinate::triton_decode", f"(Tensor q, Tensor k, Tensor v, {GIVEN}) -> (Tensor output, Tensor lse)"
 )
-BACKWARD = f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool learned) -> ({', '.join(['Tensor'] * 6)})"
+BACKWARD = f"(Tensor gradient, Tensor[] saved, {GIVEN}, bool learned) -> ({', '.join(['Tensor'] * 8)})"
 torch.library.define("ordinate::triton_attention_backward", BACKWARD)
 torch.library.define("ordinate::triton_near_far_backward", BACKWARD)
 
@@ -62,7 +62,7 @@ def attention_backward(
     numbers: Sequence[float],
     learned: bool,
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of q, k, v, table, slopes and sinks; an empty tensor stands for none.
+    """Return the gradients of q, k, v and the first five of `others`; an empty tensor stands for none.
 
     Args:
         gradient: of the output.
@@ -70,7 +70,7 @@ def attention_backward(
         others: as in `attention`.
         structure: as in `attention`.
         numbers: as in `attention`.
-        learned: whether table and slopes need a gradient.
+        learned: whether the bias needs a gradient.
     """
     return torch.ops.ordinate.triton_attention_backward(gradient, saved, others, structure, numbers, learned)
 
@@ -134,7 +134,7 @@ def _shaped(
 def _shaped_forward(
     q: Tensor, k: Tensor, v: Tensor, others: Optional, structure: Integers, numbers: Sequence[float]
 ) -> tuple[Tensor, ...]:
-    skips = skips_keys(q, k, others[1], others[3], causal=bool(structure[0]), start=structure[1])
+    skips = skips_keys(q, k, others[1], others[5], causal=bool(structure[0]), start=structure[1])
     return *empty_outputs(q, v), *empty_kept(q, k, others[0], skips=skips)
 
 
@@ -147,8 +147,12 @@ def _shaped_backward(
     learned: bool,
 ) -> tuple[Tensor, ...]:
     q, k, v, _, lse = saved[:5]
-    table, slopes, sinks = others[:3]
-    asked = table if learned else None, slopes if learned else None, sinks
+    table, slopes, sinks, lines, shares = others[:5]
+    asked = (
+        *(x if learned else None for x in (table, slopes)),
+        sinks,
+        *(x if learned else None for x in (lines, shares)),
+    )
     return *empty_gradients(q, k, v), *(lse.new_empty(0 if x is None else x.shape) for x in asked)
 
 
@@ -158,9 +162,9 @@ def _problem(inputs: Sequence[Tensor], others: Optional, structure: Integers, nu
     causal, start, window, origin, far = (int(x) for x in structure)
     scale, cap = numbers
     q, k, v = inputs
-    table, slopes, sinks, q_document, k_document = others
+    table, slopes, sinks, lines, shares, q_document, k_document, knots = others
     shape = bool(causal), start, window, origin, bool(far)
-    return Problem(q, k, v, table, slopes, sinks, q_document, k_document, *shape, scale, cap)
+    return Problem(q, k, v, table, slopes, sinks, q_document, k_document, *shape, scale, cap, lines, shares, knots)
 
 
 _implement("triton_attention", "attention")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import triton.language as tl
 
+from ordinate.ops.triton.curves import LOG2E, curve_tile
 from ordinate.ops.triton.kernel import kernel
 
-LOG2E = tl.constexpr(1.4426950408889634)
 INFINITY = tl.constexpr(float("inf"))
 # sides of a tile: its bias is read, or all of its keys lie beyond one end of the table
 NEAR, PAST, FUTURE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
@@ -27,6 +27,7 @@ class Bias(NamedTuple):
         last: last entry of the table.
         pitch: stride of the heads in the table. Rows go on for `outputs.TABLE_PADDING` entries beyond both ends,
             except in decoding.
+        curve: `ordinate.ops.triton.curves.Curve`. Or None.
     """
 
     table: Any
@@ -35,6 +36,7 @@ class Bias(NamedTuple):
     origin: Any
     last: Any
     pitch: Any
+    curve: Any = None
 
 
 class Structure(NamedTuple):
@@ -91,13 +93,14 @@ class Form(NamedTuple):
         windowed: sliding window.
         documents: documents or padding.
         capped: soft cap.
-        biased: whether there is a table or slopes.
+        biased: whether there is a table, slopes or a curve.
         sunk: whether there are sinks.
         far: whether the table ends before the farthest pair, so that far tiles have a constant bias.
         learned: whether the bias needs a gradient.
         upcast: whether 16-bit numbers are widened before products, for Triton's interpreter.
         nvidia: whether it is for a GPU of NVIDIA, with its instructions.
         products: how float32 is multiplied, as in `ordinate.ops.triton.tiles.Tiles`.
+        pieces: pieces of the curve, a power of two; 0: there is none.
     """
 
     rows: int
@@ -118,6 +121,7 @@ class Form(NamedTuple):
     upcast: bool
     nvidia: bool
     products: str
+    pieces: int = 0
 
 
 @kernel
@@ -192,12 +196,15 @@ def tanh(x):
 
 @kernel
 def bias_tile(i, j, place, inputs, FORM: tl.constexpr):
-    """Bias of a tile in units of log2, from the table or the slopes.
+    """Bias of a tile in units of log2, from the table, the slopes or the curve.
 
-    `place` is the entry of the pair of the tile's first query and first key. None: rows are of several heads.
+    `place` is where the tile is. For a table, that is the entry of the pair of its first query and first key, or None
+    where rows are of several heads; for a curve, it is a corner as in `ordinate.ops.triton.curves.positions`.
     """
     bias, where, head = inputs
-    if bias.table is not None and place is None:
+    if FORM.pieces > 0:
+        added = curve_tile(i, j, place, inputs, FORM)
+    elif bias.table is not None and place is None:
         entry = tl.minimum(tl.maximum(j - i + bias.origin, 0), bias.last)
         added = tl.load(bias.table + head.to(tl.int64) * bias.pitch + entry) * LOG2E
     elif bias.table is not None:
@@ -232,6 +239,13 @@ def load_numbers(place, FORM: tl.constexpr):
     else:
         numbers = tl.load(place)
     return numbers
+
+
+@kernel
+def tile_place(first, begin, shares, bias, FORM: tl.constexpr):
+    """Where a tile is, for `bias_tile`, from its first query and first key and the shares of its queries."""
+    # a corner, or an entry of the table
+    return (first, begin, shares) if FORM.pieces > 0 else begin - first + bias.origin
 
 
 @kernel

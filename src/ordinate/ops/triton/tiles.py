@@ -106,6 +106,28 @@ TILES: dict[str, dict[int, dict[int, Tiles]]] = {
         4: SINGLE | {256: SINGLE[256]._replace(forward=Tile(16, 16, 4, 1))},
     },
 }
+# by channels, with a bias that is a curve, whose place of each pair takes registers too: chosen by compilation
+CURVED = {
+    64: LARGE[64]._replace(keys=Tile(64, 64, 8, 2), queries=Tile(64, 32, 4, 2)),
+    128: LARGE[128]._replace(forward=Tile(64, 64, 8, 2), keys=Tile(32, 32, 4, 2), queries=Tile(32, 32, 8, 2)),
+    256: LARGE[256]._replace(forward=Tile(32, 16, 8, 1)),
+}
+CURVED_TILES: dict[str, dict[int, dict[int, Tiles]]] = {
+    "ampere": {
+        2: {
+            64: SMALL[64]._replace(queries=Tile(32, 32, 8, 2)),
+            128: SMALL[128]._replace(queries=Tile(32, 16, 8, 1)),
+            256: SMALL[256],
+        },
+        4: SINGLE,
+    },
+    "hopper": {2: CURVED, 4: SINGLE},
+    # Triton 3.6 does not compile gradients of larger tiles of queries
+    "blackwell": {
+        2: CURVED | {64: CURVED[64]._replace(forward=Tile(64, 64, 8, 2), queries=Tile(32, 32, 8, 2))},
+        4: SINGLE,
+    },
+}
 
 
 def device_class(device: torch.device) -> str:
@@ -118,15 +140,16 @@ def device_class(device: torch.device) -> str:
     return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
 
 
-def tiles(kind: str, dtype: torch.dtype, channels: int) -> Tiles:
+def tiles(kind: str, dtype: torch.dtype, channels: int, *, curved: bool = False) -> Tiles:
     """Return the configurations for a class of device.
 
     Args:
         kind: class of device.
         dtype: dtype of queries, keys and values.
         channels: channels of the wider of keys and values, a power of two.
+        curved: whether the bias is a curve.
     """
     if kind == "interpreter":
         return INTERPRETED
-    sizes = TILES[kind][dtype.itemsize]
+    sizes = (CURVED_TILES if curved else TILES)[kind][dtype.itemsize]
     return next(found for most, found in sizes.items() if channels <= most)

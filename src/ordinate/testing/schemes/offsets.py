@@ -48,13 +48,28 @@ def relative_vectors_agree_with_the_pairwise_hooks(case: SchemeCase) -> None:
             assert_as_close(found, exact, exact, what="the output term from its vectors")
 
 
+def _places() -> list[Geometry]:
+    """Geometries whose positions are the indices in memory, near the start of a text and far from it."""
+    far = torch.arange(3000, 3000 + TOKENS)[None, :, None]
+    return [Geometry.causal(TOKENS), Geometry.full(TOKENS), Geometry.from_positions(far)]
+
+
 def the_declared_form_of_the_bias_agrees_with_it(case: SchemeCase) -> None:
-    """Beyond `bias_reach` the bias of a side is one number, and `linear_bias` gives the same bias."""
+    """Beyond `bias_reach` the bias of a side is one number; `linear_bias` and `log_bias` give the same bias."""
     case.skip_unless_hook("bias")
     scheme = case.scheme()
     slopes, reach = scheme.linear_bias(Geometry.causal(TOKENS)), scheme.bias_reach
-    if slopes is None and reach is None:
+    curves = [(where, scheme.log_bias(where)) for where in _places()]
+    if slopes is None and reach is None and curves[0][1] is None:
         raise InapplicableError("it declares no form")
+    for where, curve in curves:
+        if curve is not None:
+            bias, made = scheme.bias(where), curve.bias(where.offset[..., 0].abs().double())
+            assert bias is not None, "log_bias is declared, but there is no bias"
+            exact = bias * where.visible[:, None]
+            assert_as_close(made.to(bias) * where.visible[:, None], exact, exact, what="the bias from its logarithms")
+    if slopes is None and reach is None:
+        return
     for where in (Geometry.causal(TOKENS), Geometry.full(TOKENS)):
         # offsets from -2 reach to 2 reach; keys after the query are masked under a causal mask
         tokens = TOKENS if reach is None else 4 * reach + 1
