@@ -192,3 +192,12 @@ def test_every_public_name_can_be_imported(package):
 def test_no_duration_is_taken_from_the_clock_of_the_day():
     """It may be set back while a run is at work."""
     assert not [path for path in TREES if "time.time(" in path.read_text(encoding="utf-8")]
+
+
+def test_code_that_is_compiled_copies_no_dataclass_as_pytorch_2_11_cannot_trace():
+    # `ordinate.core.records.changed` does; a slice as a default value cannot be traced either
+    traced = [path for path in TREES if path.relative_to(SOURCE).parts[0] in ("ops", "attention", "schemes")]
+    traced += [SOURCE / "core" / "geometry.py", SOURCE / "core" / "sequence_shard.py"]
+    assert [path.name for path in traced if "dataclasses.replace" in imports(path)] == []
+    defaults = ((path.name, made.name, x) for path in traced for made in functions(path) for x in made.args.defaults)
+    assert [found[:2] for found in defaults if ast.unparse(found[2]).startswith("slice(")] == []

@@ -2,13 +2,14 @@
 
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from ordinate.attention._backend import AttentionCall, ScoreOptions, backends, reference_attention_with_weights
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need, need_fraction, need_known, need_number
+from ordinate.core.records import changed
 from ordinate.core.shapes import (
     EncodedKeys,
     EncodedQueries,
@@ -204,7 +205,7 @@ def attend_cached(
         TypeError: as `attend_encoded` does.
         ValueError: as `attend` does.
     """
-    call = replace(_encoded_call(encoded, v, at, scale, 0.0, score_options), max_key_norm=max_key_norm)
+    call = changed(_encoded_call(encoded, v, at, scale, 0.0, score_options), max_key_norm=max_key_norm)
     return _run(call, backend)
 
 

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from ordinate.core import catalog
 from ordinate.core.checks import need, need_positive
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values, Visible, Weights, WeightsAndSink
 from ordinate.core.tensors import need_vectors
 from ordinate.ops.double_backward import untraceable
@@ -155,7 +156,7 @@ def reference_attention(call: AttentionCall) -> Outputs:
     """Compute attention by the formula; rows that see a non-finite number become NaN, and no others."""
 
     def attention(q: Queries, k: Keys, v: Values) -> Outputs:
-        return finite_attention(replace(call, q=q, k=k, v=v))
+        return finite_attention(changed(call, q=q, k=k, v=v))
 
     return confine_nonfinite(call.q, call.k, call.v, call.where.visible, attention)
 
@@ -165,7 +166,7 @@ def reference_attention_with_weights(call: AttentionCall) -> tuple[Outputs, Weig
     kept: list[Tensor] = []
 
     def attention(q: Queries, k: Keys, v: Values) -> Outputs:
-        part = replace(call, q=q, k=k, v=v.repeat_interleave(call.groups, 1))
+        part = changed(call, q=q, k=k, v=v.repeat_interleave(call.groups, 1))
         weights = attention_weights(attention_scores(part), part.where.visible, part.score_options)
         if call.score_options.sinks is not None:
             weights = torch.cat([weights, 1 - weights.sum(-1, keepdim=True)], -1)
@@ -210,7 +211,7 @@ def log_sum_exp(call: AttentionCall) -> LogSumExp:
     size, parts = max(1, MAX_BLOCK_SCORES // max(1, math.prod(call.q.shape[:2]) * keys)), []
     for begin in range(0, max(queries, 1), size):
         rows = slice(begin, begin + size)
-        part = replace(call, q=call.q[:, :, rows], at=call.at.block(rows))
+        part = changed(call, q=call.q[:, :, rows], at=call.at.block(rows))
         scored = attention_scores(part).masked_fill(~part.where.visible[:, None], float("-inf"))
         parts.append(torch.cat([scored, call.score_options.sink_scores(scored)], -1).logsumexp(-1))
     return torch.cat(parts, 2)

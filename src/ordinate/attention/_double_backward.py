@@ -1,7 +1,6 @@
 """The attention formula in blocks of query rows, from which second derivatives of the fast backends are computed."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 
 from ordinate.attention._backend import AttentionCall, ScoreOptions, attention_weights, finite_attention
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import QueryBlock, query_blocks
 from ordinate.ops.double_backward import Formula, Tensors
@@ -123,7 +123,7 @@ class SchemeFormula(nn.Module):
     ) -> Outputs:
         """Compute attention of a block: the scheme at its geometry, the scale and the variations of the formula."""
         at, scale, options = part
-        return finite_attention(AttentionCall(q, k, v, at, scale, 0.0, replace(options, sinks=sinks)))
+        return finite_attention(AttentionCall(q, k, v, at, scale, 0.0, changed(options, sinks=sinks)))
 
 
 def _blocks(where: Geometry, q: Any) -> list[QueryBlock]:

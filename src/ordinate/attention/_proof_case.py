@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -21,6 +20,7 @@ from ordinate.attention._backend import (
 from ordinate.core.closeness import difference, proof_factor
 from ordinate.core.devices import as_if_on
 from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.records import changed
 from ordinate.core.tensors import without_autocast
 from ordinate.schemes._scheme import Placed, Scheme
 
@@ -158,7 +158,7 @@ def small_geometry(call: AttentionCall, scheme: Scheme) -> Geometry:
             continue
         device, documents = call.q.device, (where.q_document, where.k_document)
         q_document, k_document = (None if x is None else x.to(device) for x in documents)
-        return replace(
+        return changed(
             where,
             q_pos=where.q_pos.to(device),
             k_pos=where.k_pos.to(device),
@@ -193,7 +193,7 @@ def _geometry(like: Geometry, size: int, before: int) -> Geometry:
         documents = torch.stack([(index >= size // 4).long() + (index > size // 4), torch.zeros_like(index)])
         documents[1, : size // 3] = PADDING
     rows = slice(start, start + queries)
-    return replace(
+    return changed(
         like,
         q_pos=pos[:, rows],
         k_pos=pos,
@@ -226,11 +226,11 @@ def _widened(case: Case) -> Case:
     scheme = deepcopy(call.at.scheme).double()
     q, k, v = (x.double() for x in (call.q, call.k, call.v))
     sinks = call.score_options.sinks
-    options = replace(call.score_options, sinks=None if sinks is None else sinks.double())
+    options = changed(call.score_options, sinks=None if sinks is None else sinks.double())
     upstream = None if case.upstream is None else case.upstream.double()
     # the gradient that the others get, exactly
     upstream = None if upstream is None else upstream.to(call.v.dtype).double()
-    return Case(replace(call, q=q, k=k, v=v, at=Placed(scheme, call.where), score_options=options), upstream)
+    return Case(changed(call, q=q, k=k, v=v, at=Placed(scheme, call.where), score_options=options), upstream)
 
 
 def _results(
@@ -239,13 +239,13 @@ def _results(
     call, options = case.call, case.call.score_options
     leaves = {name: x.detach().requires_grad_(case.upstream is not None) for name, x in _inputs(call).items()}
     scheme = call.at.scheme
-    call = replace(
+    call = changed(
         call,
         q=leaves["q"],
         k=leaves["k"],
         v=leaves["v"],
         at=Placed(scheme, call.where),
-        score_options=replace(options, sinks=leaves.get("sinks")),
+        score_options=changed(options, sinks=leaves.get("sinks")),
     )
     out = run(call)
     found = {"output": out.detach()}

@@ -3,13 +3,12 @@
 It avoids the inputs for which PyTorch's kernels give wrong results.
 """
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Bool
 
 from ordinate.attention._backend import AttentionCall, confine_nonfinite
 from ordinate.core.devices import on_cpu
+from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.sdpa import sdpa
@@ -46,7 +45,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
 def sdpa_attention(call: AttentionCall) -> Outputs:
     """Call SDPA, with a mask tensor only where `is_causal` or no mask is not enough."""
     if upcasts(call):
-        wide = replace(call, q=call.q.float(), k=call.k.float(), v=call.v.float())
+        wide = changed(call, q=call.q.float(), k=call.k.float(), v=call.v.float())
         return sdpa_attention(wide).to(call.q.dtype)
     plain = unmasked_causal(call)
     return sdpa(

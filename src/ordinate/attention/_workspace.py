@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ordinate.attention._backend import AttentionCall
+from ordinate.core.records import changed
 
 # rows of the two parts that are computed
 SMALL, LARGE = 8, 16
@@ -36,7 +36,7 @@ def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor], r
 
     def of(count: int) -> Callable[[], Tensor]:
         # laid out as the whole is: a slice would be copied where the whole is not
-        part = replace(call, q=call.q[:, :, :count].clone(), at=call.at.block(slice(0, count)))
+        part = changed(call, q=call.q[:, :, :count].clone(), at=call.at.block(slice(0, count)))
         return lambda: run(part)
 
     rows = call.where.shape[0] if rows is None else rows

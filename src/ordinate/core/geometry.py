@@ -1,7 +1,7 @@
 """Positions of queries and keys, and the attention mask as structure (causal, window, documents, padding)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Int, Real
@@ -10,6 +10,7 @@ from torch import Tensor
 from ordinate.core.checks import need, need_counts, need_each_count, need_whole, need_window
 from ordinate.core.devices import send
 from ordinate.core.html_display import beside, heatmap
+from ordinate.core.records import changed
 from ordinate.core.shapes import Visible
 from ordinate.core.tensors import need_documents, need_mask, need_positions, need_true
 
@@ -108,7 +109,7 @@ class Geometry:
         if real is None:
             return plain
         q_document = q_pos.new_zeros(1, queries)
-        return replace(plain, q_document=q_document, k_document=real.long() - 1, one_document=True)
+        return changed(plain, q_document=q_document, k_document=real.long() - 1, one_document=True)
 
     @classmethod
     def packed(
@@ -240,13 +241,15 @@ class Geometry:
         plots = [heatmap(numbers, title="visible keys of each query", rows="query", columns=axis)]
         return beside(repr(self), plots if all(self.shape) else [], f"Shown: {', '.join(parts)}." if parts else "")
 
-    def block(self, queries: slice, keys: slice = slice(None)) -> "Geometry":
-        """Restrict the geometry to contiguous slices of the queries and keys."""
+    def block(self, queries: slice, keys: slice | None = None) -> "Geometry":
+        """Restrict the geometry to contiguous slices of the queries and keys; all keys by default."""
+        # a slice as the default value could not be traced by PyTorch 2.11
+        keys = slice(None) if keys is None else keys
         for name, part in (("queries", queries), ("keys", keys)):
             need(part.step in (None, 1), f"a block has consecutive {name}", f"got step {part.step}", "leave it out")
-        (first, stop, _), (key_first, key_stop, _) = queries.indices(self.shape[0]), keys.indices(self.shape[1])
+        (first, stop), (key_first, key_stop) = _bounds(queries, self.shape[0]), _bounds(keys, self.shape[1])
         q, k = slice(first, stop), slice(key_first, key_stop)
-        return replace(
+        return changed(
             self,
             q_pos=self.q_pos[:, q],
             k_pos=self.k_pos[:, k],
@@ -267,7 +270,7 @@ class Geometry:
         newest = 0 < past.shape[0] == past.shape[1] - past.start
         continued = newest and before is past.k_pos and own is self.q_pos is self.k_pos
         batch = max(self.k_pos.shape[0], past.k_pos.shape[0])
-        return replace(
+        return changed(
             self,
             k_pos=torch.cat([_rows(past.k_pos, batch), _rows(self.k_pos, batch)], 1),
             start=self.start + past.shape[1],
@@ -289,7 +292,14 @@ class Geometry:
             document = _rows(self.k_document, batch).gather(1, index).expand(-1, tokens)
         pos = last + torch.arange(1, tokens + 1, device=last.device)[None, :, None]
         own = {"q_pos": pos, "k_pos": pos, "q_document": document, "k_document": document}
-        return replace(self, **own, is_causal=True, start=0, continues=(self.k_pos, pos))
+        return changed(self, **own, is_causal=True, start=0, continues=(self.k_pos, pos))
+
+
+def _bounds(part: slice, size: int) -> tuple[int, int]:
+    """Begin and end of a slice of so many tokens, as `slice.indices`, which PyTorch 2.11 cannot trace."""
+    ends = [part.start or 0, size if part.stop is None else part.stop]
+    first, stop = (min(max(end + size if end < 0 else end, 0), size) for end in ends)
+    return first, stop
 
 
 def _evenly(tokens: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Context parallelism: the shard of a long sequence that one process computes."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Visible
 from ordinate.core.tensors import need_true
 
@@ -39,6 +40,9 @@ class SequenceShard(Geometry):
     Source: Grattafiori et al. 2024, The Llama 3 Herd of Models, section 3.3.2 (context parallelism),
         https://arxiv.org/abs/2407.21783.
     """
+
+    # keyword-only fields belong to a changed copy, too
+    __match_args__ = (*Geometry.__match_args__, "sequence", "rank", "world", "group")
 
     sequence: Geometry = field(kw_only=True)
     rank: int = field(kw_only=True)
@@ -136,7 +140,7 @@ class SequenceShard(Geometry):
         """Not available on a shard; use `sequence.visible`."""
         self._refuse("a mask")
 
-    def block(self, queries: slice, keys: slice = slice(None)) -> Geometry:
+    def block(self, queries: slice, keys: slice | None = None) -> Geometry:
         """Not available on a shard; use `sequence.block`."""
         self._refuse("a block")
 
@@ -199,4 +203,4 @@ def _chunks(tokens: int, rank: int, world: int, mirrored: bool, device: torch.de
 
 def with_window(shard: SequenceShard) -> Geometry:
     """Return the geometry of the whole sequence, with the window of the current layer."""
-    return replace(shard.sequence, window=shard.window)
+    return changed(shard.sequence, window=shard.window)

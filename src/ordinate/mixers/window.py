@@ -1,9 +1,8 @@
 """Sliding-window attention."""
 
-from dataclasses import replace
-
 from ordinate.attention.kv_buffer import MaxKeyNorm
 from ordinate.core.checks import need_window
+from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, Outputs, Queries, Tokens, Values
 from ordinate.mixers._mixer import KVCache
 from ordinate.mixers._projections import AttentionMixer, AttentionOptions
@@ -65,5 +64,5 @@ class Window(AttentionMixer):
         window = min(self.window, at.where.window or self.window)
         near = at.where.block(slice(None), slice(keys - k.shape[2], None))
         # no window if it masks nothing: faster backends apply
-        near = replace(near, window=window if window < k.shape[2] else None)
+        near = changed(near, window=window if window < k.shape[2] else None)
         return super().attention(q, k, v, Placed(at.scheme, near), longest)

@@ -1,7 +1,6 @@
 """Common parts of all models: token embeddings, layer stack, initialisation."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -11,6 +10,7 @@ from torch import nn
 from ordinate.core.checkpointed import checkpointed
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.seeds import derive_seed
 from ordinate.core.shapes import Ids, Tokens
 from ordinate.core.tensors import has_free_values, need_device, need_tensor
@@ -129,7 +129,7 @@ class LayerStack(nn.Module):
             at = placed[scheme]
             own = [size for size in (window, at.where.window) if size is not None]
             same = not own or min(own) == at.where.window
-            made[scheme, window] = at if same else Placed(at.scheme, replace(at.where, window=min(own)))
+            made[scheme, window] = at if same else Placed(at.scheme, changed(at.where, window=min(own)))
         return [made[pair] for pair in pairs]
 
 

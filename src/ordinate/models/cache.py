@@ -1,12 +1,13 @@
 """Decoding cache of a model: KV caches or recurrent states, with the geometry of the cached tokens."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.mixers._mixer import MixerState
 
 
@@ -52,4 +53,4 @@ def select_rows(where: Geometry, rows: Int[Tensor, "rows"]) -> Geometry:
     """Select rows of a geometry; tensors that broadcast over the batch are kept."""
     parts = {name: getattr(where, name) for name in ("q_pos", "k_pos", "q_document", "k_document")}
     taken = {name: part[rows] for name, part in parts.items() if part is not None and part.shape[0] > 1}
-    return replace(where, **taken) if taken else where
+    return changed(where, **taken) if taken else where

@@ -1,7 +1,6 @@
 """Encoder-decoder transformer for sequence-to-sequence tasks (Vaswani et al., 2017)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.seeds import derive_seed
 from ordinate.core.shapes import Ids, Logits, SourceIds, Tokens
 from ordinate.data.batch import Batch
@@ -228,7 +228,7 @@ class EncoderDecoder(nn.Module, SavedModel):
             real = token_mask(where)
             size = torch.tensor([where.shape[1]], device=where.k_pos.device) if real is None else real.sum(1)
             ratio = (torch.as_tensor(length).to(size.device) / size.clamp(min=1))[:, None, None]
-        return replace(where, k_pos=where.k_pos * ratio, consecutive=False)
+        return changed(where, k_pos=where.k_pos * ratio, consecutive=False)
 
     def _initialise(self, seed: int) -> None:
         for name in ("encoder", "decoder"):

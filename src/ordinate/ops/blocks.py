@@ -1,13 +1,14 @@
 """Blocks of queries with the range of keys that they can attend to, and the blocks of sliding-window attention."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 
 # blocks of sliding-window attention have a multiple of so many rows: smaller ones cost more steps than they save
 WINDOW_ROWS = 64
@@ -107,7 +108,7 @@ def offset_geometry(where: Geometry, first: int, stop: int) -> Geometry:
     device, last = where.q_pos.device, where.start + where.shape[0] - 1
     pos = torch.arange(first, max(first, stop), device=device)[None, :, None]
     query = pos.new_full((1, 1, 1), last)
-    return replace(where, q_pos=query, k_pos=pos, start=0, window=None, q_document=None, k_document=None)
+    return changed(where, q_pos=query, k_pos=pos, start=0, window=None, q_document=None, k_document=None)
 
 
 def window_block_rows(reach: int) -> int:

@@ -1,12 +1,11 @@
 """A scheme at a geometry with a further bias, given as a tensor: a mask without structure, a learned bias."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Bias
 from ordinate.schemes._composition import Sum
 from ordinate.schemes._scheme import Placed, Scheme
@@ -55,10 +54,11 @@ class PlacedWithBias(Placed):
         """The bias of the scheme and the entries of the tensor that belong to these queries and keys."""
         return self.cached("bias", self._sum)
 
-    def block(self, queries: slice, keys: slice = slice(None)) -> "PlacedWithBias":
+    def block(self, queries: slice, keys: slice | None = None) -> "PlacedWithBias":
         """Bind the scheme and the tensor to a block of the queries and keys."""
+        columns = self._keys if keys is None else self._keys[keys]
         return PlacedWithBias(
-            self.scheme, self._added, self.where.block(queries, keys), self._queries[queries], self._keys[keys]
+            self.scheme, self._added, self.where.block(queries, keys), self._queries[queries], columns
         )
 
     def _sum(self) -> Bias:
@@ -81,7 +81,7 @@ def place_with_bias(scheme: Scheme, where: Geometry, added: Bias) -> Placed:
     came = f"got {tuple(added.shape)} for {where.shape[0]} queries and {where.shape[1]} keys"
     need(tuple(added.shape[2:]) == where.shape, "an added bias needs a number for each pair", came, "expand it")
     # the positions may be consecutive, but the sum is no function of the offset
-    at = scheme.at(replace(where, consecutive=False))
+    at = scheme.at(changed(where, consecutive=False))
     own = AddedBias(torch.as_tensor(added))
     queries, keys = (range(tokens) for tokens in where.shape)
     return PlacedWithBias(Sum(scheme, own), own, at.where, queries, keys)

@@ -388,7 +388,7 @@ class Placed:
         seen = self.where.visible[:, None]
         return seen if self.bias is None else self.bias.masked_fill(~seen, float("-inf"))
 
-    def block(self, queries: slice, keys: slice = slice(None)) -> "Placed":
+    def block(self, queries: slice, keys: slice | None = None) -> "Placed":
         """Bind the scheme to a block of the queries and keys; nothing cached is shared with it."""
         block = Placed(self.scheme, self.where.block(queries, keys))
         block._embedded = self._embedded

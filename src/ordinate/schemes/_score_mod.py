@@ -1,7 +1,6 @@
 """Schemes and geometries as `score_mod` and `mask_mod` of PyTorch's FlexAttention."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import no_type_check
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from ordinate.core.checks import need
 from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Bias, Keys, Queries
 from ordinate.schemes._scheme import Placed
 
@@ -127,11 +127,11 @@ def _table(at: Placed) -> tuple[Float[Tensor, "#h offsets"], int] | None:
         return None
     # all queries at the smallest key, then the smallest query at all keys: together they have each offset once, and
     # the scheme is evaluated within the range of the given positions only
-    alone = replace(where, start=0, window=None, q_document=None, k_document=None, consecutive=False)
+    alone = changed(where, start=0, window=None, q_document=None, k_document=None, consecutive=False)
     queries = torch.arange(first, last + 1, device=q.device)[None, :, None]
     keys = torch.arange(far, near - 1, -1, device=k.device)[None, :, None]
-    column = scheme.bias(replace(alone, q_pos=queries, k_pos=keys[:, -1:]))
-    row = scheme.bias(replace(alone, q_pos=queries[:, :1], k_pos=keys[:, :-1]))
+    column = scheme.bias(changed(alone, q_pos=queries, k_pos=keys[:, -1:]))
+    row = scheme.bias(changed(alone, q_pos=queries[:, :1], k_pos=keys[:, :-1]))
     if column is None or row is None:
         return None
     return torch.cat([row[0, :, 0], column[0, :, :, 0]], -1), first - far

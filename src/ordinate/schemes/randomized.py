@@ -1,7 +1,6 @@
 """Randomized position encodings: random positions from a longer range in training (Ruoss et al., 2023)."""
 
 import random
-from dataclasses import replace
 from typing import Literal, get_args
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.devices import numbers_beside
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.tensors import need_true
 from ordinate.schemes._scheme import Scheme
 
@@ -97,7 +97,7 @@ class Randomized(Scheme):
         if not self.training and not self.fixed:
             return where
         ids = self._draw(where) if self.training else self._fixed_ids(where)
-        return replace(where, q_pos=ids[where.q_pos], k_pos=ids[where.k_pos], consecutive=False)
+        return changed(where, q_pos=ids[where.q_pos], k_pos=ids[where.k_pos], consecutive=False)
 
     def _draw(self, where: Geometry) -> Int[Tensor, "ids"]:
         need(

@@ -1,10 +1,9 @@
 """Context parallelism: gather keys and values of all processes, compute the queries of this one."""
 
-from dataclasses import replace
-
 import torch
 
 from ordinate.attention._backend import AttentionCall, Backend, backends
+from ordinate.core.records import changed
 from ordinate.core.sequence_shard import SequenceShard, with_window
 from ordinate.core.shapes import Keys, LogSumExp, Outputs, Values
 from ordinate.ops.blocks import visible_keys
@@ -72,7 +71,7 @@ def _calls(call: AttentionCall, shard: SequenceShard, k: Keys, v: Values) -> lis
         end = begin + rows.stop - rows.start
         placed, keys = call.at.cached(("run", rows.start), lambda rows=rows: _place(call.at.scheme, shard, rows))
         found.append(
-            replace(call, q=call.q[:, :, begin:end], k=k[:, :, keys], v=v[:, :, keys], at=placed, max_key_norm=None)
+            changed(call, q=call.q[:, :, begin:end], k=k[:, :, keys], v=v[:, :, keys], at=placed, max_key_norm=None)
         )
         begin = end
     return found

@@ -1,7 +1,6 @@
 """Attention with a varied formula (soft cap, sinks, other weights than softmax), in blocks of query rows."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from ordinate.attention._double_backward import SchemeFormula, scheme_formula
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_gpu
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.double_backward import gradients
@@ -62,7 +62,7 @@ class CustomFormula(Backend):
         """
         cuts = query_blocks(call.where, _block_rows(call.where, call.q))
         largest = max(cuts, key=lambda cut: cut.size[0] * cut.size[1])
-        part = replace(
+        part = changed(
             call,
             q=call.q[:, :, largest.rows],
             k=call.k[:, :, largest.keys],
@@ -93,7 +93,7 @@ def _outgrows_masks(call: AttentionCall) -> bool:
 class _Blocks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor) -> Tensor:
-        ctx.at, ctx.scale, ctx.formula = call.at, call.scale, replace(call.score_options, sinks=None)
+        ctx.at, ctx.scale, ctx.formula = call.at, call.scale, changed(call.score_options, sinks=None)
         ctx.sinks = call.score_options.sinks is not None
         ctx.save_for_backward(q, k, v, *learned)
         return torch.cat([_plain(part, *_cut(part, q, k, v), *learned[: ctx.sinks]) for part in _parts(ctx, q)], 2)
@@ -148,4 +148,4 @@ def _cut(part: BlockArguments, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor,
 
 
 def _plain(part: BlockArguments, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None) -> Tensor:
-    return finite_attention(AttentionCall(q, k, v, part[2], part[3], 0.0, replace(part[4], sinks=sinks)))
+    return finite_attention(AttentionCall(q, k, v, part[2], part[3], 0.0, changed(part[4], sinks=sinks)))

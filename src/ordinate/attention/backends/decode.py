@@ -1,7 +1,5 @@
 """Decoding step: a few queries against a long KV cache, on CPUs."""
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -10,6 +8,7 @@ from ordinate.attention._backend import AttentionCall, Backend, attention_weight
 from ordinate.attention._workspace import workspace_along
 from ordinate.core.checks import need
 from ordinate.core.devices import on_cpu
+from ordinate.core.records import changed
 from ordinate.core.shapes import Bias, KeyNorms, Keys, Outputs, Values
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.native import build, decode
@@ -84,7 +83,7 @@ class Decode(Backend):
         """
         in_cpp = _cpp_supported(call)
         compute = _in_cpp if in_cpp else _in_torch
-        fresh = replace(call, at=call.at.block(slice(None)))
+        fresh = changed(call, at=call.at.block(slice(None)))
 
         def run() -> Outputs:
             out = compute(fresh)

@@ -1,7 +1,6 @@
 """Attention in C++ with a bias of each pair of a query and a key, held in memory: for short texts; on CPUs."""
 
 import math
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -11,6 +10,7 @@ from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend,
 from ordinate.attention._native import native_attention, native_workspace, unfit, unsupported
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Bias, Outputs
 from ordinate.ops.blocks import offset_geometry
 from ordinate.ops.native import attention, build
@@ -60,7 +60,7 @@ class DenseBias(Backend):
         if bias is not None and not _is_in_range(call, bias):
             return reference_attention(call)
         if "score" in scheme.hooks:
-            call = replace(call, scale=0.0)
+            call = changed(call, scale=0.0)
         out, weights = native_attention(call, table, bias, with_weights)
         if weights is None:
             return out
@@ -165,7 +165,7 @@ def _vector_bytes(call: AttentionCall, vectors: RelativeVectors) -> tuple[int, i
 def _scheme_bytes(call: AttentionCall) -> tuple[int, int]:
     """Return what is held while the scheme makes its bias, and the bias itself [bytes]."""
     with torch.no_grad():
-        row = _scheme_bias(replace(call, q=call.q[:, :, :1], at=call.at.block(slice(0, 1))))
+        row = _scheme_bias(changed(call, q=call.q[:, :, :1], at=call.at.block(slice(0, 1))))
     if row is None:
         return 0, 0
     bias = 4 * row.numel() * call.q.shape[2]

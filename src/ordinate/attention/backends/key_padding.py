@@ -1,7 +1,5 @@
 """PyTorch's attention (SDPA) with a key padding mask: all queries of a row attend to the same keys."""
 
-from dataclasses import replace
-
 import torch
 
 from ordinate.attention._backend import AttentionCall, Backend
@@ -9,6 +7,7 @@ from ordinate.attention._sdpa import masked_attention, unsupported_reason, upcas
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import PADDING, Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Outputs
 
 # hooks that need a mask per query, or something that SDPA does not provide
@@ -32,7 +31,7 @@ class KeyPadding(Backend):
             return f"the scheme's {others[0]} differs between queries"
         if call.where.q_document is None or 0 in call.where.shape:
             return "there is no padding"
-        if not replace(call.where, q_document=None, k_document=None).is_unmasked:
+        if not changed(call.where, q_document=None, k_document=None).is_unmasked:
             return "causality or a window makes the mask differ between queries"
         return (
             unsupported_reason(call)
@@ -43,7 +42,7 @@ class KeyPadding(Backend):
     def run(self, call: AttentionCall) -> Outputs:
         """Call SDPA with the key padding mask."""
         if upcasts(call):
-            wide = replace(call, q=call.q.float(), k=call.k.float(), v=call.v.float())
+            wide = changed(call, q=call.q.float(), k=call.k.float(), v=call.v.float())
             return self.run(wide).to(call.q.dtype)
         real_q, real_k = _real(call.where)
         some = real_k.any(-1, keepdim=True)

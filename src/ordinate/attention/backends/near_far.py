@@ -29,7 +29,7 @@ MAX_REACH = 128
 # tokens of a tile of keys: nearer distances cost as much
 TILE = 64
 # below so many times the distance one kernel for all keys is faster, measured on an H100: of a bias, and of vectors
-LEAST_LENGTHS = (64, 32)
+LEAST_LENGTH, LEAST_LENGTH_OF_VECTORS = 64, 32
 
 
 class NearFar(Backend):
@@ -56,7 +56,8 @@ class NearFar(Backend):
             return f"{str(call.q.dtype).removeprefix('torch.')} is not supported"
         if call.q.shape[3] % 8 or call.q.shape[3] > MAX_CHANNELS:
             return f"PyTorch's fused kernels have heads of 8 to {MAX_CHANNELS} channels, in steps of 8"
-        least = LEAST_LENGTHS[depends_on_content(call.at)] * max(_reach(call), TILE)
+        times = LEAST_LENGTH_OF_VECTORS if depends_on_content(call.at) else LEAST_LENGTH
+        least = times * max(_reach(call), TILE)
         if call.where.shape[0] < least:
             return f"one kernel for all keys is faster below {least} tokens"
         if device_class(call.q.device) not in TILES:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from ordinate.attention._double_backward import scheme_formula
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 from ordinate.ops import row_block_attention
 from ordinate.ops.blocks import QueryBlock, query_blocks
@@ -63,7 +63,7 @@ class RowBlocks(Backend):
         cut = max(_blocks(call.at, call.q), key=lambda cut: cut.size[0] * cut.size[1])
         keys, values = row_block_attention.to_float32(call.k), row_block_attention.to_float32(call.v)
         copies = sum(x.numel() * x.element_size() for x, y in ((keys, call.k), (values, call.v)) if x is not y)
-        part = replace(
+        part = changed(
             call,
             q=call.q[:, :, cut.rows],
             k=keys[:, :, cut.keys],
@@ -89,7 +89,7 @@ class _Rows(torch.autograd.Function):
         for block in _blocks(call.at, q):
             k, v = keys[:, :, block.keys], values[:, :, block.keys]
             # a function, so that nothing of a block is held while the next one is computed
-            part = replace(call, q=q[:, :, block.rows], k=k, v=v, at=call.at.block(block.rows, block.keys))
+            part = changed(call, q=q[:, :, block.rows], k=k, v=v, at=call.at.block(block.rows, block.keys))
             out[:, :, block.rows] = _block_attention(part)
         return out
 

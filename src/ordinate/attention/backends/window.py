@@ -1,7 +1,6 @@
 """Sliding-window attention as a batch of equal blocks, by PyTorch's attention (SDPA): O(n w)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,6 +9,7 @@ from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsu
 from ordinate.attention._sdpa import sdpa_attention, unsupported_reason
 from ordinate.attention._workspace import workspace_along
 from ordinate.core.geometry import Geometry
+from ordinate.core.records import changed
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import overlapping_pieces, round_up_to_blocks, visible_keys, window_block_rows
 from ordinate.schemes._scheme import Placed
@@ -53,7 +53,7 @@ class SlidingWindow(Backend):
         def of(count: int) -> Callable[[], Outputs]:
             queries, keys = (size - (blocks - count) * rows for size in call.where.shape)
             q, k, v = call.q[:, :, :queries].clone(), call.k[:, :, :keys].clone(), call.v[:, :, :keys].clone()
-            part = replace(call, q=q, k=k, v=v, at=call.at.block(slice(0, queries), slice(0, keys)))
+            part = changed(call, q=q, k=k, v=v, at=call.at.block(slice(0, queries), slice(0, keys)))
             return lambda: self.run(part)
 
         return workspace_along(of, blocks, (2, 3), rows, call)
@@ -97,7 +97,7 @@ def _edge(call: AttentionCall, begin: int, end: int) -> Outputs:
         return call.q.new_empty(*call.q.shape[:2], 0, call.v.shape[3])
     rows, keys = slice(begin, end), visible_keys(call.where, begin, end)
     at = call.at.block(rows, keys)
-    return sdpa_attention(replace(call, q=call.q[:, :, rows], k=call.k[:, :, keys], v=call.v[:, :, keys], at=at))
+    return sdpa_attention(changed(call, q=call.q[:, :, rows], k=call.k[:, :, keys], v=call.v[:, :, keys], at=at))
 
 
 def _batched(call: AttentionCall, cut: _Blocking) -> Outputs:
@@ -106,9 +106,9 @@ def _batched(call: AttentionCall, cut: _Blocking) -> Outputs:
     one = where.block(slice(cut.first, cut.first + cut.rows), slice(cut.key, cut.key + cut.length))
     # offsets equal those in memory order (`offset_bias_unsupported`), so the positions of one block serve all
     index = torch.arange(cut.length, device=call.q.device)[None, :, None]
-    one = replace(one, q_pos=index[:, one.start : one.start + cut.rows], k_pos=index)
+    one = changed(one, q_pos=index[:, one.start : one.start + cut.rows], k_pos=index)
     if where.q_document is not None and where.k_document is not None:
-        one = replace(
+        one = changed(
             one,
             q_document=overlapping_pieces(
                 cut.queries(where.q_document.expand(batch, -1)), cut.rows, cut.rows
@@ -119,5 +119,5 @@ def _batched(call: AttentionCall, cut: _Blocking) -> Outputs:
         )
     q = cut.queries(call.q.mT).mT.unflatten(2, (cut.count, cut.rows)).transpose(1, 2).flatten(0, 1)
     k, v = (overlapping_pieces(cut.keys(x.mT), cut.length, cut.rows).mT.flatten(0, 1) for x in (call.k, call.v))
-    out = sdpa_attention(replace(call, q=q, k=k, v=v, at=Placed(call.at.scheme, one)))
+    out = sdpa_attention(changed(call, q=q, k=k, v=v, at=Placed(call.at.scheme, one)))
     return out.unflatten(0, (batch, cut.count)).transpose(1, 2).flatten(2, 3)

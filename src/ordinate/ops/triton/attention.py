@@ -150,7 +150,7 @@ def describe(given: Problem) -> Prepared:
     given = given._replace(q=q, k=k, v=v)
     kind = device_class(q.device)
     channels = max(padded(q.shape[3]), padded(v.shape[3]))
-    found = tiles(kind, q.dtype, channels, curved=given.lines is not None)
+    found = tiles(kind, q.dtype, channels, curved=given.lines is not None, window=given.window)
     rows = 0
     asks, holds = given.q_document, given.k_document
     if asks is not None and holds is not None:

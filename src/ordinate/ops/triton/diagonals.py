@@ -31,7 +31,9 @@ def add_tiles(given, softmax, sums, bias, where, cut, FORM: tl.constexpr):
     """
     SIZE: tl.constexpr = FORM.rows
     lowest, batches, chunks = cut
-    apart, head, chunk = lowest + tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    # under a causal mask the last distance has the most tiles, and programs begin in the order of their numbers
+    nth, head, chunk = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    apart = lowest + nth
     first = tl.maximum(0, -apart)
     count = tl.minimum(tl.cdiv(where.queries, SIZE), tl.cdiv(where.keys, SIZE) - apart) - first
     total = batches * tl.maximum(count, 0)
@@ -50,13 +52,13 @@ def add_tiles(given, softmax, sums, bias, where, cut, FORM: tl.constexpr):
     upper = r[:, None] + c[None, :] < SIZE
     distances = tl.num_programs(0)
     below = sums + (head * chunks + chunk).to(tl.int64) * (2 * (distances + 1) * SIZE) + c
-    above, mine = below + (distances + 1) * SIZE, tl.program_id(0) * SIZE
+    above, mine = below + (distances + 1) * SIZE, nth * SIZE
     tl.store(below + mine, tl.sum(tl.where(upper, 0.0, turned), 0))
     tl.store(above + mine + SIZE, tl.sum(tl.where(upper, turned, 0.0), 0))
     # rows that no distance has
-    if tl.program_id(0) == 0:
+    if nth == 0:
         tl.store(above, tl.zeros([SIZE], tl.float32))
-    if tl.program_id(0) == distances - 1:
+    if nth == distances - 1:
         tl.store(below + distances * SIZE, tl.zeros([SIZE], tl.float32))
 
 

@@ -57,7 +57,9 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
     sums, numbers = made
     bias, vectors, of_keys = added
     lowest, batches, chunks = cut
-    apart, head, chunk = lowest + tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    # under a causal mask the last distance has the most tiles, and programs begin in the order of their numbers
+    nth, head, chunk = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    apart = lowest + nth
     tile = tl.maximum(0, -apart)
     count = tl.minimum(tl.cdiv(where.queries, SIZE), tl.cdiv(where.keys, SIZE) - apart) - tile
     total = batches * tl.maximum(count, 0)
@@ -82,7 +84,7 @@ def sum_vectors(given, softmax, made, added, where, cut, TERM: tl.constexpr, FOR
         upper, lower = by_offset(pairs.to(factors.dtype), FORM, BY_KEY, not BY_KEY)
         above = tl.dot(upper, factors, above, input_precision=FORM.products)
         below = tl.dot(lower, factors, below, input_precision=FORM.products)
-    row = (((head * chunks + chunk) * tl.num_programs(0) + tl.program_id(0)) * 2 * SIZE).to(tl.int64)
+    row = (((head * chunks + chunk) * tl.num_programs(0) + nth) * 2 * SIZE).to(tl.int64)
     store_halves(sums, row, below, above, SIZE, WIDTH, PADDED)
     if FORM.learned:
         store_halves(numbers, row, under[:, None], over[:, None], SIZE, 1, 1)

@@ -98,7 +98,8 @@ class _Ready(NamedTuple):
 def _ready(given: VectorProblem, kept: Kept | None = None) -> _Ready:
     base = prepare(given.base, kept)
     q, v = base.problem.q, base.problem.v
-    found = vector_tiles(device_class(q.device), q.dtype, max(padded(q.shape[3]), padded(v.shape[3])))
+    channels = max(padded(q.shape[3]), padded(v.shape[3]))
+    found = vector_tiles(device_class(q.device), q.dtype, channels, given.base.window)
     base = base._replace(bias=base.bias._replace(last=given.entries - 1))
     asked, held, carried = (
         band(x, q.dtype) for x in (given.asked, None if given.lone else given.held, given.carried)
