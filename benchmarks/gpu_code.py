@@ -16,12 +16,14 @@ import torch
 from benchmarks.harness.printing import show
 from benchmarks.harness.saving import save
 from ordinate.attention.backends.near_far import MAX_CHANNELS as NEAR_FAR_CHANNELS
-from ordinate.ops.triton.tiles import TILES
+from ordinate.ops.triton.tiles import TILES, tiles
 from ordinate.ops.triton.vector_tiles import MAX_VALUE_CHANNELS, VECTOR_TILES
 
 TOKENS = 1024
 # distance from which on the bias is constant, as T5's
 REACH = 128
+# the same of Shaw's vectors by default
+CLIPPED = 16
 # of FIRE's bias by default, whose hidden layer has 32 units
 PIECES = 64
 TENSOR_CORES = re.compile(r"\b(?:HGMMA|HMMA|UTCHMMA)")
@@ -111,9 +113,41 @@ def recorder(on_code: Callable[[str, Any, Code], None], prefix: str = "") -> Cal
     def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
         form = arguments[-1]
         tile = {"rows": form.rows, "columns": form.columns, **options}
-        on_code(prefix + function.__name__, tile, code_of(function, grid, arguments, options))
+        on_code(prefix + _name(function, arguments), tile, code_of(function, grid, arguments, options))
 
     return launch
+
+
+def compiled_near(
+    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
+) -> None:
+    """Compile the kernels of near keys, forward and backward, where their tiles are not those of whole texts.
+
+    Args:
+        architecture: a key of `CLASSES`.
+        dtype: dtype of queries, keys and values.
+        channels: channels of a head.
+        on_code: as in `compiled`.
+    """
+    from ordinate.ops.triton import attention, near_far, vectors
+
+    kind = CLASSES[architecture]
+    if dtype == torch.float32 or tiles(kind, dtype, channels, window=REACH) == tiles(kind, dtype, channels):
+        return
+    compile_for(architecture)
+    attention.device_class = vectors.device_class = lambda device: kind
+    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    shape = True, 0, 0, REACH, True, channels**-0.5, 0.0
+    attention.launch = recorder(on_code, "near keys, t5: ")
+    near = near_far.near(attention.Problem(q, k, v, torch.zeros(2, REACH + 1), *4 * [None], *shape))
+    results = attention.forward(near)
+    attention.backward(torch.zeros_like(results[0]), near, results, True)
+    attention.launch, vectors.launch = (lambda *given: None), recorder(on_code, "near keys, shaw: ")
+    shape, asked = (True, 0, 0, CLIPPED, True, channels**-0.5, 0.0), torch.zeros(1, CLIPPED + 1, channels)
+    near = near_far.near(attention.Problem(q, k, v, *5 * [None], *shape))
+    problem = vectors.VectorProblem(near, asked, None, asked)
+    results = vectors.forward(problem)
+    vectors.backward(torch.zeros_like(results[0]), problem, results, vectors.Learned(False, True, False, True))
 
 
 def compiled_curve(
@@ -163,19 +197,7 @@ def compiled_vectors(
         ("transformer_xl", TOKENS - 1, numbers, (all_offsets, one, None)),
         ("deberta", REACH, None, (near, near, None)),
     ):
-
-        def launch(
-            function: Any,
-            grid: tuple[int, ...],
-            arguments: tuple[Any, ...],
-            options: dict[str, int],
-            scheme: str = scheme,
-        ) -> None:
-            tile = {"rows": arguments[-1].rows, "columns": arguments[-1].columns, **options}
-            code = code_of(function, grid, arguments, options)
-            on_code(f"{scheme}: {_name(function, arguments)}", tile, code)
-
-        attention.launch, vectors.launch = (lambda *given: None), launch
+        attention.launch, vectors.launch = (lambda *given: None), recorder(on_code, f"{scheme}: ")
         # under a causal mask the vectors of Shaw and DeBERTa end behind, and with the query's own key
         shape = True, 0, 0, origin, table is None
         base = attention.Problem(q, k, v, table, None, None, None, None, *shape, channels**-0.5, 0.0)
@@ -396,6 +418,7 @@ def measured(architecture: str) -> list[dict[str, Any]]:
             compiled_curve(architecture, dtype, channels, add)
             if channels in VECTOR_TILES[CLASSES[architecture]][size]:
                 compiled_vectors(architecture, dtype, channels, add)
+            compiled_near(architecture, dtype, channels, add)
             compiled_beside(architecture, dtype, channels, add)
             compiled_rotation(architecture, dtype, channels, add)
             if dtype == torch.float32:
