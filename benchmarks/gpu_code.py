@@ -8,6 +8,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ CLIPPED = 16
 # of FIRE's bias by default, whose hidden layer has 32 units
 PIECES = 64
 TENSOR_CORES = re.compile(r"\b(?:HGMMA|HMMA|UTCHMMA)")
+# kernels that pass over memory once, with one configuration: compiled with one number of channels
+SMALL = {"find_poison", "find_delta", "find_key_numbers", "find_query_numbers"}
 # shared memory that a program may have [bytes]
 SHARED = {"sm_80": 166_912, "sm_90": 232_448, "sm_100": 232_448}
 LAYOUTS = {False: "half", True: "interleaved"}
@@ -47,6 +50,10 @@ class Code(NamedTuple):
     stack: int
     shared: int
     products: int
+
+
+OnCode = Callable[[str, Any, Callable[[], Code]], None]
+"""Called with the name and the options of a kernel, and what compiles it."""
 
 
 class Device:
@@ -83,14 +90,14 @@ def compile_for(architecture: str) -> None:
     triton.runtime.driver.set_active(Device(list(CLASSES).index(architecture), target))
 
 
-def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
+def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: OnCode) -> None:
     """Compile the kernels of attention with a learned T5 bias and grouped heads: forward, backward and decoding.
 
     Args:
         architecture: a key of `CLASSES`.
         dtype: dtype of queries, keys and values.
         channels: channels of a head.
-        on_code: called with the name, the options and the code of each kernel.
+        on_code: called with the name and the options of each kernel, and what compiles it.
     """
     from ordinate.ops.triton import attention, decode
 
@@ -107,20 +114,18 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: Call
     decode.decode(newest)
 
 
-def recorder(on_code: Callable[[str, Any, Code], None], prefix: str = "") -> Callable[..., None]:
-    """Return what stands for the launch of a kernel of attention: compile it and pass on its name, tile and code."""
+def recorder(on_code: OnCode, prefix: str = "") -> Callable[..., None]:
+    """Return what stands for the launch of a kernel of attention: pass on its name, tile, and what compiles it."""
 
     def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
         form = arguments[-1]
         tile = {"rows": form.rows, "columns": form.columns, **options}
-        on_code(prefix + _name(function, arguments), tile, code_of(function, grid, arguments, options))
+        on_code(prefix + _name(function, arguments), tile, partial(code_of, function, grid, arguments, options))
 
     return launch
 
 
-def compiled_near(
-    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
-) -> None:
+def compiled_near(architecture: str, dtype: torch.dtype, channels: int, on_code: OnCode) -> None:
     """Compile the kernels of near keys, forward and backward, where their tiles are not those of whole texts.
 
     Args:
@@ -150,9 +155,7 @@ def compiled_near(
     vectors.backward(torch.zeros_like(results[0]), problem, results, vectors.Learned(False, True, False, True))
 
 
-def compiled_curve(
-    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
-) -> None:
+def compiled_curve(architecture: str, dtype: torch.dtype, channels: int, on_code: OnCode) -> None:
     """Compile the kernels with a bias that is a curve of the distance, as FIRE's with 32 units: forward and backward.
 
     Args:
@@ -172,9 +175,7 @@ def compiled_curve(
     attention.backward(torch.zeros_like(results[0]), problem, results, True)
 
 
-def compiled_vectors(
-    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
-) -> None:
+def compiled_vectors(architecture: str, dtype: torch.dtype, channels: int, on_code: OnCode) -> None:
     """Compile the kernels for vectors by offset, as Shaw, Transformer-XL and DeBERTa have them: forward and backward.
 
     Args:
@@ -206,9 +207,7 @@ def compiled_vectors(
         vectors.backward(torch.zeros_like(results[0]), problem, results, vectors.Learned(True, True, True, True))
 
 
-def compiled_beside(
-    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
-) -> None:
+def compiled_beside(architecture: str, dtype: torch.dtype, channels: int, on_code: OnCode) -> None:
     """Compile what goes through memory once: the keys that ALiBi needs, and near and far keys put together.
 
     Args:
@@ -224,7 +223,7 @@ def compiled_beside(
 
     def launch(function: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], options: dict[str, int]) -> None:
         form = arguments[-1]
-        code = code_of(function, grid, arguments, options)
+        code = partial(code_of, function, grid, arguments, options)
         on_code(f"{kind}: {function.__name__}", {"rows": form.rows, "columns": form.columns, **options}, code)
 
     attention.launch = vectors.launch = lambda *given: None
@@ -248,9 +247,7 @@ def _name(function: Any, arguments: tuple[Any, ...]) -> str:
     return name + ("_queries", "_keys", "_values")[arguments[-2]] if name == "sum_vectors" else name
 
 
-def compiled_rotation(
-    architecture: str, dtype: torch.dtype, channels: int, on_code: Callable[[str, Any, Code], None]
-) -> None:
+def compiled_rotation(architecture: str, dtype: torch.dtype, channels: int, on_code: OnCode) -> None:
     """Compile the rotation of half of the channels, and of all, of queries as a projection leaves them.
 
     Args:
@@ -271,7 +268,7 @@ def compiled_rotation(
             on_code(
                 name,
                 {"rows": form.rows, "columns": form.padded, **options},
-                code_of(function, grid, arguments, options),
+                partial(code_of, function, grid, arguments, options),
             )
 
         rotate.launch = launch
@@ -279,7 +276,7 @@ def compiled_rotation(
         rotate.rotate(x, torch.empty_like(x), *waves, interleaved=interleaved, back=False)
 
 
-def compiled_scans(architecture: str, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
+def compiled_scans(architecture: str, channels: int, on_code: OnCode) -> None:
     """Compile linear attention with decay, forward and backward: RWKV-6, gated linear attention and RetNet.
 
     Args:
@@ -306,7 +303,7 @@ def compiled_scans(architecture: str, channels: int, on_code: Callable[[str, Any
             on_code(
                 name,
                 {"rows": form.rows, "columns": form.columns, **options},
-                code_of(function, grid, arguments, options),
+                partial(code_of, function, grid, arguments, options),
             )
 
         scans.launch = launch
@@ -315,7 +312,7 @@ def compiled_scans(architecture: str, channels: int, on_code: Callable[[str, Any
         scans.backward((y, last), problem, *kept)
 
 
-def compiled_wkv(architecture: str, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
+def compiled_wkv(architecture: str, channels: int, on_code: OnCode) -> None:
     """Compile the WKV operator of RWKV-4, forward and backward.
 
     Args:
@@ -331,7 +328,7 @@ def compiled_wkv(architecture: str, channels: int, on_code: Callable[[str, Any, 
         on_code(
             f"rwkv4: {function.__name__}",
             {"rows": 1, "columns": arguments[-1], **options},
-            code_of(function, grid, arguments, options),
+            partial(code_of, function, grid, arguments, options),
         )
 
     wkv_kernels.launch = launch
@@ -341,7 +338,7 @@ def compiled_wkv(architecture: str, channels: int, on_code: Callable[[str, Any, 
     wkv_kernels.backward((y, end), given, (y, end, *rest))
 
 
-def compiled_chunk_scan(architecture: str, channels: int, on_code: Callable[[str, Any, Code], None]) -> None:
+def compiled_chunk_scan(architecture: str, channels: int, on_code: OnCode) -> None:
     """Compile the scan over chunks of the delta rule, forward and backward.
 
     Args:
@@ -357,7 +354,9 @@ def compiled_chunk_scan(architecture: str, channels: int, on_code: Callable[[str
         form = arguments[-1]
         name = f"delta: {function.__name__}" + ("_back" if form.back else "")
         on_code(
-            name, {"rows": form.rows, "columns": form.columns, **options}, code_of(function, grid, arguments, options)
+            name,
+            {"rows": form.rows, "columns": form.columns, **options},
+            partial(code_of, function, grid, arguments, options),
         )
 
     chunk_scan_kernels.launch = launch
@@ -398,17 +397,19 @@ def faults(architecture: str, code: Code) -> list[str]:
 def measured(architecture: str) -> list[dict[str, Any]]:
     """Compile all configurations of an architecture."""
     rows: list[dict[str, Any]] = []
+    once: set[tuple[str, torch.dtype]] = set()
     for dtype, size in ((torch.bfloat16, 2), (torch.float32, 4)):
         for channels in TILES[CLASSES[architecture]][size]:
 
-            def add(name: str, tile: Any, code: Code, dtype: Any = dtype, channels: int = channels) -> None:
-                # these have one configuration, and are compiled again and again
-                if name.rpartition(": ")[2] in (
-                    "find_poison",
-                    "find_delta",
-                    "find_key_numbers",
-                    "find_query_numbers",
-                ):
+            def add(
+                name: str, tile: Any, compile: Callable[[], Code], dtype: Any = dtype, channels: int = channels
+            ) -> None:
+                small = name.rpartition(": ")[2], dtype
+                if small in once:
+                    return
+                code = compile()
+                if small[0] in SMALL:
+                    once.add(small)
                     return
                 about = {"type": str(dtype).removeprefix("torch."), "channels": channels, "kernel": name, **tile}
                 rows.append(about | code._asdict() | {"faults": faults(architecture, code)})
