@@ -5,7 +5,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ordinate.ops import linear_layer
 from ordinate.ops.linear_layer import Linear, linear
-from ordinate.ops.matmul import matmul, matmul_partial_sums, onednn_is_faster
+from ordinate.ops.matmul import has_512_bit_units, matmul, matmul_partial_sums, onednn_is_faster
 from ordinate.testing.assert_close import assert_max_close
 
 
@@ -41,12 +41,24 @@ def test_the_library_is_chosen_by_the_processor(name, expected, monkeypatch):
     assert onednn_is_faster.__wrapped__() == expected
 
 
+@pytest.mark.parametrize(
+    ("capability", "intersects", "expected"),
+    [("AVX512", True, True), ("AVX512", False, False), ("AVX512", None, False), ("AVX2", True, False)],
+)
+def test_instructions_taken_in_two_halves_are_told_from_whole_ones(capability, intersects, expected, monkeypatch):
+    # Zen 5 has VP2INTERSECT and Zen 4 does not; an older PyTorch may not report it
+    found = {} if intersects is None else {"avx512_vp2intersect": intersects}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert has_512_bit_units() == expected
+
+
 @pytest.mark.parametrize("wide", [True, False])
 def test_long_sums_lose_no_more_digits_than_those_of_pytorch(wide, monkeypatch):
     if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         pytest.skip("this build of PyTorch has no oneDNN")
     monkeypatch.setattr("ordinate.ops.matmul.onednn_is_faster", lambda: True)
-    monkeypatch.setattr("ordinate.ops.matmul.has_wide_vectors", lambda: wide)
+    monkeypatch.setattr("ordinate.ops.matmul.has_512_bit_units", lambda: wide)
     a, b = torch.randn(64, 4096).softmax(-1), torch.randn(4096, 32)
     exact = a.double() @ b.double()
     lost, usual = ((x - exact).norm() for x in (matmul_partial_sums(a, b, torch.float32), a @ b))

@@ -36,12 +36,12 @@ def matmul_partial_sums(
 
     oneDNN accumulates a whole row in one long sum, which loses digits; PyTorch's BLAS accumulates in short sums. With
     oneDNN, partial sums of at most `longest` terms are computed and then added, unless `kept` is too narrow for the
-    difference to show. They need copies, which cost more than oneDNN gains without AVX-512.
+    difference to show. They need copies, which cost more than oneDNN gains without 512-bit units.
     """
     narrow = torch.finfo(kept).eps > torch.finfo(a.dtype).eps
     if narrow or a.shape[1] <= longest or not takes_onednn(a, b):
         return matmul_transposed(a, b.t())
-    if not has_wide_vectors():
+    if not has_512_bit_units():
         return torch.mm(a, b)
     pieces = zip(a.split(longest, 1), b.split(longest), strict=True)
     sums = (_onednn(x.contiguous(), y.t()) for x, y in pieces)
@@ -128,6 +128,14 @@ def has_wide_vectors() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
+def has_512_bit_units() -> bool:
+    """Whether PyTorch uses AVX-512 on a processor of AMD's that computes 512 bits at once (Zen 5).
+
+    Zen 4 takes each such instruction in two halves. What tells them apart is VP2INTERSECT, which Zen 4 lacks.
+    """
+    return has_wide_vectors() and bool(torch.cpu.get_capabilities().get("avx512_vp2intersect"))
+
+
 def bfloat16_is_faster() -> bool:
     """Whether rounding to bfloat16 and multiplying beats float32: where the processor multiplies bfloat16."""
     capable = torch.cpu.get_capabilities()
@@ -140,8 +148,8 @@ def bfloat16_is_faster() -> bool:
 def onednn_is_faster() -> bool:
     """Whether oneDNN multiplies float32 matrices faster than PyTorch's BLAS: on AMD's processors.
 
-    That BLAS is Intel's MKL, which takes AVX2 there: with AVX-512 oneDNN is 2.2 to 2.7 times as fast, else 1.1 to 1.3
-    times (measured on an EPYC).
+    That BLAS is Intel's MKL, which takes AVX2 there: with 512-bit units (Zen 5) oneDNN is 2.2 to 2.7 times as fast,
+    else 1.0 to 1.3 times (Zen 2 to 4; measured on EPYCs).
     """
     if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False

@@ -32,7 +32,7 @@ def _small(monkeypatch):
 
 
 @pytest.mark.covering(1)
-@pytest.mark.parametrize("engine", ["plain", "onednn", "onednn with AVX-512"])
+@pytest.mark.parametrize("engine", ["plain", "onednn", "onednn with 512-bit units"])
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("name", SCHEMES)
@@ -41,7 +41,7 @@ def test_it_agrees_with_the_reference_forward_and_backward(name, geometry, type,
         pytest.skip("this build of PyTorch has no oneDNN")
     monkeypatch.setattr(matmul, "onednn_is_faster", lambda: engine != "plain")
     monkeypatch.setattr(matmul, "bfloat16_is_faster", lambda: engine != "plain")
-    monkeypatch.setattr(matmul, "has_wide_vectors", lambda: engine.endswith("AVX-512"))
+    monkeypatch.setattr(matmul, "has_512_bit_units", lambda: engine.endswith("units"))
     where = GEOMETRIES[geometry](17)
     assert_agrees("offset_bias", SCHEMES[name](), where, *random_qkv(where, dtype=type))
 

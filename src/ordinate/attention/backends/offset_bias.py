@@ -15,15 +15,15 @@ from ordinate.core.shapes import Outputs
 from ordinate.ops import offset_bias_attention
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.double_backward import Tensors, gradients
-from ordinate.ops.matmul import has_wide_vectors, onednn_is_faster
+from ordinate.ops.matmul import has_512_bit_units, onednn_is_faster
 
 # with fewer query-key pairs in a head the Python overhead exceeds the gain, which is smaller without a bias
 MIN_PAIRS = 2**16
 
 
 def sdpa_is_slow() -> bool:
-    """Whether PyTorch's own attention multiplies at half of this processor's speed: on AMD's with AVX-512."""
-    return onednn_is_faster() and has_wide_vectors()
+    """Whether PyTorch's own attention multiplies at half of this processor's speed: on AMD's with 512-bit units."""
+    return onednn_is_faster() and has_512_bit_units()
 
 
 class OffsetBias(Backend):
@@ -32,8 +32,8 @@ class OffsetBias(Backend):
     A bias that depends on the offset alone is read from a table as a strided view, and its gradient is summed along
     diagonals. Memory is that of one block of rows, never queries x keys; the backward pass draws dropout masks again
     from their seed. Computed in float32 at least.
-    On AMD processors with AVX-512 oneDNN multiplies twice as fast as PyTorch's default, and this is faster for
-    attention without a bias, too.
+    On AMD processors with 512-bit units (Zen 5) oneDNN multiplies twice as fast as PyTorch's default, and this is
+    faster for attention without a bias, too.
     """
 
     priority = 300
