@@ -7,7 +7,7 @@ passes; its tools then read the code. Nothing is timed.
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -394,39 +394,50 @@ def faults(architecture: str, code: Code) -> list[str]:
     return found + ([f"{code.shared} bytes of shared memory"] if code.shared > SHARED[architecture] else [])
 
 
-def measured(architecture: str) -> list[dict[str, Any]]:
-    """Compile all configurations of an architecture."""
-    rows: list[dict[str, Any]] = []
-    once: set[tuple[str, torch.dtype]] = set()
+def visit(
+    architecture: str, channels: Sequence[int], on_kernel: Callable[[dict[str, Any], Callable[[], Code]], None]
+) -> None:
+    """Call a function with what each configuration is, and what compiles it."""
     for dtype, size in ((torch.bfloat16, 2), (torch.float32, 4)):
-        for channels in TILES[CLASSES[architecture]][size]:
+        for width in sorted(set(channels) & set(TILES[CLASSES[architecture]][size])):
 
             def add(
-                name: str, tile: Any, compile: Callable[[], Code], dtype: Any = dtype, channels: int = channels
+                name: str, tile: Any, compile: Callable[[], Code], dtype: Any = dtype, width: int = width
             ) -> None:
-                small = name.rpartition(": ")[2], dtype
-                if small in once:
-                    return
-                code = compile()
-                if small[0] in SMALL:
-                    once.add(small)
-                    return
-                about = {"type": str(dtype).removeprefix("torch."), "channels": channels, "kernel": name, **tile}
-                rows.append(about | code._asdict() | {"faults": faults(architecture, code)})
-                print(architecture, *about.values(), code, *faults(architecture, code), flush=True)
+                about = {"type": str(dtype).removeprefix("torch."), "channels": width, "kernel": name, **tile}
+                on_kernel(about, compile)
 
-            compiled(architecture, dtype, channels, add)
-            compiled_curve(architecture, dtype, channels, add)
-            if channels in VECTOR_TILES[CLASSES[architecture]][size]:
-                compiled_vectors(architecture, dtype, channels, add)
-            compiled_near(architecture, dtype, channels, add)
-            compiled_beside(architecture, dtype, channels, add)
-            compiled_rotation(architecture, dtype, channels, add)
+            compiled(architecture, dtype, width, add)
+            compiled_curve(architecture, dtype, width, add)
+            if width in VECTOR_TILES[CLASSES[architecture]][size]:
+                compiled_vectors(architecture, dtype, width, add)
+            compiled_near(architecture, dtype, width, add)
+            compiled_beside(architecture, dtype, width, add)
+            compiled_rotation(architecture, dtype, width, add)
             if dtype == torch.float32:
-                compiled_scans(architecture, channels, add)
-                compiled_chunk_scan(architecture, channels, add)
+                compiled_scans(architecture, width, add)
+                compiled_chunk_scan(architecture, width, add)
         if dtype == torch.float32:
             compiled_wkv(architecture, TOKENS, add)
+
+
+def measured(architecture: str, channels: Sequence[int] = (64, 128, 256)) -> list[dict[str, Any]]:
+    """Compile the configurations of an architecture for heads of so many channels, by default all."""
+    rows: list[dict[str, Any]] = []
+    once: set[tuple[str, str]] = set()
+
+    def add(about: dict[str, Any], compile: Callable[[], Code]) -> None:
+        small = about["kernel"].rpartition(": ")[2], about["type"]
+        if small in once:
+            return
+        code = compile()
+        if small[0] in SMALL:
+            once.add(small)
+            return
+        rows.append(about | code._asdict() | {"faults": faults(architecture, code)})
+        print(architecture, *about.values(), code, *faults(architecture, code), flush=True)
+
+    visit(architecture, channels, add)
     return rows
 
 

@@ -85,7 +85,8 @@ hypothesis.settings.load_profile("offline")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    CurrentTest.item, CurrentTest.extended = item, item.get_closest_marker("extended") is not None
+    CurrentTest.item = item
+    CurrentTest.extended = any(item.get_closest_marker(tier) is not None for tier in ("extended", "long"))
     return (yield)
 
 

@@ -38,7 +38,7 @@ def test_another_machine_finds_a_finished_study_at_a_url(tmp_path, monkeypatch, 
     assert not there.exists(f"{tmp_path}/there/logs")
 
 
-@pytest.mark.extended
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_on_this_machine_and_on_a_cluster_the_results_are_the_same(tmp_path, monkeypatch):
     pytest.importorskip("ray")

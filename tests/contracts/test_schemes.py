@@ -11,6 +11,9 @@ from ordinate.testing import check_scheme
 NAMES = catalog.names("ordinate.schemes")
 # one for each hook and for each way to hold positions; the others are in the extended tier
 MECHANISMS = ("rope", "shaw")
+# one of each kind: on tokens, queries and keys, a table, slopes, a curve, contents, vectors, values, several axes
+COMPILED = ("alibi", "axial", "cope", "fire", "learned", "rope", "shaw", "t5")
+OTHERS = [name for name in NAMES if name not in COMPILED]
 PROGRAM = """
 import runpy, sys
 from ordinate.core import catalog
@@ -49,10 +52,12 @@ def compile_without_types(*names, kind="cpu"):
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_every_scheme_compiles(kind):
-    compile_without_types(*NAMES, kind=kind)
+@pytest.mark.parametrize(
+    "names", [pytest.param(COMPILED, marks=pytest.mark.extended), pytest.param(OTHERS, marks=pytest.mark.long)]
+)
+def test_every_scheme_compiles(names, kind):
+    compile_without_types(*names, kind=kind)
 
 
 def test_a_bias_compiles_for_a_gpu_where_every_size_is_a_symbol():

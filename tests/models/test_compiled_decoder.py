@@ -12,6 +12,8 @@ from ordinate.schemes import Scheme
 NAMES = [
     name for name in catalog.names("ordinate.schemes") if 1 in catalog.load("ordinate.schemes", Scheme, name).axes
 ]
+# processes that share the schemes: starting one takes as long as a scheme
+PARTS = 4
 PROGRAM = """
 import sys
 import torch
@@ -41,6 +43,6 @@ def compile_each(kind, *names):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("name", NAMES)
-def test_a_decoder_with_a_scheme_is_one_graph_as_on_a_gpu(name):
-    compile_each("cuda", name)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_decoder_with_a_scheme_is_one_graph_as_on_a_gpu(part):
+    compile_each("cuda", *NAMES[part::PARTS])

@@ -100,7 +100,7 @@ def test_a_saved_shape_gives_the_same_outputs_in_transformers_or_is_refused_by_n
     check_here(name, range(FEW), tmp_path)
 
 
-@pytest.mark.extended
+@pytest.mark.long
 @pytest.mark.parametrize("name", FIELDS)
 def test_many_configurations_and_shapes_are_read_there_and_here(name):
     # in a process of its own, where types are not checked at each call

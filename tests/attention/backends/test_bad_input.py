@@ -134,7 +134,7 @@ def test_autocast_changes_neither_mask_nor_bias(backend, place, name):
     assert out.equal(attend(q, k, v, scheme.at(where), backend=backend))
 
 
-@pytest.mark.extended
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", [NoPosition(), Alibi(heads=1)], ids=["none", "alibi"])
 def test_more_tokens_than_16_bit_floats_can_count(scheme, monkeypatch):
     monkeypatch.undo()
