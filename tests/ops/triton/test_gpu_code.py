@@ -183,7 +183,7 @@ def test_the_oldest_triton_compiles_them_and_spills_no_more_than_is_known(archit
         assert row["stack"] <= SPILLED_BY_OLDEST.get(about, 0), about
 
 
-@pytest.mark.extended
+@pytest.mark.long
 @with_oldest
 def test_the_oldest_triton_compiles_every_statement_of_every_kernel():
     # what it has in its cache it does not compile again
