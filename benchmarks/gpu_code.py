@@ -104,7 +104,7 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: OnCo
     compile_for(architecture)
     attention.launch = decode.launch = recorder(on_code)
     attention.device_class = lambda device: CLASSES[architecture]
-    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    q, k, v = inputs(dtype, channels)
     bias = torch.zeros(2, REACH + 1), None, None
     shape = True, 0, 0, REACH, True
     problem = attention.Problem(q, k, v, *bias, None, None, *shape, channels**-0.5, 0.0)
@@ -112,6 +112,11 @@ def compiled(architecture: str, dtype: torch.dtype, channels: int, on_code: OnCo
     attention.backward(torch.zeros_like(results[0]), problem, results, True)
     newest = problem._replace(q=q[:, :, -1:], start=TOKENS - 1, origin=REACH - TOKENS + 1)
     decode.decode(newest)
+
+
+def inputs(dtype: torch.dtype, channels: int) -> list[torch.Tensor]:
+    """Return queries of two heads and the key and value that they share, as projections leave them."""
+    return [torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1)]
 
 
 def recorder(on_code: OnCode, prefix: str = "") -> Callable[..., None]:
@@ -141,7 +146,7 @@ def compiled_near(architecture: str, dtype: torch.dtype, channels: int, on_code:
         return
     compile_for(architecture)
     attention.device_class = vectors.device_class = lambda device: kind
-    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    q, k, v = inputs(dtype, channels)
     shape = True, 0, 0, REACH, True, channels**-0.5, 0.0
     attention.launch = recorder(on_code, "near keys, t5: ")
     near = near_far.near(attention.Problem(q, k, v, torch.zeros(2, REACH + 1), *4 * [None], *shape))
@@ -168,7 +173,7 @@ def compiled_curve(architecture: str, dtype: torch.dtype, channels: int, on_code
 
     compile_for(architecture)
     attention.launch, attention.device_class = recorder(on_code, "fire: "), lambda device: CLASSES[architecture]
-    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    q, k, v = inputs(dtype, channels)
     curve = torch.zeros(2, 1 + 2 * PIECES), torch.zeros(1, TOKENS), torch.zeros(PIECES)
     problem = attention.Problem(q, k, v, *5 * [None], True, 0, 0, 0, False, channels**-0.5, 0.0, *curve)
     results = attention.forward(problem)
@@ -188,7 +193,7 @@ def compiled_vectors(architecture: str, dtype: torch.dtype, channels: int, on_co
 
     compile_for(architecture)
     vectors.device_class = attention.device_class = lambda device: CLASSES[architecture]
-    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    q, k, v = inputs(dtype, channels)
     near, all_offsets, one = (torch.zeros(2, entries, channels) for entries in (REACH + 1, TOKENS, 1))
     numbers = torch.zeros(2, TOKENS)
     # where heads are too wide for vectors beside values, Shaw has none
@@ -228,7 +233,7 @@ def compiled_beside(architecture: str, dtype: torch.dtype, channels: int, on_cod
 
     attention.launch = vectors.launch = lambda *given: None
     needed.launch = near_far.launch = vector_near_far.launch = launch
-    q, k, v = (torch.zeros(1, TOKENS, heads, channels, dtype=dtype).transpose(1, 2) for heads in (2, 1, 1))
+    q, k, v = inputs(dtype, channels)
     kind, shape = "alibi", (True, 0, 0, REACH, True, channels**-0.5, 0.0)
     attention.forward(attention.Problem(q, k, v, None, torch.ones(2, 2), None, None, None, *shape))
     if dtype == torch.float32 or channels > NEAR_FAR_CHANNELS:
