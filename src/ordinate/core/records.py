@@ -13,4 +13,5 @@ def changed(record: Record, **fields: Any) -> Record:
             keyword-only.
         fields: the new values by name.
     """
-    return type(record)(**({name: getattr(record, name) for name in type(record).__match_args__} | fields))
+    made: Any = type(record)
+    return made(**({name: getattr(record, name) for name in made.__match_args__} | fields))

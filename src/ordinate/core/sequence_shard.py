@@ -42,7 +42,7 @@ class SequenceShard(Geometry):
     """
 
     # keyword-only fields belong to a changed copy, too
-    __match_args__ = (*Geometry.__match_args__, "sequence", "rank", "world", "group")
+    __match_args__ = (*Geometry.__match_args__, "sequence", "rank", "world", "group")  # pyrefly: ignore[bad-override-mutable-attribute]
 
     sequence: Geometry = field(kw_only=True)
     rank: int = field(kw_only=True)
