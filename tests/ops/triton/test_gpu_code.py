@@ -95,6 +95,7 @@ SPILLED_BY_OLDEST = {
     ("sm_90", "bfloat16", 128, "attention_backward_queries"): 16,
     ("sm_90", "float32", 64, "add_tiles"): 112,
     ("sm_100", "float32", 256, "attention_forward"): 8,
+    ("sm_100", "float32", 128, "add_tiles"): 8,
     ("sm_90", "float32", 128, "attend_chunk"): 104,
     ("sm_90", "bfloat16", 64, "fire: attention_backward_queries"): 8,
     ("sm_90", "bfloat16", 64, "fire: attention_forward"): 8,
