@@ -4,7 +4,6 @@
 #pragma once
 
 #include "tiles.h"
-#include "transpose.h"
 
 namespace {
 
@@ -69,6 +68,12 @@ struct Asked {
   }
 
   void write(const Job& job, Index b, Index h) const {
+    if constexpr (std::is_same_v<T, float>) {
+      float* __restrict all = dq.data;
+#pragma omp simd
+      for (Index c = 0; c < job.width * pitch; ++c) all[c] *= static_cast<float>(job.scale);
+      return transpose({all, pitch}, job.width, job.queries, {job.dq.row<float>(b, h, 0), job.dq.token});
+    }
     for (Index i = 0; i < job.queries; i += 16)
       for (Index c = 0; c < job.width; ++c)
         for (Index r = i; r < min(i + 16, job.queries); ++r)
@@ -101,7 +106,11 @@ struct BackTile {
   void turn(const Job& job, Index b, Index g, Index n, Index rows) {
     std::fill_n(dk.data, rows * job.width, 0.f);
     std::fill_n(dv.data, rows * job.depth, 0.f);
-    for (Index r = 0; r < ROWS; r += 16)
+    if constexpr (std::is_same_v<T, float>) {
+      for (Index c = 0; c < job.width; ++c) std::fill(k_columns + c * PITCH + rows, k_columns + (c + 1) * PITCH, 0.f);
+      return transpose({job.k.row<float>(b, g, n), job.k.token}, rows, job.width, {k_columns, PITCH});
+    }
+    for (Index r = 0; r < rows; r += 16)
       for (Index c = 0; c < job.width; ++c)
         for (Index j = r; j < r + 16; ++j)
           k_columns[c * PITCH + j] = j < rows ? static_cast<P>(job.k.row<T>(b, g, n + j)[c]) : P(0.f);
@@ -111,7 +120,7 @@ struct BackTile {
   // key is hidden from the queries before number `first`, and each further one from one more
   void differentiate(const Job& job, Asked<T, P>& asked, Index b, Index h, Index n, Index rows, Index m, Index count,
                      Index first) {
-    const Index total = padded(count), along = m + job.keys - 1 - n, head = b * job.heads + h;
+    const Index total = whole(count), along = m + job.keys - 1 - n, head = b * job.heads + h;
     const Index* holds = documents(job.k_document, b, job.keys, n);
     const Index* asks = documents(job.q_document, b, job.queries, m);
     const float* table = job.table + h * job.pitch() + along;
@@ -206,15 +215,16 @@ void backward_keys(const Job& job, Asked<T, P>& asked, BackTile<T, P>& tile, Ind
     const auto [m, count] = seeing(job, head, start, n, rows);
     const Index* holds = documents(job.k_document, b, job.keys, n);
     if (!count || !meet(holds, rows, documents(job.q_document, b, job.queries, m), count)) continue;
-    const Index total = padded(count), first = n - reach - m;
+    const Index total = whole(count), first = n - reach - m;
     // queries see no key after the last that the last of them sees
     const auto holding = [&](Index, Index end) { return std::pair(Index(0), raised(end - first, STEP, rows)); };
     for (Index c = 0; c < total; c += PANEL) {
       const Index held = holding(c, c + PANEL).second;
       if (!held) continue;
-      brgemm(held, PANEL, job.width, k_pitch, PANEL, COLUMNS, false, keys, asked.q_columns + (m + c) * job.width,
+      const Index wide = min(PANEL, total - c);
+      brgemm(held, wide, job.width, k_pitch, PANEL, COLUMNS, false, keys, asked.q_columns + (m + c) * job.width,
              tile.scores + c, PAIRED<P>);
-      brgemm(held, PANEL, job.depth, v_pitch, PANEL, COLUMNS, false, values, asked.up_columns + (m + c) * job.depth,
+      brgemm(held, wide, job.depth, v_pitch, PANEL, COLUMNS, false, values, asked.up_columns + (m + c) * job.depth,
              tile.slopes + c, PAIRED<P>);
     }
     tile.differentiate(job, asked, b, h, n, rows, m, count, first);
@@ -227,7 +237,7 @@ void backward_keys(const Job& job, Asked<T, P>& asked, BackTile<T, P>& tile, Ind
     for (Index c = 0; c < total; c += PANEL) {
       const Index held = holding(c, c + PANEL).second;
       if (held)
-        brgemm(job.width, PANEL, PAIRED<P> ? parts(held, 2) * 2 : held, tile.PITCH, COLUMNS, asked.pitch, true,
+        brgemm(job.width, min(PANEL, total - c), PAIRED<P> ? parts(held, 2) * 2 : held, tile.PITCH, COLUMNS, asked.pitch, true,
                tile.k_columns.data, right + c * (PAIRED<P> ? 2 : 1), asked.dq + m + c, PAIRED<P>);
     }
   }

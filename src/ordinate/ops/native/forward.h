@@ -81,7 +81,7 @@ void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Inde
   std::fill_n(tile.top.data, rows, job.sinks ? job.sinks[h] : NEVER);
   std::fill_n(tile.mass.data, rows, job.sinks ? 1.f : 0.f);
   for (Index n = job.first[head * job.blocks() + block] / PANEL * PANEL; n < last; n += COLUMNS) {
-    const Index count = min(COLUMNS, last - n), total = padded(count);
+    const Index count = min(COLUMNS, last - n), total = whole(count);
     const Index* holds = documents(job.k_document, b, job.keys, n);
     if (!meet(asks, rows, holds, count)) continue;
     // keys are hidden from the queries before the first that sees one of them
@@ -89,7 +89,7 @@ void forward_rows(const Job& job, const Held<T, P>& held, Tile<T, P>& tile, Inde
     for (Index c = 0; c < total; c += PANEL) {
       const Index from = asking(c, 0).first;
       if (from < rows)
-        brgemm(rows - from, PANEL, job.width, pitch, PANEL, COLUMNS, false, queries + from * pitch,
+        brgemm(rows - from, min(PANEL, total - c), job.width, pitch, PANEL, COLUMNS, false, queries + from * pitch,
                held.keys + (n + c) * job.width, tile.scores + from * COLUMNS + c, PAIRED<P>);
     }
     for (Index r = 0; r < rows; ++r) {

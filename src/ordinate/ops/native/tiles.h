@@ -11,6 +11,7 @@
 
 #include "job.h"
 #include "matrix_product.h"
+#include "transpose.h"
 
 namespace {
 
@@ -18,7 +19,7 @@ using at::native::cpublas::brgemm;
 
 constexpr Index ROWS = 128;     // rows of a tile: queries in the forward pass, keys in the backward pass
 constexpr Index COLUMNS = 512;  // columns of a tile: keys in the forward pass, queries in the backward pass
-constexpr Index PANEL = 64;     // columns of one product
+constexpr Index PANEL = 64;     // columns of one product; the last may have fewer
 constexpr Index TERMS = 64;     // terms of a partial sum in float32 products
 constexpr Index STEP = 32;      // rows of a product are a multiple of it: each number of rows has machine code of its own
 constexpr Index LANES = 16;     // columns of a row begin and end at a multiple of it: whole vectors
@@ -29,6 +30,8 @@ template <class T, class P>
 constexpr bool CONVERTED = !std::is_same_v<T, P>;
 
 Index padded(Index count) { return parts(count, PANEL) * PANEL; }
+// columns of a tile that are computed
+Index whole(Index count) { return parts(count, LANES) * LANES; }
 
 struct Job {
   bool back, bfloat16, wide;  // wide: operands of products are float, also of bfloat16 tensors
@@ -115,6 +118,7 @@ void pack_columns(const T* from, Index pitch, Index count, Index width, P* to) {
   const Index units = width * sizeof(P) / 4;  // a unit is one float32 or a pair of 16-bit numbers (VNNI layout)
   auto* unit = reinterpret_cast<char*>(to);
   if (count < PANEL) std::memset(unit, 0, PANEL * units * 4);
+  if constexpr (std::is_same_v<T, float> && !PAIRED<P>) return transpose({from, pitch}, count, width, {to, PANEL});
   for (Index j = 0; j < min(count, PANEL); ++j) {
     const auto* row = reinterpret_cast<const char*>(from + j * pitch);
     if constexpr (CONVERTED<T, P>)
