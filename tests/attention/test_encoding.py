@@ -89,3 +89,26 @@ def test_a_block_of_an_embedded_scheme_is_embedded():
     torch.testing.assert_close(rows, attend(q, k, v, at)[:, :, 2:4])
     with pytest.raises(ValueError, match="Sinusoidal enters at the token embeddings"):
         attend(q, k, v, Sinusoidal(width=16).at(CAUSAL).block(slice(None)))
+
+
+def test_tokens_are_embedded_once():
+    at, x = Sinusoidal(width=8).at(CAUSAL), torch.randn(2, 7, 8)
+    marked = at.embed(x)
+    with pytest.raises(ValueError, match=r"given to tokens once; got the tokens that at\.embed returned; call"):
+        at.embed(marked)
+    # a second text with the same positions
+    at.embed(x + 1)
+    # a scheme that does nothing there
+    at = NoPosition().at(CAUSAL)
+    assert at.embed(at.embed(x)) is x
+
+
+def test_queries_and_keys_of_another_scheme_are_refused():
+    q, k, v = random_qkv(2, 7)
+    rope, plain = Rope(head_width=8).at(CAUSAL), NoPosition().at(CAUSAL)
+    with pytest.raises(ValueError, match=r"by the scheme of `at`; got those of NoPosition\(\) and Placed\(Rope"):
+        attend_encoded(plain.encode(q, k), v, rope)
+    new = rope.encode(q, k)
+    # another placed scheme of the same one, and tensors of a cache
+    out = attend_encoded(new, v, rope.scheme.at(CAUSAL))
+    assert torch.equal(out, attend_encoded(Encoded(new.q, new.k), v, rope))

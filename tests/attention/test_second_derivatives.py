@@ -26,7 +26,9 @@ def _every_size(monkeypatch):
     """Backends for long sequences take short ones, in several blocks."""
     for module in (native, offset_bias, relative_vectors, row_blocks):
         monkeypatch.setattr(module, "MIN_PAIRS", 0)
-    monkeypatch.setattr(row_blocks, "MIN_HEAD_PAIRS", 0)
+    monkeypatch.setattr(native, "MIN_HEAD_PAIRS", 0)
+    monkeypatch.setattr(row_blocks, "MIN_CAUSAL_PAIRS", 0)
+    monkeypatch.setattr(row_blocks, "MIN_OTHER_PAIRS", 0)
     monkeypatch.setattr(custom_formula, "MAX_BLOCK_SCORES", 30)
     monkeypatch.setattr(row_blocks, "MAX_BLOCK_SCORES", 60)
     monkeypatch.setattr("ordinate.attention._double_backward.MAX_BLOCK_SCORES", 200)

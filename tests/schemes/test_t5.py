@@ -121,11 +121,13 @@ def test_it_agrees_with_transformers(both_sides, buckets, max_distance):
     assert scheme.bias(where).equal(layer.compute_bias(50, 50))
 
 
+@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("grad", [True, False])
-def test_a_placed_scheme_kept_over_an_optimiser_step_is_refused(grad):
+def test_a_placed_scheme_kept_over_an_optimiser_step_is_refused(grad, fused):
     scheme, where = T5(heads=2), Geometry.causal(9)
     at, (q, k, v) = scheme.at(where), torch.randn(3, 1, 2, 9, 4)
-    optimiser = torch.optim.SGD(scheme.parameters(), lr=1.0)
+    # fused kernels change parameters without a new version
+    optimiser = torch.optim.SGD(scheme.parameters(), lr=1.0, fused=fused)
     scheme.table.grad = torch.ones_like(scheme.table)
     with torch.set_grad_enabled(grad):
         first, again = attend(q, k, v, at), attend(q, k, v, at)
@@ -136,3 +138,18 @@ def test_a_placed_scheme_kept_over_an_optimiser_step_is_refused(grad):
         ):
             attend(q, k, v, at)
         attend(q, k, v, scheme.at(where))
+
+
+def test_a_placed_scheme_made_without_gradients_serves_for_training():
+    scheme, where = T5(heads=2), Geometry.causal(9)
+    at, (q, k, v) = scheme.at(where), torch.randn(3, 1, 2, 9, 4)
+    with torch.no_grad():
+        exact = attend(q, k, v, at)
+    out = attend(q, k, v, at)
+    torch.testing.assert_close(out, exact)
+    assert torch.autograd.grad(out.sum(), scheme.table)[0].abs().sum() > 0
+    frozen = T5(heads=2).requires_grad_(False)
+    at = frozen.at(where)
+    attend(q, k, v, at)
+    frozen.requires_grad_()
+    assert torch.autograd.grad(attend(q, k, v, at).sum(), frozen.table)[0].abs().sum() > 0

@@ -279,6 +279,12 @@ def _encoded_call(
     if not isinstance(encoded, Encoded):
         came = type(encoded).__name__
         raise TypeError(f"attend_encoded needs what at.encode(q, k) returns; got {came}; call attend for raw q and k")
+    need(
+        encoded.scheme is None or encoded.scheme is at.scheme,
+        "queries and keys must be encoded by the scheme of `at`",
+        lambda: f"got those of {encoded.scheme!r} and {at!r}",
+        "call at.encode of the same placed scheme",
+    )
     q, k = encoded.q, encoded.k
     _check(q, k, v, at)
     return _checked_call(q, k, v, at, _scale(scale, q), dropout, score_options)

@@ -20,6 +20,7 @@ from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values, Visible, Weights, WeightsAndSink
 from ordinate.core.tensors import need_vectors
 from ordinate.ops.double_backward import untraceable
+from ordinate.ops.heads import repeat_keys
 from ordinate.schemes._scheme import Placed
 
 # largest number of scores that `log_sum_exp` holds at a time
@@ -145,7 +146,7 @@ class AttentionCall:
 
 def finite_attention(call: AttentionCall) -> Outputs:
     """Compute attention by the formula, for finite inputs; the full score matrix is held in memory."""
-    v = call.v.repeat_interleave(call.groups, 1)
+    v = repeat_keys(call.v, call.q.shape[1])
     weights = attention_weights(attention_scores(call), call.where.visible, call.score_options).to(v.dtype)
     weights = nn.functional.dropout(weights, call.dropout)
     carried = call.at.scheme.value_bias(weights, call.where)
@@ -166,7 +167,7 @@ def reference_attention_with_weights(call: AttentionCall) -> tuple[Outputs, Weig
     kept: list[Tensor] = []
 
     def attention(q: Queries, k: Keys, v: Values) -> Outputs:
-        part = changed(call, q=q, k=k, v=v.repeat_interleave(call.groups, 1))
+        part = changed(call, q=q, k=k, v=repeat_keys(v, call.q.shape[1]))
         weights = attention_weights(attention_scores(part), part.where.visible, part.score_options)
         if call.score_options.sinks is not None:
             weights = torch.cat([weights, 1 - weights.sum(-1, keepdim=True)], -1)
@@ -219,7 +220,7 @@ def log_sum_exp(call: AttentionCall) -> LogSumExp:
 
 def attention_scores(call: AttentionCall) -> Weights:
     """Compute the attention scores (logits before the softmax) of all pairs, hidden ones included."""
-    scheme, k = call.at.scheme, call.k.repeat_interleave(call.groups, 1)
+    scheme, k = call.at.scheme, repeat_keys(call.k, call.q.shape[1])
     # at least float32: scores in 16 bits overflow, or lose the difference between neighbouring offsets
     wide = torch.promote_types(call.q.dtype, torch.float32)
     q, k = call.q.to(wide), k.to(wide)
@@ -257,6 +258,12 @@ def offset_bias_unsupported(call: AttentionCall) -> str | None:
     if "bias" in hooks and not by_offset:
         return "the bias depends on more than the offset in memory order"
     return None
+
+
+def few_head_pairs(call: AttentionCall, fewest: int) -> str | None:
+    """Return that a head has fewer query-key pairs than this, on a CPU; None if not."""
+    few = on_cpu(call.q) and math.prod(call.where.shape) < fewest
+    return f"other ways are faster with fewer than {fewest} query-key pairs in a head" if few else None
 
 
 class Backend(ABC):

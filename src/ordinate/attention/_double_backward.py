@@ -12,6 +12,7 @@ from ordinate.core.records import changed
 from ordinate.core.shapes import Outputs
 from ordinate.ops.blocks import QueryBlock, query_blocks
 from ordinate.ops.double_backward import Formula, Tensors
+from ordinate.ops.heads import repeat_keys
 from ordinate.ops.log_bias import LogBias, Pieces
 from ordinate.schemes._scheme import Placed, Scheme
 
@@ -61,11 +62,11 @@ def curve_formula(call: TableCall, knots: Tensor) -> Formula:
 
     def formula(inputs: Tensors, upstream: Tensors) -> Iterator[tuple[Tensors, Tensors]]:
         q, k, v, sinks, lines, shares = inputs
-        options, groups = ScoreOptions(call.softcap, sinks), q.shape[1] // k.shape[1]
+        options = ScoreOptions(call.softcap, sinks)
         line = Pieces(knots[: pieces - 1], lines[:, 1 : 1 + pieces], lines[:, 1 + pieces :])
         for block in _blocks(where, q):
             own, keys, values = q[:, :, block.rows], k[:, :, block.keys], v[:, :, block.keys]
-            keys, values = (x.repeat_interleave(groups, 1) for x in (keys, values))
+            keys, values = (repeat_keys(x, q.shape[1]) for x in (keys, values))
             bias = LogBias(lines[:, 0], shares[:, block.rows], line).bias(
                 _memory_offset(block, q.device, where).abs()
             )
@@ -142,9 +143,9 @@ def _table_rows(
 ) -> Outputs:
     """Rows of attention; kept apart from `finite_attention`, whose schemes know positions, not memory offsets."""
     asked, held, carried = vectors or (None, None, None)
-    wide, groups = torch.promote_types(q.dtype, torch.float32), q.shape[1] // k.shape[1]
+    wide = torch.promote_types(q.dtype, torch.float32)
     q = q[:, :, block.rows].to(wide)
-    k, v = (x[:, :, block.keys].repeat_interleave(groups, 1).to(wide) for x in (k, v))
+    k, v = (repeat_keys(x[:, :, block.keys], q.shape[1]).to(wide) for x in (k, v))
     # entry of each pair: that of offset key - query = 1 - queries is the full table's first
     rows = torch.arange(block.rows.start, block.rows.stop, device=q.device)[:, None]
     entry = torch.arange(block.keys.start, block.keys.stop, device=q.device) - rows

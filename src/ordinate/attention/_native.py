@@ -15,6 +15,7 @@ from ordinate.core.shapes import Bias, OffsetTable, Outputs, Weights
 from ordinate.ops.blocks import query_blocks
 from ordinate.ops.decay_cutoff import first_relevant_keys
 from ordinate.ops.double_backward import Formula, gradients, in_one
+from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native import attention
 from ordinate.ops.offset_bias_attention import masked_table
 
@@ -139,8 +140,8 @@ def _formula(where: Geometry, scoring: attention.Scoring, biased: bool) -> Formu
     def attend(
         q: Tensor, k: Tensor, v: Tensor, table: Tensor, sinks: Tensor | None, bias: Tensor
     ) -> Sequence[Tensor]:
-        (queries, keys), groups = where.shape, q.shape[1] // k.shape[1]
-        k, v = (x.repeat_interleave(groups, 1).float() for x in (k, v))
+        queries, keys = where.shape
+        k, v = (repeat_keys(x, q.shape[1]).float() for x in (k, v))
         entry = torch.arange(keys) - torch.arange(queries)[:, None] + queries - 1
         scores = q.float() @ k.mT * scoring.scale + table[:, entry] + bias
         weights = attention_weights(scores, where.visible, ScoreOptions(sinks=sinks))

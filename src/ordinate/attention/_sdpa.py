@@ -11,6 +11,7 @@ from ordinate.core.devices import on_cpu
 from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops.double_backward import untraceable
+from ordinate.ops.heads import repeat_keys
 from ordinate.ops.sdpa import sdpa
 
 # largest score for which the gradients of PyTorch's CPU kernel are trusted, see `unsupported_reason`
@@ -115,7 +116,7 @@ def _mask(call: AttentionCall) -> torch.Tensor | None:
     mask, content = call.at.mask, None
     # without the hook keys need no copy
     if "content_bias" in call.at.scheme.hooks:
-        content = call.at.scheme.content_bias(call.q, call.k.repeat_interleave(call.groups, 1), call.where)
+        content = call.at.scheme.content_bias(call.q, repeat_keys(call.k, call.q.shape[1]), call.where)
     if content is not None:
         hidden = ~call.where.visible[:, None]
         mask = content if call.at.bias is None else content + call.at.bias

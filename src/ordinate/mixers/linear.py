@@ -15,6 +15,7 @@ from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._projections import AttentionProjections
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.ops.chunks import linear_attention, safe_divide
+from ordinate.ops.heads import repeat_keys
 from ordinate.schemes._scheme import Placed
 
 Feature = Literal["elu", "relu", "square"]
@@ -90,7 +91,7 @@ class LinearAttention(AttentionProjections, SequenceMixer[LinearAttentionState])
         if real is not None:
             k, k_encoded = (key * real[:, None, :, None] for key in (k, k_encoded))
         if q.shape[1] != k.shape[1]:
-            k, k_encoded, v = (key.repeat_interleave(q.shape[1] // key.shape[1], 1) for key in (k, k_encoded, v))
+            k, k_encoded, v = (repeat_keys(key, q.shape[1]) for key in (k, k_encoded, v))
         if not at.where.is_causal:
             return safe_divide(q_encoded @ (k_encoded.mT @ v), (q * k.sum(2, keepdim=True)).sum(-1)), None
         before = LinearAttentionState(

@@ -18,6 +18,7 @@ from ordinate.mixers._projections import AttentionProjections
 from ordinate.mixers._sequence import SequenceMixer
 from ordinate.ops.chunks import linear_attention, safe_divide
 from ordinate.ops.double_backward import untraceable
+from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native.performer import performer_attention
 from ordinate.ops.native.scan import unsupported_reason
 from ordinate.ops.random_features import Features, Levels, exponential_features, orthogonal_directions
@@ -139,7 +140,7 @@ class Performer(AttentionProjections, SequenceMixer[PerformerState]):
         state: PerformerState | None,
     ) -> tuple[Outputs, PerformerState | None]:
         if q.shape[1] != k.shape[1]:
-            k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+            k, v = (repeat_keys(x, q.shape[1]) for x in (k, v))
         if state is None:
             # the smallest finite number, not -inf: the difference of two peaks must not be NaN
             lowest = v.new_full((*v.shape[:2], 1), torch.finfo(v.dtype).min)

@@ -38,3 +38,8 @@ def repeat_for_heads(table: Float[Tensor, "g *rest"], heads: int) -> Float[Tenso
         "build the scheme with the model's heads and kv_heads",
     )
     return table.repeat_interleave(heads // groups, 0)
+
+
+def repeat_keys(x: Float[Tensor, "b g *rest"], heads: int) -> Float[Tensor, "b h *rest"]:
+    """Repeat each head of keys or values for the query heads that share it; `x` itself if there are as many."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)

@@ -13,6 +13,7 @@ from torch import Tensor
 from ordinate.core.checks import need
 from ordinate.core.shapes import Outputs
 from ordinate.ops.decay import read_after_update, split_chunks
+from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native.recurrence import Matrices
 from ordinate.ops.native.scan import check_shapes, unsupported_reason
 from ordinate.ops.triton import recurrence as triton
@@ -53,7 +54,7 @@ def scalar_decay_attention(
         return found
     # one pass in C++ where there is a compiler, as the rule with a decay for each channel
     if unsupported_reason("recurrence", q, k, v, logs, start) is None:
-        asks, keys = (x.repeat_interleave(heads // groups, 1) for x in (q, k))
+        asks, keys = (repeat_keys(x, heads) for x in (q, k))
         return read_after_update(asks, keys, v, logs[..., None].expand_as(keys), start)
     return _in_chunks(q, k, v, logs, start)
 

@@ -14,6 +14,7 @@ from ordinate.core.checks import need
 from ordinate.core.devices import on_gpu
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops.double_backward import Tensors, gradients, one_by_one, untraceable
+from ordinate.ops.heads import repeat_keys
 
 # scores per block of rows in second derivatives
 MAX_BLOCK_SCORES = 2**20
@@ -121,7 +122,7 @@ def _rows(
 ) -> Float[Tensor, "b h rows e"]:
     """Rows of attention by the formula."""
     wide = torch.promote_types(q.dtype, torch.float32)
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1).to(wide) for x in (k, v))
+    k, v = (repeat_keys(x, q.shape[1]).to(wide) for x in (k, v))
     scores = q[:, :, rows].to(wide) @ k.mT * scale
     if is_causal:
         index = torch.arange(rows.start, rows.stop, device=q.device)[:, None]

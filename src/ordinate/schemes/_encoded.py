@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from ordinate.core.shapes import EncodedKeys, EncodedQueries
 
 
@@ -15,10 +17,12 @@ class Encoded:
     Args:
         q: encoded queries.
         k: encoded keys, those of a cache included.
+        scheme: the scheme that encoded them, so that `attend_encoded` can refuse another; None: not known.
     """
 
     q: EncodedQueries
     k: EncodedKeys
+    scheme: nn.Module | None = None
 
     @property
     def pair(self) -> tuple[EncodedQueries, EncodedKeys]:

@@ -1,5 +1,6 @@
 """Position encoding schemes: the base class and a scheme bound to the positions of a forward pass."""
 
+import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from ordinate.core import catalog
 from ordinate.core.checkpointed import stored
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
+from ordinate.core.parameter_snapshot import ParameterSnapshot
 from ordinate.core.shapes import (
     Bias,
     EmbeddedTokens,
@@ -261,7 +263,8 @@ class Placed:
         # functools.cached_property takes a lock, which torch.compile cannot trace
         self._made: dict[Hashable, Any] = {}
         self._embedded = False
-        self._learned: list[tuple[Tensor, int]] | None = None
+        self._last_embedded: Callable[[], Tensor | None] = lambda: None
+        self._snapshot: ParameterSnapshot | None = None
 
     def __repr__(self) -> str:
         """Name the scheme and the numbers of queries and keys."""
@@ -277,29 +280,34 @@ class Placed:
         Raises:
             ValueError: a parameter of the scheme has changed since the first call, by an optimiser step for example.
         """
-        if not torch.compiler.is_compiling():
-            self._check_unchanged()
-        if name not in self._made:
-            self._made[name] = stored(make)
-        return self._made[name]
+        # made without gradients, as in a validation pass, it does not serve for training
+        key = (name, False if torch.compiler.is_compiling() else self._learns())
+        if key not in self._made:
+            self._made[key] = stored(make)
+        return self._made[key]
 
-    def _check_unchanged(self) -> None:
-        if self._learned is None:
-            self._learned = [(x, _version(x)) for x in self.scheme.parameters()]
-        for x, version in self._learned:
-            if version != _version(x):
-                raise ValueError(
-                    "a placed scheme serves one forward pass; got one whose parameters have changed since its first "
-                    "use, so that what it holds is stale; place it anew: scheme.at(where)"
-                )
+    def _learns(self) -> bool:
+        self._snapshot = self._snapshot or ParameterSnapshot(self.scheme)
+        came = "got one whose parameters have changed since its first use, so that what it holds is stale"
+        must, remedy = "a placed scheme serves one forward pass", "place it anew: scheme.at(where)"
+        need(self._snapshot.is_current(), must, came, remedy)
+        return self._snapshot.learns
 
     def embed(self, x: Tokens) -> EmbeddedTokens:
-        """Apply `Scheme.embed` to the token embeddings."""
+        """Apply `Scheme.embed` to the token embeddings.
+
+        Raises:
+            ValueError: the tokens have another width, or are those that the last call returned.
+        """
         need_vectors("x", x, "batch, tokens, width")
         need_tokens("x", x, x.shape[1], self.where.q_pos)
         need_size("x", self.scheme, "width", x.shape[2] + self.scheme.appended_width)
-        self._embedded = True
-        return self.scheme.embed(x, self.where.q_pos)
+        must, came = "position embeddings are given to tokens once", "got the tokens that at.embed returned"
+        need(self._last_embedded() is not x, must, came, "call at.embed once, before the first layer")
+        self._embedded, out = True, self.scheme.embed(x, self.where.q_pos)
+        if "embed" in self.scheme.hooks and not torch.compiler.is_compiling():
+            self._last_embedded = weakref.ref(out)
+        return out
 
     def need_embedded(self) -> None:
         """Raise unless the scheme's position embeddings, if it has any, have been given to the tokens by `embed`.
@@ -307,12 +315,9 @@ class Placed:
         Raises:
             ValueError: position enters at the tokens, and `embed` has not been called.
         """
-        need(
-            self._embedded or "embed" not in self.scheme.hooks,
-            f"{type(self.scheme).__name__} enters at the token embeddings, before q, k and v are projected",
-            "got no call of at.embed",
-            "embed the tokens first, x = at.embed(x), with the same placed scheme",
-        )
+        must = f"{type(self.scheme).__name__} enters at the token embeddings, before q, k and v are projected"
+        remedy = "embed the tokens first, x = at.embed(x), with the same placed scheme"
+        need(self._embedded or "embed" not in self.scheme.hooks, must, "got no call of at.embed", remedy)
 
     def encode(self, q: Queries, k: Keys) -> Encoded:
         """Encode position into the queries and the keys of the same new tokens, before the keys enter a cache."""
@@ -321,8 +326,8 @@ class Placed:
         need_size("q", self.scheme, "heads", q.shape[1])
         encode_query, encode_key = self._encoders
         if isinstance(encode_query, Rotation) and encode_query is encode_key:
-            return Encoded(*encode_query.both(q, k))
-        return Encoded(encode_query(q), encode_key(k))
+            return Encoded(*encode_query.both(q, k), self.scheme)
+        return Encoded(encode_query(q), encode_key(k), self.scheme)
 
     def encode_all(self, q: Queries, k: Keys) -> Encoded:
         """Encode position into the queries and into all keys of the geometry, at the key positions."""
@@ -333,7 +338,7 @@ class Placed:
         need_size("q", self.scheme, "heads", q.shape[1])
         encode_query, _ = self._encoders
         _, encode_key = self.cached("key encoders", lambda: self.scheme.make_encoders(self.where.k_pos))
-        return Encoded(encode_query(q), encode_key(k))
+        return Encoded(encode_query(q), encode_key(k), self.scheme)
 
     def encode_alike(self, x: Queries) -> EncodedQueries:
         """Encode position into queries or keys by a scheme that treats them alike, see `Scheme.forward`."""
@@ -393,8 +398,3 @@ class Placed:
         block = Placed(self.scheme, self.where.block(queries, keys))
         block._embedded = self._embedded
         return block
-
-
-def _version(x: Tensor) -> int:
-    """How often a tensor has been changed in place; not known of those made in inference mode."""
-    return 0 if x.is_inference() else x._version

@@ -11,6 +11,7 @@ from ordinate.core.checks import need
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.records import changed
 from ordinate.core.shapes import Bias, Keys, Queries
+from ordinate.ops.heads import repeat_keys
 from ordinate.schemes._scheme import Placed
 
 Score = Float[Tensor, ""]
@@ -106,7 +107,7 @@ def _row(tensor: Tensor, index: Index) -> Index:
 
 
 def _content(at: Placed, q: Queries, k: Keys) -> Bias:
-    content = at.scheme.content_bias(q, k.repeat_interleave(q.shape[1] // k.shape[1], 1), at.where)
+    content = at.scheme.content_bias(q, repeat_keys(k, q.shape[1]), at.where)
     parts = [part for part in (content, at.bias) if part is not None]
     return sum(parts[1:], parts[0])
 

@@ -38,7 +38,9 @@ def small(monkeypatch):
     """Lower the thresholds below which backends leave small inputs to others."""
     for name in BACKENDS:
         module = importlib.import_module(f"ordinate.attention.backends.{name}")
-        for limit, number in (("MIN_PAIRS", 1), ("MAX_BLOCK_SCORES", 2**12)):
+        limits = {"MAX_BLOCK_SCORES": 2**12}
+        limits |= dict.fromkeys(("MIN_PAIRS", "MIN_HEAD_PAIRS", "MIN_CAUSAL_PAIRS", "MIN_OTHER_PAIRS"), 1)
+        for limit, number in limits.items():
             if hasattr(module, limit):
                 monkeypatch.setattr(module, limit, number)
 

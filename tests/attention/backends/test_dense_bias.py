@@ -59,6 +59,7 @@ def _compiler():
 def _built(_compiler, monkeypatch):
     monkeypatch.delenv(build.ENV_VARIABLE)
     monkeypatch.setattr(backend, "MIN_PAIRS", 0)
+    monkeypatch.setattr(backend, "MIN_HEAD_PAIRS", 0)
 
 
 def made(name):

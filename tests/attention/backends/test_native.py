@@ -29,6 +29,7 @@ def _compiler():
 def _built(_compiler, monkeypatch):
     monkeypatch.delenv(build.ENV_VARIABLE)
     monkeypatch.setattr(native, "MIN_PAIRS", 0)
+    monkeypatch.setattr(native, "MIN_HEAD_PAIRS", 0)
 
 
 def t5() -> T5:
@@ -284,6 +285,12 @@ def test_small_inputs_and_nonfinite_numbers_are_rejected(monkeypatch):
     q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.float32))
     k[0, 0, 0, 0] = float("nan")
     assert explain(q, k, v, t5().at(where)).unsupported["native"] == "q, k or v contains NaN or infinity"
+    monkeypatch.setattr(native, "MIN_HEAD_PAIRS", 10)
+    few = "other ways are faster with fewer than 10 query-key pairs in a head"
+    assert explain(q, k, v, t5().at(where)).unsupported["native"] == few
+    # a backend that is named is taken
+    assert explain(q, q, v[:, :2].repeat(1, 2, 1, 1), t5().at(where), backend="native").backend == "native"
+    monkeypatch.setattr(native, "MIN_HEAD_PAIRS", 0)
     monkeypatch.setattr(native, "MIN_PAIRS", 73)
     assert explain(q, k, v, t5().at(where)).unsupported["native"] == "there are fewer than 73 query-key pairs"
     assert (

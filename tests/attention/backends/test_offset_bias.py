@@ -187,6 +187,9 @@ def test_small_inputs_and_fast_machines_are_left_to_sdpa(monkeypatch):
     monkeypatch.setattr(offset_bias, "sdpa_is_slow", lambda: False)
     said = explain(*inputs, Rope(head_width=8).at(where)).unsupported["offset_bias"]
     assert said == "without a bias PyTorch's own attention is as fast on this processor"
+    few = "other ways are faster with fewer than 196608 query-key pairs in a head"
+    assert explain(*inputs, t5().at(where)).unsupported["offset_bias"] == few
+    monkeypatch.setattr(offset_bias, "MIN_CAUSAL_PAIRS", 81)
     assert explain(*inputs, t5().at(where)).backend == "offset_bias"
     monkeypatch.setattr(offset_bias, "MIN_PAIRS", 82)
     assert (

@@ -42,7 +42,8 @@ def _small(monkeypatch):
     # three rows per block of seventeen keys, batch size two, four heads
     monkeypatch.setattr(row_blocks, "MAX_BLOCK_SCORES", 2 * 4 * 17 * 3)
     monkeypatch.setattr(row_blocks, "MIN_PAIRS", 1)
-    monkeypatch.setattr(row_blocks, "MIN_HEAD_PAIRS", 1)
+    monkeypatch.setattr(row_blocks, "MIN_CAUSAL_PAIRS", 1)
+    monkeypatch.setattr(row_blocks, "MIN_OTHER_PAIRS", 1)
 
 
 @pytest.mark.covering(1)
@@ -123,7 +124,7 @@ def test_unsupported_calls_are_rejected_with_a_reason(monkeypatch):
 def test_many_short_texts_are_left_to_the_plain_formula_until_memory_counts(monkeypatch):
     where = Geometry.causal(17)
     q, k, v = random_qkv(where, dtype=torch.float32)
-    monkeypatch.setattr(row_blocks, "MIN_HEAD_PAIRS", 17 * 17 + 1)
+    monkeypatch.setattr(row_blocks, "MIN_CAUSAL_PAIRS", 17 * 17 + 1)
     assert "query-key pairs in a head" in explain(q, k, v, Everywhere().at(where)).unsupported["row_blocks"]
     monkeypatch.setattr(row_blocks, "MANY_PAIRS", q.shape[0] * q.shape[1] * 17 * 17)
     assert explain(q, k, v, Everywhere().at(where)).backend == "row_blocks"

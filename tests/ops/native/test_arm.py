@@ -177,6 +177,7 @@ def small(monkeypatch):
     """The sizes from which kernels are used: a few tokens here."""
     for module, name in [
         (native, "MIN_PAIRS"),
+        (native, "MIN_HEAD_PAIRS"),
         (scan, "MIN_ELEMENTS"),
         (decode, "MIN_CPP_ELEMENTS"),
         (rotate, "MIN_NATIVE_ELEMENTS"),

@@ -145,7 +145,8 @@ def test_a_learned_bias_gets_its_gradient_from_every_backend(models, monkeypatch
     from ordinate.pretrained.hf.attention import ExplicitBias
 
     monkeypatch.setattr(row_blocks, "MIN_PAIRS", 0)
-    monkeypatch.setattr(row_blocks, "MIN_HEAD_PAIRS", 0)
+    monkeypatch.setattr(row_blocks, "MIN_CAUSAL_PAIRS", 0)
+    monkeypatch.setattr(row_blocks, "MIN_OTHER_PAIRS", 0)
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 2, 70, 8) for _ in range(3))
     first = torch.randn(1, 2, 70, 70, requires_grad=True)

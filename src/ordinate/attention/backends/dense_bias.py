@@ -6,13 +6,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, reference_attention
+from ordinate.attention._backend import (
+    QUADRATIC_HOOKS,
+    AttentionCall,
+    Backend,
+    few_head_pairs,
+    reference_attention,
+)
 from ordinate.attention._native import native_attention, native_workspace, unfit, unsupported
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.geometry import Geometry
 from ordinate.core.records import changed
 from ordinate.core.shapes import Bias, Outputs
 from ordinate.ops.blocks import offset_geometry
+from ordinate.ops.heads import repeat_keys
 from ordinate.ops.native import attention, build
 from ordinate.ops.relative import RelativeVectors, VectorPerOffset, check_table
 from ordinate.ops.skew import pair_products, pair_sums
@@ -20,6 +27,8 @@ from ordinate.ops.skew import pair_products, pair_sums
 # with fewer query-key pairs, over batch and heads, compiling the kernel is not worth the wait; with more, their
 # memory counts
 MIN_PAIRS, MAX_PAIRS = 2**16, 2**24
+# with fewer in a head PyTorch's attention with the bias as a tensor is faster, unless the bias depends on the content
+MIN_HEAD_PAIRS = 2**12
 # the kernel returns weights of one tile of keys; with more keys, blocks of rows are faster for some schemes (CoPE)
 MAX_KEYS = attention.COLUMNS
 
@@ -47,6 +56,10 @@ class DenseBias(Backend):
         if call.k.shape[2] > MAX_KEYS:
             return f"there are more than {MAX_KEYS} keys"
         return build.unavailable_reason("attention") or unfit(call)
+
+    def slower_reason(self, call: AttentionCall) -> str | None:
+        """Leave very short texts with a bias by position to PyTorch."""
+        return few_head_pairs(call, MIN_HEAD_PAIRS) if call.at.scheme.hooks == ("bias",) else None
 
     def run(self, call: AttentionCall) -> Outputs:
         """Compute the bias of all pairs, and attention with it."""
@@ -112,7 +125,7 @@ def _vector_bias(call: AttentionCall, vectors: RelativeVectors) -> Bias | None:
     if vectors.query_vectors is not None:
         parts.append(pair_products(call.q.float(), _cut(vectors.query_vectors, stop), keys, first))
     if vectors.key_vectors is not None:
-        own = call.k.repeat_interleave(call.groups, 1).float()
+        own = repeat_keys(call.k, call.q.shape[1]).float()
         # from a key's side, offsets run the other way
         asked = _cut(vectors.key_vectors, stop).flip(1)
         parts.append(pair_products(own, asked, queries, stop - 1 - first).mT)
@@ -137,7 +150,7 @@ def _cut(vectors: VectorPerOffset, stop: int) -> Float[Tensor, "#h needed d"]:
 def _scheme_bias(call: AttentionCall) -> Bias | None:
     """Return what the scheme's hooks add to the scores, but for a bias that is a table by offset."""
     scheme, at, where = call.at.scheme, call.at, call.where
-    q, k = call.q.float(), call.k.repeat_interleave(call.groups, 1).float()
+    q, k = call.q.float(), repeat_keys(call.k, call.q.shape[1]).float()
     own = scheme.score(q, k, where)
     parts = (
         None if own is None else own * call.scale,

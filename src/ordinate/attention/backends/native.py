@@ -1,12 +1,14 @@
 """Tiled attention in C++, built on this machine: no bias, or one that depends on the offset alone; on CPUs."""
 
-from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
+from ordinate.attention._backend import AttentionCall, Backend, few_head_pairs, offset_bias_unsupported
 from ordinate.attention._native import native_attention, native_workspace, unfit, unsupported
 from ordinate.core.shapes import Outputs
 from ordinate.ops.native import build
 
 # with fewer query-key pairs, over batch and heads, the overhead exceeds the gain
 MIN_PAIRS = 2**16
+# with fewer in a head PyTorch's own attention is faster
+MIN_HEAD_PAIRS = 2**11
 
 
 class Native(Backend):
@@ -32,6 +34,10 @@ class Native(Backend):
         if call.num_pairs < fewest:
             return f"there are fewer than {fewest} query-key pairs"
         return build.unavailable_reason("attention") or unfit(call)
+
+    def slower_reason(self, call: AttentionCall) -> str | None:
+        """Leave very short texts to PyTorch."""
+        return few_head_pairs(call, MIN_HEAD_PAIRS)
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the autograd function around the C++ kernels."""

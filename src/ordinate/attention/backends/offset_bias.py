@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
+from ordinate.attention._backend import AttentionCall, Backend, few_head_pairs, offset_bias_unsupported
 from ordinate.attention._double_backward import TableCall, table_formula
 from ordinate.core.devices import on_cpu
 from ordinate.core.geometry import Geometry
@@ -17,8 +17,10 @@ from ordinate.ops.blocks import query_blocks
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.matmul import has_512_bit_units, onednn_is_faster
 
-# with fewer query-key pairs in a head the Python overhead exceeds the gain, which is smaller without a bias
+# with fewer query-key pairs in a head the overhead exceeds the gain, which is smaller without a bias
 MIN_PAIRS = 2**16
+# where PyTorch's own attention, with the bias as a tensor, is fast: it computes future keys, too
+MIN_CAUSAL_PAIRS, MIN_OTHER_PAIRS = 3 * 2**16, 2**19
 
 
 def sdpa_is_slow() -> bool:
@@ -56,6 +58,12 @@ class OffsetBias(Backend):
         if not biased and not sdpa_is_slow():
             return "without a bias PyTorch's own attention is as fast on this processor"
         return None if call.is_finite else "q, k or v contains NaN or infinity"
+
+    def slower_reason(self, call: AttentionCall) -> str | None:
+        """Leave short texts with a bias to PyTorch, where its own attention is fast."""
+        if torch.compiler.is_compiling() or "bias" not in call.at.scheme.hooks or sdpa_is_slow():
+            return None
+        return few_head_pairs(call, MIN_CAUSAL_PAIRS if call.where.is_causal else MIN_OTHER_PAIRS)
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""

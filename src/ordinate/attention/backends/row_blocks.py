@@ -1,13 +1,12 @@
 """Attention for any scheme in blocks of query rows, with recomputation in the backward pass."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, ScoreOptions
+from ordinate.attention._backend import QUADRATIC_HOOKS, AttentionCall, Backend, ScoreOptions, few_head_pairs
 from ordinate.attention._double_backward import scheme_formula
 from ordinate.attention._workspace import row_workspace
 from ordinate.core.devices import on_cpu
@@ -17,13 +16,15 @@ from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Values, Weights
 from ordinate.ops import row_block_attention
 from ordinate.ops.blocks import QueryBlock, query_blocks
 from ordinate.ops.double_backward import gradients
+from ordinate.ops.heads import repeat_keys
 from ordinate.schemes._scheme import Placed, Scheme
 
 # largest numbers of queries and of scores per block
 MAX_BLOCK_ROWS, MAX_BLOCK_SCORES = 256, 2**23
-# with fewer query-key pairs, over batch and heads, the Python overhead exceeds the gain; with fewer in a head, too,
-# until their memory counts
-MIN_PAIRS, MIN_HEAD_PAIRS, MANY_PAIRS = 2**21, 2**17, 2**24
+# with fewer query-key pairs, over batch and heads, the overhead exceeds the gain
+MIN_PAIRS = 2**21
+# with fewer in a head and fewer than MANY_PAIRS in all, other ways are faster; they compute future keys, too
+MIN_CAUSAL_PAIRS, MIN_OTHER_PAIRS, MANY_PAIRS = 3 * 2**16, 2**20, 2**25
 
 
 class RowBlocks(Backend):
@@ -47,9 +48,13 @@ class RowBlocks(Backend):
             return "dropout is not supported"
         if call.num_pairs < MIN_PAIRS:
             return f"there are fewer than {MIN_PAIRS} query-key pairs"
-        if math.prod(call.where.shape) < MIN_HEAD_PAIRS and call.num_pairs < MANY_PAIRS:
-            return f"there are fewer than {MIN_HEAD_PAIRS} query-key pairs in a head, and few in all"
         return None if call.is_finite else "q, k or v contains NaN or infinity"
+
+    def slower_reason(self, call: AttentionCall) -> str | None:
+        """Leave short texts to the plain formula, until the memory of all their pairs counts."""
+        if not QUADRATIC_HOOKS & set(call.at.scheme.hooks) or call.num_pairs >= MANY_PAIRS:
+            return None
+        return few_head_pairs(call, MIN_CAUSAL_PAIRS if call.where.is_causal else MIN_OTHER_PAIRS)
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""
@@ -204,7 +209,7 @@ class _Added(nn.Module):
         self.scheme = scheme
 
     def forward(self, at: Placed, q: Queries, k: Keys, scale: float) -> Bias | None:
-        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+        k = repeat_keys(k, q.shape[1])
         own = self.scheme.score(q, k, at.where)
         parts = None if own is None else own * scale, at.bias, self.scheme.content_bias(q, k, at.where)
         made = [part for part in parts if part is not None]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ordinate.ops.heads import repeat_keys
 from ordinate.ops.triton.tiles import device_class
 
 aten = torch.ops.aten
@@ -41,7 +42,7 @@ def prefers_cudnn(device: torch.device) -> bool:
 
 def _cpu(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     # for tests beside Triton's interpreter; it has no groups of heads
-    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    k, v = (repeat_keys(x, q.shape[1]) for x in (k, v))
     return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True, scale=scale)
 
 
@@ -50,7 +51,7 @@ def _cpu_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     # the kernel reads it in this order in memory
     lse, groups = lse.transpose(1, 2).contiguous().transpose(1, 2), q.shape[1] // k.shape[1]
-    k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
+    k, v = (repeat_keys(x, q.shape[1]) for x in (k, v))
     dq, dk, dv = aten._scaled_dot_product_flash_attention_for_cpu_backward(
         gradient, q, k, v, out, lse, 0.0, True, scale=scale
     )

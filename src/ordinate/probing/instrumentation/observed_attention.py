@@ -7,6 +7,7 @@ import torch
 from ordinate.attention._backend import AttentionCall, ScoreOptions, attention_scores, attention_weights
 from ordinate.core.shapes import Keys, Outputs, Queries, Values, Visible
 from ordinate.mixers._projections import AttentionProjections
+from ordinate.ops.heads import repeat_keys
 from ordinate.probing._adapter import AttentionRecord, Hooks
 from ordinate.schemes._scheme import Placed
 
@@ -50,7 +51,7 @@ class HookedAttention:
         if "attention_pattern" in hooks:
             weights = _or(watch.attention_pattern(layer, weights), weights)
         carried = at.scheme.value_bias(weights, at.where)
-        out = weights @ v.repeat_interleave(call.groups, 1)
+        out = weights @ repeat_keys(v, call.q.shape[1])
         out = out if carried is None else out + carried
         if "head_output" in hooks:
             out = _or(watch.head_output(layer, out), out)

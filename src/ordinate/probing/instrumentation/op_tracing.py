@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from ordinate.core.shapes import Keys, Queries, Values
+from ordinate.ops.heads import repeat_keys
 from ordinate.probing._adapter import AttentionRecord, Hooks
 from ordinate.probing.instrumentation.patching import patched_attribute
 from ordinate.probing.instrumentation.softmax_hooks import SOFTMAX_FUNCTIONS, HookedSoftmax
@@ -91,7 +92,7 @@ class AttentionCall:
         q, k, v = given
         # grouped-query attention: each key head serves a group of adjacent query heads
         if k.shape[1] < q.shape[1]:
-            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+            k, v = (repeat_keys(x, q.shape[1]) for x in (k, v))
         scores = self.product(torch.matmul, q, k.mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
         if causal:
             seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()

@@ -1,0 +1,111 @@
+"""Notice that parameters of a module have changed since a result was computed from them."""
+
+from itertools import count
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from ordinate.core.tensors import has_values
+
+# larger parameters are compared in so many entries
+MAX_COMPARED = 2**12
+
+
+class _Steps:
+    """Number of steps of all optimisers of the process: fused ones change parameters without a new version."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        counter = count(1)
+
+        def note(*_: Any) -> None:
+            # a compiled optimiser would be compiled anew for each number
+            if not torch.compiler.is_compiling():
+                self.taken = next(counter)
+
+        register_optimizer_step_post_hook(note)
+
+
+STEPS = _Steps()
+
+
+class _Parameter(NamedTuple):
+    """A parameter as it was.
+
+    Args:
+        holder: dictionary of the module that has it.
+        name: its name there.
+        value: the parameter.
+        version: how often it had been changed in place.
+        address: of its memory; 0: unknown.
+        entries: copy of some of its numbers.
+    """
+
+    holder: dict[str, Tensor | None]
+    name: str
+    value: Tensor
+    version: int
+    address: int
+    entries: Tensor | None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it is the same tensor, in the same memory, and no operation has changed it in place."""
+        x = self.value
+        return self.holder.get(self.name) is x and (_version(x), _address(x)) == (self.version, self.address)
+
+    @property
+    def has_same_entries(self) -> bool:
+        """Whether its numbers are the same, those that are compared."""
+        return self.entries is None or torch.equal(self.entries, _entries(self.value))
+
+
+class ParameterSnapshot:
+    """The parameters of a module at one time.
+
+    Assigned, moved and replaced parameters are noticed, operations in place, and steps of optimisers; not what is
+    written through `.data` outside of an optimiser.
+
+    Args:
+        module: the module.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._steps = STEPS.taken
+        self._parameters = [
+            _Parameter(part._parameters, name, x, _version(x), _address(x), _entries(x) if has_values(x) else None)
+            for part in module.modules()
+            for name, x in part._parameters.items()
+            if x is not None
+        ]
+
+    def is_current(self) -> bool:
+        """Whether nothing has changed. After an optimiser's step numbers are compared, which waits for a GPU."""
+        if not all(x.is_same for x in self._parameters):
+            return False
+        if self._steps != STEPS.taken:
+            if not all(x.has_same_entries for x in self._parameters):
+                return False
+            self._steps = STEPS.taken
+        return True
+
+    @property
+    def learns(self) -> bool:
+        """Whether a result computed from them now has gradients."""
+        return torch.is_grad_enabled() and any(x.value.requires_grad for x in self._parameters)
+
+
+def _version(x: Tensor) -> int:
+    """How often a tensor has been changed in place; not known of those made in inference mode."""
+    return 0 if x.is_inference() else x._version
+
+
+def _address(x: Tensor) -> int:
+    return x.data_ptr() if has_values(x) else 0
+
+
+def _entries(x: Tensor) -> Tensor:
+    flat = x.detach().reshape(-1)
+    return flat[:: max(1, -(-x.numel() // MAX_COMPARED))].clone()
