@@ -102,7 +102,9 @@ class _Native(torch.autograd.Function):
         given, learned = table, ctx.needs_input_grad[3] or ctx.needs_input_grad[4]
         table, sizes = table.contiguous(), (*q.shape[:3], k.shape[2])
         ctx.where, ctx.scoring = where, scoring
-        ctx.span = _span(q, k, table, where, None if bias is not None else scoring.scale)
+        # of the keys of one block few could be left out
+        cut = bias is None and k.shape[2] > attention.ROWS
+        ctx.span = _span(q, k, table, where, scoring.scale if cut else None)
         weights = table.new_zeros(sizes) if with_weights else None
         scoring = scoring._replace(sinks=sinks, bias=None if bias is None else bias.expand(sizes), weights=weights)
         out, softmax, lost = attention.forward(q, k, v, table, where, scoring, ctx.span, learned)

@@ -20,7 +20,7 @@ from ordinate.ops.matmul import has_512_bit_units, onednn_is_faster
 # with fewer query-key pairs in a head the overhead exceeds the gain, which is smaller without a bias
 MIN_PAIRS = 2**16
 # where PyTorch's own attention, with the bias as a tensor, is fast: it computes future keys, too
-MIN_CAUSAL_PAIRS, MIN_OTHER_PAIRS = 3 * 2**16, 2**19
+MIN_CAUSAL_PAIRS, MIN_OTHER_PAIRS = 3 * 2**16, 2**20
 
 
 def sdpa_is_slow() -> bool:

@@ -24,7 +24,7 @@ MAX_BLOCK_ROWS, MAX_BLOCK_SCORES = 256, 2**23
 # with fewer query-key pairs, over batch and heads, the overhead exceeds the gain
 MIN_PAIRS = 2**21
 # with fewer in a head and fewer than MANY_PAIRS in all, other ways are faster; they compute future keys, too
-MIN_CAUSAL_PAIRS, MIN_OTHER_PAIRS, MANY_PAIRS = 3 * 2**16, 2**20, 2**25
+MIN_CAUSAL_PAIRS, MIN_OTHER_PAIRS, MANY_PAIRS = 3 * 2**16, 2**21, 2**25
 
 
 class RowBlocks(Backend):
