@@ -145,6 +145,23 @@ def decoder(results: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def lengths(results: dict[str, Any]) -> list[list[str]]:
+    """A row for each scheme and mask, a column for each length: ratios in float32, forward and training."""
+    titles = [title.removesuffix(", float32, forward") for title in results if title.endswith(", float32, forward")]
+    rows = [["scheme, mask", *results[f"{titles[0]}, float32, forward"]]]
+    for title in titles:
+        ways = [results[f"{title}, float32, {way}"] for way in ("forward", "training")]
+        rows.append([title, *(", ".join(_ratio(way[tokens]) for way in ways) for tokens in rows[0][1:])])
+    return rows
+
+
+def _ratio(found: dict[str, float] | None) -> str:
+    """Format a ratio; a star if PyTorch's own way is more than a twentieth faster, a dash if it is chosen."""
+    if found is None:
+        return "–"
+    return f"{found['ratio']:.2f}" + (r" \*" if found["ratio"] > 1.05 else "")
+
+
 def text(name: str, path: Path, about: dict[str, Any], rows: list[list[str]]) -> str:
     """Return a line on the machine, and the table."""
     machine, day = about["machine"], date.fromisoformat(path.stem[-10:])
@@ -159,6 +176,7 @@ TABLES = {
     "attention": attention,
     "decoder": decoder,
     "generate": generate,
+    "lengths": lengths,
     "mixers": mixers,
     "probe": probe,
     "registered": registered,
@@ -167,9 +185,16 @@ TABLES = {
 }
 # benchmarks whose results with AVX2 only are kept apart
 WEAKER = {"attention": "attention-avx2", "decoder": "decoder-avx2"}
+# those whose results without a compiler are kept apart
+UNCOMPILED = {"lengths": "lengths-uncompiled"}
 # pages with another name than the benchmark, and the places of tables that are not their page's first
-PAGES = {"decoder": "attention.md", "registered": "transformers.md", "wkv": "mixers/rwkv4.md"}
-PLACES = {"decoder": "training steps"}
+PAGES = {
+    "decoder": "attention.md",
+    "lengths": "attention.md",
+    "registered": "transformers.md",
+    "wkv": "mixers/rwkv4.md",
+}
+PLACES = {"decoder": "training steps", "lengths": "lengths"}
 
 
 def pages() -> Pages:
@@ -177,7 +202,8 @@ def pages() -> Pages:
     made: Pages = {}
     for name, rows in TABLES.items():
         place, page = PLACES.get(name, "speeds"), DOCS / PAGES.get(name, f"{name}.md")
-        for source, where in ((name, place), (WEAKER.get(name), f"{place} with AVX2")):
+        kept_apart = (WEAKER.get(name), f"{place} with AVX2"), (UNCOMPILED.get(name), f"{place} without a compiler")
+        for source, where in ((name, place), *kept_apart):
             if source is not None:
                 path, about = newest(source)
                 made.setdefault(page, {})[where] = text(name, path, about, rows(about["results"]))
