@@ -214,3 +214,20 @@ def test_a_computation_with_another_number_of_steps_is_judged_by_its_peaks():
     # the result's 4 bytes are not counted
     small, large = (4 + workspace_along(of, size, (2, 3), 1, call) for size in (3, 30))
     assert large == 10 * small
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("size", [600, 1100])
+@pytest.mark.parametrize(
+    ("make", "at"),
+    [
+        (lambda: TransformerXl(**SHAW, width=256), causal),
+        (shaw, window),
+        (shaw, padded),
+        (lambda: Shaw(heads=HEADS, head_width=WIDTH, per_head=True), packed),
+    ],
+    ids=["transformer_xl", "window", "padded", "packed"],
+)
+def test_the_workspace_of_vectors_by_offset_is_what_is_held(make, at, size, monkeypatch):
+    monkeypatch.setitem(CASES, "these", ("relative_vectors", make, at, False, {}))
+    need_close(*said_and_held("these", size, batch=2))

@@ -43,6 +43,16 @@ def row_workspace(call: AttentionCall, run: Callable[[AttentionCall], Tensor], r
     return workspace_along(of, rows, (SMALL, LARGE), rows, call)
 
 
+def run_workspace(run: Callable[[], Tensor], queries: int) -> int:
+    """Return what `run` holds at most beyond its result, by running it [bytes].
+
+    Args:
+        run: computes attention, or a part that holds as much as the whole.
+        queries: number of queries for the buffers of PyTorch's fused kernel.
+    """
+    return max(_timeline(run, queries))
+
+
 def workspace_along(
     of: Callable[[int], Callable[[], Tensor]], size: int, small: tuple[int, int], queries: int, call: AttentionCall
 ) -> int:

@@ -158,7 +158,11 @@ def _scheme_bias(call: AttentionCall) -> Bias | None:
         scheme.content_bias(q, k, where),
     )
     made = [part.float() for part in parts if part is not None]
-    return sum(made[1:], made[0]) if made else None
+    if not made:
+        return None
+    whole = sum(made[1:], made[0])
+    # the kernel reads the biases of a row side by side
+    return whole if whole.stride(3) == 1 else whole.contiguous()
 
 
 def _vector_bytes(call: AttentionCall, vectors: RelativeVectors) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend
 from ordinate.attention._double_backward import TableCall, table_formula
+from ordinate.attention._workspace import run_workspace
 from ordinate.core.devices import on_cpu
 from ordinate.core.shapes import Outputs
 from ordinate.ops import relative, relative_vector_attention
@@ -57,39 +58,50 @@ class RelativeVectors(Backend):
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the blockwise autograd function."""
-        where, heads, width = call.where, call.q.shape[1], call.q.shape[3]
-        wide = torch.promote_types(call.q.dtype, torch.float32)
-        low, high = relative_vector_attention.extent(where)
-        made = call.at.scheme.relative_vectors(offset_geometry(where, low, high)) or relative.RelativeVectors()
-        table = masked_table(call.at.offset_table, where, heads, wide)
-        # the skewed view reads one entry past the last, whose value is not used
-        table = torch.nn.functional.pad(table, (0, 1))[:, low:high]
-        table = table if made.bias is None else table + made.bias.to(wide)
-        for vector, columns in (
-            (made.query_vectors, width),
-            (made.key_vectors, width),
-            (made.value_vectors, call.v.shape[3]),
-        ):
-            if vector is not None:
-                relative.check_table(vector, heads, columns)
-        laid = (
-            None if x is None else x.to(wide).contiguous()
-            for x in (made.query_vectors, made.key_vectors, made.value_vectors)
-        )
-        setting = relative_vector_attention.VectorOptions(where, call.scale, made.reach)
-        return _Vectors.apply(setting, call.q, call.k, call.v, table, *laid)
+        inputs, setting = _prepared(call)
+        return _Vectors.apply(setting, *inputs)
 
     def workspace_bytes(self, call: AttentionCall) -> int:
-        """Scores and weights of a block, float32 copies of a head, and each head's vectors, as made and laid out."""
-        size, keys, where = max(call.q.element_size(), 4), call.where.shape[1], call.where
-        head = sum(x.shape[2] * x.shape[3] for x in (call.q, call.k, call.v))
-        with torch.no_grad():
-            asked = offset_geometry(where, *relative_vector_attention.extent(where))
-            made = call.at.scheme.relative_vectors(asked) or relative.RelativeVectors()
-        tables = made.query_vectors, made.key_vectors, made.value_vectors
-        # vectors that heads share are few beside the scores
-        vectors = sum(x.numel() for x in tables if x is not None and x.shape[0] > 1)
-        return size * (2 * relative_vector_attention.ROWS * keys + head + 2 * vectors)
+        """What is held while two heads are computed, with the tables of all heads: it computes those two."""
+        # of one key head, or two
+        asked = max(2, call.groups) if call.k.shape[1] > 1 else call.groups
+        sizes = asked, asked // call.groups, asked // call.groups
+        others = (call.q.shape[:2].numel() - asked) * call.q.shape[2] * call.v.shape[3]
+
+        def some_heads() -> Outputs:
+            inputs, setting = _prepared(call)
+            tensors = (x[:1, :size] for x, size in zip(inputs[:3], sizes, strict=True))
+            tables = (None if x is None else x[:asked] for x in inputs[3:])
+            # the rest of the output, which is there from the first head on
+            rest = call.q.new_empty(others)
+            with torch.no_grad():
+                part = relative_vector_attention.VectorInputs(*tensors, *tables)
+                out = relative_vector_attention.forward(part, setting)
+            del rest
+            return out
+
+        return run_workspace(some_heads, call.where.shape[0]) - others * call.q.element_size()
+
+
+def _prepared(
+    call: AttentionCall,
+) -> tuple[relative_vector_attention.VectorInputs, relative_vector_attention.VectorOptions]:
+    """Tables of biases and vectors by offset, in float32 at least, and the other arguments."""
+    where, heads, width = call.where, call.q.shape[1], call.q.shape[3]
+    wide = torch.promote_types(call.q.dtype, torch.float32)
+    low, high = relative_vector_attention.extent(where)
+    made = call.at.scheme.relative_vectors(offset_geometry(where, low, high)) or relative.RelativeVectors()
+    table = masked_table(call.at.offset_table, where, heads, wide)
+    # the skewed view reads one entry past the last, whose value is not used
+    table = torch.nn.functional.pad(table, (0, 1))[:, low:high]
+    table = table if made.bias is None else table + made.bias.to(wide)
+    vectors = made.query_vectors, made.key_vectors, made.value_vectors
+    for vector, columns in zip(vectors, (width, width, call.v.shape[3]), strict=True):
+        if vector is not None:
+            relative.check_table(vector, heads, columns)
+    laid = (None if x is None else x.to(wide).contiguous() for x in vectors)
+    inputs = relative_vector_attention.VectorInputs(call.q, call.k, call.v, table, *laid)
+    return inputs, relative_vector_attention.VectorOptions(where, call.scale, made.reach)
 
 
 class _Vectors(torch.autograd.Function):
