@@ -31,6 +31,9 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return "a tensor is empty"
     if call.scale == 0:
         return "the scale is 0, for which PyTorch's kernels return NaN"
+    # a causal kernel scales what it has masked with -inf; those for GPUs take the maximum of a row before they scale
+    if call.scale < 0 and (unmasked_causal(call) or not on_cpu(call.q)):
+        return "the scale is below 0, for which PyTorch's kernels return NaN"
     if not on_cpu(call.q) or torch.compiler.is_compiling():
         return None
     if not call.is_finite:

@@ -10,7 +10,7 @@ from ordinate.attention import _proof, _sdpa
 from ordinate.attention.backends import sdpa as backend
 from ordinate.core.devices import as_if_on
 from ordinate.ops import sdpa
-from ordinate.schemes import T5, Alibi, NoPosition
+from ordinate.schemes import T5, Alibi, NoPosition, Rope
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 
 
@@ -171,6 +171,19 @@ def test_a_scale_of_zero_is_left_to_others_and_gives_the_mean(geometry):
     mean = seen / seen.sum(-1, keepdim=True).clamp(min=1) @ v.repeat_interleave(2, 1)
     torch.testing.assert_close(out, mean)
     assert "the scale is 0" in explain(q, k, v, at, scale=0.0).unsupported["sdpa"]
+
+
+@pytest.mark.parametrize("geometry", ["causal", "full", "left", "window"])
+def test_a_negative_scale_reaches_no_kernel_that_returns_nan(geometry):
+    where = GEOMETRIES[geometry](9)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    at = Rope(head_width=q.shape[3]).at(where)
+    exact = attend(q, k, v, at, scale=-0.7, backend="reference")
+    torch.testing.assert_close(attend(q, k, v, at, scale=-0.7), exact)
+    refused = explain(q, k, v, at, scale=-0.7).unsupported.get("sdpa", "")
+    assert ("the scale is below 0" in refused) == (geometry == "causal")
+    with as_if_on("cuda"):
+        assert "the scale is below 0" in explain(q, k, v, at, scale=-0.7).unsupported["sdpa"]
 
 
 @pytest.mark.parametrize(("scheme", "excluded"), [(NoPosition(), False), (Alibi(heads=4), True)])
