@@ -316,6 +316,14 @@ def test_positions_whose_differences_overflow_are_refused():
         ValueError, match=r"positions between -2\^62 and 2\^62, .*; got -4611686018427387909 to 46.*; sub"
     ):
         T5(heads=1).at(Geometry.from_positions(far))
+    # the difference of both bounds is 2^63, one more than int64 holds
+    for low, fits in ((-(2**62), False), (1 - 2**62, True)):
+        where = Geometry.from_positions(torch.tensor([[[low], [2**62]]]), causal=False)
+        if fits:
+            assert (Alibi(heads=1).at(where).bias <= 0).all()
+            continue
+        with pytest.raises(ValueError, match=r"positions between -2\^62 and 2\^62"):
+            Alibi(heads=1).at(where)
 
 
 def test_a_start_is_a_count_and_a_block_is_consecutive(untyped):

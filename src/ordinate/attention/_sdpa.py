@@ -11,10 +11,7 @@ from ordinate.core.devices import on_cpu
 from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops.double_backward import untraceable
-from ordinate.ops.sdpa import sdpa
-
-# largest score for which the gradients of PyTorch's CPU kernel are trusted, see `unsupported_reason`
-MAX_SAFE_SCORE = 1e6
+from ordinate.ops.sdpa import distrusted_reason, sdpa
 
 
 def unsupported_reason(call: AttentionCall) -> str | None:
@@ -38,11 +35,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return None
     if not call.is_finite:
         return "q, k or v contains NaN or infinity"
-    # the backward kernel recomputes the weights as exp(score - lse) from scores that it rounds differently than the
-    # forward kernel; for large scores the difference is no longer small, and gradients become infinite
-    if torch.is_grad_enabled() and call.q.requires_grad and call.score_bound > MAX_SAFE_SCORE:
-        return f"scores may exceed {MAX_SAFE_SCORE:g}, for which PyTorch's gradients are wrong on a CPU"
-    return None
+    return distrusted_reason(call.q, call.k, call.v, call.scale)
 
 
 def sdpa_attention(call: AttentionCall) -> Outputs:
