@@ -95,8 +95,17 @@ def needs_no_mask(call: AttentionCall) -> bool:
 
 def upcasts(call: AttentionCall) -> bool:
     """True if a 16-bit call is computed in float32."""
+    if not on_cpu(call.q) or call.q.dtype.itemsize != 2:
+        return False
     # on a CPU, the backward pass of SDPA takes up to three times as long in 16 bits as in float32
-    return on_cpu(call.q) and call.q.dtype.itemsize == 2 and call.q.requires_grad
+    if any(x.requires_grad for x in (call.q, call.k, call.v)):
+        return True
+    # a bias that learns would have to be rounded to 16 bits: beside these, only one without gradient may be float32
+    scheme = call.at.scheme
+    learns = torch.is_grad_enabled() and any(x.requires_grad for x in scheme.parameters())
+    if "content_bias" in scheme.hooks and learns:
+        return True
+    return call.at.bias is not None and call.at.bias.requires_grad
 
 
 def _concrete_bool(condition: bool) -> bool:

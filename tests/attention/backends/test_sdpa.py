@@ -10,7 +10,7 @@ from ordinate.attention import _proof, _sdpa
 from ordinate.attention.backends import sdpa as backend
 from ordinate.core.devices import as_if_on
 from ordinate.ops import sdpa
-from ordinate.schemes import T5, Alibi, NoPosition, Rope
+from ordinate.schemes import T5, Alibi, NoPosition, Rope, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 
 
@@ -108,6 +108,24 @@ def test_16_bit_training_on_a_cpu_is_computed_in_float32(type):
         assert out.dtype == type
         told = explain(*inputs, NoPosition().at(where)).workspace_bytes
         assert 0 < told - copies < 8000 * torch.get_num_threads()
+
+
+def test_a_bias_that_learns_beside_16_bit_inputs_without_gradients_is_not_rounded():
+    where = Geometry.full(40)
+    q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.bfloat16))
+    scheme = Toeplitz(heads=4, max_length=40)
+    with torch.no_grad():
+        # above 128, bfloat16 has whole numbers only
+        scheme.table.copy_(torch.linspace(-200, 200, len(scheme.table))[:, None].expand_as(scheme.table))
+    exact = attend(q.double(), k.double(), v.double(), scheme.at(where), backend="reference").detach()
+    out = attend(q, k, v, scheme.at(where), backend="sdpa")
+    with torch.no_grad():
+        kept = attend(q, k, v, scheme.at(where), backend="sdpa")
+    assert (out - exact).abs().max() <= 1.5 * (kept - exact).abs().max()
+    at = [scheme.at(where), Toeplitz(heads=4, max_length=40).requires_grad_(False).at(where)]
+    told = [explain(q, k, v, one, backend="sdpa").workspace_bytes for one in at]
+    # float32 copies of q, k, v and the result
+    assert told[0] - told[1] > 4 * 2 * q.numel()
 
 
 @pytest.mark.parametrize(
