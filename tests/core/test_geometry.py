@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.schemes import T5, Alibi
@@ -151,6 +152,16 @@ def test_packed_documents_have_positions_from_zero_and_see_only_themselves():
     assert where.q_pos[0, :, 0].tolist() == [0, 1, 0, 1, 2]
     expected = torch.block_diag(torch.ones(2, 2).tril(), torch.ones(3, 3).tril()).bool()
     assert torch.equal(where.visible[0], expected)
+
+
+def test_packed_documents_need_no_values_and_no_graph_break():
+    def documents(x):
+        return x + Geometry.packed([2, 3]).q_document[0]
+
+    with FakeTensorMode():
+        assert documents(torch.zeros(5)).shape == (5,)
+    compiled = torch.compile(documents, fullgraph=True, backend="eager")
+    assert compiled(torch.zeros(5)).tolist() == [0, 0, 1, 1, 1]
 
 
 def test_padding_is_not_counted_and_is_hidden():
