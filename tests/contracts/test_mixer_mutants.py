@@ -44,6 +44,7 @@ TABLE = [
     ("every_parameter_gets_a_gradient", bad.Forgotten, "unused gets no gradient"),
     ("its_gradients_are_right", bad.HalfDetached, "Jacobian|gradient"),
     ("its_second_derivatives_are_right", bad.DropsSecondDerivatives, "second derivatives: off by"),
+    ("its_second_derivatives_are_right", bad.TakesANormOfPadding, "second derivatives: "),
     ("per_sample_gradients_are_those_of_each_sample", bad.BranchesOnValues, "data-dependent control flow"),
     ("its_docstring_is_complete", bad.SaysNothing, "it has no docstring"),
     ("it_declares_its_properties", bad.HonoursWhatIsNot, "it declares support for unknown hooks: bais"),

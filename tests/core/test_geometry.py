@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.schemes import T5, Alibi
@@ -151,6 +152,16 @@ def test_packed_documents_have_positions_from_zero_and_see_only_themselves():
     assert where.q_pos[0, :, 0].tolist() == [0, 1, 0, 1, 2]
     expected = torch.block_diag(torch.ones(2, 2).tril(), torch.ones(3, 3).tril()).bool()
     assert torch.equal(where.visible[0], expected)
+
+
+def test_packed_documents_need_no_values_and_no_graph_break():
+    def documents(x):
+        return x + Geometry.packed([2, 3]).q_document[0]
+
+    with FakeTensorMode():
+        assert documents(torch.zeros(5)).shape == (5,)
+    compiled = torch.compile(documents, fullgraph=True, backend="eager")
+    assert compiled(torch.zeros(5)).tolist() == [0, 0, 1, 1, 1]
 
 
 def test_padding_is_not_counted_and_is_hidden():
@@ -316,6 +327,14 @@ def test_positions_whose_differences_overflow_are_refused():
         ValueError, match=r"positions between -2\^62 and 2\^62, .*; got -4611686018427387909 to 46.*; sub"
     ):
         T5(heads=1).at(Geometry.from_positions(far))
+    # the difference of both bounds is 2^63, one more than int64 holds
+    for low, fits in ((-(2**62), False), (1 - 2**62, True)):
+        where = Geometry.from_positions(torch.tensor([[[low], [2**62]]]), causal=False)
+        if fits:
+            assert (Alibi(heads=1).at(where).bias <= 0).all()
+            continue
+        with pytest.raises(ValueError, match=r"positions between -2\^62 and 2\^62"):
+            Alibi(heads=1).at(where)
 
 
 def test_a_start_is_a_count_and_a_block_is_consecutive(untyped):

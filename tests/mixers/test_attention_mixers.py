@@ -6,6 +6,8 @@ from ordinate.core import catalog
 from ordinate.mixers._mixer import Mixer
 from ordinate.mixers._projections import AttentionMixer
 from ordinate.schemes import Alibi, NoPosition
+from ordinate.testing.assert_close import assert_max_close
+from ordinate.testing.case import SIZES
 
 KINDS = {name: catalog.load("ordinate.mixers", Mixer, name) for name in catalog.names("ordinate.mixers")}
 ATTENTION = {name: kind for name, kind in KINDS.items() if issubclass(kind, AttentionMixer)}
@@ -45,3 +47,18 @@ def test_dropout_acts_in_training_only(name):
 def test_tokens_of_another_shape_or_dtype_raise_an_error(name, x, match, untyped):
     with pytest.raises(ValueError, match=match):
         ATTENTION[name](width=16, heads=2)(x, NoPosition().at(Geometry.full(3)))
+
+
+@pytest.mark.parametrize("name", ["longformer", "linformer", "block_linformer"])
+def test_gradients_at_large_scores_are_those_of_the_formula(name):
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(0)
+        mixer = KINDS[name](**catalog.bind(KINDS[name], {}, SIZES)).to(dtype)
+        x = torch.randn(1, 64, SIZES["width"], dtype=torch.float64)
+        x[:, 20:40] *= 1e5
+        x = x.to(dtype).requires_grad_()
+        where = Geometry.causal(64) if KINDS[name].causal else Geometry.full(64)
+        y, _ = mixer(x, NoPosition().at(where))
+        found.append(torch.autograd.grad(y[:, ::3].sum(), x)[0].double())
+    assert_max_close(*found, 1e-4, "gradients")

@@ -1,7 +1,11 @@
+from functools import partial
+
 import pytest
 import torch
+from torch.func import functional_call, grad, jvp, vmap
 
 from ordinate import Decoder, Geometry, Shape
+from ordinate.mixers import _recurrent
 from ordinate.mixers._recurrent import RecurrentMixer, RecurrentState
 from ordinate.mixers.gru import Gru
 from ordinate.mixers.lstm import Lstm
@@ -101,3 +105,43 @@ def test_reading_padding_is_detected(monkeypatch):
     kept = RecurrentMixer._read
     monkeypatch.setattr(RecurrentMixer, "_read", lambda self, x, real, state: kept(self, x, None, state))
     assert not torch.allclose(mixer(x, at(Geometry.padded(real)))[0][:, 1:], alone, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, partial(Rnn, identity=True)])
+def test_token_by_token_it_is_the_kernel_also_beside_padding(kind, monkeypatch):
+    mixer, x = kind(width=8).double(), tokens(2, 5)
+    before = RecurrentState(torch.randn(2, mixer.state_vectors, 8, dtype=torch.float64))
+    wheres = [Geometry.causal(5), Geometry.full(5), Geometry.packed([2, 3]), Geometry.packed([2, 3], causal=False)]
+    real = torch.tensor([[False, False, True, True, True], [False] * 5])
+
+    def results():
+        after = [mixer.mix_sequences(x, at(wheres[0]), None, before)[1].h]
+        after += [mixer.mix_sequences(x * real[..., None], at(wheres[0]), real, before)[1].h]
+        return after + [mixer(x, at(where))[0] for where in wheres]
+
+    found = results()
+    monkeypatch.setattr(_recurrent, "untraceable", lambda x: "it is asked to")
+    for one, other in zip(results(), found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
+
+
+# PyTorch loads decompositions for forward mode by a deprecated function
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize("kind", KINDS)
+def test_transforms_of_torch_func_pass_through_padding_and_parameters(kind):
+    mixer, x = kind(width=8).double(), tokens(2, 5)
+    packed, names = at(Geometry.packed([2, 3])), [name for name, _ in mixer.named_parameters()]
+
+    def of(*weights):
+        return functional_call(mixer, dict(zip(names, weights, strict=True)), (x, packed))[0]
+
+    each = vmap(grad(lambda row: mixer(row[None], packed)[0].sin().sum()))(x)
+    leaf = x.clone().requires_grad_()
+    torch.testing.assert_close(each, torch.autograd.grad(mixer(leaf, packed)[0].sin().sum(), leaf)[0])
+    step, along = 1e-6, tokens(2, 5)
+    slope = jvp(lambda x: mixer(x, packed)[0], (x,), (along,))[1]
+    near = [mixer(x + side * step * along, packed)[0] for side in (1, -1)]
+    torch.testing.assert_close(slope, (near[0] - near[1]) / (2 * step), rtol=1e-6, atol=1e-8)
+    weights = [weight.detach() for weight in mixer.parameters()]
+    many = vmap(of)(*(torch.stack([weight, 2 * weight]) for weight in weights))
+    torch.testing.assert_close(many, torch.stack([of(*weights), of(*(2 * weight for weight in weights))]))

@@ -161,6 +161,25 @@ def test_nan_reaches_later_tokens_of_its_row_through_the_state_and_no_earlier_on
     assert out[0, 3:].isnan().all()
 
 
+@pytest.mark.parametrize(
+    "name", ["linear", "performer", "retnet", "gla", "block_linformer", "deltanet", "path", "h3"]
+)
+def test_a_finite_token_whose_products_overflow_spoils_no_earlier_one(name):
+    case = MixerCase(catalog.load("ordinate.mixers", Mixer, name))
+    x, found = case.tokens(3, 9, torch.float16), []
+    loud = x.clone()
+    loud[0, 4] = loud[1, 7] = 6e4
+    for given in (x, loud):
+        leaf = given.clone().requires_grad_()
+        out = case.output(leaf, Geometry.causal(9))
+        past = out[0, :4], out[1, :7], out[2]
+        (slope,) = torch.autograd.grad(sum(part.float().square().sum() for part in past), leaf)
+        found.append([*(part.detach() for part in past), slope[0, :4], slope[1, :7], slope[2]])
+        assert out.isfinite().all() == (given is x)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=2e-2, atol=2e-2)
+
+
 def test_nan_in_one_document_leaves_the_others_as_they_were():
     case = MixerCase(catalog.load("ordinate.mixers", Mixer, "linear"))
     x, where = case.tokens(1, 9), Geometry.packed([4, 5])

@@ -104,6 +104,17 @@ def test_a_key_of_zeros_reads_and_moves_nothing(calls):
     assert (plain[2][0, 1, 3] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_key_of_zeros_has_finite_second_derivatives(dtype, calls):
+    leaves = [x.to(dtype) for x in draw(5, 2, 8)]
+    leaves[0][0, 1, 3] = 0
+    leaves = [x.requires_grad_() for x in leaves]
+    made = sum(x.square().sum() for x in state_update(*leaves))
+    first = torch.autograd.grad(made, leaves, create_graph=True)
+    for second in torch.autograd.grad(sum(x.sum() for x in first), leaves):
+        assert second.isfinite().all()
+
+
 @pytest.mark.parametrize("logit", [-200.0, 200.0])
 def test_what_is_certain_is_no_nan(logit, calls):
     k, slow, rate, *channels = draw(5, 2, 8)

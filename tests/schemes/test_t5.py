@@ -153,3 +153,11 @@ def test_a_placed_scheme_made_without_gradients_serves_for_training():
     attend(q, k, v, at)
     frozen.requires_grad_()
     assert torch.autograd.grad(attend(q, k, v, at).sum(), frozen.table)[0].abs().sum() > 0
+
+
+@pytest.mark.parametrize("both_sides", [True, False])
+def test_positions_beyond_any_integer_share_the_last_bucket(both_sides):
+    for far in (1e30, 3e38):
+        offset = torch.tensor([[far, 500.0], [-far, 500.0]]).T - torch.tensor([[-far, 0.0], [far, 0.0]]).T
+        got = log_buckets(offset, buckets=32, max_distance=128, bidirectional=both_sides)
+        assert got.tolist() == ([[15, 31], [15, 15]] if both_sides else [[31, 0], [31, 31]])

@@ -21,6 +21,7 @@ from ordinate.core.shapes import Keys, LogSumExp, Outputs, Queries, Values, Visi
 from ordinate.core.tensors import need_vectors
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.heads import repeat_keys
+from ordinate.ops.sdpa import score_bound
 from ordinate.schemes._scheme import Placed
 
 # largest number of scores that `log_sum_exp` holds at a time
@@ -132,11 +133,7 @@ class AttentionCall:
     @property
     def score_bound(self) -> float:
         """Upper bound of abs(scale * q.k), from the largest entries of q and k."""
-        highest = 1.0
-        for x in (self.q, self.k):
-            low, high = x.detach().aminmax()
-            highest *= max(-low.item(), high.item())
-        return highest * self.q.shape[3] * abs(self.scale)
+        return score_bound(self.q, self.k, self.scale)
 
     @property
     def flops(self) -> int:

@@ -12,10 +12,7 @@ from ordinate.core.records import changed
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops.double_backward import untraceable
 from ordinate.ops.heads import repeat_keys
-from ordinate.ops.sdpa import sdpa
-
-# largest score for which the gradients of PyTorch's CPU kernel are trusted, see `unsupported_reason`
-MAX_SAFE_SCORE = 1e6
+from ordinate.ops.sdpa import distrusted_reason, sdpa
 
 
 def unsupported_reason(call: AttentionCall) -> str | None:
@@ -32,15 +29,14 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return "a tensor is empty"
     if call.scale == 0:
         return "the scale is 0, for which PyTorch's kernels return NaN"
+    # a causal kernel scales what it has masked with -inf; those for GPUs take the maximum of a row before they scale
+    if call.scale < 0 and (unmasked_causal(call) or not on_cpu(call.q)):
+        return "the scale is below 0, for which PyTorch's kernels return NaN"
     if not on_cpu(call.q) or torch.compiler.is_compiling():
         return None
     if not call.is_finite:
         return "q, k or v contains NaN or infinity"
-    # the backward kernel recomputes the weights as exp(score - lse) from scores that it rounds differently than the
-    # forward kernel; for large scores the difference is no longer small, and gradients become infinite
-    if torch.is_grad_enabled() and call.q.requires_grad and call.score_bound > MAX_SAFE_SCORE:
-        return f"scores may exceed {MAX_SAFE_SCORE:g}, for which PyTorch's gradients are wrong on a CPU"
-    return None
+    return distrusted_reason(call.q, call.k, call.v, call.scale)
 
 
 def sdpa_attention(call: AttentionCall) -> Outputs:
@@ -100,8 +96,17 @@ def needs_no_mask(call: AttentionCall) -> bool:
 
 def upcasts(call: AttentionCall) -> bool:
     """True if a 16-bit call is computed in float32."""
+    if not on_cpu(call.q) or call.q.dtype.itemsize != 2:
+        return False
     # on a CPU, the backward pass of SDPA takes up to three times as long in 16 bits as in float32
-    return on_cpu(call.q) and call.q.dtype.itemsize == 2 and call.q.requires_grad
+    if any(x.requires_grad for x in (call.q, call.k, call.v)):
+        return True
+    # a bias that learns would have to be rounded to 16 bits: beside these, only one without gradient may be float32
+    scheme = call.at.scheme
+    learns = torch.is_grad_enabled() and any(x.requires_grad for x in scheme.parameters())
+    if "content_bias" in scheme.hooks and learns:
+        return True
+    return call.at.bias is not None and call.at.bias.requires_grad
 
 
 def _concrete_bool(condition: bool) -> bool:

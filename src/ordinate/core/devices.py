@@ -62,7 +62,8 @@ def as_if_on(kind: str) -> Iterator[None]:
 
 def send(x: Tensor, device: torch.device | str | None) -> Tensor:
     """Copy a CPU tensor to a device without waiting for it; None: the default device."""
-    device = torch.get_default_device() if device is None else torch.device(device)
+    # torch.compile cannot trace `torch.get_default_device`
+    device = torch.empty(0).device if device is None else torch.device(device)
     # a copy from ordinary memory waits for all that the device was given before; one from pinned memory does not
     return x.pin_memory().to(device, non_blocking=True) if device.type == GPU else x.to(device)
 

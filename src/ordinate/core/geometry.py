@@ -133,7 +133,9 @@ class Geometry:
         need(filled, "each packed document needs a token", f"got lengths {list(lengths)}", "omit empty documents")
         pos = torch.cat([torch.arange(length, device="cpu") for length in lengths])[None, :, None]
         sizes = torch.tensor(lengths, device="cpu")
-        document = torch.repeat_interleave(torch.arange(len(lengths), device="cpu"), sizes)[None]
+        # without the size of the result, fake tensors could not tell its shape
+        index, count = torch.arange(len(lengths), device="cpu"), sum(lengths)
+        document = torch.repeat_interleave(index, sizes, output_size=count)[None]
         # made on the CPU, since repeat_interleave by a tensor of sizes would wait for a GPU
         pos, document = send(pos, device), send(document, device)
         return cls(pos, pos, causal, 0, window, document, document, consecutive=True)

@@ -1,5 +1,6 @@
 """Base class of the RNN, GRU and LSTM mixers, computed by PyTorch's recurrent kernels."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -9,13 +10,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import linear
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ordinate.core.checks import need_positive
 from ordinate.core.shapes import Tokens
 from ordinate.mixers._mixer import MixerState
 from ordinate.mixers._sequence import SequenceMixer
+from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed
+
+Channels = Float[Tensor, "b channels"]
+Parts = tuple[Float[Tensor, "b width"], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +45,10 @@ class RecurrentMixer(SequenceMixer[RecurrentState]):
     the same results.
 
     Initialisation as in Keras: input weights Glorot-uniform, recurrent weights orthogonal for each gate, biases 0.
-    Computed in float32 or wider.
+    Computed in float32 or wider, by PyTorch's kernels; token by token in transforms of torch.func and forward mode,
+    for which these lack rules.
+
+    Must: `step`.
 
     Args:
         cell_class: nn.RNN, nn.GRU or nn.LSTM.
@@ -63,6 +72,16 @@ class RecurrentMixer(SequenceMixer[RecurrentState]):
             for bias in ("bias_ih_l0", "bias_hh_l0"):
                 self.cell.get_parameter(bias).zero_()
 
+    @abstractmethod
+    def step(self, from_token: Channels, from_state: Channels, parts: Parts) -> Parts:
+        """Return the state vectors after a token, by the formula.
+
+        Args:
+            from_token: product of the token and the input weights, plus the bias, of all gates.
+            from_state: product of the hidden state and the recurrent weights, plus the bias, of all gates.
+            parts: the state vectors before the token.
+        """
+
     def mix_sequences(
         self, x: Tokens, at: Placed, real: Bool[Tensor, "b n"] | None, state: RecurrentState | None
     ) -> tuple[Tokens, RecurrentState]:
@@ -83,6 +102,8 @@ class RecurrentMixer(SequenceMixer[RecurrentState]):
     def _read(
         self, x: Tokens, real: Bool[Tensor, "b n"] | None, state: RecurrentState
     ) -> tuple[Tokens, RecurrentState]:
+        if untraceable(x):
+            return self._read_stepwise(x, real, state)
         if real is None:
             y, h = self._run(x, state.h)
             return y, RecurrentState(h)
@@ -95,6 +116,25 @@ class RecurrentMixer(SequenceMixer[RecurrentState]):
         return torch.zeros_like(y).scatter(1, order, y), RecurrentState(
             torch.where(lengths[:, None, None] > 0, h, state.h)
         )
+
+    def _read_stepwise(
+        self, x: Tokens, real: Bool[Tensor, "b n"] | None, state: RecurrentState
+    ) -> tuple[Tokens, RecurrentState]:
+        # attributes: `get_parameter` refuses the tensors that functional_call puts in the place of parameters
+        weights = [
+            getattr(self.cell, f"{kind}_{side}_l0").to(x.dtype)
+            for side in ("ih", "hh")
+            for kind in ("weight", "bias")
+        ]
+        parts, outs = state.h.unbind(1), []
+        for place, token in enumerate(linear(x, *weights[:2]).unbind(1)):
+            after = self.step(token, linear(parts[0], *weights[2:]), parts)
+            if real is not None:
+                there = real[:, place, None]
+                after = tuple(torch.where(there, new, old) for new, old in zip(after, parts, strict=True))
+            parts = after
+            outs.append(parts[0])
+        return torch.stack(outs, 1), RecurrentState(torch.stack(parts, 1))
 
     def _run(self, x: Any, h: Float[Tensor, "b parts width"]) -> tuple[Any, Float[Tensor, "b parts width"]]:
         weights = {name: weight.to(h.dtype) for name, weight in self.cell.named_parameters()}

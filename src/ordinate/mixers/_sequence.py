@@ -5,7 +5,9 @@ their own, left-padded, and packs the results again.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -19,6 +21,9 @@ from ordinate.core.tensors import need_size, need_tokens, need_vectors
 from ordinate.mixers._mixer import Mixer, MixerState, StateType
 from ordinate.ops.double_backward import untraceable
 from ordinate.schemes._scheme import Placed
+
+# mixes tokens, one sequence per row
+Mix = Callable[[Tokens], tuple[Tokens, StateType | None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,19 +133,19 @@ class SequenceMixer(Mixer[StateType]):
         """Mix sequences so that NaN and infinity reach their own and later tokens, and no earlier ones.
 
         Products with a causal mask, convolutions and sums over chunks would carry them backwards: 0 * NaN is NaN. All
-        outputs from the first such token of a row on are NaN, and so is the row's state.
+        outputs from the first such token of a row on are NaN, and so is the row's state. The same holds for a finite
+        token from which NaN or infinity arises and reaches earlier outputs, where values can be read.
         """
         if self.confines_nonfinite or not at.where.is_causal:
             return self.mix_sequences(x, at, real, state)
-        # one sum is cheap, and reading it costs nothing on a CPU; elsewhere it would synchronise the device
+        # reading a value costs nothing on a CPU; elsewhere it would synchronise the device
         readable = x.device.type == "cpu" and not torch.compiler.is_compiling() and untraceable(x) is None
-        if readable and bool(x.detach().sum().isfinite()):
-            return self.mix_sequences(x, at, real, state)
-        bad = (~x.isfinite().all(-1)).cumsum(1) > 0
-        y, after = self.mix_sequences(x.masked_fill(bad[..., None], 0.0), at, real, state)
-        if after is not None and x.shape[1]:
-            after = after.fill_rows(bad[:, -1], float("nan"))
-        return y.masked_fill(bad[..., None], float("nan")), after
+        mix = partial(self.mix_sequences, at=at, real=real, state=state)
+        if not readable or not _is_finite(x):
+            return _without(mix, x, (~x.isfinite().all(-1)).cumsum(1) > 0)
+        y, after = mix(x)
+        bad = None if _is_finite(y) else _overflowing(mix, x, y.isfinite().all(-1))
+        return (y, after) if bad is None else _without(mix, x, bad)
 
     def _check_row(self, where: Geometry, state: StateType | None) -> None:
         name = type(self).__name__
@@ -163,6 +168,40 @@ class SequenceMixer(Mixer[StateType]):
             lambda: f"got {where.start} past tokens in the geometry and {'no' if state is None else 'a'} state",
             "pass the state that the call for the past tokens returned",
         )
+
+
+def _is_finite(x: Tokens) -> bool:
+    # one sum is cheap, in float16 it could overflow; where it does all the same, the numbers themselves tell
+    total = x.detach().sum(dtype=torch.float32 if x.dtype == torch.float16 else None)
+    return bool(total.isfinite() or x.isfinite().all())
+
+
+def _without(mix: Mix[StateType], x: Tokens, bad: Bool[Tensor, "b n"]) -> tuple[Tokens, StateType | None]:
+    """Mix sequences whose last tokens are bad: these count as 0, and their outputs are NaN."""
+    y, after = mix(x.masked_fill(bad[..., None], 0.0))
+    if after is not None and x.shape[1]:
+        after = after.fill_rows(bad[:, -1], float("nan"))
+    return y.masked_fill(bad[..., None], float("nan")), after
+
+
+@torch.no_grad()
+def _overflowing(mix: Mix[StateType], x: Tokens, finite: Bool[Tensor, "b n"]) -> Bool[Tensor, "b n"] | None:
+    """The tokens from the first on that spoils outputs before its own, in each row; None: no token does.
+
+    Args:
+        mix: mixes sequences.
+        x: the tokens.
+        finite: whether each output is finite.
+    """
+    index, count = torch.arange(x.shape[1], device=x.device), torch.zeros(len(x), 1, dtype=torch.long)
+    # bisection: the most first tokens of which the outputs are finite
+    for more in reversed([2**power for power in range(x.shape[1].bit_length())]):
+        y, _ = mix(x.masked_fill((index >= count + more)[..., None], 0.0))
+        fits = y.isfinite().all(-1).all(-1, keepdim=True) & (count + more <= x.shape[1])
+        count = torch.where(fits, count + more, count)
+    late = index >= count
+    spoiled = (~finite & ~late).any(1, keepdim=True)
+    return late & spoiled if spoiled.any() else None
 
 
 def _unpacked(own: Placed, documents: Int[Tensor, "b n"]) -> tuple[UnpackedDocuments, Placed]:

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from ordinate.mixers._recurrent import RecurrentMixer
+from ordinate.mixers._recurrent import Channels, Parts, RecurrentMixer
 
 
 class Gru(RecurrentMixer):
@@ -21,3 +21,9 @@ class Gru(RecurrentMixer):
 
     def __init__(self, *, width: int) -> None:
         super().__init__(nn.GRU, width)
+
+    def step(self, from_token: Channels, from_state: Channels, parts: Parts) -> Parts:
+        """Replace a share of the state, which the gate z chooses."""
+        (to_r, to_z, to_n), (of_r, of_z, of_n) = from_token.chunk(3, -1), from_state.chunk(3, -1)
+        z = (to_z + of_z).sigmoid()
+        return ((1 - z) * (to_n + (to_r + of_r).sigmoid() * of_n).tanh() + z * parts[0],)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ordinate.mixers._recurrent import RecurrentMixer
+from ordinate.mixers._recurrent import Channels, Parts, RecurrentMixer
 
 
 class Lstm(RecurrentMixer):
@@ -25,3 +25,9 @@ class Lstm(RecurrentMixer):
         with torch.no_grad():
             # PyTorch stacks the gates in the order i, f, g, o: this is the bias of the forget gate
             self.cell.get_parameter("bias_ih_l0")[width : 2 * width] = 1
+
+    def step(self, from_token: Channels, from_state: Channels, parts: Parts) -> Parts:
+        """Forget, write and read the cell state by the three gates."""
+        i, f, g, o = (from_token + from_state).chunk(4, -1)
+        cell = f.sigmoid() * parts[1] + i.sigmoid() * g.tanh()
+        return o.sigmoid() * cell.tanh(), cell

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from ordinate.mixers._recurrent import RecurrentMixer
+from ordinate.mixers._recurrent import Channels, Parts, RecurrentMixer
 
 
 class Rnn(RecurrentMixer):
@@ -27,7 +27,13 @@ class Rnn(RecurrentMixer):
 
     def __init__(self, *, width: int, identity: bool = False) -> None:
         super().__init__(partial(nn.RNN, nonlinearity="relu" if identity else "tanh"), width)
+        self.identity = identity
         if identity:
             nn.init.eye_(self.cell.get_parameter("weight_hh_l0"))
             with torch.no_grad():
                 self.cell.get_parameter("weight_ih_l0").normal_(std=0.001)
+
+    def step(self, from_token: Channels, from_state: Channels, parts: Parts) -> Parts:
+        """Squash the sum of both products."""
+        both = from_token + from_state
+        return (both.relu() if self.identity else both.tanh(),)

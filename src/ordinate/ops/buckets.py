@@ -31,13 +31,14 @@ def log_buckets(
     """
     size = buckets // 2 if bidirectional else buckets
     future = (offset < 0) if bidirectional else torch.zeros_like(offset, dtype=torch.bool)
-    distance = (offset.abs() if bidirectional else offset.clamp(min=0)).long()
+    # a position in floating point may be larger than an integer can be
+    distance = (offset.abs() if bidirectional else offset.clamp(min=0)).clamp(max=max_distance).long()
     # a graph is for any number of offsets
     if torch.compiler.is_compiling() or distance.numel() <= max_distance:
         return _bucket(distance, size, max_distance) + future * size
     # more offsets than there are different distances: each of those is computed once
     known = _bucket(torch.arange(max_distance + 1, device=distance.device), size, max_distance)
-    return known[distance.clamp(max=max_distance)] + future * size
+    return known[distance] + future * size
 
 
 def _bucket(distance: Int[Tensor, "*shape"], size: int, max_distance: int) -> Int[Tensor, "*shape"]:

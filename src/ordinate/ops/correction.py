@@ -5,13 +5,14 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from ordinate.core.shapes import Queries
 from ordinate.ops.native import correction as native
 from ordinate.ops.native.scan import unsupported_reason
 
 Channel = Float[Tensor, " width"]
+# lower bound of norms, as in correction.cpp and PyTorch's `normalize`
+MIN_NORM = 1e-12
 # e^-0.5: log decays lie between minus this and 0
 MAX_LOG_DECAY = 0.6065306597126334
 
@@ -66,5 +67,7 @@ def _update(
     channels = (decay, usual, erased, replaced)
     decay, usual, erased, replaced = (x.view(k.shape[1], 1, k.shape[3]) for x in channels)
     w, part = -MAX_LOG_DECAY * torch.sigmoid(decay + slow), torch.sigmoid(usual + rate)
-    unit = normalize(k * erased, dim=-1)
+    read = k * erased
+    # bounded below before the root, which has no finite derivatives at 0, where padding is
+    unit = read / read.square().sum(-1, keepdim=True).clamp(min=MIN_NORM**2).sqrt()
     return StateUpdate(w, k * (1 + (part - 1) * replaced), -unit, unit * part)

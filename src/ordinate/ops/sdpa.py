@@ -1,4 +1,7 @@
-"""PyTorch's scaled_dot_product_attention with second derivatives, which its fused kernels lack."""
+"""PyTorch's scaled_dot_product_attention with second derivatives, and right gradients at large scores.
+
+Its fused kernels lack both.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,11 +14,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ordinate.core.checks import need
-from ordinate.core.devices import on_gpu
+from ordinate.core.devices import on_cpu, on_gpu
 from ordinate.core.shapes import Keys, Outputs, Queries, Values
 from ordinate.ops.double_backward import Tensors, gradients, one_by_one, untraceable
 from ordinate.ops.heads import repeat_keys
 
+# largest score for which the gradients of PyTorch's CPU kernel are trusted, see `distrusted_reason`
+MAX_SAFE_SCORE = 1e6
 # scores per block of rows in second derivatives
 MAX_BLOCK_SCORES = 2**20
 # nodes between the result and that of a fused kernel: slices and casts
@@ -45,8 +50,8 @@ def sdpa(
         scale: multiplies q.k; None: 1 / sqrt(head width).
         grouped: whether there are fewer key heads than query heads.
     """
-    if untraceable(q):
-        scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if untraceable(q) or distrusted_reason(q, k, v, scale):
         return _rows(slice(0, q.shape[2]), q, k, v, mask, dropout=dropout, is_causal=is_causal, scale=scale)
     options: dict[str, Any] = {"dropout_p": dropout, "is_causal": is_causal, "scale": scale, "enable_gqa": grouped}
     with _trusted_kernels(q, mask):
@@ -54,6 +59,29 @@ def sdpa(
     if out.requires_grad and not torch.compiler.is_compiling():
         _watch(out)
     return out
+
+
+def distrusted_reason(q: Queries, k: Keys, v: Values, scale: float) -> str | None:
+    """Return why PyTorch's gradients would be wrong for these inputs; None if they are right, or not asked for."""
+    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if not learns or not on_cpu(q) or torch.compiler.is_compiling():
+        return None
+    # the backward kernel recomputes the weights as exp(score - lse) from scores that it rounds differently than the
+    # forward kernel; for large scores the difference is no longer small, and gradients become infinite
+    if score_bound(q, k, scale) > MAX_SAFE_SCORE:
+        return f"scores may exceed {MAX_SAFE_SCORE:g}, for which PyTorch's gradients are wrong on a CPU"
+    return None
+
+
+def score_bound(q: Queries, k: Keys, scale: float) -> float:
+    """Upper bound of abs(scale * q.k), from the largest entries of q and k; 0 if there are none."""
+    highest = q.shape[-1] * abs(scale)
+    for x in (q, k):
+        if not x.numel():
+            return 0.0
+        low, high = x.detach().aminmax()
+        highest *= max(-low.item(), high.item())
+    return highest
 
 
 def _trusted_kernels(q: Tensor, mask: Tensor | None) -> AbstractContextManager[Any]:

@@ -39,10 +39,10 @@ def test_the_kernel_of_the_far_keys_is_that_of_the_device(monkeypatch):
         assert fused.fused_attention(torch.device("cuda")).forward is ours
 
 
-def call_on_a_gpu(scheme, tokens, dtype=torch.bfloat16, width=64):
+def call_on_a_gpu(scheme, tokens, dtype=torch.bfloat16, width=64, scale=0.1):
     with FakeTensorMode():
         q = torch.empty(1, 4, tokens, width, dtype=dtype, device="cuda")
-    return AttentionCall(q, q, q, scheme.at(Geometry.causal(tokens)), 0.1, 0.0, ScoreOptions())
+    return AttentionCall(q, q, q, scheme.at(Geometry.causal(tokens)), scale, 0.0, ScoreOptions())
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,8 @@ def call_on_a_gpu(scheme, tokens, dtype=torch.bfloat16, width=64):
         (Shaw(head_width=64), 2047, {}, "faster below 2048 tokens"),
         (Shaw(head_width=64, past=100), 3000, {}, "faster below 3200 tokens"),
         (T5(heads=4), 8192, {"dtype": torch.float32}, "float32 is not supported"),
+        (T5(heads=4), 8192, {"scale": 0.0}, "the scale is not above 0"),
+        (T5(heads=4), 8192, {"scale": -0.1}, "the scale is not above 0"),
         (T5(heads=4), 8192, {"width": 60}, "in steps of 8"),
         (T5(heads=4), 8192, {"width": 256}, "8 to 128 channels"),
     ],

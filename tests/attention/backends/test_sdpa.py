@@ -10,7 +10,7 @@ from ordinate.attention import _proof, _sdpa
 from ordinate.attention.backends import sdpa as backend
 from ordinate.core.devices import as_if_on
 from ordinate.ops import sdpa
-from ordinate.schemes import T5, Alibi, NoPosition
+from ordinate.schemes import T5, Alibi, NoPosition, Rope, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, random_qkv
 
 
@@ -110,6 +110,24 @@ def test_16_bit_training_on_a_cpu_is_computed_in_float32(type):
         assert 0 < told - copies < 8000 * torch.get_num_threads()
 
 
+def test_a_bias_that_learns_beside_16_bit_inputs_without_gradients_is_not_rounded():
+    where = Geometry.full(40)
+    q, k, v = (x.detach() for x in random_qkv(where, dtype=torch.bfloat16))
+    scheme = Toeplitz(heads=4, max_length=40)
+    with torch.no_grad():
+        # above 128, bfloat16 has whole numbers only
+        scheme.table.copy_(torch.linspace(-200, 200, len(scheme.table))[:, None].expand_as(scheme.table))
+    exact = attend(q.double(), k.double(), v.double(), scheme.at(where), backend="reference").detach()
+    out = attend(q, k, v, scheme.at(where), backend="sdpa")
+    with torch.no_grad():
+        kept = attend(q, k, v, scheme.at(where), backend="sdpa")
+    assert (out - exact).abs().max() <= 1.5 * (kept - exact).abs().max()
+    at = [scheme.at(where), Toeplitz(heads=4, max_length=40).requires_grad_(False).at(where)]
+    told = [explain(q, k, v, one, backend="sdpa").workspace_bytes for one in at]
+    # float32 copies of q, k, v and the result
+    assert told[0] - told[1] > 4 * 2 * q.numel()
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
@@ -171,6 +189,19 @@ def test_a_scale_of_zero_is_left_to_others_and_gives_the_mean(geometry):
     mean = seen / seen.sum(-1, keepdim=True).clamp(min=1) @ v.repeat_interleave(2, 1)
     torch.testing.assert_close(out, mean)
     assert "the scale is 0" in explain(q, k, v, at, scale=0.0).unsupported["sdpa"]
+
+
+@pytest.mark.parametrize("geometry", ["causal", "full", "left", "window"])
+def test_a_negative_scale_reaches_no_kernel_that_returns_nan(geometry):
+    where = GEOMETRIES[geometry](9)
+    q, k, v = random_qkv(where, dtype=torch.float32)
+    at = Rope(head_width=q.shape[3]).at(where)
+    exact = attend(q, k, v, at, scale=-0.7, backend="reference")
+    torch.testing.assert_close(attend(q, k, v, at, scale=-0.7), exact)
+    refused = explain(q, k, v, at, scale=-0.7).unsupported.get("sdpa", "")
+    assert ("the scale is below 0" in refused) == (geometry == "causal")
+    with as_if_on("cuda"):
+        assert "the scale is below 0" in explain(q, k, v, at, scale=-0.7).unsupported["sdpa"]
 
 
 @pytest.mark.parametrize(("scheme", "excluded"), [(NoPosition(), False), (Alibi(heads=4), True)])

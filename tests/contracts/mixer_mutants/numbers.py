@@ -123,6 +123,13 @@ class DropsSecondDerivatives(Mean):
         return super().read(Cubes.apply(x), total, count)
 
 
+class TakesANormOfPadding(Mean):
+    def read(self, x, total, count):
+        return (
+            super().read(x, total, count) + torch.linalg.vector_norm(self.project(x), dim=-1, keepdim=True).square()
+        )
+
+
 class BranchesOnValues(Mean):
     def read(self, x, total, count):
         return super().read(x, total, count) * (1.0 if bool(total.sum() > 0) else 2.0)

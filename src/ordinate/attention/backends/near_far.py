@@ -117,8 +117,8 @@ def _unfit(call: AttentionCall) -> str | None:
         return "only a causal mask of one document is supported, without a window and without cached keys"
     if call.q.shape[3] != call.v.shape[3]:
         return "the values have another head width than queries and keys"
-    if 0 in call.q.shape or call.scale == 0:
-        return "a tensor is empty, or the scale is 0"
+    if 0 in call.q.shape or call.scale <= 0:
+        return "a tensor is empty, or the scale is not above 0"
     found = terms_of(call.at) if depends_on_content(call.at) else bias_of(call.at)
     if found is None or not found.far:
         return "the bias is constant from no distance on that the text has"

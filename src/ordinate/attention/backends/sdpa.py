@@ -18,8 +18,9 @@ class Sdpa(Backend):
     Plain causal and full attention need no mask, and O(n) memory; other geometries need one mask of queries x keys,
     built once for all layers. On a CPU it rejects non-finite inputs, which PyTorch would hide (its CPU kernel turns a
     NaN query into zeros), and scores so large that the gradients of that kernel become infinite; inside
-    `torch.compile` and on GPUs neither is checked. On a CPU, 16-bit inputs that require gradients are computed in
-    float32, which is faster there, and more accurate. On a GPU, calls with a mask or bias prove themselves first.
+    `torch.compile` and on GPUs neither is checked. On a CPU, 16-bit calls of which anything requires gradients
+    are computed in float32, which is faster there, and more accurate. On a GPU, calls with a mask or bias prove
+    themselves first.
     """
 
     priority = 500

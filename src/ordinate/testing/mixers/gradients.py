@@ -1,11 +1,12 @@
 """Gradients reach all parameters and are correct."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from ordinate.core.geometry import Geometry
 from ordinate.testing.assert_close import assert_equal_up_to_order, assert_max_close
 from ordinate.testing.mixer import MixerCase
 
@@ -33,8 +34,10 @@ def its_gradients_are_right(case: MixerCase) -> None:
 
 
 def its_second_derivatives_are_right(case: MixerCase) -> None:
-    """Second derivatives agree with finite differences in float64: none is dropped silently."""
-    for run, leaves in _functions(case, 4):
+    """Second derivatives agree with finite differences in float64: none is dropped silently, also beside padding."""
+    # packing puts padding beside the first document, a vector of zeros, where a norm has no second derivative
+    packed = [Geometry.packed([1, 3], causal=where.is_causal) for where in case.geometries(4)]
+    for run, leaves in _functions(case, 4, packed):
         # one direction in the space of all inputs: its product with the Hessian needs two gradients
         generator, step = torch.Generator().manual_seed(3), 1e-6
         drawn = [torch.randn(x.shape, generator=generator, dtype=x.dtype, device="cpu") for x in leaves]
@@ -67,13 +70,15 @@ def _gradient(run: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
     return torch.cat([x.flatten() for x in torch.autograd.grad(run(*leaves), leaves, materialize_grads=True)])
 
 
-def _functions(case: MixerCase, tokens: int) -> Iterator[tuple[Callable[..., Tensor], list[Tensor]]]:
-    """For each form, the mixer projected to one number as a function of inputs and parameters, and these."""
+def _functions(
+    case: MixerCase, tokens: int, others: Sequence[Geometry] = ()
+) -> Iterator[tuple[Callable[..., Tensor], list[Tensor]]]:
+    """For each form and the others, the mixer projected to one number as a function of inputs and parameters."""
     mixer, x = case.mixer(), case.tokens(1, tokens)
     names = [name for name, parameter in mixer.named_parameters() if parameter.requires_grad]
     values = [parameter.detach() for parameter in mixer.parameters() if parameter.requires_grad]
     leaves = [tensor.clone().requires_grad_() for tensor in (x, *values)]
-    for where in case.geometries(tokens):
+    for where in (*case.geometries(tokens), *others):
         at = case.scheme().at(where)
 
         def run(x: Tensor, *values: Tensor, at: object = at) -> Tensor:
