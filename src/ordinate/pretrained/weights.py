@@ -24,10 +24,12 @@ from ordinate.models.vision import VisionTransformer
 from ordinate.pretrained._family import Family, TensorRule
 from ordinate.pretrained.checkpoint_files import (
     CONFIG,
+    GENERATION_CONFIG,
     WEIGHTS,
     CheckpointTensors,
     read_config,
     read_generation_config,
+    remove_shards,
     resolve_checkpoint,
 )
 from ordinate.pretrained.checkpoint_sizes import check_sizes
@@ -36,6 +38,7 @@ from ordinate.schemes._spec import SchemeSpec
 _FOLDER = "ordinate.pretrained.families"
 # keys of generation_config.json that older files have in config.json
 GENERATION_KEYS = ("decoder_start_token_id", "eos_token_id", "bad_words_ids")
+TOKEN_KEYS = (*GENERATION_KEYS, "pad_token_id")
 Model = Backbone | EncoderDecoder | VisionTransformer
 
 
@@ -114,6 +117,9 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
 def save(model: Model, folder: str | Path, model_type: str) -> None:
     """Save an Ordinate model as a checkpoint of a published family, readable by transformers.
 
+    What the folder says of an earlier model is removed: the shards of its weights and their index, and special tokens
+    in generation_config.json.
+
     Args:
         model: the model.
         folder: output folder for config.json and model.safetensors; created if missing.
@@ -136,21 +142,32 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
         ", ".join(f"{name}={own[name]!r} would become {came[name]!r}" for name in own if own[name] != came[name]),
         "choose another family, or use save_pretrained",
     )
-    state, tensors = model.state_dict(), dict[str, Tensor]()
-    for rule in family.all_rules(shape):
-        parts = rule.write(state[rule.ours], shape)
-        for name, part in zip(rule.theirs, parts, strict=True):
-            # two Ordinate tensors may share one checkpoint tensor, each contributing 0 in the other's rows
-            tensors[name] = (tensors[name] + part if name in tensors else part).contiguous()
+    writing = read_generation_config(folder)
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f".{WEIGHTS}"
-    save_file(tensors, fresh, metadata={"format": "pt"})
+    save_file(_written(family, shape, model.state_dict()), fresh, metadata={"format": "pt"})
     fresh.replace(folder / WEIGHTS)
     about = {
         "model_type": family.model_type,
         "dtype": str(kind).removeprefix("torch."),
     }
     write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
+    if writing and any(name in config for name in GENERATION_KEYS):
+        kept = {name: value for name, value in writing.items() if name not in GENERATION_KEYS}
+        write_json(folder / GENERATION_CONFIG, kept | {name: config[name] for name in TOKEN_KEYS if name in config})
+    # the new file is there: nothing needs them
+    remove_shards(folder)
+
+
+def _written(family: Family, shape: Shape, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint, converted from the state dict."""
+    tensors = dict[str, Tensor]()
+    for rule in family.all_rules(shape):
+        parts = rule.write(state[rule.ours], shape)
+        for name, part in zip(rule.theirs, parts, strict=True):
+            # two Ordinate tensors may share one checkpoint tensor, each contributing 0 in the other's rows
+            tensors[name] = (tensors[name] + part if name in tensors else part).contiguous()
+    return tensors
 
 
 def _default_eps(shape: Shape, kind: torch.dtype) -> float:
