@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ordinate.core import catalog
 from ordinate.core.atomic_files import write_json
-from ordinate.core.checks import need, need_known, reading
+from ordinate.core.checks import need, need_known, reading, shown
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
@@ -39,6 +39,8 @@ _FOLDER = "ordinate.pretrained.families"
 # keys of generation_config.json that older files have in config.json
 GENERATION_KEYS = ("decoder_start_token_id", "eos_token_id", "bad_words_ids")
 TOKEN_KEYS = (*GENERATION_KEYS, "pad_token_id")
+# tensors that a checkpoint may have a second time
+TIED = ("tokens.weight", "masked.bias")
 Model = Backbone | EncoderDecoder | VisionTransformer
 
 
@@ -104,6 +106,12 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
         "weights must not be quantised",
         f"got quantised weights ({how or 'quantization_config'}, config.json)",
         "load the original checkpoint, or save it again after model.dequantize() in transformers",
+    )
+    need(
+        given.get("transformers_weights") is None,
+        f"weights are read from {WEIGHTS}",
+        f"config.json names another file (transformers_weights={shown(given.get('transformers_weights'))})",
+        f"give that file the name {WEIGHTS}, and remove the key",
     )
     tensors = CheckpointTensors(folder)
     check_sizes(given, tensors)
@@ -223,9 +231,10 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
         not missing,
         f"a checkpoint must contain every tensor of the model that {family.source} describes",
         f"missing {_some(missing)}",
-        _class_remedy(family, model) or "download it again",
+        _class_remedy(family, model, "download it again"),
     )
     _check_extra(family, model, tensors, set(names.values()))
+    family.check_tables(tensors, model.shape)
     state = {}
     for rule in rules:
         _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors, family)
@@ -247,11 +256,13 @@ def _name(family: Family, theirs: str, tensors: CheckpointTensors) -> str:
     return theirs if theirs in tensors else theirs.removeprefix(family.prefix)
 
 
-def _class_remedy(family: Family, model: Model) -> str | None:
-    """Return what to do if config.json names a class with another head; None: it does not."""
+def _class_remedy(family: Family, model: Model, usual: str) -> str:
+    """Return what to do if config.json names a class with another head, or none; otherwise the usual remedy."""
     named, read = family.settings.get("architectures") or [], family.architecture(model.shape)
-    if not named or named[0] in (read, family.base_class):
-        return None
+    if not named:
+        return f"{usual}, or name the class of the model in config.json (architectures); without it, it is a {read}"
+    if named[0] in (read, family.base_class):
+        return usual
     if not family.base_class:
         return f"config.json names a {named[0]}: load a checkpoint of a {read}"
     hidden = f"load that in transformers as a {family.base_class}, and save it again, for its hidden states"
@@ -260,17 +271,22 @@ def _class_remedy(family: Family, model: Model) -> str | None:
 
 def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used: set[str]) -> None:
     extra = [name for name in tensors if name not in used and not name.endswith(family.ignored_suffixes or ("\0",))]
-    if not isinstance(model, VisionTransformer):
-        # a tied head, or the embedding of one side, may be stored again beside the shared table
-        ours = next(rule for rule in family.all_rules(model.shape) if rule.ours == "tokens.weight").theirs[0]
-        size, table = tuple(model.tokens.weight.shape), _name(family, ours, tensors)
-        extra = [name for name in extra if tensors.shape(name) != size or not tensors[name].equal(tensors[table])]
+    # a tied head, with its bias, or the embedding of one side, may be stored again beside what it is tied to
+    for rule in family.all_rules(model.shape):
+        if rule.ours in TIED:
+            first, end = _name(family, rule.theirs[0], tensors), rule.ours.rpartition(".")[2]
+            extra = [name for name in extra if not (name.endswith(end) and _equal(tensors, name, first))]
     need(
         not extra,
-        "every tensor of a checkpoint must belong to the model",
+        "every tensor of a checkpoint must belong to the model, or equal the one that it is tied to",
         f"got unexpected {_some(extra)}",
-        _class_remedy(family, model) or "check that config.json belongs to these weights",
+        _class_remedy(family, model, "check that config.json belongs to these weights"),
     )
+
+
+def _equal(tensors: CheckpointTensors, name: str, other: str) -> bool:
+    """Whether two tensors are the same; their data is read only if their shapes are."""
+    return tensors.shape(name) == tensors.shape(other) and tensors[name].equal(tensors[other])
 
 
 def _check_shapes(
