@@ -283,6 +283,7 @@ FIELDS = {
             "global_rope_theta": [OUT, 100.0],
             "local_rope_theta": [OUT, 500.0],
             "local_attention": [OUT, 4, 5],
+            "sliding_window": [OUT, OUT, 2, 3],
             "embedding_dropout": DROPOUT,
             "mlp_bias": [OUT, True, False],
             "mlp_dropout": DROPOUT,
@@ -333,7 +334,7 @@ FIELDS = {
         [CLASSES, BASE],
     ),
     "dinov2": (VISION, DINO_FIELDS | {"use_mask_token": [OUT, True, False]}, [CLASSES, BASE]),
-    "dinov2_with_registers": (VISION, DINO_FIELDS | {"num_register_tokens": [OUT, 1, 2]}, [CLASSES, BASE]),
+    "dinov2_with_registers": (VISION, DINO_FIELDS | {"num_register_tokens": [OUT, 0, 1, 2]}, [CLASSES, BASE]),
     "t5": (
         {"vocab_size": WORDS, "d_model": 16, "d_kv": 8, "d_ff": 12, "num_layers": 2, "num_heads": 2}
         | {"decoder_start_token_id": 0, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 40},
@@ -356,6 +357,8 @@ FIELDS = {
                 "gelu_new",
                 "gated-gelu_new",
             ],
+            "dense_act_fn": [OUT, OUT, OUT, "gelu", "silu"],
+            "is_gated_act": [OUT, OUT, OUT, False],
             "classifier_dropout": DROPOUT,
             "tie_word_embeddings": TIED,
             "decoder_start_token_id": [OUT, 0],

@@ -132,9 +132,21 @@ def test_the_tokens_of_generation_config_take_precedence(spoilt):
 
 
 @torch.no_grad()
-def test_stored_sinusoidal_tables_are_ignored(folders, spoilt):
-    waves = {"model.encoder.embed_positions.weight": torch.zeros(64, 32)}
-    near(load(spoilt("marian", tensors=waves))(SOURCE, TARGET), load(folders("marian"))(SOURCE, TARGET), 0)
+def test_stored_sinusoidal_tables_must_be_those_that_are_computed(folders, spoilt):
+    name = "model.encoder.embed_positions.weight"
+    table = theirs("marian").model.encoder.embed_positions.weight.detach()
+    for dtype in (torch.float32, torch.float16):
+        waves = {name: table.to(dtype)}
+        near(
+            load(spoilt("marian", tensors=waves), dtype=torch.float32)(SOURCE, TARGET),
+            load(folders("marian"))(SOURCE, TARGET),
+            0,
+        )
+    for other, came in ((torch.zeros(64, 32), "got other numbers"), (table[:9], r"got torch.float32, \(9, 32\)")):
+        with pytest.raises(
+            ValueError, match=rf"{name} must have the sinusoids that a marian computes, .*; {came}; load"
+        ):
+            load(spoilt("marian", tensors={name: other.clone()}))
 
 
 KEY = "decoder.block.1.layer.1.EncDecAttention.k.weight"
@@ -155,7 +167,7 @@ KEY = "decoder.block.1.layer.1.EncDecAttention.k.weight"
             {"tensors": {KEY: torch.full((32, 32), float("inf"))}},
             f"finite floating-point numbers; {KEY} has others",
         ),
-        ("t5", {"config": {"feed_forward_proj": "gated-relu"}}, "no feed_forward_proj is named 'gated-relu'"),
+        ("t5", {"config": {"is_gated_act": True}}, "no dense_act_fn is named 'relu'"),
         ("t5", {"config": {"eos_token_id": [1, 2]}}, r"there must be one end token; got eos_token_id=\[1, 2\]"),
         ("t5", {"config": {"num_layers": 4}}, "missing encoder.block.3.layer"),
         ("marian", {"drop": ("final_logits_bias",)}, "missing final_logits_bias; download it again"),

@@ -15,9 +15,10 @@ from ordinate import Cache, Geometry
 from ordinate.cli.main import main
 from ordinate.pretrained import rope_parameters, verify
 from ordinate.pretrained.verification import runners
+from ordinate.pretrained.verification.decoding_checks import DecodingCheck
 from ordinate.pretrained.verification.outputs import difference
 from ordinate.pretrained.verification.result import CheckResult, Difference
-from ordinate.pretrained.weights import load
+from ordinate.pretrained.weights import family_of, load, published_shape
 from ordinate.report.verification import verification_page
 
 pytest.importorskip("transformers")
@@ -257,3 +258,51 @@ def test_the_texts_of_a_page_are_escaped(folders):
     assert "<script" not in page
     assert "<b>" not in page
     assert "<i>" not in page
+
+
+def test_vision_models_of_rectangular_images_are_compared_at_their_trained_size(tmp_path):
+    import transformers
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+    config = transformers.ViTConfig(**sizes, image_size=[8, 16], patch_size=4, num_channels=2)
+    transformers.ViTModel(config).save_pretrained(tmp_path)
+    found = verify(tmp_path)
+    assert found.agrees, found.to_dict()
+    notes = {check.name: check.note for check in found.checks if check.state == "does not apply"}
+    assert notes["image sizes"].startswith(
+        "transformers interpolates tables of square images and patches only; got 8"
+    )
+
+
+def test_gradients_that_are_not_finite_are_said_to_be_that(folders, tmp_path):
+    names = load_file(folders("gpt2") / "model.safetensors")
+    other = changed(folders("gpt2"), tmp_path, tensors=dict.fromkeys(names, lambda tensor: tensor * 1e12))
+    (found,) = verify(other, checks=["gradients"]).checks
+    assert found.state == "failed"
+    assert re.match("gradients must be finite to be compared; those of transformers for .* are not", found.note)
+
+
+@pytest.mark.parametrize(
+    ("name", "note"), [("llama, dynamic", "cached keys keep the rates"), ("gpt2", "the two ways")]
+)
+def test_two_ways_of_decoding_that_differ_are_explained_by_rates_only_where_there_are_any(name, note, folders):
+    family, shape = family_of(name.partition(",")[0]), published_shape(folders(name))
+    check = DecodingCheck(runners.DecoderRunner(family, shape, {}, 12, 0))
+    values = {"one token at a time": 1.0, "all at once": 2.0}
+    results = {way: {"logits": torch.full((12, 29), value)} for way, value in values.items()}
+    assert check.judge(results, results, results).note.startswith(note)
+
+
+def test_a_model_of_few_positions_is_refused(tmp_path):
+    import transformers
+
+    config = transformers.GPT2Config(vocab_size=29, n_embd=16, n_layer=1, n_head=2, n_positions=5)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"verify needs a model of 6 positions at least, .*; got one of 5; choose"):
+        verify(tmp_path)
+
+
+@pytest.mark.parametrize("config", [{"pad_token_id": None}, {"num_heads": 0}])
+def test_a_damaged_config_exits_with_2(config, folders, tmp_path, monkeypatch, capsys):
+    assert run(monkeypatch, "verify", changed(folders("t5"), tmp_path, config)) == 2
+    assert f"{next(iter(config))} in config.json must be" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from torch import Tensor
 from ordinate.core.checks import need, need_known
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
+from ordinate.models.encoder import Encoder
 from ordinate.models.encoder_decoder import EncoderDecoder
 from ordinate.models.feedforward import FeedForwardKind
 from ordinate.models.shape import Shape
@@ -22,6 +23,8 @@ from ordinate.pretrained.config_types import check_types
 Weight = Float[Tensor, "..."]
 LAYER_PLACEHOLDER = "{}"
 """Placeholder for the layer index in tensor names."""
+CAUSAL: Mapping[type, bool] = {Decoder: True, Encoder: False, VisionTransformer: False}
+"""The masks of these classes, as `is_causal` of config.json; an encoder-decoder, which has both, must not have it."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class Family(ABC):
 
     Must: `model_type`, `prefix`, `architecture`, `defaults`, `shape`, `config` (the inverse of `shape`) and `rules`.
     May: `aliases` (other names of keys), `complete_config` (settings that follow from others or from the tensor
-        names) and `ignored_suffixes` (checkpoint tensors to ignore).
+        names), `ignored_suffixes` (checkpoint tensors to ignore) and `check_tables` (those that the model computes).
 
     A key that `shape` reads has the default and the aliases that it has in transformers; one that changes the numbers
     there and is not implemented here is refused by `need_settings`. Any other key has no effect.
@@ -140,7 +143,7 @@ class Family(ABC):
         Raises:
             ValueError: a feature of the family that the Ordinate model does not implement.
         """
-        need_settings(self, given, per_layer_config=None)
+        need_settings(self, given, per_layer_config=None, is_causal=CAUSAL.get(self.model_class))
         own = {name: value for name, value in given.items() if name not in self.aliases}
         # an alias takes precedence, and settings that follow from others follow from those under their own names
         told = {self.aliases[name]: value for name, value in given.items() if name in self.aliases}
@@ -189,6 +192,9 @@ class Family(ABC):
         """Return the `position_ids` of transformers for positions that count from 0."""
         return positions
 
+    def check_tables(self, tensors: Mapping[str, Tensor], shape: Shape) -> None:  # noqa: B027  (most have none)
+        """Raise a ValueError unless what the model computes is stored as computed, where a checkpoint has it."""
+
     def all_rules(self, shape: Shape) -> list[TensorRule]:
         """Return the tensor mappings of all layers."""
         return [rule for each in self.rules(shape) for rule in each.layers(shape.layers)]
@@ -212,6 +218,11 @@ def need_settings(family: Family, config: Mapping[str, Any], **settings: Any) ->
             f"got {came!r}",
             "load another checkpoint",
         )
+
+
+def need_usual(family: Family, config: Mapping[str, Any], **settings: Any) -> None:
+    """Raise a ValueError unless these settings, where config.json has them and they are not null, have this value."""
+    need_settings(family, {name: config[name] for name in settings if config.get(name) is not None}, **settings)
 
 
 def activation_kind(

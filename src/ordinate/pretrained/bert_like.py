@@ -34,13 +34,11 @@ class BertLike(Family):
     """
 
     model_class = Encoder
-    # the tied decoder of the masked-LM head, the next-sentence-prediction head, and a pooler beside a masked-LM head
+    # the next-sentence-prediction head, and a pooler beside a masked-LM head
     ignored_suffixes = (
         "position_ids",
         "seq_relationship.weight",
         "seq_relationship.bias",
-        "decoder.weight",
-        "decoder.bias",
         "pooler.dense.weight",
         "pooler.dense.bias",
     )

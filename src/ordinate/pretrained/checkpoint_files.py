@@ -153,20 +153,20 @@ class CheckpointTensors(Mapping[str, Tensor]):
         return found
 
     def _files(self) -> list[Path]:
-        index = self.folder / INDEX
-        if not index.is_file():
-            whole = self.folder / WEIGHTS
-            pickles = sorted(path.name for pattern in PICKLES for path in self.folder.glob(pattern))
-            need(
-                whole.is_file(),
-                f"weights are read from {WEIGHTS}",
-                f"{self.folder} has {'only ' + ', '.join(pickles) if pickles else 'none'}",
-                "pickles are not read because they can execute code: if you trust the file, convert it once with "
-                "transformers (from_pretrained, then save_pretrained)"
-                if pickles
-                else "give the folder that contains it",
-            )
+        index, whole = self.folder / INDEX, self.folder / WEIGHTS
+        # it takes precedence, as in transformers: an index beside it may be of an earlier model
+        if whole.is_file():
             return [whole]
+        pickles = sorted(path.name for pattern in PICKLES for path in self.folder.glob(pattern))
+        need(
+            index.is_file(),
+            f"weights are read from {WEIGHTS}",
+            f"{self.folder} has {'only ' + ', '.join(pickles) if pickles else 'none'}",
+            "pickles are not read because they can execute code: if you trust the file, convert it once with "
+            "transformers (from_pretrained, then save_pretrained)"
+            if pickles
+            else "give the folder that contains it",
+        )
         places: Any = _object(index).get("weight_map")
         came = f"got {type(places).__name__}"
         must = f"weight_map in {INDEX} must be an object with the file of each tensor"
@@ -183,6 +183,21 @@ class CheckpointTensors(Mapping[str, Tensor]):
                 "download the checkpoint again",
             )
         return [self.folder / name for name in names]
+
+
+def remove_shards(folder: Path) -> None:
+    """Remove the index of a sharded checkpoint, and the files in its folder that it names."""
+    index = folder / INDEX
+    try:
+        places = _object(index).get("weight_map") if index.is_file() else None
+    except ValueError:
+        places = None
+    index.unlink(missing_ok=True)
+    for name in {name for name in (places.values() if isinstance(places, dict) else ()) if isinstance(name, str)}:
+        inside = Path(name).name == name and name.endswith(".safetensors") and name != WEIGHTS
+        # isfile, because unlink() raises where a name is too long
+        if inside and os.path.isfile(folder / name):
+            (folder / name).unlink()
 
 
 def _current_name(name: str) -> str:

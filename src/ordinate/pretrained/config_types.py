@@ -14,8 +14,8 @@ from ordinate.core.option_values import read_value
 PAIR = tuple[int, int]
 OPTIONAL: Mapping[str, Any] = {
     **dict.fromkeys(
-        ("head_dim", "n_inner", "num_key_value_heads", "num_decoder_layers", "decoder_vocab_size", "rotary_dim",
-         "pooler_output_size", "sliding_window", "max_window_layers", "pad_token_id", "n_embed",
+        ("head_dim", "n_inner", "num_key_value_heads", "num_decoder_layers", "decoder_vocab_size",
+         "pooler_output_size", "sliding_window", "max_window_layers", "pad_token_id", "n_embed", "seq_length",
          "original_max_position_embeddings"),
         int | None,
     ),
@@ -26,11 +26,19 @@ OPTIONAL: Mapping[str, Any] = {
     "decoder_start_token_id": int | None,
     "bad_words_ids": list[list[int]] | None,
     "layer_types": list[str] | None,
+    "dense_act_fn": str,
+    "is_gated_act": bool,
     "pos_att_type": list[str] | str | None,
     "architectures": list[str] | None,
     "id2label": dict[str, str] | None,
 }  # fmt: skip
 """Types of keys that have several."""
+NO_COUNTS = frozenset(
+    {"pad_token_id", "eos_token_id", "decoder_start_token_id", "max_window_layers", "num_register_tokens"}
+)
+"""Keys of whole numbers that may be 0; the others are counts, unless their default is 0 or below."""
+COUNTED = (int, int | None, int | PAIR)
+REMEDY = "correct it, or download the file again"
 WORDS: Mapping[Any, str] = {
     int: "a whole number",
     float: "a finite number",
@@ -48,7 +56,7 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         defaults: the default values of the keys that a family reads.
 
     Raises:
-        ValueError: a value of another type, or NaN or infinity.
+        ValueError: a value of another type, NaN or infinity, or a count of 0 or below.
     """
     for name, value in config.items():
         default = defaults.get(name)
@@ -56,7 +64,11 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         if kind is not None:
             wanted = WORDS.get(kind) or str(kind).replace("typing.", "")
             must = f"{name} in config.json must be {wanted}"
-            need(_fits(value, kind), must, f"got {shown(value)}", "correct it, or download the file again")
+            need(_fits(value, kind), must, f"got {shown(value)}", REMEDY)
+            counts = name not in NO_COUNTS and kind in COUNTED and (not isinstance(default, int) or default > 0)
+            sizes = () if not counts or value is None else value if isinstance(value, list) else (value,)
+            must = f"{name} in config.json must be above zero"
+            need(all(size > 0 for size in sizes), must, f"got {shown(value)}", REMEDY)
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -24,7 +24,7 @@ class DecoderLike(Family):
     """The other heads that transformers has for the family."""
     token_classifier: ClassVar[str] = "classifier"
     """Name of the classifier of tokens in checkpoints."""
-    span_prefix: ClassVar[str | None] = None
+    span_prefix: str | None = None
     """Prefix of tensor names in checkpoints with a head for answers, if it is another one."""
 
     @property

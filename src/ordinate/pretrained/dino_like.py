@@ -28,7 +28,6 @@ class DinoLike(VitLike):
             "hidden": _gated(wide) if gated else wide,
             "layer_scale": config["layerscale_value"],
             "pool": "both",
-            "head": "classes" if self.classifier_class in config["architectures"] else "none",
         }
 
     def specific_config(self, shape: VisionShape) -> dict[str, Any]:

@@ -27,7 +27,11 @@ class EncoderDecoderLike(Family):
 def special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
     """Read the start, end, padding and suppressed tokens from a config.json, as fields of `Shape`."""
     ends = config["eos_token_id"]
-    need(isinstance(ends, int), "there must be one end token", f"got eos_token_id={ends!r}", "give a single id")
+    end = ends[0] if isinstance(ends, list) and len(ends) == 1 else ends
+    need(isinstance(end, int), "there must be one end token", f"got eos_token_id={ends!r}", "give a single id")
+    for name in ("decoder_start_token_id", "pad_token_id"):
+        must, remedy = f"{name} in config.json must be a token id", "set it; most models pad and begin with one token"
+        need(isinstance(config[name], int), must, f"got {config[name]!r}", remedy)
     words = config.get("bad_words_ids") or []
     need(
         all(len(word) == 1 for word in words),
@@ -37,7 +41,7 @@ def special_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
     )
     return {
         "start": config["decoder_start_token_id"],
-        "end": ends,
+        "end": end,
         "padding": config["pad_token_id"],
         "suppress_tokens": tuple(token for (token,) in words),
     }

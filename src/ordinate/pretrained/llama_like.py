@@ -169,8 +169,11 @@ WINDOW_DEFAULTS: Mapping[str, Any] = {
 def layer_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
     """Return the sliding windows from the `layer_types` of a config.json, or as its other keys imply."""
     window, first = config["sliding_window"] if config["use_sliding_window"] else None, config["max_window_layers"]
-    default = [FULL if window is None or layer < first else SLIDING for layer in range(config["num_hidden_layers"])]
-    types = default if config["layer_types"] is None else config["layer_types"]
+    types, count = config["layer_types"], config["num_hidden_layers"]
+    if types is None:
+        must = "max_window_layers must be the number of layers without a window, where the others have one"
+        need(window is None or first is not None, must, f"got {first}", "set it, or layer_types, in config.json")
+        types = [FULL if window is None or layer < first else SLIDING for layer in range(count)]
     unknown = sorted(set(types) - {FULL, SLIDING})
     need(
         not unknown,

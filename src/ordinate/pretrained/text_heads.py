@@ -1,10 +1,10 @@
 """Heads of texts in checkpoints: the classes of transformers that have them, and their settings in config.json."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ordinate.models.shape import Shape
-from ordinate.models.text_head import CLASSIFIERS, READERS, TextHead
+from ordinate.models.text_head import CLASSIFIERS, READERS, EncoderHead, TextHead
 from ordinate.pretrained.class_labels import class_labels, label_settings
 
 CLASS_ENDS: Mapping[TextHead, str] = {
@@ -24,6 +24,19 @@ def head_classes(base_class: str, heads: Collection[TextHead] = READERS) -> dict
     """
     stem = base_class.removesuffix("Model")
     return {f"{stem}{CLASS_ENDS[head]}": head for head in heads}
+
+
+def encoder_head(config: Mapping[str, Any], heads: Mapping[str, str], masked: bool) -> EncoderHead:
+    """Return the head of an encoder: of the class that config.json names; if none, for masked tokens if it is there.
+
+    Args:
+        config: config.json.
+        heads: the heads of the classes of the family.
+        masked: whether the checkpoint has a head for masked tokens.
+    """
+    named = config["architectures"] or ()
+    usual = "masked" if masked and not named else "none"
+    return cast(EncoderHead, heads.get(named[0], "none") if named else usual)
 
 
 def head_labels(head: TextHead, config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Base class of ViT-like vision models."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import torch
@@ -9,7 +9,7 @@ import torch
 from ordinate.core.checks import need
 from ordinate.models.shape import Shape
 from ordinate.models.vision import VisionShape, VisionTransformer
-from ordinate.pretrained._family import Family, StackedQKV, TensorRule, Weight, linear_rules
+from ordinate.pretrained._family import Family, StackedQKV, TensorRule, Weight, linear_rules, need_usual
 from ordinate.pretrained.class_labels import class_labels, label_settings, numbered_labels
 
 # with and without a bias of the QKV projection; the output projection always has one
@@ -68,7 +68,7 @@ class VitLike(Family):
 
     Must: `model_type`, `prefix`, `classifier_class`, `base_class`, `specific_fields`, `specific_config` and
         `layer_rules`.
-    May: `scheme`.
+    May: `scheme` and `has_registers`.
     """
 
     model_class = VisionTransformer
@@ -92,6 +92,8 @@ class VitLike(Family):
     """The transformers class without a head."""
     scheme: ClassVar[str] = "learned_grid"
     """The position scheme."""
+    has_registers: ClassVar[bool] = False
+    """Whether checkpoints have a tensor of register tokens, even of none."""
 
     @abstractmethod
     def specific_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,10 +107,17 @@ class VitLike(Family):
     def layer_rules(self, shape: VisionShape, there: str, here: str) -> Sequence[TensorRule]:
         """Return the tensor mappings of norms, LayerScale and feed-forward of a layer."""
 
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Decide on the head by the class that config.json names, or by the tensors if it names none."""
+        named = config["architectures"] or ()
+        classes = self.classifier_class in named or (not named and "classifier.weight" in names)
+        return {**config, "head": "classes" if classes else "none"}
+
     def architecture(self, shape: Shape) -> str:
         return self.classifier_class if cast(VisionShape, shape).head == "classes" else self.base_class
 
     def shape(self, config: Mapping[str, Any]) -> VisionShape:
+        need_usual(self, config, head_dim=config["hidden_size"] // config["num_attention_heads"])
         labels = class_labels(config)
         given: dict[str, Any] = {
             "vocabulary": len(labels),
@@ -124,6 +133,7 @@ class VitLike(Family):
             "patch": _pair(config["patch_size"]),
             "channels": config["num_channels"],
             "class_position": True,
+            "head": config["head"],
             "labels": () if labels == numbered_labels(len(labels)) else labels,
         }
         return VisionShape(**given | self.specific_fields(config))
@@ -157,7 +167,7 @@ class VitLike(Family):
         vision, there, here = cast(VisionShape, shape), f"{self.prefix}encoder.layer.{{}}", "blocks.{}"
         table, patches = f"{self.prefix}embeddings", f"{self.prefix}embeddings.patch_embeddings.projection"
         parts = [f"{there}.attention.attention.{part}" for part in ("query", "key", "value")]
-        lead = (f"{table}.cls_token", *([f"{table}.register_tokens"] if vision.registers else []))
+        lead = (f"{table}.cls_token", *([f"{table}.register_tokens"] if self.has_registers else []))
         rules = [
             FlattenedKernel("patches.weight", (f"{patches}.weight",)),
             TensorRule("patches.bias", (f"{patches}.bias",)),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ordinate.core import catalog
 from ordinate.core.atomic_files import write_json
-from ordinate.core.checks import need, need_known, reading
+from ordinate.core.checks import need, need_known, reading, shown
 from ordinate.models.backbone import Backbone
 from ordinate.models.decoder import Decoder
 from ordinate.models.encoder import Encoder
@@ -24,10 +24,12 @@ from ordinate.models.vision import VisionTransformer
 from ordinate.pretrained._family import Family, TensorRule
 from ordinate.pretrained.checkpoint_files import (
     CONFIG,
+    GENERATION_CONFIG,
     WEIGHTS,
     CheckpointTensors,
     read_config,
     read_generation_config,
+    remove_shards,
     resolve_checkpoint,
 )
 from ordinate.pretrained.checkpoint_sizes import check_sizes
@@ -36,6 +38,9 @@ from ordinate.schemes._spec import SchemeSpec
 _FOLDER = "ordinate.pretrained.families"
 # keys of generation_config.json that older files have in config.json
 GENERATION_KEYS = ("decoder_start_token_id", "eos_token_id", "bad_words_ids")
+TOKEN_KEYS = (*GENERATION_KEYS, "pad_token_id")
+# tensors that a checkpoint may have a second time
+TIED = ("tokens.weight", "masked.bias")
 Model = Backbone | EncoderDecoder | VisionTransformer
 
 
@@ -102,6 +107,12 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
         f"got quantised weights ({how or 'quantization_config'}, config.json)",
         "load the original checkpoint, or save it again after model.dequantize() in transformers",
     )
+    need(
+        given.get("transformers_weights") is None,
+        f"weights are read from {WEIGHTS}",
+        f"config.json names another file (transformers_weights={shown(given.get('transformers_weights'))})",
+        f"give that file the name {WEIGHTS}, and remove the key",
+    )
     tensors = CheckpointTensors(folder)
     check_sizes(given, tensors)
     writing = read_generation_config(folder)
@@ -113,6 +124,9 @@ def _opened(folder: Path) -> tuple[Family, Shape, CheckpointTensors]:
 
 def save(model: Model, folder: str | Path, model_type: str) -> None:
     """Save an Ordinate model as a checkpoint of a published family, readable by transformers.
+
+    What the folder says of an earlier model is removed: the shards of its weights and their index, and special tokens
+    in generation_config.json.
 
     Args:
         model: the model.
@@ -136,21 +150,32 @@ def save(model: Model, folder: str | Path, model_type: str) -> None:
         ", ".join(f"{name}={own[name]!r} would become {came[name]!r}" for name in own if own[name] != came[name]),
         "choose another family, or use save_pretrained",
     )
-    state, tensors = model.state_dict(), dict[str, Tensor]()
-    for rule in family.all_rules(shape):
-        parts = rule.write(state[rule.ours], shape)
-        for name, part in zip(rule.theirs, parts, strict=True):
-            # two Ordinate tensors may share one checkpoint tensor, each contributing 0 in the other's rows
-            tensors[name] = (tensors[name] + part if name in tensors else part).contiguous()
+    writing = read_generation_config(folder)
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f".{WEIGHTS}"
-    save_file(tensors, fresh, metadata={"format": "pt"})
+    save_file(_written(family, shape, model.state_dict()), fresh, metadata={"format": "pt"})
     fresh.replace(folder / WEIGHTS)
     about = {
         "model_type": family.model_type,
         "dtype": str(kind).removeprefix("torch."),
     }
     write_json(folder / CONFIG, about | json.loads(json.dumps(config)))
+    if writing and any(name in config for name in GENERATION_KEYS):
+        kept = {name: value for name, value in writing.items() if name not in GENERATION_KEYS}
+        write_json(folder / GENERATION_CONFIG, kept | {name: config[name] for name in TOKEN_KEYS if name in config})
+    # the new file is there: nothing needs them
+    remove_shards(folder)
+
+
+def _written(family: Family, shape: Shape, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint, converted from the state dict."""
+    tensors = dict[str, Tensor]()
+    for rule in family.all_rules(shape):
+        parts = rule.write(state[rule.ours], shape)
+        for name, part in zip(rule.theirs, parts, strict=True):
+            # two Ordinate tensors may share one checkpoint tensor, each contributing 0 in the other's rows
+            tensors[name] = (tensors[name] + part if name in tensors else part).contiguous()
+    return tensors
 
 
 def _default_eps(shape: Shape, kind: torch.dtype) -> float:
@@ -206,9 +231,10 @@ def _read(family: Family, model: Model, tensors: CheckpointTensors) -> dict[str,
         not missing,
         f"a checkpoint must contain every tensor of the model that {family.source} describes",
         f"missing {_some(missing)}",
-        _class_remedy(family, model) or "download it again",
+        _class_remedy(family, model, "download it again"),
     )
     _check_extra(family, model, tensors, set(names.values()))
+    family.check_tables(tensors, model.shape)
     state = {}
     for rule in rules:
         _check_shapes(rule, [names[theirs] for theirs in rule.theirs], wanted[rule.ours], model, tensors, family)
@@ -230,11 +256,13 @@ def _name(family: Family, theirs: str, tensors: CheckpointTensors) -> str:
     return theirs if theirs in tensors else theirs.removeprefix(family.prefix)
 
 
-def _class_remedy(family: Family, model: Model) -> str | None:
-    """Return what to do if config.json names a class with another head; None: it does not."""
+def _class_remedy(family: Family, model: Model, usual: str) -> str:
+    """Return what to do if config.json names a class with another head, or none; otherwise the usual remedy."""
     named, read = family.settings.get("architectures") or [], family.architecture(model.shape)
-    if not named or named[0] in (read, family.base_class):
-        return None
+    if not named:
+        return f"{usual}, or name the class of the model in config.json (architectures); without it, it is a {read}"
+    if named[0] in (read, family.base_class):
+        return usual
     if not family.base_class:
         return f"config.json names a {named[0]}: load a checkpoint of a {read}"
     hidden = f"load that in transformers as a {family.base_class}, and save it again, for its hidden states"
@@ -243,17 +271,22 @@ def _class_remedy(family: Family, model: Model) -> str | None:
 
 def _check_extra(family: Family, model: Model, tensors: CheckpointTensors, used: set[str]) -> None:
     extra = [name for name in tensors if name not in used and not name.endswith(family.ignored_suffixes or ("\0",))]
-    if not isinstance(model, VisionTransformer):
-        # a tied head, or the embedding of one side, may be stored again beside the shared table
-        ours = next(rule for rule in family.all_rules(model.shape) if rule.ours == "tokens.weight").theirs[0]
-        size, table = tuple(model.tokens.weight.shape), _name(family, ours, tensors)
-        extra = [name for name in extra if tensors.shape(name) != size or not tensors[name].equal(tensors[table])]
+    # a tied head, with its bias, or the embedding of one side, may be stored again beside what it is tied to
+    for rule in family.all_rules(model.shape):
+        if rule.ours in TIED:
+            first, end = _name(family, rule.theirs[0], tensors), rule.ours.rpartition(".")[2]
+            extra = [name for name in extra if not (name.endswith(end) and _equal(tensors, name, first))]
     need(
         not extra,
-        "every tensor of a checkpoint must belong to the model",
+        "every tensor of a checkpoint must belong to the model, or equal the one that it is tied to",
         f"got unexpected {_some(extra)}",
-        _class_remedy(family, model) or "check that config.json belongs to these weights",
+        _class_remedy(family, model, "check that config.json belongs to these weights"),
     )
+
+
+def _equal(tensors: CheckpointTensors, name: str, other: str) -> bool:
+    """Whether two tensors are the same; their data is read only if their shapes are."""
+    return tensors.shape(name) == tensors.shape(other) and tensors[name].equal(tensors[other])
 
 
 def _check_shapes(

@@ -54,7 +54,7 @@ class Bloom(DecoderLike):
             scheme="alibi",
             mixer=MIXER,
             # its config.json need not name a length: ALiBi has no maximum
-            max_length=config.get("seq_length", 2048),
+            max_length=config.get("seq_length") or 2048,
             norm="layer",
             norm_eps=config["layer_norm_epsilon"],
             feedforward="gelu_tanh",

@@ -1,6 +1,6 @@
 """DeBERTa, versions 2 and 3."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from ordinate.core import catalog
@@ -8,7 +8,7 @@ from ordinate.core.checks import need, need_known
 from ordinate.models.encoder import Encoder, EncoderShape, PoolActivation
 from ordinate.models.feedforward import Activation
 from ordinate.models.shape import Shape
-from ordinate.models.text_head import CLASSIFIERS, EncoderHead
+from ordinate.models.text_head import CLASSIFIERS
 from ordinate.pretrained._family import (
     HF_ACTIVATIONS,
     Family,
@@ -18,8 +18,9 @@ from ordinate.pretrained._family import (
     activation_name,
     linear_rules,
     need_settings,
+    need_usual,
 )
-from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
+from ordinate.pretrained.text_heads import encoder_head, head_classes, head_labels, head_settings
 from ordinate.schemes.deberta import Deberta
 
 MIXER = "softmax:variant.bias=true"
@@ -42,11 +43,9 @@ class DebertaV2(Family):
     model_type = "deberta-v2"
     base_class = BASE
     prefix = "deberta."
-    # the tied decoder, and the pre-training heads of version 3
+    # the pre-training heads of version 3
     ignored_suffixes = (
         "position_ids",
-        "decoder.weight",
-        "decoder.bias",
         *(
             f"{head}.{part}.{kind}"
             for head in ("lm_predictions.lm_head", "mask_predictions")
@@ -76,6 +75,10 @@ class DebertaV2(Family):
         "architectures": (),
     }
 
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Decide on the head by the class that config.json names, or by the tensors if it names none."""
+        return {**config, "head": encoder_head(config, HEADS, "cls.predictions.bias" in names)}
+
     def architecture(self, shape: Shape) -> str:
         named = {head: name for name, head in HEADS.items()}
         return named.get(shape.head, self.base_class)
@@ -96,7 +99,7 @@ class DebertaV2(Family):
             is_decoder=False,
         )
         activation = activation_kind(config, "hidden_act")
-        head = cast(EncoderHead, HEADS.get((config["architectures"] or ("",))[0], "none"))
+        head = config["head"]
         return EncoderShape(
             vocabulary=config["vocab_size"],
             width=width,
@@ -180,11 +183,7 @@ class DebertaV2(Family):
 
     def _pool_activation(self, config: Mapping[str, Any]) -> PoolActivation:
         width = config["hidden_size"]
-        need_settings(
-            self,
-            {**config, "pooler_hidden_size": config.get("pooler_hidden_size") or width},
-            pooler_hidden_size=width,
-        )
+        need_usual(self, config, pooler_hidden_size=width)
         known = {**HF_ACTIVATIONS, "tanh": "tanh"}
         need_known("pooler_hidden_act", config["pooler_hidden_act"], known)
         return cast(PoolActivation, known[config["pooler_hidden_act"]])

@@ -18,6 +18,7 @@ class Dinov2WithRegisters(DinoLike):
     defaults: ClassVar[Mapping[str, Any]] = {**DinoLike.defaults, "patch_size": 16, "num_register_tokens": 4}
     classifier_class = "Dinov2WithRegistersForImageClassification"
     base_class = "Dinov2WithRegistersModel"
+    has_registers = True
     # position tables are downsampled with antialiasing
     scheme = "learned_grid:antialias=true"
 

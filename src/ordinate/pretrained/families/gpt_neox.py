@@ -11,6 +11,7 @@ from ordinate.pretrained._family import (
     activation_kind,
     activation_name,
     linear_rules,
+    need_usual,
 )
 from ordinate.pretrained.decoder_like import DecoderLike
 from ordinate.pretrained.rope_parameters import DEFAULT_THETA, rope_parameters, rope_spec, spec_to_rope_parameters
@@ -48,6 +49,7 @@ class GptNeox(DecoderLike):
 
     def shape(self, config: Mapping[str, Any]) -> Shape:
         width, heads = config["hidden_size"], config["num_attention_heads"]
+        need_usual(self, config, head_dim=width // heads)
         # the names that this family has beside the dictionary; those of other families have no effect
         named = {"rope_theta": config["rotary_emb_base"], "partial_rotary_factor": config["rotary_pct"]}
         parameters = rope_parameters({**config, **named}, partial=True)

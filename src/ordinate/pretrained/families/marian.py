@@ -3,9 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from ordinate.core.checks import need
 from ordinate.models.encoder_decoder_shape import EncoderDecoderShape
 from ordinate.models.shape import Shape
+from ordinate.ops.sinusoids import sinusoids
 from ordinate.pretrained._family import (
     StackedQKV,
     TensorRule,
@@ -25,6 +29,7 @@ from ordinate.pretrained.encoder_decoder_like import (
 MIXER = "softmax:variant.bias=true"
 # all sines before all cosines, not rescaled
 SCHEME = "sinusoidal:form=concatenated,scale=1.0"
+TABLE = "embed_positions.weight"
 
 
 class SingleRow(TensorRule):
@@ -45,8 +50,8 @@ class Marian(EncoderDecoderLike):
 
     model_type = "marian"
     prefix = "model."
-    # sinusoidal tables, computed here
-    ignored_suffixes = ("embed_positions.weight",)
+    # sinusoidal tables, see `check_tables`
+    ignored_suffixes = (TABLE,)
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 58_101,
         "max_position_embeddings": 1024,
@@ -68,6 +73,21 @@ class Marian(EncoderDecoderLike):
         "hidden_size": "d_model",
         "num_hidden_layers": "encoder_layers",
     }
+
+    def check_tables(self, tensors: Mapping[str, Tensor], shape: Shape) -> None:
+        for name in tensors:
+            if not name.endswith(TABLE):
+                continue
+            table, size = tensors[name], (shape.max_length, shape.width)
+            must = f"{name} must have the sinusoids that a marian computes, of shape {size}"
+            right = table.is_floating_point() and table.shape == size
+            need(right, must, f"got {table.dtype}, {tuple(table.shape)}", "load another checkpoint")
+            places = torch.arange(len(table))[None, :, None]
+            wanted = sinusoids(places, shape.width, theta=10_000.0, form="concatenated", odd="paper")[0]
+            # of the numbers as stored, and of angles in float32
+            rounding = torch.finfo(table.dtype).eps + len(table) * torch.finfo(torch.float32).eps
+            same = bool(((table.double() - wanted).abs() <= rounding).all())
+            need(same, must, "got other numbers", "load another checkpoint")
 
     def architecture(self, shape: Shape) -> str:
         return "MarianMTModel"

@@ -1,13 +1,13 @@
 """ModernBERT."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from ordinate.core.checks import need, need_known
 from ordinate.models.encoder import Encoder, EncoderShape
 from ordinate.models.feedforward import GATED
 from ordinate.models.shape import Shape
-from ordinate.models.text_head import READERS, EncoderHead, Pool
+from ordinate.models.text_head import READERS, Pool
 from ordinate.pretrained._family import (
     HF_GATES,
     Family,
@@ -16,9 +16,10 @@ from ordinate.pretrained._family import (
     activation_name,
     linear_rules,
     need_settings,
+    need_usual,
 )
 from ordinate.pretrained.rope_parameters import complete_rope_parameters, rope_spec, spec_to_rope_parameters
-from ordinate.pretrained.text_heads import head_classes, head_labels, head_settings
+from ordinate.pretrained.text_heads import encoder_head, head_classes, head_labels, head_settings
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 # default RoPE theta of each layer type
@@ -39,7 +40,6 @@ class Modernbert(Family):
     model_type = "modernbert"
     base_class = BASE
     prefix = "model."
-    ignored_suffixes = ("decoder.weight",)
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 50_368,
         "hidden_size": 768,
@@ -65,8 +65,18 @@ class Modernbert(Family):
     def architecture(self, shape: Shape) -> str:
         return {head: name for name, head in HEADS.items()}.get(shape.head, BASE)
 
+    def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+        """Decide on the head, and read the window from the name that precedes in transformers, of one side."""
+        full = {**config, "head": encoder_head(config, HEADS, "decoder.bias" in names)}
+        if "sliding_window" not in config:
+            return full
+        half, must = config["sliding_window"], "sliding_window of a modernbert must be a whole number"
+        need(half is not None, must, "got null", "leave it out, or give the reach on one side")
+        return {**full, "local_attention": 2 * half}
+
     def shape(self, config: Mapping[str, Any]) -> EncoderShape:
         need_settings(self, config, tie_word_embeddings=True, decoder_bias=True)
+        need_usual(self, config, head_dim=config["hidden_size"] // config["num_attention_heads"])
         count, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
         default = [SLIDING if layer % every else FULL for layer in range(count)]
         kinds = default if config["layer_types"] is None else config["layer_types"]
@@ -154,7 +164,7 @@ class Modernbert(Family):
 
     def _head(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a shape that describe its head."""
-        head = cast(EncoderHead, HEADS.get((config["architectures"] or ("",))[0], "none"))
+        head = config["head"]
         if head == "none":
             return {"head": head}
         if head == "classes":

@@ -17,6 +17,7 @@ from ordinate.pretrained._family import (
     activation_kind,
     activation_name,
     linear_rules,
+    need_settings,
 )
 from ordinate.pretrained.encoder_decoder_like import (
     EncoderDecoderLike,
@@ -27,6 +28,7 @@ from ordinate.pretrained.encoder_decoder_like import (
 
 # T5 configs name no maximum length, and there is none
 LENGTH = 512
+CLASS = "T5ForConditionalGeneration"
 MIXER = "softmax:variant.scale=1.0"
 HEAD = "lm_head.weight"
 FEEDFORWARD_KINDS: Mapping[str, FeedForwardKind] = {
@@ -80,9 +82,12 @@ class T5(EncoderDecoderLike):
         return {**config, "scale_decoder_outputs": scaled, "tied": HEAD not in names, "num_decoder_layers": depth}
 
     def architecture(self, shape: Shape) -> str:
-        return "T5ForConditionalGeneration"
+        return CLASS
 
     def shape(self, config: Mapping[str, Any]) -> EncoderDecoderShape:
+        # other classes, of an encoder alone for example, are refused with their names, by their tensors
+        if (config.get("architectures") or [CLASS])[0] == CLASS:
+            need_settings(self, config, is_encoder_decoder=True)
         width = config["d_model"]
         buckets, farthest = (config[f"relative_attention_{name}"] for name in ("num_buckets", "max_distance"))
         return EncoderDecoderShape(
@@ -97,7 +102,7 @@ class T5(EncoderDecoderLike):
             cross_mixer=MIXER,
             max_length=LENGTH,
             norm_eps=config["layer_norm_epsilon"],
-            feedforward=activation_kind(config, "feed_forward_proj", FEEDFORWARD_KINDS),
+            feedforward=feedforward_kind(config),
             hidden=config["d_ff"],
             bias=(),
             tie_embeddings=config["tied"],
@@ -150,6 +155,16 @@ class T5(EncoderDecoderLike):
         rules += attention_rules(cross, "decoder.block.{}.layer.1.EncDecAttention")
         rules.append(TensorRule(f"{cross}_norm.weight", ("decoder.block.{}.layer.1.layer_norm.weight",)))
         return rules if shape.tie_embeddings else [*rules, TensorRule("head.weight", (HEAD,))]
+
+
+def feedforward_kind(config: Mapping[str, Any]) -> FeedForwardKind:
+    """Return the feed-forward kind; the keys into which transformers splits `feed_forward_proj` precede it."""
+    if not {"dense_act_fn", "is_gated_act"} & config.keys():
+        return activation_kind(config, "feed_forward_proj", FEEDFORWARD_KINDS)
+    named = config["feed_forward_proj"]
+    usual = "gelu_new" if named == "gated-gelu" else named.rpartition("-")[2]
+    gates = config.get("is_gated_act", named.startswith("gated-"))
+    return activation_kind({"dense_act_fn": usual, **config}, "dense_act_fn", HF_GATES if gates else HF_ACTIVATIONS)
 
 
 def attention_rules(here: str, there: str) -> list[TensorRule]:

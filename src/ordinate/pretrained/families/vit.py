@@ -10,6 +10,7 @@ from ordinate.pretrained._family import (
     activation_name,
     linear_rules,
     need_settings,
+    need_usual,
 )
 from ordinate.pretrained.vit_like import VitLike
 
@@ -35,22 +36,17 @@ class Vit(VitLike):
 
     def complete_config(self, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Decide on the head by the class that config.json names, and by the tensors."""
-        pooler = "pooler" if any(name.endswith("pooler.dense.weight") for name in names) else "none"
-        return {**config, "head": "classes" if self.classifier_class in config["architectures"] else pooler}
+        full = super().complete_config(config, names)
+        pooler = any(name.endswith("pooler.dense.weight") for name in names)
+        return {**full, "head": "pooler" if pooler and full["head"] == "none" else full["head"]}
 
     def specific_fields(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        width = config["pooler_output_size"] or config["hidden_size"]
         if config["head"] == "pooler":
-            need_settings(
-                self,
-                {**config, "pooler_output_size": width},
-                pooler_act="tanh",
-                pooler_output_size=config["hidden_size"],
-            )
+            need_settings(self, config, pooler_act="tanh")
+            need_usual(self, config, pooler_output_size=config["hidden_size"])
         return {
             "feedforward": activation_kind(config, "hidden_act"),
             "hidden": config["intermediate_size"],
-            "head": config["head"],
         }
 
     def specific_config(self, shape: VisionShape) -> dict[str, Any]:

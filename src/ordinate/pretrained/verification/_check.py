@@ -10,6 +10,10 @@ from ordinate.pretrained.verification.outputs import Results
 from ordinate.pretrained.verification.result import CheckResult
 
 
+class IncomparableError(ValueError):
+    """What a check computed cannot be compared; the message is the whole reason."""
+
+
 class Check(ABC):
     """One check of a verification.
 

@@ -1,7 +1,7 @@
 """Check of gradients with respect to all parameters."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ordinate.pretrained.verification._check import Check
+from ordinate.core.atomic_files import write_json
+from ordinate.pretrained.checkpoint_files import CONFIG, read_config
+from ordinate.pretrained.verification._check import Check, IncomparableError
 from ordinate.pretrained.verification._runner import Runner
 from ordinate.pretrained.verification.outputs import Outputs, Results, gradient_differences
 from ordinate.pretrained.verification.result import CheckResult
@@ -43,11 +45,16 @@ class GradientCheck(Check):
     def theirs(self, model: Any) -> Results:
         self.differentiate(lambda: self.runner.theirs(model, self.inputs))
         tensors = model.state_dict(keep_vars=True)
-        with tempfile.TemporaryDirectory(prefix="ordinate-") as folder:
-            model.save_pretrained(folder, state_dict={name: _gradient(tensor) for name, tensor in tensors.items()})
-            model.zero_grad(set_to_none=True)
-            read = dict(load(Path(folder)).named_parameters())
+        gradients = {name: _gradient(tensor) for name, tensor in tensors.items()}
+        model.zero_grad(set_to_none=True)
+        _need_finite(gradients)
         family, shape = self.runner.family, self.runner.shape
+        with tempfile.TemporaryDirectory(prefix="ordinate-") as folder:
+            model.save_pretrained(folder, state_dict=gradients)
+            # transformers may have read it as another family, see `load_theirs`
+            known = {"model_type": family.model_type, "architectures": [family.architecture(shape)]}
+            write_json(Path(folder) / CONFIG, read_config(Path(folder)) | known)
+            read = dict(load(Path(folder)).named_parameters())
         # what is a buffer in transformers, and a parameter here, has no gradient there
         buffers = {name for name, _ in model.named_buffers()}
         fixed = {rule.ours for rule in family.all_rules(shape) if buffers.issuperset(rule.theirs)}
@@ -77,6 +84,17 @@ class GradientCheck(Check):
         note = f"transformers does not differentiate {', '.join(left_out)}" if left_out else ""
         found = gradient_differences("Ordinate and transformers", own, other, self.names())
         return CheckResult.judge(self.name, self.about, found, tolerance, basis, note)
+
+
+def _need_finite(gradients: Mapping[str, Tensor]) -> None:
+    """Raise an error unless all gradients are finite: as weights, `load` would refuse them."""
+    wrong = [name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())]
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise IncomparableError(
+            f"gradients must be finite to be compared; those of transformers for {wrong[0]}{more} are not; "
+            "leave gradients out, by --checks"
+        )
 
 
 def _gradient(tensor: Tensor) -> Tensor:

@@ -186,7 +186,12 @@ class ImageSizesCheck(Check):
 
     @classmethod
     def reason(cls, runner: Runner) -> str | None:
-        return "the model reads texts" if runner.reads_texts else None
+        if runner.reads_texts:
+            return "the model reads texts"
+        image, patch = (getattr(runner.shape, name) for name in ("image", "patch"))
+        square = image[0] == image[1] and patch[0] == patch[1]
+        came = f"{image[0]} by {image[1]} pixels in patches of {patch[0]} by {patch[1]}"
+        return None if square else f"transformers interpolates tables of square images and patches only; got {came}"
 
     def ours(self, model: Any) -> Results:
         return {PLAIN: self.runner.ours(model, self.inputs)}

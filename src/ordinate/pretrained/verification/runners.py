@@ -204,9 +204,9 @@ class VisionRunner(Runner):
     def theirs(self, model: Any, inputs: Tensor) -> Outputs:
         shape = cast(VisionShape, self.shape)
         pixels = inputs.to(next(model.parameters()).dtype)
-        # without it, a model that has it refuses images of other sizes
-        free = "interpolate_pos_encoding"
-        told = {free: True} if free in inspect.signature(model.forward).parameters else {}
+        # without it, a model that has it refuses images of other sizes; with it, it takes a trained size for a square
+        free, other = "interpolate_pos_encoding", tuple(inputs.shape[-2:]) != shape.image
+        told = {free: True} if other and free in inspect.signature(model.forward).parameters else {}
         came = model(pixel_values=pixels, return_dict=True, **told)
         if shape.head == "classes":
             return {"logits": came.logits}

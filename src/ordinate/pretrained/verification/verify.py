@@ -14,7 +14,7 @@ from ordinate.core.progress import OnProgress, Progress, ignore
 from ordinate.models.shape import Shape
 from ordinate.pretrained._family import Family
 from ordinate.pretrained.checkpoint_files import CheckpointTensors, read_config
-from ordinate.pretrained.verification._check import Check
+from ordinate.pretrained.verification._check import Check, IncomparableError
 from ordinate.pretrained.verification._runner import Runner
 from ordinate.pretrained.verification.decoding_checks import DecodingCheck, TrainedLengthCheck
 from ordinate.pretrained.verification.gradient_check import GradientCheck
@@ -139,11 +139,14 @@ def _runner(family: Family, shape: Shape, config: Mapping[str, Any], tokens: int
     )
     chosen = min(USUAL, limit) if tokens is None else tokens
     need_whole("tokens", chosen)
+    long = not kind.reads_texts or limit >= SHORTEST
+    must = f"verify needs a model of {SHORTEST} positions at least, for texts of several lengths"
+    need(long, must, f"got one of {limit}", "choose another model")
     need(
         not kind.reads_texts or SHORTEST <= chosen <= limit,
         f"texts must have {SHORTEST} to {limit} tokens, as the model has positions",
         f"got {chosen}",
-        "choose a length in between" if limit >= SHORTEST else "choose another model",
+        "choose a length in between",
     )
     need(
         shape.max_length <= LONGEST,
@@ -221,4 +224,4 @@ def _judge(check: Check, results: Mapping[tuple[Key, str], Results | Exception])
 
 
 def _raised(library: str, error: Exception) -> str:
-    return f"{library} raised {type(error).__name__}: {error}"
+    return str(error) if isinstance(error, IncomparableError) else f"{library} raised {type(error).__name__}: {error}"

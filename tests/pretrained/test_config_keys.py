@@ -1,0 +1,253 @@
+"""Keys of config.json that change the numbers in transformers: each is honoured, or refused by its name."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ordinate.pretrained import verify
+from ordinate.pretrained.config_types import OPTIONAL
+from ordinate.pretrained.weights import family_of, load, save
+
+transformers = pytest.importorskip("transformers")
+FIELDS = runpy.run_path(str(Path(__file__).with_name("fields.py")))["FIELDS"]
+DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "gptj", "bloom", "mpt")
+ENCODERS = ("bert", "roberta", "modernbert", "deberta_v2", "vit", "dinov2", "dinov2_with_registers")
+PAIRS = ("t5", "marian")
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A checkpoint of a family, whose config.json and tensors are changed after it was written."""
+
+    def make(family, head="", config=None, tensors=None, **sizes):
+        kind = transformers.CONFIG_MAPPING[family.replace("_v2", "-v2")]
+        transformers.set_seed(0)
+        auto = getattr(transformers, f"AutoModel{head}")
+        known = FIELDS["mistral" if family == "ministral" else family][0]
+        model = auto.from_config(kind.from_dict({**known, **sizes})).eval()
+        for name, parameter in model.named_parameters():
+            if not name.endswith("embed_positions.weight"):
+                parameter.data.add_(0.2 * torch.randn_like(parameter))
+        model.save_pretrained(tmp_path)
+        said = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(said | (config or {})))
+        if tensors is not None:
+            kept = load_file(tmp_path / "model.safetensors")
+            save_file(kept | tensors(kept), tmp_path / "model.safetensors", metadata={"format": "pt"})
+        return tmp_path
+
+    return make
+
+
+def agrees(folder):
+    found = verify(folder, checks=["outputs"])
+    assert found.agrees, found.to_dict()
+
+
+def heads(family):
+    return "ForSeq2SeqLM" if family in PAIRS else "ForCausalLM" if family in DECODERS else ""
+
+
+@pytest.mark.parametrize("family", [*DECODERS, *ENCODERS, *PAIRS])
+def test_is_causal_must_be_that_of_the_family(family):
+    own = {**dict.fromkeys(DECODERS, True), **dict.fromkeys(ENCODERS, False)}.get(family)
+    read = family_of(family)
+    for other in {True, False} - {own}:
+        with pytest.raises(ValueError, match=f"is supported with is_causal={own} only; got {other}"):
+            read.read_config(FIELDS[family][0] | {"is_causal": other}, ())
+    assert read.read_config(FIELDS[family][0] | {"is_causal": own}, ()) == read.read_config(FIELDS[family][0], ())
+
+
+@pytest.mark.parametrize("head", ["", "ForCausalLM", "ForQuestionAnswering"])
+def test_a_mistral_with_layer_types_is_read_as_automodel_reads_it(head, made):
+    types = ["full_attention", "sliding_attention"]
+    folder = made("ministral", head, layer_types=types, sliding_window=3, head_dim=8)
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": "mistral"}
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": [f"Mistral{head or 'Model'}"]}))
+    assert load(folder).shape.layer_windows == [None, 3]
+    found = verify(folder, checks=["outputs", "gradients"])
+    assert found.agrees, found.to_dict()
+    (folder / "config.json").write_text(json.dumps(config | {"layer_types": ["odd", "full_attention"]}))
+    with pytest.raises(ValueError, match="layer types must be full_attention or sliding_attention; got"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "window"),
+    [({"sliding_window": 2}, 3), ({"sliding_window": 2, "local_attention": 8}, 3), ({"local_attention": 8}, 5)],
+)
+def test_the_window_of_a_modernbert_has_two_names(config, window, made):
+    folder = made("modernbert", "ForMaskedLM", {"layer_types": ["full_attention", "sliding_attention"], **config})
+    assert load(folder).shape.layer_windows == [None, window]
+    agrees(folder)
+
+
+def test_the_window_of_a_modernbert_is_a_number(made):
+    with pytest.raises(ValueError, match="sliding_window of a modernbert must be a whole number; got null; leave"):
+        load(made("modernbert", "ForMaskedLM", {"sliding_window": None}))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"dense_act_fn": "gelu"},
+        {"feed_forward_proj": "gated-gelu"},
+        {"feed_forward_proj": "tanh", "dense_act_fn": "silu", "is_gated_act": False},
+    ],
+)
+def test_the_feed_forward_of_a_t5_is_what_its_later_keys_say(config, made):
+    agrees(made("t5", "ForSeq2SeqLM", config))
+    said = made("t5", "ForSeq2SeqLM", feed_forward_proj="gated-gelu", config={"dense_act_fn": "silu"})
+    assert load(said).shape.feedforward == "swiglu"
+    with pytest.raises(ValueError, match="no feed_forward_proj is named 'gated-relu'; there are"):
+        family_of("t5").read_config(FIELDS["t5"][0] | {"feed_forward_proj": "gated-relu"}, ())
+
+
+def test_a_t5_without_an_encoder_decoder_is_refused(made):
+    with pytest.raises(ValueError, match="t5 is supported with is_encoder_decoder=True only; got False"):
+        load(made("t5", "ForSeq2SeqLM", {"is_encoder_decoder": False}))
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "modernbert", "vit"])
+def test_a_head_width_that_only_the_rotation_would_take_is_refused(family, made):
+    with pytest.raises(ValueError, match=f"{family} is supported with head_dim=8 only; got 4"):
+        load(made(family, heads(family), {"head_dim": 4}))
+    for same in (8, None):
+        assert load(made(family, heads(family), {"head_dim": same})).shape.width == 16
+
+
+def test_weights_in_another_file_are_refused(made):
+    folder = made("llama", "ForCausalLM", {"transformers_weights": "other.safetensors"})
+    with pytest.raises(
+        ValueError, match=r"another file \(transformers_weights='other.safetensors'\); give that file the name"
+    ):
+        load(folder)
+    assert load(made("llama", "ForCausalLM", {"transformers_weights": None})).shape.width == 16
+
+
+@pytest.mark.parametrize("part", ["weight", "bias"])
+@pytest.mark.parametrize(
+    ("family", "table", "head"),
+    [
+        ("bert", "bert.embeddings.word_embeddings.weight", "cls.predictions"),
+        ("roberta", "roberta.embeddings.word_embeddings.weight", "lm_head"),
+        ("deberta_v2", "deberta.embeddings.word_embeddings.weight", "cls.predictions"),
+        ("modernbert", "model.embeddings.tok_embeddings.weight", ""),
+    ],
+)
+def test_a_decoder_that_is_stored_again_must_be_the_tied_one(family, table, head, part, made):
+    name, source = f"{head}.decoder.{part}".lstrip("."), table if part == "weight" else f"{head}.bias"
+    if family == "modernbert" and part == "bias":
+        # this one is the bias itself
+        source = name
+    agrees(made(family, "ForMaskedLM", tensors=lambda kept: {name: kept[source].clone()}))
+    if name != source:
+        with pytest.raises(ValueError, match=f"or equal the one that it is tied to; got unexpected {name}; check"):
+            load(made(family, "ForMaskedLM", tensors=lambda kept: {name: kept[source] + 0.5}))
+
+
+# what a damaged config.json may have in place of a value
+DAMAGED = (None, 0, -1, 0.0, True, "x", [], {}, [0], [None], {"0": 1}, {"x": {}})
+
+
+def refusal(family, config):
+    try:
+        family_of(family).read_config(config, ())
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("family", FIELDS)
+def test_a_damaged_value_is_refused_in_the_words_of_ordinate(family):
+    sizes, drawn, _ = FIELDS[family]
+    read = family_of(family)
+    for key in {*read.defaults, *read.aliases, *sizes, *drawn, *OPTIONAL}:
+        for value in DAMAGED:
+            said = refusal(family, sizes | {key: value})
+            # what must hold; what came; what to do
+            assert said is None or said.count("; ") >= 2, (key, value, said)
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "aliased"),
+    [
+        ("llama", "num_attention_heads", "num_attention_heads"),
+        ("llama", "num_key_value_heads", "num_key_value_heads"),
+        ("gpt2", "n_head", "n_head"),
+        ("gpt2", "num_attention_heads", "n_head"),
+        ("bert", "type_vocab_size", "type_vocab_size"),
+        ("vit", "patch_size", "patch_size"),
+        ("modernbert", "global_attn_every_n_layers", "global_attn_every_n_layers"),
+    ],
+)
+def test_a_count_of_zero_is_refused_by_its_name(family, key, aliased):
+    with pytest.raises(ValueError, match=f"{aliased} in config.json must be above zero; got 0; correct it"):
+        family_of(family).read_config(FIELDS[family][0] | {key: 0}, ())
+
+
+@pytest.mark.parametrize("family", PAIRS)
+@pytest.mark.parametrize("key", ["pad_token_id", "decoder_start_token_id"])
+def test_a_missing_special_token_is_named(family, key):
+    with pytest.raises(ValueError, match=f"{key} in config.json must be a token id; got None; set it"):
+        family_of(family).read_config(FIELDS[family][0] | {key: None}, ())
+
+
+def test_the_rotated_channels_of_a_gptj_and_the_layers_without_windows_are_numbers():
+    with pytest.raises(ValueError, match=r"rotary_dim in config.json must be a whole number; got None"):
+        family_of("gptj").read_config(FIELDS["gptj"][0] | {"rotary_dim": None}, ())
+    sizes = FIELDS["qwen2"][0] | {"max_window_layers": None, "sliding_window": 3}
+    assert family_of("qwen2").read_config(sizes, ()).layer_windows == [None, None]
+    with pytest.raises(ValueError, match=r"max_window_layers must be the number of layers .*; got None; set it"):
+        family_of("qwen2").read_config(sizes | {"use_sliding_window": True}, ())
+
+
+def test_a_list_of_one_end_token_is_one(made):
+    folder = made("t5", "ForSeq2SeqLM")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1]}')
+    assert load(folder).shape.end == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("vit", "ForImageClassification"),
+        ("vit", ""),
+        ("dinov2", "ForImageClassification"),
+        ("dinov2_with_registers", "ForImageClassification"),
+        ("modernbert", "ForMaskedLM"),
+        ("deberta_v2", "ForMaskedLM"),
+        ("bert", "ForMaskedLM"),
+    ],
+)
+@pytest.mark.parametrize("named", [None, []])
+def test_a_head_follows_from_the_tensors_where_no_class_is_named(family, head, named, made):
+    folder = made(family, head)
+    expected = load(folder).shape
+    made(family, head, {"architectures": named})
+    assert load(folder).shape == expected
+    assert expected.head in ("classes", "masked", "pooler")
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("llama", "ForSequenceClassification"),
+        ("bert", "ForSequenceClassification"),
+        ("modernbert", "ForTokenClassification"),
+    ],
+)
+def test_a_head_that_does_not_follow_from_the_tensors_needs_the_name_of_its_class(family, head, made):
+    with pytest.raises(ValueError, match=r"or name the class of the model in config.json \(architectures\); without"):
+        load(made(family, head, {"architectures": None}, pad_token_id=0))
+
+
+def test_a_dinov2_with_no_registers_is_one(made, tmp_path):
+    folder = made("dinov2_with_registers", num_register_tokens=0)
+    agrees(folder)
+    save(load(folder), tmp_path / "again", "dinov2_with_registers")
+    assert load(tmp_path / "again").shape == load(folder).shape
