@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ordinate.attention._backend import AttentionCall, Backend, backends
-from ordinate.attention._proof_case import SCORE_HOOKS, disagreement, is_decoding
+from ordinate.attention._proof_case import SCORE_HOOKS, disagreement, is_decoding, window_class
 from ordinate.attention._proof_store import ProofStore, environment
 from ordinate.core.devices import on_gpu
 
@@ -28,7 +28,8 @@ class Form(NamedTuple):
         groups: query heads per key head.
         scheme: names of the classes of the scheme and its parts; empty: it adds nothing to the scores.
         hooks: hooks of the scheme that act on scores and outputs.
-        structure: causality, window, documents and the like, where they apply, and the kind of bias.
+        structure: causality, class of window, documents and the like, where they apply, and what the backend
+            distinguishes (`Backend.proof_kind`): the kind of bias, and whether pairs lie beyond its reach.
         options: variations of the formula in use.
         gradients: whether gradients are asked for.
     """
@@ -45,7 +46,7 @@ class Form(NamedTuple):
 
     @classmethod
     def of(cls, backend: str, call: AttentionCall, kind: tuple[str, ...] = ()) -> "Form":
-        """Return the form of a call, whose bias is of a kind that the backend distinguishes."""
+        """Return the form of a call, which is of a kind that the backend distinguishes."""
         scheme, where, sinks = call.at.scheme, call.where, call.score_options.sinks
         hooks = tuple(hook for hook in scheme.hooks if hook in SCORE_HOOKS)
         learned = [
@@ -58,12 +59,12 @@ class Form(NamedTuple):
         queries, keys = where.shape
         structure = {
             "causal": where.is_causal,
-            "window": where.window is not None,
             "documents": where.q_document is not None,
             "past": where.start > 0 or keys > queries,
             "decoding": is_decoding(where),
             "consecutive": where.consecutive,
         }
+        windows = () if where.window is None else (window_class(where.window),)
         return cls(
             backend,
             str(call.q.dtype),
@@ -71,7 +72,7 @@ class Form(NamedTuple):
             _constant(call.groups),
             tuple(type(part).__name__ for part in scheme.modules()) if hooks else (),
             hooks,
-            (*(name for name, holds in structure.items() if holds), *kind),
+            (*(name for name, holds in structure.items() if holds), *windows, *kind),
             call.score_options.in_use,
             torch.is_grad_enabled() and any(x.requires_grad for x in learned),
         )
@@ -157,7 +158,7 @@ def unproved_reason(name: str, call: AttentionCall, kind: tuple[str, ...] = ()) 
     Args:
         name: name of the backend.
         call: the call; on other devices than GPUs no proof is asked for.
-        kind: what the backend distinguishes of biases by the same scheme.
+        kind: what the backend distinguishes of calls with the same scheme (`Backend.proof_kind`).
     """
     if not on_gpu(call.q):
         return None

@@ -49,10 +49,12 @@ class Bias(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """What a kernel distinguishes: see `ordinate.attention._proof.Form`."""
+        """What a kernel distinguishes: see `Backend.proof_kind`."""
         if self.knots is not None:
             return (f"a curve of up to {len(self.knots)} pieces",)
-        return ("linear",) if self.slopes is not None else ()
+        if self.slopes is not None:
+            return ("linear",)
+        return ("pairs beyond the table",) if self.far else ()
 
 
 class Setting(NamedTuple):
