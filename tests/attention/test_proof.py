@@ -427,6 +427,23 @@ def test_while_a_graph_is_captured_only_earlier_proofs_count(chosen, monkeypatch
         assert explain(q, k, v, t5().at(where)).backend == "fake"
 
 
+def test_torch_compile_warns_once_of_what_no_earlier_call_has_proved(chosen):
+    fake, where = chosen(Right), Geometry.causal(9)
+    call, proofs, device = call_of(t5(), where), _proof._proofs(), torch.device("cpu")
+    form = Form.of("fake", call)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # PyTorch's attention is used all the same
+        assert not _proof._is_proved(*form._replace(backend="sdpa"), "cpu")
+    with pytest.warns(RuntimeWarning, match=r"leaves out .* 'fake', .*; got no earlier call; compute one step outside"):
+        assert not _proof._is_proved(*form, "cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not _proof._is_proved(*form, "cpu")
+        assert proofs.reason(fake, form, call) is None
+        assert proofs.is_proved(form, device)
+
+
 def test_a_proof_leaves_random_numbers_and_modes_as_they_are(chosen):
     chosen(Right)
     where = Geometry.causal(9)

@@ -36,6 +36,22 @@ def test_a_part_is_run_once_while_the_code_is_the_same(script, tmp_path, capsys,
     monkeypatch.setattr(script, "digest", lambda: "changed")
     assert script.done_or_run(part, tmp_path, 60.0, dry=True)
     assert "one: done before" not in capsys.readouterr().out
+    # another PyTorch, Triton or Python, too
+    assert set(script.versions()) == {"python", "torch", "triton"}
+    monkeypatch.setattr(script, "versions", lambda: {"torch": "9.9"})
+    assert script.done_or_run(part, tmp_path, 60.0, dry=True)
+    assert "one: done before" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", ["src/a.py", "benchmarks/a.py", ".ci/a.py", "tests/attention/a.py", "dev"])
+def test_all_code_that_the_parts_run_counts(file, script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    for name in (file, "dev", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    before = script.digest()
+    (tmp_path / file).write_text("changed")
+    assert script.digest() != before
 
 
 def test_a_part_that_fails_is_told_and_tried_again(script, tmp_path, capsys):

@@ -101,6 +101,7 @@ class Proofs:
     ) -> None:
         self.store, self.environment, self.can_compute = store, environment, can_compute
         self.known: dict[tuple[Form, torch.device], str | None] = {}
+        self.has_warned = False
 
     def reason(self, backend: Backend, form: Form, call: AttentionCall) -> str | None:
         """Return why a backend must not be used for a call of this form; None: it has agreed with the reference."""
@@ -116,6 +117,25 @@ class Proofs:
         self.known[key] = "it is being tested"
         self.known[key] = self._tested(backend, form, call)
         return self.known[key]
+
+    def is_proved(self, form: Form, device: torch.device) -> bool:
+        """Whether a form has been proved before, asked while torch.compile traces; the first that is not has a warning."""
+        key = form, device
+        if key in self.known:
+            return self.known[key] is None
+        if self.is_stored(form, device):
+            return True
+        # PyTorch's attention is used untested then, and none is slower
+        if not self.has_warned and form.backend != "sdpa":
+            self.has_warned = True
+            warnings.warn(
+                f"torch.compile leaves out the attention backend {form.backend!r}, which must have been tested for "
+                f"{_said(form)} on this device before; got no earlier call; compute one step outside of torch.compile "
+                "first: it tests the backend, and stores the result for later processes",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return False
 
     def is_stored(self, form: Form, device: torch.device) -> bool:
         """Whether an earlier process has proved the form on such a device."""
@@ -153,7 +173,8 @@ def unproved_reason(name: str, call: AttentionCall, kind: tuple[str, ...] = ()) 
     the backend and with the reference formula. Where they disagree, or the backend fails, that is the reason, with
     one warning. Proofs are held by the process, and stored for later ones in the user's cache folder, by the names
     and versions of device, PyTorch, Triton and CUDA, and a digest of the code. While torch.compile traces, or a CUDA
-    graph is captured, nothing is computed: only earlier proofs count.
+    graph is captured, nothing is computed: only earlier proofs count. The first form that torch.compile meets without
+    a proof has a warning.
 
     Args:
         name: name of the backend.
@@ -171,9 +192,7 @@ def unproved_reason(name: str, call: AttentionCall, kind: tuple[str, ...] = ()) 
 def _is_proved(*given: Any) -> bool:
     """Whether a form is proved already: a constant for torch.compile, given as the fields of `Form` and a device."""
     *fields, device = given
-    form, proofs = Form(*fields), _proofs()
-    key = form, torch.device(device)
-    return proofs.known[key] is None if key in proofs.known else proofs.is_stored(*key)
+    return _proofs().is_proved(Form(*fields), torch.device(device))
 
 
 # torch.compiler.assume_constant_result, whose import of the compiler takes a second, sets this

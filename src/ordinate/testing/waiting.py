@@ -29,6 +29,8 @@ READING = frozenset(
         "aten::bincount",
     }
 )
+# operators that count what a mask chooses
+CHOOSING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 # methods that leave PyTorch, or make a tensor of Python numbers, which is copied to the device from ordinary memory
 METHODS = frozenset(
     {
@@ -70,8 +72,11 @@ def no_waiting(kind: str = "cuda") -> Iterator[None]:
 class _Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
-        chooses = name == "aten::index" and any(
-            isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in tree_leaves(args[1:])
+        indices = args[1:2] if name in CHOOSING else ()
+        # one number is written by a mask, without counting what it chooses
+        written = name == "aten::index" or (name in CHOOSING and args[2].numel() != 1)
+        chooses = written and any(
+            isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in tree_leaves(indices)
         )
         # with its size given, or one number of times for all, repeat_interleave reads nothing
         counted = func._schema.overload_name == "self_int" or (kwargs or {}).get("output_size") is not None
@@ -83,7 +88,16 @@ class _Operators(TorchDispatchMode):
 
 class _Methods(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in METHODS:
+        leaves = func is Tensor.to and _to_the_host(*args, **(kwargs or {}))
+        if func in METHODS or leaves:
             called = getattr(func, "__name__", str(func))
             raise AssertionError(f"{called} waits for a GPU; decide by metadata, or use core.devices.numbers_beside")
         return func(*args, **(kwargs or {}))
+
+
+def _to_the_host(x: Tensor, *given: Any, **options: Any) -> bool:
+    """Whether a tensor is copied to the CPU by name; a tensor that is there may be sent to its own device."""
+    wanted = [target for target in (*given, options.get("device")) if isinstance(target, (str, torch.device))]
+    if x.device.type == "cpu":
+        wanted = [target for target in wanted if isinstance(target, str)]
+    return any(torch.device(target).type == "cpu" for target in wanted)

@@ -12,8 +12,8 @@ from ordinate import Geometry, attend, explain
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._triton_tables import bias_of
 from ordinate.attention._triton_vectors import vectors_without_configuration
-from ordinate.attention.backends import triton
-from ordinate.ops.triton import availability
+from ordinate.attention.backends import near_far, triton
+from ordinate.ops.triton import availability, rotation
 from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Shaw, Sum, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, random_qkv
 
@@ -154,6 +154,28 @@ def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypa
     assert triton.Triton().skipped_reason(call) == "PyTorch's fused kernels need no mask for it"
     assert len(proved) == 3
     assert triton.Triton().unsupported_reason(call) is None
+
+
+@pytest.mark.parametrize(("batch", "fits"), [(16383, True), (16384, False)])
+def test_more_heads_of_all_sequences_than_a_grid_has_programs_are_left_to_other_backends(batch, fits, monkeypatch):
+    with FakeTensorMode():
+        q = torch.empty(batch, 4, 9, 64, dtype=torch.bfloat16, device="cuda")
+        waves = torch.empty(batch * 4, 1, 9, 8, dtype=torch.bfloat16, device="cuda")
+    for module in (triton, near_far):
+        monkeypatch.setattr(module, "unavailable_reason", lambda device: None)
+    monkeypatch.setattr(triton, "unproved_reason", lambda name, call, kind: None)
+    monkeypatch.setattr(triton, "device_class", lambda device: "hopper")
+    call = AttentionCall(
+        q, q, q, T5(heads=4, max_distance=4, buckets=4).at(Geometry.causal(9)), 0.1, 0.0, ScoreOptions()
+    )
+    says = "batch times heads is above 65535"
+    assert (triton.Triton().call_unsupported_reason(call) is None) == fits
+    assert fits or says in triton.Triton().call_unsupported_reason(call)
+    assert (says in near_far.NearFar().call_unsupported_reason(call)) != fits
+    monkeypatch.setattr(rotation, "unsupported_reason", lambda x, types: None)
+    monkeypatch.setattr(rotation, "unproved_reason", lambda *given: None)
+    reason = rotation.unusable_reason(waves, waves, interleaved=False, plain=None)
+    assert reason is None if fits else "more than 65535 sequences" in reason
 
 
 @pytest.mark.extended

@@ -8,7 +8,7 @@ from torch import Tensor
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
 from ordinate.attention._proof import unproved_reason
 from ordinate.attention._proof_case import window_class
-from ordinate.attention._triton_tables import bias_of, tables_attention
+from ordinate.attention._triton_tables import bias_of, tables_attention, too_many_heads
 from ordinate.attention._triton_vectors import (
     Terms,
     depends_on_content,
@@ -51,7 +51,7 @@ class NearFar(Backend):
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices, dtypes and masks, biases not constant soon, short texts, and what is unproved."""
         by_offset = vectors_unsupported if depends_on_content(call.at) else offset_bias_unsupported
-        reason = unavailable_reason(call.q.device) or by_offset(call) or _unfit(call)
+        reason = unavailable_reason(call.q.device) or by_offset(call) or _unfit(call) or too_many_heads(call)
         if reason is not None or call.q.device.type != "cuda":
             return reason
         if call.q.dtype not in TYPES:

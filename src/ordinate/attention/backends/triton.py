@@ -16,6 +16,7 @@ from ordinate.attention._triton_tables import (
     is_learned,
     tables_attention,
     tables_decoding,
+    too_many_heads,
 )
 from ordinate.attention._triton_vectors import (
     depends_on_content,
@@ -135,7 +136,7 @@ def _unfit(call: AttentionCall) -> str | None:
         return "a tensor is empty"
     if max(call.q.shape[3], call.v.shape[3]) > MAX_CHANNELS:
         return f"a head has more than {MAX_CHANNELS} channels"
-    return None
+    return too_many_heads(call)
 
 
 def _computed(call: AttentionCall) -> tuple[Tensor, Tensor]:
