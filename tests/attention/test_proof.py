@@ -435,7 +435,9 @@ def test_torch_compile_warns_once_of_what_no_earlier_call_has_proved(chosen):
         warnings.simplefilter("error")
         # PyTorch's attention is used all the same
         assert not _proof._is_proved(*form._replace(backend="sdpa"), "cpu")
-    with pytest.warns(RuntimeWarning, match=r"leaves out .* 'fake', .*; got no earlier call; compute one step outside"):
+    with pytest.warns(
+        RuntimeWarning, match=r"leaves out .* 'fake', .*; got no earlier call; compute one step outside"
+    ):
         assert not _proof._is_proved(*form, "cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

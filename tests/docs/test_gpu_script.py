@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,6 +81,18 @@ def run_dev(*arguments):
     command = [sys.executable, str(ROOT / "dev"), "--here", *arguments]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ""}
     return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the error is about a machine without a GPU")
+@pytest.mark.parametrize(
+    "verb", [["benchmarks", "kernels"], ["pytest", "-p", "no:cacheprovider", "tests/core/test_catalog.py"]]
+)
+def test_a_device_that_is_not_there_is_a_clear_error(verb):
+    command = [sys.executable, "-m", *verb, "--device", "cuda"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode not in (0, 1)
+    assert "--device cuda needs a GPU that torch.cuda finds; got none" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.extended

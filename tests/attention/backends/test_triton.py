@@ -57,8 +57,8 @@ def test_a_learned_table_with_far_tiles_agrees_with_the_reference():
 @installed
 @pytest.mark.extended
 def test_the_kernels_agree_with_the_reference():
-    # the whole file, mutants included, takes most of an hour
-    chosen = "queries_without or nan_in or log_sum_exp or operators_say or unsupported"
+    # the whole file, mutants included, takes most of an hour: below
+    chosen = "queries_without or nan_in or log_sum_exp or operators_say or unsupported or self_check"
     assert " passed" in pytest_of(INTERPRETED, "-m", "not extended", "-k", chosen)
 
 
@@ -76,6 +76,25 @@ def test_the_kernels_for_vectors_by_offset_agree_with_the_reference():
     # the whole file, mutants included, takes some ten minutes
     chosen = "self_check or operators_say or unsupported or queries_without or sums_beyond or distances or many_tiles"
     assert " passed" in pytest_of(INTERPRETED.with_name("triton_content_interpreted.py"), "-k", chosen)
+
+
+# all of the three files in pieces, mutants included
+GRIDS = ("reference_forward", "caps_and_sinks", "mutant")
+PIECES = [
+    *(("triton", grid) for grid in GRIDS),
+    ("triton", f"not ({' or '.join(GRIDS)})"),
+    ("triton_decode", "mutant"),
+    ("triton_decode", "not mutant"),
+    ("triton_content", "mutant"),
+    ("triton_content", "not mutant"),
+]
+
+
+@installed
+@pytest.mark.long
+@pytest.mark.parametrize(("file", "chosen"), PIECES)
+def test_every_case_of_the_kernels_agrees_and_every_mutant_is_killed(file, chosen):
+    assert " passed" in pytest_of(INTERPRETED.with_name(f"{file}_interpreted.py"), "-k", chosen)
 
 
 @pytest.mark.parametrize(
