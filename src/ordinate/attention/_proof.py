@@ -119,7 +119,7 @@ class Proofs:
         return self.known[key]
 
     def is_proved(self, form: Form, device: torch.device) -> bool:
-        """Whether a form has been proved before, asked while torch.compile traces; the first that is not has a warning."""
+        """Whether a form has been proved before, asked while torch.compile traces; warns once if not."""
         key = form, device
         if key in self.known:
             return self.known[key] is None
@@ -130,8 +130,8 @@ class Proofs:
             self.has_warned = True
             warnings.warn(
                 f"torch.compile leaves out the attention backend {form.backend!r}, which must have been tested for "
-                f"{_said(form)} on this device before; got no earlier call; compute one step outside of torch.compile "
-                "first: it tests the backend, and stores the result for later processes",
+                f"{_said(form)} on this device before; got no earlier call; compute one step outside of "
+                "torch.compile first: it tests the backend, and stores the result for later processes",
                 RuntimeWarning,
                 stacklevel=2,
             )
