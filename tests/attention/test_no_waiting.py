@@ -104,6 +104,8 @@ def test_the_declared_form_of_a_bias_is_not_copied_from_the_host_again(name):
         lambda x: x.to(device="cpu", dtype=torch.float64),
         lambda x: x.__setitem__(x >= 0, x + 1),
         lambda x: x.index_put((x >= 0,), x + 1),
+        lambda x: x.__setitem__(x > 0, x[:1] + 1),
+        lambda x: x.__setitem__((x > 0,), x.sum()),
         lambda x: x * torch.tensor([2.0, 3.0]),
         lambda x: x * x.new_tensor([2.0, 3.0]),
         lambda x: torch.repeat_interleave(x, (x > 0).long()),

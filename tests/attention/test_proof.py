@@ -1,6 +1,10 @@
 import json
+import os
 import re
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -444,6 +448,55 @@ def test_torch_compile_warns_once_of_what_no_earlier_call_has_proved(chosen):
         assert not _proof._is_proved(*form, "cpu")
         assert proofs.reason(fake, form, call) is None
         assert proofs.is_proved(form, device)
+
+
+COMPILED = """
+import warnings
+
+import torch
+from ordinate import Geometry
+from ordinate.attention import _proof
+from ordinate.attention._backend import AttentionCall, ScoreOptions
+from ordinate.attention._proof_store import ProofStore
+from ordinate.attention.backends.triton import Triton
+from ordinate.core.devices import as_if_on
+from ordinate.schemes import T5, NoPosition, Shaw
+
+proofs = _proof.Proofs(ProofStore(None), lambda device: None, lambda: True)
+_proof._proofs, kind = lambda: proofs, Triton().proof_kind
+q = torch.ones(1, 2, 300, 16)
+for scheme, where in (
+    (NoPosition(), Geometry.causal(300, window=280)),
+    (T5(heads=2), Geometry.causal(300)),
+    (Shaw(head_width=16, past=8), Geometry.causal(300)),
+):
+    torch.compiler.reset()
+    proofs.has_warned = False
+
+    def call():
+        return AttentionCall(q, q, q, scheme.at(where), 0.25, 0.0, ScoreOptions())
+
+    def proved(x):
+        given = call()
+        return 2 * x if _proof.unproved_reason("triton", given, kind(given.at)) is None else 3 * x
+
+    compiled = torch.compile(proved, backend="eager", fullgraph=True)
+    with as_if_on("cuda"), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert compiled(q).max() == 3
+        assert sum("leaves out the attention backend 'triton'" in str(one.message) for one in said) == 1
+        proofs.known[_proof.Form.of("triton", call(), kind(call().at)), q.device] = None
+        torch.compiler.reset()
+        assert compiled(q).max() == 2
+"""
+
+
+@pytest.mark.extended
+def test_torch_compile_finds_the_proofs_of_earlier_calls():
+    # in a process of its own: the type checks of tests cannot be compiled
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_a_proof_leaves_random_numbers_and_modes_as_they_are(chosen):
