@@ -9,11 +9,13 @@ import argparse
 import hashlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +90,7 @@ def main() -> int:
 def done_or_run(part: Part, out: Path, left: float, *, dry: bool) -> bool:
     """Run a part unless it is done already or no time is left; returns whether it is done."""
     state = out / f"{part.name}.json"
-    facts = {"code": digest(), "dry": dry, "device": device(dry)}
+    facts = {"code": digest(), "dry": dry, "device": device(dry), "versions": versions()}
     before = json.loads(state.read_text(encoding="utf-8")) if state.is_file() else {}
     if before.get("facts") == facts and before.get("code") == 0:
         print(f"{part.name}: done before", flush=True)
@@ -140,9 +142,21 @@ def stop(process: subprocess.Popen[bytes]) -> int:
 
 
 def digest() -> str:
-    """Digest of the code that the parts run."""
-    files = sorted(path for name in ("src", "benchmarks", ".ci") for path in (ROOT / name).rglob("*.py"))
+    """Digest of the code that the parts run: the library, the benchmarks, the tests and the scripts."""
+    files = sorted(path for name in ("src", "benchmarks", ".ci", "tests") for path in (ROOT / name).rglob("*.py"))
+    files += [ROOT / "dev", ROOT / "pyproject.toml"]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Python, PyTorch and Triton; None: it is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in ("torch", "triton"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
 
 
 def device(dry: bool) -> str:

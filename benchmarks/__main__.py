@@ -5,6 +5,8 @@ import importlib
 import inspect
 import pkgutil
 
+import torch
+
 import benchmarks
 
 
@@ -17,6 +19,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds, where supported")
     parser.add_argument("--device", help="a GPU, cuda or cuda:1, where supported; cpu: a rehearsal of the same")
     chosen = parser.parse_args()
+    if chosen.device and torch.device(chosen.device).type == "cuda" and not torch.cuda.is_available():
+        parser.error(f"--device {chosen.device} needs a GPU that torch.cuda finds; got none; give cpu to rehearse")
     for name in chosen.names or known:
         if name not in known:
             parser.error(f"no benchmark is named {name!r}; there are: {', '.join(known)}")

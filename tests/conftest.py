@@ -95,7 +95,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if config.getoption("--device") == "cpu":
+    device = config.getoption("--device")
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise pytest.UsageError(f"--device {device} needs a GPU that torch.cuda finds; got none; leave --device out")
+    if device == "cpu":
         # torch's own also keeps a stack trace for each kind of device not used yet: a twentieth of the time of tests
         torch.manual_seed = torch.default_generator.manual_seed
 

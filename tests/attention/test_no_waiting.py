@@ -100,6 +100,12 @@ def test_the_declared_form_of_a_bias_is_not_copied_from_the_host_again(name):
         lambda x: x.unique(),
         lambda x: torch.equal(x, x),
         lambda x: x.cpu(),
+        lambda x: x.to("cpu"),
+        lambda x: x.to(device="cpu", dtype=torch.float64),
+        lambda x: x.__setitem__(x >= 0, x + 1),
+        lambda x: x.index_put((x >= 0,), x + 1),
+        lambda x: x.__setitem__(x > 0, x[:1] + 1),
+        lambda x: x.__setitem__((x > 0,), x.sum()),
         lambda x: x * torch.tensor([2.0, 3.0]),
         lambda x: x * x.new_tensor([2.0, 3.0]),
         lambda x: torch.repeat_interleave(x, (x > 0).long()),
@@ -109,6 +115,15 @@ def test_the_declared_form_of_a_bias_is_not_copied_from_the_host_again(name):
 def test_the_guard_notices_what_waits(waits):
     with pytest.raises(AssertionError, match="waits for a GPU"), no_waiting():
         waits(torch.arange(2.0))
+
+
+def test_what_a_mask_writes_once_or_a_tensor_where_it_is_does_not_wait():
+    x = torch.arange(2.0)
+    with no_waiting():
+        x[x > 0] = 5.0
+        x[torch.zeros(1, dtype=torch.long)] = x[1:].clone()
+        assert x.to(x.device) is x.to(torch.float32)
+    assert x.tolist() == [5.0, 5.0]
 
 
 def if_true(x):

@@ -1,6 +1,10 @@
 import json
+import os
 import re
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +15,12 @@ from ordinate.attention._backend import AttentionCall, Backend, ScoreOptions, re
 from ordinate.attention._proof import Form, Proofs, unproved_reason
 from ordinate.attention._proof_case import small_case
 from ordinate.attention._proof_store import ProofStore
+from ordinate.attention.backends.near_far import NearFar
+from ordinate.attention.backends.triton import Triton
 from ordinate.core import catalog
 from ordinate.core.devices import as_if_on
+from ordinate.ops.triton.tiles import TILES, tiles
+from ordinate.ops.triton.vector_tiles import vector_tiles
 from ordinate.schemes import T5, Alibi, NoPosition, Rope, Scheme
 from ordinate.schemes.learned import Learned
 from ordinate.schemes.shaw import Shaw
@@ -201,6 +209,83 @@ def test_a_small_case_has_the_structure_of_its_form_and_a_ragged_length():
         assert bool(visible.all()) == (given.is_unmasked and given.q_document is None)
 
 
+# scheme, geometry and whether the call has pairs beyond the reach of the scheme
+REACHING = {
+    "none, narrow": (NoPosition, Geometry.causal(700, window=5), False),
+    "none": (NoPosition, Geometry.causal(700, window=128), False),
+    "none, wide": (NoPosition, Geometry.causal(700, window=400), False),
+    "t5": (t5, Geometry.causal(300), True),
+    "t5, short": (t5, Geometry.causal(100), False),
+    "t5, cached": (t5, Geometry.causal(3, cached=200), True),
+    "t5, few cached": (t5, Geometry.causal(3, cached=50), False),
+    "t5, in a window": (t5, Geometry.causal(300, window=100), False),
+    "t5, window": (t5, Geometry.causal(300, window=200), True),
+    "t5 of 30, in a window": (lambda: T5(heads=4, max_distance=30), Geometry.causal(300, window=20), False),
+    "t5 of 256": (lambda: T5(heads=4, max_distance=256), Geometry.full(700), True),
+    "t5 of 256, window": (lambda: T5(heads=4, max_distance=256), Geometry.causal(700, window=500), True),
+    "t5 of 256, packed": (lambda: T5(heads=4, max_distance=256), Geometry.packed([350, 350]), True),
+    "shaw": (lambda: Shaw(head_width=16, past=16), Geometry.causal(100), True),
+    "shaw, short": (lambda: Shaw(head_width=16, past=16), Geometry.causal(9), False),
+    "shaw of 256": (lambda: Shaw(head_width=16, past=256), Geometry.causal(300), True),
+}
+
+
+@pytest.mark.parametrize("name", REACHING)
+def test_a_small_case_takes_the_tiles_of_its_form_and_has_far_pairs_if_the_call_has(name):
+    scheme, where, far = REACHING[name]
+    kind = Triton().proof_kind
+    call = call_of(scheme(), where)
+    case = small_case(call, gradients=False, kind=kind).call
+    forms = [Form.of("triton", one, kind(one.at))._replace(gradients=False) for one in (case, call)]
+    assert forms[0] == forms[1]
+    assert any("pairs beyond" in said for said in kind(case.at)) == far
+    if where.window:
+        pairs = [(device, type, width) for device in TILES for type in (2, 4) for width in (64, 128, 256)]
+        for device, size, width in pairs:
+            type = torch.bfloat16 if size == 2 else torch.float32
+            made = {tiles(device, type, width, window=found.window) for found in (where, case.where)}
+            assert len(made) == 1
+            if size == 2:
+                assert len({vector_tiles(device, type, width, found.window) for found in (where, case.where)}) == 1
+    if far and not where.window:
+        # the largest tile fits beyond the reach
+        reach = getattr(call.at.scheme, "past", call.at.scheme.bias_reach)
+        assert case.where.shape[1] >= reach + 192
+
+
+def test_a_reach_for_which_no_case_is_long_enough_is_refused():
+    call = call_of(T5(heads=4, max_distance=900), Geometry.causal(1200))
+    says = (
+        r"must be of the call's kind \(pairs beyond the table\); got .* \(nothing beyond the table\); leave the call"
+    )
+    with pytest.raises(ValueError, match=says):
+        small_case(call, gradients=False, kind=Triton().proof_kind)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((t5, Geometry.causal(300)), (t5, Geometry.causal(100))),
+        ((NoPosition, Geometry.causal(700, window=256)), (NoPosition, Geometry.causal(700, window=257))),
+        ((NoPosition, Geometry.causal(700, window=64)), (NoPosition, Geometry.causal(700, window=65))),
+        (
+            (lambda: Shaw(head_width=16, past=16), Geometry.causal(300)),
+            (lambda: Shaw(head_width=16, past=100), Geometry.causal(300)),
+        ),
+        (
+            (lambda: Shaw(head_width=16), Geometry.causal(300)),
+            (lambda: Shaw(head_width=16, values=False), Geometry.causal(300)),
+        ),
+    ],
+)
+def test_other_tiles_or_far_pairs_are_another_form(one, other):
+    made = []
+    for scheme, where in (one, other):
+        call = call_of(scheme(), where)
+        made.append(Form.of("near_far", call, NearFar().proof_kind(call.at)))
+    assert made[0] != made[1]
+
+
 def test_a_small_case_has_other_parameters_than_the_scheme():
     call = call_of(t5(), Geometry.causal(9))
     torch.nn.init.zeros_(call.at.scheme.table)
@@ -344,6 +429,74 @@ def test_while_a_graph_is_captured_only_earlier_proofs_count(chosen, monkeypatch
         assert explain(q, k, v, t5().at(where)).backend == "fake"
         proofs.can_compute = lambda: False
         assert explain(q, k, v, t5().at(where)).backend == "fake"
+
+
+def test_torch_compile_warns_once_of_what_no_earlier_call_has_proved(chosen):
+    fake, where = chosen(Right), Geometry.causal(9)
+    call, proofs, device = call_of(t5(), where), _proof._proofs(), torch.device("cpu")
+    form = Form.of("fake", call)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # PyTorch's attention is used all the same
+        assert not _proof._is_proved(*form._replace(backend="sdpa"), "cpu")
+    with pytest.warns(
+        RuntimeWarning, match=r"leaves out .* 'fake', .*; got no earlier call; compute one step outside"
+    ):
+        assert not _proof._is_proved(*form, "cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not _proof._is_proved(*form, "cpu")
+        assert proofs.reason(fake, form, call) is None
+        assert proofs.is_proved(form, device)
+
+
+COMPILED = """
+import warnings
+
+import torch
+from ordinate import Geometry
+from ordinate.attention import _proof
+from ordinate.attention._backend import AttentionCall, ScoreOptions
+from ordinate.attention._proof_store import ProofStore
+from ordinate.attention.backends.triton import Triton
+from ordinate.core.devices import as_if_on
+from ordinate.schemes import T5, NoPosition, Shaw
+
+proofs = _proof.Proofs(ProofStore(None), lambda device: None, lambda: True)
+_proof._proofs, kind = lambda: proofs, Triton().proof_kind
+q = torch.ones(1, 2, 300, 16)
+for scheme, where in (
+    (NoPosition(), Geometry.causal(300, window=280)),
+    (T5(heads=2), Geometry.causal(300)),
+    (Shaw(head_width=16, past=8), Geometry.causal(300)),
+):
+    torch.compiler.reset()
+    proofs.has_warned = False
+
+    def call():
+        return AttentionCall(q, q, q, scheme.at(where), 0.25, 0.0, ScoreOptions())
+
+    def proved(x):
+        given = call()
+        return 2 * x if _proof.unproved_reason("triton", given, kind(given.at)) is None else 3 * x
+
+    compiled = torch.compile(proved, backend="eager", fullgraph=True)
+    with as_if_on("cuda"), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert compiled(q).max() == 3
+        assert sum("leaves out the attention backend 'triton'" in str(one.message) for one in said) == 1
+        proofs.known[_proof.Form.of("triton", call(), kind(call().at)), q.device] = None
+        torch.compiler.reset()
+        assert compiled(q).max() == 2
+"""
+
+
+@pytest.mark.extended
+def test_torch_compile_finds_the_proofs_of_earlier_calls():
+    # in a process of its own: the type checks of tests cannot be compiled
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_a_proof_leaves_random_numbers_and_modes_as_they_are(chosen):

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +37,22 @@ def test_a_part_is_run_once_while_the_code_is_the_same(script, tmp_path, capsys,
     monkeypatch.setattr(script, "digest", lambda: "changed")
     assert script.done_or_run(part, tmp_path, 60.0, dry=True)
     assert "one: done before" not in capsys.readouterr().out
+    # another PyTorch, Triton or Python, too
+    assert set(script.versions()) == {"python", "torch", "triton"}
+    monkeypatch.setattr(script, "versions", lambda: {"torch": "9.9"})
+    assert script.done_or_run(part, tmp_path, 60.0, dry=True)
+    assert "one: done before" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", ["src/a.py", "benchmarks/a.py", ".ci/a.py", "tests/attention/a.py", "dev"])
+def test_all_code_that_the_parts_run_counts(file, script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    for name in (file, "dev", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    before = script.digest()
+    (tmp_path / file).write_text("changed")
+    assert script.digest() != before
 
 
 def test_a_part_that_fails_is_told_and_tried_again(script, tmp_path, capsys):
@@ -64,6 +81,18 @@ def run_dev(*arguments):
     command = [sys.executable, str(ROOT / "dev"), "--here", *arguments]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ""}
     return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the error is about a machine without a GPU")
+@pytest.mark.parametrize(
+    "verb", [["benchmarks", "kernels"], ["pytest", "-p", "no:cacheprovider", "tests/core/test_catalog.py"]]
+)
+def test_a_device_that_is_not_there_is_a_clear_error(verb):
+    command = [sys.executable, "-m", *verb, "--device", "cuda"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode not in (0, 1)
+    assert "--device cuda needs a GPU that torch.cuda finds; got none" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.extended

@@ -268,7 +268,8 @@ class Backend(ABC):
 
     Must: `priority`, `call_unsupported_reason`, `run`, `workspace_bytes`; agree with the backend `reference`, forward
     and backward. May: `supported_options`, if it supports variations of the formula; `way`, if it has several;
-    `slower_reason`, if a later one is faster for some calls.
+    `slower_reason`, if a later one is faster for some calls; `proof_kind`, if its kernels differ by more than the
+    form of a proof (`ordinate.attention._proof.Form`) says.
     """
 
     priority: ClassVar[int]
@@ -311,6 +312,14 @@ class Backend(ABC):
     def way(self, call: AttentionCall) -> str | None:
         """Return which of its ways the backend takes for a call that it supports, and why; None: it has one."""
         return None
+
+    def proof_kind(self, at: Placed) -> tuple[str, ...]:
+        """Return what a proof on a GPU distinguishes of calls with the same classes of scheme; its case has the same.
+
+        Args:
+            at: a scheme in a geometry, of a call or of the small case.
+        """
+        return ()
 
     @abstractmethod
     def workspace_bytes(self, call: AttentionCall) -> int:

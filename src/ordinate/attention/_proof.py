@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ordinate.attention._backend import AttentionCall, Backend, backends
-from ordinate.attention._proof_case import SCORE_HOOKS, disagreement, is_decoding
+from ordinate.attention._proof_case import SCORE_HOOKS, disagreement, is_decoding, window_class
 from ordinate.attention._proof_store import ProofStore, environment
 from ordinate.core.devices import on_gpu
 
@@ -28,7 +28,8 @@ class Form(NamedTuple):
         groups: query heads per key head.
         scheme: names of the classes of the scheme and its parts; empty: it adds nothing to the scores.
         hooks: hooks of the scheme that act on scores and outputs.
-        structure: causality, window, documents and the like, where they apply, and the kind of bias.
+        structure: causality, class of window, documents and the like, where they apply, and what the backend
+            distinguishes (`Backend.proof_kind`): the kind of bias, and whether pairs lie beyond its reach.
         options: variations of the formula in use.
         gradients: whether gradients are asked for.
     """
@@ -45,7 +46,7 @@ class Form(NamedTuple):
 
     @classmethod
     def of(cls, backend: str, call: AttentionCall, kind: tuple[str, ...] = ()) -> "Form":
-        """Return the form of a call, whose bias is of a kind that the backend distinguishes."""
+        """Return the form of a call, which is of a kind that the backend distinguishes."""
         scheme, where, sinks = call.at.scheme, call.where, call.score_options.sinks
         hooks = tuple(hook for hook in scheme.hooks if hook in SCORE_HOOKS)
         learned = [
@@ -58,12 +59,12 @@ class Form(NamedTuple):
         queries, keys = where.shape
         structure = {
             "causal": where.is_causal,
-            "window": where.window is not None,
             "documents": where.q_document is not None,
             "past": where.start > 0 or keys > queries,
             "decoding": is_decoding(where),
             "consecutive": where.consecutive,
         }
+        windows = () if where.window is None else (window_class(where.window),)
         return cls(
             backend,
             str(call.q.dtype),
@@ -71,7 +72,7 @@ class Form(NamedTuple):
             _constant(call.groups),
             tuple(type(part).__name__ for part in scheme.modules()) if hooks else (),
             hooks,
-            (*(name for name, holds in structure.items() if holds), *kind),
+            (*(name for name, holds in structure.items() if holds), *windows, *kind),
             call.score_options.in_use,
             torch.is_grad_enabled() and any(x.requires_grad for x in learned),
         )
@@ -100,6 +101,7 @@ class Proofs:
     ) -> None:
         self.store, self.environment, self.can_compute = store, environment, can_compute
         self.known: dict[tuple[Form, torch.device], str | None] = {}
+        self.has_warned = False
 
     def reason(self, backend: Backend, form: Form, call: AttentionCall) -> str | None:
         """Return why a backend must not be used for a call of this form; None: it has agreed with the reference."""
@@ -115,6 +117,25 @@ class Proofs:
         self.known[key] = "it is being tested"
         self.known[key] = self._tested(backend, form, call)
         return self.known[key]
+
+    def is_proved(self, form: Form, device: torch.device) -> bool:
+        """Whether a form has been proved before, asked while torch.compile traces; warns once if not."""
+        key = form, device
+        if key in self.known:
+            return self.known[key] is None
+        if self.is_stored(form, device):
+            return True
+        # PyTorch's attention is used untested then, and none is slower
+        if not self.has_warned and form.backend != "sdpa":
+            self.has_warned = True
+            warnings.warn(
+                f"torch.compile leaves out the attention backend {form.backend!r}, which must have been tested for "
+                f"{_said(form)} on this device before; got no earlier call; compute one step outside of "
+                "torch.compile first: it tests the backend, and stores the result for later processes",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return False
 
     def is_stored(self, form: Form, device: torch.device) -> bool:
         """Whether an earlier process has proved the form on such a device."""
@@ -152,12 +173,13 @@ def unproved_reason(name: str, call: AttentionCall, kind: tuple[str, ...] = ()) 
     the backend and with the reference formula. Where they disagree, or the backend fails, that is the reason, with
     one warning. Proofs are held by the process, and stored for later ones in the user's cache folder, by the names
     and versions of device, PyTorch, Triton and CUDA, and a digest of the code. While torch.compile traces, or a CUDA
-    graph is captured, nothing is computed: only earlier proofs count.
+    graph is captured, nothing is computed: only earlier proofs count. The first form that torch.compile meets without
+    a proof has a warning.
 
     Args:
         name: name of the backend.
         call: the call; on other devices than GPUs no proof is asked for.
-        kind: what the backend distinguishes of biases by the same scheme.
+        kind: what the backend distinguishes of calls with the same scheme (`Backend.proof_kind`).
     """
     if not on_gpu(call.q):
         return None
@@ -170,9 +192,7 @@ def unproved_reason(name: str, call: AttentionCall, kind: tuple[str, ...] = ()) 
 def _is_proved(*given: Any) -> bool:
     """Whether a form is proved already: a constant for torch.compile, given as the fields of `Form` and a device."""
     *fields, device = given
-    form, proofs = Form(*fields), _proofs()
-    key = form, torch.device(device)
-    return proofs.known[key] is None if key in proofs.known else proofs.is_stored(*key)
+    return _proofs().is_proved(Form(*fields), torch.device(device))
 
 
 # torch.compiler.assume_constant_result, whose import of the compiler takes a second, sets this

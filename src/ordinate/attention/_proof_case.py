@@ -1,7 +1,7 @@
 """A small case of a form of attention call, computed by a backend and by the reference formula and compared."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -22,14 +22,21 @@ from ordinate.core.devices import as_if_on
 from ordinate.core.geometry import PADDING, Geometry
 from ordinate.core.records import changed
 from ordinate.core.tensors import without_autocast
+from ordinate.ops.blocks import offset_geometry, visible_offsets
+from ordinate.ops.triton import tiles, vector_tiles
 from ordinate.schemes._scheme import Placed, Scheme
 
 # tokens of a case, and keys before the first query where there are some, the first that the scheme supports: the last
 # tile of 128 is half full, where kernels have failed. Short tables of positions allow the short ones alone
 SIZES = ((192, 128), (64, 128), (32, 16), (8, 4), (2, 1))
+# tokens of a case with pairs beyond a long reach, or with a wide window; as large ones take some GB of memory
+LARGER = (320, 448, 576, 704, 832, 960, 1088)
+# by so many tokens a case is longer than the reach of a bias: the largest tile, of 128 x 64 pairs, lies beyond it
+BEYOND = 192
 # up to so many queries beside more keys are a decoding step, which kernels treat apart
 FEW_QUERIES = 16
-WINDOW = 77
+# the windows of a case, by the largest one that they stand for: the second where pairs lie beyond a long reach
+WINDOWS = {vector_tiles.NARROW: (40, 64), tiles.NARROW: (77, 256), math.inf: (300, 576)}
 # one that squashes the products of a case
 SOFTCAP = 2.0
 # gradients that are sums over all pairs
@@ -47,6 +54,20 @@ class Case(NamedTuple):
 
     call: AttentionCall
     upstream: Tensor | None
+
+
+class Size(NamedTuple):
+    """Size of a small case.
+
+    Args:
+        tokens: queries, and as many keys.
+        past: keys before the first query, where there are some.
+        window: the sliding window, where there is one.
+    """
+
+    tokens: int
+    past: int
+    window: int
 
 
 class Unbiased(Scheme):
@@ -71,7 +92,8 @@ def disagreement(backend: Backend, call: AttentionCall, *, gradients: bool) -> s
         gradients: whether gradients are compared, too.
 
     Raises:
-        ValueError: no small case exists, as where the scheme supports very few positions only.
+        ValueError: no small case exists, as where the scheme supports very few positions only, or where those of
+            these sizes are of another kind (`Backend.proof_kind`).
     """
     # tensors made here must be usable with autograd, whatever the caller's mode; without gradients a backend may
     # take another way
@@ -81,7 +103,7 @@ def disagreement(backend: Backend, call: AttentionCall, *, gradients: bool) -> s
         without_autocast(call.q),
         torch.random.fork_rng(devices=[]),
     ):
-        case = small_case(call, gradients=gradients)
+        case = small_case(call, gradients=gradients, kind=backend.proof_kind)
         exact = _results(reference_attention, log_sum_exp, _widened(case))
         plain = _results(reference_attention, log_sum_exp, case)
         own_lse = type(backend).run_with_lse is not Backend.run_with_lse
@@ -109,11 +131,18 @@ def coarse_attention(call: AttentionCall) -> Tensor:
     return weights @ v if carried is None else weights @ v + carried
 
 
-def small_case(call: AttentionCall, *, gradients: bool) -> Case:
+def small_case(
+    call: AttentionCall, *, gradients: bool, kind: Callable[[Placed], tuple[str, ...]] = lambda at: ()
+) -> Case:
     """Return a small case of a call's form: another scheme of the same kind, structure and options, random numbers.
 
+    Args:
+        call: a call of the form.
+        gradients: whether the case has a gradient of the output.
+        kind: as `Backend.proof_kind`, which is the same for call and case.
+
     Raises:
-        ValueError: the scheme supports none of the sizes.
+        ValueError: the scheme supports none of the sizes, or they are of another kind.
     """
     generator = torch.Generator().manual_seed(0)
 
@@ -121,9 +150,9 @@ def small_case(call: AttentionCall, *, gradients: bool) -> Case:
         return torch.randn(shape, generator=generator, device=generator.device).to(call.q.device)
 
     scheme = _scheme(call.at.scheme, noise)
-    where = small_geometry(call, scheme)
+    at = _placed(call, scheme, kind)
     heads = call.q.shape[1] if SCORE_HOOKS & set(scheme.hooks) else 2 * call.groups
-    (queries, keys), (width, depth) = where.shape, (call.q.shape[3], call.v.shape[3])
+    (queries, keys), (width, depth) = at.where.shape, (call.q.shape[3], call.v.shape[3])
     # products of about 1, whatever the scale
     size = min(1.0, 1 / (abs(call.scale) * math.sqrt(width))) if call.scale else 1.0
     q = (size * noise(2, heads, queries, width)).to(call.q.dtype)
@@ -136,38 +165,96 @@ def small_case(call: AttentionCall, *, gradients: bool) -> Case:
         given.normaliser,
     )
     upstream = noise(2, heads, queries, depth) if gradients else None
-    return Case(AttentionCall(q, k, v, Placed(scheme, where), call.scale, 0.0, options), upstream)
+    return Case(AttentionCall(q, k, v, at, call.scale, 0.0, options), upstream)
 
 
-def small_geometry(call: AttentionCall, scheme: Scheme) -> Geometry:
-    """Return a small geometry of the same structure (causality, window, documents, cache), on the call's device.
-
-    Raises:
-        ValueError: the scheme supports none of the sizes.
-    """
-    refused = ""
-    for tokens, past in SIZES:
-        where = _geometry(call.where, tokens, past)
+def _placed(call: AttentionCall, scheme: Scheme, kind: Callable[[Placed], tuple[str, ...]]) -> Placed:
+    """Return the scheme in a small geometry of the same structure (causality, window, documents, cache) and kind."""
+    refused, wanted = "", kind(call.at)
+    for size in _sizes(call.at):
+        where = _geometry(call.where, size)
         try:
             # on the CPU, where values are checked: on a GPU a position out of range would end the process's use of it
             with as_if_on("cpu"):
                 scheme.check_positions(where.q_pos)
                 scheme.check_positions(where.k_pos)
         except ValueError as why:
-            refused = str(why)
+            refused = f"a small case needs {SIZES[-1][0]} positions; the scheme refuses them: {why}; choose another"
             continue
-        device, documents = call.q.device, (where.q_document, where.k_document)
-        q_document, k_document = (None if x is None else x.to(device) for x in documents)
-        return changed(
-            where,
-            q_pos=where.q_pos.to(device),
-            k_pos=where.k_pos.to(device),
-            q_document=q_document,
-            k_document=k_document,
+        at = Placed(scheme, _sent(where, call.q.device))
+        found = kind(at)
+        if found == wanted:
+            return at
+        refused = (
+            f"a small case of up to {LARGER[-1]} tokens must be of the call's kind ({_listed(wanted)}); "
+            f"got one of another ({_listed(found)}); leave the call to another backend"
         )
-    raise ValueError(
-        f"a small case needs {SIZES[-1][0]} positions; the scheme refuses them: {refused}; choose another"
+    raise ValueError(refused)
+
+
+def _listed(kind: tuple[str, ...]) -> str:
+    return ", ".join(kind) or "nothing beyond the table"
+
+
+def _sent(where: Geometry, device: torch.device) -> Geometry:
+    documents = (where.q_document, where.k_document)
+    q_document, k_document = (None if x is None else x.to(device) for x in documents)
+    return changed(
+        where,
+        q_pos=where.q_pos.to(device),
+        k_pos=where.k_pos.to(device),
+        q_document=q_document,
+        k_document=k_document,
     )
+
+
+def _sizes(given: Placed) -> Iterator[Size]:
+    """Yield sizes of a case, the best first: pairs lie beyond the reach of the scheme if they do in the call."""
+    where, reach, (usual, past) = given.where, _reach(given), SIZES[0]
+    far = math.isfinite(reach) and visible_offsets(where, reach)[2]
+    windows = [0] if where.window is None else _windows(where.window, reach if far else 0)
+    for window in windows:
+        least = max(reach + BEYOND if far else 0, window + 64 if window > usual // 2 else 0)
+        # the longest of three documents has three quarters of the keys
+        least *= 4 / 3 if far and where.q_document is not None else 1
+        tokens = next((x for x in (usual, *LARGER) if x >= least), None)
+        if tokens is not None:
+            yield Size(tokens, past, window)
+    if not far and math.isfinite(reach):
+        # the last pairs are within the reach
+        behind = where.start > 0 or where.shape[1] > where.shape[0]
+        tokens = int(min(usual, reach // 2 if behind else 3 * reach // 4))
+        yield from (Size(max(tokens, 1), int(min(past, max(reach // 4, 1))), window) for window in windows)
+    yield from (Size(*size, window) for size in SIZES for window in windows)
+
+
+def _windows(given: int, beyond: float) -> list[int]:
+    """Return the windows of a case, the best first; pairs in it lie at a distance `beyond`, if that is not zero."""
+    usual, wide = next(windows for most, windows in WINDOWS.items() if given <= most)
+    first = [wide, usual] if beyond and usual < beyond + BEYOND // 2 else [usual, wide]
+    # where these are of another kind, that of the call
+    return [*first, given] if given <= LARGER[-1] // 2 else first
+
+
+def window_class(window: int) -> str:
+    """Return which window a call has, in words: kernels take other tiles for narrow ones."""
+    # no loop, which torch.compile would trace
+    if window <= vector_tiles.NARROW:
+        return f"window of up to {vector_tiles.NARROW}"
+    return f"window of up to {tiles.NARROW}" if window <= tiles.NARROW else f"window of more than {tiles.NARROW}"
+
+
+def _reach(at: Placed) -> float:
+    """Return the distance from which on what a scheme adds is constant [tokens]; infinite: it is not known."""
+    scheme, found = at.scheme, []
+    if not at.where.consecutive:
+        return math.inf
+    if "bias" in scheme.hooks:
+        found.append(math.inf if scheme.bias_reach is None else scheme.bias_reach)
+    if {"content_bias", "value_bias"} & set(scheme.hooks):
+        vectors = scheme.relative_vectors(offset_geometry(at.where, 0, 1))
+        found.append(math.inf if vectors is None else vectors.reach)
+    return max(found, default=math.inf)
 
 
 def is_decoding(where: Geometry) -> bool:
@@ -175,8 +262,8 @@ def is_decoding(where: Geometry) -> bool:
     return where.shape[0] <= min(FEW_QUERIES, where.shape[1] - 1)
 
 
-def _geometry(like: Geometry, size: int, before: int) -> Geometry:
-    given, held = like.shape
+def _geometry(like: Geometry, chosen: Size) -> Geometry:
+    (given, held), (size, before, window) = like.shape, chosen
     past = like.start > 0 or held > given
     queries = min(given, size) if is_decoding(like) else size
     keys = size + before if past else size
@@ -193,12 +280,14 @@ def _geometry(like: Geometry, size: int, before: int) -> Geometry:
         documents = torch.stack([(index >= size // 4).long() + (index > size // 4), torch.zeros_like(index)])
         documents[1, : size // 3] = PADDING
     rows = slice(start, start + queries)
+    # narrower where there are few keys, but of the same class
+    window = max(min(window, max(keys // 2 + 1, keys - 64)), *(most + 1 for most in WINDOWS if most < window), 1)
     return changed(
         like,
         q_pos=pos[:, rows],
         k_pos=pos,
         start=start,
-        window=None if like.window is None else min(WINDOW, keys // 2 + 1),
+        window=None if like.window is None else window,
         q_document=None if documents is None else documents[:, rows],
         k_document=documents,
         continues=None,

@@ -15,6 +15,7 @@ from ordinate.ops.blocks import offset_geometry, visible_offsets
 from ordinate.ops.double_backward import Tensors, gradients
 from ordinate.ops.log_bias import LogBias
 from ordinate.ops.triton import operators
+from ordinate.ops.triton.availability import MAX_PROGRAMS
 from ordinate.schemes._scheme import Placed
 
 # pieces of a curve whose sums a program holds
@@ -49,10 +50,12 @@ class Bias(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """What a kernel distinguishes: see `ordinate.attention._proof.Form`."""
+        """What a kernel distinguishes: see `Backend.proof_kind`."""
         if self.knots is not None:
             return (f"a curve of up to {len(self.knots)} pieces",)
-        return ("linear",) if self.slopes is not None else ()
+        if self.slopes is not None:
+            return ("linear",)
+        return ("pairs beyond the table",) if self.far else ()
 
 
 class Setting(NamedTuple):
@@ -95,6 +98,13 @@ def biases_unsupported(call: AttentionCall) -> str | None:
     if reason is None or {"score", "content_bias", "value_bias"} & set(call.at.scheme.hooks):
         return reason
     return reason if _curve_of(call.at) is None else None
+
+
+def too_many_heads(call: AttentionCall) -> str | None:
+    """Return why a GPU has no grid for the heads of all sequences; None if it has."""
+    if call.q.shape[0] * call.q.shape[1] > MAX_PROGRAMS:
+        return f"batch times heads is above {MAX_PROGRAMS}: compute the sequences in several parts"
+    return None
 
 
 def tables_attention(call: AttentionCall, forward: Forward, backward: Backward) -> tuple[Tensor, Tensor]:

@@ -39,6 +39,18 @@ class Terms(NamedTuple):
     first: int
     far: bool
 
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """What a kernel distinguishes: see `Backend.proof_kind`."""
+        given = {
+            "a bias": self.table is not None,
+            "vectors for queries": self.asked is not None,
+            "vectors for keys": self.held is not None,
+            "vectors for values": self.carried is not None,
+            "pairs beyond the vectors": self.far,
+        }
+        return tuple(name for name, holds in given.items() if holds)
+
 
 class Setting(NamedTuple):
     """What the autograd function takes beside tensors.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from ordinate.core.checks import need
 
@@ -42,6 +42,17 @@ class RelativeVectors(NamedTuple):
     bias: Float[Tensor, "#h #offsets"] | None = None
     value_vectors: VectorPerOffset | None = None
     reach: float = math.inf
+
+
+def chosen_rows(table: VectorTable, rows: Int[Tensor, "offsets"]) -> VectorPerOffset:
+    """Return rows of a table, some of them several times; on GPUs gradients are summed in a fixed order.
+
+    The backward pass of `index_select` adds to a row from several threads there, in no fixed order.
+    """
+    heads, _, width = table.shape
+    # the backward pass of an embedding sorts the indices
+    made = nn.functional.embedding(rows, table.transpose(0, 1).flatten(1))
+    return made.unflatten(1, (heads, width)).transpose(0, 1)
 
 
 def add_vectors(one: RelativeVectors | None, other: RelativeVectors | None) -> RelativeVectors | None:

@@ -12,7 +12,7 @@ from ordinate.core.checks import need, need_known, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Positions, Queries
 from ordinate.ops.buckets import signed_log_buckets
-from ordinate.ops.relative import Projection, RelativeVectors, RowIndex, gather_products
+from ordinate.ops.relative import Projection, RelativeVectors, RowIndex, chosen_rows, gather_products
 from ordinate.schemes._scheme import Scheme
 
 DebertaTerms = Literal["both", "c2p", "p2c"]
@@ -142,7 +142,7 @@ class Deberta(Scheme):
     def relative_vectors(self, where: Geometry) -> RelativeVectors:
         """Return the projected embedding of each offset."""
         asked, held = (
-            None if project is None else self._vectors(project, self.table.dtype).index_select(1, rows[0, 0])
+            None if project is None else chosen_rows(self._vectors(project, self.table.dtype), rows[0, 0])
             for project, rows in zip((self.key, self.query), self._rows(where), strict=True)
         )
         asked = None if asked is None else asked * self.head_width**-0.5

@@ -8,7 +8,7 @@ from torch import nn
 from ordinate.core.checks import need_known, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Queries
-from ordinate.ops.relative import RelativeVectors, RowIndex, gather_products
+from ordinate.ops.relative import RelativeVectors, RowIndex, chosen_rows, gather_products
 from ordinate.schemes._scheme import Scheme
 
 OutOfRange = Literal["error", "clamp", "zero"]
@@ -82,7 +82,7 @@ class Music(Scheme):
         """Return the embedding of each distance, divided by sqrt(d)."""
         offset = self._offset(where)
         wide = torch.promote_types(self.table.dtype, torch.float32)
-        vectors = self.table.to(wide).index_select(1, self._rows(offset)[0, 0]) * self.head_width**-0.5
+        vectors = chosen_rows(self.table.to(wide), self._rows(offset)[0, 0]) * self.head_width**-0.5
         if self.out_of_range == "zero":
             vectors = vectors.masked_fill((offset[0, 0].abs() > self.reach)[:, None], 0.0)
         return RelativeVectors(query_vectors=vectors, reach=self.reach + (self.out_of_range == "zero"))

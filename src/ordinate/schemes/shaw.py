@@ -8,7 +8,7 @@ from torch import nn
 from ordinate.core.checks import need, need_positive
 from ordinate.core.geometry import Geometry
 from ordinate.core.shapes import Bias, Keys, Outputs, Queries, Weights
-from ordinate.ops.relative import RelativeVectors, RowIndex, gather_products, scatter_weighted_sum
+from ordinate.ops.relative import RelativeVectors, RowIndex, chosen_rows, gather_products, scatter_weighted_sum
 from ordinate.schemes._scheme import Scheme
 
 
@@ -89,7 +89,7 @@ class Shaw(Scheme):
     def relative_vectors(self, where: Geometry) -> RelativeVectors:
         """Return the key and value vectors of each offset."""
         rows, wide = self._rows(where)[0, 0], torch.promote_types(self.keys.dtype, torch.float32)
-        keys, values = (None if x is None else x.to(wide).index_select(1, rows) for x in (self.keys, self.values))
+        keys, values = (None if x is None else chosen_rows(x.to(wide), rows) for x in (self.keys, self.values))
         return RelativeVectors(
             query_vectors=keys * self.head_width**-0.5, value_vectors=values, reach=max(self.past, self.future)
         )

@@ -29,6 +29,10 @@ READING = frozenset(
         "aten::bincount",
     }
 )
+# operators that count what a mask chooses
+CHOOSING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+# the same, where what is written is a tensor
+WRITING = frozenset({Tensor.__setitem__, Tensor.index_put, Tensor.index_put_, torch.index_put, torch.index_put_})
 # methods that leave PyTorch, or make a tensor of Python numbers, which is copied to the device from ordinary memory
 METHODS = frozenset(
     {
@@ -70,9 +74,10 @@ def no_waiting(kind: str = "cuda") -> Iterator[None]:
 class _Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
-        chooses = name == "aten::index" and any(
-            isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in tree_leaves(args[1:])
-        )
+        indices = args[1:2] if name in CHOOSING else ()
+        # a Python number, which comes here without axes, is written without counting what a mask chooses
+        written = name == "aten::index" or (name in CHOOSING and args[2].ndim > 0)
+        chooses = written and _has_mask(indices)
         # with its size given, or one number of times for all, repeat_interleave reads nothing
         counted = func._schema.overload_name == "self_int" or (kwargs or {}).get("output_size") is not None
         sized = name == "aten::repeat_interleave" and counted
@@ -83,7 +88,21 @@ class _Operators(TorchDispatchMode):
 
 class _Methods(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in METHODS:
+        leaves = func is Tensor.to and _to_the_host(*args, **(kwargs or {}))
+        writes = func in WRITING and len(args) > 2 and isinstance(args[2], Tensor) and _has_mask(args[1])
+        if func in METHODS or leaves or writes:
             called = getattr(func, "__name__", str(func))
             raise AssertionError(f"{called} waits for a GPU; decide by metadata, or use core.devices.numbers_beside")
         return func(*args, **(kwargs or {}))
+
+
+def _has_mask(indices: Any) -> bool:
+    return any(isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in tree_leaves(indices))
+
+
+def _to_the_host(x: Tensor, *given: Any, **options: Any) -> bool:
+    """Whether a tensor is copied to the CPU by name; a tensor that is there may be sent to its own device."""
+    wanted = [target for target in (*given, options.get("device")) if isinstance(target, (str, torch.device))]
+    if x.device.type == "cpu":
+        wanted = [target for target in wanted if isinstance(target, str)]
+    return any(torch.device(target).type == "cpu" for target in wanted)

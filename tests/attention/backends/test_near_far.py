@@ -62,7 +62,7 @@ def call_on_a_gpu(scheme, tokens, dtype=torch.bfloat16, width=64, scale=0.1):
 )
 def test_on_a_gpu_it_takes_long_texts_in_16_bits(scheme, tokens, given, says, monkeypatch):
     monkeypatch.setattr(near_far, "unavailable_reason", lambda device: None)
-    monkeypatch.setattr(near_far, "unproved_reason", lambda name, call: None)
+    monkeypatch.setattr(near_far, "unproved_reason", lambda name, call, kind: None)
     for module in (near_far, fused):
         monkeypatch.setattr(module, "device_class", lambda device: "hopper")
     backend, call = near_far.NearFar(), call_on_a_gpu(scheme, tokens, **given)

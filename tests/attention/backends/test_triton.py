@@ -12,8 +12,8 @@ from ordinate import Geometry, attend, explain
 from ordinate.attention._backend import AttentionCall, ScoreOptions
 from ordinate.attention._triton_tables import bias_of
 from ordinate.attention._triton_vectors import vectors_without_configuration
-from ordinate.attention.backends import triton
-from ordinate.ops.triton import availability
+from ordinate.attention.backends import near_far, triton
+from ordinate.ops.triton import availability, rotation
 from ordinate.schemes import T5, Alibi, Kerple, NoPosition, Rope, Shaw, Sum, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, random_qkv
 
@@ -57,8 +57,8 @@ def test_a_learned_table_with_far_tiles_agrees_with_the_reference():
 @installed
 @pytest.mark.extended
 def test_the_kernels_agree_with_the_reference():
-    # the whole file, mutants included, takes most of an hour
-    chosen = "queries_without or nan_in or log_sum_exp or operators_say or unsupported"
+    # the whole file, mutants included, takes most of an hour: below
+    chosen = "queries_without or nan_in or log_sum_exp or operators_say or unsupported or self_check"
     assert " passed" in pytest_of(INTERPRETED, "-m", "not extended", "-k", chosen)
 
 
@@ -76,6 +76,25 @@ def test_the_kernels_for_vectors_by_offset_agree_with_the_reference():
     # the whole file, mutants included, takes some ten minutes
     chosen = "self_check or operators_say or unsupported or queries_without or sums_beyond or distances or many_tiles"
     assert " passed" in pytest_of(INTERPRETED.with_name("triton_content_interpreted.py"), "-k", chosen)
+
+
+# all of the three files in pieces, mutants included
+GRIDS = ("reference_forward", "caps_and_sinks", "mutant")
+PIECES = [
+    *(("triton", grid) for grid in GRIDS),
+    ("triton", f"not ({' or '.join(GRIDS)})"),
+    ("triton_decode", "mutant"),
+    ("triton_decode", "not mutant"),
+    ("triton_content", "mutant"),
+    ("triton_content", "not mutant"),
+]
+
+
+@installed
+@pytest.mark.long
+@pytest.mark.parametrize(("file", "chosen"), PIECES)
+def test_every_case_of_the_kernels_agrees_and_every_mutant_is_killed(file, chosen):
+    assert " passed" in pytest_of(INTERPRETED.with_name(f"{file}_interpreted.py"), "-k", chosen)
 
 
 @pytest.mark.parametrize(
@@ -154,6 +173,28 @@ def test_on_a_gpu_plain_attention_is_left_to_pytorch_unless_it_is_named(monkeypa
     assert triton.Triton().skipped_reason(call) == "PyTorch's fused kernels need no mask for it"
     assert len(proved) == 3
     assert triton.Triton().unsupported_reason(call) is None
+
+
+@pytest.mark.parametrize(("batch", "fits"), [(16383, True), (16384, False)])
+def test_more_heads_of_all_sequences_than_a_grid_has_programs_are_left_to_other_backends(batch, fits, monkeypatch):
+    with FakeTensorMode():
+        q = torch.empty(batch, 4, 9, 64, dtype=torch.bfloat16, device="cuda")
+        waves = torch.empty(batch * 4, 1, 9, 8, dtype=torch.bfloat16, device="cuda")
+    for module in (triton, near_far):
+        monkeypatch.setattr(module, "unavailable_reason", lambda device: None)
+    monkeypatch.setattr(triton, "unproved_reason", lambda name, call, kind: None)
+    monkeypatch.setattr(triton, "device_class", lambda device: "hopper")
+    call = AttentionCall(
+        q, q, q, T5(heads=4, max_distance=4, buckets=4).at(Geometry.causal(9)), 0.1, 0.0, ScoreOptions()
+    )
+    says = "batch times heads is above 65535"
+    assert (triton.Triton().call_unsupported_reason(call) is None) == fits
+    assert fits or says in triton.Triton().call_unsupported_reason(call)
+    assert (says in near_far.NearFar().call_unsupported_reason(call)) != fits
+    monkeypatch.setattr(rotation, "unsupported_reason", lambda x, types: None)
+    monkeypatch.setattr(rotation, "unproved_reason", lambda *given: None)
+    reason = rotation.unusable_reason(waves, waves, interleaved=False, plain=None)
+    assert reason is None if fits else "more than 65535 sequences" in reason
 
 
 @pytest.mark.extended

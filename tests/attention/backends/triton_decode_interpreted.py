@@ -203,10 +203,10 @@ def call(name, where, **options):
 
 
 def test_the_self_check_covers_it(runs):
-    asked = call("t5", Geometry.causal(1, cached=9), sinks=SINKS)
+    asked = call("t5", Geometry.causal(1, cached=149), sinks=SINKS)
     assert disagreement(BACKENDS["triton"], asked, gradients=False) is None
-    # 320 keys of the small case, twice: output and log-sum-exp
-    assert [grid[0] for grid in runs[::2]] == [5, 5]
+    # 448 keys of the small case, twice: output and log-sum-exp
+    assert [grid[0] for grid in runs[::2]] == [7, 7]
 
 
 # what stands there, what stands there in the mutant
@@ -224,7 +224,7 @@ MUTANTS = [
 
 @pytest.mark.parametrize(("text", "other"), MUTANTS)
 def test_the_self_check_kills_a_mutant(text, other, monkeypatch, tmp_path):
-    asked = call("t5", Geometry.causal(3, cached=9), sinks=SINKS)
+    asked = call("t5", Geometry.causal(3, cached=149), sinks=SINKS)
     mutate("decode", text, other, monkeypatch, tmp_path)
     assert "differs from that of the reference" in disagreement(BACKENDS["triton"], asked, gradients=False)
 

@@ -15,6 +15,9 @@ import torch
 import ordinate.ops.triton
 from ordinate import Geometry, attend, explain
 from ordinate.attention import ScoreOptions
+from ordinate.attention._attend import BACKENDS
+from ordinate.attention._backend import AttentionCall
+from ordinate.attention._proof_case import disagreement
 from ordinate.ops.triton import attention, operators
 from ordinate.schemes import T5, Alibi, Fire, Kerple, NoPosition, Rope, Sum, Toeplitz
 from ordinate.testing.backend import GEOMETRIES, assert_agrees, assert_second_gradients_agree, random_qkv
@@ -362,6 +365,19 @@ def test_a_mutant_is_killed(file, text, other, case, monkeypatch, tmp_path):
     mutate(file, text, other, monkeypatch, tmp_path)
     with pytest.raises(AssertionError):
         assert_agrees("triton", scheme, where, *inputs, options)
+
+
+FAR = "end = tl.load(bias.table + head.to(tl.int64) * bias.pitch) * LOG2E"
+
+
+@pytest.mark.parametrize("reach", [128, 256])
+def test_the_self_check_kills_a_mutant_of_far_tiles_at_any_reach(reach, monkeypatch, tmp_path):
+    where = Geometry.causal(2 * reach)
+    q, k, v = (x.detach() for x in random_qkv(where, batch=1, heads=1, kv_heads=1, dtype=torch.float32))
+    call = AttentionCall(q, k, v, T5(heads=1, max_distance=reach).at(where), 0.3, 0.0, ScoreOptions())
+    assert disagreement(BACKENDS["triton"], call, gradients=False) is None
+    mutate("scores", FAR, FAR.replace("end =", "end = 3.0 +"), monkeypatch, tmp_path)
+    assert "its output differs" in disagreement(BACKENDS["triton"], call, gradients=False)
 
 
 def mutate(file, text, other, monkeypatch, folder):

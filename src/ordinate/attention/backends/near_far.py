@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ordinate.attention._backend import AttentionCall, Backend, offset_bias_unsupported
 from ordinate.attention._proof import unproved_reason
-from ordinate.attention._triton_tables import bias_of, tables_attention
+from ordinate.attention._proof_case import window_class
+from ordinate.attention._triton_tables import bias_of, tables_attention, too_many_heads
 from ordinate.attention._triton_vectors import (
     Terms,
     depends_on_content,
@@ -20,11 +21,12 @@ from ordinate.ops.triton import operators, vector_operators
 from ordinate.ops.triton.availability import unavailable_reason
 from ordinate.ops.triton.fused import prefers_cudnn
 from ordinate.ops.triton.tiles import TILES, device_class
+from ordinate.schemes._scheme import Placed
 
 TYPES = (torch.float16, torch.bfloat16)
 # of PyTorch's fused kernels: in multiples of 8
 MAX_CHANNELS = 128
-# the largest distance from which on the bias may be constant: the small case of a proof has farther keys
+# the largest distance from which on the bias may be constant
 MAX_REACH = 128
 # tokens of a tile of keys: nearer distances cost as much
 TILE = 64
@@ -49,7 +51,7 @@ class NearFar(Backend):
     def call_unsupported_reason(self, call: AttentionCall) -> str | None:
         """Reject other devices, dtypes and masks, biases not constant soon, short texts, and what is unproved."""
         by_offset = vectors_unsupported if depends_on_content(call.at) else offset_bias_unsupported
-        reason = unavailable_reason(call.q.device) or by_offset(call) or _unfit(call)
+        reason = unavailable_reason(call.q.device) or by_offset(call) or _unfit(call) or too_many_heads(call)
         if reason is not None or call.q.device.type != "cuda":
             return reason
         if call.q.dtype not in TYPES:
@@ -68,7 +70,13 @@ class NearFar(Backend):
             return "PyTorch's fused kernel is switched off (torch.nn.attention.sdpa_kernel)"
         if torch.are_deterministic_algorithms_enabled():
             return "PyTorch's fused kernels add gradients of queries in no fixed order"
-        return unproved_reason("near_far", call)
+        return unproved_reason("near_far", call, self.proof_kind(call.at))
+
+    def proof_kind(self, at: Placed) -> tuple[str, ...]:
+        """Distinguish kinds of vectors, and how many keys are near, by which kernels take other tiles."""
+        found = terms_of(at) if depends_on_content(at) else bias_of(at)
+        near = f"near keys: {window_class(_reach_of(at))}"
+        return (near,) if found is None else (*found.kind, near)
 
     def run(self, call: AttentionCall) -> Outputs:
         """Apply the autograd function around the operators."""
@@ -97,8 +105,12 @@ def _computed(call: AttentionCall) -> tuple[Tensor, Tensor]:
 
 def _reach(call: AttentionCall) -> int:
     """The distance from which on bias and vectors are constant [tokens]."""
-    found = terms_of(call.at) if depends_on_content(call.at) else None
-    return call.where.shape[0] - 1 - (bias_of(call.at) if found is None else found).first
+    return _reach_of(call.at)
+
+
+def _reach_of(at: Placed) -> int:
+    found = terms_of(at) if depends_on_content(at) else None
+    return at.where.shape[0] - 1 - (bias_of(at) if found is None else found).first
 
 
 def _unfit(call: AttentionCall) -> str | None:

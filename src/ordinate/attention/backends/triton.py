@@ -16,9 +16,11 @@ from ordinate.attention._triton_tables import (
     is_learned,
     tables_attention,
     tables_decoding,
+    too_many_heads,
 )
 from ordinate.attention._triton_vectors import (
     depends_on_content,
+    terms_of,
     vectors_attention,
     vectors_bytes,
     vectors_unsupported,
@@ -29,6 +31,7 @@ from ordinate.ops.decay_cutoff import GROUP
 from ordinate.ops.triton import operators, vector_operators
 from ordinate.ops.triton.availability import unavailable_reason
 from ordinate.ops.triton.tiles import TILES, device_class, tiles
+from ordinate.schemes._scheme import Placed
 
 # widest heads of the kernels
 MAX_CHANNELS = 256
@@ -71,7 +74,12 @@ class Triton(Backend):
             return narrow
         if device_class(call.q.device) not in TILES:
             return "there are no configurations of the kernels for this GPU"
-        return unproved_reason("triton", call, () if contents else bias_of(call.at).kind)
+        return unproved_reason("triton", call, self.proof_kind(call.at))
+
+    def proof_kind(self, at: Placed) -> tuple[str, ...]:
+        """Distinguish linear biases, curves, kinds of vectors, and whether pairs lie beyond the ends of tables."""
+        found = terms_of(at) if depends_on_content(at) else bias_of(at)
+        return () if found is None else found.kind
 
     def slower_reason(self, call: AttentionCall) -> str | None:
         """Leave to PyTorch what its fused kernels compute without a mask."""
@@ -128,7 +136,7 @@ def _unfit(call: AttentionCall) -> str | None:
         return "a tensor is empty"
     if max(call.q.shape[3], call.v.shape[3]) > MAX_CHANNELS:
         return f"a head has more than {MAX_CHANNELS} channels"
-    return None
+    return too_many_heads(call)
 
 
 def _computed(call: AttentionCall) -> tuple[Tensor, Tensor]:

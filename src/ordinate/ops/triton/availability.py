@@ -9,6 +9,10 @@ INTERPRETER_VARIABLE = "TRITON_INTERPRET"
 """Environment variable by which Triton interprets kernels on the CPU; it is read when Triton is imported."""
 
 
+# of the second and the third axis of a grid, as CUDA allows
+MAX_PROGRAMS = 65535
+
+
 def unavailable_reason(device: torch.device) -> str | None:
     """Return why Triton cannot run kernels for a device, with what to do; None if it can."""
     interpreted = os.environ.get(INTERPRETER_VARIABLE, "0") not in ("", "0")

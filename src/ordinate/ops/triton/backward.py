@@ -1,6 +1,14 @@
 # pyrefly: ignore-errors
 """Backward kernels of attention: gradients of keys and values, of queries, and of what a bias is constant in.
 
+With the weights p_ij = exp(s_ij - lse_i), computed again from the forward pass's log-sum-exp, the gradient g_i of the
+output, and delta_i = g_i . o_i (see `rows`):
+
+    ds_ij = p_ij (g_i . v_j - delta_i)    dx_ij = scale ds_ij, with a soft cap c times 1 - tanh(scale q_i . k_j / c)^2
+    dv_j = sum_i p_ij g_i      dk_j = sum_i dx_ij q_i      dq_i = sum_j dx_ij k_j
+
+The gradient of a number of the bias is the sum of ds_ij over the pairs that have it.
+
 Two kernels, each of which owns what it writes: no atomic additions, the same bits at each call.
 """
 

@@ -1,6 +1,18 @@
 # pyrefly: ignore-errors
 """Kernel of the gradients of queries, keys, decays and bonus of linear attention with decay, in a chunk.
 
+The recurrence is S_t = exp(w_t) S_(t-1) + k_t v_t^T with the output y_t = S_t^T q_t, w_t being log decays of the
+channels of keys. With the gradient g_t of y_t, and the gradient A_t of the state S_t by all that follows,
+
+    A_t = q_t g_t^T + exp(w_(t+1)) A_(t+1)
+    dq_t = S_t g_t      dk_t = A_t v_t      dw_t = exp(w_t) rowsum(S_(t-1) * A_t)
+
+Where the state is read before its token (RWKV), y_t = S_(t-1)^T q_t + (q_t . (u * k_t)) v_t with the bonus u. With
+b_t = g_t . v_t
+
+    A_t = q_(t+1) g_(t+1)^T + exp(w_(t+1)) A_(t+1)
+    dq_t = S_(t-1) g_t + b_t u * k_t      dk_t = A_t v_t + b_t u * q_t      du = sum_t b_t q_t * k_t
+
 Gradients of log decays are sums of products over all that a decay lies between, in float32; none is a difference of
 two others, which would leave rounding errors where a strong decay makes the gradient vanish.
 """

@@ -1,6 +1,10 @@
 # pyrefly: ignore-errors
 """Gradient of a table of biases: the sums of the scores' gradients along diagonals, in a fixed order.
 
+    dtable[x] = sum over all pairs (i, j) with j - i + origin = x of ds_ij
+
+with ds_ij as in `backward`.
+
 All tiles whose queries and keys are equally far apart have the same diagonals. A program adds the tiles of one such
 distance, and sums the diagonals of the result once. The sums of programs are then added (`join`).
 """

@@ -1,5 +1,12 @@
 # pyrefly: ignore-errors
-"""Forward kernel of attention: softmax over tiles of keys, by running sums, for a tile of queries."""
+"""Forward kernel of attention: softmax over tiles of keys, by running sums, for a tile of queries.
+
+    s_ij = cap(scale q_i . k_j) + bias_ij
+    lse_i = log(exp(sink) + sum_j exp(s_ij))      o_i = sum_j exp(s_ij - lse_i) v_j
+
+over the visible keys j; cap(x) = c tanh(x / c), the sink and the bias where there are any. Scores are multiplied by
+log2(e), and the log-sum-exp is stored in units of log2.
+"""
 
 import triton.language as tl
 

@@ -1,5 +1,10 @@
 # pyrefly: ignore-errors
-"""Rotation of pairs of channels in Triton: one pass over memory."""
+"""Rotation of pairs of channels in Triton: one pass over memory.
+
+    (a, b) -> (a cos - b sin, b cos + a sin)
+
+for each pair of channels of a token, with the cosine and sine of the pair there.
+"""
 
 from typing import Any, NamedTuple
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ordinate.core.closeness import difference
+from ordinate.ops.triton.availability import MAX_PROGRAMS
 from ordinate.ops.triton.proofs import unproved_reason, unsupported_reason
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -100,6 +101,8 @@ def unusable_reason(x: Tensor, cos: Tensor, *, interleaved: bool, plain: Plain, 
         return reason
     if x.shape[3] > MAX_CHANNELS:
         return f"more than {MAX_CHANNELS} channels are not supported"
+    if x.shape[0] > MAX_PROGRAMS:
+        return f"more than {MAX_PROGRAMS} sequences are not supported"
     form = Form(str(x.device), x.dtype, x.shape[3], cos.shape[3], cos.shape[1] == 1, interleaved, both)
     said = f"{form.dtype}, {form.width} channels, {form.pairs} pairs".removeprefix("torch.")
     said += ", queries and keys" if both else ""

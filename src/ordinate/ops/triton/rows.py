@@ -1,5 +1,9 @@
 # pyrefly: ignore-errors
-"""Kernels that go through memory once: which keys are not finite, and the products of outputs and their gradients."""
+"""Kernels that go through memory once: which keys are not finite, and the products of outputs and their gradients.
+
+poison_j = sum_c 0 k_jc + sum_c 0 v_jc     0, or NaN where a number of key or value is not finite
+delta_i = sum_c o_ic g_ic                  with the gradient g of the output o
+"""
 
 import triton.language as tl
 
