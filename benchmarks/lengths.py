@@ -1,7 +1,7 @@
 """Attention at lengths from 16 to 2048 tokens: the backend that `attend` chooses, against PyTorch's own ways.
 
 Each figure is the CPU time of one thread as a ratio to the faster of two ways to the same result: PyTorch's attention
-with the bias as a tensor, and the plain formula. The ways run in turns. A batch has 4096 tokens in short sequences
+with the bias as a tensor, and the plain formula. The ways run in turns. A batch has 2048 tokens in short sequences.
 Where `attend` chooses one of the two itself, there is nothing to compare.
 """
 
@@ -18,8 +18,10 @@ from benchmarks.harness.workload import HEAD_WIDTH, HEADS, TYPES, Row
 from ordinate import Geometry, attend, explain
 from ordinate.ops.native import build
 
+# one of those that are computed alike
+LEFT_OUT = ("rope, interleaved", "toeplitz")
 TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048)
-BATCH_TOKENS = 4096
+BATCH_TOKENS = 2048
 MASKS = {"causal": Geometry.causal, "full": Geometry.full}
 PLAIN = ("sdpa", "reference")
 ROUNDS = 3
@@ -63,7 +65,7 @@ def main(keep: bool, quick: bool = False) -> None:
     began = time.perf_counter()
     results: dict[str, Any] = {}
     lengths = (32, 256) if quick else TOKENS
-    for scheme in SCHEMES:
+    for scheme in sorted(set(SCHEMES) - set(LEFT_OUT)):
         for mask in MASKS:
             for name, type in TYPES.items():
                 for learn in (False, True):

@@ -1,5 +1,6 @@
 """Notice that parameters of a module have changed since a result was computed from them."""
 
+from collections.abc import Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ class _Parameter(NamedTuple):
         entries: copy of some of its numbers.
     """
 
-    holder: dict[str, Tensor | None]
+    holder: Mapping[str, Tensor | None]
     name: str
     value: Tensor
     version: int
