@@ -90,9 +90,9 @@ def test_decoding_steps_use_the_backend_for_few_queries(monkeypatch):
 
 
 def test_a_softmax_only_backend_rejects_the_call():
-    q, k, v = random_qkv(Geometry.causal(5), dtype=torch.float32)
+    q, k, v = random_qkv(Geometry.causal(50), dtype=torch.float32)
     formula = Sigmoid(width=32, heads=4).score_options
-    told = explain(q, k, v, NoPosition().at(Geometry.causal(5)), score_options=formula)
+    told = explain(q, k, v, NoPosition().at(Geometry.causal(50)), score_options=formula)
     assert told.backend == "reference"
     assert {told.unsupported[name] for name in ("native", "offset_bias", "window", "sdpa")} == {
         "normaliser of the formula is not supported"

@@ -15,7 +15,7 @@ from ordinate.ops.native import build, library_cache
 from ordinate.ops.native import compiler as compilers
 from ordinate.schemes import Alibi
 
-LONG = Geometry.causal(300)
+LONG = Geometry.causal(500)
 # few, for speed
 KERNELS = ("attention", "rotation", "wkv")
 
@@ -190,7 +190,7 @@ def test_on_a_file_system_without_locks_kernels_are_compiled_all_the_same(machin
 
 
 def said(machine):
-    q = torch.zeros(1, 4, 300, 8)
+    q = torch.zeros(1, 4, 500, 8)
     build._attempt.cache_clear()
     told = explain(q, q, q, Alibi(heads=4).at(LONG))
     build._attempt.cache_clear()
