@@ -147,10 +147,10 @@ def decoder(results: dict[str, Any]) -> list[list[str]]:
 
 def lengths(results: dict[str, Any]) -> list[list[str]]:
     """A row for each scheme and mask, a column for each length: ratios in float32, forward and training."""
-    titles = [title.removesuffix(", float32, forward") for title in results if title.endswith(", float32, forward")]
-    rows = [["scheme, mask", *results[f"{titles[0]}, float32, forward"]]]
+    titles = [title.removesuffix(", forward") for title in results if title.endswith(", forward")]
+    rows = [["scheme, mask", *results[f"{titles[0]}, forward"]]]
     for title in titles:
-        ways = [results[f"{title}, float32, {way}"] for way in ("forward", "training")]
+        ways = [results[f"{title}, {way}"] for way in ("forward", "training")]
         rows.append([title, *(", ".join(_ratio(way[tokens]) for way in ways) for tokens in rows[0][1:])])
     return rows
 
