@@ -45,7 +45,7 @@ def native_workspace(call: AttentionCall) -> int:
     """Return the memory of the forward pass beyond inputs and output, without biases of pairs and weights [bytes].
 
         threads [keys (d + e) size + 4 tile + size tile if 16 bits + 4 rows e]
-        + 8 queries + 12 heads (queries + keys) + copies
+        + 8 queries + 12 heads (queries + keys) + copies + queries e of rounding errors
 
     The size is that of an operand of the products. With fewer heads than threads, heads are split into blocks of
     queries; a thread without any holds nothing.
@@ -59,7 +59,15 @@ def native_workspace(call: AttentionCall) -> int:
     copies = 0 if type == call.q.dtype else sum(size * x.numel() for x in (call.q, call.k, call.v))
     copies += size * heads * queries * wide if copies else 0
     statistics = 8 * heads * queries + 12 * call.q.shape[1] * (queries + keys)
+    if type == torch.bfloat16 and _is_learned(call):
+        statistics += heads * queries * wide
     return min(torch.get_num_threads(), heads * blocks) * buffers + statistics + copies
+
+
+def _is_learned(call: AttentionCall) -> bool:
+    """Whether the bias or the sinks have gradients, which need the rounding errors of a bfloat16 output."""
+    held = call.at.offset_table, call.score_options.sinks
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in held)
 
 
 def unsupported(call: AttentionCall) -> str | None:
