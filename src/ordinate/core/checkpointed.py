@@ -34,6 +34,11 @@ def checkpointed(function: Callable[..., Result], *given: Any) -> Result:
     return checkpoint(compute, *given, use_reentrant=False)
 
 
+def is_checkpointed() -> bool:
+    """Whether a checkpointed function runs, for the first time or again in the backward pass."""
+    return _INSIDE.get()
+
+
 def stored(make: Callable[[], Result]) -> Result:
     """Compute what is kept beyond a checkpointed function: what its gradient needs is stored, not computed again.
 

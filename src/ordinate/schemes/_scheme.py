@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ordinate.core import catalog
-from ordinate.core.checkpointed import stored
+from ordinate.core.checkpointed import is_checkpointed, stored
 from ordinate.core.checks import need
 from ordinate.core.geometry import Geometry
 from ordinate.core.parameter_snapshot import ParameterSnapshot
@@ -226,8 +226,7 @@ class Scheme(nn.Module):
 
         What depends on the numbers is checked at once on a CPU, and by the device itself on a GPU (`need_true`).
         """
-        name = type(self).__name__
-        need_supported_positions(name, pos, self.axes, integer_only=self.integer_positions)
+        need_supported_positions(name := type(self).__name__, pos, self.axes, integer_only=self.integer_positions)
         # reading a tensor value would cause a graph break under torch.compile; in eager mode it only costs time
         if not pos.numel() or torch.compiler.is_compiling() or not has_values(pos):
             return
@@ -290,7 +289,8 @@ class Placed:
         self._snapshot = self._snapshot or ParameterSnapshot(self.scheme)
         came = "got one whose parameters have changed since its first use, so that what it holds is stale"
         must, remedy = "a placed scheme serves one forward pass", "place it anew: scheme.at(where)"
-        need(self._snapshot.is_current(), must, came, remedy)
+        # computed again, sharded parameters (FSDP) are other tensors with the same numbers
+        need(is_checkpointed() or self._snapshot.is_current(), must, came, remedy)
         return self._snapshot.learns
 
     def embed(self, x: Tokens) -> EmbeddedTokens:

@@ -66,7 +66,7 @@ class RelativeVectors(Backend):
         # of one key head, or two
         asked = max(2, call.groups) if call.k.shape[1] > 1 else call.groups
         sizes = asked, asked // call.groups, asked // call.groups
-        others = (call.q.shape[:2].numel() - asked) * call.q.shape[2] * call.v.shape[3]
+        others = (call.q.shape[:2].numel() - len(call.q[:1]) * asked) * call.q.shape[2] * call.v.shape[3]
 
         def some_heads() -> Outputs:
             inputs, setting = _prepared(call)
