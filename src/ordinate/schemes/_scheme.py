@@ -232,7 +232,7 @@ class Scheme(nn.Module):
             return
         if pos.dtype == torch.int64 and has_free_values(pos):
             low, high = (int(x) for x in pos.aminmax())
-            must = f"{name} takes positions between -2^62 and 2^62, whose differences fit into int64"
+            must = f"{name} takes positions above -2^62 and up to 2^62, whose differences fit into int64"
             need(low > -(2**62) and high <= 2**62, must, f"got {low} to {high}", "subtract a constant from all")
         if pos.is_floating_point():
             must, remedy = f"{name} takes finite positions", "give each token a finite position"
