@@ -335,7 +335,7 @@ def test_offsets_of_int32_positions_do_not_overflow():
 def test_positions_whose_differences_overflow_are_refused():
     far = torch.tensor([[[-(2**62) - 5], [2**62 + 5]]])
     with pytest.raises(
-        ValueError, match=r"positions between -2\^62 and 2\^62, .*; got -4611686018427387909 to 46.*; sub"
+        ValueError, match=r"positions above -2\^62 and up to 2\^62, .*; got -4611686018427387909 to 46.*; sub"
     ):
         T5(heads=1).at(Geometry.from_positions(far))
     # the difference of both bounds is 2^63, one more than int64 holds
@@ -344,7 +344,7 @@ def test_positions_whose_differences_overflow_are_refused():
         if fits:
             assert (Alibi(heads=1).at(where).bias <= 0).all()
             continue
-        with pytest.raises(ValueError, match=r"positions between -2\^62 and 2\^62"):
+        with pytest.raises(ValueError, match=r"positions above -2\^62 and up to 2\^62"):
             Alibi(heads=1).at(where)
 
 
